@@ -3,40 +3,43 @@ import * as z from 'zod';
 import { fromBit, sqlOf } from '../db/sqlite.ts';
 import { type MirroredProduct, product } from './product.ts';
 
-/** How the hub's catalogue names a branch. */
+/** The name and keys of a branch in the hub's catalogue. */
 export interface CatalogBranch {
   branch: string;
-  /** null: nobody knows, so that none of the stocks is known to be its own. */
+  /** null when the id is unknown; then no stock counts as the branch's own. */
   subsidiaryId: string | null;
   /** In `branch_products`. */
   key: string;
 }
 
-/** Products as one branch sees them, with its own stocks and ids alone. */
+/** Products as one branch sees them, with only its own stocks and ids. */
 export const BRANCH_PRODUCTS = z.object({
   products: z.array(product),
-  /** Ids of products that the branch does not have, or no longer. */
+  /** Ids of products that the branch does not have, or has no longer. */
   gone: z.array(z.string()),
-  /** What the branch has with an id behind `after`, up to `to` (null: to the end), is this and nothing more. */
+  /**
+   * Ids behind `after`, up to `to` (null: to the end). In this range the branch has the listed products and no
+   * others.
+   */
   range: z.object({ after: z.string(), to: z.string().nullable() }).optional(),
 });
 export type BranchProducts = z.infer<typeof BRANCH_PRODUCTS>;
 
-/** Products of one entry of a feed, and their skus: of those a product may have many, and no entry grows too long. */
+/** Most products and skus in one entry of a feed. A product may have many skus, so both are limited. */
 const PRODUCTS_AT_ONCE = 50;
 const SKUS_AT_ONCE = 500;
 
-/** Which products an entry brings: those that changed, or all within a range of ids. */
+/** The products of an entry: those that changed, or all within a range of ids. */
 export type ProductsNamed =
   | { fromRev: number; toRev: number }
   | { after: string /** null: to the end. */; to: string | null };
 
-/** The newest change of the catalogue; 0: none. */
+/** Returns the newest revision of the catalogue; 0 if there is none. */
 export function newestRev(db: Database.Database): number {
   return sqlOf(db).value('SELECT max(rev) FROM catalog_news') ?? 0;
 }
 
-/** The next changes of what the branch sees, after `fromRev`; undefined: there are none. */
+/** Returns the next changes after `fromRev` that the branch sees; undefined if there are none. */
 export function nextChanges(
   db: Database.Database,
   branch: string,
@@ -53,7 +56,7 @@ export function nextChanges(
   return last && { fromRev, toRev: last.rev };
 }
 
-/** The next ids of all products, beginning behind `after`. */
+/** Returns the next range of product ids behind `after`. */
 export function nextRange(db: Database.Database, after: string): { after: string; to: string | null } {
   const sql = `SELECT product_id FROM products WHERE product_id > ? ORDER BY product_id LIMIT ${PRODUCTS_AT_ONCE}`;
   const ids = sqlOf(db).values<string>(sql, after);
@@ -61,7 +64,7 @@ export function nextRange(db: Database.Database, after: string): { after: string
   return { after, to: count < PRODUCTS_AT_ONCE && count === ids.length ? null : (ids[count - 1] ?? null) };
 }
 
-/** How many of the products, from the first on, make one entry; at least one of them. */
+/** Returns how many of the products, from the first, fit into one entry; at least one. */
 function fitting(db: Database.Database, ids: readonly string[]): number {
   const sql = `SELECT count(s.sku) FROM json_each(?) j LEFT JOIN skus s ON s.product_id = j.value
     GROUP BY j.key ORDER BY j.key`;
@@ -69,7 +72,7 @@ function fitting(db: Database.Database, ids: readonly string[]): number {
   const counted = new Set<string>();
   let room = SKUS_AT_ONCE;
   for (const [i, id] of ids.entries()) {
-    // Named twice: for all branches, and for this one.
+    // The id is listed twice: for all branches, and for this one.
     if (counted.has(id)) continue;
     counted.add(id);
     room -= counts[i] ?? 0;
@@ -78,7 +81,7 @@ function fitting(db: Database.Database, ids: readonly string[]): number {
   return ids.length;
 }
 
-/** The products as they are now. What changed once more since is in a later entry. */
+/** Returns the products as they are now. A product that changed again in the meantime has a later entry too. */
 export function productsFor(
   db: Database.Database,
   { branch, subsidiaryId, key }: CatalogBranch,
@@ -102,13 +105,13 @@ export function productsFor(
   return { products, gone, ...(isRange && { range: named }) };
 }
 
-/** As SQLite has what is true or false. */
+/** SQLite returns booleans as numbers. */
 type Row<T> = Omit<T, 'show'> & { show: number | null };
 type Sku = MirroredProduct['skus'][number];
 type Stock = Sku['stocks'][number];
 type Mapping = Sku['integrations'][number];
 
-/** Those of the products that the branch lists, or has a stock or an id of. */
+/** Returns the products that the branch lists, or of which it has a stock or an id. */
 function productsSeen(
   db: Database.Database,
   ids: readonly string[],

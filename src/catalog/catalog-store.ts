@@ -13,13 +13,13 @@ import {
 } from './product.ts';
 import { ProductWriter, type WriteContext } from './product-rows.ts';
 
-/** Taken before the platform is asked, so that what is mirrored from its answer never undoes something newer. */
+/** State of the mirror before the platform is asked. With it, a late answer never overwrites newer data. */
 export interface ReadMark {
   push: number;
   orderSeq: number;
 }
 
-/** A product of the mirror that a list did not show, and one of its skus to ask for it; null: none is known. */
+/** A mirrored product that a list left out. `sku` is one of its skus to ask for it, or null if none is known. */
 export interface Unlisted {
   productId: string;
   sku: string | null;
@@ -27,17 +27,17 @@ export interface Unlisted {
 
 export interface CompletedSweep {
   branch: Branch;
-  /** Taken before the first page was asked for. */
+  /** Taken before the first page was requested. */
   mark: ReadMark;
   startedAtMs: number;
   pages: number;
-  /** Ids of every product that the pages listed. */
+  /** Ids of all products on the pages. */
   seen: ReadonlySet<string>;
-  /** Until when its values were read, where that was before its end: those of other lists spoke for it. */
+  /** When the values were read, if that was before the sweep's end, because other lists contained them. */
   readUntilMs?: number;
 }
 
-/** How `sweeps` and `branch_products` name a configured branch. */
+/** Returns the key of a configured branch in `sweeps` and `branch_products`. */
 export function branchKey(branch: Branch): string {
   return branch.subsidiaryId ?? `ext:${branch.externalId ?? ''}`;
 }
@@ -85,7 +85,7 @@ function statements(db: Database.Database) {
         pages = excluded.pages, products = excluded.products`),
     sizes: db.prepare<[], { branch: string; products: number }>('SELECT branch, products FROM sweeps'),
     dropSweep: db.prepare<[string]>('DELETE FROM sweeps WHERE branch = ?'),
-    // Each found by a step in the index.
+    // Finds each branch by one step in the index, without reading all rows.
     branches: db
       .prepare<[], string>(`
         WITH RECURSIVE listing (branch) AS (
@@ -108,7 +108,7 @@ function statements(db: Database.Database) {
   };
 }
 
-/** Mirrors what the platform says of its catalogue. Each method is one short transaction. */
+/** Mirrors the platform's catalogue. Each method is one short transaction. */
 export class CatalogStore {
   readonly #clock: Clock;
   readonly #writer: ProductWriter;
@@ -124,19 +124,19 @@ export class CatalogStore {
     this.#sql = statements(db);
   }
 
-  /** To be taken before a page or a product is asked for. */
+  /** Returns the mark to take before a page or product is requested. */
   readMark(): ReadMark {
     return this.#sql.mark.get() ?? { push: 0, orderSeq: 0 };
   }
 
-  /** Mirrors one page of GET /product/list. A record that is as it was writes nothing. */
+  /** Mirrors one page of GET /product/list. An unchanged record writes nothing. */
   applyPage(branch: Branch, records: readonly ProductRecord[], mark: ReadMark): { written: number } {
     return this.#transaction(() => ({
       written: records.filter((record) => this.#applyListed(branch, record, mark)).length,
     }));
   }
 
-  /** Mirrors a product read by GET /product, which speaks for every branch. True when rows were written. */
+  /** Mirrors a product read by GET /product, which covers every branch. Returns true when rows were written. */
   applyRead(record: ProductRecord, mark: ReadMark): boolean {
     return this.#transaction(() => {
       const digest = hash('sha256', record.raw);
@@ -148,14 +148,14 @@ export class CatalogStore {
     });
   }
 
-  /** Products that the branch listed before and that are not in `seen`. */
+  /** Returns the products that the branch listed before and that are not in `seen`. */
   unlisted(branch: Branch, seen: ReadonlySet<string>): Unlisted[] {
     return this.#sql.listed.all(branchKey(branch)).filter(({ productId }) => !seen.has(productId));
   }
 
   /**
-   * Ends a sweep that was whole and consistent: products that the branch lists no more, and no other branch
-   * either, are marked as vanished. Returns how many were.
+   * Ends a complete and consistent sweep. Marks a product as vanished when neither this branch nor another lists it
+   * any more. Returns how many it marked.
    */
   completeSweep({ branch, mark, startedAtMs, pages, seen, readUntilMs }: CompletedSweep): number {
     return this.#transaction(() => {
@@ -182,15 +182,16 @@ export class CatalogStore {
         pages,
         products: seen.size,
       });
-      // The platform has told what it has of what orders took: where that is not what was thought, it is sent again.
+      // The sweep shows which orders the platform has subtracted. The counts of stocks with order steps are computed
+      // again and sent where they differ.
       this.#sql.moveOrdered.run({ subsidiaryId });
       return vanished;
     });
   }
 
   /**
-   * At a branch: products as its hub has them. What the branch does not have, or no longer, vanishes as it does in a
-   * sweep.
+   * At a branch: applies products as its hub has them. A product that the branch does not have any more vanishes, as
+   * in a sweep.
    */
   takeDown({ products, gone, range }: BranchProducts): void {
     const lost = new Set(gone);
@@ -199,7 +200,7 @@ export class CatalogStore {
     for (const { productId: id, vanishedAt, updatedAt: at, skus, ...rest } of products) {
       lost.delete(id);
       const record = { ...rest, id, children: skus };
-      // Nothing is pushed from a branch, so what the hub says is never older.
+      // A branch pushes nothing itself, so the hub's data is never older.
       this.#writer.write(
         { ...record, raw: JSON.stringify(record) },
         { mark: 0, asOfSeq: 0, nowMs, at, speaksFor: 'all' },
@@ -213,7 +214,10 @@ export class CatalogStore {
     }
   }
 
-  /** At a branch: all that its hub has read is here. Nothing was read here, so this confirms no quantity. */
+  /**
+   * At a branch: records that the hub's whole catalogue has arrived. The branch read nothing itself, so no quantity
+   * counts as confirmed.
+   */
   noteWhole(): void {
     const nowMs = this.#clock.nowMs();
     const at = isoUtc(nowMs);
@@ -226,8 +230,8 @@ export class CatalogStore {
   }
 
   /**
-   * Forgets what branches listed that are not among these, and when they were read: nobody will read them again. What they
-   * have of products that others list stays as those tell it.
+   * Deletes the listings and sweep times of all branches but these, because nobody reads them any more. Their stocks
+   * stay for products that other branches list.
    */
   keepOnly(branches: readonly Branch[]): void {
     const keys = branches.map(branchKey);
@@ -241,12 +245,12 @@ export class CatalogStore {
     });
   }
 
-  /** How many products each branch had in its last completed sweep. */
+  /** Returns the number of products of each branch in its last completed sweep. */
   sizes(): Map<string, number> {
     return new Map(this.#sql.sizes.all().map(({ branch, products }) => [branch, products]));
   }
 
-  /** Whether the record has other quantities in the branch than are mirrored. */
+  /** Whether the record's quantities in the branch differ from the mirrored ones. */
   differsIn({ subsidiaryId }: Branch, { children }: ProductRecord): boolean {
     return children.some(({ sku, stocks }) =>
       stocks.some((stock) => {
@@ -257,7 +261,7 @@ export class CatalogStore {
     );
   }
 
-  /** Whether no other branch has it, so that it has vanished. */
+  /** Removes a listing. Returns true if no other branch lists the product, so that it has vanished. */
   #unlist(key: string, productId: string, at: string): boolean {
     this.#sql.dropListing.run(key, productId);
     if (this.#sql.markVanished.run(at, at, productId).changes === 0) return false;
@@ -265,7 +269,7 @@ export class CatalogStore {
     return true;
   }
 
-  /** Notes what a branch lists of which other lists have told. */
+  /** Records a branch's listings that were learnt from other branches' lists. */
   #list(key: string, seen: ReadonlySet<string>): void {
     const listed = new Set(this.#sql.listed.all(key).map(({ productId }) => productId));
     for (const productId of seen) if (!listed.has(productId)) this.#sql.putListing.run(key, productId, null);
@@ -278,11 +282,11 @@ export class CatalogStore {
     const known = this.#sql.digest.get(key, record.id);
     if (known?.digest === digest && known.vanished === null) return false;
     const otherBranches = this.#sql.listings.all(record.id).some((listing) => listing.branch !== key);
-    // A branch that is named only by its external id cannot be told from others, unless it is the only one.
+    // A branch known only by its external id cannot be told from others, unless it is the only one.
     const own = subsidiaryId === null ? [] : [subsidiaryId];
     const result = this.#writer.write(record, this.#context(mark, otherBranches ? own : 'all'));
     this.#sql.putListing.run(key, record.id, result.kept > 0 ? null : digest);
-    // Another branch's record may say what this one has just overruled.
+    // Other branches' records may contain the values that this record has just replaced, so they are read again.
     if (result.changed > 0) this.#sql.forgetDigests.run(record.id, digest);
     return true;
   }
@@ -312,13 +316,13 @@ function selectMappings(where: (column: string) => string): string {
   ).join(' UNION ALL ');
 }
 
-/** `within`: the branch whose mappings alone count; null: those of all. */
+/** `within`: only mappings of this branch count; null: of all branches. */
 interface MappingQuery {
   name: string;
   within: string | null;
 }
 
-/** The mirror's answers to the resolution of changes. A vanished product is one the mirror does not know. */
+/** Answers from the mirror which product a change means. A vanished product counts as unknown. */
 export class MirrorCatalog implements CatalogLookup {
   readonly #branches: readonly string[];
   readonly #sweeps: Database.Statement<[], { branch: string; startedAt: string }>;
@@ -345,7 +349,7 @@ export class MirrorCatalog implements CatalogLookup {
     return this.#isComplete;
   }
 
-  /** When the last whole reading began of the branch that was read longest ago; undefined while one never was. */
+  /** Start of the oldest of the branches' last complete sweeps; undefined while a branch has none. */
   get sweptMs(): number | undefined {
     const swept = new Map(this.#sweeps.all().map(({ branch, startedAt }) => [branch, Date.parse(startedAt)]));
     const times = this.#branches.map((branch) => swept.get(branch));

@@ -1,19 +1,19 @@
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { Branch } from './product.ts';
 
-/** More of a page than this, of a hundred, may not differ: shops sell while the catalogue is read. */
+/** At most this many of a page's hundred products may differ, because shops sell while the catalogue is read. */
 const DIFFERENT_OF_100 = 20;
 const PRODUCTS_AT_FIRST = 1_024;
 
 /**
- * What the records that one sweep has read so far say of other branches than those whose lists they stand in. The
- * platform seems to give each record the stocks of all branches; where it does, the lists of a few branches tell
- * everything, and of each of the others one page is enough to confirm it.
+ * Collects what the records of one sweep say of branches beside the listed one. The platform seems to put the stocks
+ * of all branches into each record. If it does, a few lists cover everything, and one page is enough to confirm each
+ * other branch.
  */
 export class Cover {
   readonly #ids: string[] = [];
   readonly #places = new Map<string, number>();
-  /** By branch, for each product: 0 where the branch does not have it, else one more than its stocks there. */
+  /** By branch, for each product: 0 if the branch does not have it, else one more than its number of stocks there. */
   readonly #counts: ReadonlyMap<string, { of: Uint8Array }>;
   #saysMore = false;
 
@@ -22,7 +22,7 @@ export class Cover {
     this.#counts = new Map(ids.map((id) => [id, { of: new Uint8Array(PRODUCTS_AT_FIRST) }]));
   }
 
-  /** Takes in a record of the list of this branch. */
+  /** Adds a record of this branch's list. */
   add(listedIn: Branch, record: ProductRecord): void {
     const place = this.#placeOf(record.id);
     const found = countsIn(record);
@@ -30,20 +30,20 @@ export class Cover {
     for (const [branch, counts] of this.#counts) counts.of[place] = found.get(branch) ?? 0;
   }
 
-  /** Whether it is worth asking: records have named other branches, and this one can be found in them. */
+  /** Whether asking `of` is useful: records have named other branches, and this branch has an id to find it by. */
   mayHave({ subsidiaryId }: Branch): boolean {
     return this.#saysMore && subsidiaryId !== null && this.#counts.has(subsidiaryId);
   }
 
-  /** Products that the branch has by the records so far. */
+  /** Returns the products that the branch has by the records so far. */
   of({ subsidiaryId }: Branch): Set<string> {
     const counts = this.#counts.get(subsidiaryId ?? '')?.of ?? [];
     return new Set(this.#ids.filter((_, place) => (counts[place] ?? 0) > 0));
   }
 
   /**
-   * Whether records of the list of a branch say what those of other lists said of it; `differs`: whether the quantities
-   * of one are others than were mirrored.
+   * Whether records of the branch's own list agree with what other lists said of it. `differs` tells whether a
+   * record's quantities differ from the mirrored ones.
    */
   confirms(
     { subsidiaryId }: Branch,
@@ -74,7 +74,7 @@ export class Cover {
   }
 }
 
-/** By branch: one more than its stocks in the record. */
+/** By branch: one more than the number of its stocks in the record. */
 function countsIn({ children }: ProductRecord): Map<string, number> {
   const counts = new Map<string, number>();
   for (const { stocks, integrations } of children) {

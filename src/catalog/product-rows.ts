@@ -6,9 +6,9 @@ import type { MirroredProduct, ProductFilter } from './product.ts';
 type Sent = number | string | null;
 
 interface Pushed {
-  /** The push mark of the newest change that was pushed. */
+  /** The push mark of the newest pushed change. */
   pushedMark: number;
-  /** 1: nobody knows whether a push arrived. */
+  /** 1 if it is unknown whether a push arrived. */
   uncertain: number;
 }
 
@@ -42,7 +42,7 @@ type Named = [Record<string, SqlValue>];
 const SKU = `SELECT sku, product_id AS productId, barcode, price, with_discount AS withDiscount, discount, show,
   pushed_mark AS pushedMark, uncertain FROM skus`;
 
-/** Statements on `products` and the rows below it. Transactions are the caller's. */
+/** Statements on `products` and the rows below it. The caller opens the transaction. */
 function statements(db: Database.Database) {
   return {
     product: db.prepare<[string], ProductRow>(`
@@ -77,7 +77,10 @@ function statements(db: Database.Database) {
     confirmStock: db.prepare<Named>(`
       UPDATE stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
       WHERE sku = @sku AND subsidiary_id = @subsidiaryId`),
-    /** The platform has another quantity than was thought, by what an order may have done: the last count is looked at again. */
+    /**
+     * The quantity on the platform is not the expected one, perhaps because of an order. The last count is computed
+     * again.
+     */
     moveStock: db.prepare<string[]>(
       `UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
          AND counted_version > refused_version
@@ -85,7 +88,7 @@ function statements(db: Database.Database) {
            WHERE s.sku = stock_counts.sku AND s.subsidiary_id = stock_counts.subsidiary_id)
          AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))`,
     ),
-    /** A line of an order whose product nobody knew may be of one that is written now. */
+    /** An order line whose product was unknown may belong to the product written now. */
     lookAgain: db.prepare('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0'),
     dropStock: db.prepare<string[]>('DELETE FROM stocks WHERE sku = ? AND subsidiary_id = ?'),
     mappings: db.prepare<[string], MappingRow>(`
@@ -100,39 +103,42 @@ function statements(db: Database.Database) {
 }
 
 export interface WriteContext {
-  /** Value of the push mark when the record was asked for; what was pushed after that is newer and stays. */
+  /** The push mark when the record was requested. Values pushed later are newer and stay. */
   mark: number;
-  /** Newest event of the order feed when the record was asked for. */
+  /** Newest event of the order feed when the record was requested. */
   asOfSeq: number;
   /** Now. */
   nowMs: number;
   /** The same, ISO 8601 UTC. */
   at: string;
   /**
-   * What the record speaks for: what it does not contain is gone. `all`: every branch. `[]`: none, it only
-   * adds. A list of a branch may leave other branches out, so it speaks for its own alone.
+   * Branches that the record covers; their entries that it does not contain are deleted. `all`: every branch. `[]`:
+   * none, so it only adds. A branch's list may leave other branches out, so it covers that branch only.
    */
   speaksFor: 'all' | readonly string[];
 }
 
-/** Brings the rows of one product in line with a record, writing only what differs. */
+/** Updates the rows of one product from a record. Writes only what differs. */
 export class ProductWriter {
   readonly #sql: ReturnType<typeof statements>;
   #changed = 0;
   #kept = 0;
-  /** Whether it is on a shelf where it was not. */
+  /** Whether the product is new, or listed again after it had vanished. */
   #isNew = false;
 
   constructor(db: Database.Database) {
     this.#sql = statements(db);
   }
 
-  /** How many rows changed or went, those that are new not counted; how many values stayed because a push is newer. */
+  /**
+   * Returns how many rows were changed or deleted (new rows do not count), and how many values stayed because a push
+   * is newer.
+   */
   write(record: ProductRecord, asked: WriteContext): { changed: number; kept: number } {
     this.#changed = 0;
     this.#kept = 0;
     this.#isNew = false;
-    // What a record lacks may be the entry of it that cannot be read.
+    // An entry that seems missing may be the one that could not be read.
     const context: WriteContext = record.isPartial ? { ...asked, speaksFor: [] } : asked;
     for (const child of record.children) {
       this.#writeSku(record.id, child, context);
@@ -159,7 +165,7 @@ export class ProductWriter {
       stored.category === category &&
       stored.uncertain === uncertain;
     if (isSame && stored.vanishedAt === null) {
-      // The text may differ in what the mirror has no column for.
+      // The text may differ in fields that have no column.
       this.#sql.setPayload.run(payload, at, id);
       return;
     }
@@ -238,7 +244,7 @@ export class ProductWriter {
     }
   }
 
-  /** Skus that the record no longer has go, unless another branch still has something of them. */
+  /** Deletes skus that the record no longer has, unless another branch still has a stock or mapping of them. */
   #dropAbsent(record: ProductRecord, context: WriteContext): void {
     const present = new Set(record.children.map((child) => child.sku));
     const { stocks, mappings } = this.#sql;
@@ -253,14 +259,14 @@ export class ProductWriter {
     }
   }
 
-  /** Drops what a branch had, where the record speaks for that branch. */
+  /** Deletes the branch's rows of a sku, if the record covers that branch. */
   #drop(what: 'dropStock' | 'dropMappings', sku: string, subsidiaryId: string, context: WriteContext): void {
     const { speaksFor } = context;
     if (speaksFor !== 'all' && !speaksFor.includes(subsidiaryId)) return;
     this.#changed += this.#sql[what].run(sku, subsidiaryId).changes;
   }
 
-  /** The row whose value stays, since a push is newer than the record. */
+  /** Returns the row if a push is newer than the record, so that its value stays. */
   #newerPush<R extends Pushed>(row: R | undefined, { mark }: WriteContext): R | undefined {
     if (row === undefined || row.pushedMark <= mark) return undefined;
     this.#kept += 1;
@@ -294,7 +300,7 @@ const CONDITIONS: Partial<Record<keyof ProductFilter, string>> = {
     OR p.product_id IN (${BY_EXTERNAL_ID.replaceAll('@externalId', '@text')}))`,
 };
 
-/** Reads of the catalogue for people and the local API. */
+/** Reads the catalogue for people and for the local API. */
 export class CatalogQueries {
   readonly #db: Database.Database;
   readonly #sql: ReturnType<typeof statements>;
@@ -307,7 +313,7 @@ export class CatalogQueries {
     this.#counts = db.prepare('SELECT count(*) AS products, count(vanished_at) AS vanished FROM products');
   }
 
-  /** Products by id, those that have vanished included. */
+  /** Returns products by id, including vanished ones. */
   products(filter: ProductFilter): MirroredProduct[] {
     const conditions = Object.entries(CONDITIONS)
       .filter(([name]) => filter[name as keyof ProductFilter] !== undefined)

@@ -2,11 +2,11 @@ import * as z from 'zod';
 import { amount, flag, isoTime, text } from '../core/schema.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 
-/** The three fields in which the platform looks for an externalId, in the order tillsync prefers them. */
+/** The three fields in which the platform looks up an externalId, in tillsync's order of preference. */
 export type MappingField = 'extId' | 'productIdPosA' | 'productCodePosB';
 export const MAPPING_FIELDS: readonly MappingField[] = ['extId', 'productIdPosA', 'productCodePosB'];
 
-/** One mapping of a product that carries an externalId. */
+/** One mapping of a product: a field with an externalId. */
 export interface CatalogMapping {
   sku: string;
   productId: string;
@@ -15,38 +15,41 @@ export interface CatalogMapping {
   externalId: string;
 }
 
-/** What the resolution of changes asks the mirror of the catalogue. */
+/** The questions about the catalogue that resolving a change asks. */
 export interface CatalogLookup {
-  /** Whether a whole sweep of every branch was mirrored; before that, absence means nothing. */
+  /** Whether a whole sweep of every branch is in the mirror. Before that, a missing product proves nothing. */
   readonly isComplete: boolean;
-  /** The product of a sku; undefined when the mirror does not know it. */
+  /** Returns the product of a sku; undefined when the mirror does not know it. */
   productOf(sku: string): string | undefined;
-  /** All mappings of a sku, every field, in every branch or in this one. */
+  /** Returns all mappings of a sku, of every field, in every branch or only in this one. */
   mappingsOf(sku: string, subsidiaryId?: string): CatalogMapping[];
-  /** All mappings in which any field equals `externalId`, in every branch or in this one. */
+  /** Returns all mappings with this `externalId` in any field, in every branch or only in this one. */
   byExternalId(externalId: string, subsidiaryId?: string): CatalogMapping[];
 }
 
-/** The branches of the configuration; either id may be unknown, not both. */
+/** A configured branch. One of its two ids may be unknown, but not both. */
 export interface Branch {
   subsidiaryId: string | null;
   externalId: string | null;
 }
 
 export interface BranchDirectory {
-  /** Without branches the catalogue is never read whole. */
+  /** True without configured branches; the catalogue is then never swept. */
   readonly isEmpty: boolean;
-  /** The internal id of a branch named by its external one; undefined when the configuration does not tell. */
+  /** Returns the internal id of a branch by its external id; undefined when the configuration does not have it. */
   idOf(externalId: string): string | undefined;
   externalIdOf(subsidiaryId: string): string | undefined;
-  /** The internal id of the branch that is meant where none is named; undefined when there is none or its id is unknown. */
+  /**
+   * Internal id of the branch that a change without a branch means; undefined when there is none or its id is
+   * unknown.
+   */
   readonly ownId: string | undefined;
   readonly all: readonly Branch[];
-  /** Whether each has a tillsync of its own: what is said of a change then names no place of another branch. */
+  /** Whether each branch has its own tillsync. Messages about a change then name no other branch's data. */
   readonly areApart: boolean;
 }
 
-/** A directory from the configured branches; `own`: the one that is meant where none is named. */
+/** Makes a directory of the configured branches. `own` is the branch that a change without a branch means. */
 export function branchDirectory(
   branches: readonly Branch[],
   areApart = false,
@@ -101,39 +104,38 @@ export const product = z.object({
 export type MirroredProduct = z.output<typeof product>;
 export type MirroredSku = MirroredProduct['skus'][number];
 
-/** All that is given must hold. */
+/** Filter of products; all given conditions must hold. */
 export interface ProductFilter {
   /** Part of a name, or a whole sku, barcode or externalId. */
   text?: string | undefined;
   sku?: string | undefined;
   productId?: string | undefined;
-  /** In any of the three mapping fields. */
+  /** Equals any of the three mapping fields. */
   externalId?: string | undefined;
-  /** Only products with a stock or a mapping in this branch. */
+  /** Only products that have a stock or a mapping in this branch. */
   subsidiaryId?: string | undefined;
-  /** Only products with a higher id, for the next page. */
+  /** Only products with a higher id: the key for the next page. */
   after?: string | undefined;
   limit: number;
 }
 
 export type Scalar = string | number | boolean | null;
 
-/** One value that the mirror and the platform tell differently. */
+/** One value that differs between the mirror and the platform. */
 export interface ProductDifference {
   productId: string;
   sku: string | null;
   subsidiaryId: string | null;
-  /** `product`, `sku`, `stock` and `mapping` stand for the whole entry, which one of the two does not have. */
+  /** `product`, `sku`, `stock` and `mapping` mean a whole entry that one side lacks. */
   field: string;
-  /** null: nothing is known, or the entry is not there. */
+  /** null when the value is unknown or the entry does not exist. */
   mirror: Scalar;
   platform: Scalar;
 }
 
 /**
- * What differs between the mirror's product and the platform's record of it. The record of a list may tell of
- * its own branch alone, so entries that it lacks count only where it speaks for their branch (undefined: for
- * all of them).
+ * Compares the mirror's product with the platform's record. A list's record may cover only its own branch, so missing
+ * entries count only in the covered branch (undefined: in all).
  */
 export function productDifferences(
   mirrored: MirroredProduct | undefined,
@@ -225,13 +227,13 @@ class Findings {
     this.list.push({ productId: this.#productId, sku, subsidiaryId, field, mirror, platform });
   }
 
-  /** The mirror keeps numbers as they were sent, and true and false as 1 and 0. */
+  /** Compares in the mirror's form: numbers as they were sent, booleans as 1 and 0. */
   compare(at: At, field: string, mirror: Scalar, platform: Scalar): void {
     if (asKept(mirror) !== asKept(platform)) this.add(at, field, mirror, platform);
   }
 }
 
-/** The mirror keeps true and false as 1 and 0. */
+/** Returns the value as the mirror keeps it; booleans become 1 and 0. */
 export function asKept(value: Scalar): string | null {
   if (value === null) return null;
   return typeof value === 'boolean' ? String(Number(value)) : String(value);

@@ -20,15 +20,18 @@ import type { Branch } from './product.ts';
 export type { ReadMark } from './catalog-store.ts';
 
 const TRIES_MAX = 3;
-/** Products missing from a consistent sweep that are asked for one by one; more must be missing twice. */
+/**
+ * When at most this many products are missing from a consistent sweep, each is asked for. When more are missing, they
+ * must be missing in two sweeps.
+ */
 const ASK_MAX = 20;
 const PAGES_MAX = 100_000;
-/** The platform's own page size (document, "Default page size"), when it refuses a larger one. */
+/** The platform's own page size (document, "Default page size"). It is used when the platform refuses a larger one. */
 const DEFAULT_LIMIT = 20;
 
 export interface SweepOptions {
   platform: Pick<PlatformClient, 'productList' | 'productGet'>;
-  /** The catalogue in the mirror; each write is one short durable transaction. */
+  /** The mirror's catalogue; each write is one short durable transaction. */
   stores: {
     read<T>(action: (stores: { catalog: CatalogStore }) => T): T;
     write<T>(action: (stores: { catalog: CatalogStore }) => T): Promise<T>;
@@ -37,13 +40,13 @@ export interface SweepOptions {
   pageSize: number;
 }
 
-/** What becomes of what a sweep reads: the mirror takes it, or it is only compared. */
+/** Where a sweep sends what it reads: into the mirror, or only into a comparison. */
 export interface SweepTarget {
   page(records: readonly ProductRecord[], mark: ReadMark): Promise<{ written: number }>;
   product(record: ProductRecord, mark: ReadMark): Promise<unknown>;
-  /** An entry that could not be read as a product. */
+  /** Called for an entry that is not readable as a product. */
   unreadable(text: string): Promise<void>;
-  /** Ends a whole and consistent sweep; the number of products marked as vanished. */
+  /** Ends a complete and consistent sweep. Returns the number of products marked as vanished. */
   end(sweep: CompletedSweep): Promise<number>;
 }
 
@@ -51,17 +54,17 @@ export interface SweepRequest extends CallOptions {
   onProgress?: (done: number, total: number | null) => void;
   /** Told before each branch. */
   onBranch?: (branch: Branch) => void;
-  /** Told when another process is sweeping, so that this one waits until it has ended. */
+  /** Called when another process is sweeping, so that this one waits for its end. */
   onBusy?: () => void;
 }
 
-/** What a sweep of all branches has read so far. */
+/** State shared by the sweeps of all branches so far. */
 export interface SweepSoFar {
   cover: Cover;
   /** Of the first list. */
   mark: ReadMark;
   startedAtMs: number;
-  /** When the last whole list had been read. */
+  /** When the last whole list was read. */
   readUntilMs: number;
 }
 
@@ -72,7 +75,7 @@ export interface SweepReport {
   written: number;
   vanished: number;
   unreadable: number;
-  /** Sweeps that had to be begun again because the list shifted meanwhile. */
+  /** How often the sweep started again because the list shifted while it was read. */
   restarts: number;
 }
 
@@ -84,9 +87,8 @@ interface Pass extends CompletedSweep {
 }
 
 /**
- * Reads every product of a branch over GET /product/list, oldest first so that new products join at the end.
- * A list that shifts while it is read shows in its totals or in a product met twice: it is then read again, and
- * nothing is taken for vanished from it.
+ * Reads every product of a branch by GET /product/list, oldest first, so that new products join at the end. If the
+ * totals change or a product appears twice, the list shifted: it is read again, and nothing counts as vanished.
  */
 export class CatalogSweep {
   readonly #o: SweepOptions;
@@ -95,7 +97,7 @@ export class CatalogSweep {
   readonly #request: SweepRequest;
   readonly #soFar: SweepSoFar | undefined;
 
-  /** `soFar`: of a sweep of all branches, of which this is one. */
+  /** `soFar` is given when this sweep is one of a sweep of all branches. */
   constructor(
     options: SweepOptions,
     branch: Branch,
@@ -110,7 +112,7 @@ export class CatalogSweep {
     this.#soFar = soFar;
   }
 
-  /** Errors: those of Platform.productList; `platform-garbled` when the list never held still. */
+  /** Throws what Platform.productList throws, and `platform-garbled` when the list kept shifting. */
   async run(): Promise<SweepReport> {
     const told = await this.#confirm();
     if (told) return told;
@@ -120,8 +122,8 @@ export class CatalogSweep {
   }
 
   /**
-   * One page, of the newest products: where it and the number of products say what the lists of other branches have said
-   * of this one, no more of it is read. Undefined: its list has to be read whole.
+   * Reads one page of the newest products. If the page and the number of products agree with what other lists said of
+   * this branch, the rest is not read. Returns undefined if the whole list must be read.
    */
   async #confirm(): Promise<SweepReport | undefined> {
     const branch = this.#branch;
@@ -229,13 +231,16 @@ export class CatalogSweep {
     }
     pass.written += (await this.#target.page(answer.docs, mark)).written;
     for (const text of answer.unreadable) {
-      // A product that was read in part is among the docs too.
+      // A product that was readable in part is also in the docs.
       if (!answer.docs.some(({ raw }) => raw === text)) pass.unreadable += 1;
       await this.#target.unreadable(text);
     }
   }
 
-  /** A deletion and a creation at once shift the list without changing its total; asking tells the two apart. */
+  /**
+   * A deletion and a creation together shift the list without changing its total. Asking for each missing product
+   * finds out.
+   */
   async #askFor(missing: readonly Unlisted[], pass: Pass): Promise<void> {
     for (const { productId, sku } of missing) {
       if (sku === null) continue;
@@ -246,7 +251,7 @@ export class CatalogSweep {
     }
   }
 
-  /** Calls the platform; the mark is of the moment at which the request really left. */
+  /** Calls the platform. The mark is taken when the request is really sent. */
   async #ask<T>(call: (how: CallOptions) => Promise<T>): Promise<{ answer: T; mark: ReadMark }> {
     const { signal, onWait } = this.#request;
     let mark = this.#readMark();
@@ -263,8 +268,8 @@ export class CatalogSweep {
 }
 
 /**
- * Whether the answer says that no page follows. One that says nothing of it may be shorter than was asked for all
- * the same: then the first page without anything new is the last.
+ * Whether the answer says that no page follows. If it says nothing, a page may still be shorter than requested; the
+ * list then ends with the first page that has nothing new.
  */
 function isLast(answer: ProductPage, page: number): boolean {
   if (answer.hasNextPage !== null) return !answer.hasNextPage;
@@ -275,18 +280,18 @@ function isLast(answer: ProductPage, page: number): boolean {
 const LEASE = 'catalog.sweep';
 const LEASE_HOLD_MS = 600_000;
 const LOOK_EVERY_MS = 500;
-/** A line that is cut for less is told of by the orders that do not come, and the catalogue is read soon after. */
+/** A shorter outage raises no alarm here: missing orders report it, and the sweep is soon tried again. */
 const BRIEF_MS = 300_000;
 
 export interface LeasedSweepOptions extends SweepOptions {
   leases: Leases;
-  /** Keeps an entry of the list that could not be read as a product. */
+  /** Keeps a list entry that is not readable as a product. */
   quarantine: (text: string) => Promise<void>;
 }
 
 /**
- * Mirrors the catalogue of a branch, which one process does at a time: an older reading of the list that ended last
- * would take products for vanished that a newer one has just seen.
+ * Sweeps a branch under a lease, so that only one process does it at a time. Otherwise an older list that ends last
+ * would mark products as vanished that a newer list has just shown.
  */
 export class LeasedSweep {
   readonly #o: LeasedSweepOptions;
@@ -295,7 +300,7 @@ export class LeasedSweep {
     this.#o = options;
   }
 
-  /** Begins a sweep of all configured branches; the largest by the last one come first. */
+  /** Starts a sweep of all configured branches, the largest by the last sweep first. */
   begin(branches: readonly Branch[]): { largestFirst: Branch[]; soFar: SweepSoFar } {
     const { stores, clock } = this.#o;
     const { sizes, mark } = stores.read(({ catalog }) => ({
@@ -311,14 +316,16 @@ export class LeasedSweep {
   }
 
   /**
-   * All configured branches were read. Only now are others forgotten: a branch whose id in the configuration is new has
-   * its products all the time.
+   * Ends the sweep of all configured branches. Other branches are deleted only now, so that a branch whose id changed
+   * in the configuration keeps its products meanwhile.
    */
   end(branches: readonly Branch[]): Promise<void> {
     return this.#o.stores.write(({ catalog }) => catalog.keepOnly(branches));
   }
 
-  /** Errors: those of CatalogSweep.run; `lease-lost` when another process took over a sweep that stood still. */
+  /**
+   * Throws what CatalogSweep.run throws, and `lease-lost` when another process took over because this one was frozen.
+   */
   async sweep(branch: Branch, request: SweepRequest = {}, soFar?: SweepSoFar): Promise<SweepReport> {
     const { leases, clock, stores, quarantine } = this.#o;
     request.onBranch?.(branch);
@@ -359,13 +366,13 @@ export interface SweepAllOptions {
   branches: readonly Branch[];
   freshness: FreshnessBoard;
   alarms: Alarms;
-  /** Whether the next try follows by itself within minutes: that the platform is out of reach is then no alarm yet. */
+  /** Whether another try follows within minutes. An unreachable platform then raises no alarm yet. */
   isTriedAgain?: boolean;
 }
 
 /**
- * Sweeps every configured branch once and reports how it fared: the largest first, so that the lists that have to be
- * read whole are few. Throws what stopped it.
+ * Sweeps every configured branch once and reports the result. The largest come first, so that few lists have to be
+ * read whole. Throws the error that stopped it.
  */
 export async function sweepAll(
   { sweep, branches, freshness, alarms, isTriedAgain = false }: SweepAllOptions,
@@ -379,7 +386,7 @@ export async function sweepAll(
       try {
         reports.set(branch, await sweep.sweep(branch, request, soFar));
       } catch (error) {
-        // A list that is refused says nothing of the others, unless all of them are.
+        // One refused list says nothing about the others, unless all are refused.
         if (branches.length < 2 || !hasCode(error, 'platform-refused')) throw error;
         refused.push({ branch, error: asTillsyncError(error) });
         if (reports.size === 0 && refused.length >= REFUSED_MAX) throw error;
@@ -402,7 +409,7 @@ export async function sweepAll(
   return branches.flatMap((branch) => reports.get(branch) ?? []);
 }
 
-/** Of the first lists so many: then the platform refuses all of them. */
+/** If so many lists are refused first, the platform refuses all of them. */
 const REFUSED_MAX = 3;
 const NAMED_MAX = 5;
 
@@ -421,7 +428,7 @@ function refusedLists(refused: readonly { branch: Branch; error: TillsyncError }
   );
 }
 
-/** Somebody's wish for a sweep before its time. It is fulfilled by the next one that begins. */
+/** A request for a sweep before its time. The next sweep that starts fulfils it. */
 export class SweepWish {
   readonly waker: Waker;
   #isOpen = false;
@@ -447,7 +454,10 @@ export class SweepWish {
 
 export interface SweepLoopOptions extends SweepAllOptions {
   schedule: Schedule;
-  /** When the last whole reading of all branches began; undefined: one was never read, and the first is due at once. */
+  /**
+   * When the oldest of the branches' last complete sweeps began. undefined if a branch has none; then the first sweep
+   * is due at once.
+   */
   sweptMs: () => number | undefined;
   /** False while only a person can bring new tokens. */
   mayCall: () => boolean;
@@ -459,8 +469,8 @@ export interface SweepLoopOptions extends SweepAllOptions {
 }
 
 /**
- * Keeps the catalogue swept by the schedule. What was due while nobody ran, or was not finished, is made up for: a
- * machine that is off each night would never read the catalogue again.
+ * Sweeps the catalogue by the schedule. A sweep that was missed or not finished is made up for; otherwise a machine
+ * that is off each night would never sweep.
  */
 export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal): Promise<void> {
   const { branches, schedule, sweptMs, mayCall, wish, clock, random, log, freshness, beat } = options;
@@ -471,12 +481,15 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
   const startMs = clock.nowMs();
   const lastMs = isOff ? startMs : sweptMs();
   let dueMs = lastMs === undefined ? startMs : schedule.nextAfter(Math.min(lastMs, startMs));
-  /** Never later than the schedule says by now: a wall clock that was ahead may have been set right. */
+  /**
+   * The due time is never later than the schedule now says, because a wall clock that was ahead may have been
+   * corrected.
+   */
   const due = () => {
     dueMs = Math.min(dueMs, schedule.nextAfter(clock.nowMs()));
     return dueMs;
   };
-  /** A rest is kept whatever the wall clock does, and whoever wishes what. */
+  /** Pauses for the whole time, whatever the wall clock or a request says. */
   const again = async (restMs: number) => {
     await rest(clock, restMs, signal, beat);
     dueMs = clock.nowMs();

@@ -2,18 +2,18 @@ import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
 import type { Branch } from './product.ts';
 
-/** How many of what a branch shows have an id of the POS. */
+/** How many of the products shown in a branch have an id of the POS. */
 export interface BranchMapping {
   branch: Branch;
-  /** Products that customers can see in the branch, by the last whole look at the catalogue. */
+  /** Products that customers can see in the branch, by the last sweep. */
   shown: number;
-  /** Those of them with a sku that has no id there. */
+  /** Of these, products with a sku that has no id there. */
   unmapped: number;
-  /** Whether the shop gives ids at all there: most of what is shown has one. */
+  /** Whether the shop assigns ids there at all: most shown products have one. */
   isMapping: boolean;
 }
 
-/** A sku that customers can see and for which the POS has no id in that branch. */
+/** A sku that customers can see in a branch where the POS has no id for it. */
 export interface UnmappedSku {
   branch: string;
   sku: string;
@@ -23,10 +23,10 @@ export interface UnmappedSku {
   barcode: string | null;
 }
 
-/** Below it the shop may well not mean to give ids, or has only begun to. */
+/** With fewer ids than this, the shop may not intend to assign ids, or may have just begun. */
 const MAPPING_SHARE = 0.5;
 
-/** What is shown in the branch `?`: the product, the sku, and its stock there, which nobody has hidden. */
+/** SQL of what the branch `?` shows: product and sku are shown, and so is the stock there. */
 const SHOWN = `FROM stocks k
   JOIN skus s ON s.sku = k.sku AND s.show IS NOT 0
   JOIN products p ON p.product_id = s.product_id AND p.show IS NOT 0 AND p.vanished_at IS NULL
@@ -35,8 +35,8 @@ const IS_MAPPED = `EXISTS (SELECT 1 FROM integrations i WHERE i.sku = k.sku AND 
   AND (trim(i.ext_id) <> '' OR trim(i.product_id_pos_a) <> '' OR trim(i.product_code_pos_b) <> ''))`;
 
 /**
- * The id that stocks have of the branch. One that is configured by its external id alone has the only id that no other
- * branch has; null: nobody can tell.
+ * Returns the branch's id in `stocks`. A branch configured only by its external id gets the one id that no other
+ * branch has. Returns null if that is ambiguous.
  */
 export function subsidiaryOf(
   db: Database.Database,
@@ -50,10 +50,10 @@ export function subsidiaryOf(
   return free.length === 1 ? (free[0] ?? null) : null;
 }
 
-/** The catalogue is large and seldom changes: who looks at all of it does so every five minutes. */
+/** The catalogue is large and seldom changes, so a query over all of it is repeated only every five minutes. */
 export const MAPPINGS_FOR_MS = 5 * 60_000;
 
-/** Of each branch of which something is known. */
+/** Returns an entry for each branch of which something is known. */
 export function branchMappings(db: Database.Database, branches: readonly Branch[]): BranchMapping[] {
   return branches.flatMap((branch) => {
     const counts = sqlOf(db).row<{ shown: number; unmapped: number }>(
@@ -73,7 +73,7 @@ export function branchMappings(db: Database.Database, branches: readonly Branch[
   });
 }
 
-/** By branch, product and sku; `all`: the configured branches, of which `branches` are wanted. */
+/** Returns unmapped skus by branch, product and sku. `all` are the configured branches, `branches` the wanted ones. */
 export function unmappedSkus(
   db: Database.Database,
   all: readonly Branch[],
@@ -90,24 +90,24 @@ export function unmappedSkus(
   );
 }
 
-/** An item of an open order by which the POS cannot tell what was ordered. */
+/** An item of an open order without an id, so that the POS cannot tell what was ordered. */
 export interface UnmappedItem {
   orderId: string;
   code: number | null;
   productName: string | null;
 }
 
-/** Orders among which it is looked whether the platform tells ids at all. */
+/** Newest orders in which to check whether the platform sends ids at all. */
 const NEWEST_ORDERS = 200;
 
 /**
- * Items without an id and without modifiers (with them the platform never tells one) of open, paid orders that were
- * first seen at `from` or later and that nobody acknowledged, of these branches. None where most items of the newest
- * orders carry no id either: then the platform does not tell them.
+ * Returns items without an id in open, paid orders of these branches that came at `from` or later and that no POS
+ * acknowledged. Items with modifiers never have an id and do not count. Returns nothing if most items of the newest
+ * orders lack ids, because the platform then does not send them.
  */
 export function unmappedItems(
   db: Database.Database,
-  /** `waits`: SQL that an order is open and paid. */
+  /** `waits`: SQL that is true for an open, paid order. */
   { waits, branches, from }: { waits: string; branches: readonly Branch[]; from: string },
 ): UnmappedItem[] {
   const ids = branches.flatMap(({ subsidiaryId, externalId }) => [subsidiaryId, externalId].filter(Boolean));

@@ -9,21 +9,21 @@ import { mergeOrder, polledOrder } from './order-rows.ts';
 import { quarantine, quarantinedAs } from './quarantine.ts';
 import { type ExtraSpellings, SPELLING_TABLES } from './spellings.ts';
 
-/** Ids and what stands before them differ in length from record to record. */
+/** Distance between two records' ids may vary by this much, because fields before the id differ in length. */
 const SLACK = 128;
 const ID_VALUE = /\s*:\s*(?:"([^"\\]{1,512})"|(\d{1,40}))/y;
 
 /**
- * Guesses a record's order id from its text, without parsing it, by where the id stood in an earlier record. A
- * guess only saves work: it is used to find a digest of the same bytes, and a wrong one finds none.
+ * Guesses the order id in a record's text without parsing it, from the place of the id in an earlier record. The
+ * guess only saves work: it selects a digest of the same bytes, and a wrong guess matches none.
  */
 class IdGuess {
   #quotedName = '';
   #occurrence = 0;
-  /** How much of a record's text has to be seen for a guess. */
+  /** How many bytes of a record's text a guess needs. */
   #reach = 0;
 
-  /** Remembers the first name in `text` that is followed by this id. */
+  /** Remembers the first name in `text` that stands before this id. */
   learn(text: string, orderId: string): void {
     for (const id of [`"${orderId}"`, orderId]) {
       const at = text.indexOf(id);
@@ -50,12 +50,12 @@ class IdGuess {
   }
 }
 
-/** Raised when records are read differently than before, so that they are all read again. */
+/** To be raised when the reading of records changes, so that all records are read again. */
 const READER_VERSION = 2;
 
 /**
- * Names a poll's record: SHA-256 of its bytes, behind a mark of the rules by which it was read. Equal names mean
- * that reading it again would bring nothing new.
+ * Returns the digest function for poll records: SHA-256 of the bytes, with a prefix for the reading rules. Equal
+ * digests mean that reading the record again would bring nothing new.
  */
 export function pollDigests(extra: ExtraSpellings, timezone?: string): (record: Uint8Array) => string {
   const tables = JSON.stringify([READER_VERSION, SPELLING_TABLES, extra, timezone]);
@@ -83,8 +83,8 @@ export interface WrittenRecord {
 const CREATED_IDS_MAX = 1_000;
 
 /**
- * One answer of GET /order/all on its way into the mirror, in steps that whoever drives it puts into
- * transactions: `prepare` reads, `write` writes, `count` notes what was committed.
+ * Imports one answer of GET /order/all in steps. The caller puts the steps into transactions: `prepare` reads,
+ * `write` writes, `count` counts what was committed.
  */
 export class AnswerImport {
   readonly report: ImportReport;
@@ -92,11 +92,11 @@ export class AnswerImport {
   readonly #buffer: Buffer;
   readonly #list: RecordList | undefined;
   readonly #guess = new IdGuess();
-  /** A list that names an order twice would otherwise change it to and fro with each poll. */
+  /** If a list names an order twice, each poll would otherwise change it back and forth. */
   readonly #seen = new Set<string>();
   #next = 0;
 
-  /** Throws `platform-garbled` when the answer is cut off or is not JSON; nothing is written then. */
+  /** Throws `platform-garbled`, and writes nothing, when the answer is cut off or is not JSON. */
   constructor(options: AnswerImportOptions) {
     this.#options = options;
     const { body } = options;
@@ -113,7 +113,7 @@ export class AnswerImport {
     };
   }
 
-  /** The whole answer, when no list of orders is in it. */
+  /** The whole answer for quarantine, when it contains no list of orders. */
   get wholeAnswer(): Unreadable {
     return {
       source: 'poll',
@@ -131,7 +131,7 @@ export class AnswerImport {
     return this.#next >= this.report.records;
   }
 
-  /** Goes over the next `most` records and gives those that have to be written; only reads the database. */
+  /** Reads the next `most` records and returns those that must be written. Only reads the database. */
   prepare(db: Database.Database, most: number): PreparedRecord[] {
     const end = Math.min(this.report.records, this.#next + most);
     const prepared: PreparedRecord[] = [];
@@ -186,8 +186,8 @@ export class AnswerImport {
   }
 
   /**
-   * Within a transaction: writes what was prepared and gives the outcome of each. `samePrepared`: it was prepared
-   * within this very transaction, so an order that was not known then is not known now.
+   * Writes prepared records in the caller's transaction and returns the outcome of each. `samePrepared`: they were
+   * prepared in this transaction, so an order that was unknown then is still unknown.
    */
   write(db: Database.Database, prepared: readonly PreparedRecord[], samePrepared: boolean): WrittenRecord[] {
     const written: WrittenRecord[] = [];

@@ -4,7 +4,7 @@ import { withoutCustomer } from './customer.ts';
 import type { OrderReading, OrderSource } from './order.ts';
 import type { OrderSpellings } from './spellings.ts';
 
-/** What goes down to a branch of one order: as it was merged here, for the same merge there. */
+/** An order as the hub merged it, sent to a branch that merges it in the same way. */
 export interface SentOrder {
   source: OrderSource;
   /** ISO 8601 UTC. */
@@ -12,17 +12,17 @@ export interface SentOrder {
   reading: OrderReading;
   /** JSON text as received. */
   raw: string;
-  /** The order as the hub has it, not a step of it. */
+  /** True for the whole order as the hub has it, and not one observation of it. */
   isWhole?: true;
-  /** The customer was forgotten here before it went down. */
+  /** True if the customer was anonymised before the order was sent down. */
   isForgotten?: true;
 }
 
 export type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
 
 /**
- * In the transaction of a merge that brought an event: at a hub the order goes into the feed of its branch, and of those
- * that had it before: they see whose it is now, and its end. An order of no known branch is noted.
+ * At a hub, puts a merged order into the feed of its branch, in the transaction of the merge. Branches that had the
+ * order before get it too, so that they see its new branch and its end. An order of no known branch is noted.
  */
 export function feedOrder(db: Database.Database, merged: () => SentOrder): void {
   if (!isFeeding(db)) return;
@@ -31,7 +31,7 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
   const branch = branchOf(db, orderId);
   if (branch !== undefined) {
     noteSent(db, branch, orderId);
-    // It names its store by now.
+    // The order names its store by now.
     sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ? AND branch IS NULL', orderId);
   } else {
     const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
@@ -44,20 +44,20 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
     addToFeed(db, each, 'order', order, { at: order.observedAt, orderId });
 }
 
-/** That an order goes down to a branch. */
+/** Records that an order was sent down to a branch. */
 export function noteSent(db: Database.Database, branch: string, orderId: string): void {
   const note = 'INSERT INTO sent_orders (order_id, branch) VALUES (?, ?) ON CONFLICT DO NOTHING';
   sqlOf(db).run(note, orderId, branch);
 }
 
-/** The branches that the order went down to and that the configuration still has. */
+/** Returns the branches that got the order and are still configured. */
 function sentTo(db: Database.Database, orderId: string): string[] {
   const sql = `SELECT branch FROM sent_orders JOIN feed_branches USING (branch)
     WHERE order_id = ? AND catalog_key NOT NULL`;
   return sqlOf(db).values<string>(sql, orderId);
 }
 
-/** The branch of an order: the one that a person assigned it to, else that of the store it names. */
+/** Returns the branch of an order: the one a person assigned, else the one of the store in the order. */
 function branchOf(db: Database.Database, orderId: string): string | undefined {
   const sql = `SELECT coalesce(u.branch, s.branch) FROM orders o LEFT JOIN unassigned_orders u USING (order_id)
     LEFT JOIN feed_stores s ON s.store_id = o.store_external_id WHERE o.order_id = ?`;
@@ -65,8 +65,8 @@ function branchOf(db: Database.Database, orderId: string): string | undefined {
 }
 
 /**
- * Gives it the next number of the branch; nothing where the branch is not known. Within the caller's transaction. `body`:
- * null where it is made when it leaves.
+ * Adds an entry under the branch's next number, in the caller's transaction. Does nothing for an unknown branch.
+ * `body` is null if it is made when the entry is sent.
  */
 export function addToFeed(
   db: Database.Database,
@@ -89,7 +89,7 @@ export function addToFeed(
   sqlOf(db).run('UPDATE feed_branches SET last_n = last_n + 1 WHERE branch = ?', branch);
 }
 
-/** The customer of an order is forgotten here: in what waits to go down, and then at each branch that had it. */
+/** Anonymises an order's customer in entries that wait to be sent down, and tells each branch that had the order. */
 export function forgetInFeed(
   db: Database.Database,
   orderId: string,
@@ -108,12 +108,12 @@ export function forgetInFeed(
   for (const branch of sentTo(db, orderId)) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
 }
 
-/** Whether orders go down to branches from here. */
+/** Whether this tillsync is a hub that sends orders to branches. */
 export function isFeeding(db: Database.Database): boolean {
   return sqlOf(db).row('SELECT 1 FROM hub') !== undefined;
 }
 
-/** A store that is no hub any more feeds nobody. */
+/** Deletes the hub's feeds in a store that is no hub any more. */
 export function endFeeding(db: Database.Database): void {
   sqlOf(db).run('DROP INDEX IF EXISTS orders_by_store');
   for (const table of [

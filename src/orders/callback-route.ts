@@ -10,8 +10,8 @@ import type { GroupCommit } from './group-commit.ts';
 import type { IntakeEntry, OrderReading } from './order.ts';
 
 /**
- * Sends a short JSON answer that tells nothing of the inside. Straight to Node: nothing here needs what Fastify
- * does to a reply, and the endpoint is measured by how little an answer costs.
+ * Sends a short JSON answer without internal details. It uses Node directly: Fastify's reply does nothing needed
+ * here, and the cost of an answer is measured.
  */
 export function answer(
   response: ServerResponse,
@@ -28,12 +28,12 @@ export function answer(
   response.end(json);
 }
 
-/** `cut-off`: the connection ended before the body did; nobody is left to answer. */
+/** `cut-off`: the connection ended before the body did, so nobody waits for an answer. */
 type RequestBody = Buffer | 'too-large' | 'cut-off';
 
 /**
- * Reads a body of at most `limitBytes` as it came. One that is announced or turns out larger is `too-large` at
- * once; the rest of it is then let go by as it arrives, without being kept.
+ * Reads a body of at most `limitBytes`. A larger one, by its header or in fact, is `too-large` at once; the rest is
+ * read and discarded.
  */
 function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<RequestBody> {
   const announced = Number(request.headers['content-length']);
@@ -59,8 +59,8 @@ function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<
     const onEnd = () => {
       if (!isSettled) settle(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes));
     };
-    // The error of a cut connection comes with `close`; unheard it would end the process. Listeners stay: to take
-    // them off costs each callback more than what they do.
+    // A cut connection's error comes with `close`; without a listener it would end the process. Removing the
+    // listeners would cost each callback more than they do.
     request
       .on('data', onData)
       .on('end', onEnd)
@@ -70,22 +70,22 @@ function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<
 }
 
 /**
- * Tells whether a callback carries the agreed secret (document, "Webhook origin validation"). Digests of equal
- * length are compared, always all of them, so that the time taken says nothing of a secret or of which one fit.
+ * Checks that a callback carries the agreed secret (document, "Webhook origin validation"). It always compares all
+ * digests, of equal length, so that the duration reveals neither a secret nor which one matched.
  */
 export class SecretGate {
   readonly #secrets: () => readonly string[];
   #known: readonly string[] = [];
   #digests: readonly Buffer[] = [];
 
-  /** `secrets`: every one valid now: one, or two and more during a rotation; empty when none is configured. */
+  /** `secrets` returns all valid secrets: one, several during a rotation, or none when none is configured. */
   constructor(secrets: () => readonly string[]) {
     this.#secrets = secrets;
   }
 
   /**
-   * `header` as Node hands it over: one character per byte; a header that came twice is joined by `, ` and
-   * fits no secret. Throws what `secrets()` throws.
+   * Checks a header as Node passes it: one character per byte. A repeated header is joined by `, ` and matches no
+   * secret. Throws what `secrets()` throws.
    */
   admits(header: string | string[] | undefined): boolean {
     const secrets = this.#secrets();
@@ -106,22 +106,22 @@ export class SecretGate {
 }
 
 /**
- * Finds the order in a notification's JSON, or says in one sentence what is missing. `raw` is the text that
- * `value` was parsed from, for numbers too long for JavaScript.
+ * Finds the order in a notification's JSON, or says in one sentence what is missing. `raw` is the text of `value`,
+ * for numbers too long for JavaScript.
  */
 export type NotificationReader = (value: unknown, raw: string) => OrderReading | { unreadable: string };
 
 interface Notification {
   entry: IntakeEntry;
-  /** False: the body is no JSON text at all, which only a sender's mistake explains. */
+  /** False if the body is not JSON text, which only an error of the sender explains. */
   isJson: boolean;
 }
 
 const BYTE_ORDER_MARK = '\u{FEFF}';
 
 /**
- * What an authenticated body becomes: an order, or input for quarantine. Never throws, whatever the bytes.
- * Keys such as `__proto__` are data like any other: JSON.parse makes own properties of them.
+ * Turns an authenticated body into an order or an entry for quarantine. Never throws. Keys such as `__proto__` are
+ * plain data, because JSON.parse makes own properties of them.
  */
 export function readNotification(
   body: Buffer,
@@ -148,7 +148,7 @@ export function readNotification(
     const observation = { source: 'webhook' as const, observedAtMs: receivedAtMs, raw: json, reading };
     return { entry: { kind: 'order', observation }, isJson: true };
   } catch (error) {
-    // Nesting beyond the stack, or a shape nobody thought of: kept whole like any other unknown shape.
+    // The nesting is too deep for the stack, or the shape is unexpected. It is kept whole, as any unknown shape.
     const why = error instanceof Error ? error.name : 'unknown error';
     return unreadable(`The notification could not be taken apart (${why}).`, raw, true);
   }
@@ -160,17 +160,19 @@ const RETRY_AFTER_S = 5;
 const ADDRESS_LENGTH_MAX = 45;
 
 export interface CallbackRouteOptions {
-  /** Where callbacks arrive, such as `/webhook`; the only path there is. */
+  /** The only path, where callbacks arrive, such as `/webhook`. */
   path: string;
   read: NotificationReader;
   clock: Clock;
   log: Log;
   bodyLimitBytes: number;
-  /** Called for each request to the path, once it is over. */
+  /** Called for each request to the path, when it is over. */
   onAnswered?: ((callback: Callback, durationMs: number) => void) | undefined;
 }
 
-/** What is known of a request before its answer; it goes with the response, which a table beside it would hold on to. */
+/**
+ * Facts about a request before its answer. They are stored on the response, so that they are freed together with it.
+ */
 type Noted = Partial<Pick<Callback, 'fault' | 'orderId' | 'code' | 'orderStatus'>>;
 const NOTED = Symbol('noted');
 type NotedResponse = ServerResponse & { [NOTED]?: Noted };
@@ -184,14 +186,14 @@ function notedWith(response: NotedResponse): Noted {
 }
 
 /**
- * The one route of the receiver: secret first, then the body, then the disk, then the answer.
- * 200 kept · 400 not JSON, bytes kept · 401 secret · 413 too large · 503 not kept, to be sent again.
+ * The receiver's one route. It checks the secret, reads the body, writes to the disk, then answers: 200 kept · 400
+ * not JSON, bytes kept · 401 secret · 413 too large · 503 not kept, to be sent again.
  */
 export function callbackRoute(
   { path, clock, log, bodyLimitBytes, read, onAnswered }: CallbackRouteOptions,
   gate: SecretGate,
   commits: GroupCommit,
-  /** Once true, an answer also ends its connection. */
+  /** When true, an answer also ends its connection. */
   isClosing: () => boolean,
 ): RouteOptions {
   const onRequest = (request: FastifyRequest, { raw }: FastifyReply, done: () => void): void => {
@@ -262,7 +264,9 @@ function notedOf(entry: IntakeEntry, isJson: boolean): Noted {
   return { orderId, code: fields.code ?? null, orderStatus: fields.status ?? null };
 }
 
-/** The sender; of what a proxy on this machine passes on, the address that this proxy saw. */
+/**
+ * Returns the sender's address. For a request through a proxy on this machine, it is the address that the proxy saw.
+ */
 function senderOf({ socket, headers }: FastifyRequest): string {
   const address = (socket.remoteAddress ?? '').replace(/^::ffff:/, '');
   const named =

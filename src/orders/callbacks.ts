@@ -5,10 +5,10 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 
-/** Why a callback was not kept as an order; null: it was. */
+/** Why a callback was not kept as an order; null if it was. */
 export type CallbackFault =
   | 'secret-missing'
-  /** No secret and no JSON either: somebody who tries addresses, not the platform. */
+  /** Neither a secret nor JSON: somebody probes addresses, not the platform. */
   | 'no-callback'
   | 'secret-wrong'
   | 'too-large'
@@ -17,36 +17,39 @@ export type CallbackFault =
   | 'not-kept'
   | 'cut-off';
 
-/** One callback and its answer, without a secret or a customer. */
+/** One callback and its answer, without secret and customer. */
 export interface Callback {
   /** Arrival, epoch milliseconds. */
   atMs: number;
-  /** HTTP status of the answer; null: its sender was gone before. */
+  /** HTTP status of the answer; null if the sender had closed the connection before. */
   status: number | null;
   fault: CallbackFault | null;
   orderId: string | null;
   /** Order number. */
   code: number | null;
   orderStatus: string | null;
-  /** Address of the sender, as a proxy on this machine names it where there is one. */
+  /** Address of the sender; behind a proxy on this machine, the address that the proxy names. */
   from: string;
-  /** tillsync's own try of the address. */
+  /** True for tillsync's own test of the address. */
   isProbe: boolean;
 }
 
-/** As it is kept: of refused ones from one sender in a short time only the first, with their number. */
+/** A stored callback. Refused ones of one sender within a short time are one row with a count. */
 export interface KeptCallback extends Callback {
   id: number;
   count: number;
 }
 
-/** Sent with tillsync's own tries, so that they are no trouble of anybody's. */
+/** Header of tillsync's own tests, so that they count as nobody's failure. */
 export const PROBE_HEADER = 'x-tillsync-probe';
 
-/** Everything of so long becomes one write. */
+/** Callbacks of this period are written together. */
 const COLLECT_MS = 2_000;
 const WAITING_MAX = 1_000;
-/** Refused ones of one sender and one kind become one line for so long: a flood of them is no flood of writes. */
+/**
+ * Refused callbacks of one sender and kind are one row for this long, so that a flood does not cause a flood of
+ * writes.
+ */
 const SAME_FOR_MS = 60_000;
 
 /** `id` null: not written yet. */
@@ -59,7 +62,10 @@ interface CallbackLogOptions {
   signal: AbortSignal;
 }
 
-/** Keeps the last callbacks for people, some seconds late: nobody waits for it, and it costs no commit of its own. */
+/**
+ * Stores the last callbacks for people. It writes some seconds late, because nobody waits for it and it should cost
+ * no commit of its own.
+ */
 export class CallbackLog {
   readonly #options: CallbackLogOptions;
   readonly #refused = new Map<string, Line>();
@@ -88,7 +94,7 @@ export class CallbackLog {
       for (const [i, line] of lines.entries()) line.id = ids[i] ?? null;
       this.#waiting.clear();
     } catch (error) {
-      // They stay for the next time, up to their number; the orders themselves are kept elsewhere.
+      // They stay in memory for the next write, up to a maximum. The orders themselves are stored elsewhere.
       this.#options.log.debug(
         { code: asTillsyncError(error).code },
         'the list of callbacks could not be written',
@@ -119,10 +125,10 @@ export class CallbackLog {
   }
 }
 
-/** A shop has few orders an hour, and one stray request is nothing. */
+/** A shop has few orders an hour, and one stray request is no reason for an alarm. */
 const REFUSED_MIN = 3;
 const WITHIN_MS = 3_600_000;
-/** So long without another one, the trouble counts as over. */
+/** After this long without a refusal, the trouble counts as over. */
 const QUIET_MS = 86_400_000;
 
 interface RefusedCallbacksOptions {
@@ -131,7 +137,7 @@ interface RefusedCallbacksOptions {
   clock: Pick<Clock, 'monotonicMs'>;
 }
 
-/** Notices that callbacks are refused, again and again, for their secret or their size, and says why. */
+/** Raises an alarm when callbacks are refused repeatedly for their secret or their size, and says why. */
 export class RefusedCallbacks {
   readonly #options: RefusedCallbacksOptions;
   #secret: { atMonoMs: number; isMissing: boolean; from: string }[] = [];
@@ -148,7 +154,7 @@ export class RefusedCallbacks {
     if (isProbe) return;
     const atMonoMs = this.#options.clock.monotonicMs();
     if (status === 200) {
-      // A good one proves the secret, and nothing of the size.
+      // An accepted callback proves that the secret is right, but says nothing about the size.
       this.#secret = [];
       if (this.#large.length < REFUSED_MIN) this.#lower();
       return;
@@ -163,7 +169,7 @@ export class RefusedCallbacks {
     this.#judge();
   }
 
-  /** Notes that it is over once nothing was refused for a day. */
+  /** Clears the alarm once nothing was refused for a day. */
   settle(): void {
     if (this.#isUp === false || this.#options.clock.monotonicMs() - this.#lastMonoMs < QUIET_MS) return;
     this.#large = [];
@@ -200,7 +206,7 @@ export class RefusedCallbacks {
 
 const KEPT = 1_000;
 
-/** Where the last callbacks are kept, each as one row of state.db. Throws `storage-…`. */
+/** The last callbacks, each as one row of state.db. Throws `storage-…`. */
 export class CallbackRows {
   readonly #db: Database.Database;
 
@@ -208,7 +214,7 @@ export class CallbackRows {
     this.#db = db;
   }
 
-  /** Those without an id are new and get one; oldest first. Keeps the newest 1,000. */
+  /** Stores callbacks, oldest first; those without an id are new and get one. Keeps the newest 1,000. */
   keep(callbacks: readonly Line[]): number[] {
     const db = this.#db;
     const keepAll = db.transaction(() => {
@@ -223,7 +229,7 @@ export class CallbackRows {
     return storing(() => keepAll.immediate());
   }
 
-  /** After `id`, oldest first, the newest `limit` of them. */
+  /** Returns the newest `limit` callbacks after `id`, oldest first. */
   list(after: number, limit: number): KeptCallback[] {
     const sql = 'SELECT id, entry FROM callbacks WHERE id > ? ORDER BY id DESC LIMIT ?';
     const rows = storing(() => sqlOf(this.#db).rows<{ id: number; entry: string }>(sql, after, limit));

@@ -9,16 +9,16 @@ import {
   type SpellingTrees,
 } from './spellings.ts';
 
-/*
- * What of an order is personal, and the same order without it. Kept is what is known to say nothing of a person; all
- * other texts go, also those of fields that nobody knows.
+/**
+ * Removes personal data from an order. Only values known to be impersonal are kept. All other texts are removed, also
+ * those of unknown fields.
  */
 
-/** The name of an order has the customer's in it (document, "Order notification"). */
+/** An order's name contains the customer's name (document, "Order notification"). */
 export const PERSONAL_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
   (name) => name === 'name' || /^(address|customer)/.test(name),
 ) as (keyof OrderFields)[];
-/** Of an item; customers write what they like there. */
+/** Personal fields of an item: customers write anything into the comment. */
 export const PERSONAL_ITEM_FIELDS = ['comment'] as const satisfies (keyof typeof ITEM_SPELLINGS)[];
 
 const PERSONAL: Readonly<Record<keyof SpellingTrees, ReadonlySet<string>>> = {
@@ -27,19 +27,22 @@ const PERSONAL: Readonly<Record<keyof SpellingTrees, ReadonlySet<string>>> = {
   modifier: new Set(),
   option: new Set(),
 };
-/** Lists whose entries have fields of their own. */
+/** Lists whose entries have their own fields. */
 const ENTRIES: Readonly<Record<string, keyof SpellingTrees>> = {
   items: 'item',
   modifiers: 'modifier',
   options: 'option',
 };
-/** Names of parts in which numbers are personal too: house numbers, positions, numbers of identity cards. */
+/** Names of objects in which numbers are personal too: house numbers, positions, identity card numbers. */
 const PERSONAL_PART =
   /address|user|customer|client|buyer|shopper|recipient|receiver|contact|person|phone|mobile|mail|location|geo|coord|^lat|^lng|^lon|ship|deliver|billing|invoice|document|passport|birth|^rut$|^dni$/i;
-/** A larger number that nobody knows may be a telephone's or a card's. */
+/** A larger number in an unknown field may be a telephone or card number. */
 const HARMLESS_MAX = 1_000_000;
 
-/** What was sent of an order, as JSON text of the same structure: names, numbers of products, amounts and times stay. */
+/**
+ * Returns an order's payload without personal data, in the same structure. Names of fields, product numbers, amounts
+ * and times stay.
+ */
 export function payloadWithoutCustomer(raw: string, spellings: OrderSpellings): string {
   try {
     const value: unknown = JSON.parse(raw, keepLongNumbers);
@@ -52,12 +55,12 @@ export function payloadWithoutCustomer(raw: string, spellings: OrderSpellings): 
     ]);
     return JSON.stringify(Object.fromEntries(wrapped));
   } catch {
-    // Nested beyond the stack, or no JSON: nothing of it can be told apart.
+    // The text is not JSON or is nested too deeply, so no part of it can be judged.
     return 'null';
   }
 }
 
-/** The same sighting of an order without its customer. */
+/** Returns the same observation without the customer. */
 export function withoutCustomer<Seen extends Pick<OrderObservation, 'raw' | 'reading'>>(
   observation: Seen,
   spellings: OrderSpellings,
@@ -103,7 +106,7 @@ function knownOf(sent: Sent, table: keyof SpellingTrees, spellings: OrderSpellin
   return inside(sent, names, false);
 }
 
-/** Nothing is known of it: texts go, and numbers that may be somebody's. */
+/** Blanks a value of an unknown field: texts, and numbers that may be personal. */
 function blank(value: unknown, isPersonal: boolean): unknown {
   if (typeof value === 'string') return null;
   if (typeof value === 'number') return isPersonal || !isHarmless(value) ? null : value;

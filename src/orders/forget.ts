@@ -6,27 +6,27 @@ import { knownOrder, ORDER_FIELDS } from './order-rows.ts';
 import { type OrderSpellings, snakeCase } from './spellings.ts';
 
 /**
- * The mark that counts customers who were forgotten since the file was last written anew; below zero: it is, and its log
- * still holds pages of before.
+ * Counts the anonymised customers since the file was last rewritten. A value below zero means that the file was
+ * rewritten, but its write-ahead log still holds old pages.
  */
 export const TO_CLEAN = 'customers.to-clean';
 
-/** Something of a customer was deleted, of which bytes may be left in the file. The caller's transaction. */
+/** Records that personal data was deleted, whose bytes may still be in the file. Runs in the caller's transaction. */
 export function noteToClean(db: Database.Database): void {
   const sql =
     'INSERT INTO marks (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = max(value, 0) + 1';
   sqlOf(db).run(sql, TO_CLEAN);
 }
 
-/** Orders that ended before this time, ISO 8601 UTC, whose customers are still known; the first that ended first. */
+/** Returns orders that ended before this time (ISO 8601 UTC) and still have a customer, the earliest end first. */
 export function customersOf(db: Database.Database, endedBefore: string, limit: number): string[] {
-  // A clock that shows less was never set.
+  // An earlier date comes from a clock that was never set.
   const sql = `SELECT order_id FROM orders WHERE ended_at IS NOT NULL AND forgotten_at IS NULL
       AND ended_at < ? AND ended_at >= '2020' ORDER BY ended_at LIMIT ?`;
   return sqlOf(db).values<string>(sql, endedBefore, limit);
 }
 
-/** Payloads of an order, beside the one that `orders` has: table and key. */
+/** Further payloads of an order, beside the one in `orders`: table and key. */
 const PAYLOADS = [
   ['order_payloads', 'payload_id'],
   ['held_notifications', 'held_id'],
@@ -37,8 +37,8 @@ const FORGET_ORDER = `UPDATE orders SET ${PERSONAL_FIELDS.map((field) => `${snak
 const FORGET_ITEMS = `UPDATE order_items SET ${PERSONAL_ITEM_FIELDS.map((field) => `${field} = NULL`)} WHERE order_id = ?`;
 
 /**
- * Takes the customer out of an order and of all that was received of it, within the caller's transaction. False: there
- * is no such order, or its customer is forgotten already.
+ * Removes the customer from an order and from all its payloads, in the caller's transaction. Returns false if there
+ * is no such order or its customer was removed before.
  */
 export function forgetCustomer(
   db: Database.Database,
@@ -49,7 +49,7 @@ export function forgetCustomer(
   const sql = sqlOf(db);
   const known = knownOrder(db, orderId);
   if (known === undefined || known.forgottenAt !== null) return false;
-  // What is written over here is gone from the pages at once; copies that moving rows left in others, by `clean`.
+  // Overwritten values leave their pages at once. Copies that moved rows left in other pages are removed by `clean`.
   db.pragma('secure_delete = 1');
   sql.run(FORGET_ORDER, payloadWithoutCustomer(known.payload, spellings), at, orderId);
   sql.run(FORGET_ITEMS, orderId);
@@ -65,13 +65,13 @@ export function forgetCustomer(
   return true;
 }
 
-/** Shorter texts would be found in what is of others. */
+/** A shorter text would also match other people's entries. */
 const NAMED_LENGTH_MIN = 6;
 const NAMED_BY = ['customerEmail', 'customerPhoneNumber', 'addressPhoneNumber'] as const;
 
 /**
- * Drops what lies in quarantine and names the order or its customer: a notification that could not be read, or a whole
- * answer of a poll, which comes again with the next one.
+ * Deletes quarantined entries that name the order or its customer: unreadable notifications, or whole poll answers,
+ * which the next poll brings again.
  */
 export function forgetQuarantined(db: Database.Database, orderId: string): void {
   const values = knownOrder(db, orderId)?.values ?? [];

@@ -3,7 +3,7 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { IntakeEntry, IntakeOutcome, OrderKeeper } from './order.ts';
 
-/** A fault that every entry would meet alike. `storage-failed` may also be one entry that breaks a constraint. */
+/** Whether every entry would meet the same fault. `storage-failed` may also mean one entry that breaks a constraint. */
 function isOfTheWholeDisk(error: unknown): boolean {
   return hasCode(
     error,
@@ -25,21 +25,21 @@ export interface GroupCommitOptions {
   keeper: OrderKeeper;
   clock: Clock;
   log: Log;
-  /** Called with everything that became durable, after its senders were answered. */
+  /** Called with everything that became durable, after its senders got their answers. */
   onKept?: ((kept: readonly Kept[]) => void) | undefined;
-  /** Called when the disk did not keep a group, or the rest of one, after its senders were put off. */
+  /** Called when the disk did not keep a group, or the rest of one, after its senders were asked to retry. */
   onPutOff?: ((error: TillsyncError) => void) | undefined;
 }
 
 const QUIET_TURNS = 3;
 const GROUP_MAX = 200;
 const COLLECT_MAX_MS = 5;
-/** On a slow disk, where the few that arrive in 5 ms would each time wait for a commit of their own. */
+/** Limit of collecting on a slow disk. With only 5 ms there, each few entries would wait for their own commit. */
 const COLLECT_SLOW_MAX_MS = 100;
-/** What may wait while a commit is under way; beyond it `add` refuses. */
+/** Limits of what waits during a commit; beyond them `add` refuses. */
 const WAITING_MAX = 2_000;
 const WAITING_BYTES_MAX = 32 * 1024 * 1024;
-/** How often a disk that keeps nothing is told of while it lasts. */
+/** How often a failing disk is logged while it lasts. */
 const TOLD_EVERY_MS = 60_000;
 
 interface Waiting {
@@ -50,9 +50,9 @@ interface Waiting {
 }
 
 /**
- * Makes many notifications durable in one commit. A group is what arrives until three turns of the event loop
- * bring nothing new: Node accepts one new connection a turn, so a group of a single turn would hold one entry. As
- * long as something comes it is collected for 5 ms, or for as long as the commit before took.
+ * Makes many notifications durable in one commit. A group closes after three turns of the event loop without a new
+ * entry: Node accepts one new connection a turn, so a group of one turn would hold one entry. While entries keep
+ * coming, it collects for 5 ms, or for as long as the last commit took.
  */
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
@@ -64,7 +64,10 @@ export class GroupCommit {
   #collectingSinceMs = 0;
   #lastCommitMs = 0;
   #idle: (() => void)[] = [];
-  /** Put off since the disk last kept something, and when that was told; undefined: the disk keeps them. */
+  /**
+   * Notifications refused since the last success of the disk, and when that was logged; undefined while the disk
+   * works.
+   */
   #putOff = 0;
   #toldMonoMs: number | undefined;
 
@@ -74,7 +77,7 @@ export class GroupCommit {
 
   /**
    * Resolves once `entry` is on the disk. Rejects with the keeper's error when it was not kept, and with
-   * `storage-busy` at once when too much waits already.
+   * `storage-busy` at once when too many entries wait.
    */
   add(entry: IntakeEntry, bytes: number): Promise<IntakeOutcome> {
     if (this.#waiting.length >= WAITING_MAX || this.#waitingBytes + bytes > WAITING_BYTES_MAX) {
@@ -124,7 +127,7 @@ export class GroupCommit {
     setImmediate(() => this.#afterCommit(kept));
   }
 
-  /** Keeps a group and answers each of its entries; never rejects. */
+  /** Stores a group and answers each of its entries. Never rejects. */
   async #keep(group: readonly Waiting[]): Promise<Kept[]> {
     const { keeper, log } = this.#options;
     const kept: Kept[] = [];
@@ -150,8 +153,8 @@ export class GroupCommit {
   }
 
   /**
-   * Keeps entries one by one after their group was refused, so that one that the store cannot take refuses none
-   * of its neighbours. As soon as the disk itself proves to be at fault, the rest is refused untried.
+   * Stores entries one by one after their group failed, so that one bad entry does not refuse its neighbours. Once
+   * the disk itself is at fault, the rest is refused without a try.
    */
   async #keepSingly(
     group: readonly Waiting[],
@@ -161,7 +164,7 @@ export class GroupCommit {
     let putOff = 0;
     for (const waiting of group) {
       const result = diskFault ?? (await this.#keepOrQuarantine(waiting.entry));
-      // An order that breaks a constraint would have been quarantined.
+      // An order that breaks a constraint is quarantined, so this error is the disk's.
       if (isOfTheWholeDisk(result) || hasCode(result, 'storage-failed')) diskFault = result as TillsyncError;
       if (diskFault) putOff += 1;
       settle(waiting, result);
@@ -169,7 +172,7 @@ export class GroupCommit {
     if (diskFault) this.#notePutOff(diskFault, putOff);
   }
 
-  /** An order that the store cannot take goes to quarantine whole. */
+  /** Stores an entry. An order that the store cannot accept is put into quarantine whole. */
   async #keepOrQuarantine(entry: IntakeEntry): Promise<Kept | TillsyncError> {
     const first = await this.#keepOne(entry);
     if (!(first instanceof TillsyncError) || entry.kind !== 'order' || isOfTheWholeDisk(first)) return first;
@@ -187,7 +190,7 @@ export class GroupCommit {
     }
   }
 
-  /** Told at once, once a minute while it lasts, and when it is over. */
+  /** Logs at once, then once a minute while it lasts, and when it is over. */
   #notePutOff(error: TillsyncError, notifications: number): void {
     const { clock, log, onPutOff } = this.#options;
     this.#putOff += notifications;

@@ -8,7 +8,7 @@ import { AnswerImport, importAborted, type PreparedRecord, pollDigests } from '.
 import type { ImportReport } from './order.ts';
 import { compileSpellings, type ExtraSpellings } from './spellings.ts';
 
-/** What the import's worker thread is started with. */
+/** Input of the import's worker thread. */
 export interface ImportTask {
   path: string;
   body: Uint8Array<ArrayBuffer>;
@@ -21,27 +21,30 @@ export interface ImportTask {
   gate: SharedArrayBuffer;
 }
 
-/** Writes the mirror's file anew, without what was deleted from it. */
+/** Task to rewrite the mirror's file without the deleted content. */
 export type VacuumTask = Pick<ImportTask, 'path' | 'gate'>;
 
 export type ImportMessage =
-  /** `isClean`: no page of before is left in the log. */
+  /** `isClean`: the write-ahead log holds no old page any more. */
   | { kind: 'vacuumed'; isClean: boolean }
   | { kind: 'progress'; done: number; total: number }
   | { kind: 'report'; report: ImportReport }
   | { kind: 'error'; code: ErrorCode; message: string; hint: string | undefined };
 
-/** Records between two looks at the gate; few enough to stay in the processor's cache. */
+/** Records between two checks of the gate; few enough to stay in the processor's cache. */
 const CHUNK_RECORDS = 16;
-/** Most records in one transaction; it ends sooner when the main thread wants the lock. */
+/** Most records in one transaction. It ends sooner when the main thread wants the lock. */
 const TRANSACTION_RECORDS = 1024;
-/** How large the log may grow before its content moves to the database; that takes no write lock. */
+/** How large the write-ahead log may grow before a checkpoint, which takes no write lock. */
 const CHECKPOINT_BYTES = 1024 * 1024;
 const PROGRESS_RECORDS = 500;
 const BUSY_PAUSE_MS = 10;
 const BUSY_TRIES_MAX = 1_000;
 
-/** Waits for other processes. Callbacks wait for them as well, but not for this thread's patience. */
+/**
+ * Runs an action and retries while other processes hold the lock. Callbacks wait for those processes too, but not for
+ * this thread.
+ */
 function whenFree<T>(gate: WriteGate, action: () => T): T {
   for (let tries = 0; ; tries++) {
     try {
@@ -53,7 +56,7 @@ function whenFree<T>(gate: WriteGate, action: () => T): T {
   }
 }
 
-/** The main thread's writers stay away meanwhile. */
+/** Runs an action while the main thread's writers wait at the gate. */
 function atWork<T>(gate: WriteGate, action: () => T): T {
   gate.beginWork();
   try {
@@ -63,7 +66,7 @@ function atWork<T>(gate: WriteGate, action: () => T): T {
   }
 }
 
-/** Mirrors one large answer, on its own thread and connection. */
+/** Mirrors one large answer on this thread, with its own connection. */
 function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   const gate = new WriteGate(task.gate);
   const answer = new AnswerImport({
@@ -73,7 +76,7 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   });
   const { report } = answer;
 
-  /** Begins with what was prepared and goes on as long as every chunk has something to write. */
+  /** Writes the prepared records, and continues while every chunk has something to write. */
   const write = (prepared: readonly PreparedRecord[]): void => {
     const transaction = db.transaction(() => {
       const written = answer.write(db, prepared, false);
@@ -89,7 +92,7 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   };
 
   if (!report.listFound) write([{ kind: 'unreadable', unreadable: answer.wholeAnswer }]);
-  // One read transaction for a chunk; longer ones would keep the log from being emptied.
+  // One read transaction per chunk; a longer one would keep the write-ahead log from being emptied.
   const prepare = db.transaction(() => answer.prepare(db, CHUNK_RECORDS));
   let told = 0;
   while (!answer.finished) {
@@ -97,7 +100,7 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
     const prepared = whenFree(gate, () => prepare.deferred());
     if (prepared.length > 0) write(prepared);
     if (walBytes(task.path) > CHECKPOINT_BYTES) {
-      // What was committed during the first checkpoint is moved by the second, so that the log can start anew.
+      // The second checkpoint moves what was committed during the first, so that the log can restart.
       for (let i = 0; i < 2; i++) storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
     }
     if (answer.finished || answer.done >= told + PROGRESS_RECORDS) {
@@ -118,7 +121,7 @@ function vacuum({ gate: memory }: VacuumTask, db: Database.Database): boolean {
   return whenFree(gate, () =>
     atWork(gate, () => {
       db.exec('VACUUM');
-      // The log holds pages of before until it is cut off.
+      // The log holds old pages until it is truncated.
       return truncateWal(db);
     }),
   );

@@ -4,9 +4,9 @@ import { sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN, isEnded, type OrderObservation } from './order.ts';
 import { quarantine, quarantinedAs, removeFromQuarantine } from './quarantine.ts';
 
-/*
- * Orders of which a part could not be read. One row for each, until a later snapshot of the order is whole or the order
- * has ended.
+/**
+ * Orders with a part that could not be read. Each has one row until a later observation is complete or the order
+ * ends.
  */
 
 export interface IncompleteOrder {
@@ -14,21 +14,21 @@ export interface IncompleteOrder {
   code: number | null;
   /** ISO 8601 UTC. */
   since: string;
-  /** 1: it is scheduled, and no field was found that says for when. */
+  /** 1 if it is scheduled but no field with the time was found. */
   lacksTime: number;
 }
 
-/** So many of its parts are named. */
+/** At most this many parts are named. */
 const PARTS_MAX = 5;
-/** Nobody prepares an order of a week ago any more. */
+/** Nobody prepares an order that is a week old. */
 const TOLD_FOR = '-7 days';
 
-/** A poll may find orders of long ago, which nobody prepares any more. */
+/** A poll may find old orders, which nobody prepares any more. */
 const POLLED_WITHIN_MS = 24 * 3_600_000;
 
-/** What the mirror has of an order once a snapshot of it was merged. */
+/** Facts about a merged order that tell whether something is missing. */
 export interface MergedOrder {
-  /** Nothing was known of it before. */
+  /** True if the order was unknown before. */
   isNew: boolean;
   status: string | null;
   createdAt: string | null;
@@ -36,7 +36,7 @@ export interface MergedOrder {
   scheduledFor: string | null;
 }
 
-/** Within the caller's transaction, for a snapshot that was merged. */
+/** Notes whether a merged observation is incomplete, in the caller's transaction. */
 export function noteIncomplete(
   db: Database.Database,
   observation: OrderObservation,
@@ -47,17 +47,17 @@ export function noteIncomplete(
   const { isNew, status } = merged;
   const parts = isEnded(status) ? [] : partsOf(observation, merged);
   if (parts.length === 0) {
-    // Without items it says nothing of a line that could not be read before.
+    // Without items the observation says nothing about an earlier unreadable line.
     if (!isNew && (items !== undefined || isEnded(status))) endIncomplete(db, orderId);
     return;
   }
-  // It says less than what was noted of the whole order.
+  // The existing row covers the whole order, and this observation has less.
   if (!isNew && items === undefined && reasonOf(db, orderId) !== undefined) return;
   const named = parts.slice(0, PARTS_MAX).join(', ') + (parts.length > PARTS_MAX ? ', …' : '');
   const reason = `Order ${orderId} is incomplete: ${named}. What came is its payload.`;
   if (reasonOf(db, orderId) === reason) return;
   endIncomplete(db, orderId);
-  // No copy of the order: its payload has the customer in it, and is kept with the order.
+  // The row holds no copy of the order: the payload contains the customer and is kept with the order.
   const entry = { source, receivedAtMs: observedAtMs, reason, payload: reason };
   quarantine(db, entry);
   sqlOf(db).run(
@@ -99,7 +99,7 @@ function endIncomplete(db: Database.Database, orderId: string): void {
   sqlOf(db).run('DELETE FROM incomplete_orders WHERE order_id = ?', orderId);
 }
 
-/** Those that are still to be prepared, the oldest first. */
+/** Returns the incomplete orders that still have to be prepared, oldest first. */
 export function incompleteOrders(db: Database.Database, nowMs: number): IncompleteOrder[] {
   const sql = `SELECT order_id AS orderId, code, since,
     is_scheduled IS 1 AND scheduled_for IS NULL AS lacksTime FROM incomplete_orders JOIN orders USING (order_id)
@@ -107,7 +107,7 @@ export function incompleteOrders(db: Database.Database, nowMs: number): Incomple
   return sqlOf(db).rows<IncompleteOrder>(sql, isoUtc(nowMs), TOLD_FOR);
 }
 
-/* Orders that are whole and yet look wrong: of no branch that is known, or with sums that do not hold. */
+/** Orders that are complete but look wrong: their branch is unknown, or their sums do not add up. */
 
 const DAY_MS = 24 * 3_600_000;
 
@@ -117,8 +117,8 @@ export interface OddOrder {
 }
 
 /**
- * Open orders of a day that name no store, or none of `stores`, the newest first; those without a time of creation by
- * when they came. null: a name that nobody knows may be that of a branch.
+ * Returns open orders of the last day that name no store, or none of `stores`, newest first. An order without a
+ * creation time counts by its arrival. `stores` is null if an unknown name may be a branch's.
  */
 export function strayOrders(
   db: Database.Database,
@@ -135,15 +135,15 @@ export function strayOrders(
 }
 
 export interface SumsOfOrders {
-  /** How many of a day state sums. */
+  /** Number of orders of the day that have sums. */
   orders: number;
-  /** Those of a day whose sums do not hold, the newest first. */
+  /** Orders of the day whose sums do not add up, newest first. */
   odd: readonly OddOrder[];
-  /** The same share of the week before, 0 to 1: a shop with tips that no field names has one every day. */
+  /** The same share in the week before, 0 to 1. A shop with tips that no field names has such orders every day. */
   usualShare: number;
 }
 
-/** More are not read: what bounds the time this takes. */
+/** Most orders that are read, to limit the time. */
 const SUMMED_MAX = 5_000;
 
 export function sumsOfOrders(db: Database.Database, nowMs: number): SumsOfOrders {

@@ -1,27 +1,27 @@
 import { isBackwards, type OrderOutcome, type OrderReading, type OrderSource } from './order.ts';
 
-/** What the mirror knows of an order before an observation is merged. */
+/** State of an order in the mirror before an observation is merged. */
 export interface KnownOrder {
   status: string | null;
-  /** Sequence of its newest event, and what brought it. */
+  /** Sequence number of its newest event, and that event's source. */
   seq: number;
   source: OrderSource;
 }
 
-/** What of an observation decides whether it is applied. */
+/** The parts of an observation that decide whether it is applied. */
 export interface MergeInput {
   source: OrderSource;
-  /** undefined when the source carries no status. */
+  /** undefined when the source has no status. */
   status: string | null | undefined;
-  /** Newest seq when a poll's request began. */
+  /** Newest seq when the poll's request began. */
   asOfSeq?: number | undefined;
-  /** Whether applying it would change nothing that a POS can see. */
+  /** Whether applying it would change nothing visible to a POS. */
   sameContent: boolean;
 }
 
 /**
- * The one rule by which webhook and poll meet. Webhooks are hints and arrive in any order, so one that would
- * take the order backwards is held; a poll's word is final unless a webhook was applied after it began.
+ * The one rule that merges webhooks and polls. Webhooks arrive in any order, so one that would take the order
+ * backwards is held. A poll is final, unless a webhook was applied after the poll's request began.
  */
 export function mergeOutcome(known: KnownOrder | undefined, input: MergeInput): OrderOutcome {
   if (!known) return 'created';
@@ -35,24 +35,24 @@ export function mergeOutcome(known: KnownOrder | undefined, input: MergeInput): 
   return input.sameContent ? 'confirmed' : 'changed';
 }
 
-/** One thing that was received of an order, as today's rules read it. */
+/** One received observation of an order, read by today's rules. */
 export interface ReplayStep {
   source: OrderSource;
   reading: OrderReading;
 }
 
 export interface ReplayResult<Step extends ReplayStep> {
-  /** What all of them together say of the order. */
+  /** The merged content of all steps. */
   reading: OrderReading;
-  /** The last that counted; undefined when none did. */
+  /** The last step that was applied; undefined when none was. */
   last: Step | undefined;
-  /** Webhooks that would have taken the order back in its life. */
+  /** Webhooks that would have taken the order backwards. */
   held: Step[];
 }
 
 /**
- * Merges what was received of one order anew, in the order in which it came: what a later one says replaces what an
- * earlier one said, what it does not say stays, and the order goes back in its life only where a poll said so.
+ * Merges all observations of one order again, in their order of arrival: [{status: a, tip: 1}, {status: b}] →
+ * {status: b, tip: 1}. Only a poll takes the order backwards.
  */
 export function replay<Step extends ReplayStep>(orderId: string, steps: readonly Step[]): ReplayResult<Step> {
   const reading: OrderReading = { orderId, fields: {} };
@@ -72,7 +72,7 @@ export function replay<Step extends ReplayStep>(orderId: string, steps: readonly
   return { reading, last, held };
 }
 
-/** The same reading without a status that would take an order of `status` back in its life. */
+/** Returns the reading without its status, if that would take an order of `status` backwards. */
 export function neverBackwards(reading: OrderReading, status: string | null): OrderReading {
   if (!isBackwards(status, reading.fields.status)) return reading;
   const { status: _earlier, ...fields } = reading.fields;

@@ -13,13 +13,13 @@ import { settleWal, sqlOf, storing, toStorageError } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
 import { FEED_JUMP } from './order.ts';
 
-/** The highest seq ever given, also when its event is gone; 0 when there was none. */
+/** Returns the highest seq ever given, even if its event was deleted; 0 when there was none. */
 export function newestSeq(db: Database.Database): number {
   const sql = "SELECT seq FROM sqlite_sequence WHERE name = 'order_events'";
   return sqlOf(db).value(sql) ?? 0;
 }
 
-/** No event gets `seq` or a lower number any more. The caller's transaction. */
+/** Makes sure that no new event gets `seq` or a lower number. Runs in the caller's transaction. */
 export function continueFeedAfter(db: Database.Database, seq: number): void {
   const raised = db
     .prepare("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'order_events'")
@@ -27,42 +27,42 @@ export function continueFeedAfter(db: Database.Database, seq: number): void {
   if (raised.changes === 0) {
     db.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('order_events', ?)").run(seq);
   }
-  // Tells the mirror that began by what was known then from one that is new.
+  // Marks a mirror whose feed was started with the remembered seq, to tell it from a new one.
   db.prepare("INSERT OR IGNORE INTO marks (name, value) VALUES ('feed.begun', 1)").run();
 }
 
 /**
- * Goes on far after `highestSeq`, what was noted of the mirror before, when this one is new, or an older copy that
- * somebody put there. Called before the first event is written.
+ * Lets the feed continue far after `highestSeq`, the last noted seq, if this mirror is new or an older copy. Runs
+ * before the first event is written.
  */
 function beginFeed(db: Database.Database, highestSeq: number | undefined): void {
   const begun = db.prepare("SELECT 1 FROM marks WHERE name = 'feed.begun'");
   const isSound = () => {
     const hasBegun = begun.get() !== undefined;
     const newest = newestSeq(db);
-    // A mirror from before the mark has given numbers of its own.
+    // A mirror from before this mark has given numbers already.
     return highestSeq === undefined ? hasBegun : newest >= highestSeq && (newest > 0 || hasBegun);
   };
   if (isSound()) return;
   db.transaction(() => {
-    // Another process may have been first.
+    // Another process may have done it first.
     if (!isSound()) continueFeedAfter(db, highestSeq === undefined ? 0 : highestSeq + FEED_JUMP);
   }).immediate();
 }
 
 const REOPEN_AFTER_MS = 500;
 const INODE_CHECK_MS = 1_000;
-/** Events between two notes of how far the feed has got; far below the leap of a feed that has lost its mirror. */
+/** Events between two notes of the feed's seq; far fewer than the jump of a feed that lost its mirror. */
 const NOTE_EVERY_EVENTS = 10_000;
 
-/** Referenced here for the life of the process, so that no garbage collection closes them early. */
+/** Held for the life of the process, so that garbage collection does not close them early. */
 const keepers = new Set<Database.Database>();
 
 export interface MirrorFileOptions extends ConnectionOptions {
   clock: Clock;
-  /** Without it a mirror that is made anew begins at 1. */
+  /** Without it, a new mirror's feed begins at 1. */
   feed?: FeedMemory | undefined;
-  /** Called after each transaction of this process, whatever it was for. Must not throw. */
+  /** Called after each transaction of this process, of any kind. Must not throw. */
   onWritten: (db: Database.Database) => void;
   /** Called when a transaction gave up waiting for another process. Must not throw. */
   onLocked: () => void;
@@ -78,8 +78,8 @@ interface OpenFile {
 }
 
 /**
- * The main thread's connection to the mirror. States: open; failed (the disk or the file refused, so the
- * connection was closed and the next use after a pause opens it anew); closed for good.
+ * The main thread's connection to the mirror. It is open; or failed, because the disk or the file refused (it is
+ * closed, and the next use after a pause opens it again); or closed for good.
  */
 export class MirrorFile {
   readonly gate = new WriteGate();
@@ -99,19 +99,21 @@ export class MirrorFile {
     this.#open = this.#openFile();
   }
 
-  /** One or a few short reads, at once. */
+  /** Runs one or a few short reads at once. */
   read<T>(action: (db: Database.Database) => T): T {
     return this.#guarded(({ db }) => action(db));
   }
 
-  /** Many short reads, at once and of one state: each by itself would lock the file and let it go again. */
+  /**
+   * Runs many short reads in one transaction: they see one state, and the file is locked once and not for each read.
+   */
   readTogether<T>(action: (db: Database.Database) => T): T {
     return this.#guarded(({ transaction }) => transaction.deferred(action) as T);
   }
 
   /**
-   * One transaction, on the disk when the promise resolves. Waits, without blocking the event loop, for the
-   * import's worker thread and for other processes. `action` may run more than once, each time from the start.
+   * Runs one transaction, which is on the disk when the promise resolves. Waits for the import's thread and for other
+   * processes without blocking the event loop. `action` may run more than once, each time from the start.
    */
   async write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T> {
     const run = () => this.#guarded(({ transaction }) => transaction.immediate(action) as T);
@@ -130,7 +132,7 @@ export class MirrorFile {
     return result;
   }
 
-  /** Remembers outside of the mirror how far the feed has got, where that is so many events after what was noted. */
+  /** Notes the feed's seq outside the mirror, if it is this many events beyond the last note. */
   noteFeed(events = NOTE_EVERY_EVENTS): void {
     const { feed } = this.#options;
     if (!feed || !this.#open) return;
@@ -140,7 +142,7 @@ export class MirrorFile {
       feed.noteSeq(newest);
       this.#notedSeq = newest;
     } catch {
-      // The next write tries again; a feed that leaps goes over all that was given meanwhile.
+      // The next write tries again. A feed that jumps skips all numbers given in the meantime.
     }
   }
 
@@ -148,7 +150,7 @@ export class MirrorFile {
     return this.#closed;
   }
 
-  /** Leaves -wal and -shm behind, so that the mirror can be read while nobody has it open. */
+  /** Closes and leaves -wal and -shm behind, so that the mirror is readable while nobody has it open. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -220,9 +222,9 @@ export class MirrorFile {
     this.#notedSeq = feed.highestSeq() ?? 0;
   }
 
-  /** The writer first, the keeper last; a failing disk must not keep either from being let go. */
+  /** Closes the writer first and the keeper last. A failing disk must not stop either. */
   #release(): void {
-    // An older copy may be put in its place.
+    // Somebody may now replace the file with an older copy.
     if (!this.#options.readonly) this.noteFeed(1);
     const { db, keeper } = this.#open ?? {};
     this.#open = undefined;
@@ -236,7 +238,7 @@ export class MirrorFile {
       try {
         action();
       } catch {
-        // Nothing was acknowledged that is not on the disk already.
+        // Everything that was acknowledged is on the disk already.
       }
     }
   }
@@ -249,8 +251,8 @@ function inodeOf(path: string): number {
 export type FeedMemory = Pick<FeedRows, 'highestSeq' | 'noteSeq'>;
 
 /**
- * Remembers outside of the mirror, as one row of state.db, how far its feed has got, so that a mirror that is made
- * anew gives no number a second time. Methods throw `storage-…`.
+ * The feed's seq, remembered outside the mirror as one row of state.db, so that a new mirror gives no number twice.
+ * Methods throw `storage-…`.
  */
 export class FeedRows {
   readonly #db: Database.Database;
@@ -259,12 +261,12 @@ export class FeedRows {
     this.#db = db;
   }
 
-  /** The newest event when that was noted last, which is seldom; undefined: no mirror was ever there. */
+  /** Returns the last noted seq, which is noted seldom; undefined if there never was a mirror. */
   highestSeq(): number | undefined {
     return storing(() => sqlOf(this.#db).value('SELECT seq FROM feed'));
   }
 
-  /** Durable when it returns; a lower number than the one that is kept changes nothing. */
+  /** Durable on return. A number lower than the stored one changes nothing. */
   noteSeq(seq: number): void {
     const sql = `INSERT INTO feed (one, seq) VALUES (1, ?)
       ON CONFLICT DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq`;
@@ -272,15 +274,15 @@ export class FeedRows {
   }
 }
 
-/** When something was handed over (ISO 8601, UTC); null: now. */
+/** Time of a submitted change (ISO 8601 UTC); null means now. */
 type Time = string | null | undefined;
 
-/** Events of the feed that are read at once. */
+/** Events of the feed per read. */
 const PART = 500;
 
 /**
- * Tells the newest event of the feed that there was at one of these times (ISO 8601, UTC); for null the newest of all.
- * What was handed over contains no event that was heard after it, whenever it is taken in.
+ * Returns a function that tells the newest event at one of these times (ISO 8601 UTC; null: now). A submitted count
+ * contains no event that came after it, however late it is read.
  */
 export function newestSeqAt(
   db: Database.Database,
@@ -294,9 +296,9 @@ export function newestSeqAt(
     null,
   );
   if (earliest === null) return () => newest;
-  // What is ahead of the clock was heard before the clock was set back.
+  // An event with a time ahead of the clock came before the clock was set back.
   const isHeard = (observedAt: string, time: string) => observedAt <= time || observedAt > now;
-  // Newest first; as a rule one, for what lies in the inbox is taken in within a second.
+  // Newest first. Usually one event, because the inbox is read within a second.
   const later: { seq: number; observedAt: string }[] = [];
   for (let from = newest; ; ) {
     const page = sql.rows<{ seq: number; observedAt: string }>(

@@ -58,7 +58,7 @@ interface PendingAlarm {
 
 const NO_FAILURE = { code: null, since: null, tries: 0 };
 
-/** `lastOkAt` null leaves the one that is there. */
+/** A `lastOkAt` of null keeps the stored one. */
 function setFreshness(db: Database.Database, freshness: Freshness): void {
   const { failure: _, ...rest } = freshness;
   sqlOf(db).run(
@@ -104,8 +104,8 @@ function storedAlarms(db: Database.Database): RaisedAlarm[] {
 }
 
 /**
- * Freshness and alarms. Reports are synchronous while the database may be busy, so a report counts at once
- * for whoever asks here, and goes to the disk right after; what cannot be written is tried again with the next.
+ * Freshness and alarms. A report is synchronous, while the database may be busy. So it counts at once in this
+ * process, and is written right after; what could not be written is retried with the next report.
  */
 class Boards implements FreshnessBoard, Alarms {
   readonly #file: MirrorFile;
@@ -132,7 +132,7 @@ class Boards implements FreshnessBoard, Alarms {
     this.#put({ subject, lastOkAt: before?.lastOkAt ?? null, lastTryAt: now, state, message, ...failure });
   }
 
-  /** undefined: the database cannot say, or has nothing. */
+  /** Returns undefined if the database is unavailable or has no row. */
   #flowOf(subject: FreshnessSubject): Freshness | undefined {
     const pending = this.#freshness.get(subject);
     if (pending) return pending;
@@ -152,7 +152,7 @@ class Boards implements FreshnessBoard, Alarms {
     this.#putAlarm(key, trouble === null ? null : asTyped(trouble), trouble === null ? null : level);
   }
 
-  /** One entry for each subject, those reported last included. */
+  /** Returns one entry per subject, including reports that are not written yet. */
   freshness(): Freshness[] {
     const stored = new Map(this.#file.read(storedFreshness).map((each) => [each.subject, each]));
     const subjects = FRESHNESS_SUBJECTS.filter(
@@ -166,7 +166,7 @@ class Boards implements FreshnessBoard, Alarms {
     });
   }
 
-  /** Alarms that are up, oldest first. */
+  /** Returns the raised alarms, oldest first. */
   alarms(): RaisedAlarm[] {
     const up = new Map(this.#file.read(storedAlarms).map((alarm) => [alarm.key, alarm]));
     for (const [key, { message, level, at }] of this.#alarms) {
@@ -176,7 +176,7 @@ class Boards implements FreshnessBoard, Alarms {
     return [...up.values()];
   }
 
-  /** Tells of the raised alarms that the disk did not take; each try to write does so by itself. */
+  /** Passes on raised alarms that the disk did not accept. Each failed write does so by itself. */
   notifyUnwritten(): void {
     const raised = [...this.#alarms].flatMap(([key, { message, level, at }]) =>
       message === null ? [] : { key, message, level, raisedAt: at, changedAt: at },
@@ -184,7 +184,7 @@ class Boards implements FreshnessBoard, Alarms {
     this.onUnwritten(raised);
   }
 
-  /** Waits until what was reported is on the disk, or the disk refused it. */
+  /** Waits until all reports are on the disk, or the disk refused them. */
   async flush(): Promise<void> {
     this.#flushing ??= this.#write();
     await this.#flushing;
@@ -206,7 +206,7 @@ class Boards implements FreshnessBoard, Alarms {
     void this.flush();
   }
 
-  /** Without a message: the alarm is down; undefined: the database cannot say. */
+  /** Returns the alarm's state: no message means that it is not raised, undefined that the database is unavailable. */
   #alarmOf(key: AlarmKey): Pick<PendingAlarm, 'message' | 'level'> | undefined {
     const pending = this.#alarms.get(key);
     if (pending) return pending;
@@ -220,7 +220,7 @@ class Boards implements FreshnessBoard, Alarms {
   }
 
   async #write(): Promise<void> {
-    // Everything reported in this turn of the event loop becomes one transaction.
+    // All reports of one turn of the event loop become one transaction.
     await Promise.resolve();
     while ((this.#freshness.size > 0 || this.#alarms.size > 0) && !this.#file.closed) {
       const freshness = [...this.#freshness];
@@ -231,14 +231,14 @@ class Boards implements FreshnessBoard, Alarms {
           for (const [key, alarm] of alarms) setAlarm(db, key, alarm);
         });
       } catch {
-        // They stay pending; whoever keeps orders learns of the failing disk and says so.
+        // They stay pending. The code that stores orders meets the same failing disk and reports it.
         break;
       }
       deleteSame(this.#freshness, freshness);
       deleteSame(this.#alarms, alarms);
     }
     this.notifyUnwritten();
-    // In the same turn as the last look: what is reported from now on begins a write of its own.
+    // In the same turn as the loop's last check, so that a later report starts its own write.
     this.#flushing = undefined;
   }
 }
@@ -247,13 +247,13 @@ function deleteSame<Key, Value>(map: Map<Key, Value>, written: readonly (readonl
   for (const [key, value] of written) if (map.get(key) === value) map.delete(key);
 }
 
-/** Of which companies the orders are (document, `websiteId` of the notification): the oldest one here, and the newest. */
+/** The companies of the oldest and the newest order here (document, `websiteId` of the notification). */
 export interface OrderCompanies {
   oldest: string;
   newest: string;
 }
 
-/** Orders of these many looked at from either end: one that names no company says nothing. */
+/** Number of orders read from either end, because some name no company. */
 const LOOKED_AT = 20;
 
 function companyAt(db: Database.Database, order: 'ASC' | 'DESC'): string | undefined {
@@ -274,33 +274,33 @@ function setMark(db: Database.Database, name: string, value: number): void {
   sqlOf(db).run(sql, name, value);
 }
 
-/** `freshness` may lag this much behind a burst of webhooks, so that each of them need not rewrite it. */
+/** `freshness` may lag by this much in a burst of webhooks, so that not each of them rewrites it. */
 const FRESHNESS_EVERY_MS = 1_000;
 
 export interface MirrorOptions {
   /** Of `mirror.db`. */
   path: string;
   clock: Clock;
-  /** Unix group, by name or number, that may read; left out: the directory decides. */
+  /** Unix group, by name or number, that may read. If left out, the directory decides. */
   group?: string | undefined;
-  /** How far the feed had got in whatever mirror was here before; without it a new one begins at 1. */
+  /** The feed's seq in any mirror that was here before. Without it a new mirror begins at 1. */
   feed?: FeedMemory;
-  /** For looking only: nothing is created, brought up to date or written. */
+  /** Opens for reading only: creates, migrates and writes nothing. */
   readonly?: boolean;
-  /** Further names of fields, from the config. */
+  /** More names of fields, from the config. */
   spellings?: ExtraSpellings;
-  /** Of times that are sent without one; left out: such a time cannot be read. */
+  /** Zone of times that are sent without one. If left out, such a time is unreadable. */
   timezone?: string | undefined;
-  /** Where the list of orders is in an answer; empty: it is looked for. */
+  /** Path of the list of orders in an answer. If empty, the list is searched for. */
   listPath?: string;
 }
 
-/** Opens the mirror, creating it or bringing its schema up to date. Throws `storage-…` errors. */
+/** Opens the mirror; creates the file or migrates its schema. Throws `storage-…` errors. */
 export function openMirror(options: MirrorOptions): Mirror {
   return new Mirror(options);
 }
 
-/** The mirror of orders; other table families of the same file use `read` and `write`. */
+/** The mirror of orders. Other groups of tables in the same file use `read` and `write`. */
 export class Mirror implements OrderKeeper {
   readonly freshnessBoard: FreshnessBoard;
   readonly alarms: Alarms;
@@ -334,12 +334,12 @@ export class Mirror implements OrderKeeper {
     this.alarms = alarms;
   }
 
-  /** One or a few short reads, at once. */
+  /** Runs one or a few short reads at once. */
   read<T>(action: (db: Database.Database) => T): T {
     return this.#file.read(action);
   }
 
-  /** One durable transaction; `action` may run more than once, each time from the start. */
+  /** Runs one durable transaction; `action` may run more than once, each time from the start. */
   write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T> {
     return this.#file.write(action, signal);
   }
@@ -376,15 +376,16 @@ export class Mirror implements OrderKeeper {
   }
 
   /**
-   * Mirrors a whole answer of GET /order/all, small or huge, without holding up callbacks. Takes a large `body` over:
-   * its memory is handed to another thread, and the array is empty afterwards.
+   * Mirrors a whole answer of GET /order/all without delaying callbacks. A large `body` is transferred to another
+   * thread, and the array is empty afterwards.
    */
   importAnswer(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     return this.#import.importAnswer(body, options);
   }
 
   /**
-   * Lets the customers of these orders go from all rows, durably; returns how many had one. `clean` then takes what is left of them out of the files.
+   * Removes the customers of these orders from all rows, durably. Returns how many had one. `clean` then removes
+   * their remaining bytes from the files.
    */
   forgetCustomers(orderIds: readonly string[]): Promise<number> {
     const at = isoUtc(this.#file.clock.nowMs());
@@ -394,8 +395,8 @@ export class Mirror implements OrderKeeper {
   }
 
   /**
-   * The same of one order, at a person's wish: also what lies in quarantine and names it. `note` is called in the
-   * transaction in which its customer goes. False: the customer was forgotten before.
+   * Removes the customer of one order because a person asked, also from quarantine. `note` runs in the same
+   * transaction. Returns false if the customer was removed before.
    */
   forgetCustomer(orderId: string, note: (db: Database.Database) => void): Promise<boolean> {
     const at = isoUtc(this.#file.clock.nowMs());
@@ -408,14 +409,15 @@ export class Mirror implements OrderKeeper {
   }
 
   /**
-   * Writes the file anew where customers were forgotten since it was last done, so that no bytes of them are left in
-   * it or in its log. False: a reader holds the log; to be tried again. Callbacks wait meanwhile: a second for 100 MiB.
+   * Rewrites the file if customers were removed since the last time, so that none of their bytes remain in it or in
+   * its log. Returns false if a reader holds the log; then try again. Callbacks wait meanwhile, about a second for
+   * 100 MiB.
    */
   async clean(): Promise<boolean> {
     const waiting = this.read((db) => mark(db, TO_CLEAN)) ?? 0;
     if (waiting === 0) return true;
     const isAnew = waiting < 0;
-    // While a reader holds the log, each new file would stay in it.
+    // While a reader holds the log, every rewritten file would remain in it.
     if ((isAnew || this.walBytes() > WAL_BYTES_MAX) && !this.read(truncateWal)) return false;
     const isClean = isAnew || (await this.#import.vacuum());
     const sql = 'UPDATE marks SET value = ? WHERE name = ? AND value = ?';
@@ -445,7 +447,7 @@ export class Mirror implements OrderKeeper {
     return this.read((db) => orderHistory(db, orderId));
   }
 
-  /** The change feed after `seq`, oldest first. */
+  /** Returns the feed's events after `seq`, oldest first. */
   eventsAfter(seq: number, limit: number): OrderEvent[] {
     const sql = `${EVENT} WHERE seq > ? ORDER BY seq LIMIT ?`;
     return this.read((db) => sqlOf(db).rows<OrderEvent>(sql, seq, limit));
@@ -455,12 +457,12 @@ export class Mirror implements OrderKeeper {
     return this.read(newestSeq);
   }
 
-  /** Up to this seq only the newest event of each order, and those still needed, are there; 0: all are. */
+  /** Up to this seq, only each order's newest event and still needed events are kept. 0: nothing was deleted. */
   trimmedTo(): number {
     return this.read((db) => mark(db, 'events.trimmed')) ?? 0;
   }
 
-  /** The numbers of orders next to one that is not there; null: none on that side. */
+  /** Returns the order codes next to a missing code; null where there is none on that side. */
   codesBeside(code: number): { before: number | null; after: number | null } {
     const sql = `SELECT (SELECT max(code) FROM orders WHERE code < ?) AS before,
       (SELECT min(code) FROM orders WHERE code > ?) AS after`;
@@ -474,8 +476,8 @@ export class Mirror implements OrderKeeper {
   }
 
   /**
-   * Creation of the oldest order whose life has not ended, or of which a callback says that it has not; null: none, or
-   * none whose time could be read.
+   * Returns the creation time of the oldest order that has not ended, or of which a held callback says so. Returns
+   * null if there is none, or none has a readable time.
    */
   oldestOpenOrderMs(): number | null {
     const oldest = (which: string) => `SELECT min(created_at) AS at FROM orders
@@ -485,23 +487,26 @@ export class Mirror implements OrderKeeper {
     return epochMs(this.read((db) => sqlOf(db).value<string | null>(sql)));
   }
 
-  /** When the last complete poll was told as well, on this machine's clock. */
+  /** When the last complete poll was reported, on this machine's clock. */
   lastPollOkMs(): number | null {
     return epochMs(this.freshness().find(({ subject }) => subject === 'orders.poll')?.lastOkAt);
   }
 
-  /** When the last complete poll asked, on the platform's clock; null: never. */
+  /** When the last complete poll was sent, on the platform's clock; null if never. */
   lastPollAskedMs(): number | null {
-    // A mirror of before it was noted has only this machine's word.
+    // An older mirror has no such mark, only this machine's time.
     return this.read((db) => mark(db, 'orders.asked-ms')) ?? this.lastPollOkMs();
   }
 
-  /** Notes a complete poll durably; `askedMs`: on the platform's clock. */
+  /** Records a complete poll durably. `askedMs` is on the platform's clock. */
   notePoll(askedMs: number): Promise<void> {
     return this.write((db) => setMark(db, 'orders.asked-ms', Math.round(askedMs)));
   }
 
-  /** At a branch: how long after the last good poll the hub has orders count as missing; undefined: it did not say. */
+  /**
+   * At a branch: how long after the last good poll the hub counts orders as missing; undefined if the hub did not
+   * say.
+   */
   hubStaleAfterMs(): number | undefined {
     return this.read((db) => mark(db, 'hub.stale-after-ms'));
   }
@@ -510,13 +515,13 @@ export class Mirror implements OrderKeeper {
     if (this.hubStaleAfterMs() !== ms) await this.write((db) => setMark(db, 'hub.stale-after-ms', ms));
   }
 
-  /** Of which companies the orders are; undefined while none says. */
+  /** Returns the companies of the orders; undefined while no order names one. */
   orderCompanies(): OrderCompanies | undefined {
     const [oldest, newest] = this.read((db) => [companyAt(db, 'ASC'), companyAt(db, 'DESC')]);
     return oldest === undefined || newest === undefined ? undefined : { oldest, newest };
   }
 
-  /** The store belongs to another company from now on: what came before says nothing of it. */
+  /** Records that the store belongs to another company from now on, so that earlier orders do not count. */
   async beginOtherCompany(): Promise<void> {
     await this.write((db) => setMark(db, 'orders.company-from', newestSeq(db)));
     this.alarms.note('auth.other-company', null);
@@ -526,7 +531,7 @@ export class Mirror implements OrderKeeper {
     return this.#boards.freshness();
   }
 
-  /** Takes over how a flow fares at the hub. */
+  /** Applies the state of a flow at the hub. */
   adoptFreshness(freshness: Freshness): void {
     this.#boards.adopt(freshness);
   }
@@ -535,7 +540,7 @@ export class Mirror implements OrderKeeper {
     return this.#boards.alarms();
   }
 
-  /** Tells which raised alarms the disk did not take, from now on after each try; `listener` must not throw. */
+  /** After each failed write, calls `listener` with the raised alarms that the disk refused. It must not throw. */
   onUnwrittenAlarms(listener: (alarms: readonly RaisedAlarm[]) => void): void {
     this.#boards.onUnwritten = listener;
   }
@@ -556,7 +561,7 @@ export class Mirror implements OrderKeeper {
     return this.read((db) => sqlOf(db).row<QuarantineDetail>(sql, quarantineId));
   }
 
-  /** Whether there was something to remove. */
+  /** Returns whether there was an entry to remove. */
   quarantineRemove(quarantineId: number): Promise<boolean> {
     return this.write((db) => removeFromQuarantine(db, quarantineId));
   }
@@ -566,7 +571,7 @@ export class Mirror implements OrderKeeper {
     return walBytes(this.#file.path);
   }
 
-  /** Ends an import between two transactions, writes what is pending and closes; the mirror stays readable. */
+  /** Ends an import between two transactions, writes pending reports and closes. The mirror stays readable. */
   async close(): Promise<void> {
     this.#lockWatch.close();
     await this.#import.stop();

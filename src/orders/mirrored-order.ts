@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { amount, flag, isoTime, text, whole } from '../core/schema.ts';
 
-/* An order as the mirror has it: types, and what the local API answers and describes. */
+/** The types of a mirrored order, which the local API returns and documents. */
 
 const dueTime = text.describe(
   'When a scheduled order is due; ISO 8601 in UTC where it could be read as a time',
@@ -31,7 +31,7 @@ const item = z.object({
   modifiers: z.array(modifier),
 });
 
-/** An order as the mirror has it now; null where nothing is known. */
+/** An order as the mirror has it now; null where a value is unknown. */
 export const order = z.object({
   orderId: z.string(),
   seq: whole.describe('Of its newest event'),
@@ -72,7 +72,7 @@ export type MirroredOrder = z.output<typeof order>;
 export type OrderItem = MirroredOrder['items'][number];
 export type OrderModifier = OrderItem['modifiers'][number];
 
-/** Of an order what is seen at a glance. */
+/** The fields of an order that a person sees at a glance. */
 export const boardOrder = z.object({
   orderId: z.string(),
   seq: whole.describe('Of its newest event'),
@@ -95,7 +95,7 @@ export const boardOrder = z.object({
 
 export type BoardOrder = z.output<typeof boardOrder>;
 
-/** What went on within one hour. */
+/** Counts of one hour. */
 export const trendHour = z.object({
   from: isoTime.describe('Begin of the hour'),
   orders: whole.describe('Orders created in it'),

@@ -8,12 +8,12 @@ import type { ImportOptions, ImportReport } from './order.ts';
 import { quarantine } from './quarantine.ts';
 import { compileSpellings, type ExtraSpellings } from './spellings.ts';
 
-/** Answers up to this size are read on the main thread: a thread of their own costs more than they do. */
+/** Answers up to this size are read on the main thread, because starting a thread costs more. */
 const INLINE_BYTES_MAX = 1024 * 1024;
 const INLINE_CHUNK_RECORDS = 20;
-/** Room for the records of a chunk to die young; with V8's own size the import takes a sixth more time. */
+/** Young generation large enough for a chunk's records. With V8's default the import takes a sixth longer. */
 const YOUNG_GENERATION_MB = 128;
-/** So much log that during an import the worker moves it to the database, never a callback's commit. */
+/** With this much log, the worker does the checkpoints during an import, and never a callback's commit. */
 const CHECKPOINT_PAGES_IMPORT = 16_000;
 
 export interface OrderImportOptions {
@@ -23,7 +23,7 @@ export interface OrderImportOptions {
   listPath: string;
 }
 
-/** Mirrors whole answers, one at a time, so that callbacks never wait behind more than a few records. */
+/** Mirrors whole answers, one at a time, so that a callback never waits behind more than a few records. */
 export class OrderImport {
   readonly #options: OrderImportOptions;
   readonly #digestOf: (record: Uint8Array) => string;
@@ -48,8 +48,8 @@ export class OrderImport {
   }
 
   /**
-   * Writes the mirror's file anew on a thread of its own; no import goes on meanwhile. False: a reader holds the log, so
-   * pages of before are left in it.
+   * Rewrites the mirror's file on its own thread, while no import runs. Returns false if a reader holds the log, so
+   * that old pages are left in it.
    */
   vacuum(): Promise<boolean> {
     const turn = this.#queue.then(async () => {
@@ -66,7 +66,7 @@ export class OrderImport {
     return turn;
   }
 
-  /** Ends the import under way between two transactions. */
+  /** Ends the running import between two transactions. */
   async stop(): Promise<void> {
     this.#stopping = true;
     this.#options.file.gate.abort();
@@ -120,7 +120,7 @@ export class OrderImport {
       try {
         if (!file.closed) file.read((db) => db.pragma(`wal_autocheckpoint = ${checkpointPages}`));
       } catch {
-        // A connection that is opened anew has it right.
+        // A connection that is opened again has the right setting.
       }
       file.noteFeed();
     }
@@ -157,7 +157,7 @@ function runWorker(
   });
 }
 
-/** The bytes in memory of their own, which can be handed over without a copy; shared memory is copied. */
+/** Returns the bytes in a buffer of their own, which can be transferred without a copy. Shared memory is copied. */
 function ownedBytes(body: Uint8Array): Uint8Array<ArrayBuffer> {
   const { buffer } = body;
   const whole = buffer instanceof ArrayBuffer && body.byteLength === buffer.byteLength;

@@ -16,8 +16,8 @@ export interface WebhookWatchOptions {
 }
 
 /**
- * Notices when polls bring new orders that no webhook announced. An order that a poll creates has until the
- * end of the next poll to be announced too, since its notification may be on its way.
+ * Notices when polls bring new orders that no webhook announced. After a poll creates an order, its webhook has until
+ * the end of the next poll, because it may be on its way.
  */
 export class WebhookWatch {
   readonly #options: WebhookWatchOptions;
@@ -25,14 +25,14 @@ export class WebhookWatch {
   #pending: string[] = [];
   #silentInARow = 0;
   #primed = false;
-  /** Whether any came since the start; the first one also ends an alarm that an earlier run raised. */
+  /** Whether any webhook came since the start. The first one also ends an alarm of an earlier run. */
   #heard = false;
 
   constructor(options: WebhookWatchOptions) {
     this.#options = options;
   }
 
-  /** An authenticated notification of this order arrived, whatever the merge made of it. */
+  /** Records that an authenticated notification of this order arrived, whatever the merge did with it. */
   announced(orderId: string): void {
     this.#announced.add(orderId);
     if (this.#announced.size > ANNOUNCED_MAX) {
@@ -43,14 +43,17 @@ export class WebhookWatch {
     this.#options.alarms.note('webhook.silent', null);
     if (this.#silentInARow > 0) {
       this.#options.freshness.ok('orders.webhook');
-      // Those of the silence that is over; their notifications were lost with the others.
+      // These orders came during the silence that is over; their notifications were lost with the others.
       this.#pending = [];
     }
     this.#heard = true;
     this.#silentInARow = 0;
   }
 
-  /** A complete poll created these orders. The first after a start may bring what was missed while it was down. */
+  /**
+   * Records the orders that a complete poll created. The first poll after a start may bring orders missed while the
+   * daemon was down.
+   */
   polled(createdIds: readonly string[]): void {
     if (!this.#options.enabled) return;
     const unannounced = this.#pending.filter((id) => !this.#announced.has(id));
@@ -67,11 +70,11 @@ export class WebhookWatch {
   }
 }
 
-/** Enough for a poll that a person waits for to go first; see OrderPoll. */
+/** Long enough to let a poll that a person waits for go first; see OrderPoll. */
 const GIVE_WAY_MS = 500;
 /**
- * Where the look-back has more orders than this, as in a chain, most polls ask for the running day alone, and for the
- * look-back so often.
+ * If the look-back has more orders than this, as in a chain, most polls ask only for the running day. Every
+ * LOOKBACK_EVERY_MS one asks for the whole look-back.
  */
 const MANY_RECORDS = 5_000;
 const LOOKBACK_EVERY_MS = 600_000;
@@ -80,22 +83,22 @@ export interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
   schedule: Schedule;
   watch: Pick<WebhookWatch, 'polled'>;
-  /** Codes that a complete poll leaves unexplained, each named once; a reason to look again, wider. */
+  /** Returns codes that a complete poll leaves unexplained, each once; a reason to poll a wider window. */
   newGaps: (report: PollReport) => number[];
-  /** False while only a person can bring new tokens: nothing is asked of the platform then. */
+  /** False while only a person can bring new tokens; then nothing is asked of the platform. */
   mayCall: () => boolean;
   clock: Clock;
   random: Random;
   log: Log;
   /** How often a poll reaches back to the oldest open order. */
   wideEveryMs: number;
-  /** Sign of life, for the watchdog. */
+  /** Heartbeat for the watchdog. */
   beat: () => void;
 }
 
 /**
- * Keeps the orders polled: at start, at each due moment of the schedule, sooner when something hints that an
- * order is missing. A failed poll is tried again after the retry policy's rest. Nothing ends it but its signal.
+ * Polls orders: at start, at each due time of the schedule, and sooner when an order may be missing. A failed poll is
+ * retried after the retry policy's pause. Only its signal ends the loop.
  */
 export class OrderLoop {
   readonly #options: OrderLoopOptions;
@@ -103,7 +106,7 @@ export class OrderLoop {
   #failures = 0;
   #wideDueMs = Number.NEGATIVE_INFINITY;
   #lookbackDueMs = Number.NEGATIVE_INFINITY;
-  /** Whether the last poll of the look-back alone brought many. */
+  /** Whether the last poll of the plain look-back brought many records. */
   #isMany = false;
   #dueMs = 0;
 
@@ -112,7 +115,7 @@ export class OrderLoop {
     this.#waker = new Waker(options.clock);
   }
 
-  /** A hint that something is missing: polls as soon as the rate budget allows; `wide`: perhaps of an older order. */
+  /** Polls as soon as the rate budget allows, because something may be missing. `wide`: perhaps an older order. */
   wake(wide = false): void {
     this.#lookbackDueMs = Number.NEGATIVE_INFINITY;
     if (wide) this.#wideDueMs = Number.NEGATIVE_INFINITY;
@@ -129,12 +132,15 @@ export class OrderLoop {
     }
   }
 
-  /** The first refusal is reported by a poll; from then on only the tokens are looked at. */
+  /** A poll reports the first refusal; after that only the tokens are checked. */
   #lockedOut(): boolean {
     return this.#failures > 0 && !this.#options.mayCall();
   }
 
-  /** Never later than the schedule says by now: a wall clock that was ahead may have been set right. */
+  /**
+   * The due time is never later than the schedule now says, because a wall clock that was ahead may have been
+   * corrected.
+   */
   #due(): number {
     const { clock, schedule } = this.#options;
     this.#dueMs = Math.min(this.#dueMs, schedule.nextAfter(clock.nowMs()));
@@ -162,7 +168,7 @@ export class OrderLoop {
       this.#failures = 0;
       if (wide) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
       if (!runningDay) this.#lookbackDueMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
-      // A wide one says nothing of it: it may reach back for weeks.
+      // A wide poll may reach back for weeks, so its number of records says nothing here.
       if (!runningDay && !wide) this.#isMany = report.records > MANY_RECORDS;
       watch.polled(report.createdIds);
       this.#dueMs = schedule.nextAfter(clock.nowMs());
@@ -171,7 +177,7 @@ export class OrderLoop {
     } catch (error) {
       if (signal.aborted) return;
       this.#failures += 1;
-      // It may be too large to ever succeed; polls that ask for less go on meanwhile.
+      // The answer may be too large to ever succeed. Polls with smaller windows continue meanwhile.
       const againMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
       if (wide) this.#wideDueMs = againMs;
       else if (!runningDay) this.#lookbackDueMs = againMs;
@@ -205,7 +211,7 @@ export class OrderLoop {
     const known = asTillsyncError(error);
     const fields = { code: known.code, failures: this.#failures, hint: known.hint };
     if (known.code === 'auth-required') {
-      // Tokens that the platform refused were told by their keeper; that none were handed in, by nobody yet.
+      // The token keeper has reported tokens that the platform refused. Missing tokens are reported only here.
       if (this.#failures === 1)
         log[known.httpStatus === undefined ? 'error' : 'debug'](fields, known.message);
     } else if (known.code === 'internal') {

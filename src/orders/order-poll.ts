@@ -12,19 +12,19 @@ import { covers, type PollWindow, pollWindow } from './poll-window.ts';
 const LEASE = 'orders.poll';
 const LEASE_HOLD_MS = 600_000;
 const LEASE_LOOK_MS = 500;
-/** A long wait is looked at again this often: a person may have acted. */
+/** A long wait checks again this often, because a person may have acted. */
 const LOOK_AGAIN_MS = 60_000;
 const STORE_PATIENCE_MS = 10_000;
 const PAGES_MAX = 1_000;
-/** How far two right clocks may differ. */
+/** Largest difference between two correct clocks. */
 const FUTURE_MS = 300_000;
 
 export interface OrderPollSettings {
   timezone: string;
   lookbackDays: number;
-  /** How far back a wide poll, and one after a long outage, may reach. */
+  /** Maximum days that a wide poll, or a poll after a long outage, reaches back. */
   wideDays: number;
-  /** Query parameter that asks for a further page; empty: the platform is not asked for pages. */
+  /** Query parameter for the page number. If empty, pages are not requested. */
   pageParameter: string;
 }
 
@@ -41,9 +41,9 @@ export interface OrderPollOptions {
     | 'alarms'
   >;
   leases: Leases;
-  /** Platform's wall clock minus ours, by its last answer; undefined: none came yet. */
+  /** The platform's wall clock minus ours, by its last answer; undefined before the first. */
   platformSkewMs: () => number | undefined;
-  /** What holds GET /order/all back now, for all processes; undefined: nothing. */
+  /** Returns what GET /order/all has to wait for now, in any process; undefined if nothing. */
   nextWait: () => Wait | undefined;
   clock: Clock;
   log: Log;
@@ -51,13 +51,13 @@ export interface OrderPollOptions {
 }
 
 export interface PollRequest extends CallOptions {
-  /** Given dates instead of the computed ones. */
+  /** Uses these dates and not the computed ones. */
   window?: PollWindow;
-  /** Reach back to the oldest open order, or one that a callback took back, not only to the look-back. */
+  /** Reaches back to the oldest open order (or one that a held callback reopens), not only over the look-back. */
   wide?: boolean;
-  /** Ask for no more dates than what was ordered since the last poll can have; the look-back has to be polled seldom. */
+  /** Asks only for dates that orders since the last poll can have; the look-back is then polled seldom. */
   runningDay?: boolean;
-  /** Rests this long once a poll is allowed, so that one that a person waits for goes first. */
+  /** Waits this long once a poll is allowed, so that a poll that a person waits for goes first. */
   giveWayMs?: number;
   onProgress?: (done: number, total: number) => void;
 }
@@ -70,10 +70,10 @@ export interface PollReport extends Omit<ImportReport, 'listFound'> {
 const MORE_PAGES =
   'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
 
-/** A page of a proxy, or one that says that the platform is being worked on, goes within minutes. */
+/** A proxy's or maintenance page is usually gone within minutes, so it raises no alarm before that. */
 const GARBLED_FOR_MS = 6 * 60_000;
 
-/** One complete poll: ask, mirror, report. The daemon's loop and `sync orders` run the same one, never both at once. */
+/** Runs one complete poll: ask, mirror, report. The daemon's loop and `sync orders` both use it, never at once. */
 export class OrderPoll {
   readonly #options: OrderPollOptions;
   #garbledSinceMonoMs: number | undefined;
@@ -82,7 +82,7 @@ export class OrderPoll {
     this.#options = options;
   }
 
-  /** Errors: those of Platform.orderAll, `storage-…`, `platform-garbled` when no list of orders was found. */
+  /** Throws what Platform.orderAll throws, `storage-…`, and `platform-garbled` when it finds no list of orders. */
   async poll(request: PollRequest = {}): Promise<PollReport> {
     const first = await this.#once(request, false);
     if (!first.isWrongWindow) return first.report;
@@ -94,7 +94,7 @@ export class OrderPoll {
     return sum(first.report, report, report.window);
   }
 
-  /** `isWrongWindow`: its answer told of a clock by which other dates should have been asked for. */
+  /** `isWrongWindow`: the answer's Date showed a clock by which other dates should have been requested. */
   async #once(
     request: PollRequest,
     isAgain: boolean,
@@ -103,12 +103,12 @@ export class OrderPoll {
     const lease = await this.#turn(request);
     try {
       const nowMs = clock.nowMs();
-      // Read once: the answer itself changes which order is the oldest.
+      // Read once, because the answer itself changes which order is the oldest.
       const reachesMs = [mirror.lastPollAskedMs(), request.wide ? mirror.oldestOpenOrderMs() : null];
       const wanted = () => request.window ?? this.#window(nowMs, reachesMs, request.runningDay);
       const report = await this.#pages(request, wanted(), lease);
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
-      // Days that a person named say nothing of how today fares.
+      // A poll of dates that a person named says nothing about today's polls.
       if (!isWrongWindow && request.window === undefined) {
         await whenFree(clock, () => this.#settle(report));
         await mirror.notePoll(nowMs + (platformSkewMs() ?? 0));
@@ -123,8 +123,8 @@ export class OrderPoll {
   }
 
   /**
-   * Waits for the rate budget first and for the lease then: whoever has the lease polls, and nobody holds it for
-   * minutes before it may.
+   * Waits first for the rate budget, then for the lease, so that nobody holds the lease for minutes before it may
+   * poll.
    */
   async #turn({ signal, onWait, giveWayMs = 0 }: PollRequest): Promise<Lease> {
     const { leases, clock, nextWait } = this.#options;
@@ -133,7 +133,7 @@ export class OrderPoll {
     for (;;) {
       if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the orders were polled.');
       const wait = await whenFree(clock, nextWait, STORE_PATIENCE_MS, signal);
-      // A block may be of this endpoint alone, which the call itself tells at once.
+      // A block may concern only this endpoint; the call itself then reports it at once.
       if (wait && wait.reason !== 'blocked') {
         onWait?.(wait);
         await clock.sleep(Math.min(wait.waitMs, LOOK_AGAIN_MS), signal);
@@ -213,13 +213,13 @@ export class OrderPoll {
     const platformNowMs = nowMs + (platformSkewMs() ?? 0);
     const reaches = reachesMs
       .filter((ms) => ms !== null)
-      // A moment to come was noted by a wrong clock, so nobody knows when it was.
+      // A future time was noted by a wrong clock, so the real time is unknown.
       .map((ms) => (ms > platformNowMs + FUTURE_MS ? 0 : ms));
     return pollWindow({
       nowMs,
       platformNowMs,
       timezone: settings.timezone,
-      // Without a poll before this one nobody knows since when.
+      // Without an earlier poll the start of the running day's window is unknown.
       lookbackDays: runningDay && reaches.length > 0 ? null : settings.lookbackDays,
       reachBackToMs: reaches.length > 0 ? Math.min(...reaches) : null,
       lookbackDaysMax: Math.max(settings.wideDays, settings.lookbackDays),
@@ -253,7 +253,7 @@ export class OrderPoll {
       this.#garbledSinceMonoMs ??= nowMs;
       if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) alarms.note('orders.unreadable', message);
     }
-    // Whoever settles callbacks after a complete poll ends it.
+    // Recording callbacks after a complete poll ends this alarm.
     if (hasCode(known, 'storage-full', 'storage-readonly', 'storage-corrupt', 'storage-failed'))
       alarms.note('storage.failing', `Polls keep nothing: ${message}`);
     freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message, failureCode(known));
@@ -271,26 +271,29 @@ function sum(a: PollReport, b: PollReport, window: PollWindow): PollReport {
   return total;
 }
 
-/** Longest run of missing codes still taken for missing orders; longer ones are another numbering. */
+/** Longest run of missing codes that counts as missing orders. A longer run means another numbering. */
 const RUN_MAX = 200;
 const MISSING_MAX = 10_000;
 const REMEMBERED_MAX = 20_000;
 
 /**
- * `code` is sequential for the company (document, "Order notification"), so one that is missing between two known ones
- * hints at an order that was missed. Each is named once, as a reason to look again: a code that stays missing after
- * that was given to something the platform does not show.
+ * Finds missing codes. `code` is sequential for the company (document, "Order notification"), so a gap hints at a
+ * missed order. Each is reported once as a reason to poll again: one that stays missing belongs to something the
+ * platform does not show.
  */
 export class GapWatch {
   readonly #codesBetween: (min: number, max: number) => Iterable<number>;
   readonly #lookedFor = new Set<number>();
 
-  /** `codesBetween`: every order code that the mirror has between the two, both included, perhaps repeated. */
+  /** `codesBetween` returns every order code in the mirror between the two, inclusive, perhaps repeated. */
   constructor({ codesBetween }: { codesBetween: (min: number, max: number) => Iterable<number> }) {
     this.#codesBetween = codesBetween;
   }
 
-  /** Codes newly found missing in the range of a complete poll, the newest first; null: its records carry no codes. */
+  /**
+   * Returns codes newly found missing in the range of a complete poll, newest first. `codes` is null if its records
+   * have none.
+   */
   newGaps(codes: { min: number; max: number } | null): number[] {
     if (!codes) return [];
     const found = new Set([...this.#codesBetween(codes.min, codes.max)].filter(Number.isSafeInteger));

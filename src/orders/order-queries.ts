@@ -26,8 +26,8 @@ export function orderById(db: Database.Database, orderId: string): MirroredOrder
   return row && withItems(db, row);
 }
 
-/** What each part of a filter asks of an order, in SQL. */
-/** Whether the POS may still know an acknowledged order as it was before an edit: no count since contains the edit. */
+/** SQL condition for each part of a filter. */
+/** Whether the POS may know an acknowledged order only as it was before an edit: no later count contains the edit. */
 const IS_EDIT_OPEN = `EXISTS (SELECT 1 FROM stock_steps s LEFT JOIN stock_counts c USING (sku, subsidiary_id)
   WHERE s.order_id = orders.order_id AND s.booked_version IS NULL AND s.qty <> 0
     AND NOT coalesce(s.held_until_ms <= c.counted_ms AND s.seq <= c.counted_seq, 0))`;
@@ -50,7 +50,7 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
       AND a.branch IN ('', coalesce(orders.store_external_id, '')) AND (a.edited_seq IS NULL OR NOT ${IS_EDIT_OPEN}))`,
 };
 
-/** One after the other, so that a whole year need not be in memory. */
+/** Yields one order after the other, so that a whole year need not fit into memory. */
 export function* eachOrder(db: Database.Database, filter: OrderFilter): Generator<MirroredOrder> {
   const { limit, stores, open, due, unbooked, ...values } = filter;
   const wanted = (Object.keys(CONDITIONS) as (keyof typeof CONDITIONS)[]).filter(
@@ -68,7 +68,7 @@ function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
   return { ...row, isScheduled: fromBit(row.isScheduled), items: itemsOf(db, row.orderId) };
 }
 
-/** Reads the whole feed for the events of one order: for a person, not for a loop. */
+/** Returns the history of one order. It reads the whole feed, so it is for people and not for loops. */
 export function orderHistory(db: Database.Database, orderId: string): OrderHistory {
   const events = db.prepare<[string], OrderEvent>(`${EVENT} WHERE order_id = ? ORDER BY seq`).all(orderId);
   const why = 'SELECT refused_at AS at, seq, message FROM refused_acks WHERE order_id = ?';
@@ -90,31 +90,31 @@ type BoardRow = Omit<BoardOrder, 'isScheduled' | 'waitingSince'> & { isScheduled
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** A POS that acknowledged nothing for so long no longer does. */
+/** A POS that acknowledged nothing for so long has stopped acknowledging. */
 const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
-/** What was there when a POS began to acknowledge is not its task, but for what had only just come. */
+/** Orders from before the POS's first acknowledgement do not wait for it, except those of the last hour before. */
 const BEFORE_FIRST_ACK = '-1 hour';
-/** Nobody takes an order of a week ago any more; `order list --unbooked` still has it. */
+/** Nobody books an order that is a week old. `order list --unbooked` still shows it. */
 const WAITS_AT_MOST_MS = 7 * DAY_MS;
 
-/** When a POS last acknowledged an order; null: none ever did. */
+/** When a POS last acknowledged an order; null if none ever did. */
 export function lastAcknowledgedAt(db: Database.Database): string | null {
   return sqlOf(db).value<string | null>('SELECT max(acked_at) FROM order_acks') ?? null;
 }
 
-/** More than a store ever lets wait; what bounds the time that counting them takes. */
+/** More waiting orders than a store ever has; it limits the time of counting them. */
 export const WAITING_MAX = 1_000;
 
 /**
- * Open, paid orders that no POS acknowledged, those that wait longest first; none of a store whose POS acknowledged
- * nothing in the last thirty days. An order waits from when it was first seen in such a status, a scheduled one at the
- * earliest from an hour before it is due. One that was created too long ago, as a poll of earlier days brings it, does
- * not wait. A few short indexed reads.
+ * Returns open, paid orders that no POS acknowledged, longest wait first. Stores whose POS acknowledged nothing in
+ * thirty days are left out. An order waits from when it was first seen open and paid; a scheduled one at the earliest
+ * an hour before it is due. Orders created too long ago, as a poll of earlier days brings them, are left out. Uses a
+ * few short indexed reads.
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
   const active = isoUtc(nowMs - ACKNOWLEDGES_FOR_MS);
   if (!sqlOf(db).row('SELECT 1 FROM acknowledging_stores WHERE last_at >= ?', active)) return [];
-  // Where nobody can tell when it was created, it may be new.
+  // An order without a readable creation time may be new.
   const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < taken_from";
   const waits = (when: string) => `SELECT order_id AS orderId, code, taken_from,
       CASE WHEN ${IS_DUE} THEN
@@ -134,12 +134,12 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
   );
 }
 
-/** Newest events among which orders that have ended are looked for. */
+/** Newest events in which to search for orders that have ended. */
 const EVENTS_BACK = 300;
 
 /**
- * The newest open orders, by creation, then those placed before these that are due next or wait for the POS, then those
- * that ended last. Short indexed reads.
+ * Returns the newest open orders by creation, then older ones that are due next or wait for the POS, then those that
+ * ended last. Uses short indexed reads.
  */
 export function readBoard(
   db: Database.Database,
@@ -172,17 +172,17 @@ function boardOrders(rows: readonly BoardRow[], waiting: readonly WaitingOrder[]
 }
 
 export interface OrderSearch {
-  /** A whole code, or a part of what is written in the order. */
+  /** A whole code, or part of a text in the order. */
   text?: string | undefined;
-  /** Only orders created in this time, ISO 8601 UTC. */
+  /** Only orders created in this period, ISO 8601 UTC. */
   created?: { from: string; before: string } | undefined;
   limit: number;
 }
 
-/** Newest orders whose texts are looked through: what bounds the time this takes. */
+/** Number of newest orders whose texts are searched, to limit the time. */
 const SEARCHED = 5_000;
 
-/** Orders that a person looks for, newest first. */
+/** Returns the orders that a person searches for, newest first. */
 export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: number): BoardOrder[] {
   const { text = '', created, limit } = search;
   const when = created ? 'created_at >= @from AND created_at < @before' : 'true';
@@ -202,12 +202,12 @@ export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: 
   return boardOrders(rows, waitingOrders(db, nowMs, WAITING_MAX));
 }
 
-/** Settled changes of one hour that are looked at, newest first: what bounds the time this takes. */
+/** Number of settled changes read per hour, newest first, to limit the time. */
 const SAMPLE = 500;
 const SETTLED = 'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?';
 const CREATED = 'SELECT count(*) FROM orders WHERE created_at >= ? AND created_at < ?';
 
-/** Orders and pushed changes of the last hours, oldest first: reads by the indexes on their times. */
+/** Returns orders and pushed changes of the last hours, oldest first, by the indexes on their times. */
 export function readTrends(db: Database.Database, nowMs: number, hours: number): TrendHour[] {
   const sql = sqlOf(db);
   const presentMs = Math.floor(nowMs / HOUR_MS) * HOUR_MS;
@@ -223,7 +223,7 @@ export function readTrends(db: Database.Database, nowMs: number, hours: number):
     const delays = sample
       .filter(({ state }) => state === 'done')
       .map(({ createdAt, settledAt }) => Math.max(Date.parse(settledAt) - Date.parse(createdAt), 0));
-    // Of more than the sample, its share of sent ones speaks for all.
+    // If there are more than the sample, its share of sent changes is applied to all.
     const all = sample.length < SAMPLE ? sample.length : (sql.value(SETTLED, from, to) ?? 0);
     const pushed = sample.length === 0 ? 0 : Math.round((delays.length / sample.length) * all);
     const [pushMedianMs, pushP95Ms] = [quantile(delays, 0.5), quantile(delays, 0.95)];
@@ -237,10 +237,10 @@ function quantile(values: readonly number[], share: number): number | null {
   return sorted[Math.max(Math.ceil(share * sorted.length) - 1, 0)] ?? null;
 }
 
-/** Bounds the time this takes where orders are never closed. */
+/** Limits the time where orders are never closed. */
 const OPEN_MAX = 500;
 
-/** Of the newest open orders, how many have each status; one indexed read. */
+/** Counts the newest open orders by status, in one indexed read. */
 export function openOrdersByStatus(db: Database.Database): { status: string | null; orders: number }[] {
   const sql = `SELECT status, count(*) AS orders FROM
       (SELECT status FROM orders INDEXED BY orders_open WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?)
@@ -249,8 +249,8 @@ export function openOrdersByStatus(db: Database.Database): { status: string | nu
 }
 
 /**
- * Entries in quarantine by where they came from. Reads all of them, so ask again only once `quarantineMark` has changed: every
- * entry that comes or goes changes it.
+ * Counts quarantined entries by source. It reads all of them, so call it again only when `quarantineMark` has
+ * changed; every added or removed entry changes it.
  */
 export function quarantineBySource(db: Database.Database): { source: string; entries: number }[] {
   const sql = 'SELECT source, count(*) AS entries FROM quarantine GROUP BY source';
@@ -267,10 +267,10 @@ export function quarantineMark(db: Database.Database): string {
   return sqlOf(db).value<string>(sql) ?? '';
 }
 
-/** Which of what was received is meant; what is left out does not restrict. */
+/** Selects received observations; a missing field does not restrict. */
 export interface ReceivedFilter {
   orderId?: string | undefined;
-  /** ISO 8601 UTC; received at or after it. */
+  /** ISO 8601 UTC: received at this time or later. */
   since?: string | undefined;
   /** Received before it. */
   until?: string | undefined;
@@ -279,21 +279,21 @@ export interface ReceivedFilter {
 
 /**
  * - `newest`: the order's payload as the mirror has it
- * - `earlier`: merged, and replaced or confirmed since
- * - `held`: a webhook that would take the order back, noted and not merged
+ * - `earlier`: merged, and later replaced or confirmed
+ * - `held`: a webhook that would take the order backwards, noted and not merged
  * - `quarantined`: could not be read
  */
 export type ReceivedState = 'newest' | 'earlier' | 'held' | 'quarantined';
 
 export interface ReceivedEntry {
-  /** Names it for `get`: a letter for where it is kept, and a number. */
+  /** Id for `get`: a letter for the table, and a number. */
   id: string;
   state: ReceivedState;
   /** null: in quarantine nobody knows. */
   orderId: string | null;
   source: OrderSource;
   receivedAt: string;
-  /** Status of the order at its event, or as a held webhook had it; null where it brought none. */
+  /** Status of the order at its event, or of a held webhook; null where it had none. */
   status: string | null;
 }
 
@@ -301,7 +301,7 @@ export interface ReceivedDetail extends ReceivedEntry {
   payload: string | Uint8Array;
 }
 
-/** Where payloads are kept, by the letter of their ids, with the SQL of what is told of each. */
+/** Tables of payloads by the letter of their ids, with the SQL of their columns. */
 const KEPT = {
   o: {
     ...{ table: 'orders', state: 'newest', number: 'seq', orderId: 'order_id', source: 'payload_source' },
@@ -336,7 +336,7 @@ function matches(letter: Letter): string {
     ${letter === 'q' ? "AND source IN ('webhook', 'poll')" : ''}`;
 }
 
-/** Newest first. Without an order it goes over all that is kept, so it is for people, not for loops. */
+/** Lists payloads, newest first. Without an order it reads everything, so it is for people and not for loops. */
 export function listReceived(
   db: Database.Database,
   filter: ReceivedFilter,
@@ -348,7 +348,7 @@ export function listReceived(
   return sqlOf(db).rows<ReceivedEntry>(sql, { ...bindings(filter), limit });
 }
 
-/** undefined: nothing has this id, or no longer. */
+/** Returns undefined if nothing has this id, or nothing any more. */
 export function getReceived(db: Database.Database, id: string): ReceivedDetail | undefined {
   const [, letter, number] = /^([ophq])(\d{1,15})$/.exec(id) ?? [];
   if (letter === undefined) return undefined;
@@ -356,7 +356,7 @@ export function getReceived(db: Database.Database, id: string): ReceivedDetail |
   return sqlOf(db).row<ReceivedDetail>(sql, Number(number));
 }
 
-/** Orders of which something that matches was received, by pages: those after the row `after`. */
+/** Returns one page of orders with a matching payload, after the row `after`. */
 export function ordersReceived(
   db: Database.Database,
   filter: ReceivedFilter,
@@ -369,7 +369,7 @@ export function ordersReceived(
   return sqlOf(db).rows<{ row: number; orderId: string }>(sql, { ...bindings(filter), ...page });
 }
 
-/** Quarantined payloads of orders that match, the oldest first. */
+/** Returns the quarantined payloads of matching orders, oldest first. */
 export function quarantinedOrders(db: Database.Database, filter: ReceivedFilter): number[] {
   const sql = `SELECT quarantine_id FROM quarantine WHERE ${matches('q')} ORDER BY quarantine_id`;
   return sqlOf(db).values<number>(sql, bindings(filter));
@@ -384,7 +384,7 @@ export interface QuarantineEntry {
   source: Unreadable['source'];
   receivedAt: string;
   reason: string;
-  /** How often it came; polls see the same again and again and do not count. */
+  /** How often it was received. Polls repeat themselves and do not count. */
   seen: number;
   bytes: number;
 }

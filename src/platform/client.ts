@@ -39,7 +39,7 @@ import {
   type TransportAnswer,
 } from './transport.ts';
 
-/** What is about to be sent, by the document's rules; `platform-refused` before anything leaves. */
+/** Checks an outgoing body against the document's rules. Throws `platform-refused` before anything is sent. */
 function checkedToSend<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;
@@ -55,13 +55,16 @@ function checkedToSend<T>(schema: z.ZodType<T>, value: unknown): T {
 const TOO_DEEP = 'An entry that is nested too deeply to be kept.';
 
 /**
- * Far beyond a whole catalogue in one answer, its SKUs, stocks and integrations included: reading more would keep
- * everything else waiting for minutes.
+ * Far more objects than a whole catalogue in one answer has, with its SKUs, stocks and integrations. Parsing more
+ * would block everything else for minutes.
  */
 const OBJECTS_MAX = 300_000;
 const OPENING_BRACE = 0x7b;
 
-/** A page of GET /product/list; entries that cannot be read, or only in part, are also given as text. */
+/**
+ * Reads a page of GET /product/list. Entries that are unreadable, or readable only in part, are also returned as
+ * text.
+ */
 export function readProductPage(answer: CallAnswer): ProductPage {
   const { docs: entries, ...counts } = readAs(productListData, readBounded(answer), answer);
   const docs: ProductRecord[] = [];
@@ -75,7 +78,7 @@ export function readProductPage(answer: CallAnswer): ProductPage {
   return { docs, unreadable, totalDocs, limit, page, totalPages, hasNextPage };
 }
 
-/** The product of GET /product; null when the platform does not know it. */
+/** Reads the product of GET /product. Returns null when the platform does not know it. */
 export function readProductData(answer: CallAnswer): ProductRecord | null {
   const data = readBounded(answer);
   if (data === null || data === undefined) return null;
@@ -86,7 +89,10 @@ export function readProductData(answer: CallAnswer): ProductRecord | null {
   });
 }
 
-/** `data` of the envelope; throws as `readData`, and `platform-garbled` for more than any catalogue holds. */
+/**
+ * Reads `data` of the envelope. Throws as `readData` does, and `platform-garbled` for more objects than any catalogue
+ * holds.
+ */
 function readBounded(answer: CallAnswer): unknown {
   let objects = 0;
   for (const byte of answer.bytes) if (byte === OPENING_BRACE) objects += 1;
@@ -94,12 +100,12 @@ function readBounded(answer: CallAnswer): unknown {
   return readData(answer);
 }
 
-/** The answer of PUT /product and PUT /product/stock; throws `platform-refused`, `platform-garbled`. */
+/** Reads the answer of PUT /product or PUT /product/stock. Throws `platform-refused` or `platform-garbled`. */
 export function readSingle(answer: CallAnswer): SingleAnswer {
   return readEnvelope(answer).success === true ? 'applied' : 'unsaid';
 }
 
-/** The answer of either batch endpoint; throws `platform-refused`, `platform-garbled`. */
+/** Reads the answer of either batch endpoint. Throws `platform-refused` or `platform-garbled`. */
 export function readBatchData(answer: CallAnswer): BatchAnswer {
   const { updated, total, errors } = readAs(batchData, readData(answer), answer);
   const told = (text: string) => bounded(text, answer) || 'The platform gives no reason.';
@@ -110,11 +116,11 @@ export interface PlatformClientOptions
   extends RateBudgetOptions,
     Omit<TokenKeeperOptions, 'store' | 'budget' | 'platformClock'> {
   tokens: TokenStore;
-  /** The webhook read, which the document does not show. */
+  /** How to read the webhook. The document does not show this call, so it is configured. */
   webhookRead?: { method: string; path: string };
-  /** Request name of the webhook's enable flag, which the document does not show. */
+  /** Name of the webhook's enable flag in the request, which the document does not show. */
   webhookEnableFlag?: string;
-  /** Whole time of one call; GET /order/all may carry much and has its own. */
+  /** Limit for one whole call. GET /order/all has a longer one, since its answer may be large. */
   timeoutMs?: number;
 }
 
@@ -122,7 +128,7 @@ const TIMEOUT_MS = 30_000;
 const ORDERS_TIMEOUT_MS = 180_000;
 const MIB = 1024 * 1024;
 const READ_MAX_BYTES = 32 * MIB;
-/** What a change is answered with is short: a message for each of 100 items. */
+/** The answer to a change is short: at most one message for each of 100 items. */
 const WRITTEN_MAX_BYTES = 4 * MIB;
 const ORDERS_MAX_BYTES = 512 * MIB;
 
@@ -133,18 +139,18 @@ interface PlatformCall {
   query?: Record<string, string | undefined>;
   /** Sent as JSON. */
   body?: unknown;
-  /** Values that no message may repeat. */
+  /** Values that must not appear in any message, such as tokens. */
   secrets?: readonly string[];
 }
 
 /**
- * The document's endpoints, each call within the shared rate budget and with a good token. Errors are TillsyncError:
- * `aborted`, `auth-required`, `unauthorized`, `rate-limited`, `blocked`, `forbidden`, `platform-unreachable`,
- * `platform-failed`, `platform-garbled`, `platform-refused`.
+ * Calls the document's endpoints, each within the shared rate budget and with a valid token. Errors are
+ * TillsyncError: `aborted`, `auth-required`, `unauthorized`, `rate-limited`, `blocked`, `forbidden`,
+ * `platform-unreachable`, `platform-failed`, `platform-garbled`, `platform-refused`.
  */
 export class PlatformClient {
   readonly tokens: TokenKeeper;
-  /** What its answers tell of the platform's wall clock. */
+  /** The platform's wall clock, learnt from the Date header of its answers. */
   readonly clock: PlatformClock;
   readonly #budget: RateBudget;
   readonly #o: PlatformClientOptions;
@@ -157,7 +163,7 @@ export class PlatformClient {
     this.tokens = new TokenKeeper({ ...options, store, budget: this.#budget, platformClock: this.clock });
   }
 
-  /** GET /order/all. The body is not shown in the document, so it comes back as bytes, known to be JSON-like. */
+  /** GET /order/all. The document does not show the body, so it is returned as bytes that begin and end like JSON. */
   async orderAll(
     { startDate, endDate, extra }: OrderAllQuery,
     how?: CallOptions,
@@ -175,7 +181,7 @@ export class PlatformClient {
     return readProductPage(await this.#get('product.list', '/product/list', query, how));
   }
 
-  /** GET /product; null when the platform does not know the product. */
+  /** GET /product. Returns null when the platform does not know the product. */
   async productGet(
     asked: { sku: string } | { externalId: string },
     how?: CallOptions,
@@ -184,25 +190,25 @@ export class PlatformClient {
     return readProductData(await this.#get('product.get', '/product', query, how));
   }
 
-  /** PUT /product; a refusal (success: false) throws `platform-refused` with the platform's message. */
+  /** PUT /product. A refusal (success: false) throws `platform-refused` with the platform's message. */
   async productPut(item: ProductChangeItem, how?: CallOptions): Promise<SingleAnswer> {
     const body = checkedToSend(productChangeItem, item);
     return readSingle(await this.#put('product.put', '/product', body, how));
   }
 
-  /** PUT /product/stock; a refusal throws `platform-refused`. */
+  /** PUT /product/stock. A refusal throws `platform-refused`. */
   async productStockPut(item: StockChangeItem, how?: CallOptions): Promise<SingleAnswer> {
     const body = checkedToSend(stockChangeItem, item);
     return readSingle(await this.#put('product.stock.put', '/product/stock', body, how));
   }
 
-  /** PUT /product/batch, 1 to 100 items. */
+  /** PUT /product/batch, with 1 to 100 items. */
   async productBatch(products: ProductChangeItem[], how?: CallOptions): Promise<BatchAnswer> {
     const body = checkedToSend(productBatchRequest, { products });
     return readBatchData(await this.#put('product.batch', '/product/batch', body, how));
   }
 
-  /** PUT /product/stock/batch, 1 to 100 items. */
+  /** PUT /product/stock/batch, with 1 to 100 items. */
   async productStockBatch(products: StockChangeItem[], how?: CallOptions): Promise<BatchAnswer> {
     const body = checkedToSend(stockBatchRequest, { products });
     return readBatchData(await this.#put('product.stock.batch', '/product/stock/batch', body, how));
@@ -222,8 +228,8 @@ export class PlatformClient {
   }
 
   /**
-   * The webhook read, whose method and path are not shown (configurable). null: none is configured;
-   * `unsupported`: the configured path does not exist on this platform.
+   * Reads the webhook, with a configurable method and path, since the document shows neither. Returns null if none is
+   * configured, and `unsupported` if the path does not exist on this platform.
    */
   async webhookGet(how?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
     const { method, path } = this.#o.webhookRead ?? { method: 'GET', path: '/webhook' };
@@ -238,13 +244,15 @@ export class PlatformClient {
     }
   }
 
-  /** How long a call of this endpoint would have to wait now, in milliseconds; 0: it could leave at once. */
+  /**
+   * Returns how long a call of this endpoint would have to wait now, in milliseconds; 0 if it could be sent at once.
+   */
   async delayMs(endpoint: Endpoint): Promise<number> {
     const { clock, ledger, limits } = this.#o;
     return (await whenFree(clock, () => ledger.waitOf(endpoint, limits)))?.waitMs ?? 0;
   }
 
-  /** Sees a refresh that was sent through to its save, then closes all connections. */
+  /** Waits until a refresh that was sent is saved, then closes all connections. */
   async close(): Promise<void> {
     await this.tokens.finish();
     await this.#o.transport.close();
@@ -258,7 +266,7 @@ export class PlatformClient {
     return this.#send({ endpoint, method: 'PUT', path, body, secrets }, how);
   }
 
-  /** Once, and once more with a fresh token after a 401. Throws for every answer that is not of status 2xx. */
+  /** Sends a call, and sends it once more with a fresh token after a 401. Throws for every status other than 2xx. */
   async #send(call: PlatformCall, options: CallOptions = {}): Promise<CallAnswer> {
     const budget = this.#budget;
     for (let attempt = 0; ; attempt++) {
@@ -283,7 +291,7 @@ export class PlatformClient {
     }
   }
 
-  /** A good token first, since a slot is held for the length of one call only. */
+  /** Gets a valid token before the slot, because a slot is held only for the length of one call. */
   async #enter(
     endpoint: Endpoint,
     options: CallOptions,

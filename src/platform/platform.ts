@@ -1,4 +1,4 @@
-/** Every endpoint of the platform, by the name used in the rate budget, logs and metrics. */
+/** Every endpoint of the platform, by its name in the rate budget, logs and metrics. */
 export const ENDPOINTS = [
   'token.refresh', // POST /token/refresh
   'order.all', // GET /order/all
@@ -15,30 +15,30 @@ export type Endpoint = (typeof ENDPOINTS)[number];
 
 /** The platform's published limits (document, "Limits"), from the config's `[limits]`. */
 export interface PlatformLimits {
-  /** Interval of every endpoint but `order.all`. */
+  /** Minimum interval of every endpoint except `order.all`. */
   endpointIntervalMs: number;
   /** Interval of `order.all`. */
   ordersIntervalMs: number;
   /** Length of the sliding anti-abuse window. */
   windowMs: number;
-  /** Calls of all endpoints together within one window. */
+  /** Calls of all endpoints together that one window allows. */
   requestsPerWindow: number;
-  /** Calls of `order.all` within one window. */
+  /** Calls of `order.all` that one window allows. */
   ordersPerWindow: number;
 }
 
-/** Items in one batch call (document, "Batch size"). */
+/** Maximum number of items in one batch call (document, "Batch size"). */
 export const BATCH_ITEMS_MAX = 100;
 
-/** The least time between two calls of `endpoint`. */
+/** Returns the minimum time between two calls of `endpoint`. */
 export function intervalMsOf(endpoint: Endpoint, limits: PlatformLimits): number {
   return endpoint === 'order.all' ? limits.ordersIntervalMs : limits.endpointIntervalMs;
 }
 
-/** Why a call is not sent yet; shown to people as "next order poll allowed in 1m 12s". */
+/** Why a call has to wait. People see it as "next order poll allowed in 1m 12s". */
 export type WaitReason =
   | 'interval' // the endpoint was called too recently
-  | 'in-flight' // another call of this endpoint, perhaps of another process, is not answered yet
+  | 'in-flight' // another call of this endpoint, perhaps by another process, has no answer yet
   | 'window' // the five-minute cap is used up
   | 'retry-after' // the platform answered 429
   | 'blocked' // the platform answered 403
@@ -47,17 +47,17 @@ export type WaitReason =
 export interface Wait {
   endpoint: Endpoint;
   reason: WaitReason;
-  /** Best estimate; the true moment is checked again at its end. */
+  /** An estimate. When it is over, the budget is asked again. */
   waitMs: number;
 }
 
-/** What a caller of the platform may say about one call. */
+/** Options of one call to the platform. */
 export interface CallOptions {
-  /** Ends a wait or a call under way with code `aborted`. A refresh under way is finished first. */
+  /** Cancels a wait or a running call with the code `aborted`. A refresh that was sent is finished first. */
   signal?: AbortSignal;
-  /** Told each time the call has to wait, before it does. */
+  /** Called before each wait. */
   onWait?: (wait: Wait) => void;
-  /** Told at the moment the request really leaves, after every wait; again if it is sent once more after a 401. */
+  /** Called when the request is really sent, after every wait, and again if it is repeated after a 401. */
   onSend?: () => void;
 }
 
@@ -65,16 +65,16 @@ export interface OrderAllQuery {
   /** YYYY-MM-DD, in the company's calendar. */
   startDate: string;
   endDate: string;
-  /** Further query parameters from the config, such as a page number. */
+  /** More query parameters from the config, such as a page number. */
   extra?: Record<string, string>;
 }
 
-/** `unsaid`: an envelope whose `success` is neither true nor false. */
+/** `unsaid`: the `success` of the envelope is neither true nor false. */
 export type SingleAnswer = 'applied' | 'unsaid';
 
 export interface WebhookChange {
   callbackUrl?: string;
-  /** Empty clears it; omitted keeps it. */
+  /** An empty text clears the secret. Without the field it stays. */
   secret?: string;
   active?: boolean;
 }

@@ -16,21 +16,21 @@ import {
 } from './platform.ts';
 import { type CallAnswer, parseRetryAfter, sentMessage, serverDateMs } from './transport.ts';
 
-/** Timers and two processes' readings of one clock may differ by a little; never be early. */
+/** Timers, and two processes that read one clock, differ by about a millisecond. A call must never be early. */
 const MARGIN_MS = 1;
-/** Places of the general cap that only order.all and token.refresh may use, and how much of a small cap. */
+/** Calls of the general cap that are reserved for order.all and token.refresh. Of a small cap a share is reserved. */
 const RESERVED_PLACES = 20;
 const RESERVED_SHARE = 0.2;
-/** After a block, whoever brought it on lets others probe first: a 2xx of theirs tells a permission matter. */
+/** The process that caused a block lets others probe first: if their calls get a 2xx, the 403 was about permissions. */
 const PROBE_GRACE_MS = 15_000;
-/** How soon to look again while another call probes. */
+/** How soon a call looks again while another call probes the block. */
 const PROBE_RECHECK_MS = 500;
 
 export interface SlotTicket {
   endpoint: Endpoint;
-  /** Fencing number: settling a ticket that another process has overtaken changes nothing. */
+  /** Fencing number. Settling a ticket whose slot another process has taken over changes nothing. */
   generation: number;
-  /** Key of the window entry that this call occupies. */
+  /** Key of this call's row in the window. */
   callId: number;
 }
 
@@ -42,10 +42,10 @@ export interface BlockRecord {
   /** Whose 403 began it. */
   endpoint: Endpoint;
   durationMs: number;
-  /** Milliseconds since it ended; negative while it lasts. */
+  /** Milliseconds since the block ended; negative while it lasts. */
   endedMsAgo: number;
   message: string;
-  /** Whether, since it ended, another endpoint or this one itself answered 2xx. */
+  /** Whether another endpoint, or this one, answered 2xx after the block ended. */
   othersAnswered: boolean;
   endpointAnswered: boolean;
 }
@@ -54,7 +54,7 @@ export interface BlockHistory {
   /** Calls in the current window, of all endpoints and of `order.all`. */
   requests: number;
   orders: number;
-  /** The last block of everything, and the last of this endpoint alone; null when there was none. */
+  /** The last block of everything and the last block of this endpoint alone; null when there was none. */
   all: BlockRecord | null;
   own: BlockRecord | null;
 }
@@ -146,7 +146,7 @@ function statements(db: Database.Database) {
       `INSERT OR REPLACE INTO blocks (scope, endpoint, from_mono_ms, duration_ms, message)
          VALUES (:scope, :endpoint, :nowMs, :waitMs, :message)`,
     ),
-    /** A block that had ended before the call was sent. */
+    /** Marks the blocks that had ended before this call was sent. */
     noteAnswer: db.prepare<Named>(
       `UPDATE blocks SET endpoint_answered = endpoint_answered OR endpoint = :endpoint,
          others_answered = others_answered OR endpoint <> :endpoint
@@ -157,9 +157,9 @@ function statements(db: Database.Database) {
 }
 
 /**
- * The durable, shared memory of the rate budget in state.db. Every process asks it before each call; each method is
- * one short immediate transaction and may throw `storage-busy`. A refused call writes nothing, a granted one commits
- * before it is sent, so that no crash can make it uncounted.
+ * The rate budget's rows in state.db, shared by all processes and asked before each call. Each method is one short
+ * transaction and may throw `storage-busy`. A granted call is committed before it is sent, so a crash cannot leave it
+ * uncounted.
  */
 export class RateLedger {
   readonly #transaction: Database.Transaction<(action: (nowMs: number) => unknown) => unknown>;
@@ -177,9 +177,9 @@ export class RateLedger {
   }
 
   /**
-   * Takes the endpoint's slot when the interval since the last answer, the window caps and any block allow it,
-   * else says why not and for how long. A slot that was taken and never settled (its process died) frees
-   * itself after `holdMs` plus the interval.
+   * Takes the endpoint's slot if the interval since the last answer, the window caps and all blocks allow it.
+   * Otherwise returns the reason and the wait. A slot whose process died frees itself after `holdMs` plus the
+   * interval.
    */
   acquire(endpoint: Endpoint, limits: PlatformLimits, holdMs: number): SlotGrant {
     return this.#immediately((nowMs) => {
@@ -188,7 +188,7 @@ export class RateLedger {
       if (wait) return { granted: false, wait };
       this.#sql.pruneCalls.run(nowMs - limits.windowMs - 1000);
       const untilMs = nowMs + holdMs;
-      // Unsettled, it counts as if answered at the end of its hold.
+      // A call that is never settled counts as if its answer came at the end of its hold.
       const callId = Number(this.#sql.addCall.run(endpoint, untilMs).lastInsertRowid);
       const slot = { endpoint, nowMs, untilMs, holder: this.#holders.self };
       const generation = this.#sql.takeSlot.get(slot) as number;
@@ -196,7 +196,9 @@ export class RateLedger {
     });
   }
 
-  /** Keeps a slot for another `holdMs` from now, while its call is under way; nothing once it was overtaken. */
+  /**
+   * Extends a slot by `holdMs` from now while its call runs. Does nothing if another process has taken the slot over.
+   */
   extend(ticket: SlotTicket, holdMs: number): void {
     this.#immediately((nowMs) => {
       const untilMs = nowMs + holdMs;
@@ -206,8 +208,8 @@ export class RateLedger {
   }
 
   /**
-   * Ends a call: the interval counts from now, the moment of the answer (or of giving up). A 2xx answer to a call
-   * that was sent after a block's end is noted with that block.
+   * Ends a call: the interval starts now, at the answer or when the caller gave up. If the call was sent after a
+   * block had ended and got a 2xx, the block's row records that.
    */
   settle({ endpoint, generation, callId }: SlotTicket, outcome: 'answered' | 'failed' = 'failed'): void {
     this.#immediately((nowMs) => {
@@ -220,7 +222,7 @@ export class RateLedger {
     });
   }
 
-  /** Gives a slot back whose call was never sent, as if it had not been taken. */
+  /** Returns the slot of a call that was never sent, as if it had not been taken. */
   cancel(ticket: SlotTicket): void {
     this.#immediately(() => {
       this.#sql.dropCall.run(ticket.callId);
@@ -228,7 +230,7 @@ export class RateLedger {
     });
   }
 
-  /** The platform answered 429: nobody calls `endpoint` for `waitMs`. */
+  /** Blocks `endpoint` for `waitMs` in every process, after a 429. */
   holdBack(endpoint: Endpoint, waitMs: number): void {
     this.#immediately((nowMs) => {
       const slot = this.#sql.slot.get(endpoint);
@@ -238,8 +240,8 @@ export class RateLedger {
   }
 
   /**
-   * The platform answered 403 to `endpoint`: nobody calls anything (or only not `scope`) for `waitMs`. After a
-   * block of all, one call at a time probes until a 2xx answer comes.
+   * Blocks all endpoints, or only `scope`, for `waitMs`, after a 403 to `endpoint`. After a block of all, one call at
+   * a time probes until a 2xx comes.
    */
   block(scope: BlockScope, waitMs: number, message: string, endpoint: Endpoint): void {
     this.#immediately((nowMs) => {
@@ -247,7 +249,7 @@ export class RateLedger {
     });
   }
 
-  /** What a 403 answer to `endpoint` is judged by. */
+  /** Returns the facts by which a 403 to `endpoint` is judged. */
   blockHistory(endpoint: Endpoint, limits: PlatformLimits): BlockHistory {
     return this.#immediately((nowMs) => {
       const blocks = this.#sql.blocks.all();
@@ -273,7 +275,7 @@ export class RateLedger {
     });
   }
 
-  /** What holds `endpoint` back now; undefined: nothing. */
+  /** Returns what `endpoint` has to wait for now, or undefined if nothing. */
   waitOf(endpoint: Endpoint, limits: PlatformLimits): Wait | undefined {
     return this.waits(limits, [endpoint])[0];
   }
@@ -287,8 +289,8 @@ export class RateLedger {
   }
 
   /**
-   * A process that died during a call sends nothing any more, and what it sent has left before now: the interval
-   * counts from here, not from the end of its hold. Its call keeps its place in the window for longer.
+   * Frees the slots of dead processes. A dead process sends nothing more, so the interval starts now and not at the
+   * end of its hold. Its call stays in the window until the hold ends.
    */
   #leaveForTheDead(nowMs: number): void {
     for (const { endpoint, holder } of this.#sql.takenSlots.all()) {
@@ -296,7 +298,7 @@ export class RateLedger {
     }
   }
 
-  /** Why `endpoint` may not be called now, by the reason that lasts longest. */
+  /** Returns why `endpoint` may not be called now: the reason that lasts longest. */
   #wait(endpoint: Endpoint, limits: PlatformLimits, nowMs: number): Wait | undefined {
     let longest: Wait | undefined;
     for (const [reason, waitMs] of this.#reasons(endpoint, limits, nowMs)) {
@@ -313,7 +315,7 @@ export class RateLedger {
     const slot = this.#sql.slot.get(endpoint);
     const intervalMs = intervalMsOf(endpoint, limits) + MARGIN_MS;
     if (slot && slot.takenUntilMs !== null) {
-      // The earliest case: it is answered right now, or its holder died and the hold has run out.
+      // Assumes the earliest end: the answer comes right now, or the holder died and its hold is over.
       yield ['in-flight', Math.min(nowMs, slot.takenUntilMs) + intervalMs - nowMs];
     } else if (slot && slot.settledMs !== null) {
       yield ['interval', slot.settledMs + intervalMs - nowMs];
@@ -329,7 +331,7 @@ export class RateLedger {
       yield ['blocked', block.fromMs + block.durationMs + graceMs - nowMs];
       if (isProbed && this.#sql.othersInFlight.get(nowMs, endpoint)) yield ['blocked', PROBE_RECHECK_MS];
     }
-    // A place is free once the oldest of as many calls as there are places has left the window.
+    // With n allowed calls, a call is free once the n-th newest has left the window.
     const { nthCall, nthOrder } = this.#sql;
     const freeInMs = (nth: typeof nthCall, places: number) => {
       const countsFromMs = nth.get(Math.max(1, places) - 1);
@@ -350,7 +352,7 @@ export class RateLedger {
 const FIRST_MS = 60_000;
 const LONGEST_MS = 3_600_000;
 const FORBIDDEN_MS = 3_600_000;
-/** A 403 within this time of a block's end means that it came again. */
+/** A 403 within this time after a block's end counts as the same block again. */
 const AGAIN_MS = 3_600_000;
 
 /**
@@ -387,16 +389,16 @@ const RETRY_AFTER_MAX_MS = 600_000;
 const RETRY_JITTER_SHARE = 0.1;
 
 /**
- * How long to leave an endpoint alone after a 429. The header is believed between the endpoint's interval and
- * ten minutes, since a proxy may invent anything; without one the interval doubles each time. Jitter only adds.
+ * Returns how long to leave an endpoint alone after a 429. The header is trusted from the endpoint's interval up to
+ * ten minutes, since a proxy may send anything. Without a header the interval doubles each time. Jitter only adds.
  */
 export function retryAfterMs(answer: {
-  /** The header as sent; undefined when there was none. */
+  /** The header as it was sent; undefined when there was none. */
   header: string | undefined;
-  /** The platform's wall clock when it answered. */
+  /** The platform's wall clock at the time of the answer. */
   serverNowMs: number;
   intervalMs: number;
-  /** How many 429 in a row came before this one. */
+  /** How many 429 came in a row before this one. */
   before: number;
   random: Random;
 }): number {
@@ -413,14 +415,14 @@ export interface RateBudgetOptions {
   clock: Clock;
   random: Random;
   log: Log;
-  /** Told of each 403 that holds something back, and of each 2xx. */
+  /** Called for each 403 that blocks something, and for each 2xx. */
   onForbidden?: (told: ForbiddenNote) => void;
   onAnswered?: (endpoint: Endpoint) => void;
-  /** Told after each wait how long it really was. */
+  /** Called after each wait with its real length. */
   onWaited?: ((wait: Wait) => void) | undefined;
 }
 
-/** What a 403 brought about: a block of everything, or of this endpoint alone. */
+/** Effect of a 403: a block of everything, or of this endpoint alone. */
 export interface ForbiddenNote {
   kind: 'block' | 'forbidden';
   endpoint: Endpoint;
@@ -428,20 +430,20 @@ export interface ForbiddenNote {
 }
 
 /**
- * How long a slot outlives the last sign of life of its holder: long enough for a busy event loop, short enough
- * that a restart after a crash need not wait for the timeout of a call that nobody waits for any more.
+ * How long a slot stays taken after its holder's last heartbeat. It is long enough for a busy event loop, and short
+ * enough that a restart after a crash does not wait for the timeout of a dead process's call.
  */
 const HOLD_MS = 20_000;
 const SIGN_OF_LIFE_MS = 5_000;
-/** Even a long wait looks again this often: a block may be lifted, a person may have acted. */
+/** A long wait checks again this often, because a block may be lifted or a person may have acted. */
 const LOOK_AGAIN_MS = 60_000;
 const JITTER_MAX_MS = 250;
 const JITTER_SHARE = 0.05;
 
-/** Waits until the shared ledger lets a call through, and tells it how the call ended. */
+/** Waits until the shared ledger allows a call, and records in it how the call ended. */
 export class RateBudget {
   readonly #o: RateBudgetOptions;
-  /** 429 answers in a row, per endpoint. */
+  /** Number of 429 in a row, per endpoint. */
   readonly #limited = new Map<Endpoint, number>();
 
   constructor(options: RateBudgetOptions) {
@@ -449,8 +451,8 @@ export class RateBudget {
   }
 
   /**
-   * Takes the endpoint's slot, waiting as long as it must. Throws `aborted`, or `forbidden` at once while the
-   * platform refuses this endpoint alone. Undefined only after `giveUp`, which is asked before each try.
+   * Takes the endpoint's slot and waits for it. Throws `aborted`, or `forbidden` at once while the platform refuses
+   * only this endpoint. Returns undefined only if `giveUp`, asked before each try, says so.
    */
   async enter(
     endpoint: Endpoint,
@@ -476,7 +478,7 @@ export class RateBudget {
     }
   }
 
-  /** Keeps the slot while `action` runs, however long that takes. */
+  /** Extends the slot while `action` runs, however long that takes. */
   async during<T>(ticket: SlotTicket, action: () => Promise<T>): Promise<T> {
     const over = new AbortController();
     void this.#keep(ticket, over.signal);
@@ -487,14 +489,14 @@ export class RateBudget {
     }
   }
 
-  /** The answer is whole and was a success. */
+  /** Settles a call whose answer was complete and a success. */
   async answered(ticket: SlotTicket): Promise<void> {
     this.#limited.delete(ticket.endpoint);
     await this.#note(() => this.#o.ledger.settle(ticket, 'answered'));
     this.#o.onAnswered?.(ticket.endpoint);
   }
 
-  /** The call ended in any other way. */
+  /** Settles a call that ended in any other way. */
   async failed(ticket: SlotTicket): Promise<void> {
     await this.#note(() => this.#o.ledger.settle(ticket, 'failed'));
   }
@@ -504,7 +506,7 @@ export class RateBudget {
     await this.#note(() => this.#o.ledger.cancel(ticket));
   }
 
-  /** The platform answered 403 or 429: stops what must stop, for every process, and says how that is to be told. */
+  /** Handles a 403 or 429: blocks what must wait, in every process, and returns the error to report. */
   refused(ticket: SlotTicket, answer: CallAnswer): Promise<TillsyncError> {
     if (answer.status === 403) return this.#forbidden(ticket, sentMessage(answer));
     const serverNowMs = serverDateMs(answer.headers) ?? this.#o.clock.nowMs();
@@ -558,7 +560,7 @@ export class RateBudget {
     }
   }
 
-  /** A call's result is not lost because its pacing could not be written: the slot then frees itself later. */
+  /** Writes to the ledger. A failed write must not lose a call's result; the slot then frees itself later. */
   async #note(action: () => void): Promise<void> {
     try {
       await whenFree(this.#o.clock, action);

@@ -3,11 +3,11 @@ import { jsonText } from '../core/values.ts';
 import { BATCH_ITEMS_MAX } from './platform.ts';
 
 /**
- * Pieces for reading answers whose types the document does not show: numbers may come as texts, anything may be
- * missing. What cannot be read is null, and the raw record keeps it.
+ * Readers for answers whose types the document does not show. A number may come as text, and any field may be
+ * missing. What cannot be read becomes null; the raw record still has it.
  */
 
-/** An identifier, sent as text or number. */
+/** An identifier, sent as text or as a number. */
 const idText = z.union([z.string().min(1), z.number(), z.bigint()]).transform((value) => String(value));
 
 const nullableId = idText.nullable().catch(null);
@@ -18,13 +18,13 @@ const nullableText = z
   .nullable()
   .catch(null);
 
-/** An amount stays as sent, so that no digit is lost. */
+/** An amount is kept as it was sent, so that no digit is lost. */
 const nullableAmount = z
   .union([z.number(), z.string().min(1)])
   .nullable()
   .catch(null);
 
-/** A count, also from a numeric text. */
+/** A count, sent as a number or as numeric text. */
 const nullableCount = z
   .union([
     z.number(),
@@ -38,7 +38,7 @@ const nullableCount = z
 
 const FLAGS: Record<string, boolean> = { true: true, false: false, '1': true, '0': false };
 
-/** A yes or no, also as 1, 0, "true" or "false". */
+/** A boolean, also sent as 1, 0, "true" or "false". */
 const nullableFlag = z
   .union([
     z.boolean(),
@@ -50,7 +50,7 @@ const nullableFlag = z
   .nullable()
   .catch(null);
 
-/** A scalar as sent; JSON text of anything deeper. */
+/** A scalar as it was sent, or the JSON text of an object or array. */
 const scalarOrJson = z
   .unknown()
   .optional()
@@ -60,14 +60,14 @@ const scalarOrJson = z
     return jsonText(value) ?? null;
   });
 
-/** The entries of an array that `entry`, an object's, can read; not an array counts as none. */
+/** Reads the entries of an array with `entry` and skips the others. Anything but an array counts as empty. */
 function readableEntries<T>(entry: z.ZodType<T>): z.ZodType<T[]> {
   return z
     .array(z.unknown())
     .catch([])
     .transform((values) =>
       values.flatMap((value) => {
-        // What is no object is told apart at once: there may be millions.
+        // A value that is not an object is skipped before zod sees it, because there may be millions.
         if (typeof value !== 'object' || value === null) return [];
         const read = entry.safeParse(value);
         return read.success ? [read.data] : [];
@@ -75,19 +75,19 @@ function readableEntries<T>(entry: z.ZodType<T>): z.ZodType<T[]> {
     );
 }
 
-/** Response envelope (document, "Response envelope"); fields beside these are left alone. */
+/** Response envelope (document, "Response envelope"). Other fields are left alone. */
 export const envelopeAnswer = z.looseObject({
   success: nullableFlag,
   message: nullableText,
   data: z.unknown().optional(),
 });
 
-/** Query of GET /order/all; further parameters may be configured, since its paging is not shown. */
+/** Query of GET /order/all. More parameters may be configured, because the document does not show its paging. */
 export const orderAllQuery = z
   .looseObject({ startDate: z.iso.date(), endDate: z.iso.date() })
   .refine((query) => query.startDate <= query.endDate, { error: 'startDate is after endDate' });
 
-/** Several for each item; far more are no answer to a batch, and reading them would take minutes. */
+/** Several errors for each item. An answer with far more is refused, because reading it would take minutes. */
 const ERRORS_MAX = 20 * BATCH_ITEMS_MAX;
 
 const batchError = z.union([
@@ -108,18 +108,18 @@ const batchError = z.union([
 ]);
 
 /**
- * `data` of the batch endpoints: { updated, total, errors }. An `errors` that is there and no array is a fault of
- * the answer: taking it for "none" would hide what the platform discarded.
+ * `data` of the batch endpoints: { updated, total, errors }. An `errors` that is not an array makes the answer
+ * garbled: reading it as "none" would hide items that the platform discarded.
  */
 export const batchData = z
   .looseObject({
     updated: nullableCount,
     total: nullableCount,
-    // Counted before they are read one by one.
+    // The length is checked before the entries are read.
     errors: z.array(z.unknown()).max(ERRORS_MAX).pipe(z.array(batchError)).nullish(),
   })
   .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
-/** Messages are short, on one line and without secrets. */
+/** Messages are cut short, put on one line, and stripped of secrets. */
 export type BatchAnswer = z.output<typeof batchData>;
 
 function asMessage(value: unknown): string {
@@ -156,18 +156,19 @@ const productEntry = z.object({
 
 export type SkuRecord = z.output<typeof skuEntry>;
 
-/** A product as the platform sent it: known fields where they could be read, everything in `raw`. */
+/** A product as the platform sent it: the known fields that were readable, and everything in `raw`. */
 export type ProductRecord = Omit<z.output<typeof productEntry>, 'children'> & {
   children: SkuRecord[];
-  /** An entry of its skus, stocks or integrations cannot be read; what it lacks may be that entry. Left out: none. */
+  /** True when one of its skus, stocks or integrations is unreadable, so something missing here may still exist. */
   isPartial?: true;
   /** JSON text of the whole record. */
   raw: string;
 };
 
 /**
- * Reads a product of GET /product or of a page's docs; undefined when it has no id or is nested too deeply. Not
- * `complete`: an entry of `children`, or of its stocks or integrations, names no sku or branch; it is in `raw` alone.
+ * Reads a product of GET /product or of a page's docs. Returns undefined when it has no id or is nested too deeply.
+ * `complete` is false when an entry of `children`, stocks or integrations names no sku or branch; that entry is only
+ * in `raw`.
  */
 export function readProduct(value: unknown): { record: ProductRecord; complete: boolean } | undefined {
   const read = productEntry.safeParse(value);
@@ -186,7 +187,7 @@ export function readProduct(value: unknown): { record: ProductRecord; complete: 
   return { record: { ...read.data, children, raw, ...(!complete && { isPartial: true }) }, complete };
 }
 
-/** How many entries were sent; undefined: something that is no list. */
+/** Returns how many entries were sent, or undefined if the value is not a list. */
 function entriesIn(value: unknown): number | undefined {
   if (value === undefined || value === null) return 0;
   return Array.isArray(value) ? value.length : undefined;
@@ -201,7 +202,7 @@ export const productChangeItem = z
     name: z.string().min(1).optional(),
     /** An empty text clears it. */
     description: z.string().optional(),
-    /** Visibility of the whole product, not of its stock in a branch. */
+    /** Visibility of the whole product, not of its stock in one branch. */
     show: z.boolean().optional(),
   })
   .refine((item) => item.sku !== undefined || item.externalId !== undefined, {
@@ -218,22 +219,22 @@ export const productChangeItem = z
 
 export type ProductChangeItem = z.output<typeof productChangeItem>;
 
-/** Body of PUT /product/batch, every item valid. */
+/** Body of PUT /product/batch, with every item valid. */
 export const productBatchRequest = z.strictObject({
   products: z.array(productChangeItem).min(1).max(BATCH_ITEMS_MAX),
 });
 
-/** Body of either batch endpoint before its items are looked at: a bad item does not stop the others. */
+/** Body of either batch endpoint before its items are checked, so that a bad item does not reject the others. */
 export const batchRequestFrame = z.looseObject({
   products: z.array(z.unknown()).min(1).max(BATCH_ITEMS_MAX),
 });
 
-/** Far more than any page asked for; an entry that cannot be read is kept by itself. */
+/** Far more than any requested page. An entry that is unreadable is kept by itself. */
 const DOCS_MAX = 20_000;
 
 const pageNumber = z.union([z.number(), z.string().regex(/^\d+$/).transform(Number)]).pipe(z.int().min(1));
 
-/** Query of GET /product/list, as sent or as a server reads it from the address. */
+/** Query of GET /product/list, as we send it or as the sandbox reads it from the address. */
 export const productListQuery = z
   .strictObject({
     subsidiaryId: z.string().min(1).optional(),
@@ -250,7 +251,7 @@ export const productListQuery = z
 
 export type ProductListQuery = z.output<typeof productListQuery>;
 
-/** `data` of GET /product/list around its docs. */
+/** The fields of GET /product/list beside its docs. */
 export const productListData = z.object({
   docs: z.array(z.unknown()).max(DOCS_MAX),
   totalDocs: nullableCount,
@@ -262,11 +263,11 @@ export const productListData = z.object({
 
 export type ProductPage = Omit<z.output<typeof productListData>, 'docs'> & {
   docs: ProductRecord[];
-  /** Entries of docs that could not be read as a product, as JSON text. */
+  /** JSON text of the entries of docs that are not readable as a product. */
   unreadable: string[];
 };
 
-/** Query of GET /product: one of the two. */
+/** Query of GET /product: exactly one of the two ids. */
 export const productGetQuery = z
   .strictObject({ sku: z.string().min(1).optional(), externalId: z.string().min(1).optional() })
   .refine((query) => (query.sku === undefined) !== (query.externalId === undefined), {
@@ -277,7 +278,7 @@ export const productGetQuery = z
 export const stockChangeItem = z.strictObject({
   externalId: z.string().min(1),
   qty: z.number(),
-  /** Stock visibility in that branch; untouched when omitted. */
+  /** Stock visibility in that branch; unchanged when left out. */
   show: z.boolean().optional(),
   subsidiaryExternalId: z.string().min(1).optional(),
   subsidiaryId: z.string().min(1).optional(),
@@ -285,7 +286,7 @@ export const stockChangeItem = z.strictObject({
 
 export type StockChangeItem = z.output<typeof stockChangeItem>;
 
-/** Body of PUT /product/stock/batch, every item valid. */
+/** Body of PUT /product/stock/batch, with every item valid. */
 export const stockBatchRequest = z.strictObject({
   products: z.array(stockChangeItem).min(1).max(BATCH_ITEMS_MAX),
 });
@@ -294,8 +295,8 @@ export const stockBatchRequest = z.strictObject({
 export const tokenRefreshRequest = z.strictObject({ refreshToken: z.string().min(1) });
 
 /**
- * `data` of its answer: a new pair, and a lifetime text such as `1h`. What cannot be a refresh token is not taken for
- * one, so that the loss is told as what it is.
+ * `data` of POST /token/refresh: a new pair, and a lifetime such as `1h`. A text that cannot be a refresh token is
+ * not accepted, so that the lost pair is reported as a lost answer.
  */
 export const tokenRefreshData = z.looseObject({
   token: z.string().min(1),
@@ -304,13 +305,13 @@ export const tokenRefreshData = z.looseObject({
 });
 
 /**
- * Body of PUT /webhook. The request name of the enable flag is not shown in the document, so it is given;
- * the answer's field is `active`.
+ * Body of PUT /webhook. The document does not show the enable flag's name in the request, so it is a parameter; in
+ * the answer it is `active`.
  */
 export function webhookPutRequest(enableFlag: string) {
   return z.strictObject({
     callbackUrl: z.url({ protocol: /^https?$/ }).optional(),
-    /** An empty text clears it; the current one is kept when omitted. */
+    /** An empty text clears the secret. Without the field it stays. */
     secret: z.string().optional(),
     [enableFlag]: z.boolean().optional(),
   });

@@ -44,14 +44,14 @@ export interface TokenKeeperOptions {
   random: Random;
   log: Log;
   platformClock: PlatformClock;
-  /** Told once when the platform refuses the tokens, and once when new ones have come. */
+  /** Called once when the platform refuses the tokens, and once when new ones have arrived. */
   onLockOut?: (lockOut: LockOut) => void;
   onHealed?: () => void;
-  /** Told once for each pair whose access token the platform has taken. */
+  /** Called once for each pair, when the platform first accepts its access token. */
   onAccepted?: () => void;
 }
 
-/** An access token and the generation of the pair it belongs to. */
+/** An access token and the generation of its pair. */
 export interface AccessToken {
   token: string;
   generation: number;
@@ -59,28 +59,28 @@ export interface AccessToken {
 
 type Waiting = Pick<CallOptions, 'signal' | 'onWait'>;
 
-/** Part of an access token's life after which it is renewed; spread, so that processes do not do it at once. */
+/** Share of an access token's life after which it is renewed; spread, so that processes do not renew at once. */
 const DUE_SHARE = 0.45;
 const DUE_SPREAD = 0.1;
-/** A token that ends within this time, or this part of its life, is not worth sending. */
+/** A token that ends within this time, or within this share of its life, is not worth sending. */
 const REST_MIN_MS = 2_000;
 const REST_MIN_SHARE = 0.05;
-/** How long calls whose token still works wait for its renewal, counted from its beginning. */
+/** How long a call whose token still works waits for a running renewal, counted from the renewal's start. */
 const PATIENCE_MS = 5_000;
 const LONGEST_WAIT_MS = 86_400_000;
-/** A 401 to a token renewed so recently is not cured by renewing it again. */
+/** After a 401 to a token that was renewed so recently, another renewal does not help. */
 const JUST_RENEWED_MS = 60_000;
 
 /**
- * Keeps an access token at hand. The store is read before every call, so what another process or a person put
- * there counts at once.
+ * Keeps a valid access token ready. It reads the store before every call, so a token that another process or a person
+ * stored is used at once.
  */
 export class TokenKeeper {
   readonly #o: TokenKeeperOptions;
   readonly #refresh: TokenRefresh;
   readonly #onWaits = new Set<(wait: Wait) => void>();
   #underWay: { sinceMonoMs: number; done: Promise<void> } | undefined;
-  /** The last failed try to renew, and when the next one is welcome. */
+  /** The last failed renewal, and when the next one may start. */
   #failed: { generation: number; count: number; untilMonoMs: number; error: TillsyncError } | undefined;
   /** Generation whose access token got a 401. */
   #rejected = 0;
@@ -97,8 +97,8 @@ export class TokenKeeper {
   }
 
   /**
-   * Returns when `current` has a token, renewing it near half of its life. Throws `auth-required` when only a
-   * person can help, or why a renewal that cannot be done without did not work.
+   * Returns when `current` has a token, and renews it near half of its life. Throws `auth-required` when only a
+   * person can help. If a renewal that is needed now failed, throws its error.
    */
   async ready(options: Waiting = {}): Promise<void> {
     const pair = this.#pair();
@@ -116,14 +116,16 @@ export class TokenKeeper {
     }
   }
 
-  /** The token to send now, if it is good; looks at the store alone. Throws `auth-required`. */
+  /** Returns the token to send now if it is valid. Reads only the store. Throws `auth-required`. */
   current(): AccessToken | undefined {
     const pair = this.#pair();
     if (!this.#isUsable(pair) || pair.accessToken === null) return undefined;
     return { token: pair.accessToken, generation: pair.generation };
   }
 
-  /** The platform answered 401 to `access`: `ready` brings another. Throws `unauthorized` if that is no use. */
+  /**
+   * Records a 401 to `access`, so that `ready` gets another token. Throws `unauthorized` if a new one would not help.
+   */
   reject(access: AccessToken): void {
     const pair = this.#pair();
     if (pair.generation !== access.generation) return;
@@ -136,23 +138,22 @@ export class TokenKeeper {
     this.#rejected = access.generation;
   }
 
-  /** The platform answered 2xx to `access`. */
+  /** Records a 2xx to `access`. */
   accepted(access: AccessToken): void {
     if (this.#accepted === access.generation) return;
     this.#accepted = access.generation;
     this.#o.onAccepted?.();
   }
 
-  /** Renews the pair now, on a person's word. */
+  /** Renews the pair now, because a person asked for it. */
   async refresh(options: Waiting = {}): Promise<void> {
     await this.#join(this.#pair().generation, options, undefined);
     this.#pair();
   }
 
   /**
-   * Offers tokens from the environment or from credentials. They are taken when the store has none, or when it
-   * is locked out and this refresh token was never handed in before: a rotated token in the store is newer. Those of
-   * another company are never taken.
+   * Offers tokens from the environment or from credentials. The store adopts them when it has none, or when it is
+   * locked out and never saw this refresh token; a rotated token is newer. It never adopts another company's.
    */
   seed(tokens: HandedInTokens): Promise<'adopted' | 'kept'> {
     const { store, clock } = this.#o;
@@ -166,7 +167,7 @@ export class TokenKeeper {
     });
   }
 
-  /** Stores tokens on a person's word, whatever is there. Throws `usage` for those of another company. */
+  /** Stores tokens that a person gave, whatever the store has. Throws `usage` for tokens of another company. */
   async set({ otherCompany = false, ...tokens }: HandedInTokens & { otherCompany?: boolean }): Promise<void> {
     const { store, clock } = this.#o;
     const { refreshToken, accessToken } = tokens;
@@ -179,9 +180,9 @@ export class TokenKeeper {
   }
 
   /**
-   * As `set`, but only once the platform has taken the refresh token; else the stored pair stays. `known`: it was
-   * handed in before and led to the pair that is stored, so nothing was done. Throws `auth-required` for a token
-   * that the platform refuses, `usage` for one of another company. Sees an exchange that was sent through to its save.
+   * Does what `set` does, but only after the platform accepted the refresh token. Returns `known` if the token was
+   * handed in before and led to the stored pair. Throws `auth-required` for a refused token, `usage` for another
+   * company's.
    */
   async tryOut(
     refreshToken: string,
@@ -203,7 +204,7 @@ export class TokenKeeper {
     return describeTokens(pair, intentAtMs, pair ? platformClock.ofPair(pair) : 0);
   }
 
-  /** Begins no refresh any more and waits for what was sent. */
+  /** Starts no more refreshes and waits for those that were sent. */
   async finish(): Promise<void> {
     this.#finished = true;
     const late = this.#refresh.finish();
@@ -211,7 +212,7 @@ export class TokenKeeper {
     await late;
   }
 
-  /** The pair in the store, telling a lock-out and its end once each. */
+  /** Returns the stored pair. Reports a lock-out once, and its end once. */
   #pair(): TokenPair {
     const pair = this.#o.store.read();
     if (!pair) throw noTokensError();
@@ -250,7 +251,7 @@ export class TokenKeeper {
     return isDue(pair, this.#o.platformClock.ofPair(pair), this.#due.share);
   }
 
-  /** Why the last try failed, while the next one has to wait. */
+  /** Returns why the last try failed, while the next one has to wait. */
   #resting(generation: number): TillsyncError | undefined {
     if (this.#failed?.generation !== generation) return undefined;
     const { untilMonoMs, error } = this.#failed;
@@ -261,7 +262,7 @@ export class TokenKeeper {
     return new TillsyncError(code, message, { ...details, ...(hint && { hint }) });
   }
 
-  /** Waits for the one refresh of this process, beginning it if there is none; leaving early does not end it. */
+  /** Waits for this process's one refresh, and starts it if none runs. Aborting the wait does not abort the refresh. */
   async #join(
     generation: number,
     { signal, onWait }: Waiting,
@@ -312,14 +313,14 @@ export class TokenKeeper {
 }
 
 const BODY_MAX_BYTES = 1024 * 1024;
-/** How long an answer is waited for; one that comes later is saved all the same. */
+/** How long to wait for an answer. A later answer is saved all the same. */
 const TIMEOUT_MS = 60_000;
 /**
- * A holder that lives gives the lease back itself, and that of a dead one ends at once; so this is for one that stands
- * still. While it does, the answer to its refresh may lie unread in its socket.
+ * A living holder releases the lease itself, and a dead holder's lease ends at once. So this limit is for a frozen
+ * holder, whose refresh may have an unread answer in its socket.
  */
 const LEASE_HOLD_MS = 600_000;
-/** How long a stopping process still waits for an answer, and keeps trying to save a pair. */
+/** How long a stopping process waits for an answer, and how long it retries to save a pair. */
 const ANSWER_WHILE_STOPPING_MS = 20_000;
 const SAVE_WHILE_STOPPING_MS = 8_000;
 const LEASE_POLL_MS = 100;
@@ -327,21 +328,21 @@ const SAVE_RETRY_FIRST_MS = 50;
 const SAVE_RETRY_LONGEST_MS = 5_000;
 
 /**
- * One rotation of the pair, with all processes in mind. Between the platform's answer and the save lies the one
- * moment whose loss cannot be mended, so the order is: prove that the disk takes writes by an intent, send on a
- * connection of its own, save, and only then do anything else.
+ * Rotates the pair once, safely among several processes. A pair that is lost between the platform's answer and the
+ * save cannot be recovered. So the order is: write an intent, which proves that the disk accepts writes; send on a
+ * connection of its own; save; and only then do anything else.
  */
 class TokenRefresh {
   readonly #o: TokenKeeperOptions;
   readonly #stopping = new AbortController();
-  /** Requests that nobody waits for any more, each to the end of its save. */
+  /** Requests whose callers have stopped waiting, each until its pair is saved. */
   readonly #late = new Set<Promise<void>>();
 
   constructor(options: TokenKeeperOptions) {
     this.#o = options;
   }
 
-  /** Ends waits, and waits within reason for the answers that are still to come. */
+  /** Aborts the waits, then waits a limited time for answers that are still to come. */
   async finish(): Promise<void> {
     this.#stopping.abort();
     const over = new AbortController();
@@ -351,8 +352,8 @@ class TokenRefresh {
   }
 
   /**
-   * Returns once the pair of `generation` is replaced or locked out: true when this call rotated it. Throws
-   * `auth-required` when the platform refuses the token, else why it did not work this time.
+   * Returns once the pair of `generation` is replaced or locked out; true when this call rotated it. Throws
+   * `auth-required` when the platform refuses the token, otherwise the reason of the failure.
    */
   async replace(generation: number, onWait: (wait: Wait) => void): Promise<boolean> {
     const isOver = () => {
@@ -363,8 +364,8 @@ class TokenRefresh {
   }
 
   /**
-   * Exchanges a refresh token that a person offers. The stored pair stays as it is until the platform has taken the
-   * offered one, so a wrong one costs nothing. Throws `auth-required` when the platform refuses it.
+   * Exchanges a refresh token that a person offers. The stored pair stays until the platform accepts the offered
+   * token, so a wrong one does no harm. Throws `auth-required` when the platform refuses it.
    */
   async tryOut(refreshToken: string, onWait: (wait: Wait) => void): Promise<void> {
     const isNeverOver = () => false;
@@ -382,7 +383,10 @@ class TokenRefresh {
     });
   }
 
-  /** Undefined only after `giveUp`. Getting the lease is a durable write, so it proves that the disk takes one. */
+  /**
+   * Returns undefined only after `giveUp`. Taking the lease is a durable write, so it proves that the disk accepts
+   * one.
+   */
   async #underLease<T>(
     onWait: (wait: Wait) => void,
     giveUp: () => boolean,
@@ -408,7 +412,7 @@ class TokenRefresh {
       try {
         return await budget.during(ticket, () => action(ticket));
       } finally {
-        // A lease that cannot be released ends by itself.
+        // A lease that could not be released ends by itself.
         await whenFree(clock, () => store.releaseLease(held)).catch(() => undefined);
       }
     }
@@ -440,7 +444,10 @@ class TokenRefresh {
     return false;
   }
 
-  /** Has the answer's pair saved, also when it comes late. False: the platform refuses the token for good. */
+  /**
+   * Saves the pair of the answer, even if the answer comes late. Returns false if the platform refuses the token for
+   * good.
+   */
   async #exchange(
     ticket: SlotTicket,
     refreshToken: string,
@@ -471,8 +478,8 @@ class TokenRefresh {
   }
 
   /**
-   * POST /token/refresh, once, and never cut short: the answer may carry the only pair that is still good. What it
-   * throws leaves open whether the token was used up, unless `neverSent` says that nothing left this machine.
+   * POST /token/refresh, once and never aborted: the answer may carry the only valid pair. After an error the token
+   * may be used up, unless `neverSent` says that nothing left this machine.
    */
   async #send(refreshToken: string): Promise<Exchange> {
     const { transport, clock } = this.#o;
@@ -494,7 +501,7 @@ class TokenRefresh {
     return { answer, pair: datedPair({ ...data, accessToken, nowMs, clockSkewMs }) };
   }
 
-  /** Waits for the answer as long as may be; `save` takes the pair of one that comes later. */
+  /** Waits for the answer up to the limit; `save` stores the pair of a later answer. */
   async #inTime(exchange: Promise<Exchange>, save: (pair: NewTokenPair) => Promise<void>): Promise<Exchange> {
     const over = new AbortController();
     const limit = this.#patience(over.signal).then(() => undefined);
@@ -517,7 +524,7 @@ class TokenRefresh {
     if (stopping.aborted) await awakeFor(clock, ANSWER_WHILE_STOPPING_MS, over);
   }
 
-  /** The pair exists only in this process now: no fault of the disk is a reason to give it up. */
+  /** Only this process has the pair now, so it retries whatever the disk says. */
   async #save(pair: NewTokenPair, generation: number | null, offered?: string): Promise<void> {
     const { store, clock, log } = this.#o;
     let stopAtMs: number | undefined;
@@ -543,7 +550,7 @@ class TokenRefresh {
     }
   }
 
-  /** A person's word decides whose the store is; a rotation only tells it where nothing is known yet. */
+  /** A person's token decides the company of the store. A rotation sets it only if it is unknown. */
   #noteCompany({ accessToken, refreshToken }: NewTokenPair, isOffered: boolean): void {
     const { store, log } = this.#o;
     try {
@@ -553,14 +560,14 @@ class TokenRefresh {
         store.setCompany(company);
       }
     } catch (error) {
-      // The next rotation tells it again.
+      // The next rotation notes it again.
       log.debug({ err: error }, 'The company of the tokens could not be noted.');
     }
   }
 
   async #lockOut(generation: number, cause: LockOut['cause']): Promise<void> {
     const { store, clock, log } = this.#o;
-    // A holder that was frozen beyond its lease may have rotated and saved meanwhile.
+    // A holder that was frozen longer than its lease may have rotated and saved in the meantime.
     if ((await whenFree(clock, () => store.read()))?.generation !== generation) return;
     const lockOut: LockOut = { atMs: clock.nowMs(), cause };
     try {
@@ -573,7 +580,7 @@ class TokenRefresh {
   }
 }
 
-/** `pair`: undefined for 401, 403 and 429; any other failure is thrown. */
+/** `pair` is undefined after 401, 403 and 429. Any other failure is thrown. */
 interface Exchange {
   answer: CallAnswer;
   pair?: NewTokenPair;

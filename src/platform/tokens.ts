@@ -6,24 +6,24 @@ import { type Clock, isoUtc, parseDurationMs } from '../core/time.ts';
 import type { Leases } from '../db/lease.ts';
 import { storing } from '../db/sqlite.ts';
 
-/** The token pair as state.db keeps it. Never logged, never part of an error. */
+/** The token pair as state.db keeps it. It is never logged and never part of an error. */
 export interface TokenPair extends NewTokenPair {
-  /** Rises with each stored pair; the fencing number of saves. */
+  /** Rises with each stored pair. It is the fencing number of saves. */
   generation: number;
-  /** Wall clock, when this pair was stored. */
+  /** Wall clock at which this pair was stored. */
   savedAtMs: number;
-  /** Why no refresh is tried any more; null while all is well. */
+  /** Why refreshing has stopped; null while all is well. */
   lockedOut: LockOut | null;
 }
 
 export interface NewTokenPair {
   refreshToken: string;
   accessToken: string | null;
-  /** Wall clock of the platform at which the access token ends; null: unknown. */
+  /** The platform's wall clock at which the access token ends; null if unknown. */
   accessExpiresAtMs: number | null;
   accessIssuedAtMs: number | null;
   refreshExpiresAtMs: number | null;
-  /** Platform's wall clock minus ours when last seen. */
+  /** The platform's wall clock minus ours, at the last answer. */
   clockSkewMs: number;
 }
 
@@ -31,26 +31,25 @@ export interface LockOut {
   atMs: number;
   /**
    * - `refused`: the platform refused the refresh token
-   * - `reply-lost`: a refresh was sent earlier and its answer never saved, then the platform refused
+   * - `reply-lost`: the answer of an earlier refresh was never saved, and the platform then refused the token
    */
   cause: 'refused' | 'reply-lost';
 }
 
-/** An access token that is said to end sooner than this after its issue was read against a wrong clock. */
+/** An access token whose stated end is sooner than this after its issue was dated by a wrong clock. */
 const IMPLAUSIBLE_REST_MS = 5_000;
 const FUTURE_MAX_MS = 10 * 365 * 86_400_000;
 
 /**
- * A pair just issued by the platform, dated on its clock. Its life counts from its receipt, since the platform may have
- * several servers whose clocks differ: the JWT's own lifetime, or else the answer's `expiresIn`, or else what the JWT
- * says of its end.
+ * Dates a pair that the platform just issued. Its life starts at its receipt, because the platform's servers may have
+ * different clocks. Its length is the JWT's own lifetime, else the answer's `expiresIn`, else the JWT's end.
  */
 export function datedPair(issued: {
   accessToken: string;
   refreshToken: string;
   /** Lifetime text such as `1h`. */
   expiresIn: string | null;
-  /** Our wall clock at the answer. */
+  /** Our wall clock when the answer came. */
   nowMs: number;
   /** The platform's wall clock minus ours. */
   clockSkewMs: number;
@@ -73,13 +72,13 @@ export function datedPair(issued: {
   };
 }
 
-/** Tokens that a person obtained from the platform's support or panel. */
+/** Tokens that a person got from the platform's support or panel. */
 export interface HandedInTokens {
   refreshToken: string;
   accessToken?: string | null;
 }
 
-/** A pair that a person handed in: of unknown age, so only what its own times say. */
+/** Dates a pair that a person handed in. Its age is unknown, so only the times in the token count. */
 export function handedInPair({ refreshToken, accessToken = null }: HandedInTokens): NewTokenPair {
   const times = jwtTimes(accessToken);
   return {
@@ -92,19 +91,19 @@ export function handedInPair({ refreshToken, accessToken = null }: HandedInToken
   };
 }
 
-/** Milliseconds the access token is still good for; Infinity when nobody knows its end. */
+/** Returns for how many milliseconds the access token is still valid; Infinity when its end is unknown. */
 export function accessRestMs({ accessToken, accessExpiresAtMs }: TokenPair, serverNowMs: number): number {
   if (accessToken === null) return 0;
   return accessExpiresAtMs === null ? Number.POSITIVE_INFINITY : accessExpiresAtMs - serverNowMs;
 }
 
-/** How long the access token lives from its issue; Infinity when that is not known. */
+/** Returns how long the access token lives from its issue; Infinity when that is unknown. */
 export function accessLifeMs({ accessIssuedAtMs, accessExpiresAtMs }: TokenPair): number {
   if (accessIssuedAtMs === null || accessExpiresAtMs === null) return Number.POSITIVE_INFINITY;
   return Math.max(0, accessExpiresAtMs - accessIssuedAtMs);
 }
 
-/** Whether `share` of the access token's life is over; never, when its life is not known. */
+/** Whether `share` of the access token's life is over. False when its life is unknown. */
 export function isDue(pair: TokenPair, serverNowMs: number, share: number): boolean {
   return serverNowMs >= (pair.accessIssuedAtMs ?? 0) + accessLifeMs(pair) * share;
 }
@@ -113,12 +112,12 @@ function claimsOf(token: string | null | undefined): JWTPayload {
   try {
     return decodeJwt(token ?? '');
   } catch {
-    // Not a JWT: nothing is known.
+    // The text is not a JWT, so nothing is known.
     return {};
   }
 }
 
-/** `iat` and `exp` of a JWT in milliseconds; null where there are none or the text is no JWT. */
+/** Returns `iat` and `exp` of a JWT in milliseconds; null where one is missing or the text is no JWT. */
 function jwtTimes(token: string | null): { issuedAtMs: number | null; expiresAtMs: number | null } {
   const { iat, exp } = claimsOf(token);
   return { issuedAtMs: asMs(iat), expiresAtMs: asMs(exp) };
@@ -127,14 +126,14 @@ function jwtTimes(token: string | null): { issuedAtMs: number | null; expiresAtM
 function asMs(seconds: unknown): number | null {
   if (typeof seconds !== 'number' || !Number.isFinite(seconds) || seconds <= 0) return null;
   const ms = Math.round(seconds * 1000);
-  // Some issuers write milliseconds where the standard says seconds.
+  // Some issuers write milliseconds, although the standard says seconds.
   return ms > FUTURE_MAX_MS * 100 ? Math.round(seconds) : ms;
 }
 
-/** Where a token may name its company; the document shows no claims. The id may lie in a record of its own. */
+/** Claims in which a token may name its company; the document shows none. The id may be inside an object. */
 const CLAIMS = ['websiteId', 'companyId', 'company_id', 'company', 'website', 'tenantId', 'tenant'];
 
-/** The company that a token speaks for, by its claims; undefined where it shows none. */
+/** Returns the company that a token names in its claims; undefined if it names none. */
 export function companyOf(token: string | null | undefined): string | undefined {
   const claims = claimsOf(token);
   return CLAIMS.map((name) => idOf(claims[name])).find((id) => id !== undefined);
@@ -153,7 +152,7 @@ function scalarId(value: unknown): string | undefined {
   return (typeof value === 'string' && value.trim()) || undefined;
 }
 
-/** Which company tokens are certainly of, where that is not the one this store belongs to. */
+/** Returns both companies if a token certainly belongs to another company than this store. */
 export function otherCompanyOf(
   store: Pick<TokenStore, 'company'>,
   ...tokens: (string | null | undefined)[]
@@ -181,21 +180,21 @@ export function refuseOtherCompany(
   );
 }
 
-/** The state of the tokens without any secret, for `status` and `auth status`. */
+/** The state of the tokens, without any secret, for `status` and `auth status`. */
 export interface TokenStatus {
-  /** `none`: no token was ever handed in. */
+  /** `none`: nobody has handed in a token. */
   state: 'none' | 'ok' | 'locked-out';
   generation: number;
   /** Wall clock. */
   savedAtMs: number | null;
-  /** False: only a refresh token is stored, and an access token comes with the first call. */
+  /** False when only a refresh token is stored; the first call then brings an access token. */
   hasAccessToken: boolean;
-  /** Milliseconds from now, on the platform's clock; negative: over; null: unknown or no access token. */
+  /** Milliseconds from now on the platform's clock; negative when over, null when unknown or without access token. */
   accessExpiresInMs: number | null;
   refreshExpiresInMs: number | null;
   clockSkewMs: number;
   lockedOut: LockOut | null;
-  /** When a refresh began whose answer was never saved (or is under way). */
+  /** When a refresh began whose answer is not saved: it was lost, or the refresh still runs. */
   openIntentAtMs: number | null;
 }
 
@@ -220,7 +219,7 @@ export function describeTokens(
 
 const HINT = 'Get a new token pair from the company panel or the support, then run: {tillsync} auth set';
 
-/** The lock-out as it is told to whoever wanted to call. */
+/** Returns the error that a caller gets during a lock-out. */
 export function lockedOutError({ atMs, cause }: LockOut): TillsyncError {
   const why =
     cause === 'reply-lost'
@@ -237,18 +236,18 @@ export function noTokensError(): TillsyncError {
   return new TillsyncError('auth-required', 'No tokens have been handed in yet.', { hint: HINT });
 }
 
-/** How many answers in a row must tell of a wrong clock here: one server of several may be wrong itself. */
+/** Answers in a row that must agree before our clock counts as wrong, because one of several servers may be wrong. */
 const AGREEING = 3;
-/** The wall clock that moves by more than this against the monotonic one was set, or the machine slept. */
+/** If the wall clock moves by more than this against the monotonic clock, it was set, or the machine slept. */
 const JUMP_MS = 10_000;
 
-/** The platform's wall clock as its answers tell it, followed on our monotonic clock: a jump of ours is seen at once. */
+/** Follows the platform's wall clock on our monotonic clock, so that a jump of our wall clock is seen at once. */
 export class PlatformClock {
   readonly #clock: Clock;
   readonly #store: Pick<TokenStore, 'wasHandedIn'>;
-  /** By the last answers, the newest first: the platform's wall clock and our own, each minus our monotonic one. */
+  /** The last answers, newest first: the platform's wall clock and ours, each minus our monotonic clock. */
   #seen: { offsetMs: number; aheadMs: number }[] = [];
-  /** A moment of the present pair's life on both clocks, from which its age counts. */
+  /** A moment in the life of the present pair on both clocks. The pair's age counts from it. */
   #pair: { generation: number; serverMs: number; atMonoMs: number; isGuess: boolean } | undefined;
 
   constructor(options: { clock: Clock; store: Pick<TokenStore, 'wasHandedIn'> }) {
@@ -256,7 +255,7 @@ export class PlatformClock {
     this.#store = options.store;
   }
 
-  /** Takes the Date of any answer. */
+  /** Records the Date header of any answer. */
   observe(serverMs: number): void {
     const atMonoMs = this.#clock.monotonicMs();
     const seen = { offsetMs: serverMs - atMonoMs, aheadMs: this.#clock.nowMs() - atMonoMs };
@@ -264,21 +263,22 @@ export class PlatformClock {
     if (this.#pair?.isGuess) this.#pair = { ...this.#pair, serverMs, atMonoMs, isGuess: false };
   }
 
-  /** Platform's wall clock minus ours, by the last answer; undefined: none came yet. */
+  /** Returns the platform's wall clock minus ours by the last answer; undefined before the first. */
   skewMs(): number | undefined {
     return this.#skews()[0];
   }
 
   /**
-   * How far ours is wrong at least, on which the last answers agree; undefined: too few came. That it is wrong, only
-   * answers say that came since it was set or the machine slept, in which our monotonic clock stands still.
+   * Returns the least error of our clock on which the last answers agree; undefined while there are too few. Only
+   * answers since our clock was set, or since the machine slept, count: our monotonic clock stands still during
+   * sleep.
    */
   agreedSkewMs(): number | undefined {
     const skews = this.#skews();
     if (skews.length < AGREEING) return undefined;
     const aheadMs = this.#clock.nowMs() - this.#clock.monotonicMs();
     const isSince = this.#seen.map((each) => Math.abs(each.aheadMs - aheadMs) <= JUMP_MS);
-    // It was right, and was set since: two answers are enough.
+    // Our clock was right and was then set, so two answers are enough.
     const [, , before] = this.#seen;
     const wasSet = before && !isSince[2] && Math.abs(before.offsetMs - before.aheadMs) <= JUMP_MS;
     const told = wasSet ? skews.slice(0, AGREEING - 1) : skews;
@@ -293,8 +293,8 @@ export class PlatformClock {
   }
 
   /**
-   * The clock of the server that issued `pair`, as it was at its receipt and has gone on since: later answers may come
-   * from servers with other clocks. For a pair that a person handed in, that of the first answer.
+   * Returns the wall clock of the server that issued `pair`: its time at the receipt, carried forward. Later answers
+   * may come from servers with other clocks. For a pair that a person handed in, the first answer's clock is used.
    */
   ofPair({ generation, clockSkewMs, refreshToken }: TokenPair): number {
     const atMonoMs = this.#clock.monotonicMs();
@@ -358,8 +358,8 @@ interface TokenRowsOptions {
 export type TokenStore = Pick<TokenRows, keyof TokenRows>;
 
 /**
- * The token pair as one row of state.db: a save is one page, all or nothing. Each method is one short durable
- * transaction and may throw `storage-busy`.
+ * Keeps the token pair as one row of state.db, so that a save is one page, all or nothing. Each method is one short
+ * durable transaction and may throw `storage-busy`.
  */
 export class TokenRows {
   readonly #o: TokenRowsOptions;
@@ -384,25 +384,28 @@ export class TokenRows {
     return { ...pair, lockedOut };
   }
 
-  /** Notes durably that the token of `generation` is about to be used up. Also proves that the disk takes writes. */
+  /**
+   * Records durably that the token of `generation` is about to be used up. It also proves that the disk accepts
+   * writes.
+   */
   writeIntent(generation: number): void {
     storing(() => this.#sql.putIntent.run(generation, this.#o.clock.nowMs(), generation));
   }
 
-  /** The intent left behind by a refresh that never came to its end; null when there is none. */
+  /** Returns the intent of a refresh that never ended; null when there is none. */
   readIntent(): { generation: number; startedAtMs: number } | null {
     return storing(() => this.#sql.intent.get()) ?? null;
   }
 
-  /** Drops the intent of `generation`: its request never left, so the token is unused. */
+  /** Deletes the intent of `generation`: its request was never sent, so the token is unused. */
   clearIntent(generation: number): void {
     storing(() => this.#sql.clearIntent.run(generation));
   }
 
   /**
-   * Stores a new pair if the store still holds `expectedGeneration` (0: nothing; null: whatever it holds, a
-   * person's word), drops the intent and ends a lock-out. False: another process was first, nothing is changed.
-   * `offered`: the refresh token that a person handed in and that was exchanged for this pair.
+   * Stores a new pair if the store still has `expectedGeneration` (0: nothing; null: anything, since a person
+   * decided), deletes the intent and ends a lock-out. Returns false if another process was first. `offered` is the
+   * refresh token that a person handed in and that was exchanged for this pair.
    */
   save(pair: NewTokenPair, expectedGeneration: number | null, offered = pair.refreshToken): boolean {
     this.#tellSecrets(pair);
@@ -410,7 +413,7 @@ export class TokenRows {
       const row = this.#sql.pair.get();
       const generation = row?.generation ?? 0;
       if (expectedGeneration !== null && expectedGeneration !== generation) return false;
-      // Only a rotation follows on a good pair of a known generation; all else came from a person.
+      // Only a rotation starts from a valid pair of a known generation. Everything else came from a person.
       const isHandedIn = expectedGeneration === null || !row || row.lockedOutAtMs !== null;
       if (isHandedIn) this.#sql.noteHandedIn.run(fingerprintOf(offered));
       this.#sql.putPair.run({ ...pair, generation: generation + 1, savedAtMs: this.#o.clock.nowMs() });
@@ -419,12 +422,12 @@ export class TokenRows {
     return storing(() => saving.immediate());
   }
 
-  /** Whether a person handed in this refresh token before; only a fingerprint of it is kept. */
+  /** Whether a person handed in this refresh token before. Only its fingerprint is stored. */
   wasHandedIn(refreshToken: string): boolean {
     return storing(() => this.#sql.handedIn.get(fingerprintOf(refreshToken))) === 1;
   }
 
-  /** Id of the company whose tokens were taken here first; null: no token has told. */
+  /** Returns the id of the first company whose tokens were stored here; null if no token named one. */
   company(): string | null {
     return storing(() => this.#sql.company.get()) ?? null;
   }
@@ -437,7 +440,7 @@ export class TokenRows {
     storing(() => this.#sql.lockOut.run(atMs, cause, generation));
   }
 
-  /** Takes the refresh lease; undefined while another process has it. */
+  /** Takes the refresh lease. Returns undefined while another process has it. */
   acquireLease(holdMs: number): number | undefined {
     return this.#o.leases.acquire(LEASE, holdMs);
   }

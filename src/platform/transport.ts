@@ -24,7 +24,7 @@ const NO_SUCH_NAME: Fault = [
 const SILENT: Fault = ['{host} did not answer on port {port}', ONLINE];
 const UNTRUSTED: Fault = ['the certificate of {host} is signed by nobody this machine trusts', CLOCK];
 
-/** What is wrong, and what to do about it. All but ETIMEDOUT come only before a connection stands. */
+/** Message and remedy for each code. All except ETIMEDOUT occur only before a connection is made. */
 const FAULTS: Record<string, Fault> = {
   ENOTFOUND: NO_SUCH_NAME,
   EAI_AGAIN: NO_SUCH_NAME,
@@ -43,7 +43,7 @@ const FAULTS: Record<string, Fault> = {
 };
 const NOT_HTTPS = /^ERR_SSL|^EPROTO$/;
 
-/** What undici or the system threw, as `platform-unreachable` that keeps its cause. */
+/** Turns an error of undici or the system into `platform-unreachable`, with the error as its cause. */
 export function networkFault(error: unknown, address: Address): TillsyncError {
   const code = codeOf(error);
   const [fault, hint] = sentenceOf(code);
@@ -55,7 +55,7 @@ export function networkFault(error: unknown, address: Address): TillsyncError {
   });
 }
 
-/** No whole answer came within the time that a call may take. */
+/** Returns the error for an answer that was not complete within the time limit of a call. */
 export function noAnswerWithin(timeoutMs: number): TillsyncError {
   return new TillsyncError(
     'platform-unreachable',
@@ -72,7 +72,7 @@ export function neverSent(error: unknown): boolean {
   return causes.length > 0 && causes.every((each) => isBeforeSending(codeOf(each)));
 }
 
-/** Host and port of an address such as `https://api.example.com/v1`. */
+/** Returns host and port of an address such as `https://api.example.com/v1`. */
 export function addressOf(baseUrl: string): Address & { isTls: boolean } {
   const { protocol, hostname, port } = new URL(baseUrl);
   const isTls = protocol === 'https:';
@@ -93,29 +93,32 @@ function codeOf(error: unknown): string | undefined {
   return typeof error.code === 'string' ? error.code : undefined;
 }
 
-/** How one request reaches the platform; tests and simulations pass one that lives in the process. */
+/** Sends requests to the platform. Tests and simulations pass one that stays inside the process. */
 export interface Transport {
   /**
-   * Sends once, without retry, and reads the whole answer. Throws `platform-unreachable` when no whole answer
-   * came in time, `platform-garbled` when it is larger than `bodyMaxBytes`, `aborted` when the signal ended it.
+   * Sends once, without retry, and reads the whole answer. Throws `platform-unreachable` when it is not complete in
+   * time, `platform-garbled` when it is larger than `bodyMaxBytes`, and `aborted` when the signal ended it.
    */
   send(request: TransportRequest): Promise<TransportAnswer>;
   close(): Promise<void>;
 }
 
 export interface TransportRequest {
-  /** For whoever counts and measures; it changes nothing. */
+  /** For metrics only; the request is the same. */
   endpoint?: Endpoint;
   method: string;
-  /** Below the base address, with its query. */
+  /** Path below the base address, with its query. */
   path: string;
   headers: Record<string, string>;
   body?: string;
-  /** From the first attempt to connect to the last byte of the answer; left out: as long as the connection stands. */
+  /** From the first attempt to connect to the last byte of the answer. If left out, as long as the connection lasts. */
   timeoutMs?: number;
   bodyMaxBytes: number;
   signal?: AbortSignal;
-  /** Not on a kept-alive connection: one that the other side is just closing would leave its fate unknown. */
+  /**
+   * Uses a new connection. With a kept-alive one that the server is just closing, nobody knows whether the request
+   * arrived.
+   */
   freshConnection?: boolean;
 }
 
@@ -126,18 +129,18 @@ export interface TransportAnswer {
   bytes: Uint8Array;
 }
 
-/** An answer to a call, with the secrets that were sent: no message from it may repeat one. */
+/** An answer together with the secrets that were sent. No message made from the answer may contain one. */
 export interface CallAnswer extends TransportAnswer {
   secrets: readonly string[];
 }
 
 const CONNECT_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 10_000;
-/** Of an answer whose length is not said. */
+/** First buffer for an answer without Content-Length. */
 const FIRST_BYTES = 65_536;
 const CONNECTIONS = 8;
 
-/** HTTP/1.1 by undici with an agent of its own. */
+/** Creates an HTTP/1.1 transport with undici agents of its own. */
 export function createHttpTransport(options: {
   /** The platform's base address, with or without a path. */
   baseUrl: string;
@@ -146,7 +149,7 @@ export function createHttpTransport(options: {
 }): Transport {
   const base = options.baseUrl.replace(/\/+$/, '');
   const address = addressOf(base);
-  // The total timeout below is the only one that counts: undici's own are coarse.
+  // Only the total timeout below counts, because undici's own are coarse.
   const common = {
     connect: { timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS },
     headersTimeout: 0,
@@ -158,7 +161,7 @@ export function createHttpTransport(options: {
     async send(wanted) {
       const limit = timeLimit(options.clock, wanted);
       try {
-        // Loaded with the first call: a service listens before it calls.
+        // undici is loaded with the first call, because a service opens its ports before it calls.
         const { Agent, request } = await import('undici');
         agents ??= {
           kept: new Agent({ ...common, connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS }),
@@ -188,7 +191,7 @@ export function createHttpTransport(options: {
   };
 }
 
-/** One signal for the caller's wish and the total timeout, and which of the two it was. */
+/** Combines the caller's signal and the total timeout into one signal, and tells which of them fired. */
 function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
   const ended = new AbortController();
   const cut = new AbortController();
@@ -214,7 +217,7 @@ function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
   };
 }
 
-/** Into one piece of memory of the length that the platform says, so that a large answer is not there twice. */
+/** Reads into one buffer of the announced length, so that a large answer is not in memory twice. */
 async function readBody(
   body: AsyncIterable<Uint8Array>,
   saidBytes: number,
@@ -225,7 +228,7 @@ async function readBody(
   let size = 0;
   for await (const chunk of body) {
     const end = size + chunk.length;
-    // Leaving the loop by a throw destroys the stream and its connection.
+    // Throwing out of the loop destroys the stream and its connection.
     if (end > maxBytes) {
       throw new TillsyncError('platform-garbled', `The platform's answer is larger than ${maxBytes} bytes.`);
     }
@@ -248,13 +251,13 @@ function flattened(headers: Record<string, string | string[] | undefined>): Reco
   return flat;
 }
 
-/** The platform's wall clock by its Date header, which has whole seconds; undefined without a readable one. */
+/** Returns the platform's wall clock from the Date header (whole seconds); undefined if it is unreadable. */
 export function serverDateMs(headers: Record<string, string>): number | undefined {
   const ms = Date.parse(headers.date ?? '');
   return Number.isNaN(ms) ? undefined : ms;
 }
 
-/** Milliseconds that a Retry-After header asks for, in seconds or as a date; undefined when it cannot be read. */
+/** Returns the milliseconds of a Retry-After header, given in seconds or as a date; undefined if it is unreadable. */
 export function parseRetryAfter(header: string | undefined, serverNowMs: number): number | undefined {
   const text = header?.trim() ?? '';
   if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000;
@@ -263,13 +266,13 @@ export function parseRetryAfter(header: string | undefined, serverNowMs: number)
 }
 
 const MESSAGE_MAX = 300;
-/** Said of the request itself, by whoever reads it first and in whatever words: too slow, too large, too early. */
+/** Statuses about the request itself (too slow, too large, too early), which a proxy may answer with any body. */
 const OF_THE_REQUEST = [408, 413, 414, 425, 431];
 
 /**
- * Throws for a status that is not a success: `platform-failed` for 5xx, `platform-refused` for 4xx, `platform-garbled`
- * for a redirect (the API knows none; a captive portal does) and for a 4xx without a JSON object, which a proxy says
- * while the platform is not there. 401, 403 and 429 are judged before.
+ * Throws for every status other than 2xx, except 401, 403 and 429, which are judged before. 5xx gives
+ * `platform-failed`, 4xx `platform-refused`. `platform-garbled` means a redirect (the API has none, a captive portal
+ * does) or a 4xx without a JSON object, which a proxy sends while the platform is away.
  */
 export function expectSuccess(answer: CallAnswer): void {
   const { status } = answer;
@@ -291,12 +294,12 @@ export function expectSuccess(answer: CallAnswer): void {
   throw garbled(answer, `HTTP ${status}`);
 }
 
-/** `data` of an envelope; `success: false` throws `platform-refused` with the platform's own message. */
+/** Reads `data` of an envelope. `success: false` throws `platform-refused` with the platform's message. */
 export function readData(answer: CallAnswer): unknown {
   return readEnvelope(answer).data;
 }
 
-/** An envelope that does not say `success: false`; throws as `readData`. */
+/** Reads an envelope that does not say `success: false`. Throws as `readData` does. */
 export function readEnvelope(answer: CallAnswer): { success: true | null; data: unknown } {
   let json: unknown;
   try {
@@ -325,8 +328,8 @@ export function readAs<T>(schema: z.ZodType<T>, value: unknown, answer: CallAnsw
 }
 
 /**
- * A cheap look at an answer that may be huge: it must begin and end like JSON and not call itself HTML. What
- * lies between is judged by whoever reads it.
+ * Checks cheaply that an answer, which may be huge, begins and ends like JSON and is not HTML. Its reader judges the
+ * rest.
  */
 export function expectJsonLike(answer: CallAnswer): void {
   const { bytes } = answer;
@@ -343,7 +346,7 @@ export function expectJsonLike(answer: CallAnswer): void {
   if (html || !matches || end === start) throw garbled(answer, 'no JSON');
 }
 
-/** What the platform said in a refusal, if it can be found. */
+/** Returns the platform's message in a refusal, if there is one. */
 export function sentMessage(answer: CallAnswer): string | undefined {
   const body = jsonObject(answer) ?? {};
   for (const value of [Reflect.get(body, 'message'), Reflect.get(body, 'error')]) {
@@ -353,7 +356,7 @@ export function sentMessage(answer: CallAnswer): string | undefined {
   return undefined;
 }
 
-/** The body of a short answer; undefined where it is something else, which nobody would want to read. */
+/** Parses a short answer. Returns undefined if it is not a JSON object. */
 function jsonObject({ bytes }: CallAnswer): object | undefined {
   try {
     const body: unknown = JSON.parse(new TextDecoder().decode(bytes.subarray(0, 65_536)));
@@ -363,7 +366,7 @@ function jsonObject({ bytes }: CallAnswer): object | undefined {
   }
 }
 
-/** A text of the platform's, short, on one line and without the secrets that were sent. */
+/** Cuts a text of the platform short, puts it on one line, and removes the secrets that were sent. */
 export function bounded(text: string, { secrets }: Pick<CallAnswer, 'secrets'>): string {
   let clean = text;
   for (const secret of secrets) if (secret !== '') clean = clean.replaceAll(secret, '[secret]');
@@ -373,7 +376,7 @@ export function bounded(text: string, { secrets }: Pick<CallAnswer, 'secrets'>):
     .slice(0, MESSAGE_MAX);
 }
 
-/** `platform-garbled`, saying what was found instead. */
+/** Returns a `platform-garbled` error that says what was found instead. */
 export function garbled(answer: CallAnswer, found: string): TillsyncError {
   const type = bounded(answer.headers['content-type'] ?? 'no content type', answer).slice(0, 80);
   return new TillsyncError(
