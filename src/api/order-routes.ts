@@ -1,11 +1,13 @@
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
+import { configuredBranches } from '../app/readers.ts';
+import { namedBranch } from '../app/sweep-now.ts';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc, keptFor, zoneCalendar } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
-import { readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
+import { ordersToBook, readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
 import type { AckResult } from '../outbox/change.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import {
@@ -20,6 +22,8 @@ import {
   orderAnswer,
   orderPath,
   orderSearch,
+  toBookPage,
+  toBookQuery,
   trendsAnswer,
 } from './schemas.ts';
 
@@ -226,6 +230,38 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
   ];
 }
 
+/** The orders that a POS is to book: for one that keeps no place in the feed. */
+function toBookRoute({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute {
+  return route({
+    method: 'get',
+    path: '/orders/to-book',
+    operationId: 'listOrdersToBook',
+    summary:
+      'Orders that are paid, open, and not acknowledged or edited since: what a POS is to prepare and to book now',
+    description:
+      'The same as the view `orders_to_book` of the mirror. What is to be undone, such as a cancellation, comes by the feed alone.',
+    query: toBookQuery,
+    answer: toBookPage,
+    async handle({ query: { store, limit, after } }) {
+      const stores = store === undefined ? undefined : idsOfStore({ mirror, config }, store);
+      const found = await whenFree(clock, () =>
+        mirror.read((db) => ordersToBook(db, { stores, after, limit: limit + 1 })),
+      );
+      const orders = found.slice(0, limit);
+      return { orders, next: found.length > limit ? (orders.at(-1)?.seq ?? null) : null };
+    },
+  });
+}
+
+/** How orders may name a store that is named by one of its ids. Throws `usage`. */
+function idsOfStore(
+  { mirror, config }: Pick<LocalApiOptions['parts'], 'mirror' | 'config'>,
+  name: string,
+): string[] {
+  const { subsidiaryId, externalId } = namedBranch(configuredBranches(config, mirror), name, 'store');
+  return [subsidiaryId, externalId].filter((id) => id !== null);
+}
+
 /** The whole of a day, such as 2026-03-01, in a zone. */
 function timeOf(day: string, timeZone: string): { from: string; before: string } {
   const calendar = zoneCalendar(timeZone);
@@ -371,6 +407,12 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
         done();
       });
     },
-    routes: [...boardRoutes(options), ...feedRoutes(options, closing.signal), show, acknowledge],
+    routes: [
+      ...boardRoutes(options),
+      ...feedRoutes(options, closing.signal),
+      toBookRoute(options),
+      show,
+      acknowledge,
+    ],
   };
 }

@@ -6,7 +6,7 @@ import { isoTime, text, whole } from '../core/schema.ts';
 import { FAILURE_CAUSES } from '../health/facts.ts';
 import { FINDINGS, type FindingCode } from '../health/findings.ts';
 import { branchStatus } from '../link/branch-board.ts';
-import { boardOrder, order, trendHour } from '../orders/mirrored-order.ts';
+import { boardOrder, order, orderToBook, trendHour } from '../orders/mirrored-order.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type ProductChange, productItem, type StockChange, stockItem } from '../outbox/change.ts';
 
@@ -55,6 +55,28 @@ export const feedQuery = z.strictObject({
     .default(0)
     .describe('Only events with a higher seq; `newest`: only what comes from now on'),
   limit: limitOf(100, 500),
+});
+
+const storeName = z
+  .string()
+  .trim()
+  .min(1)
+  .max(200)
+  .describe('Only orders of this branch, by either of its ids; one that is not configured is refused');
+
+export const toBookQuery = z.strictObject({
+  store: storeName.optional(),
+  after: z.coerce.number().int().min(0).default(0).describe('`next` of the page before'),
+  limit: limitOf(100, 500),
+});
+
+export const toBookPage = z.object({
+  orders: z
+    .array(orderToBook)
+    .describe(
+      'By their newest event. Acknowledge each as of its `seq` once it is booked, and it is not here any more',
+    ),
+  next: whole.nullable().describe('Pass it as `after` for the next page; null: there is none'),
 });
 
 export const orderSearch = z.strictObject({

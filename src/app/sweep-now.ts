@@ -23,14 +23,14 @@ export async function sweepNow(
   return [await catalogSweep.sweep(request.branch, request)];
 }
 
-/** The configured branch that a person means by one of its ids. Throws `usage`. */
-export function namedBranch(branches: readonly Branch[], name: string): Branch {
+/** The configured branch that is meant by one of its ids; `from`: where the name stands. Throws `usage`. */
+export function namedBranch(branches: readonly Branch[], name: string, from = '--branch'): Branch {
   const found = branches.filter((each) => each.subsidiaryId === name || each.externalId === name);
   if (found.length === 1 && found[0]) return found[0];
   const known = branches.map(branchName).join(', ');
   throw new TillsyncError(
     'usage',
-    `--branch: found "${name}", which ${found.length === 0 ? 'names no configured branch' : 'names several branches'}.`,
+    `${from}: found "${name}", which ${found.length === 0 ? 'names no configured branch' : 'names several branches'}.`,
     { hint: known === '' ? 'No branches are configured; add [[branches]].' : `Configured are: ${known}.` },
   );
 }

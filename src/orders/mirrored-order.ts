@@ -72,6 +72,15 @@ export type MirroredOrder = z.output<typeof order>;
 export type OrderItem = MirroredOrder['items'][number];
 export type OrderModifier = OrderItem['modifiers'][number];
 
+/** An order that its POS is to prepare and to book. */
+export const orderToBook = order.extend({
+  acknowledgedAt: isoTime
+    .nullable()
+    .describe('null: never; else the POS acknowledged it as it was before an edit that takes something else'),
+});
+
+export type OrderToBook = z.output<typeof orderToBook>;
+
 /** The fields of an order that a person sees at a glance. */
 export const boardOrder = z.object({
   orderId: z.string(),

@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { fromBit, sqlOf } from '../db/sqlite.ts';
-import type { BoardOrder, MirroredOrder, TrendHour } from './mirrored-order.ts';
+import type { BoardOrder, MirroredOrder, OrderToBook, TrendHour } from './mirrored-order.ts';
 import {
   IS_DUE,
   IS_OPEN,
@@ -15,7 +15,8 @@ import {
 } from './order.ts';
 import { columnsAs, itemsOf, ORDER_FIELDS } from './order-rows.ts';
 
-const ORDER = `SELECT ${columnsAs(['orderId', 'seq', 'updatedAt', ...ORDER_FIELDS])} FROM orders`;
+const COLUMNS = ['orderId', 'seq', 'updatedAt', ...ORDER_FIELDS];
+const ORDER = `SELECT ${columnsAs(COLUMNS)} FROM orders`;
 export const EVENT = `SELECT ${columnsAs(['seq', 'orderId', 'status', 'previousStatus', 'source', 'observedAt'])}
   FROM order_events`;
 
@@ -27,10 +28,6 @@ export function orderById(db: Database.Database, orderId: string): MirroredOrder
 }
 
 /** SQL condition for each part of a filter. */
-/** Whether the POS may know an acknowledged order only as it was before an edit: no later count contains the edit. */
-const IS_EDIT_OPEN = `EXISTS (SELECT 1 FROM stock_steps s LEFT JOIN stock_counts c USING (sku, subsidiary_id)
-  WHERE s.order_id = orders.order_id AND s.booked_version IS NULL AND s.qty <> 0
-    AND NOT coalesce(s.held_until_ms <= c.counted_ms AND s.seq <= c.counted_seq, 0))`;
 const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   status: 'status = @status',
   open: IS_OPEN,
@@ -45,9 +42,7 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
       customer_phone_number, customer_email, address_address, address_street_address, address_details)), lower(@text)) > 0
     OR EXISTS (SELECT 1 FROM order_items i WHERE i.order_id = orders.order_id
       AND instr(lower(concat_ws(' ', i.product_external_id, i.product_name, i.comment)), lower(@text)) > 0))`,
-  unbooked: `${IS_TO_BOOK}
-    AND NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id
-      AND a.branch IN ('', coalesce(orders.store_external_id, '')) AND (a.edited_seq IS NULL OR NOT ${IS_EDIT_OPEN}))`,
+  unbooked: 'EXISTS (SELECT 1 FROM orders_unbooked u WHERE u.order_id = orders.order_id)',
 };
 
 /** Yields one order after the other, so that a whole year need not fit into memory. */
@@ -62,6 +57,26 @@ export function* eachOrder(db: Database.Database, filter: OrderFilter): Generato
     .prepare<[object], OrderRow>(`${ORDER} WHERE ${where} ORDER BY ${order} LIMIT @limit`)
     .iterate({ ...values, limit, stores: JSON.stringify(stores) });
   for (const row of rows) yield withItems(db, row);
+}
+
+/** Which of the orders that a POS is to book are meant. */
+export interface ToBookFilter {
+  /** Only those of a store, by any of these ids. */
+  stores?: readonly string[] | undefined;
+  /** Only those whose newest event is above it, to page on. */
+  after: number;
+  limit: number;
+}
+
+/** What a POS is to prepare and to book, by their newest event; a few rows of the view. */
+export function ordersToBook(db: Database.Database, { stores, after, limit }: ToBookFilter): OrderToBook[] {
+  const ofStores = stores ? 'AND store_external_id IN (SELECT value FROM json_each(@stores))' : '';
+  const rows = sqlOf(db).rows<OrderRow & { ackedAt: string | null }>(
+    `SELECT ${columnsAs([...COLUMNS, 'ackedAt'])} FROM orders_to_book
+     WHERE seq > @after ${ofStores} ORDER BY seq LIMIT @limit`,
+    { after, limit, ...(stores && { stores: JSON.stringify(stores) }) },
+  );
+  return rows.map(({ ackedAt, ...row }) => ({ ...withItems(db, row), acknowledgedAt: ackedAt }));
 }
 
 function withItems(db: Database.Database, row: OrderRow): MirroredOrder {

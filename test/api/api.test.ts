@@ -307,6 +307,7 @@ describe('the OpenAPI document', () => {
       '/orders',
       '/orders/ack',
       '/orders/search',
+      '/orders/to-book',
       '/orders/{orderId}',
       '/outbox',
       '/outbox/release',

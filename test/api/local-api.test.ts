@@ -16,6 +16,7 @@ import {
   outboxPage,
   productPage,
   statusAnswer,
+  toBookPage,
   trendsAnswer,
 } from '../../src/api/schemas.ts';
 import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
@@ -110,8 +111,8 @@ function rows(sql: string): unknown[] {
   }
 }
 
-async function keepOrder(number: number): Promise<string> {
-  const raw = sampleNotification(number);
+async function keepOrder(number: number, fields: Record<string, unknown> = {}): Promise<string> {
+  const raw = sampleNotification(number, fields);
   const reading = readOrder(raw, compileSpellings({}));
   if ('unreadable' in reading) throw new Error(reading.unreadable);
   const observation = {
@@ -165,6 +166,27 @@ it('serves the orders of the mirror, as documented', async () => {
   const order = await call(`/orders/${orderId}`);
   expect(orderAnswer.parse(order.body)).toEqual(order.body);
   expect(order.body.payload).toEqual(sampleNotification(7));
+});
+
+it('has what is to be booked until it is acknowledged, by either id of the store', async () => {
+  const ids: string[] = [];
+  for (const number of [7, 8, 9]) ids.push(await keepOrder(number, { status: 'ready' }));
+  const page = await call('/orders/to-book?limit=2');
+  expect(toBookPage.parse(page.body)).toEqual(page.body);
+  expect(page.body).toMatchObject({ orders: [{ orderId: ids[0], acknowledgedAt: null }, {}], next: 2 });
+  expect((await call('/orders/to-book?after=2')).body).toMatchObject({ orders: [{ code: 9 }], next: null });
+  await call('/orders/ack', [{ orderId: ids[0], seq: 1 }]);
+  const codes = async (store: string) => {
+    const { orders } = toBookPage.parse((await call(`/orders/to-book?store=${store}`)).body);
+    return orders.map(({ code }) => code);
+  };
+  expect(await Promise.all(['B1', 'sub-1'].map(codes))).toEqual([
+    [8, 9],
+    [8, 9],
+  ]);
+  const wrong = await call('/orders/to-book?store=B9');
+  expect(wrong.status).toBe(400);
+  expect(wrong.body).toMatchObject({ error: { code: 'usage', hint: 'Configured are: sub-1 (B1).' } });
 });
 
 it('finds the products of the mirror, as documented', async () => {

@@ -335,9 +335,6 @@ CREATE INDEX orders_scheduled ON orders (scheduled_for)
   WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
     AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'));
 
-CREATE INDEX orders_to_book ON orders (to_book_since)
-  WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
-
 CREATE TABLE audit (
   audit_id INTEGER PRIMARY KEY,
   at TEXT NOT NULL,
@@ -730,6 +727,26 @@ CREATE TABLE forgotten_up (
   order_id TEXT NOT NULL PRIMARY KEY
 ) WITHOUT ROWID;
 
+CREATE INDEX orders_waiting ON orders (to_book_since)
+  WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
+
+CREATE VIEW orders_unbooked AS
+SELECT o.*,
+  (SELECT max(a.acked_at) FROM order_acks a
+    WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, ''))) AS acked_at
+FROM orders o
+WHERE (o.status IS NULL OR o.status NOT IN ('pending', 'payment-pending', 'cancel', 'refund', 'payment-canceled'))
+  AND NOT EXISTS (SELECT 1 FROM order_acks a
+    WHERE a.order_id = o.order_id AND a.branch IN ('', coalesce(o.store_external_id, ''))
+      AND (a.edited_seq IS NULL OR NOT EXISTS (
+        SELECT 1 FROM stock_steps s LEFT JOIN stock_counts c ON c.sku = s.sku AND c.subsidiary_id = s.subsidiary_id
+        WHERE s.order_id = o.order_id AND s.booked_version IS NULL AND s.qty <> 0
+          AND NOT coalesce(s.held_until_ms <= c.counted_ms AND s.seq <= c.counted_seq, 0))));
+
+CREATE VIEW orders_to_book AS
+SELECT * FROM orders_unbooked
+WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -772,6 +789,7 @@ INSERT INTO schema_migrations (number, name) VALUES (39, '0039-sent-orders-whole
 INSERT INTO schema_migrations (number, name) VALUES (40, '0040-ended-orders');
 INSERT INTO schema_migrations (number, name) VALUES (41, '0041-forgotten-again');
 INSERT INTO schema_migrations (number, name) VALUES (42, '0042-failures');
+INSERT INTO schema_migrations (number, name) VALUES (43, '0043-orders-to-book');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);
