@@ -78,6 +78,20 @@ function isAnswered(path: string): Promise<boolean> {
   });
 }
 
+/** Told where a request with a wrong key came from. */
+export type WrongKeyListener = (from: string) => void;
+
+export interface AccessOptions {
+  /** The key that is asked of everybody; left out: only this machine is let in. */
+  apiKey?: string | undefined;
+  onWrongKey?: WrongKeyListener | undefined;
+}
+
+/** `socket` for the Unix socket. */
+export function addressOf(request: FastifyRequest): string {
+  return isByGroupSocket(request) ? 'socket' : request.ip;
+}
+
 /**
  * Who may use the API. Where there is a key, it is asked of everybody, as `Authorization: Bearer KEY` or
  * `x-api-key: KEY`: every user of this machine reaches its ports, and so does whoever a proxy lets through. Without
@@ -86,10 +100,12 @@ function isAnswered(path: string): Promise<boolean> {
  */
 export class AccessGate {
   readonly #digest: Buffer | undefined;
+  readonly #onWrongKey: WrongKeyListener;
 
   /** Without a key only this machine is let in. */
-  constructor(apiKey: string | undefined) {
+  constructor({ apiKey, onWrongKey = () => {} }: AccessOptions) {
     this.#digest = apiKey === undefined ? undefined : digestOf(apiKey, 'utf8');
+    this.#onWrongKey = onWrongKey;
   }
 
   /** Throws `unauthorized` or `forbidden`. */
@@ -104,6 +120,7 @@ export class AccessGate {
     }
     // Node gives one character per byte. Digests of equal length: the time taken says nothing of the key.
     if (timingSafeEqual(digestOf(offered, 'latin1'), this.#digest)) return;
+    this.#onWrongKey(addressOf(request));
     throw keyWrong();
   }
 
@@ -121,9 +138,8 @@ export class AccessGate {
 /** Who sent a request that was let in: as much as a connection tells, such as `http 192.168.1.7, with the key`. */
 export function originOf(request: FastifyRequest, hasKey: boolean): string {
   const withKey = hasKey && keyOf(request) !== undefined;
-  const from = isByGroupSocket(request) ? 'socket' : request.ip;
   const how = `${isPassedOn(request) ? ' through a proxy' : ''}${withKey ? ', with the key' : ''}`;
-  return `http ${from}${how}`;
+  return `http ${addressOf(request)}${how}`;
 }
 
 function keyMissing(): TillsyncError {

@@ -4,13 +4,11 @@ import type { Parts } from '../app/parts.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { AccessGate } from './access.ts';
+import { AccessGate, type AccessOptions } from './access.ts';
 import { errorAnswer } from './schemas.ts';
 
-export interface LocalApiOptions {
+export interface LocalApiOptions extends AccessOptions {
   parts: Pick<Parts, 'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox'>;
-  /** The key that is asked of everybody; left out: only this machine is let in. */
-  apiKey?: string | undefined;
   /** Notified when this process may have changed the mirror. */
   changes: ChangeSignal;
   /** Of tillsync. */
@@ -220,9 +218,9 @@ const ANSWER_HEADERS = {
  */
 export function apiPlugin(
   families: readonly ApiFamily[],
-  { apiKey, version, shop }: Pick<LocalApiOptions, 'apiKey' | 'version'> & { shop: string },
+  { version, shop, ...access }: AccessOptions & Pick<LocalApiOptions, 'version'> & { shop: string },
 ): FastifyPluginAsync {
-  const gate = new AccessGate(apiKey);
+  const gate = new AccessGate(access);
   const serve: FastifyPluginAsync = async (app) => {
     app.addHook('onRequest', async (request, reply) => {
       reply.headers(ANSWER_HEADERS);

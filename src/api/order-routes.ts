@@ -9,6 +9,7 @@ import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import { ordersToBook, readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
 import type { AckResult } from '../outbox/change.ts';
+import { addressOf } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import {
   ACK_ITEM,
@@ -272,10 +273,14 @@ function timeOf(day: string, timeZone: string): { from: string; before: string }
 
 const DAY_MS = 86_400_000;
 const STREAMS_MAX = 50;
+/** Of one address, so that no caller holds all of them. */
+const ADDRESS_SHARE = 0.4;
 
 /** Opens streams, each of which holds a connection, until `closing`. */
 function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   const { parts, clock, log, streamsMax = STREAMS_MAX } = options;
+  const perAddressMax = Math.ceil(streamsMax * ADDRESS_SHARE);
+  const openOf = new Map<string, number>();
   let open = 0;
   return async (request: FastifyRequest, reply: FastifyReply, asked: number | 'newest') => {
     if (open >= streamsMax) {
@@ -283,11 +288,18 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
         hint: 'Close those that nobody reads.',
       });
     }
+    const from = addressOf(request);
+    const ofAddress = openOf.get(from) ?? 0;
+    if (ofAddress >= perAddressMax) {
+      throw new TillsyncError('rate-limited', `${ofAddress} streams from this address are open already.`, {
+        hint: 'Close those that nobody reads.',
+      });
+    }
     const after = await whenFree(clock, () => {
       // A reader that comes back knows better than the address it first asked for.
-      const from = lastEventId(request) ?? asked;
-      const newest = refuseAheadOf(parts.mirror, from === 'newest' ? 0 : from);
-      return from === 'newest' ? newest : from;
+      const known = lastEventId(request) ?? asked;
+      const newest = refuseAheadOf(parts.mirror, known === 'newest' ? 0 : known);
+      return known === 'newest' ? newest : known;
     });
     reply.hijack();
     reply.raw.writeHead(200, {
@@ -298,12 +310,16 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
       connection: 'close',
     });
     open += 1;
+    openOf.set(from, (openOf.get(from) ?? 0) + 1);
     try {
       await new EventStream(options, reply.raw, closing).write(after);
     } catch (error) {
       log.warn({ err: error }, 'a stream of orders ended early; its reader comes back');
     } finally {
       open -= 1;
+      const left = (openOf.get(from) ?? 1) - 1;
+      if (left === 0) openOf.delete(from);
+      else openOf.set(from, left);
     }
     return reply;
   };

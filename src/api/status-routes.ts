@@ -7,7 +7,7 @@ import { roleOf } from '../config/roles.ts';
 import { typedWords, whenFree } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../health/counters.ts';
-import { AccessGate } from './access.ts';
+import { AccessGate, type AccessOptions } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { statusAnswer } from './schemas.ts';
 
@@ -61,15 +61,13 @@ function stored({ platform, state, config }: LocalApiOptions['parts']) {
   };
 }
 
-interface HealthOptions {
+interface HealthOptions extends AccessOptions {
   clock: Clock;
   loopsAlive: () => readonly LoopBeat[];
   /** Why work cannot be taken now, one sentence each; empty when it can. */
   notReady: () => readonly string[];
   /** The storage directory, by which this tillsync is told from others of the same machine. */
   storage: string;
-  /** Left out: only this machine is told more than the healthAnswer. */
-  apiKey?: string | undefined;
 }
 
 const MAX_SILENCE_MS = 10 * 60_000;
@@ -80,8 +78,8 @@ const MAX_SILENCE_MS = 10 * 60_000;
  * 200 or 503, for everybody. Which storage, loop and reason is told to whom the API lets in.
  */
 export function healthRoutes(options: HealthOptions): FastifyPluginAsync {
-  const { clock, loopsAlive, notReady, storage, apiKey } = options;
-  const gate = new AccessGate(apiKey);
+  const { clock, loopsAlive, notReady, storage } = options;
+  const gate = new AccessGate(options);
   const answer = (reply: FastifyReply, isGood: boolean, details: object) => {
     const status = isGood ? 'ok' : 'failing';
     reply.code(isGood ? 200 : 503).header('cache-control', 'no-store');
@@ -118,10 +116,10 @@ export function stalledLoops({ clock, loopsAlive }: Pick<HealthOptions, 'clock' 
  * everything up and leaves out what cannot be.
  */
 export function metricsRoutes(
-  apiKey: string | undefined,
+  access: AccessOptions,
   collect: () => Promise<readonly MetricFamily[]>,
 ): FastifyPluginAsync {
-  const gate = new AccessGate(apiKey);
+  const gate = new AccessGate(access);
   return async (app) => {
     app.get('/metrics', { onRequest: async (request) => gate.check(request) }, async (request, reply) => {
       const format = wantedFormat(request.headers.accept);

@@ -8,6 +8,7 @@ import { openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { Holders } from '../db/lease.ts';
+import { Recently } from '../health/alarm-facts.ts';
 import { type Counters, measuredTransport } from '../health/counters.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { OrderPoll } from '../orders/order-poll.ts';
@@ -134,7 +135,8 @@ async function build(options: PartsOptions, releasers: Releasers) {
   );
   releasers.push('mirror.db', () => mirror.close());
 
-  const platform = connect(options, state, mirror);
+  const limited = new Recently(clock);
+  const platform = connect(options, state, mirror, limited);
   releasers.push('connections to the platform', () => platform.close());
   const { refreshToken, accessToken } = secrets;
   if (refreshToken !== undefined) {
@@ -159,6 +161,8 @@ async function build(options: PartsOptions, releasers: Releasers) {
     state,
     mirror,
     platform,
+    /** When the platform asked to wait. */
+    limited,
     webhookSecrets,
     /** Those whose catalogue is read. */
     branches: isHub(config) ? openOnes(config, state) : configuredBranches(config, mirror),
@@ -243,6 +247,7 @@ function connect(
   { config, clock, random, log, transport, counters }: PartsOptions,
   state: State,
   mirror: Mirror,
+  limited: Recently,
 ): PlatformClient {
   const { baseUrl } = config.platform;
   const own = () => (isBranch(config) ? NO_PLATFORM : createHttpTransport({ baseUrl, clock }));
@@ -278,6 +283,7 @@ function connect(
       freshnessBoard.ok('auth');
       alarms.note('auth.locked-out', null);
     },
+    onLimited: (endpoint) => limited.note(endpoint),
     onForbidden: (told) => platformAlarms.forbidden(told),
     onAnswered: (endpoint) => platformAlarms.answered(endpoint),
     onWaited: counters?.waited,

@@ -7,11 +7,14 @@ export type AlarmKey =
   | 'auth.other-company'
   | 'platform.blocked'
   | 'platform.forbidden'
+  | 'platform.limits-shared'
   | 'orders.stale'
   | 'orders.unreadable'
   | 'orders.incomplete'
   | 'orders.unassigned'
   | 'orders.sums'
+  | 'orders.code-missing'
+  | 'orders.fields'
   | 'orders.more-pages'
   | 'orders.unbooked'
   | 'webhook.silent'
@@ -45,7 +48,8 @@ export type AlarmKey =
   | 'inbox.damaged'
   | 'inbox.locked'
   | 'hooks.lagging'
-  | 'stock.differs';
+  | 'stock.differs'
+  | 'local.wrong-key';
 
 /**
  * - `amber`: works, and somebody should look at it today

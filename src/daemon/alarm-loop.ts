@@ -7,12 +7,18 @@ import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
 import { isBranch, isHub } from '../config/roles.ts';
 import { repeat } from '../core/loop.ts';
 import { isoUtc, zoneCalendar } from '../core/time.ts';
-import { type AlarmFacts, FactWatch } from '../health/alarm-facts.ts';
+import { type AlarmFacts, FactWatch, Recently } from '../health/alarm-facts.ts';
 import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
 import { Notifier, type StandingNow } from '../health/notifier.ts';
-import { incompleteOrders, strayOrders, sumsOfOrders } from '../orders/incomplete-orders.ts';
+import {
+  fieldNews,
+  incompleteOrders,
+  missingCodes,
+  strayOrders,
+  sumsOfOrders,
+} from '../orders/incomplete-orders.ts';
 import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import { notifyPeople } from '../outbox/maintenance.ts';
@@ -23,7 +29,7 @@ const FACTS_EVERY_MS = 15_000;
 const TELL_EVERY_MS = 5_000;
 const TELL_EVERY_MIN_MS = 200;
 
-type AlarmParts = Pick<Parts, 'stores' | 'mirror' | 'state' | 'platform' | 'outbox' | 'branches'>;
+type AlarmParts = Pick<Parts, 'stores' | 'mirror' | 'state' | 'platform' | 'outbox' | 'branches' | 'limited'>;
 
 /**
  * Looks for what no flow notices by itself, tells each receiver of alarms and the watcher outside, and sends the test
@@ -33,6 +39,7 @@ export function alarmLoops(
   options: PartsOptions,
   parts: AlarmParts,
   counters: Pick<Counters, 'alarmMessages' | 'heartbeats'>,
+  wrongKeys = new Recently(options.clock),
 ): NamedLoop[] {
   const { config, secrets, clock, log, lookEveryMs } = options;
   const { mirror, state, platform, branches } = parts;
@@ -68,6 +75,8 @@ export function alarmLoops(
     unmappedItems: (of, from) =>
       mirror.read((db) => unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: of, from })),
     ...standingFacts(parts, clock, oddOrders(config, parts, orderNowMs)),
+    limited: parts.limited,
+    wrongKeys,
     localTime: (iso) => wallTime(Date.parse(iso)).slice(0, 16).replace('T', ' '),
     clock,
   });
@@ -116,16 +125,21 @@ export function alarmLoops(
 /** Stocks that an alarm names. */
 const WORST_MAX = 5;
 
+type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingCodes' | 'fieldNews'>;
+
 /** At a hub an order of no branch is told by the hub, and a branch has only its own. */
 function oddOrders(
   config: PartsOptions['config'],
   { mirror, branches }: AlarmParts,
   orderNowMs: () => number,
-): Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders'> {
+): OddOrderFacts {
   const isOwn = branches.length > 0 && !isHub(config) && !isBranch(config);
   return {
     strayOrders: () => (isOwn ? mirror.read((db) => strayOrders(db, storesOf(branches), orderNowMs())) : []),
     sumsOfOrders: () => mirror.read((db) => sumsOfOrders(db, orderNowMs())),
+    missingCodes: () => mirror.read((db) => missingCodes(db, orderNowMs(), mirror.lastWidePollAskedMs())),
+    fieldNews: () =>
+      isBranch(config) ? { added: [], gone: [] } : mirror.read((db) => fieldNews(db, orderNowMs())),
   };
 }
 
@@ -144,7 +158,7 @@ function storesOf(branches: AlarmParts['branches']): string[] | null {
 function standingFacts(
   { mirror, stores, branches }: AlarmParts,
   clock: PartsOptions['clock'],
-  odd: Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders'>,
+  odd: OddOrderFacts,
 ) {
   return {
     ...odd,

@@ -1,5 +1,5 @@
 import { statSync } from 'node:fs';
-import type { GroupSocket } from '../api/access.ts';
+import type { GroupSocket, WrongKeyListener } from '../api/access.ts';
 import type { ChangeSignal } from '../api/api.ts';
 import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
@@ -18,6 +18,7 @@ import { isSetUp } from '../config/source.ts';
 import { asTillsyncError, asTyped } from '../core/errors.ts';
 import { groupId } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
+import { Recently } from '../health/alarm-facts.ts';
 import { Counters } from '../health/counters.ts';
 import { type HookLoopOptions, hookLoop } from '../hooks/hook-loop.ts';
 import { type Callback, CallbackLog } from '../orders/callbacks.ts';
@@ -59,7 +60,8 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   releasers.push('storage', () => parts.close());
   keepUnwrittenAlarms(parts, log);
   releasers.push('mark', await markRunning({ leases: parts.state.leases, clock, log }));
-  const own = await ownStoreOf(options, parts, releasers);
+  const { wrongKeys, onWrongKey } = keyWatch(counters, options);
+  const own = await ownStoreOf({ ...options, onWrongKey }, parts, releasers);
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
   /** False while only a person can bring new tokens. */
@@ -74,16 +76,16 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     ...{ clock, log },
     plugins: [
       healthRoutes({
-        ...{ clock, loopsAlive: () => loops, apiKey },
+        ...{ clock, loopsAlive: () => loops, apiKey, onWrongKey },
         notReady: () => notReady(parts.mirror, stopping.signal),
         storage: config.storage.directory,
       }),
       localApi({
-        ...{ parts, apiKey, version, clock, log },
+        ...{ parts, apiKey, onWrongKey, version, clock, log },
         changes: orders.changes,
       }),
       ...(own ? [own.plugin] : []),
-      metricsRoutes(apiKey, () => metrics.collect()),
+      metricsRoutes({ apiKey, onWrongKey }, () => metrics.collect()),
       pageRoutes(pageFiles, log),
     ],
   });
@@ -114,7 +116,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
   const supervisor = { clock, log, signal: stopping.signal, begin };
   // A store that nobody has set up calls nobody.
-  const working = isSetUp(config) ? loopsOf(options, parts, orders, counters, mayCall, own) : [];
+  const working = isSetUp(config) ? loopsOf(options, parts, orders, counters, mayCall, own, wrongKeys) : [];
   for (const { name, run } of working) loops.push(supervise(name, run, supervisor));
   releasers.push('loops and callbacks', async () => {
     stopping.abort();
@@ -136,9 +138,28 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   };
 }
 
+const WRONG_KEY_LOGGED_EVERY_MS = 60_000;
+
+/** Counts them, and warns of them once a minute. */
+function keyWatch(
+  counters: Pick<Counters, 'wrongKeys'>,
+  { clock, log }: Pick<PartsOptions, 'clock' | 'log'>,
+): { wrongKeys: Recently; onWrongKey: WrongKeyListener } {
+  const wrongKeys = new Recently(clock);
+  let loggedMs = Number.NEGATIVE_INFINITY;
+  const onWrongKey = (from: string) => {
+    wrongKeys.note(from);
+    counters.wrongKeys.add(1, {});
+    if (clock.monotonicMs() - loggedMs < WRONG_KEY_LOGGED_EVERY_MS) return;
+    loggedMs = clock.monotonicMs();
+    log.warn({ from, inLastHour: wrongKeys.of().count }, 'the local API was asked with a wrong key');
+  };
+  return { wrongKeys, onWrongKey };
+}
+
 /** Nothing of it is loaded but where a hub stands in a shop. */
 async function ownStoreOf(
-  options: DaemonOptions,
+  options: DaemonOptions & { onWrongKey: WrongKeyListener },
   parts: Parts,
   releasers: Releasers,
 ): Promise<OwnStore | undefined> {
@@ -168,12 +189,13 @@ function loopsOf(
   counters: Counters,
   mayCall: () => boolean,
   own: OwnStore | undefined,
+  wrongKeys: Recently,
 ): NamedLoop[] {
   const { clock, random, log } = options;
   const { webhookRegistration: registration } = parts;
   const outgoing = outgoingLoops(options, parts, mayCall, counters);
   const beside: NamedLoop[] = [
-    ...alarmLoops(options, parts, counters),
+    ...alarmLoops(options, parts, counters, wrongKeys),
     {
       name: 'hooks',
       run: (signal, beat) => hookLoop(hookOptions(options, parts, orders.changes, counters, beat), signal),

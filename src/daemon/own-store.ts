@@ -1,4 +1,5 @@
 import type { FastifyPluginAsync } from 'fastify';
+import type { WrongKeyListener } from '../api/access.ts';
 import { ChangeSignal } from '../api/api.ts';
 import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
@@ -24,6 +25,7 @@ export interface OwnStoreOptions extends PartsOptions {
   /** Of the hub. */
   parts: Parts;
   apiKey: string | undefined;
+  onWrongKey: WrongKeyListener;
 }
 
 /** The shop in which a hub stands: a branch within the hub's own process, with a mirror of its own orders alone. */
@@ -43,7 +45,7 @@ export interface OwnStore {
 export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore | undefined> {
   const config = ownStoreConfig(options.config);
   if (!config) return undefined;
-  const { clock, random, log, onSecret, lookEveryMs, holders, apiKey } = options;
+  const { clock, random, log, onSecret, lookEveryMs, holders, apiKey, onWrongKey } = options;
   const own: PartsOptions = {
     ...{ config, clock, random, log, lookEveryMs, onSecret },
     secrets: { webhookSecrets: [] },
@@ -69,7 +71,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     place: () => parts.mirror.read(branchPlace),
     clock,
   });
-  const api = localApi({ parts, apiKey, version: programVersion(), changes, clock, log });
+  const api = localApi({ parts, apiKey, onWrongKey, version: programVersion(), changes, clock, log });
   return {
     ...{ config, parts, link, changes, close },
     plugin: async (app) => {

@@ -3,7 +3,13 @@ import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catal
 import type { Alarms } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
-import type { IncompleteOrder, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
+import type {
+  FieldNews,
+  IncompleteOrder,
+  MissingCodes,
+  OddOrder,
+  SumsOfOrders,
+} from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
 
@@ -28,6 +34,14 @@ export interface AlarmFacts {
   strayOrders: () => readonly (OddOrder & { store: string | null })[];
   /** Whether the sums of the day's orders hold. May throw `storage-…`. */
   sumsOfOrders: () => SumsOfOrders;
+  /** Numbers between those of the day's orders that no order has. May throw `storage-…`. */
+  missingCodes: () => MissingCodes;
+  /** Which fields of orders are new, and which are sent no more. May throw `storage-…`. */
+  fieldNews: () => FieldNews;
+  /** When the platform asked to wait, with which endpoint. */
+  limited: Pick<Recently, 'of'>;
+  /** Who asked here with a wrong key. */
+  wrongKeys: Pick<Recently, 'of'>;
   /** How long one may wait before a person is told; 0: for ever. */
   unbookedAfterMs: number;
   /** How many shown products of each branch have an id of the POS. May throw `storage-…`. */
@@ -49,18 +63,49 @@ export interface NamedDifference {
   since: string;
 }
 
+const HOUR_MS = 3_600_000;
+const RECENT_MAX = 1_000;
+
+/** What happened within the last hour, each time with where it came from. */
+export class Recently {
+  readonly #clock: Pick<Clock, 'monotonicMs'>;
+  #times: { atMonoMs: number; where: string }[] = [];
+
+  constructor(clock: Pick<Clock, 'monotonicMs'>) {
+    this.#clock = clock;
+  }
+
+  note(where: string): void {
+    this.#times.push({ atMonoMs: this.#clock.monotonicMs(), where });
+    if (this.#times.length > RECENT_MAX) this.#times.shift();
+  }
+
+  /** `forMs`: from the first of them to the last. */
+  of(): { count: number; forMs: number; where: string } {
+    const fromMs = this.#clock.monotonicMs() - HOUR_MS;
+    this.#times = this.#times.filter(({ atMonoMs }) => atMonoMs >= fromMs);
+    const [first, last] = [this.#times[0], this.#times.at(-1)];
+    if (!first || !last) return { count: 0, forMs: 0, where: '' };
+    return { count: this.#times.length, forMs: last.atMonoMs - first.atMonoMs, where: last.where };
+  }
+}
+
 /** Notes them. The looks throw what the facts throw. */
 export class FactWatch {
   readonly #facts: AlarmFacts;
   readonly #startMonoMs: number;
   readonly #mappings: () => readonly BranchMapping[];
   readonly #sums: () => SumsOfOrders;
+  readonly #codes: () => MissingCodes;
+  readonly #fields: () => FieldNews;
 
   constructor(facts: AlarmFacts) {
     this.#facts = facts;
     this.#startMonoMs = facts.clock.monotonicMs();
     const look = () => facts.branchMappings().filter(({ isMapping }) => isMapping);
     this.#sums = keptFor(SUMS_FOR_MS, facts.clock, facts.sumsOfOrders);
+    this.#codes = keptFor(SUMS_FOR_MS, facts.clock, facts.missingCodes);
+    this.#fields = keptFor(FIELDS_FOR_MS, facts.clock, facts.fieldNews);
     this.#mappings = keptFor(MAPPINGS_FOR_MS, facts.clock, look);
   }
 
@@ -76,6 +121,10 @@ export class FactWatch {
     lookAtStockDifferences(this.#facts);
     lookAtStrayOrders(this.#facts);
     lookAtSums(this.#facts, this.#sums());
+    lookAtCodes(this.#facts, this.#codes());
+    lookAtFields(this.#facts, this.#fields());
+    lookAtLimits(this.#facts);
+    lookAtKeys(this.#facts);
     const mappings = this.#mappings();
     tellUnmapped(this.#facts, mappings);
     tellUnmappedItems(this.#facts, mappings);
@@ -183,6 +232,42 @@ function lookAtSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfO
   const isOdd = share > ODD_SHARE && share > ODD_TIMES * usualShare;
   const words = `Of the last day's ${orders} orders: ${named(odd, numberOf)}.`;
   alarms.note('orders.sums', isOdd ? words : null);
+}
+
+function lookAtCodes({ alarms }: AlarmFacts, { missing, codes, usualShare }: MissingCodes): void {
+  const isOdd = missing.length > ODD_TIMES * usualShare * codes;
+  const words = `Of the last day's ${codes} numbers: ${named(missing, String)}.`;
+  alarms.note('orders.code-missing', isOdd ? words : null);
+}
+
+/** Whole orders are read for it. */
+const FIELDS_FOR_MS = 3_600_000;
+
+function lookAtFields({ alarms }: AlarmFacts, { added, gone }: FieldNews): void {
+  const words = [
+    added.length > 0 && `Newly sent: ${named(added, String)}.`,
+    gone.length > 0 && `No longer sent: ${named(gone, String)}.`,
+  ];
+  alarms.note('orders.fields', words.filter(Boolean).join(' ') || null);
+}
+
+/** Nobody exceeds them here: so many, over so long a time, are brought on by somebody else. */
+const LIMITED_MIN = 3;
+const LIMITED_FOR_MS = 3 * 60_000;
+
+function lookAtLimits({ alarms, limited }: AlarmFacts): void {
+  const { count, forMs, where } = limited.of();
+  const words = `In the last hour the platform asked ${count} times to wait, the last with ${where}, though the published limits were kept.`;
+  alarms.note('platform.limits-shared', count >= LIMITED_MIN && forMs >= LIMITED_FOR_MS ? words : null);
+}
+
+/** A person who mistypes it gives up sooner, or gets it right. */
+const WRONG_KEYS_MIN = 10;
+
+function lookAtKeys({ alarms, wrongKeys }: AlarmFacts): void {
+  const { count, where } = wrongKeys.of();
+  const words = `${count} times in the last hour, the last from ${where}.`;
+  alarms.note('local.wrong-key', count >= WRONG_KEYS_MIN ? words : null);
 }
 
 /** Who was to take such an order has, or nobody will. */

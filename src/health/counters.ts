@@ -474,6 +474,11 @@ export class Counters {
     labels: ['outcome'],
   });
   readonly inbox = new InboxBacklog();
+  readonly wrongKeys = new Counter({
+    name: 'tillsync_local_wrong_keys_total',
+    help: 'Requests to the local API, /metrics or /healthz that were refused for a wrong key.',
+    labels: [],
+  });
   readonly alarmMessages = new Counter({
     name: 'tillsync_alarm_messages_total',
     help: 'Alarms told to a command or an address, by outcome of the try.',

@@ -223,6 +223,22 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     message: 'Orders came whose lines do not add up to their amount: one may be missing, or there twice.',
     remedy: 'Compare each with the company panel: {tillsync} order show NUMBER',
   },
+  'orders.code-missing': {
+    level: 'amber',
+    sent: 'never',
+    check: 'orders',
+    message: 'Numbers of orders are missing, also after a look far back.',
+    remedy:
+      'Look for them in the company panel. One that is there and not here: {tillsync} sync orders --from DAY --to DAY',
+  },
+  'orders.fields': {
+    level: 'amber',
+    sent: 'never',
+    check: 'orders',
+    message: 'The platform sends orders with other fields than before.',
+    remedy:
+      'Look whether the newest orders are whole at the POS, and send support the names. It ends by itself after a day.',
+  },
   'inbox.damaged': {
     level: 'red',
     check: 'alarms',
@@ -315,6 +331,12 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     message: 'The platform does not permit some of the calls.',
     remedy: "Ask the platform's support which rights the token lacks.",
   },
+  'platform.limits-shared': {
+    level: 'amber',
+    check: 'platform.limits',
+    message: "Another program spends the company's limits at the platform, so orders and changes wait.",
+    remedy: 'Find the program that uses the same company, such as a second tillsync, and end it.',
+  },
   'clock.off': {
     level: 'amber',
     lasted: true,
@@ -391,6 +413,12 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     message: 'Events of orders do not get through to a hook.',
     remedy:
       'See why with {tillsync} hooks list, try it with {tillsync} hooks test NAME, or pass over the event with {tillsync} hooks skip NAME.',
+  },
+  'local.wrong-key': {
+    level: 'amber',
+    check: 'alarms',
+    message: 'A program asks here with a wrong key, and is given nothing.',
+    remedy: 'Give it the right one, which {tillsync} key --show tells, or find out who tries keys.',
   },
   'catalog.incomplete': {
     level: 'amber',

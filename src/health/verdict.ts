@@ -56,6 +56,7 @@ export function verdictOf(facts: Facts): Verdict {
 function causesOf(facts: Facts): readonly FindingCode[] {
   const poll = flowOf('orders.poll', facts);
   if (poll?.state === 'blocked') return ['platform.blocked'];
+  if (poll?.failure?.code === 'rate-limited') return ['platform.limits-shared'];
   if (poll?.failure?.code.startsWith('storage-')) return ['storage.full', 'storage.failing'];
   return ['orders.unreadable'];
 }

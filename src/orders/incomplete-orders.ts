@@ -160,3 +160,141 @@ export function sumsOfOrders(db: Database.Database, nowMs: number): SumsOfOrders
     usualShare: week.length === 0 ? 0 : week.filter(isOdd).length / week.length,
   };
 }
+
+export interface MissingCodes {
+  /** The newest first. */
+  missing: readonly number[];
+  /** Numbers of the day between the first and the last, those that are missing too. */
+  codes: number;
+  /** The share that was missing in the week before, 0 to 1: a platform may count orders that nobody paid. */
+  usualShare: number;
+}
+
+/** Longest run of missing numbers still taken for missing orders; longer ones are another numbering. */
+const RUN_MAX = 200;
+/** An answer may be a little older than the orders that came meanwhile. */
+const SETTLED_AFTER_MS = 5 * 60_000;
+/** Of fewer nobody knows what is usual. */
+const USUAL_MIN = 10;
+
+/**
+ * Numbers between those of a day's orders that no order has, though a poll that reached back to the oldest open order was
+ * made since, `lookedMs` on the platform's clock; null: none was.
+ */
+export function missingCodes(db: Database.Database, nowMs: number, lookedMs: number | null): MissingCodes {
+  const untilMs = Math.min(nowMs + DAY_MS, (lookedMs ?? 0) - SETTLED_AFTER_MS);
+  const range = (fromMs: number, toMs: number) => {
+    const sql = `SELECT min(code) AS min, max(code) AS max FROM (SELECT code FROM orders
+      WHERE created_at > ? AND created_at <= ? AND code IS NOT NULL ORDER BY created_at DESC LIMIT ${SUMMED_MAX})`;
+    const found = sqlOf(db).row<{ min: number | null; max: number | null }>(
+      sql,
+      isoUtc(fromMs),
+      isoUtc(toMs),
+    );
+    return found?.min == null || found.max === null ? undefined : { min: found.min, max: found.max };
+  };
+  const between = (found: { min: number; max: number } | undefined) =>
+    found ? gapsIn(sqlOf(db).values<number>(CODES_BETWEEN, found.min, found.max)) : { missing: [], codes: 0 };
+  const weekFrom = range(nowMs - 8 * DAY_MS, nowMs - DAY_MS);
+  const dayFrom = range(nowMs - DAY_MS, Math.max(untilMs, 0));
+  const week = between(weekFrom);
+  // From the last order before, so that none is lost between the two.
+  const day = between(
+    dayFrom && { min: Math.min(dayFrom.min, weekFrom?.max ?? dayFrom.min), max: dayFrom.max },
+  );
+  const isUsualKnown = week.codes >= USUAL_MIN;
+  return { ...day, usualShare: isUsualKnown ? week.missing.length / week.codes : 1 };
+}
+
+const CODES_BETWEEN = 'SELECT code FROM orders WHERE code BETWEEN ? AND ?';
+
+/** What lies between these numbers, the newest first. */
+function gapsIn(codes: readonly number[]): { missing: number[]; codes: number } {
+  const known = [...new Set(codes.filter(Number.isSafeInteger))].sort((a, b) => b - a);
+  const missing: number[] = [];
+  for (const [i, below] of known.entries()) {
+    const above = known[i - 1] ?? below;
+    if (above - below - 1 > RUN_MAX) continue;
+    for (let code = above - 1; code > below; code--) missing.push(code);
+  }
+  return { missing, codes: known.length + missing.length };
+}
+
+/** Names of fields, such as `items[].product.name`; never what stands in them. */
+export interface FieldNews {
+  added: readonly string[];
+  gone: readonly string[];
+}
+
+/** So many of the newest orders of a day say what is sent now, and so many of before what was. */
+const NEWEST_READ = 20;
+const NEWEST_MIN = 5;
+const EARLIER_READ = 200;
+const EARLIER_MIN = 20;
+const EARLIER_DAYS = 14;
+const ADDED_SHARE = 0.8;
+
+/**
+ * Fields that nearly all of the newest orders have and none of before, and those that all of before had and none of the
+ * newest. Callbacks and polls apart, for each has fields of its own. What came a day ago is usual.
+ */
+export function fieldNews(db: Database.Database, nowMs: number): FieldNews {
+  const sql = `SELECT payload FROM orders WHERE created_at > ? AND created_at <= ? AND payload_source = ?
+    AND forgotten_at IS NULL ORDER BY created_at DESC LIMIT ?`;
+  const [added, gone] = [new Set<string>(), new Set<string>()];
+  for (const source of ['webhook', 'poll']) {
+    const read = (fromMs: number, toMs: number, limit: number) =>
+      sqlOf(db).values<string>(sql, isoUtc(fromMs), isoUtc(toMs), source, limit).map(fieldsOf);
+    const newest = read(nowMs - DAY_MS, nowMs + DAY_MS, NEWEST_READ);
+    if (newest.length < NEWEST_MIN) continue;
+    const earlier = read(nowMs - EARLIER_DAYS * DAY_MS, nowMs - DAY_MS, EARLIER_READ);
+    if (earlier.length < EARLIER_MIN) continue;
+    const [now, before] = [countsOf(newest), countsOf(earlier)];
+    for (const [name, count] of now)
+      if (count >= ADDED_SHARE * newest.length && !before.has(name)) added.add(name);
+    for (const [name, count] of before) if (count === earlier.length && !now.has(name)) gone.add(name);
+  }
+  return { added: topmost(added), gone: topmost(gone) };
+}
+
+/** A field within one that is named as well says nothing more. */
+function topmost(names: ReadonlySet<string>): string[] {
+  const isWithin = (name: string) =>
+    [...names].some(
+      (other) => name !== other && /^[.[]/.test(name.slice(other.length)) && name.startsWith(other),
+    );
+  return [...names].filter((name) => !isWithin(name)).sort();
+}
+
+function countsOf(all: readonly ReadonlySet<string>[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const names of all) for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return counts;
+}
+
+/** Deeper is no field of an order, and a longer name, or one with a number in it, is a value that stands as a key. */
+const DEPTH_MAX = 6;
+const IS_NAME = /^(?!.*\d{3})[A-Za-z_][\w-]{0,39}$/;
+
+function fieldsOf(payload: string): ReadonlySet<string> {
+  const names = new Set<string>();
+  const walk = (value: unknown, at: string, depth: number): void => {
+    if (depth > DEPTH_MAX || typeof value !== 'object' || value === null) return;
+    if (Array.isArray(value)) {
+      for (const each of value) walk(each, `${at}[]`, depth + 1);
+      return;
+    }
+    for (const [key, each] of Object.entries(value)) {
+      if (!IS_NAME.test(key)) continue;
+      const name = at === '' ? key : `${at}.${key}`;
+      names.add(name);
+      walk(each, name, depth + 1);
+    }
+  };
+  try {
+    walk(JSON.parse(payload), '', 0);
+  } catch {
+    // A payload that is no JSON has no fields.
+  }
+  return names;
+}

@@ -300,6 +300,8 @@ export function openMirror(options: MirrorOptions): Mirror {
   return new Mirror(options);
 }
 
+const WIDE_ASKED = 'orders.wide-asked-ms';
+
 /** The mirror of orders. Other groups of tables in the same file use `read` and `write`. */
 export class Mirror implements OrderKeeper {
   readonly freshnessBoard: FreshnessBoard;
@@ -498,9 +500,17 @@ export class Mirror implements OrderKeeper {
     return this.read((db) => mark(db, 'orders.asked-ms')) ?? this.lastPollOkMs();
   }
 
+  /** When the last complete poll asked that reached back to the oldest open order, on the platform's clock; null: never. */
+  lastWidePollAskedMs(): number | null {
+    return this.read((db) => mark(db, WIDE_ASKED)) ?? null;
+  }
+
   /** Records a complete poll durably. `askedMs` is on the platform's clock. */
-  notePoll(askedMs: number): Promise<void> {
-    return this.write((db) => setMark(db, 'orders.asked-ms', Math.round(askedMs)));
+  notePoll(askedMs: number, wide: boolean): Promise<void> {
+    return this.write((db) => {
+      for (const name of ['orders.asked-ms', ...(wide ? [WIDE_ASKED] : [])])
+        setMark(db, name, Math.round(askedMs));
+    });
   }
 
   /**

@@ -111,7 +111,7 @@ export class OrderPoll {
       // A poll of dates that a person named says nothing about today's polls.
       if (!isWrongWindow && request.window === undefined) {
         await whenFree(clock, () => this.#settle(report));
-        await mirror.notePoll(nowMs + (platformSkewMs() ?? 0));
+        await mirror.notePoll(nowMs + (platformSkewMs() ?? 0), request.wide === true);
       }
       return { report, isWrongWindow };
     } catch (error) {

@@ -415,7 +415,8 @@ export interface RateBudgetOptions {
   clock: Clock;
   random: Random;
   log: Log;
-  /** Called for each 403 that blocks something, and for each 2xx. */
+  /** Called for each 429, each 403 that blocks something, and each 2xx. */
+  onLimited?: (endpoint: Endpoint) => void;
   onForbidden?: (told: ForbiddenNote) => void;
   onAnswered?: (endpoint: Endpoint) => void;
   /** Called after each wait with its real length. */
@@ -522,6 +523,7 @@ export class RateBudget {
     const { endpoint } = ticket;
     const before = this.#limited.get(endpoint) ?? 0;
     this.#limited.set(endpoint, before + 1);
+    this.#o.onLimited?.(endpoint);
     const intervalMs = intervalMsOf(endpoint, limits);
     const waitMs = retryAfterMs({ header, serverNowMs, intervalMs, before, random });
     await this.#note(() => ledger.holdBack(endpoint, waitMs));

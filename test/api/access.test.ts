@@ -92,6 +92,14 @@ describe('with a key', () => {
     expect((await call('/v1/status', { headers: { 'x-api-key': SENT_KEY } })).status).toBe(200);
   });
 
+  it('tells of each wrong key where it came from, and of none that is missing or right', async () => {
+    const from: string[] = [];
+    const { call } = await open({ apiKey: KEY, onWrongKey: (address) => from.push(address) });
+    for (const key of ['x', SENT_KEY, 'y']) await call('/v1/status', { headers: { 'x-api-key': key } });
+    await call('/v1/status');
+    expect(from).toEqual(['127.0.0.1', '127.0.0.1']);
+  });
+
   it('names the command that shows the key of this company, and of no other', async () => {
     const configFile = '/etc/tillsync/second.toml';
     const storage = '/var/lib/tillsync-second';

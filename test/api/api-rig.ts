@@ -28,6 +28,7 @@ export interface ApiAnswer {
 export interface ApiRigOptions {
   host?: string;
   apiKey?: string;
+  onWrongKey?: (from: string) => void;
   changesMaxBytes?: number;
   handOversMax?: number;
   streamsMax?: number;

@@ -162,6 +162,16 @@ describe('the stream of orders', () => {
     expect(next.text).toMatch(/^HTTP\/1\.1 200 /);
   });
 
+  it('leaves room for other addresses: no caller holds more than two of five', async () => {
+    const { clock } = await open({ streamsMax: 5 });
+    const [first] = [await follow(), await follow()];
+    await turns(() => clock.sleeping === 2);
+    expect((await follow()).text).toMatch(/^HTTP\/1\.1 429 /);
+    first?.socket.destroy();
+    await turns(() => clock.sleeping === 1);
+    expect((await follow()).text).toMatch(/^HTTP\/1\.1 200 /);
+  });
+
   it('lets go of a reader that leaves', async () => {
     const { clock } = await open({ streamsMax: 1 });
     const first = await follow();

@@ -45,7 +45,7 @@ describe('GET /metrics', () => {
   afterEach(() => server?.close());
 
   async function serve(apiKey?: string): Promise<string> {
-    const plugins = [metricsRoutes(apiKey, async () => [calls()])];
+    const plugins = [metricsRoutes({ apiKey }, async () => [calls()])];
     server = createLocalServer({
       host: '127.0.0.1',
       port: 0,

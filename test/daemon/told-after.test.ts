@@ -89,6 +89,11 @@ const FAULTS: Fault[] = [
     begin: ({ store: { sandbox } }) => sandbox.control.setFault({ kind: 'block', times: 1 }),
   },
   {
+    key: 'platform.limits-shared',
+    begin: ({ store: { sandbox } }) =>
+      sandbox.control.setFault({ kind: 'status', status: 429, endpoint: 'order.all' }),
+  },
+  {
     key: 'clock.wrong',
     begin({ store: { clock, sandbox } }) {
       clock.jumpWall(5 * DAY_MS);

@@ -1,8 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import type { BranchMapping, UnmappedItem } from '../../src/catalog/unmapped.ts';
 import type { AlarmKey } from '../../src/core/alarm.ts';
-import { FactWatch } from '../../src/health/alarm-facts.ts';
-import type { IncompleteOrder, OddOrder, SumsOfOrders } from '../../src/orders/incomplete-orders.ts';
+import { FactWatch, Recently } from '../../src/health/alarm-facts.ts';
+import type {
+  FieldNews,
+  IncompleteOrder,
+  MissingCodes,
+  OddOrder,
+  SumsOfOrders,
+} from '../../src/orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../../src/orders/order.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
@@ -13,12 +19,15 @@ describe('what no flow notices by itself', () => {
   function rig() {
     const up = new Map<AlarmKey, string>();
     const clock = new FakeClock();
+    const [limited, wrongKeys] = [new Recently(clock), new Recently(clock)];
     const now = {
       freeMib: 9_000,
       hasNoTokens: false,
       waiting: [] as WaitingOrder[],
       incomplete: [] as IncompleteOrder[],
       stray: [] as (OddOrder & { store: string | null })[],
+      codes: { missing: [], codes: 0, usualShare: 0 } as MissingCodes,
+      fields: { added: [], gone: [] } as FieldNews,
       sums: { orders: 0, odd: [], usualShare: 0 } as SumsOfOrders,
       mappings: [] as BranchMapping[],
       items: [] as UnmappedItem[],
@@ -39,6 +48,10 @@ describe('what no flow notices by itself', () => {
       incompleteOrders: () => now.incomplete,
       strayOrders: () => now.stray,
       sumsOfOrders: () => now.sums,
+      missingCodes: () => now.codes,
+      fieldNews: () => now.fields,
+      limited,
+      wrongKeys,
       branchMappings: () => now.mappings,
       unmappedItems: () => now.items,
       unbookedAfterMs: 10 * MINUTE_MS,
@@ -58,7 +71,7 @@ describe('what no flow notices by itself', () => {
       facts.look();
       return up.get('orders.unbooked');
     };
-    return { up, look, waits, clock, now, facts };
+    return { up, look, waits, clock, now, facts, limited, wrongKeys };
   }
 
   it('is a disk that fills, is full, and has room again', () => {
@@ -90,6 +103,45 @@ describe('what no flow notices by itself', () => {
     expect(waits(30, 20)).toBe('red Their numbers, and since when they wait: 100 (11:35), 101 (11:45).');
     expect(waits(20, 19, 18, 17, 16, 15, 14)).toMatch(/^amber .*104 \(11:49\), \+2\.$/);
     expect(waits()).toBeUndefined();
+  });
+
+  it.each([
+    [[1_004], 200, 0, "Of the last day's 200 numbers: 1004."],
+    [[], 200, 0, undefined],
+    [[9, 8], 200, 0.01, undefined],
+    [[9, 8, 7, 6, 5, 4, 3], 200, 0.01, "Of the last day's 200 numbers: 9, 8, 7, 6, 5, +2."],
+    [[9], 10, 1, undefined],
+  ])(
+    'is a number of an order that stays missing: %j of %i beside a usual share of %f',
+    (missing, codes, usualShare, told) => {
+      const { up, look, now } = rig();
+      now.codes = { missing, codes, usualShare };
+      look(9_000);
+      expect(up.get('orders.code-missing')).toBe(told);
+    },
+  );
+
+  it('is a field of orders that is new, or sent no more, by its name', async () => {
+    const { up, look, now, clock } = rig();
+    now.fields = { added: ['items[].taxes'], gone: ['deliveryTime', 'items[].product.name'] };
+    look(9_000);
+    expect(up.get('orders.fields')).toBe(
+      'Newly sent: items[].taxes. No longer sent: deliveryTime, items[].product.name.',
+    );
+    now.fields = { added: [], gone: [] };
+    await clock.advance(61 * MINUTE_MS);
+    expect(look(9_000)).toEqual([]);
+  });
+
+  it('is a key that is wrong again and again', async () => {
+    const { look, up, wrongKeys, clock } = rig();
+    for (let i = 0; i < 9; i++) wrongKeys.note('192.168.1.7');
+    expect(look(9_000)).toEqual([]);
+    wrongKeys.note('192.168.1.8');
+    expect(look(9_000)).toEqual(['local.wrong-key']);
+    expect(up.get('local.wrong-key')).toBe('10 times in the last hour, the last from 192.168.1.8.');
+    await clock.advance(61 * MINUTE_MS);
+    expect(look(9_000)).toEqual([]);
   });
 
   it('is an order of no branch, with what it names as its store', () => {
@@ -146,5 +198,17 @@ describe('what no flow notices by itself', () => {
     await clock.advance(5 * MINUTE_MS);
     facts.look();
     expect([...up.keys()]).toEqual([]);
+  });
+
+  it('is a platform that asks to wait again and again though the limits were kept', async () => {
+    const { look, up, limited, clock } = rig();
+    for (let i = 0; i < 3; i++) limited.note('order.all');
+    expect(look(9_000)).toEqual([]);
+    await clock.advance(10 * MINUTE_MS);
+    limited.note('product.list');
+    expect(look(9_000)).toEqual(['platform.limits-shared']);
+    expect(up.get('platform.limits-shared')).toContain('asked 4 times to wait, the last with product.list,');
+    await clock.advance(61 * MINUTE_MS);
+    expect(look(9_000)).toEqual([]);
   });
 });

@@ -98,7 +98,7 @@ describe("this machine's clock, when it is", () => {
     const parts = await store.parts();
     parts.mirror.freshnessBoard.ok('orders.poll');
     await parts.mirror.flushBoards();
-    await parts.mirror.notePoll(store.clock.nowMs() + 100 * DAY_MS);
+    await parts.mirror.notePoll(store.clock.nowMs() + 100 * DAY_MS, false);
     await store.run(parts.orderPoll.poll());
     expect(mirrored(store)).toEqual(placed(store));
   });
