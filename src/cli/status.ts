@@ -50,6 +50,7 @@ const NAMES: Record<FreshnessSubject, string> = {
   'catalog.sweep': 'catalogue',
   'outbox.push': 'changes to the platform',
   auth: 'tokens',
+  backup: 'backup',
   'hub.link': 'hub and branches',
 };
 const AS_IT_WAS_LEFT = 'State when it stopped:';

@@ -329,6 +329,23 @@ export const FILE = z.object({
       ),
     },
   ),
+  backup: section(
+    'Backups that tillsync makes by itself: the mirror, what the POS handed over and this file, each read again and checked. By hand: tillsync backup FILE',
+    {
+      directory: key(
+        value.optionalPath,
+        '',
+        'Where they are kept; better on another disk than storage.directory. Empty: backups in storage.directory. Several shops may use one. After a change by hand: sudo systemctl daemon-reload, which lets the service write there.',
+      ),
+      everyMs: key(value.duration(0, 30 * DAY), '1d', 'How often one is made. "0s": never.'),
+      keep: key(value.wholeNumber(1, 1_000), 7, 'How many are kept of this shop; older ones are deleted.'),
+      after: key(
+        value.commandLine,
+        [],
+        'A program and its arguments that takes each backup elsewhere, such as ["/usr/bin/rclone", "copyto"]; no shell reads them. The path of the backup is added as its last argument. It runs as the user of tillsync, gets nothing secret, and is tried again every hour until it ends with 0.',
+      ),
+    },
+  ),
   local: section('Status page, local API for the POS, /metrics, /healthz and /readyz.', {
     listen: key(
       value.listenList,

@@ -81,6 +81,7 @@ export const FRESHNESS_SUBJECTS = [
   'catalog.sweep',
   'outbox.push',
   'auth',
+  'backup',
   // Only where there is a hub or a link to one.
   'hub.link',
 ] as const;

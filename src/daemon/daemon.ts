@@ -24,6 +24,7 @@ import { type HookLoopOptions, hookLoop } from '../hooks/hook-loop.ts';
 import { type Callback, CallbackLog } from '../orders/callbacks.ts';
 import { webhookLoop } from '../orders/webhook.ts';
 import { alarmLoops } from './alarm-loop.ts';
+import { backupLoops } from './backups.ts';
 import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
 import { branchLoops, hubLoops, type LinkOptions, settleRole } from './link-loops.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
@@ -201,6 +202,7 @@ function loopsOf(
       run: (signal, beat) => hookLoop(hookOptions(options, parts, orders.changes, counters, beat), signal),
     },
     ...(own ? ownStoreLoops(options, own, counters) : []),
+    ...backupLoops(options, parts),
   ];
   if (own) orders.changes.subscribe(() => own.link.wake());
   if (isBranch(options.config)) {

@@ -1,16 +1,12 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { storagePaths } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { asTillsyncError } from '../core/errors.ts';
 import { packSupport, SUPPORT_REQUEST, type SupportHandler, type SupportHead } from '../link/link.ts';
+import { runOwnCommand } from './own-command.ts';
 
 const TAKES_AT_MOST_MS = 300_000;
-const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
-/** Of the service manager, meant for the daemon alone. */
-const OF_THE_DAEMON = /^(NOTIFY_SOCKET|WATCHDOG_\w+|LISTEN_\w+)$/;
 const SCRATCH = '.asked-';
 
 export interface SupportOptions {
@@ -63,37 +59,17 @@ function failure(message: string): Uint8Array {
   return packSupport({ exit: 1, stdout: '', stderr: `tillsync: ${message}\n` });
 }
 
-/** Runs this very program with a command. */
+/** Asks the command that a person would type here. */
 async function say(
   { config, configFile, signal, isOwnStore }: SupportOptions,
   words: readonly string[],
 ): Promise<SupportHead> {
-  const [, main = ''] = process.argv;
-  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !OF_THE_DAEMON.test(name)));
   const own = isOwnStore ? ['--own-store'] : [];
-  const all = [...process.execArgv, main, ...words, ...own, '--config', configFile];
-  const child = spawn(process.execPath, all, {
-    env,
-    stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: TAKES_AT_MOST_MS,
-    killSignal: 'SIGKILL',
-    signal,
-  });
-  const [stdout, stderr] = [textOf(child.stdout), textOf(child.stderr)];
-  const [code] = (await once(child, 'close')) as [number | null];
-  const isOver = code === null ? `${stderr()}tillsync: The command took too long at the branch.\n` : stderr();
+  const end = await runOwnCommand([...words, ...own], { configFile, timeoutMs: TAKES_AT_MOST_MS, signal });
+  const isOver =
+    end.exit === null ? `${end.stderr}tillsync: The command took too long at the branch.\n` : end.stderr;
   const { knownSecrets, Redactor } = await import('../support/bundle/redact.ts');
   const { state: statePath } = storagePaths(config.storage.directory);
   const redactor = new Redactor(knownSecrets({ env: process.env, configFile, statePath }));
-  return { exit: code ?? 1, stdout: redactor.known(stdout()), stderr: redactor.known(isOver) };
-}
-
-function textOf(stream: NodeJS.ReadableStream): () => string {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  stream.on('data', (chunk: Buffer) => {
-    bytes += chunk.length;
-    if (bytes <= OUTPUT_BYTES_MAX) chunks.push(chunk);
-  });
-  return () => Buffer.concat(chunks).toString('utf8');
+  return { exit: end.exit ?? 1, stdout: redactor.known(end.stdout), stderr: redactor.known(isOver) };
 }

@@ -14,6 +14,7 @@ export type FindingCode =
   | FreshnessSubject
   | 'auth.none'
   | 'auth.expiring'
+  | 'backup.old'
   | 'orders.starting'
   | 'orders.resuming'
   | 'service.down'
@@ -242,6 +243,15 @@ export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFindi
   const flow = flowOf(subject, facts);
   if (flow?.state !== 'degraded' && flow?.state !== 'failing') return undefined;
   return notedAs(subject, facts) ?? { detail: flow.message || null, since: flow.lastOkAt };
+}
+
+const BACKUP_TRIES = 2;
+
+/** No backup came about at several times, an hour apart. */
+export function backupsFail(facts: Facts): FactsOfFinding | undefined {
+  const flow = flowOf('backup', facts);
+  if (flow?.state !== 'failing' || (flow.failure?.tries ?? 0) < BACKUP_TRIES) return undefined;
+  return { detail: flow.message, since: flow.lastOkAt };
 }
 
 /** Always in the same order. */

@@ -1,5 +1,6 @@
 import type { FindingLevel } from '../core/alarm.ts';
 import {
+  backupsFail,
   type Cause,
   changesWait,
   counted,
@@ -64,6 +65,7 @@ export type FindingCheck =
   | 'hub'
   | 'hub.branches'
   | 'hub.certificate'
+  | 'backup'
   | 'platform.limits'
   | 'webhook.registered'
   | 'webhook.arriving'
@@ -464,6 +466,24 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'alarms',
     message: 'Customers whose time is over could not be deleted.',
     remedy: 'Close the program that reads mirror.db, or repair the disk. tillsync tries again every hour.',
+  },
+  'backup.old': {
+    level: 'amber',
+    when: backupsFail,
+    lasted: true,
+    hiddenBy: [...NOT_RUNNING],
+    check: 'backup',
+    message: 'No backup has come about for more than an hour after one was due.',
+    remedy: 'See that there is room where backup.directory is, then make one: {tillsync} backup',
+  },
+  backup: {
+    level: 'amber',
+    when: (facts) => troubleOf('backup', facts),
+    hiddenBy: ['backup.old', ...NOT_RUNNING],
+    sent: 'never',
+    check: 'backup',
+    message: 'The last backup failed.',
+    remedy: 'tillsync tries again every hour. To make one now, run: {tillsync} backup',
   },
   quarantine: {
     level: 'amber',

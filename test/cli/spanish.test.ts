@@ -174,6 +174,7 @@ pedidos por webhook:     todavía sin intentos
 catálogo:                todavía sin intentos
 cambios a la plataforma: todavía sin intentos
 tokens:                  todavía sin intentos
+respaldo:                todavía sin intentos
 central y sucursales:    todavía sin intentos
 
 Aquí nunca se han guardado tokens.

@@ -126,7 +126,7 @@ describe('tokens', () => {
       outbox: { pending: 9, held: 0, rejected: 1, oldestPendingAt: ago(3_600_000) },
       alarms: [alarm('orders.stale')],
     };
-    expect(told(facts)).toEqual(['red', code, 'hub.link', 'outbox.rejected', 'orders.webhook']);
+    expect(told(facts)).toEqual(['red', code, 'hub.link', 'outbox.rejected', 'backup', 'orders.webhook']);
   });
 
   it('that were just renewed are not doubted for what a flow noted before', () => {

@@ -99,6 +99,7 @@ const SHOWN: readonly FreshnessSubject[] = [
   'outbox.push',
   'catalog.sweep',
   'auth',
+  'backup',
   'hub.link',
 ];
 const LOOK: Record<FreshnessState, IconName> = {
@@ -129,6 +130,8 @@ const FLOW_OF: Partial<Record<FindingCode, FreshnessSubject>> = {
   'auth.locked-out': 'auth',
   'auth.other-company': 'auth',
   'auth.expiring': 'auth',
+  'backup.old': 'backup',
+  backup: 'backup',
   'hub.link': 'hub.link',
   'hub.server': 'hub.link',
   'hub.refused': 'hub.link',

@@ -30,6 +30,7 @@ export const CHECK_TITLES = {
   'stock.safety': 'Safety stock',
   hooks: 'Hooks',
   quarantine: 'Quarantine',
+  backup: 'Backups',
   hub: 'Hub and branches',
   'hub.server': 'nats-server',
   'hub.certificate': 'Certificate for branches',

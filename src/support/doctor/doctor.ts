@@ -57,6 +57,7 @@ import {
   registeredOutcome,
 } from './platform.ts';
 import {
+  backupOutcome,
   bookedOutcome,
   differsOutcome,
   type FLOWS,
@@ -224,6 +225,7 @@ class Examination {
         const found = outcomeOfFindings(verdict, 'quarantine', { entries });
         return found ?? well('Everything received could be read.', { entries: 0 });
       }),
+      backup: this.#withStored((stored) => backupOutcome(stored, clock)),
       hub: this.#withStored(({ verdict, mirror }) => {
         const link = mirror.freshness().find(({ subject }) => subject === 'hub.link');
         const found = outcomeOfFindings(verdict, 'hub');

@@ -74,6 +74,18 @@ export function flowOutcome(
   return running === false ? skipped(`tillsync does not run. ${worked}`, null, facts) : well(worked, facts);
 }
 
+/** The last backup that tillsync made by itself. */
+export function backupOutcome({ verdict, mirror }: Stored, clock: Clock): Outcome {
+  const seen = mirror.freshness().find(({ subject }) => subject === 'backup');
+  const facts = { ...seen };
+  const found = outcomeOfFindings(verdict, 'backup', facts);
+  if (found) return found;
+  if (seen?.state === 'off') return skipped(seen.message, null, facts);
+  if (seen?.lastOkAt == null)
+    return skipped('None was made yet; the first one follows some minutes after a start.', null, facts);
+  return well(`Last made ${since(seen.lastOkAt, clock)}: ${seen.message}`, facts);
+}
+
 /** Whether the POS acknowledges its orders, by the last time that it did. */
 export function bookedOutcome({ verdict, mirror }: Stored, clock: Clock): Outcome {
   const { lastAckAt, waiting } = mirror.read((db) => ({

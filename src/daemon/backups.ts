@@ -1,0 +1,214 @@
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join, resolve } from 'node:path';
+import * as z from 'zod';
+import type { Parts, PartsOptions } from '../app/parts.ts';
+import type { Config } from '../config/config-type.ts';
+import { serviceOf } from '../config/secrets.ts';
+import type { FreshnessBoard } from '../core/alarm.ts';
+import { asTillsyncError, failureCode, hasCode, TillsyncError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import { repeat } from '../core/loop.ts';
+import { type ProgramEnd, runProgram } from '../core/program.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import { toStorageError } from '../db/sqlite.ts';
+import { formatBytes } from '../health/facts.ts';
+import type { NamedLoop } from './outgoing.ts';
+import { type OwnCommandEnd, runOwnCommand } from './own-command.ts';
+
+/** In the storage directory, where `backup.directory` names no other. */
+export const BACKUPS = 'backups';
+const LOOK_EVERY_MS = 60_000;
+/** A start has other work, and what stands still after a power cut is not to be copied first. */
+const AFTER_START_MS = 5 * 60_000;
+const RETRY_AFTER_MS = 3_600_000;
+/** They hold names and phones of customers. */
+const MODE = 0o700;
+
+export interface BackupLoopOptions {
+  settings: Config['backup'];
+  /** Of the storage. */
+  storage: string;
+  /** Whose backups these are: several shops may use one directory. Letters, digits and `-`. */
+  label: string;
+  /** Makes a backup, as the command `backup FILE --json` does. */
+  back: (file: string) => Promise<OwnCommandEnd>;
+  /** Runs `backup.after` with a file. */
+  after: (file: string) => Promise<ProgramEnd>;
+  freshness: FreshnessBoard;
+  clock: Clock;
+  log: Log;
+  /** Sign of life, for the watchdog. */
+  beat: () => void;
+}
+
+const REPORT = z.object({ bytes: z.number(), warnings: z.array(z.string()) });
+
+/**
+ * Makes a backup once in `backup.every` and keeps the newest `backup.keep`. The files say when the next one is due, so
+ * one that was deleted is made again, and a machine that is off at night makes its own after the next start.
+ *
+ * States: idle, until one is due; making; handing on, until `backup.after` has ended well with the file. A restart while
+ * handing on is the end of it: the next backup is handed on.
+ */
+export class BackupLoop {
+  readonly #o: BackupLoopOptions;
+  readonly #directory: string;
+  /** What was made and is to be handed on by `backup.after`. */
+  #made: { file: string; says: string } | undefined;
+  #notBeforeMs: number;
+
+  constructor(options: BackupLoopOptions) {
+    this.#o = options;
+    this.#directory = options.settings.directory || join(options.storage, BACKUPS);
+    this.#notBeforeMs = options.clock.nowMs() + AFTER_START_MS;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { settings, clock, log, beat, freshness } = this.#o;
+    if (settings.everyMs === 0) {
+      freshness.report('backup', 'off', 'No backups are made: backup.every is 0s.');
+      return;
+    }
+    const onError = (error: unknown) => log.warn({ err: error }, 'the backups could not be looked at');
+    await repeat({ act: () => this.look(), everyMs: LOOK_EVERY_MS, onError, clock, beat }, signal);
+  }
+
+  /** Makes the backup that is due, or hands on the one that was made. What fails is tried again after an hour. */
+  async look(): Promise<void> {
+    const { clock, freshness, log } = this.#o;
+    if (clock.nowMs() < this.#notBeforeMs || (this.#made === undefined && !this.#isDue())) return;
+    try {
+      this.#made ??= await this.#make();
+      await this.#handOn(this.#made.file);
+      freshness.ok('backup', this.#made.says);
+      this.#made = undefined;
+    } catch (error) {
+      if (hasCode(error, 'aborted')) return;
+      this.#notBeforeMs = clock.nowMs() + RETRY_AFTER_MS;
+      const known = asTillsyncError(error);
+      const newest = this.#names().at(-1);
+      const kept = newest === undefined ? 'There is no backup yet.' : `The newest backup is ${newest}.`;
+      freshness.report('backup', 'failing', `${known.message} ${kept}`, failureCode(known));
+      log.warn({ err: known }, 'a backup failed; it is tried again in an hour');
+    }
+  }
+
+  #isDue(): boolean {
+    const nowMs = this.#o.clock.nowMs();
+    // One of the future was made by a clock that was wrong, and says nothing.
+    const madeMs = this.#names()
+      .map(madeAtMs)
+      .filter((atMs) => atMs <= nowMs);
+    return nowMs - Math.max(0, ...madeMs) >= this.#o.settings.everyMs;
+  }
+
+  async #make(): Promise<{ file: string; says: string }> {
+    const { label, clock, back, settings, log } = this.#o;
+    try {
+      mkdirSync(this.#directory, { recursive: true, mode: MODE });
+    } catch (error) {
+      throw toStorageError(error, this.#directory);
+    }
+    const stamp = isoUtc(clock.nowMs()).replace(/[-:]|\.\d+/g, '');
+    const name = `tillsync-${label}-${stamp}.tar.gz`;
+    const file = join(this.#directory, name);
+    const { exit, stdout, stderr } = await back(file);
+    const report = exit === 0 || exit === 3 ? REPORT.safeParse(documentOf(stdout)) : undefined;
+    if (!report?.success) throw notMade(exit, stderr);
+    const { bytes, warnings } = report.data;
+    const others = this.#names().filter((each) => each !== name);
+    for (const old of others.slice(0, Math.max(0, others.length + 1 - settings.keep))) {
+      rmSync(join(this.#directory, old), { force: true });
+    }
+    log.info({ file, bytes }, 'a backup was made');
+    return { file, says: [`${name}, ${formatBytes(bytes)}, read again and checked.`, ...warnings].join(' ') };
+  }
+
+  async #handOn(file: string): Promise<void> {
+    const { settings, after } = this.#o;
+    if (settings.after.length === 0) return;
+    const { ok, what, said } = await after(file);
+    if (ok) return;
+    const words = said === '' ? '' : ` It said: ${said.slice(-200)}`;
+    throw new TillsyncError('storage-failed', `The backup was made, but backup.after ${what}.${words}`);
+  }
+
+  /** Of the backups that this shop made by itself, oldest first. */
+  #names(): string[] {
+    const start = `tillsync-${this.#o.label}-`;
+    try {
+      return readdirSync(this.#directory)
+        .filter((name) => name.startsWith(start) && STAMP.test(name.slice(start.length)))
+        .sort();
+    } catch {
+      return [];
+    }
+  }
+}
+
+const STAMP = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\.tar\.gz$/;
+
+function madeAtMs(name: string): number {
+  const at = /(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\./.exec(name);
+  return at ? Date.parse(`${at[1]}-${at[2]}-${at[3]}T${at[4]}:${at[5]}:${at[6]}Z`) : 0;
+}
+
+function documentOf(stdout: string): unknown {
+  try {
+    return JSON.parse(stdout);
+  } catch {
+    return undefined;
+  }
+}
+
+function notMade(exit: number | null, stderr: string): TillsyncError {
+  const words =
+    stderr
+      .trim()
+      .split('\n')
+      .at(0)
+      ?.replace(/^tillsync: /, '') ?? '';
+  const why = exit === null ? 'It took too long.' : words.slice(0, 500);
+  return new TillsyncError('storage-failed', `No backup was made. ${why}`);
+}
+
+const TAKES_AT_MOST_MS = 3_600_000;
+
+/** Only where a configuration file says what a command of its own would work on. */
+export function backupLoops(
+  {
+    config,
+    configFile,
+    clock,
+    log,
+  }: Pick<PartsOptions, 'config' | 'clock' | 'log'> & { configFile?: string },
+  { mirror }: Pick<Parts, 'mirror'>,
+): NamedLoop[] {
+  if (configFile === undefined) return [];
+  const run: NamedLoop['run'] = (signal, beat) =>
+    new BackupLoop({
+      settings: config.backup,
+      storage: config.storage.directory,
+      label: labelOf(config, configFile),
+      back: (file) =>
+        runOwnCommand(['backup', file, '--json'], { configFile, timeoutMs: TAKES_AT_MOST_MS, signal }),
+      after: (file) =>
+        runProgram([...config.backup.after, file], {
+          input: '',
+          env: process.env,
+          timeoutMs: TAKES_AT_MOST_MS,
+          signal,
+        }),
+      freshness: mirror.freshnessBoard,
+      ...{ clock, log, beat },
+    }).run(signal);
+  return [{ name: 'backup', run }];
+}
+
+/** By branch or machine, and by service where there are several: `b1`, `till-7`, `second-till-7`. */
+function labelOf({ link }: Pick<Config, 'link'>, configFile: string): string {
+  const [, instance = ''] = (serviceOf(resolve(configFile)) ?? '').split('@');
+  const words = [instance, link.branch || hostname()].filter((word) => word !== '').join('-');
+  return words.toLowerCase().replace(/[^a-z0-9]+/g, '-');
+}

@@ -1,0 +1,58 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { setPriority } from 'node:os';
+
+const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
+/** Of the service manager, meant for the daemon alone. */
+const OF_THE_DAEMON = /^(NOTIFY_SOCKET|WATCHDOG_\w+|LISTEN_\w+)$/;
+/** A command of the daemon's own may take longer; callbacks may not. */
+const NICENESS = 10;
+
+export interface OwnCommandOptions {
+  /** That the daemon runs with. */
+  configFile: string;
+  timeoutMs: number;
+  /** Ends the command. */
+  signal: AbortSignal;
+}
+
+/** How a command ended. */
+export interface OwnCommandEnd {
+  /** null: it took too long, or was killed. */
+  exit: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/**
+ * Runs this very program with a command, in a process of its own that yields to the daemon. Throws what `spawn` throws,
+ * and `AbortError` when the signal ends it.
+ */
+export async function runOwnCommand(
+  words: readonly string[],
+  { configFile, timeoutMs, signal }: OwnCommandOptions,
+): Promise<OwnCommandEnd> {
+  const [, main = ''] = process.argv;
+  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !OF_THE_DAEMON.test(name)));
+  const child = spawn(process.execPath, [...process.execArgv, main, ...words, '--config', configFile], {
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: timeoutMs,
+    killSignal: 'SIGKILL',
+    signal,
+  });
+  const [stdout, stderr] = [textOf(child.stdout), textOf(child.stderr)];
+  if (child.pid !== undefined) setPriority(child.pid, NICENESS);
+  const [exit] = (await once(child, 'close')) as [number | null];
+  return { exit, stdout: stdout(), stderr: stderr() };
+}
+
+function textOf(stream: NodeJS.ReadableStream): () => string {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  stream.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes <= OUTPUT_BYTES_MAX) chunks.push(chunk);
+  });
+  return () => Buffer.concat(chunks).toString('utf8');
+}

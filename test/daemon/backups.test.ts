@@ -1,0 +1,144 @@
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { expect, it } from 'vitest';
+import type { Freshness } from '../../src/core/alarm.ts';
+import { silentLog } from '../../src/core/log.ts';
+import type { ProgramEnd } from '../../src/core/program.ts';
+import { BackupLoop } from '../../src/daemon/backups.ts';
+import type { OwnCommandEnd } from '../../src/daemon/own-command.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const MADE: OwnCommandEnd = { exit: 0, stdout: '{"bytes":2097152,"warnings":[]}', stderr: '' };
+const ENDED_WELL: ProgramEnd = { ok: true, what: 'ended with 0', said: '', printed: '' };
+
+/** A loop whose command writes an empty file; `back` and `after` say how the next ones end. */
+function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {}) {
+  const clock = new FakeClock();
+  const storage = mkdtempSync(path.join(tmpdir(), 'tillsync-backups-'));
+  const reports: Pick<Freshness, 'state' | 'message'>[] = [];
+  const told = { back: MADE, after: ENDED_WELL, handedOn: [] as string[] };
+  const make = (label = 'till') =>
+    new BackupLoop({
+      settings: { directory: '', everyMs: DAY_MS, keep: 3, after: [], ...settings },
+      storage,
+      label,
+      back: async (file) => {
+        if (told.back.exit === 0) writeFileSync(file, '');
+        return told.back;
+      },
+      after: async (file) => {
+        told.handedOn.push(path.basename(file));
+        return told.after;
+      },
+      freshness: {
+        ok: (_, message = '') => void reports.push({ state: 'ok', message }),
+        report: (_, state, message) => void reports.push({ state, message }),
+      },
+      clock,
+      log: silentLog,
+      beat: () => {},
+    });
+  const directory = path.join(storage, 'backups');
+  const names = () => (existsSync(directory) ? readdirSync(directory).sort() : []);
+  return { clock, storage, directory, names, reports, told, make };
+}
+
+/** Looks every hour for so long. */
+async function pass(loop: BackupLoop, clock: FakeClock, ms: number): Promise<void> {
+  for (let passed = 0; passed < ms; passed += HOUR_MS) {
+    await clock.advance(HOUR_MS);
+    await loop.look();
+  }
+}
+
+it('a backup is made some minutes after the start, for its user alone, and reported with name and size', async () => {
+  const { clock, directory, names, reports, make } = rig();
+  const loop = make();
+  await loop.look();
+  expect(names()).toEqual([]);
+  await clock.advance(6 * 60_000);
+  await loop.look();
+  await loop.look();
+  expect(names()).toHaveLength(1);
+  expect(names()[0]).toMatch(/^tillsync-till-\d{8}T\d{6}Z\.tar\.gz$/);
+  expect(statSync(directory).mode & 0o777).toBe(0o700);
+  expect(reports).toEqual([{ state: 'ok', message: `${names()[0]}, 2 MiB, read again and checked.` }]);
+});
+
+it('the newest are kept, and what others put beside them stays', async () => {
+  const { clock, directory, names, make } = rig({ keep: 3 });
+  mkdirSync(directory);
+  const foreign = ['tillsync-till-2-20200101T000000Z.tar.gz', 'tillsync-till-20200101T000000Z.tar.gz.old'];
+  for (const name of foreign) writeFileSync(path.join(directory, name), '');
+  await pass(make(), clock, 10 * DAY_MS);
+  const own = names().filter((name) => !foreign.includes(name));
+  expect(own).toHaveLength(3);
+  expect(names()).toEqual(expect.arrayContaining(foreign));
+  // The first one is of the 15th at 13:00.
+  expect(own.map((name) => name.slice(14, 22))).toEqual(['20260122', '20260123', '20260124']);
+});
+
+it('a restart makes none before the next is due, and one that was deleted is made again', async () => {
+  const { clock, directory, names, make } = rig();
+  await pass(make(), clock, HOUR_MS);
+  await pass(make(), clock, 20 * HOUR_MS);
+  expect(names()).toHaveLength(1);
+  const [first = ''] = names();
+  rmSync(path.join(directory, first));
+  await pass(make(), clock, HOUR_MS);
+  expect(names()).toHaveLength(1);
+});
+
+it('a backup of a clock that was ahead does not hold up the next one', async () => {
+  const { clock, directory, names, make } = rig();
+  mkdirSync(directory);
+  writeFileSync(path.join(directory, 'tillsync-till-20990101T000000Z.tar.gz'), '');
+  await pass(make(), clock, 5 * HOUR_MS);
+  expect(names()).toHaveLength(2);
+});
+
+it('one that fails is tried again every hour, says why and which one is the newest', async () => {
+  const { clock, names, reports, told, make } = rig();
+  const loop = make();
+  await pass(loop, clock, HOUR_MS);
+  const [first = ''] = names();
+  told.back = { exit: 1, stdout: '', stderr: 'tillsync: The disk has no room.\nFree some space.\n' };
+  await pass(loop, clock, DAY_MS + 3 * HOUR_MS);
+  const failures = reports.filter(({ state }) => state === 'failing');
+  expect(failures).toHaveLength(4);
+  expect(failures[0]?.message).toBe(
+    `No backup was made. The disk has no room. The newest backup is ${first}.`,
+  );
+  told.back = MADE;
+  await pass(loop, clock, HOUR_MS);
+  expect(reports.at(-1)?.state).toBe('ok');
+  expect(names()).toHaveLength(2);
+});
+
+it('a program that cannot take a backup elsewhere is tried again with the same file', async () => {
+  const { clock, names, reports, told, make } = rig({ after: ['/bin/copy'] });
+  told.after = { ok: false, what: 'ended with 1', said: 'no route', printed: '' };
+  const loop = make();
+  await pass(loop, clock, 5 * HOUR_MS);
+  expect(names()).toHaveLength(1);
+  expect(reports.at(-1)).toEqual({
+    state: 'failing',
+    message: `The backup was made, but backup.after ended with 1. It said: no route The newest backup is ${names()[0]}.`,
+  });
+  told.after = ENDED_WELL;
+  await pass(loop, clock, HOUR_MS);
+  expect(reports.at(-1)?.state).toBe('ok');
+  expect(new Set(told.handedOn)).toEqual(new Set(names()));
+});
+
+it('"0s" makes none and says so', async () => {
+  const { names, reports, make } = rig({ everyMs: 0 });
+  await make().run(AbortSignal.abort());
+  expect([names(), reports]).toEqual([
+    [],
+    [{ state: 'off', message: 'No backups are made: backup.every is 0s.' }],
+  ]);
+});
