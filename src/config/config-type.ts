@@ -5,13 +5,13 @@ type Frozen<T> = T extends object ? { readonly [K in keyof T]: Frozen<T[K]> } : 
 type File = z.infer<typeof FILE>;
 type Listen = File['webhook']['listen'];
 
-/** Everything an operator may set, checked and frozen. Durations in milliseconds, sizes in bytes. */
+/** All settings, checked and frozen. Durations are in milliseconds, sizes in bytes. */
 export type Config = Frozen<
   Omit<File, 'webhook' | 'local' | 'link'> & {
     webhook: Omit<File['webhook'], 'listen'> & Listen;
-    /** `host` and `port` are of the first address, the one that links lead to. */
+    /** `host` and `port` are the first address, which links to the page use. */
     local: Listen & { others: Listen[]; socket: string };
-    /** `hub`: the first address, by which the company is known; '' for none. */
+    /** `hub` is the first address, which identifies the company; '' for none. */
     link: Omit<File['link'], 'hub'> & { hub: string; otherHubs: string[] };
   }
 >;

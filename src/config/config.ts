@@ -21,18 +21,18 @@ import { HOOK_KEYS, ORDER_FIELD_KEYS } from './values.ts';
 const DAY_MS = 86_400_000;
 
 export interface ConfigOptions {
-  /** The file of `--config`; without it `$TILLSYNC_CONFIG`, then `/etc/tillsync/config.toml`. */
+  /** The file of `--config`; if left out, `$TILLSYNC_CONFIG`, then `/etc/tillsync/config.toml`. */
   file?: string | undefined;
   env: Environment;
-  /** What will be in the file, to judge it before it is written. */
+  /** The file's future content, to check it before it is written. */
   text?: string;
-  /** That of the shop in which the hub stands (`hub.store`), in place of the hub's. */
+  /** True for the configuration of the shop at the hub's place (`hub.store`), not the hub's own. */
   isOwnStore?: boolean | undefined;
 }
 
 export type ConfigResult = { file: string } & ({ config: Config } | { faults: ConfigFault[] });
 
-/** The configuration, or a `config-invalid` error that names every fault at once. */
+/** Returns the configuration, or throws `config-invalid` with all faults at once. */
 export function loadConfig(options: ConfigOptions): Config {
   const result = readConfig(options);
   if ('faults' in result) throw configError(result.faults);
@@ -41,18 +41,18 @@ export function loadConfig(options: ConfigOptions): Config {
 
 type File = z.infer<typeof FILE>;
 
-/** The configuration, or every fault of it. */
+/** Returns the configuration or all its faults. */
 export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions): ConfigResult {
   const raw = readConfigFile(named, env, text);
   const { file } = raw;
-  // A file that cannot be read has no keys to judge, and its required keys are not what is missing.
+  // Without a readable file there are no keys to check, and required keys are not what is missing.
   if (raw.faults.length > 0) return { file, faults: raw.faults };
   const faults = unknownNames(raw, env);
-  // Under the name of its section; `branches` under none.
+  // By section name; `branches` is stored without a section.
   const read: Record<string, Record<string, unknown>> = {};
   for (const key of KEYS) {
     const result = readKey(raw, env, key);
-    // A branch of a hub has no platform of its own.
+    // A branch of a hub does not call the platform.
     if (key.path === 'platform.base_url' && isLinked(raw, env) && !isGiven(raw, env, key)) {
       read.platform = { ...read.platform, baseUrl: '' };
     } else if ('faults' in result) faults.push(...result.faults);
@@ -87,7 +87,7 @@ function isLinked(raw: RawConfig, env: Environment): boolean {
   return !['', '[]'].includes(String(value ?? ''));
 }
 
-/** What the hub decides is decided nowhere else, and what only the platform sends does not come to a branch. */
+/** Switches off, at a branch, what only the hub decides and what only the platform sends. */
 function asBranch(config: Config): Config {
   return {
     ...config,
@@ -97,10 +97,13 @@ function asBranch(config: Config): Config {
   };
 }
 
-/** Where the shop in which the hub stands has its files, below those of the hub. */
+/** Directory of the shop at the hub's place, below the hub's directory. */
 export const OWN_STORE = 'store';
 
-/** The shop in which a hub stands, as the branch that it is; undefined: it stands in none. */
+/**
+ * Returns the configuration of the shop at the hub's place, as one of its branches; undefined if there is no such
+ * shop.
+ */
 export function ownStoreConfig(config: Config): Config | undefined {
   const { hub, storage, platform, alarms, hooks } = config;
   if (hub.store === '') return undefined;
@@ -111,13 +114,13 @@ export function ownStoreConfig(config: Config): Config | undefined {
     hub: { nats: '', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
     link: { hub: hub.nats, otherHubs: [], branch: hub.store, caFile: '' },
     branches: [],
-    // The hub tells of its branches.
+    // The hub reports on its branches.
     alarms: { ...alarms, heartbeatUrl: '' },
     hooks: hooks.filter(({ store }) => store === true),
   });
 }
 
-/** A hub, a branch of one, or neither. */
+/** Returns the faults of the role: a tillsync is a hub, a branch of one, or neither. */
 function roleFaults(
   origin: string,
   { hub, link, platform, branches = [], hooks = [] }: { [S in keyof File]?: Partial<File[S]> },
@@ -172,7 +175,7 @@ function readKey(
   return { faults };
 }
 
-/** The environment holds text only: what is no text in the file stands there as JSON. */
+/** The environment holds only text, so a value of another type is written there as JSON. */
 function jsonValue(text: unknown): unknown[] {
   try {
     return [JSON.parse(String(text))];
@@ -181,7 +184,7 @@ function jsonValue(text: unknown): unknown[] {
   }
 }
 
-/** Of the tables of a list. */
+/** Keys within the tables of a list. */
 const KEYS_WITHIN: Readonly<Record<string, readonly string[]>> = {
   branches: ['subsidiary_id', 'external_id', 'safety', 'may_price', 'watched'],
   hooks: HOOK_KEYS,
@@ -201,7 +204,7 @@ function issueFaults(origin: string, path: string, value: unknown, issue: z.core
   return [{ origin, key, found: shownValue(key, at), allowed: issue.message }];
 }
 
-/** Faults of values that are right by themselves and wrong together. */
+/** Returns faults of values that are valid alone but not together. */
 function conflicts(
   origin: string,
   { webhook = {}, local = {}, orders = {}, retention = {} }: { [S in keyof File]?: Partial<File[S]> },
@@ -235,17 +238,17 @@ function deepFreeze<T extends object>(value: T): T {
   return Object.freeze(value);
 }
 
-/** What a process needs to know before it starts. */
+/** Configuration and secrets, which a process needs before it starts. */
 export interface Setup {
   config: Config;
   secrets: Secrets;
-  /** Files with secrets of the service that this user may not read. */
+  /** Files with the service's secrets that this user may not read. */
   unseen: string[];
 }
 
 export type SetupResult = { file: string } & (Setup | { faults: ConfigFault[] });
 
-/** Configuration and secrets, or a `config-invalid` error that names every fault of both at once. */
+/** Returns configuration and secrets, or throws `config-invalid` with the faults of both. */
 export function loadSetup(options: ConfigOptions): Setup {
   const result = readSetup(options);
   if ('faults' in result) throw configError(result.faults);
@@ -253,8 +256,8 @@ export function loadSetup(options: ConfigOptions): Setup {
 }
 
 /**
- * Configuration and secrets, or every fault of both. A command that systemd did not start has the secrets that its
- * service is handed, as far as this user may read them: it acts beside the daemon and has to agree with it.
+ * Returns configuration and secrets, or all faults of both. A command that systemd did not start uses the service's
+ * secrets, as far as this user may read them, because it works beside the daemon and has to agree with it.
  */
 export function readSetup(options: ConfigOptions): SetupResult {
   const read = readConfig(options);
@@ -274,12 +277,12 @@ export function readSetup(options: ConfigOptions): SetupResult {
   return { file, config, secrets, unseen };
 }
 
-/** Each has a secret of its own. */
+/** Returns the hooks' names; each hook has its own secret. */
 export function hookNames({ hooks }: Pick<Config, 'hooks'>): string[] {
   return hooks.map(({ name }) => name);
 }
 
-/** What works and is unwise all the same, each in one or two sentences. */
+/** Returns warnings about valid but unwise settings, each in one or two sentences. */
 export function configWarnings({
   platform,
   stock,
@@ -299,7 +302,7 @@ export function configWarnings({
       `platform.base_url begins with http://, so the tokens go to ${host} in clear text: whoever is on the way can read and use them. Use https://.`,
     );
   }
-  // No fault: a store that runs so goes on getting its orders.
+  // Not a fault: a store with this setting still gets its orders.
   if (!stock.platformDeducts && stock.holdBackUnbooked !== true) {
     warnings.push(
       'stock.platform_deducts = false needs stock.hold_back_unbooked = true. Without it nothing is sent after an order, and the platform goes on selling what is gone until the POS hands over the next count.',

@@ -20,43 +20,46 @@ import {
 } from './source.ts';
 import { isTable } from './values.ts';
 
-/** A value that `init` sets: one line of TOML. */
+/** A value that `init` sets, on one line of TOML. */
 export type ScalarValue = string | boolean;
 
-/** Of a header line: `[section]` or `[[list]]`, without blanks and comment. */
+/** Returns the header in a line, `[section]` or `[[list]]`, without blanks and comment. */
 function headerOf(line: string): string | undefined {
   const match = /^\s*(\[\[?)\s*([^\]]*?)\s*(\]\]?)\s*(#.*)?$/.exec(line);
   return match ? `${match[1]}${match[2]}${match[3]}` : undefined;
 }
 
-/** The key that a line sets, if it is a plain one. */
+/** Returns the key that a line sets, if it is a plain key. */
 function keyOf(line: string): string | undefined {
   return /^\s*(["']?)([\w-]+)\1\s*=/.exec(line)?.[2];
 }
 
-/** Where the lines below a header end. */
+/** Returns the index after a header's last line. */
 function endOf(lines: readonly string[], header: number): number {
   const next = lines.findIndex((line, i) => i > header && headerOf(line) !== undefined);
   return next === -1 ? lines.length : next;
 }
 
-/** The value as TOML writes it. */
+/** Returns the value in TOML's notation. */
 function literal(value: ScalarValue): string {
   return stringify({ value })
     .trim()
     .replace(/^value = /, '');
 }
 
-/** The line with another value; a comment behind it stays. */
+/** Replaces the value in a line. A comment behind it stays. */
 function withValue(line: string, value: ScalarValue): string {
   const match = /^(\s*[^=]+=\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^#"']*?)(\s*(?:#.*)?)$/.exec(line);
   return match ? `${match[1]}${literal(value)}${match[3]}` : line;
 }
 
-/** The text, if it says exactly what is wanted. Throws `config-invalid` that names what a person has to change. */
+/**
+ * Returns the text if it parses to exactly `wanted`. Otherwise throws `config-invalid` that says what a person has to
+ * change.
+ */
 function surely(text: string, wanted: object, what: string): string {
   try {
-    // Tables as plain objects, however the parser made them.
+    // The parser's tables become plain objects, so that they compare equal.
     if (isDeepStrictEqual(structuredClone(parse(text)), structuredClone(wanted))) return text;
   } catch {
     // No TOML any more.
@@ -67,8 +70,8 @@ function surely(text: string, wanted: object, what: string): string {
 }
 
 /**
- * Sets one key of a section in the text of a TOML file and leaves every other character alone, comments and order
- * above all. Throws `config-invalid` where the text is written in a way that this cannot be done for certain.
+ * Sets one key of a section in a TOML text and leaves every other character unchanged, such as comments. Throws
+ * `config-invalid` when the text's form makes that uncertain.
  */
 export function setKey(text: string, section: string, key: string, value: ScalarValue): string {
   const before = parse(text);
@@ -93,8 +96,8 @@ const IDS = ['subsidiary_id', 'external_id'] as const;
 type BranchTable = Partial<Record<(typeof IDS)[number], string>> & { may_price?: boolean };
 
 /**
- * Makes `[[branches]]` of the text exactly `wanted`, in that set. A branch that stays keeps its lines and comments.
- * Throws `config-invalid` where the text is written in a way that this cannot be done for certain.
+ * Replaces `[[branches]]` of the text by `wanted`. A branch that stays keeps its lines and comments. Throws
+ * `config-invalid` when the text's form makes that uncertain.
  */
 export function setBranches(text: string, wanted: readonly BranchConfig[]): string {
   const { branches, ...rest } = parse(text);
@@ -103,13 +106,13 @@ export function setBranches(text: string, wanted: readonly BranchConfig[]): stri
   const added = wanted.map(tableOf);
   const order: BranchTable[] = [];
   const result: string[] = [];
-  /** The lines before it are in the result, or go. */
+  /** Lines before this one are in the result already, or were deleted. */
   let done = 0;
   for (const [from, line] of lines.entries()) {
     if (headerOf(line) !== '[[branches]]') continue;
     const before = tables.shift() ?? {};
     const own = lines.slice(from, endOf(lines, from));
-    // Comments below the last key belong to what follows.
+    // Comments below the last key belong to the next section.
     own.length =
       Math.max(
         0,
@@ -117,7 +120,7 @@ export function setBranches(text: string, wanted: readonly BranchConfig[]): stri
       ) + 1;
     const found = added.findIndex((table) => IDS.some((id) => before[id] && table[id] === before[id]));
     const kept = found === -1 ? [] : added.splice(found, 1);
-    // What else stands in it stays, such as its safety stock.
+    // Its other keys stay, such as the safety stock.
     const { subsidiary_id: _id, external_id: _externalId, ...others } = before;
     order.push(...kept.map((table) => ({ ...others, ...table })));
     result.push(...lines.slice(done, from), ...kept.flatMap((table) => edited(own, table)));
@@ -141,7 +144,7 @@ function tableOf({ subsidiaryId, externalId }: BranchConfig): BranchTable {
   };
 }
 
-/** The lines of a branch with the ids of the table. */
+/** Returns a branch's lines with the ids of the table. */
 function edited(lines: readonly string[], table: BranchTable): string[] {
   const left = { ...table };
   const result = lines.flatMap((line) => {
@@ -156,8 +159,8 @@ function edited(lines: readonly string[], table: BranchTable): string[] {
 }
 
 /**
- * Puts the text in place of the file as replaceText does. Throws `config-invalid` when the file cannot be written, and
- * what `judge` throws.
+ * Replaces the file as replaceText does. Throws `config-invalid` when the file is not writable, and what `judge`
+ * throws.
  */
 export function replaceFile(
   path: string,
@@ -177,7 +180,7 @@ export function replaceFile(
   }
 }
 
-/** Keys that a set-up asks for, so that a fault in them is no reason to refuse the file. */
+/** Keys that the set-up asks for, so a fault in them does not refuse the file. */
 export const ASKED_KEYS = [
   'platform.base_url',
   'storage.directory',
@@ -192,12 +195,12 @@ export const ASKED_KEYS = [
 ] as const;
 export type AskedKey = (typeof ASKED_KEYS)[number];
 
-/** The configuration as it will be, from the file that is there or from the sample; nothing is written. */
+/** The future configuration, from the existing file or from the sample. Nothing is written before `write`. */
 export class ConfigDraft {
   readonly file: string;
-  /** Nobody has set up this file yet: it is not there, or it is the sample. */
+  /** True if nobody has set up this file: it is missing, or it is the sample. */
   readonly isNew: boolean;
-  /** With the branches as they were found: those to come take their place. */
+  /** The text with the branches as found; `#branches` replaces them. */
   #base: string;
   #branches: readonly BranchConfig[];
 
@@ -209,7 +212,7 @@ export class ConfigDraft {
     this.#branches = read.success && !isNew ? read.data : [];
   }
 
-  /** Throws `config-invalid` for a file with faults that the questions would not mend; it is left alone. */
+  /** Throws `config-invalid` for a file with faults that the questions do not correct; the file is not changed. */
   static open({ file, env }: { file?: string | undefined; env: Environment }): ConfigDraft {
     const path = configPath(file, env);
     const text = textOf(path);
@@ -220,7 +223,7 @@ export class ConfigDraft {
       return draft;
     }
     const result = readConfig({ file: path, env: {}, text });
-    // A branch that cannot be read would be lost by setting others.
+    // A branch that is unreadable would be lost when others are set.
     const isAsked = (key: string) => ASKED_KEYS.some((asked) => asked === key);
     const faults = 'faults' in result ? result.faults.filter(({ key }) => !isAsked(key)) : [];
     if (faults.length > 0) throw configError(faults);
@@ -232,14 +235,14 @@ export class ConfigDraft {
     return setBranches(this.#base, this.#branches);
   }
 
-  /** As the file has it, else what holds without it. */
+  /** Returns the file's value, or the default. */
   value(asked: AskedKey): unknown {
     const { section, name, schema } = keyAt(asked);
     const table = parse(this.#base)[section];
     return (isTable(table) ? table[name] : undefined) ?? schema.def.defaultValue;
   }
 
-  /** Throws `config-invalid` for a value that may not stand there. */
+  /** Throws `config-invalid` for a value that is not allowed. */
   set(asked: AskedKey, value: ScalarValue): void {
     const { section, name, schema } = keyAt(asked);
     const read = schema.safeParse(value);
@@ -250,19 +253,19 @@ export class ConfigDraft {
     if (this.value(asked) !== value) this.#base = setKey(this.#base, section, name, value);
   }
 
-  /** Of the machine, by what stands in the file. */
+  /** Returns the machine's role by the file's content. */
   role(): (typeof ROLES)[number] {
     const { link, hub } = parse(this.#base);
     const has = (table: unknown, name: string) => isTable(table) && (table[name] ?? '') !== '';
     return has(link, 'hub') ? 'branch' : has(hub, 'nats') ? 'hub' : 'store';
   }
 
-  /** None in a new file: those of the sample are nobody's. */
+  /** Empty for a new file, because the sample's branches are only examples. */
   branches(): readonly BranchConfig[] {
     return this.#branches;
   }
 
-  /** Throws `config-invalid` for branches that may not stand there together. */
+  /** Throws `config-invalid` for branches that are not allowed together. */
   setBranches(branches: readonly BranchConfig[]): void {
     const result = readConfig({ file: this.file, env: {}, text: setBranches(this.#base, branches) });
     const faults = 'faults' in result ? result.faults.filter(({ key }) => key.startsWith('branches')) : [];
@@ -270,18 +273,21 @@ export class ConfigDraft {
     this.#branches = branches;
   }
 
-  /** As the service will read it, without overrides of this process's environment. Throws `config-invalid`. */
+  /**
+   * Returns the configuration as the service will read it, without this process's environment. Throws
+   * `config-invalid`.
+   */
   config(): Config {
     return loadConfig({ file: this.file, env: {}, text: this.text });
   }
 
-  /** Puts the draft in place of the file, once it reads well from the disk. Throws `config-invalid`. */
+  /** Replaces the file by the draft, after reading the draft back from the disk. Throws `config-invalid`. */
   write(nowMs: number): Replaced {
     return replaceFile(this.file, this.text, (file) => void loadConfig({ file, env: {} }), nowMs);
   }
 }
 
-/** An answer that may not stand in the file; the file itself is not at fault. */
+/** Returns the error for an answer that is not allowed in the file; the file itself is not at fault. */
 function unfit(faults: readonly Pick<ConfigFault, 'found' | 'allowed'>[]): TillsyncError {
   const lines = faults.map(({ found, allowed }) =>
     found === '""'
@@ -291,7 +297,7 @@ function unfit(faults: readonly Pick<ConfigFault, 'found' | 'allowed'>[]): Tills
   return new TillsyncError('config-invalid', lines.join('\n'));
 }
 
-/** Empty for a file that is not there. */
+/** Returns the file's text; empty if there is no file. */
 function textOf(path: string): string {
   try {
     return readFileSync(path, 'utf8');

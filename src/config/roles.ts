@@ -1,12 +1,12 @@
 import { TillsyncError } from '../core/errors.ts';
 import type { BranchConfig, Config } from './config-type.ts';
 
-/** Whether this tillsync belongs to one branch and has no platform of its own, but a hub (`[link]`). */
+/** Whether this tillsync is a branch: it belongs to a hub (`[link]`) and does not call the platform. */
 export function isBranch({ link }: { link: Pick<Config['link'], 'hub'> }): boolean {
   return link.hub !== '';
 }
 
-/** Whether branches with a tillsync of their own hang on this one (`[hub]`). */
+/** Whether this tillsync is a hub: branches with their own tillsync connect to it (`[hub]`). */
 export function isHub({ hub }: Pick<Config, 'hub'>): boolean {
   return hub.nats !== '';
 }
@@ -18,26 +18,26 @@ export function roleOf(config: Pick<Config, 'link' | 'hub'>): (typeof ROLES)[num
   return isHub(config) ? 'hub' : isBranch(config) ? 'branch' : 'store';
 }
 
-/** Host by which a company is known: that of the platform, and at a branch that of its hub. */
+/** Returns the host that identifies the company: the platform's, or at a branch its hub's. */
 export function companyHost({ platform, link }: Pick<Config, 'platform' | 'link'>): string {
   return new URL(platform.baseUrl || link.hub).host;
 }
 
-/** A branch was to call the platform. */
+/** Returns the error for a command that would make a branch call the platform. */
 export function branchCallsNobody(): TillsyncError {
   return new TillsyncError('usage', 'This is a branch: only its hub calls the platform.', {
     hint: 'Run the command at the hub.',
   });
 }
 
-/** What a hub knows its branches by. */
+/** Returns the branches by the names that the hub uses. */
 export function configuredNames(
   branches: readonly BranchConfig[],
 ): { name: string; subsidiaryId: string | null }[] {
   return branches.map((branch) => ({ name: branchName(branch), subsidiaryId: branch.subsidiaryId ?? null }));
 }
 
-/** How a hub calls the branch. */
+/** Returns the hub's name for the branch. */
 export function branchName({ externalId, subsidiaryId }: BranchConfig): string {
   return externalId ?? subsidiaryId ?? '';
 }

@@ -7,14 +7,14 @@ const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const PUT_BACK_MAX_MS = 4 * HOUR_MS;
-/** 29 February on a given weekday comes round within 40 years whatever century year lies between. */
+/** 29 February on a given weekday occurs within 40 years, even across a century year without a leap day. */
 const SEARCH_MS = 40 * 366 * DAY_MS;
 
 /**
- * When a cron expression is due in a time zone, by node-cron's reading of its fields. Over daylight saving it
- * keeps what is meant: an expression for every hour follows real time; one for certain hours runs once on each
- * of its days, at the end of the gap when the clock skips its time, and only the first time when the clock
- * shows it twice. Throws `config-invalid` for an expression that can never be due.
+ * Returns when a cron expression is due in a time zone, by node-cron's reading of its fields. Across clock changes,
+ * an hourly expression follows real time. One for certain hours runs once on each of its days: at the end of the gap
+ * if the clock skips its time, and only the first time if the clock shows it twice. Throws `config-invalid` for an
+ * expression that is never due.
  */
 export function cronSchedule(expression: string, timezone: string): Schedule {
   const name = `${expression} ${timezone}`;
@@ -23,7 +23,7 @@ export function cronSchedule(expression: string, timezone: string): Schedule {
   return schedule;
 }
 
-/** Those of one configuration are a handful, and each heartbeat asks for one. */
+/** A configuration has few schedules, and each heartbeat asks for one. */
 const schedules = new Map<string, Schedule>();
 
 function makeSchedule(expression: string, timezone: string): Schedule {
@@ -42,7 +42,7 @@ function makeSchedule(expression: string, timezone: string): Schedule {
     for (let dayMs = firstDayMs; dayMs < firstDayMs + SEARCH_MS; dayMs += DAY_MS) {
       if (!onDay(dayMs)) continue;
       for (const time of times) {
-        // What the clock showed long ago names no later instant, even when it was put back meanwhile.
+        // A time this far back on the clock has no later instant, even if the clock was put back in between.
         if (dayMs + time < afterWallMs - PUT_BACK_MAX_MS) continue;
         const due = seconds.map((second) => calendar.firstInstantMs(dayMs + time + second));
         const dueMs = due.find((instantMs) => instantMs > afterMs);
@@ -58,7 +58,7 @@ function makeSchedule(expression: string, timezone: string): Schedule {
       const wallMs = calendar.wallMs(minuteMs);
       const timeMs = wallMs % DAY_MS;
       if (!onDay(wallMs - timeMs)) {
-        // Short steps only near midnight, where the clock may be put.
+        // Minute steps are needed only near midnight, where a clock may change.
         const restMs = 21 * HOUR_MS - timeMs;
         if (restMs > 15 * MINUTE_MS) minuteMs += Math.floor(restMs / MINUTE_MS) * MINUTE_MS - MINUTE_MS;
       } else if (minutes.includes(Math.floor((wallMs % HOUR_MS) / MINUTE_MS) * MINUTE_MS)) {
@@ -82,8 +82,8 @@ function makeSchedule(expression: string, timezone: string): Schedule {
 }
 
 /**
- * Whether the expression is due at `timeMs`, a time of its own, on a day, given as that day's midnight on the clock
- * face. Asks node-cron, on a clock without daylight saving.
+ * Whether the expression is due at `timeMs` of a day, which is given as its midnight on the clock face. Asks
+ * node-cron, with a clock without daylight saving.
  */
 function dayMatcher(expression: string, timeMs: number): (dayMs: number) => boolean {
   const { dayOfMonth, month, dayOfWeek } = parse(expression);
@@ -92,7 +92,7 @@ function dayMatcher(expression: string, timeMs: number): (dayMs: number) => bool
   return (dayMs) => {
     if (!month.includes(new Date(dayMs).getUTCMonth() + 1)) return false;
     if (known?.dayMs === dayMs) return known.matches;
-    // A task of node-cron stays in its registry for ever unless it is destroyed.
+    // A task stays in node-cron's registry for ever unless it is destroyed.
     const task = createTask(expression, () => {}, { timezone: 'UTC' });
     known = { dayMs, matches: task.match(new Date(dayMs + timeMs)) };
     void task.destroy();

@@ -5,13 +5,13 @@ import * as value from './values.ts';
 
 interface About {
   about: string;
-  /** Stands in the sample in place of the default. */
+  /** Value in the sample instead of the default. */
   example?: unknown;
   /** `init` asks for it. */
   isAsked?: boolean;
-  /** In words, where it depends on the machine. */
+  /** The default in words, if it depends on the machine. */
   default?: string;
-  /** In the file, where the name of the property does not tell it. */
+  /** Name in the file, if it does not follow from the property's name. */
   name?: string;
 }
 
@@ -23,7 +23,7 @@ const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 const MIB = 1024 ** 2;
 
-/** A key: what may stand there, what stands there by default (undefined: it is required), and what it is for. */
+/** Declares a key: its allowed values, its default (undefined: required) and its purpose. */
 function key<S extends z.ZodType>(
   schema: S,
   fallback: unknown,
@@ -39,10 +39,10 @@ function section<T extends z.core.$ZodShape>(about: string, shape: T) {
   return z.object(shape).register(abouts, { about });
 }
 
-/** The base address that stands in the sample; nobody's platform. */
+/** The sample's base address, which is no real platform. */
 export const SAMPLE_BASE_URL = 'https://api.example.com';
 
-/** The file: every key with its default. A property's name tells the unit of what was read: `Ms`, `Bytes`. */
+/** The file: every key with its default. A property's name ends in the unit of the read value: `Ms`, `Bytes`. */
 export const FILE = z.object({
   platform: z.object({
     baseUrl: key(value.baseUrl, undefined, "The address of the commerce platform's API.", {
@@ -127,7 +127,7 @@ export const FILE = z.object({
     ),
     timezone: key(
       value.timeZone,
-      // Looked up only when it is needed, for it costs more than all other keys together.
+      // Looked up only when needed, because it costs more than all other keys together.
       () => Intl.DateTimeFormat().resolvedOptions().timeZone,
       "Whose calendar the platform's order dates are in, and whose clock its times without a zone.",
       { example: 'America/Santiago', isAsked: true, default: 'that of the machine' },
@@ -460,19 +460,19 @@ export const FILE = z.object({
 export interface ConfigKey extends About {
   /** `orders.poll`; `branches`. */
   path: string;
-  /** Empty for `branches`, which stands beside the sections. */
+  /** Section of the key; empty for `branches`, which has none. */
   section: string;
   /** As written in the file. */
   name: string;
-  /** As the configuration calls it once it is read. */
+  /** Name of the property in the read configuration. */
   property: string;
-  /** The environment variable that overrides it. */
+  /** Name of the environment variable that overrides the key. */
   variable: string;
-  /** Its default is as it would be written in the file; undefined: the key is required. */
+  /** Schema with the default as the file would write it; undefined means that the key is required. */
   schema: z.ZodPrefault<z.ZodType>;
 }
 
-/** The environment variable that overrides a key; without one, how those of the section begin. */
+/** Returns the environment variable of a key; without a key, the common beginning of the section's variables. */
 export function envName(section: string, key?: string): string {
   return ['TILLSYNC', section, key]
     .filter((part) => part)
@@ -488,14 +488,14 @@ function keyOf(section: string, property: string, schema: z.ZodPrefault<z.ZodTyp
   return { ...found, path, section, name, property, variable: envName(section, name), schema };
 }
 
-/** What a section is for; empty where its keys say it. */
+/** Purpose of each section; empty if its keys explain it. */
 export const SECTIONS: ReadonlyMap<string, string> = new Map(
   Object.entries(FILE.shape).flatMap(([name, schema]) =>
     schema instanceof z.ZodObject ? [[name, abouts.get(schema)?.about ?? '']] : [],
   ),
 );
 
-/** In the order of the sample. */
+/** All keys, in the order of the sample. */
 export const KEYS: readonly ConfigKey[] = Object.entries(FILE.shape).flatMap(([name, schema]) =>
   schema instanceof z.ZodObject
     ? Object.entries(schema.shape as Record<string, z.ZodPrefault<z.ZodType>>).map((key) =>
@@ -511,7 +511,7 @@ export function keyAt(path: string): ConfigKey {
   return found;
 }
 
-/** What may stand there, as a fault says it. */
+/** Returns the allowed values as a fault's message names them. */
 export function allowedOf({ schema }: ConfigKey): string {
   return schema.unwrap().safeParse(undefined).error?.issues[0]?.message ?? 'a value';
 }

@@ -5,21 +5,21 @@ import { replaceSecret } from '../core/files.ts';
 import { type ConfigFault, configError, DEFAULT_CONFIG_FILE, type Environment } from './source.ts';
 import { isHttpUrl } from './values.ts';
 
-/** Where systemd looks for the credentials of its services (systemd.exec(5), LoadCredential). */
+/** Directory of systemd's credentials (systemd.exec(5), LoadCredential). */
 export const CREDSTORE = '/etc/credstore';
 
-/** The service that reads a configuration file, such as `tillsync@second`; undefined for a file that none reads. */
+/** Returns the service of a configuration file, such as `tillsync@second`; undefined if no service reads it. */
 export function serviceOf(configFile: string): string | undefined {
   if (dirname(configFile) !== dirname(DEFAULT_CONFIG_FILE) || !configFile.endsWith('.toml')) return undefined;
   return configFile === DEFAULT_CONFIG_FILE ? 'tillsync' : `tillsync@${basename(configFile, '.toml')}`;
 }
 
-/** The file from which the service gets a secret, such as `/etc/credstore/tillsync.local-api-key`. */
+/** Returns the file of a service's secret, such as `/etc/credstore/tillsync.local-api-key`. */
 export function credentialFile(service: string, name: string, directory = CREDSTORE): string {
   return join(directory, `${service}.${name}`);
 }
 
-/** Without its line end; undefined when there is none, or this user may not read it. */
+/** Returns the secret without its line end; undefined if there is none or this user may not read it. */
 export function readCredential(file: string): string | undefined {
   try {
     return withoutLineEnd(readFileSync(file, 'utf8'));
@@ -28,7 +28,7 @@ export function readCredential(file: string): string | undefined {
   }
 }
 
-/** Puts the secret there, all or nothing, for root alone. Throws `config-invalid`. */
+/** Writes the secret, all or nothing, readable only by root. Throws `config-invalid`. */
 export function writeCredential(file: string, secret: string): void {
   try {
     replaceSecret(file, secret);
@@ -41,25 +41,25 @@ export function writeCredential(file: string, secret: string): void {
   }
 }
 
-/** What never stands in the configuration file. Never logged, never part of an error. */
+/** Secrets, which are never in the configuration file, never logged and never part of an error. */
 export interface Secrets {
-  /** The tokens handed in at first; a newer pair in the store wins over them. */
+  /** The tokens handed in first. A newer pair in the store is used instead. */
   readonly refreshToken?: string;
   readonly accessToken?: string;
-  /** The secrets a callback may carry: none, one, or during a rotation the new one and then the old one. */
+  /** Secrets that a callback may carry: none, one, or during a rotation the new one and then the old one. */
   readonly webhookSecrets: readonly string[];
   readonly localApiKey?: string;
   /** Takes the place of `alarms.url`. */
   readonly alarmUrl?: string;
-  /** Sent to the address for alarms. */
+  /** Token sent to the alarm address. */
   readonly alarmToken?: string;
-  /** By the name of a hook, what signs the events that it sends. */
+  /** Signing secret of each hook, by the hook's name. */
   readonly hookSecrets?: Readonly<Record<string, string>>;
-  /** By the name of a hook, the address that takes the place of its `url`. */
+  /** Address that replaces a hook's `url`, by the hook's name. */
   readonly hookUrls?: Readonly<Record<string, string>>;
   /** Takes the place of `alarms.heartbeat_url`. */
   readonly heartbeatUrl?: string;
-  /** By which the hub knows this branch. */
+  /** Key by which the hub recognises this branch. */
   readonly linkSeed?: string;
 }
 
@@ -75,12 +75,12 @@ const SINGLE = {
 } as const;
 /** Every secret that can be handed in, by its name as a systemd credential. */
 export const SECRET_NAMES = [...Object.values(SINGLE), 'webhook-secret'];
-/** How the names of a hook's secrets begin. */
+/** Prefix of the names of a hook's secrets. */
 export const HOOK_SECRET = 'hook-';
-/** How the name of the one ends that is its address. */
+/** Suffix of the name of a secret that is a hook's address. */
 const HOOK_URL = '-url';
 
-/** The environment variable that hands in a secret. */
+/** Returns the environment variable of a secret. */
 export function secretVariable(name: string): string {
   return `TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`;
 }
@@ -88,8 +88,8 @@ export function secretVariable(name: string): string {
 const ALLOWED = 'one line of visible ASCII characters, as an HTTP header can carry them';
 
 /**
- * Secrets from systemd credentials (`$CREDENTIALS_DIRECTORY/refresh-token` and so on), else from
- * `TILLSYNC_REFRESH_TOKEN` and so on. Throws `config-invalid` naming every secret that cannot be used.
+ * Loads secrets from systemd credentials (`$CREDENTIALS_DIRECTORY/refresh-token` and so on), else from
+ * `TILLSYNC_REFRESH_TOKEN` and so on. Throws `config-invalid` with every unusable secret.
  */
 export function loadSecrets(env: Environment): Secrets {
   const result = readSecrets(env);
@@ -102,9 +102,8 @@ export type SecretsResult =
   | { faults: ConfigFault[]; unseen: string[] };
 
 /**
- * The secrets, or every fault of them. With `service`, such as `tillsync@second`, what it would be handed counts where
- * this process was handed nothing; `unseen` names the files that this user may not read.
- * `hooks`: names of those that are configured.
+ * Returns the secrets, or all their faults. A `service`, such as `tillsync@second`, supplies secrets that this
+ * process lacks; `unseen` lists its files that this user may not read. `hooks` are the configured hooks' names.
  */
 export function readSecrets(
   env: Environment,
@@ -138,7 +137,7 @@ export function readSecrets(
     fromVariable(secretVariable(name)) ??
     (service === undefined ? undefined : fromFile(credentialFile(service, name), true));
 
-  /** A secret travels in an HTTP header, so it can hold nothing that a header cannot. */
+  /** A secret is sent in an HTTP header, so it may contain only characters allowed there. */
   const judge = (origin: string, secret: string) => {
     if (secret === '') fault(origin, 'an empty secret');
     else if (!/^[\x21-\x7e]+$/.test(secret))
@@ -168,7 +167,7 @@ export function readSecrets(
       judge(handed.origin, handed.text);
       hookSecrets[hook] = handed.text;
     }
-    // Where a hook has the very name, it is what signs the events of that one.
+    // If a hook has exactly this name, the secret is that hook's signing secret.
     const address = hooks.includes(hook + HOOK_URL) ? undefined : handedIn(name + HOOK_URL);
     if (address) {
       judge(address.origin, address.text);
@@ -194,7 +193,7 @@ export function readSecrets(
 }
 
 interface Handed {
-  /** Where it came from, for a person. */
+  /** Source of the secret, for a person. */
   origin: string;
   text: string;
 }
@@ -203,7 +202,7 @@ function withoutLineEnd(text: string): string {
   return text.replace(/[\r\n]+$/, '');
 }
 
-/** Those that were handed in, by their names as systemd credentials. */
+/** Returns the secrets that were handed in, by their names as systemd credentials. */
 export function secretsByName(secrets: Secrets): ReadonlyMap<string, string> {
   const { webhookSecrets, hookSecrets = {}, hookUrls = {} } = secrets;
   const all: [string, string | undefined][] = [
@@ -218,7 +217,7 @@ export function secretsByName(secrets: Secrets): ReadonlyMap<string, string> {
   return new Map(all.flatMap(([name, secret]) => (secret === undefined ? [] : [[name, secret]])));
 }
 
-/** What is in force, for whoever must never show it. */
+/** Returns all secrets in use, for code that must hide them. */
 export function secretValues(secrets: Secrets): string[] {
   return [...secretsByName(secrets).values()].flatMap((text) => text.split('\n'));
 }

@@ -11,7 +11,7 @@ export const DEFAULT_CONFIG_FILE = '/etc/tillsync/config.toml';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Whether the platform of this store was ever named. Until then nobody is called. */
+/** Whether the platform's address is set. Until then nothing is called. */
 export function isSetUp({ platform }: { platform: { baseUrl: string } }): boolean {
   return platform.baseUrl !== SAMPLE_BASE_URL;
 }
@@ -20,21 +20,21 @@ export function notSetUp(): TillsyncError {
   return new TillsyncError('config-invalid', 'tillsync is not set up yet.', { hint: 'Run: {tillsync} init' });
 }
 
-/** One thing wrong with the configuration. */
+/** One fault of the configuration. */
 export interface ConfigFault {
   /** The file, or `environment variable NAME`. */
   origin: string;
-  /** As written in the file: `orders.poll`, `branches[1].external_id`; empty when it is about the whole file. */
+  /** The key as in the file: `orders.poll`, `branches[1].external_id`; empty if the fault is about the whole file. */
   key: string;
-  /** What stands there, shortened, never a secret; `nothing` when a required key is missing. */
+  /** The present value, shortened and never a secret; `nothing` for a missing required key. */
   found: string;
   /** What may stand there. */
   allowed: string;
-  /** The known key or value that was probably meant. */
+  /** The known key or value that was probably intended. */
   suggestion?: string;
 }
 
-/** All faults as one `config-invalid` error whose message has one line for each. */
+/** Returns all faults as one `config-invalid` error with one line each. */
 export function configError(faults: readonly ConfigFault[]): TillsyncError {
   const count = faults.length === 1 ? 'one fault' : `${faults.length} faults`;
   const lines = faults.map((fault) => `  ${describeFault(fault)}`);
@@ -51,11 +51,14 @@ export function describeFault(fault: ConfigFault): string {
 }
 
 const SHOWN_MAX = 60;
-/** Names of secrets, tokens, and a user with a password in an address. */
+/** Patterns of secrets' names, tokens, and addresses with user and password. */
 const SECRET_NAME = /secret|token|password|api_?key/i;
 const SECRET_LIKE = [SECRET_NAME, /eyJ[\w-]{4,}\.|^"[A-Za-z0-9_+=-]{32,}"$/, /:\/\/[^/\s"]*@/];
 
-/** A value as a fault shows it: short, and hidden when it could be a secret that strayed into the file. */
+/**
+ * Returns a value for a fault's message: short, and hidden if it may be a secret that was put into the file by
+ * mistake.
+ */
 export function shownValue(key: string, value: unknown): string {
   if (value === undefined) return 'nothing';
   const text = jsonText(value);
@@ -65,7 +68,7 @@ export function shownValue(key: string, value: unknown): string {
   return text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text;
 }
 
-/** The candidate nearest to `word`, when it is near enough to be a slip of the hand. */
+/** Returns the candidate nearest to `word`, if it is near enough for a typing error. */
 export function nearest(word: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(1, Math.floor(word.length / 3)) + 1;
@@ -78,20 +81,23 @@ export function nearest(word: string, candidates: Iterable<string>): string | un
   return best;
 }
 
-/** What the file says, before it is checked. */
+/** The file's content before it is checked. */
 export interface RawConfig {
-  /** The file that was read, or would be. */
+  /** The file that was read, or would be read. */
   file: string;
   root: Record<string, unknown>;
   faults: ConfigFault[];
 }
 
-/** The file that is read: the named one, else `$TILLSYNC_CONFIG`, else the default. */
+/** Returns the file to read: the named one, else `$TILLSYNC_CONFIG`, else the default. */
 export function configPath(file: string | undefined, env: Environment): string {
   return file ?? (env.TILLSYNC_CONFIG || DEFAULT_CONFIG_FILE);
 }
 
-/** Reads the file of `configPath`. Only the default may be missing: nobody has set it up then. `text` stands in for it. */
+/**
+ * Reads the file of `configPath`. Only the default file may be missing, because nobody has set it up then. `text`
+ * replaces its content.
+ */
 export function readConfigFile(file: string | undefined, env: Environment, text?: string): RawConfig {
   const path = configPath(file, env);
   try {
@@ -107,7 +113,7 @@ export function readConfigFile(file: string | undefined, env: Environment, text?
 
 function unreadable(error: unknown, code: string): Pick<ConfigFault, 'found' | 'allowed'> {
   if (error instanceof TomlError) {
-    // The error's own excerpt of the file is left out: a secret may have strayed into it.
+    // The error's excerpt of the file is left out, because it may contain a secret.
     const what = (error.message.split('\n')[0] ?? '').replace('Invalid TOML document: ', '');
     return { found: `${what} at line ${error.line}, column ${error.column}`, allowed: 'a TOML document' };
   }
@@ -123,13 +129,13 @@ const RESERVED_ENV = new Set(
   [
     ...['CONFIG', 'BOOT_ID', 'REFRESH_TOKEN', 'ACCESS_TOKEN', 'WEBHOOK_SECRET', 'LOCAL_API_KEY'],
     ...['ALARM_URL', 'ALARM_TOKEN', 'HEARTBEAT_URL', 'LINK_SEED'],
-    // What an alarm command finds around it; it may well call tillsync.
+    // Variables set for an alarm command, which may itself call tillsync.
     ...['ALARM_STATE', 'ALARM_KEY', 'ALARM_LEVEL', 'ALARM_MESSAGE', 'ALARM_DETAIL', 'ALARM_REMEDY'],
     ...['ALARM_SINCE', 'ALARM_AT', 'ALARM_SHOP', 'ALARM_TEXT'],
   ].map((name) => `TILLSYNC_${name}`),
 );
 
-/** Faults for sections and keys in the file, and override names in the environment, that mean nothing. */
+/** Returns faults for unknown sections and keys in the file, and for unknown override names in the environment. */
 export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   const faults: ConfigFault[] = [];
   const sections = [...SECTIONS.keys()];
@@ -154,7 +160,7 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
     // The secret of a hook.
     if (name.startsWith('TILLSYNC_HOOK_')) continue;
     const suggestion = nearest(name, variables);
-    // Only names that begin like a section's override or are nearly one are ours to judge.
+    // Only names that begin like a section's override, or nearly equal one, are checked.
     if (suggestion === undefined && !beginnings.some((beginning) => name.startsWith(beginning))) continue;
     faults.push({
       origin: `environment variable ${name}`,
@@ -167,7 +173,7 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   return faults;
 }
 
-/** A fault for a name that is not known at `place` (a prefix), with the known ones there. */
+/** Returns a fault for an unknown name at `place` (a prefix), with the known names. */
 export function unknownName(
   origin: string,
   place: string,
@@ -185,7 +191,7 @@ export function unknownName(
   };
 }
 
-/** What stands for a key in the environment or, after it, in the file; undefined when neither has it. */
+/** Returns a key's value from the environment, else from the file; undefined if neither has it. */
 export function rawValue(
   { file, root }: RawConfig,
   env: Environment,

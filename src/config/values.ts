@@ -8,8 +8,8 @@ import { SPELLABLE_FIELDS } from '../orders/spellings.ts';
 import { cronSchedule } from './schedule.ts';
 
 /**
- * One kind of value. Its only message says what is allowed, so that a fault can be corrected from its line alone.
- * `read` gives undefined for what is not allowed.
+ * Defines one kind of value. Its only message lists what is allowed, so that the fault's line is enough to correct
+ * it. `read` returns undefined for a value that is not allowed.
  */
 function kind<T>(allowed: string | ((value: unknown) => string), read: (value: unknown) => T | undefined) {
   return z.unknown().transform((value, context): T => {
@@ -49,7 +49,7 @@ export function oneOf<const T extends readonly (string | boolean)[]>(...values: 
 const SECOND = 1_000;
 const DAY = 86_400_000;
 
-/** Text such as `"2m"`, in milliseconds. */
+/** A text such as `"2m"`, read as milliseconds. */
 export function duration(minMs: number, maxMs: number) {
   const allowed = `a duration from ${formatDuration(minMs)} to ${formatDuration(maxMs)}, such as "500ms", "1s", "2m", "1h" or "7d"`;
   return kind(allowed, (value) => {
@@ -58,7 +58,7 @@ export function duration(minMs: number, maxMs: number) {
   });
 }
 
-/** The same, or `"0d"` for ever: 0. */
+/** A duration in days; `"0d"` is read as 0 and means for ever. */
 export const keepFor = kind(
   `a duration from 1d to ${formatDuration(3650 * DAY)}, such as "90d", or "0d" for ever`,
   (value) => {
@@ -73,11 +73,11 @@ const BYTE_UNITS: Record<string, number> = {
   ...{ KB: 1000, MB: 1000 ** 2, GB: 1000 ** 3 },
 };
 
-/** A number of bytes or text with a unit, in bytes. */
+/** A number of bytes, or a text with a unit; read as bytes. */
 export function byteSize(minBytes: number, maxBytes: number) {
   const allowed = `a size from ${minBytes} to ${maxBytes} bytes, such as 1048576, "512KiB" or "64MiB"`;
   return kind(allowed, (value) => {
-    // A TOML table has no text: making one of it throws.
+    // A TOML table cannot be converted to text: String() throws.
     if (typeof value !== 'number' && typeof value !== 'string') return undefined;
     const match = /^(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|KB|MB|GB)?$/.exec(String(value).trim());
     if (!match) return undefined;
@@ -86,7 +86,7 @@ export function byteSize(minBytes: number, maxBytes: number) {
   });
 }
 
-/** Whether it is an http or https address that holds no user and nothing that is never sent. */
+/** Whether the address is http or https, without user, password and fragment. */
 export function isHttpUrl(address: string): boolean {
   if (!/^https?:\/\//i.test(address) || !URL.canParse(address) || address.includes('#')) return false;
   const { username, password } = new URL(address);
@@ -95,7 +95,7 @@ export function isHttpUrl(address: string): boolean {
 
 const HTTP = 'an address that begins with http:// or https://, without user';
 
-/** Without a slash at its end. */
+/** A base address, read without a slash at its end. */
 export const baseUrl = kind(`${HTTP}, query or fragment`, (value) =>
   typeof value === 'string' && isHttpUrl(value) && !value.includes('?')
     ? value.replace(/\/+$/, '')
@@ -104,7 +104,7 @@ export const baseUrl = kind(`${HTTP}, query or fragment`, (value) =>
 
 export const optionalUrl = text(`${HTTP} or fragment; or ""`, (value) => value === '' || isHttpUrl(value));
 
-/** A program and its arguments; empty: none. */
+/** A program and its arguments; an empty list means none. */
 export const commandLine = kind(
   'a list with the program and its arguments, such as ["/usr/local/bin/tell", "--urgent"], or []',
   (value): string[] | undefined => {
@@ -126,7 +126,7 @@ export interface Listen {
   port: number;
 }
 
-/** An IPv6 host stands in brackets and is given back without them. */
+/** An IPv6 host is written in brackets and returned without them. */
 function listenOf(value: unknown): Listen | undefined {
   if (typeof value !== 'string') return undefined;
   const match = /^(?:\[([^\]]+)\]|([^:[\]\s]+)):(\d{1,5})$/.exec(value.trim());
@@ -158,7 +158,7 @@ export const listenList = kind(
   },
 );
 
-/** The kernel takes no longer name for a socket. */
+/** The kernel's limit for the path of a socket. */
 const SOCKET_PATH_MAX = 107;
 
 const isPath = (value: string) => isAbsolute(value) && !value.includes('\0');
@@ -199,7 +199,7 @@ export const cron = text(
 );
 
 function isEverDue(expression: string): boolean {
-  // Only a day together with a month can be one that never comes, such as the 30th of February.
+  // Only a day with a month may never come, such as the 30th of February.
   const [day, month] = expression.trim().split(/\s+/).slice(-3, -1);
   return day === '*' || month === '*' || !throws(() => cronSchedule(expression, 'UTC').nextAfter(0));
 }
@@ -218,7 +218,7 @@ export const timeZone = text(
   (zone) => zone !== '' && !throws(() => canonicalZone(zone)),
 );
 
-/** How a tillsync reaches the server between a hub and its branches. */
+/** Address at which a tillsync reaches the server between a hub and its branches. */
 export const optionalNatsUrl = text(
   'an address such as "tls://hub.example.com:4222", or "nats://127.0.0.1:4222" on the same machine; or ""',
   (value) => value === '' || isNatsUrl(value),
@@ -239,7 +239,7 @@ export const natsUrls = textList(
   isNatsUrl,
 );
 
-/** Those that the hub has today come beside. */
+/** More addresses of the hub, beside its present ones. */
 export const announcedUrls = textList(
   `a list of up to ${WAYS_MAX - 1} addresses such as ["tls://hub2.example.com:4222"]`,
   WAYS_MAX - 1,
@@ -367,7 +367,7 @@ export const hooks = z.array(hook, { error: `a list, each ${HOOK_TABLE}` }).supe
   }
 });
 
-/** The field's name in the file (`item.product_name`) to its name in the code (`item.productName`). */
+/** Field name in the file (`item.product_name`) → name in the code (`item.productName`). */
 const FIELD_BY_KEY = new Map(
   SPELLABLE_FIELDS.map((name) => [name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), name]),
 );
@@ -379,7 +379,7 @@ const spelling = z.string({ error: 'text' }).regex(/^[^\s.]+(\.[^\s.]+)*$/, {
   error: 'a field name, or names joined by dots for a field inside another, such as "customer.mail"',
 });
 
-/** For a field, the spellings to look for before the known ones. */
+/** For each field, the spellings to try before the known ones. */
 export const orderFields = z
   .preprocess(
     flattened,
@@ -399,7 +399,7 @@ export const orderFields = z
     Object.fromEntries(Object.entries(table).map(([key, names]) => [FIELD_BY_KEY.get(key) ?? key, names])),
   );
 
-/** TOML reads `item.quantity = …` as a table within the table; here it is one dotted key. */
+/** TOML reads `item.quantity = …` as a table in a table; here it becomes one dotted key. */
 function flattened(value: unknown): unknown {
   if (!isTable(value)) return value;
   return Object.fromEntries(
@@ -411,7 +411,7 @@ function flattened(value: unknown): unknown {
   );
 }
 
-/** Whether it is a table of TOML. */
+/** Whether the value is a TOML table. */
 export function isTable(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Date);
 }

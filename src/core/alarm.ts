@@ -1,6 +1,6 @@
 import type { ErrorCode } from './errors.ts';
 
-/** Things a person must hear of once, and once more when they are over. */
+/** Keys of alarms: a person hears of each once, and once more when it is over. */
 export type AlarmKey =
   | 'auth.locked-out'
   | 'auth.none'
@@ -52,29 +52,29 @@ export type AlarmKey =
   | 'local.wrong-key';
 
 /**
- * - `amber`: works, and somebody should look at it today
- * - `red`: orders or changes do not get through, somebody is needed now
+ * - `amber`: works, but somebody should check it today
+ * - `red`: orders or changes do not get through; somebody is needed now
  */
 export type FindingLevel = 'amber' | 'red';
 
 /** An alarm that is up. */
 export interface AlarmUp {
   key: AlarmKey;
-  /** The words of the part that raised it. */
+  /** Message of the part that raised it. */
   message: string;
-  /** How serious it is; null or left out: as its finding is. */
+  /** Its level; null or left out means the level of its finding. */
   level?: FindingLevel | null;
   /** ISO 8601 UTC. */
   raisedAt: string;
 }
 
-/** Where the parts say what they found; the table of findings makes of it what a person is told. */
+/** Receives what the parts found wrong. The table of findings turns it into what a person reads. */
 export interface Alarms {
-  /** What is wrong under this code by now, or null: nothing is. `level`: left out where the code has one only. */
+  /** Sets what is wrong under this key; null means nothing. `level` is left out if the key has only one. */
   note(key: AlarmKey, trouble: string | null, level?: FindingLevel): void;
 }
 
-/** The flows whose freshness a POS and support can see, as rows of the mirror's `freshness` table. */
+/** Flows whose freshness a POS and support can see, as rows of the mirror's `freshness` table. */
 export const FRESHNESS_SUBJECTS = [
   'orders.poll',
   'orders.webhook',
@@ -82,7 +82,7 @@ export const FRESHNESS_SUBJECTS = [
   'outbox.push',
   'auth',
   'backup',
-  // Only where there is a hub or a link to one.
+  // Only at a hub or a branch.
   'hub.link',
 ] as const;
 export type FreshnessSubject = (typeof FRESHNESS_SUBJECTS)[number];
@@ -90,11 +90,11 @@ export type FreshnessSubject = (typeof FRESHNESS_SUBJECTS)[number];
 /**
  * - `unknown`: never tried
  * - `ok`: the last try worked
- * - `waiting`: held back by a limit, nothing is wrong
- * - `degraded`: works in part, the message says which part does not
- * - `failing`: the last try did not work; tillsync goes on trying
+ * - `waiting`: waits for a limit; nothing is wrong
+ * - `degraded`: works in part; the message names the part that fails
+ * - `failing`: the last try failed; tillsync keeps trying
  * - `blocked`: the platform blocked the token for a while
- * - `locked-out`: only a person can mend it (`tillsync auth set`)
+ * - `locked-out`: only a person can help (`tillsync auth set`)
  * - `off`: switched off in the configuration
  */
 export const FRESHNESS_STATES = [
@@ -109,7 +109,7 @@ export const FRESHNESS_STATES = [
 ] as const;
 export type FreshnessState = (typeof FRESHNESS_STATES)[number];
 
-/** What a call that failed for `code` says of its flow. */
+/** Returns the state of a flow whose call failed with `code`. */
 export function freshnessOfFailure(code: ErrorCode): FreshnessState {
   if (code === 'auth-required') return 'locked-out';
   return code === 'blocked' ? 'blocked' : 'failing';
@@ -120,25 +120,25 @@ export interface Freshness {
   lastOkAt: string | null;
   lastTryAt: string | null;
   state: FreshnessState;
-  /** One sentence for a person: what happened and what to do; empty when all is well. */
+  /** One sentence for a person: what happened and what to do. Empty when all is well. */
   message: string;
-  /** Why the last tries failed, all for one reason; left out: the last one did not fail. */
+  /** Common reason of the last failed tries; left out if the last try worked. */
   failure?: Failure | undefined;
 }
 
-/** Tries in a row that failed for one reason. */
+/** Failed tries in a row with the same reason. */
 export interface Failure {
   /** As `failureCode` has it. */
   code: string;
-  /** ISO 8601 UTC; the first of them. */
+  /** Time of the first of them, ISO 8601 UTC. */
   since: string;
   tries: number;
 }
 
-/** Where the parts report how their flow fares. One call is one small durable write. */
+/** Receives reports of how each flow works. Each call is one small durable write. */
 export interface FreshnessBoard {
-  /** Reports a try that worked (`lastOkAt` and `lastTryAt` move to now). */
+  /** Reports a successful try: sets `lastOkAt` and `lastTryAt` to now. */
   ok(subject: FreshnessSubject, message?: string): void;
-  /** Reports a try that did not work, with the code of its failure, or a state of rest; `lastOkAt` stays. */
+  /** Reports a failed try with its error code, or a state without tries. `lastOkAt` stays. */
   report(subject: FreshnessSubject, state: FreshnessState, message: string, failure?: string): void;
 }

@@ -2,26 +2,26 @@ import type { Clock } from './time.ts';
 
 /** How tillsync is called on this machine for one configuration. */
 export interface Installation {
-  /** What starts a command: `tillsync`, or `npm run -s tillsync --` in a checkout. */
+  /** The command's beginning: `tillsync`, or `npm run -s tillsync --` in a checkout. */
   program: string;
-  /** Whether what is stored belongs to another user than the person who types. */
+  /** Whether the stored files belong to another user than the caller. */
   needsSudo: boolean;
   /** Where what is stored lies. */
   storage: string;
-  /** null: the one that is read without `--config`. */
+  /** null for the file that is read without `--config`. */
   configFile: string | null;
-  /** The unit of the package that serves this file, such as `tillsync@north.service`; null: none does. */
+  /** The package's systemd unit for this file, such as `tillsync@north.service`; null if none. */
   unit: string | null;
 }
 
-/** What a text may name in braces, such as `{tillsync} auth set`, and what a person types for it here. */
+/** Placeholders of a text, such as `{tillsync} auth set`, and what a person types for them here. */
 export interface TypedWords {
   tillsync: string;
   /** Starts the daemon. */
   start: string;
   restart: string;
   stop: string;
-  /** Has it start with the machine. */
+  /** The command that starts the service with the machine. */
   enable: string;
   /** Shows why it ended. */
   journal: string;
@@ -43,8 +43,8 @@ let words: TypedWords | undefined;
 let command = '';
 
 /**
- * Tells once, where the process is put together, how its texts name commands; `find` is called for the first text.
- * `typed`: the words of the command that runs, such as `order`, `list`, `--day`, `today`.
+ * Sets how texts name commands. Called once, at the program's start; `find` runs for the first text. `typed` are the
+ * words of the running command, such as `order`, `list`, `--day`, `today`.
  */
 export function setInstallation(
   find: () => Installation = () => PACKAGED,
@@ -61,12 +61,12 @@ export function typedWords(): TypedWords {
   return words;
 }
 
-/** The command that runs, as one types it who has not the right to run it. */
+/** Returns the running command with sudo, for a user without the right to run it. */
 export function typedAgain(): string {
   return `${wordsOf({ ...look(), needsSudo: true }).tillsync}${command}`;
 }
 
-/** A text with its commands in place, literally as they are typed here. */
+/** Replaces placeholders in a text by the commands as they are typed here. */
 export function asTyped(text: string): string {
   if (!text.includes('{')) return text;
   return text.replaceAll(NAMED, (_all, name: keyof TypedWords) => typedWords()[name]);
@@ -95,42 +95,42 @@ function quoted(path: string): string {
   return /^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
 }
 
-/** Every way tillsync can fail, as a closed set: callers branch on these and never on a message. */
+/** Every error code of tillsync, as a closed set. Callers compare codes, never messages. */
 export type ErrorCode =
   | 'usage' // the command line is wrong
   | 'config-invalid' // the configuration cannot be used
-  | 'auth-required' // only a person with new tokens can go on
-  | 'unauthorized' // 401 that a refresh did not cure
+  | 'auth-required' // only a person with new tokens can help
+  | 'unauthorized' // 401 that stays after a refresh
   | 'rate-limited' // 429
   | 'blocked' // 403: the platform blocked the token for a while
-  | 'forbidden' // 403 that stays on one endpoint while others answer
-  | 'platform-unreachable' // DNS, TLS, connection, timeout: no answer was read
+  | 'forbidden' // 403 of one endpoint only, while others answer
+  | 'platform-unreachable' // DNS, TLS, connection or timeout: no answer was read
   | 'platform-failed' // 5xx
-  | 'platform-garbled' // an answer that is not the JSON it should be
+  | 'platform-garbled' // an answer that is not the expected JSON
   | 'platform-refused' // success: false, or another 4xx
   | 'not-found'
-  | 'feed-restarted' // a reader of the change feed is ahead of it
+  | 'feed-restarted' // a reader of the feed is ahead of the feed's end
   | 'storage-busy'
   | 'storage-full'
   | 'storage-readonly'
   | 'storage-corrupt'
   | 'storage-newer' // written by a newer tillsync
-  | 'storage-failed' // any other fault of disk or database
+  | 'storage-failed' // any other disk or database error
   | 'lease-lost' // another process took over
-  | 'link-down' // no word between a hub and its branch
-  | 'link-refused' // the hub does not take this branch as it is
+  | 'link-down' // no contact between a hub and its branch
+  | 'link-refused' // the hub refuses this branch in its present state
   | 'aborted' // stopped on request
   | 'internal';
 
 export interface ErrorDetails {
-  /** What to do about it, for the person who reads it. */
+  /** What the reader of the message can do about it. */
   hint?: string;
   cause?: unknown;
-  /** Whether the same call may succeed later without anybody acting. */
+  /** Whether the same call may succeed later without any person's action. */
   retryable?: boolean;
-  /** Milliseconds after which a retry is welcome, when the platform or the budget said so. */
+  /** Milliseconds to wait before a retry, if the platform or the budget said so. */
   retryAfterMs?: number;
-  /** HTTP status that led here, where there was one. */
+  /** HTTP status that caused the error, if any. */
   httpStatus?: number;
 }
 
@@ -144,7 +144,10 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
   'storage-full',
 ]);
 
-/** The one error class. The message says what happened and what was kept; the hint says what to do, both `asTyped`. */
+/**
+ * The one error class. The message says what happened and what was kept, the hint what to do; both go through
+ * `asTyped`.
+ */
 export class TillsyncError extends Error {
   override readonly name = 'TillsyncError';
   readonly code: ErrorCode;
@@ -163,12 +166,12 @@ export class TillsyncError extends Error {
   }
 }
 
-/** Whether `error` is ours and carries `code`. */
+/** Whether `error` is a TillsyncError with one of `codes`. */
 export function hasCode(error: unknown, ...codes: ErrorCode[]): error is TillsyncError {
   return error instanceof TillsyncError && codes.includes(error.code);
 }
 
-/** Any thrown thing as a TillsyncError, unknown ones as `internal` with their cause kept. */
+/** Returns any thrown value as a TillsyncError; an unknown one becomes `internal` with its cause. */
 export function asTillsyncError(error: unknown): TillsyncError {
   if (error instanceof TillsyncError) return error;
   const message = error instanceof Error ? error.message : String(error);
@@ -176,8 +179,8 @@ export function asTillsyncError(error: unknown): TillsyncError {
 }
 
 /**
- * Runs a short database action, trying again while another process holds the lock, without freezing the event
- * loop meanwhile. Throws `storage-busy` after `deadlineMs`, `aborted` when the signal ends it.
+ * Runs a short database action, and retries while another process holds the lock, without blocking the event loop.
+ * Throws `storage-busy` after `deadlineMs`, `aborted` when the signal ends it.
  */
 export async function whenFree<T>(
   clock: Clock,
@@ -197,7 +200,7 @@ export async function whenFree<T>(
   }
 }
 
-/** Why it failed, for whoever compares: what the system or the database calls it, such as ECONNREFUSED, or else the code. */
+/** Returns a comparable reason: the system's or database's code, such as ECONNREFUSED, else the error's code. */
 export function failureCode({ code, cause }: TillsyncError): string {
   const first = cause instanceof AggregateError ? cause.errors[0] : cause;
   const isNamed = typeof first === 'object' && first !== null && 'code' in first;
@@ -205,14 +208,17 @@ export function failureCode({ code, cause }: TillsyncError): string {
   return /^[A-Z][A-Z0-9_]{2,60}$/.test(name) ? name : code;
 }
 
-/** A number with its noun: `1 order`, `2 orders`. */
+/** Returns a number with its noun: `1 order`, `2 orders`. */
 export function counted(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`;
 }
 
 const NAMED_MAX = 5;
 
-/** The first five by name, and how many more there are, for an alarm: `1001`, `1002`, … `+7`. `count`: of all of them. */
+/**
+ * Returns the first five names and the number of the others, for an alarm: `1001`, `1002`, … `+7`. `count` is the
+ * number of all.
+ */
 export function firstNames<Item>(
   items: readonly Item[],
   name: (item: Item) => string,

@@ -20,7 +20,10 @@ import { dirname } from 'node:path';
 import { TillsyncError, whenFree } from './errors.ts';
 import { type Clock, isoUtc } from './time.ts';
 
-/** Number of a Unix group given by name or number. Throws `config-invalid` when the machine has no such group. */
+/**
+ * Returns the number of a Unix group given by name or number. Throws `config-invalid` if the machine has no such
+ * group.
+ */
 export function groupId(group: string): number {
   if (/^\d+$/.test(group)) return Number(group);
   const line = readFileSync('/etc/group', 'utf8')
@@ -35,31 +38,31 @@ export function groupId(group: string): number {
   return gid;
 }
 
-/** Of `chown`: the owner stays as it is. */
+/** For `chown`: leaves the owner unchanged. */
 const KEPT = -1;
 
 /**
- * Gives files and directories to a group; those that are its own already are left alone. A link to a file is not
- * followed. Throws `config-invalid` where the user of tillsync may not.
+ * Gives files and directories to a group, except those that it has already. Does not follow links to files. Throws
+ * `config-invalid` if tillsync's user may not.
  */
 export function giveToGroup(gid: number, ...paths: string[]): void {
   for (const path of paths) {
     const there = statSync(path);
     if (there.gid === gid) continue;
     telling(gid, path, () => {
-      // Not through a descriptor: closing one would take away the locks that SQLite has on the file in this process.
+      // Without a descriptor, because closing one would release this process's SQLite locks on the file.
       if (!there.isDirectory()) lchownSync(path, KEPT, gid);
       else withDirectory(path, 0, (directory) => fchownSync(directory, KEPT, gid));
     });
   }
 }
 
-/** Gives an open file to a group. Throws `config-invalid` where the user of tillsync may not. */
+/** Gives an open file to a group. Throws `config-invalid` if tillsync's user may not. */
 export function giveOpenToGroup(gid: number, file: number, path: string): void {
   telling(gid, path, () => fchownSync(file, KEPT, gid));
 }
 
-/** Sets the permissions of a directory; of a link in its place nothing is followed, and it throws. */
+/** Sets the mode of a directory. Throws if the path is a link. */
 export function setDirectoryMode(path: string, mode: number): void {
   withDirectory(path, constants.O_NOFOLLOW, (directory) => fchmodSync(directory, mode));
 }
@@ -87,12 +90,12 @@ function telling(gid: number, path: string, change: () => void): void {
 
 const OPEN_DEADLINE_MS = 30_000;
 
-/** Opens a database; another process may be creating or upgrading it right now. */
+/** Opens a database, and retries while another process creates or upgrades it. */
 export function openWhenFree<T>(clock: Clock, open: () => T): Promise<T> {
   return whenFree(clock, open, OPEN_DEADLINE_MS);
 }
 
-/** Of a configuration: it holds no secret, and support reads it. */
+/** Mode of a new configuration, which has no secret and which support reads. */
 const NEW_MODE = 0o644;
 
 interface Owner {
@@ -105,23 +108,22 @@ export interface Replacement {
   path: string;
   text: string;
   nowMs: number;
-  /** Of a file that is not there yet; else the owner of its directory, and mode 0644. */
+  /** Owner and mode of a new file; by default the directory's owner, and mode 0644. */
   owner?: Owner;
-  /** Reads the new file before it gets its name. */
+  /** Checks the new file before it gets its name. */
   judge?: (file: string) => void;
 }
 
 export interface Replaced {
-  /** False: the file had this text already and was not touched. */
+  /** False if the file had this text already and was not touched. */
   changed: boolean;
-  /** Where the text before is kept; null when there was none or nothing was changed. */
+  /** Path of the copy of the old text; null if there was none or nothing changed. */
   keptAt: string | null;
 }
 
 /**
- * Puts the text in place of the file, all or nothing: the old one stays until the new one is whole on the disk and
- * `judge` has read it there without a throw. Mode and owner stay; the text before is kept beside it as `.bak-TIME`.
- * Throws what the system says, and what `judge` throws.
+ * Replaces a file's text, all or nothing: the old file stays until the new one is on the disk and `judge` accepted
+ * it. Mode and owner stay; the old text is kept as `.bak-TIME`. Throws the system's error, or what `judge` throws.
  */
 export function replaceText({ path, text, nowMs, owner, judge }: Replacement): Replaced {
   const there = statSync(path, { throwIfNoEntry: false });
@@ -151,7 +153,10 @@ export function replaceText({ path, text, nowMs, owner, judge }: Replacement): R
   }
 }
 
-/** Puts a secret there, all or nothing, for this user alone; what was there is not kept. Throws what the system says. */
+/**
+ * Writes a secret, all or nothing, readable only by this user. The old content is not kept. Throws the system's
+ * error.
+ */
 export function replaceSecret(path: string, secret: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   const part = `${path}.${randomBytes(4).toString('hex')}.part`;
@@ -181,14 +186,17 @@ function writeDurably(path: string, text: string, { mode, uid, gid }: Owner): vo
   }
 }
 
-/** The path, or the first with a number behind it that nothing has, not even a link to nowhere: no earlier copy is lost. */
+/**
+ * Returns the path, or the first free path with a number behind it, so that no earlier copy is overwritten. A broken
+ * link also counts as taken.
+ */
 export function freeName(path: string): string {
   let free = path;
   for (let n = 2; lstatSync(free, { throwIfNoEntry: false }); n++) free = `${path}-${n}`;
   return free;
 }
 
-/** Such as 20261122T081500Z, which sorts by time and needs no quotes. */
+/** Returns a time such as 20261122T081500Z, which sorts by time and needs no quotes. */
 export function stampOf(nowMs: number): string {
   return isoUtc(nowMs).replaceAll(/[-:]|\.\d+/g, '');
 }

@@ -9,17 +9,17 @@ const CLOSE_ARRAY = 93;
 const OPEN_OBJECT = 123;
 const CLOSE_OBJECT = 125;
 
-/** One array of the answer, with the place of each of its elements. */
+/** One array of the answer, with the positions of its elements. */
 export interface RecordList {
-  /** Names from the root joined by dots, such as `data.docs`; empty for the root itself. */
+  /** Names from the root, joined by dots, such as `data.docs`; empty for the root. */
   path: string;
-  /** Place of each element's first byte, and of the byte after its last; `length` of them are in use. */
+  /** Position of each element's first byte, and of the byte after its last. `length` of them are in use. */
   starts: Uint32Array;
   ends: Uint32Array;
   length: number;
 }
 
-/** Scalars beside the records that tell what the answer is part of. */
+/** Scalars beside the records that describe the whole answer. */
 export interface EnvelopeHints {
   success?: boolean;
   hasNextPage?: boolean;
@@ -34,7 +34,7 @@ export interface ScannedAnswer {
   hints: EnvelopeHints;
 }
 
-/** Objects inside objects that are looked into for lists and hints. */
+/** Depth of nested objects that are searched for lists and hints. */
 const DEPTH_MAX = 6;
 const LISTS_MAX = 200;
 const HINT_MAX_BYTES = 1000;
@@ -49,9 +49,9 @@ const HINTS: [hint: keyof EnvelopeHints, type: string, names: string[]][] = [
 ];
 
 /**
- * Goes once over the bytes of an answer and finds every array that a chain of objects leads to, without
- * parsing the elements. The whole structure is checked before this returns: throws `platform-garbled` when the
- * answer is cut off, does not balance or is followed by something else.
+ * Scans the bytes of an answer once and finds every array that is reachable through objects, without parsing the
+ * elements. Checks the whole structure: throws `platform-garbled` when the answer is cut off, unbalanced or followed
+ * by something else.
  */
 export function scanRecords(bytes: Uint8Array): ScannedAnswer {
   const { lists, hints } = new Scan(bytes);
@@ -60,17 +60,17 @@ export function scanRecords(bytes: Uint8Array): ScannedAnswer {
 
 const recordDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
-/** The text of one element of a list, exactly as received. */
+/** Returns the text of one element, exactly as received. */
 export function recordText(bytes: Uint8Array, list: RecordList, index: number): string {
   return recordDecoder.decode(recordBytes(bytes, list, index));
 }
 
-/** The bytes of one element of a list, not copied. */
+/** Returns the bytes of one element, without a copy. */
 export function recordBytes(bytes: Uint8Array, list: RecordList, index: number): Uint8Array {
   return bytes.subarray(list.starts[index], list.ends[index]);
 }
 
-/** Whether the envelope says that this answer is not all there is. */
+/** Whether the envelope says that more pages follow. */
 export function speaksOfMorePages(hints: EnvelopeHints, records: number): boolean {
   if (hints.hasNextPage !== undefined) return hints.hasNextPage;
   if (hints.totalPages !== undefined) return hints.totalPages > (hints.page ?? 1);
@@ -79,12 +79,12 @@ export function speaksOfMorePages(hints: EnvelopeHints, records: number): boolea
 
 const decoder = new TextDecoder();
 
-/** Walks the bytes. Every method takes the place of a first byte and gives the place after the last. */
+/** Walks the bytes. Every method takes the position of a first byte and returns the position after the last. */
 class Scan {
   readonly lists: RecordList[] = [];
   readonly hints: EnvelopeHints = {};
   readonly #bytes: Uint8Array;
-  /** Kinds of the containers that are open inside the value being skipped; grows with its depth. */
+  /** Types of the open containers inside the skipped value; grows with the depth. */
   #open = new Uint8Array(64);
 
   constructor(bytes: Uint8Array) {
@@ -96,7 +96,7 @@ class Scan {
     if (end < bytes.length) throw this.#fault(end, 'the end');
   }
 
-  /** A value whose lists and hints are wanted. */
+  /** Scans a value and collects its lists and hints. */
   #lookedInto(at: number, path: string[]): number {
     const first = this.#bytes[at];
     if (first === OPEN_OBJECT && path.length < DEPTH_MAX) return this.#object(at, path);
@@ -160,7 +160,7 @@ class Scan {
     if (found === type) Object.assign(this.hints, { [hint]: value });
   }
 
-  /** Any value; of a container's inside only the balance is checked. */
+  /** Skips any value; inside a container only the balance is checked. */
   #value(from: number): number {
     const first = this.#bytes[from];
     if (first === OPEN_OBJECT || first === OPEN_ARRAY) return this.#container(from);
@@ -174,7 +174,7 @@ class Scan {
     for (let at = from; at < bytes.length; at++) {
       const byte = bytes[at] as number;
       if (byte === QUOTE) {
-        // Written out here: most bytes of an answer are inside texts, and a call for each costs a third more.
+        // Written inline: most bytes are inside texts, and a call for each text costs a third more time.
         for (at++; at < bytes.length; at++) {
           const inside = bytes[at];
           if (inside === QUOTE) break;
@@ -228,12 +228,12 @@ class Scan {
     return at;
   }
 
-  /** The text between two places, exactly as received. */
+  /** Returns the text between two positions, exactly as received. */
   #text(from: number, to: number): string {
     return decoder.decode(this.#bytes.subarray(from, to));
   }
 
-  /** A scalar; undefined for anything else, such as a text with a bad escape. */
+  /** Parses a scalar. Returns undefined for anything else, such as a text with a bad escape. */
   #parsed(from: number, to: number): unknown {
     if (this.#bytes[from] === OPEN_OBJECT || this.#bytes[from] === OPEN_ARRAY) return undefined;
     try {

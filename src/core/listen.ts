@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { isIPv4 } from 'node:net';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 
-/** For Fastify: zod reads what arrives, and the compilers of JSON Schema would be a fifth of its start. */
+/** For Fastify without JSON Schema: zod checks all input, and the schema compilers would take a fifth of the start. */
 export const WITHOUT_JSON_SCHEMA = {
   compilersFactory: { buildValidator: () => noJsonSchema, buildSerializer: () => noJsonSchema },
 };
@@ -11,16 +11,16 @@ function noJsonSchema(): never {
   throw new Error('No route has a JSON Schema');
 }
 
-/** An address of this machine, or a socket that listens already. */
+/** An address of this machine, or a socket that already listens. */
 export type ListenPlace = { host: string; port: number } | { path: string } | { fd: number };
 
 /**
- * Has a Fastify server take connections. Rejects with Node's error, such as EADDRINUSE. Fastify's own `listen` lists
- * the machine's addresses to log 0.0.0.0, for which it needs a netlink socket, and the systemd units allow none.
+ * Makes a Fastify server listen. Rejects with Node's error, such as EADDRINUSE. It avoids Fastify's `listen` for
+ * 0.0.0.0, which lists the machine's addresses through a netlink socket that the systemd units forbid.
  */
 export async function listenAt(app: FastifyInstance, place: ListenPlace): Promise<void> {
   if ('host' in place && place.host === 'localhost') {
-    // Which is two addresses, and Fastify opens both.
+    // localhost is two addresses, and Fastify opens both.
     await app.listen(place);
     return;
   }
@@ -30,7 +30,7 @@ export async function listenAt(app: FastifyInstance, place: ListenPlace): Promis
   await listening;
 }
 
-/** Whether an address or name as written in a config or a Host header means this machine and nothing else. */
+/** Whether an address or name, from a config or a Host header, certainly means this machine. */
 export function isLoopbackName(name: string): boolean {
   const bare = name.replace(/^\[(.*)\]$/, '$1').toLowerCase();
   if (bare === 'localhost' || bare === '::1') return true;
@@ -38,7 +38,7 @@ export function isLoopbackName(name: string): boolean {
   return isIPv4(mapped) && mapped.startsWith('127.');
 }
 
-/** The host part of a Host header, without its port; empty when there is none. */
+/** Returns the host of a Host header without its port; empty if there is none. */
 export function hostOf(header: string | undefined): string {
   const match = /^(\[[0-9a-fA-F:.]+\]|[^:[\]]+)(?::\d+)?$/.exec(header?.trim() ?? '');
   return match?.[1] ?? '';
@@ -47,8 +47,8 @@ export function hostOf(header: string | undefined): string {
 const FORWARDED_HEADERS = ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip', 'via'] as const;
 
 /**
- * Whether a request comes from a program on this machine that asked for this machine. One that a proxy passes
- * on is not, though its connection is; neither is a web page's under a name that was rebound to 127.0.0.1.
+ * Whether a program on this machine sent the request, under this machine's name. False for a request that a proxy
+ * forwards, and for a web page whose name was rebound to 127.0.0.1.
  */
 export function isFromThisMachine(request: FastifyRequest): boolean {
   return (
@@ -58,7 +58,7 @@ export function isFromThisMachine(request: FastifyRequest): boolean {
   );
 }
 
-/** Whether a proxy says that it passes the request on for somebody else. */
+/** Whether a proxy's header says that the request was forwarded. */
 export function isPassedOn(request: FastifyRequest): boolean {
   return FORWARDED_HEADERS.some((name) => request.headers[name] !== undefined);
 }

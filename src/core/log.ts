@@ -1,4 +1,4 @@
-/** What the parts log to; pino satisfies it. Fields first, then one sentence for a person. */
+/** The log of the parts, satisfied by pino: fields first, then one sentence for a person. */
 export interface Log {
   debug(fields: object, message: string): void;
   info(fields: object, message: string): void;
@@ -6,7 +6,7 @@ export interface Log {
   error(fields: object, message: string): void;
 }
 
-/** For tests and tools that need no log. */
+/** For tests and tools without a log. */
 export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} };
 
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
@@ -18,12 +18,12 @@ export interface LogConfig {
   readonly pretty: 'auto' | boolean;
 }
 
-/** Shorter values occur in ordinary words. */
+/** A shorter value occurs in ordinary words. */
 const LENGTH_MIN = 4;
 
 /**
- * Every way in which a secret may stand in a text: as it is; escaped by JSON, once and twice; in an address, once
- * and twice; in hexadecimal digits; in base64 and base64url, alone or within something longer.
+ * Returns every form of a secret in a text: plain; escaped by JSON, once or twice; URL-encoded, once or twice; in
+ * hex; in base64 and base64url, alone or inside a longer text.
  */
 export function secretForms(secret: string): string[] {
   if (secret.length < LENGTH_MIN) return [];
@@ -38,7 +38,7 @@ export function secretForms(secret: string): string[] {
   return [...new Set(forms)].filter((form) => form.length >= LENGTH_MIN);
 }
 
-/** What is the same in base64 whatever stands before and after: three bytes are four characters. */
+/** Returns the base64 characters that do not depend on the bytes before and after: three bytes are four characters. */
 function base64Forms(secret: string): string[] {
   const bytes = Buffer.from(secret);
   return [0, 1, 2].flatMap((before) => {
@@ -46,7 +46,7 @@ function base64Forms(secret: string): string[] {
     const first = Math.ceil((before * 8) / 6);
     const whole = Math.floor((padded.length * 8) / 6);
     const inner = padded.toString('base64').slice(first, whole);
-    // A few characters are no sign of the secret.
+    // So few characters would match other texts.
     if (inner.length < 6) return [];
     return [inner, inner.replaceAll('+', '-').replaceAll('/', '_')];
   });

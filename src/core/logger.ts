@@ -7,12 +7,12 @@ import { type Log, type LogConfig, secretForms } from './log.ts';
 import { type Clock, isoUtc } from './time.ts';
 
 export interface LoggerOptions extends LogConfig {
-  /** Whether lines go to the journal of systemd, which takes its priority from a prefix and removes that. */
+  /** Whether lines go to systemd's journal, which reads the priority from a prefix and removes it. */
   toJournal?: boolean;
-  /** Where lines go; process.stdout and process.stderr fit. */
+  /** Where lines are written; process.stdout and process.stderr fit. */
   stream: { write(text: string): unknown; isTTY?: boolean | undefined };
   clock: Clock;
-  /** Secrets that last as long as the process; those that rotate are registered as they come. */
+  /** Secrets that stay for the process's life. Rotating ones are registered later. */
   secrets?: readonly string[];
 }
 
@@ -36,8 +36,8 @@ const REDACTED_PATHS = SECRET_KEYS.flatMap((key) => {
 });
 
 /**
- * Lines as JSON, or readable on a terminal; times from the clock; secrets hidden by name and by value.
- * `registerSecret` hides a value that became known while running, such as a rotated token.
+ * Makes a logger: JSON lines, or readable ones on a terminal, with the clock's times and with secrets hidden by name
+ * and by value. `registerSecret` hides a later secret, such as a rotated token.
  */
 export function createLogger(options: LoggerOptions): { log: Log; registerSecret(value: string): void } {
   const { stream, clock, level } = options;
@@ -54,7 +54,7 @@ export function createLogger(options: LoggerOptions): { log: Log; registerSecret
       redact: { paths: REDACTED_PATHS, censor: '[redacted]' },
       serializers: { err: serializeError, error: serializeError },
     },
-    // Scrubbed before and after: each shape escapes a value in its own way.
+    // Scrubbed before and after formatting, because each form escapes values differently.
     {
       write: (line: string) => {
         const priority = options.toJournal ? priorityOf(line) : '';
@@ -68,14 +68,14 @@ export function createLogger(options: LoggerOptions): { log: Log; registerSecret
 const HIDDEN = '[redacted]';
 const JWT = /\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?/g;
 const BEARER = /\b(Bearer\s+)[^\s"'\\,;]+/gi;
-/** Opaque tokens that rotate twice an hour fill this in days, long after the platform forgot the oldest. */
+/** Tokens that rotate twice an hour fill this in days, long after the oldest became invalid. */
 const REGISTERED_MAX = 256;
 
-/** The last gate before a log line leaves: hides registered secrets and anything that looks like a JWT. */
+/** Hides registered secrets, and anything that looks like a JWT, in each line before it is written. */
 class LogScrubber {
   readonly #lasting: string[];
   readonly #rotating = new Map<string, string[]>();
-  /** The longest first, so that a secret that contains another is hidden whole. */
+  /** Longest first, so that a secret that contains another one is hidden whole. */
   #forms: string[] = [];
 
   constructor(lasting: readonly string[]) {
@@ -83,7 +83,7 @@ class LogScrubber {
     this.#sort();
   }
 
-  /** Hides `value`, however it is written, in every line from now on. */
+  /** Hides every form of `value` in all later lines. */
   register(value: string): void {
     const rotating = this.#rotating;
     rotating.delete(value);
@@ -104,7 +104,7 @@ class LogScrubber {
   }
 }
 
-/** Of syslog, as sd-daemon(3) has it. */
+/** Syslog's priorities, as in sd-daemon(3). */
 const PRIORITIES: Record<string, number> = { fatal: 2, error: 3, warn: 4, info: 6, debug: 7, trace: 7 };
 
 function priorityOf(line: string): string {
@@ -112,20 +112,20 @@ function priorityOf(line: string): string {
   return `<${PRIORITIES[level] ?? 6}>`;
 }
 
-/** Whether this file descriptor is the journal that systemd connected: `$JOURNAL_STREAM` names it. */
+/** Whether this file descriptor is systemd's journal, by `$JOURNAL_STREAM`. */
 export function isJournal(fd: number, env: Readonly<Record<string, string | undefined>>): boolean {
   if (env.JOURNAL_STREAM === undefined) return false;
   const { dev, ino } = fstatSync(fd);
   return env.JOURNAL_STREAM === `${dev}:${ino}`;
 }
 
-/** Messages name commands as they are typed here. */
+/** Replaces commands in messages by what is typed here. */
 function withCommands(this: PinoLogger, words: Parameters<LogFn>, method: LogFn): void {
   const [fields, message] = words as [object, unknown];
   method.call(this, fields, typeof message === 'string' ? asTyped(message) : undefined);
 }
 
-/** Loaded only where somebody looks on: a service pays neither its start time nor its memory. */
+/** Loaded only for a terminal, so that a service saves the time and memory. */
 function prettyLine(colorize: boolean): (line: string) => string {
   const { prettyFactory } = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
   const prettyOptions: PrettyOptions = { colorize, translateTime: 'SYS:HH:MM:ss', singleLine: true };
@@ -134,7 +134,7 @@ function prettyLine(colorize: boolean): (line: string) => string {
 
 const CAUSES_MAX = 4;
 
-/** Our errors by what they mean; the stack only of what nobody foresaw. */
+/** Serializes a TillsyncError by its meaning; only an unexpected error has its stack. */
 function serializeError(error: unknown, depth = 0): unknown {
   if (!(error instanceof Error)) return error;
   if (!(error instanceof TillsyncError) || error.code === 'internal') return stdSerializers.err(error);

@@ -1,17 +1,17 @@
 import { asTillsyncError } from './errors.ts';
 import type { Clock, Random } from './time.ts';
 
-/** Sleeps are cut into pieces of this length, so that a jump of the wall clock cannot oversleep a schedule. */
+/** Sleeps are cut into pieces of this length, so that after a jump of the wall clock no schedule is missed. */
 const PIECE_MS_MAX = 15_000;
 
-/** Until the next moment at which pieces end: the same for all loops, so that an idle process wakes once for all. */
+/** Returns the time until the next common end of pieces, so that all loops of an idle process wake together. */
 export function pieceMs(clock: Clock): number {
   return PIECE_MS_MAX - (clock.monotonicMs() % PIECE_MS_MAX);
 }
 
 /**
- * The one abortable wait of a loop. Waking is a hint only: it ends the wait early and says nothing of what
- * there is to do. A wake that comes while nobody waits is kept for the next wait.
+ * The one abortable wait of a loop. A wake is only a hint: it ends the wait early and says nothing about the work. A
+ * wake while nobody waits is kept for the next wait.
  */
 export class Waker {
   readonly #clock: Clock;
@@ -28,11 +28,11 @@ export class Waker {
   }
 
   /**
-   * Waits until `dueMs()` (wall clock, asked again after each piece), a wake, or the signal. `onPiece` is told
-   * of each piece, as a sign of life.
+   * Waits until `dueMs()` (wall clock, read again after each piece), a wake, or the signal. `onPiece` is called after
+   * each piece, as a heartbeat.
    */
   async until(dueMs: () => number, signal: AbortSignal, onPiece: () => void = () => {}): Promise<void> {
-    // One controller for both ends of the wait: a composed signal would leave a weak reference behind each time.
+    // One controller for both ends of the wait, because AbortSignal.any would leave a weak reference each time.
     const controller = new AbortController();
     const end = () => controller.abort();
     signal.addEventListener('abort', end, { once: true });
@@ -50,8 +50,8 @@ export class Waker {
 }
 
 /**
- * Does something at once and then every `everyMs`, counted from its end, until the signal. What it throws is told to
- * `onError` and ends nothing.
+ * Runs `act` at once, and again `everyMs` after each end, until the signal. An error goes to `onError` and the loop
+ * continues.
  */
 export async function repeat(
   options: {
@@ -59,7 +59,7 @@ export async function repeat(
     everyMs: number;
     onError: (error: unknown) => void;
     clock: Clock;
-    /** Sign of life, for the watchdog. */
+    /** Heartbeat for the watchdog. */
     beat: () => void;
   },
   signal: AbortSignal,
@@ -77,10 +77,10 @@ export async function repeat(
   }
 }
 
-/** How soon new tokens from a person are noticed by a loop that nobody but a person can help. */
+/** How soon a loop that only a person can help notices new tokens. */
 export const LOCKED_OUT_LOOK_MS = 5_000;
 
-/** Rests for `ms` of the monotonic clock, whatever the wall clock does; `onPiece` is told of each piece. */
+/** Pauses for `ms` of the monotonic clock, whatever the wall clock does. `onPiece` is called after each piece. */
 export async function rest(
   clock: Clock,
   ms: number,
@@ -94,7 +94,7 @@ export async function rest(
   }
 }
 
-/** The one backoff: doubles from `firstMs`, after no failure, up to `longestMs`. */
+/** Returns the backoff: `firstMs` without a failure, doubled by each failure, up to `longestMs`. */
 export function backoffMs(failures: number, firstMs: number, longestMs: number): number {
   return Math.min(firstMs * 2 ** Math.min(failures, 30), longestMs);
 }
@@ -103,9 +103,9 @@ const FIRST_MS = 5_000;
 const LONGEST_MS = 300_000;
 
 /**
- * The back-off of retries: how long a loop rests after its `failures`-th failure in a row (1 = first). Doubles from
- * five seconds to five minutes with full jitter on the upper half; what the platform or the budget asked for
- * counts when it is longer. The rate budget still has the last word on when a call may leave.
+ * Returns how long a loop pauses after its `failures`-th failure in a row (1 = first): five seconds, doubled up to
+ * five minutes, with jitter over the upper half. A longer wait that the platform or the budget asked for is used
+ * instead. The rate budget still decides when a call may be sent.
  */
 export function retryDelayMs(failures: number, error: unknown, random: Random): number {
   const jittered = backoffMs(Math.max(0, failures - 1), FIRST_MS, LONGEST_MS) * (0.5 + random.next() / 2);
@@ -113,12 +113,12 @@ export function retryDelayMs(failures: number, error: unknown, random: Random): 
   return Math.max(jittered, asked);
 }
 
-/** How long a call under way may go on after the wish to stop; the whole process has ten seconds. */
+/** How long a running call may continue after a stop request; the whole process has ten seconds. */
 const PATIENCE_MS = 7_000;
 
 /**
- * A signal for one call that follows `signal` at once while the call only waits for its turn, and with patience
- * once it is sent: its answer is worth having, and cutting it off would only leave its fate unknown.
+ * Returns a signal for one call. It follows `signal` at once while the call waits, but later once the call is sent:
+ * its answer is useful, and aborting would leave the outcome unknown.
  */
 export function patientSignal(
   signal: AbortSignal,
@@ -148,8 +148,8 @@ export function patientSignal(
 const STEP_MS = 1_000;
 
 /**
- * Waits until this process has been awake for about `ms`; ends early when `signal` aborts. Time in which it stood still
- * (a paused machine, a blocked event loop, SIGSTOP) does not count: what arrived meanwhile is not read yet.
+ * Waits until this process was awake for about `ms`, or until `signal`. Time in which it was frozen (a paused
+ * machine, a blocked event loop, SIGSTOP) does not count, because what arrived then is not read yet.
  */
 export async function awakeFor(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   for (let restMs = ms; restMs > 0 && !signal.aborted; ) {

@@ -2,7 +2,7 @@ import type { Agent } from 'undici';
 import { TillsyncError } from './errors.ts';
 
 const TEXT_MAX = 2_000;
-/** More of an answer is not read, and its connection is not used again. */
+/** Most bytes read of an answer. After a longer one its connection is not used again. */
 const ANSWER_BYTES_MAX = 64 * 1024;
 const RETRY_AFTER_MAX_MS = 3_600_000;
 
@@ -11,15 +11,15 @@ export interface PostEnd {
   ok: boolean;
   /** Such as `example.com answered 404`. */
   what: string;
-  /** The beginning of what was answered; empty without an answer. */
+  /** Beginning of the answer; empty without an answer. */
   text: string;
-  /** What the receiver asked for by `Retry-After`, an hour at most. */
+  /** The receiver's `Retry-After`, at most an hour. */
   retryAfterMs?: number;
 }
 
 /**
- * Sends JSON to one address by POST, or asks it by GET. Redirects are not followed: what is signed for one receiver is for nobody else.
- * The address may hold a secret, so no error tells more of it than its host.
+ * Sends JSON to one address by POST, or reads it by GET. It follows no redirects, because a signed request is for one
+ * receiver only. The address may hold a secret, so errors name only its host.
  */
 export class Poster {
   readonly host: string;
@@ -39,7 +39,7 @@ export class Poster {
     return this.#send(this.#url, { method: 'POST', headers: all, body }, signal);
   }
 
-  /** `url`: another one of the same receiver. Throws `aborted` alone. */
+  /** `url` is another address of the same receiver. Throws only `aborted`. */
   get(url: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<PostEnd> {
     return this.#send(url, { method: 'GET', headers }, signal);
   }
@@ -49,10 +49,10 @@ export class Poster {
     what: { method: 'GET' | 'POST'; headers: Readonly<Record<string, string>>; body?: string },
     signal: AbortSignal,
   ): Promise<PostEnd> {
-    // Few shops send anything elsewhere, and it takes memory.
+    // Loaded on use, because few shops send anything and it takes memory.
     const { Agent, request } = await import('undici');
     this.#agent ??= new Agent({ connections: 1 });
-    // One controller for both ends, let go at once: composed signals live on until their time is over.
+    // One controller for both ends, released at once; AbortSignal.any would live until the timeout.
     const limit = new AbortController();
     const cut = () => limit.abort();
     const timer = setTimeout(cut, this.#timeoutMs);
@@ -74,7 +74,7 @@ export class Poster {
       if (limit.signal.aborted) {
         return { ok: false, what: `${this.host} gave no answer within ${this.#timeoutMs} ms`, text: '' };
       }
-      // Its words may repeat the address.
+      // The error's message may contain the address.
       const code = error instanceof Error && 'code' in error ? String(error.code) : 'connection failed';
       return { ok: false, what: `${this.host} cannot be reached (${code})`, text: '' };
     } finally {
@@ -89,7 +89,7 @@ export class Poster {
   }
 }
 
-/** What can be read of it; whether the receiver took what was sent is said already. */
+/** Returns the readable beginning of an answer; its status has been judged already. */
 async function beginningOf(body: AsyncIterable<Buffer>): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;

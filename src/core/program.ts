@@ -1,46 +1,46 @@
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { TillsyncError } from './errors.ts';
 
-/** What a program needs to find its way. All else stays here: secrets, credentials, systemd's sockets. */
+/** Variables that a program gets, to find its way. Secrets, credentials and systemd's sockets are not passed on. */
 const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC_CONFIG)$/;
 const SAID_MAX = 1_000;
 const VARIABLE_MAX = 8_000;
-/** What the program wrote last may still be on its way when it ends; what it started may keep the pipe open. */
+/** Time for output that is still on its way when the program ends. A child of it may keep the pipe open. */
 const LAST_WORDS_MS = 200;
 
 /** How a program ended. */
 export interface ProgramEnd {
   /** Whether it ended with 0. */
   ok: boolean;
-  /** Such as `ended with 1`, to follow the program's name. */
+  /** Such as `ended with 1`, for a text after the program's name. */
   what: string;
-  /** The end of what it wrote to standard error and to standard output. */
+  /** The end of its standard error, and of its standard output. */
   said: string;
   printed: string;
   cause?: unknown;
 }
 
 export interface ProgramRun {
-  /** Written to its standard input; it need not read it. */
+  /** Text for its standard input, which it need not read. */
   input: string;
-  /** Of this process; the program gets little of it, and nothing secret. */
+  /** This process's environment; the program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
-  /** In its environment besides, without control characters and cut where they are long. */
+  /** More variables for its environment. Control characters are removed and long values cut. */
   variables?: Readonly<Record<string, string>>;
   timeoutMs: number;
-  /** Ends the program and all that it started. */
+  /** Ends the program and all its children. */
   signal: AbortSignal;
 }
 
 /**
- * Runs a program with its arguments, without a shell. One that takes too long is ended with all that it started.
- * Throws `aborted` alone.
+ * Runs a program with arguments, without a shell. If it takes too long, it is ended with all its children. Throws
+ * only `aborted`.
  */
 export async function runProgram(
   [program = '', ...words]: readonly string[],
   { input, env, variables, timeoutMs, signal }: ProgramRun,
 ): Promise<ProgramEnd> {
-  // Most stores run none, and pay nothing for it.
+  // Loaded on use, because most stores run no program.
   const { spawn } = await import('node:child_process');
   if (signal.aborted) throw stopped();
   const passed = Object.entries(env).filter(([name]) => PASSED_ON.test(name));
@@ -50,7 +50,7 @@ export async function runProgram(
     child = spawn(program, words, {
       cwd: '/',
       env: Object.fromEntries([...passed, ...own]),
-      // A group of its own, so that what it started ends with it.
+      // A process group of its own, so that its children end with it.
       detached: true,
       stdio: ['pipe', 'pipe', 'pipe'],
     });
@@ -89,13 +89,13 @@ export async function runProgram(
   } finally {
     clearTimeout(timer);
     signal.removeEventListener('abort', onAbort);
-    // What the program left running may write on, to nobody.
+    // Children that still run may write on, but nobody reads it.
     child.stderr.destroy();
     child.stdout.destroy();
   }
 }
 
-/** Foreign text as the environment takes it: a NUL ends a variable, and Linux takes 128 KiB in each at most. */
+/** Makes foreign text fit for the environment: a NUL ends a variable, and Linux accepts 128 KiB for each. */
 function cleaned(value: string): string {
   const text = Array.from(value.slice(0, VARIABLE_MAX), (char) => (isControl(char) ? ' ' : char)).join('');
   return value.length > VARIABLE_MAX ? `${text}…` : text;
@@ -118,7 +118,7 @@ function stopped(): TillsyncError {
   return new TillsyncError('aborted', 'Stopped while a program ran.');
 }
 
-/** The program is named in the configuration, so it is not repeated. */
+/** Says why the program did not start, without its name, which stands in the configuration. */
 function whyNotStarted(cause: Error): string {
   const code = 'code' in cause ? cause.code : undefined;
   if (code === 'ENOENT')

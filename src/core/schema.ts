@@ -1,9 +1,9 @@
 import * as z from 'zod';
 
-/* Pieces of the schemas of what the mirror has. */
+/** Parts of the schemas of mirrored data. */
 
 export const isoTime = z.string().describe('ISO 8601 in UTC');
-/** As the platform sent it, so that no digit is lost. */
+/** An amount as the platform sent it, so that no digit is lost. */
 export const amount = z.union([z.number(), z.string()]).nullable();
 export const text = z.string().nullable();
 export const flag = z.boolean().nullable();

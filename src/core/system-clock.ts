@@ -2,21 +2,21 @@ import { readFileSync } from 'node:fs';
 import type { Clock, Random } from './time.ts';
 
 const BOOT_ID_FILE = '/proc/sys/kernel/random/boot_id';
-/** Longest delay that setTimeout takes; a longer one would fire at once. */
+/** Longest delay of setTimeout; a longer one would fire at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /**
- * The name of this boot: the kernel's, written the same whichever source gave it. Where there is none, one and the same
- * for every boot: a stored moment to come is then of an earlier boot and counts as now, and one that is past is no
- * younger than it seems. An estimate by the wall clock would forget all limits when that clock is put right.
- * `fromEnvironment`: `TILLSYNC_BOOT_ID`, which a unit sets to systemd's `%b` when its sandbox hides the kernel's file.
+ * Returns the name of this boot, in the same form from either source. Without a source, every boot has the same name:
+ * a stored future time then counts as now, and a past one is at least as old as it looks. An estimate by the wall
+ * clock would drop all limits when that clock is set. `fromEnvironment` is `TILLSYNC_BOOT_ID`, which a unit sets to
+ * systemd's `%b` if its sandbox hides the kernel's file.
  */
 export function bootIdFrom(readKernelFile: () => string, fromEnvironment = ''): string {
   let fromKernel = '';
   try {
     fromKernel = readKernelFile();
   } catch {
-    // Hidden by a sandbox, or another kernel.
+    // A sandbox hides the file, or the kernel is another one.
   }
   return normalised(fromKernel) || normalised(fromEnvironment) || 'unnamed';
 }
@@ -25,7 +25,7 @@ function normalised(bootId: string): string {
   return bootId.trim().toLowerCase().replaceAll('-', '');
 }
 
-/** The machine's own time. `monotonicMs` is the kernel's monotonic clock, shared by all processes of a boot. */
+/** The machine's time. `monotonicMs` is the kernel's monotonic clock, common to all processes of a boot. */
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,

@@ -1,18 +1,16 @@
-/**
- * Time as a port, so that a month can pass in a second and pacing never follows a wall clock that jumps.
- */
+/** Time as a parameter, so that a test's month passes in a second, and pacing never follows a wall clock that jumps. */
 export interface Clock {
-  /** Wall clock, milliseconds since the epoch. For people, dates and tokens; never for pacing. */
+  /** Wall clock in milliseconds since the epoch. For people, dates and tokens, never for pacing. */
   nowMs(): number;
-  /** Monotonic milliseconds (fractional), comparable between all processes of one boot. For pacing. */
+  /** Monotonic milliseconds with fractions, comparable among all processes of one boot. For pacing. */
   monotonicMs(): number;
-  /** Names the boot in which `monotonicMs` counts; a value stored under another boot is not comparable. */
+  /** Names the boot of `monotonicMs`. A value stored under another boot is not comparable. */
   readonly bootId: string;
-  /** Waits at least about `ms`; ends early, without throwing, when `signal` aborts. */
+  /** Waits at least about `ms`. Ends early, without throwing, when `signal` aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
-/** Looks again only once `ms` are over, however often it is asked; what threw or is undefined is looked at again at once. */
+/** Caches the result of `look` for `ms`. After a throw or undefined it calls `look` again at once. */
 export function keptFor<T>(ms: number, clock: Pick<Clock, 'monotonicMs'>, look: () => T): () => T {
   let kept: { found: T; untilMonoMs: number } | undefined;
   return () => {
@@ -23,20 +21,20 @@ export function keptFor<T>(ms: number, clock: Pick<Clock, 'monotonicMs'>, look: 
   };
 }
 
-/** Chance as a port: seeded in tests, so that a run can be repeated from its printed seed. */
+/** Randomness as a parameter: seeded in tests, so that a run can be repeated by its seed. */
 export interface Random {
   /** Uniform in [0, 1). */
   next(): number;
 }
 
-/** ISO 8601 in UTC with milliseconds, as every time in the mirror is written. */
+/** Returns ISO 8601 in UTC with milliseconds, the form of all times in the mirror. */
 export function isoUtc(epochMs: number): string {
   return new Date(epochMs).toISOString();
 }
 
 const UNIT_MS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** `"500ms"`, `"1s"`, `"2m"`, `"1h"`, `"7d"` in milliseconds; undefined for anything else. */
+/** Parses `"500ms"`, `"1s"`, `"2m"`, `"1h"`, `"7d"` to milliseconds; undefined for anything else. */
 export function parseDurationMs(text: string): number | undefined {
   const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(text.trim());
   if (!match) return undefined;
@@ -44,7 +42,7 @@ export function parseDurationMs(text: string): number | undefined {
   return Number.isSafeInteger(Math.round(ms)) ? Math.round(ms) : undefined;
 }
 
-/** Milliseconds as a person says them: `1m 12s`, `2d 3h`, `850ms`. */
+/** Formats milliseconds for people: `1m 12s`, `2d 3h`, `850ms`. */
 export function formatDuration(ms: number): string {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))}ms`;
   let rest = Math.ceil(ms / 1000);
@@ -63,26 +61,26 @@ export function formatDuration(ms: number): string {
   return parts.join(' ');
 }
 
-/** When something is due, from a cron expression in a time zone. */
+/** Due times of a cron expression in a time zone. */
 export interface Schedule {
-  /** The first due moment strictly after `afterMs`, both milliseconds since the epoch. */
+  /** Returns the first due time strictly after `afterMs`; both in milliseconds since the epoch. */
   nextAfter(afterMs: number): number;
 }
 
 const HOUR_MS = 3_600_000;
-/** No zone is further than this from UTC, and none puts its clock twice within so short a time. */
+/** Every zone is nearer to UTC than this, and none changes its clock twice within this time. */
 const REACH_MS = 26 * HOUR_MS;
 const OFFSETS_MAX = 100;
 
-/** The name by which the zone's rules are kept. Throws a RangeError for a zone that is not known. */
+/** Returns the canonical name of the zone's rules. Throws a RangeError for an unknown zone. */
 export function canonicalZone(timeZone: string): string {
   return new Intl.DateTimeFormat('en', { timeZone }).resolvedOptions().timeZone;
 }
 
-/** Those asked for, few in one process. */
+/** Requested calendars; a process has few. */
 const calendars = new Map<string, ZoneCalendar>();
 
-/** The clock of a zone by its IANA name. Throws a RangeError for a zone that is not known. */
+/** Returns the calendar of a zone by its IANA name. Throws a RangeError for an unknown zone. */
 export function zoneCalendar(timeZone: string): ZoneCalendar {
   const calendar = calendars.get(timeZone) ?? new ZoneCalendar(timeZone);
   calendars.set(timeZone, calendar);
@@ -91,7 +89,7 @@ export function zoneCalendar(timeZone: string): ZoneCalendar {
 
 const UTC_TIME = /\b(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?)(?:Z\b| UTC\b)/g;
 
-/** A text with each time in UTC that stands in it as `write` writes it. */
+/** Replaces each UTC time in a text by `write`'s result. */
 export function withTimes(text: string, write: (ms: number) => string): string {
   return text.replaceAll(UTC_TIME, (all, day: string, clock: string) => {
     const ms = Date.parse(`${day}T${clock}Z`);
@@ -99,14 +97,14 @@ export function withTimes(text: string, write: (ms: number) => string): string {
   });
 }
 
-/** A time by the clock of the zone, such as `2026-01-15 09:30`. */
+/** Returns a time on the zone's clock, such as `2026-01-15 09:30`. */
 function wallTime(instantMs: number, timeZone: string): string {
   return isoUtc(zoneCalendar(timeZone).wallMs(instantMs)).slice(0, 16).replace('T', ' ');
 }
 
 /**
- * A text for people, with each time in UTC by the clock of the zone, and the date only where it is not today:
- * `2026-01-15T12:30:00.000Z` → `09:30`.
+ * Replaces UTC times in a text by the zone's time, with the date only if it is not today: `2026-01-15T12:30:00.000Z`
+ * → `09:30`.
  */
 export function localTimes(text: string, timeZone: string, nowMs: number): string {
   const today = wallTime(nowMs, timeZone).slice(0, 10);
@@ -116,10 +114,10 @@ export function localTimes(text: string, timeZone: string, nowMs: number): strin
   );
 }
 
-/** The clock face of one time zone, written as the milliseconds that the same face would be in UTC. */
+/** The clock face of one time zone, as the milliseconds that the same face has in UTC. */
 export class ZoneCalendar {
   readonly #format: Intl.DateTimeFormat;
-  /** By hours in which the clock is not put: asking a zone costs much more than adding. */
+  /** Offsets of hours without a clock change; asking Intl costs much more than adding. */
   readonly #offsets = new Map<number, number>();
 
   constructor(timeZone: string) {
@@ -143,15 +141,15 @@ export class ZoneCalendar {
     if (known !== undefined) return Math.trunc(instantMs) + known;
     const offsetMs = this.#asked(hourMs) - hourMs;
     if (this.#asked(hourMs + HOUR_MS) - (hourMs + HOUR_MS) !== offsetMs) return this.#asked(instantMs);
-    // A poll asks for a few days around now, so that few hours are wanted at the same time.
+    // A poll asks for a few days around now, so few hours are needed at a time.
     if (this.#offsets.size >= OFFSETS_MAX) this.#offsets.clear();
     this.#offsets.set(hourMs, offsetMs);
     return Math.trunc(instantMs) + offsetMs;
   }
 
   /**
-   * The first instant at which the clock shows `wallMs`. When the clock skips it, the instant at which it was
-   * put forward.
+   * Returns the first instant at which the clock shows `wallMs`. If the clock skips it, returns the instant of the
+   * change.
    */
   firstInstantMs(wallMs: number): number {
     const beforeMs = this.#offsetMs(wallMs - REACH_MS);
@@ -160,7 +158,7 @@ export class ZoneCalendar {
     if (beforeMs === afterMs || this.wallMs(early) === wallMs) return early;
     const late = wallMs - afterMs;
     if (this.wallMs(late) === wallMs) return late;
-    // The first whole second at which the offset of before holds no more.
+    // Searches the first whole second at which the earlier offset no longer holds.
     let low = Math.floor((wallMs - REACH_MS) / 1000);
     let high = Math.ceil((wallMs + REACH_MS) / 1000);
     while (high - low > 1) {

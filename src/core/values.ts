@@ -1,4 +1,4 @@
-/** A value as JSON text; undefined for one that has none, and for one that is nested deeper than the stack. */
+/** Returns a value as JSON text; undefined if it has none or is nested too deeply for the stack. */
 export function jsonText(value: unknown): string | undefined {
   try {
     return JSON.stringify(value);
@@ -9,10 +9,7 @@ export function jsonText(value: unknown): string | undefined {
 
 const DECIMAL = /^([+-]?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
 
-/**
- * Whether `text`, a decimal number, is exactly the number that JavaScript makes of it when that is written out
- * again: false where digits would be lost silently.
- */
+/** Whether a decimal text is exactly the number that JavaScript reads. False if digits would be lost. */
 export function isExactDecimal(text: string): boolean {
   const value = Number(text);
   if (!Number.isFinite(value)) return false;
@@ -20,17 +17,17 @@ export function isExactDecimal(text: string): boolean {
   return given !== undefined && given === normal(String(value));
 }
 
-/** A plain decimal number (`-12`, `3.50`), or undefined for anything else, exponents and commas included. */
+/** Reads a plain decimal number (`-12`, `3.50`). Returns undefined for anything else, such as exponents and commas. */
 export function parsePlainDecimal(text: string): number | undefined {
   return /^[+-]?\d+(\.\d+)?$/.test(text) && isExactDecimal(text) ? Number(text) : undefined;
 }
 
-/** Whether the point of `1.990` may group thousands; a grouped number has no zero before it. */
+/** Whether the point of `1.990` may group thousands; then no zero stands before it. */
 export function mayBeThousands(text: string): boolean {
   return /^[+-]?[1-9]\d{0,2}\.\d{3}$/.test(text);
 }
 
-/** Sign, digits without zeros at the ends, and the place of the point, so that equal numbers are equal texts. */
+/** Returns sign, digits without outer zeros, and the point's place, so that equal numbers are equal texts. */
 function normal(text: string): string | undefined {
   const match = DECIMAL.exec(text);
   if (!match) return undefined;
@@ -38,7 +35,7 @@ function normal(text: string): string | undefined {
   const digits = whole + fraction;
   const first = digits.search(/[1-9]/);
   if (first === -1) return '0';
-  // By hand: /0+$/ looks at the rest anew from every zero.
+  // A loop, because /0+$/ scans again from every zero.
   let end = digits.length;
   while (digits[end - 1] === '0') end -= 1;
   const scale = whole.length - first + Number(exponent);

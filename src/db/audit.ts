@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from './sqlite.ts';
 
-/** What is noted; programs may branch on it, so a name stays. */
+/** Names of recorded actions. Programs may compare them, so a name never changes. */
 export type AuditAction =
   | 'auth.set'
   | 'backup'
@@ -28,12 +28,12 @@ export type AuditAction =
   | 'webhook.rotate-secret'
   | 'webhook.set';
 
-/** One thing that an operator did. No secret and nothing of a customer may stand in it. */
+/** One action of an operator. It contains no secret and no customer data. */
 export interface Deed {
-  /** The way in and who came by it, such as `cli ana`, `http 127.0.0.1` or `tillsync`. */
+  /** The interface and its user, such as `cli ana`, `http 127.0.0.1` or `tillsync`. */
   who: string;
   action: AuditAction;
-  /** What it was done to, such as `change 12`. */
+  /** The object of the action, such as `change 12`. */
   subject?: string | null;
   /** What came of it. */
   detail?: string | null;
@@ -48,7 +48,7 @@ export interface AuditEntry extends Required<Deed> {
 const TEXT_MAX = 300;
 const COLUMNS = 'audit_id AS auditId, at, who, action, subject, detail';
 
-/** Who did what, in the mirror, so that it is durable together with what was done there. */
+/** Records who did what in the mirror, so that the record is durable together with the action. */
 export class Audit {
   readonly #sql: Sql;
   readonly #clock: Clock;
@@ -58,7 +58,7 @@ export class Audit {
     this.#clock = clock;
   }
 
-  /** Within the transaction of what was done. */
+  /** Writes a record, in the transaction of the action. */
   note({ who, action, subject = null, detail = null }: Deed): void {
     this.#sql.run(
       'INSERT INTO audit (at, who, action, subject, detail) VALUES (?, ?, ?, ?, ?)',
@@ -66,7 +66,7 @@ export class Audit {
     );
   }
 
-  /** Newest first; `since`: ISO 8601 UTC. */
+  /** Lists records, newest first. `since` is ISO 8601 UTC. */
   list({ since, limit }: { since?: string | undefined; limit: number }): AuditEntry[] {
     return this.#sql.rows<AuditEntry>(
       `SELECT ${COLUMNS} FROM audit WHERE at >= ? ORDER BY audit_id DESC LIMIT ?`,
@@ -74,7 +74,7 @@ export class Audit {
     );
   }
 
-  /** Takes over what another mirror knows since then, for one that takes its place. */
+  /** Copies the later records of another mirror that this one replaces. */
   takeOver(entries: readonly AuditEntry[]): void {
     for (const { at, who, action, subject, detail } of entries) {
       this.#sql.run(

@@ -6,19 +6,19 @@ import { sqlOf, storing } from './sqlite.ts';
 
 export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
 
-/** Names the process that took a slot or a lease, and tells whether another one still lives. */
+/** Names the process that took a slot or lease, and checks whether another one still runs. */
 export interface Holders {
   readonly self: string;
-  /** Undefined where nobody here can know: then only the end of what it holds counts. */
+  /** undefined if it cannot be known here; then only the end of its hold counts. */
   isAlive(holder: string): boolean | undefined;
 }
 
-/** The numbers of processes mean something only within their PID namespace; a container has one of its own. */
+/** Process ids are comparable only within a PID namespace; a container has its own. */
 const NAMESPACE = pidNamespace();
 
 /**
- * Processes by number and start time, so that a number used again is not taken for the old one, and by their PID
- * namespace. Holders of before had none in their names and count as one's own.
+ * Names processes by id, start time and PID namespace, so that a reused id is not mistaken for the old process.
+ * Holders written by older versions have no namespace and count as this one's.
  */
 export const systemHolders: Holders = {
   self: `${process.pid}.${startTimeOf(process.pid) ?? ''}.${NAMESPACE}`,
@@ -28,7 +28,7 @@ export const systemHolders: Holders = {
     try {
       process.kill(Number(pid), 0);
     } catch (error) {
-      // EPERM: it lives, as another user.
+      // EPERM: the process runs, as another user.
       if (error instanceof Error && 'code' in error && error.code === 'ESRCH') return false;
     }
     const now = startTimeOf(Number(pid));
@@ -36,13 +36,13 @@ export const systemHolders: Holders = {
   },
 };
 
-/** Process number of a holder; undefined when it has none that means something here. */
+/** Returns a holder's process id; undefined if it has none that is valid here. */
 export function pidOf(holder: string): number | undefined {
   const [, pid, namespace = NAMESPACE] = /^([1-9]\d*)\.\d*(?:\.(\d*))?$/.exec(holder) ?? [];
   return pid === undefined || namespace !== NAMESPACE ? undefined : Number(pid);
 }
 
-/** Its inode; empty where the system does not tell. */
+/** Returns the inode of the PID namespace; empty if the system does not tell. */
 function pidNamespace(): string {
   try {
     return /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '';
@@ -51,11 +51,11 @@ function pidNamespace(): string {
   }
 }
 
-/** In clock ticks since boot; undefined where the system does not tell. */
+/** Returns the start time in clock ticks since boot; undefined if the system does not tell. */
 function startTimeOf(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The program's name, in brackets, may hold spaces; the start time is the 20th field after it.
+    // The program's name, in brackets, may contain spaces; the start time is the 20th field after it.
     return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
   } catch {
     return undefined;
@@ -79,7 +79,7 @@ export class BootTime {
     this.#clock = clock;
   }
 
-  /** The moment now, to which everything stored is comparable afterwards. Inside a transaction only. */
+  /** Returns now, and makes everything stored comparable to it. Only inside a transaction. */
   now(): number {
     const { bootId } = this.#clock;
     const stored = sqlOf(this.#db).value<string>('SELECT boot_id FROM boot');
@@ -91,7 +91,7 @@ export class BootTime {
     return this.#clock.monotonicMs();
   }
 
-  /** A machine set back to an earlier moment of the same boot: nothing may have happened after now. */
+  /** After a machine was reset to an earlier moment of the same boot, no stored time may be later than now. */
   clamp(nowMs: number): void {
     for (const [table, column] of MOMENTS) {
       const also = column === 'taken_mono_ms' ? ', taken_until_mono_ms = :now' : '';
@@ -107,7 +107,7 @@ const BEFORE_THIS_BOOT = `
   UPDATE calls SET counts_from_mono_ms = 0;
   UPDATE blocks SET from_mono_ms = 0;
   UPDATE leases SET held = 0, until_mono_ms = 0;`;
-/** Columns with the moment at which something happened. */
+/** Columns that hold the time of an event. */
 const MOMENTS = [
   ['lanes', 'taken_mono_ms'],
   ['lanes', 'settled_mono_ms'],
@@ -117,14 +117,14 @@ const MOMENTS = [
 ];
 
 /**
- * Named leases in state.db, for work that only one process may do at a time. A fence rises with each holder and is
- * never used twice. A dead process's lease ends at once.
+ * Named leases in state.db, for work that only one process may do at a time. The fence rises with each holder and is
+ * never reused. A dead process's lease ends at once.
  */
 export class LeaseRows {
   readonly #db: Database.Database;
   readonly #time: BootTime;
   readonly #holders: Holders;
-  /** Releases that the disk did not take, by name: their leases would stay held for as long as this process lives. */
+  /** Releases that the disk refused, by name. Otherwise these leases would be held for this process's life. */
   readonly #owed = new Map<string, number>();
 
   constructor({ db, time, holders }: { db: Database.Database; time: BootTime; holders: Holders }) {
@@ -133,7 +133,7 @@ export class LeaseRows {
     this.#holders = holders;
   }
 
-  /** The fence of the lease, or undefined while another process has it. */
+  /** Returns the fence of the lease, or undefined while another process has it. */
   acquire(name: string, holdMs: number): number | undefined {
     return this.#immediately((nowMs) => {
       const held = this.#held(name);
@@ -154,20 +154,20 @@ export class LeaseRows {
     });
   }
 
-  /** Keeps a lease longer, also an expired one that nobody took meanwhile; false when another process has overtaken it. */
+  /** Extends a lease, also an expired one that nobody took. Returns false if another process has taken it over. */
   renew(name: string, fence: number, holdMs: number): boolean {
     const sql = 'UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1';
     return this.#immediately((nowMs) => sqlOf(this.#db).run(sql, nowMs + holdMs, name, fence).changes === 1);
   }
 
-  /** Whether a process has the lease and lives, or may live where that cannot be seen from here. */
+  /** Whether a process holds the lease and is alive, or may be alive if that is not visible here. */
   isHeld(name: string): boolean {
     return this.holder(name) !== undefined;
   }
 
   /**
-   * The process that has the lease, as `Holders` names it; undefined when none does. One that is seen to live has it also
-   * beyond its time, as when it stands still, until another one takes it.
+   * Returns the holder of the lease, in the form of `Holders`; undefined if none. A living holder keeps it beyond its
+   * time, for example while frozen, until another process takes it.
    */
   holder(name: string): string | undefined {
     return this.#immediately((nowMs) => {
@@ -176,7 +176,7 @@ export class LeaseRows {
     });
   }
 
-  /** Where it cannot be written now, it is written before the next look at any lease. */
+  /** If the release cannot be written now, it is written before the next use of any lease. */
   release(name: string, fence: number): void {
     this.#owed.set(name, fence);
     this.#immediately(() => undefined);
@@ -206,7 +206,7 @@ export interface LeaseOptions {
   holdMs: number;
 }
 
-/** One lease as this process has it or not. A lease is safe until its time is over, so it is renewed at half of it. */
+/** One lease from the side of this process. A lease is safe until it expires, so it is renewed at half of its time. */
 export class Lease {
   readonly #o: LeaseOptions;
   #fence: number | undefined;
@@ -217,12 +217,15 @@ export class Lease {
     this.#o = options;
   }
 
-  /** How long nobody else can have it, by this machine's clock; 0 or less: somebody may. */
+  /** How long no other process can take it, by this machine's clock. 0 or less: another process may. */
   get leftMs(): number {
     return this.#fence === undefined ? 0 : this.#endsMs - this.#o.clock.monotonicMs();
   }
 
-  /** Takes it when it is free, and renews it in time. False while another process has it, or once one took it over. */
+  /**
+   * Takes the lease when it is free, and renews it in time. Returns false while another process has it, or after one
+   * took it over.
+   */
   async hold(signal?: AbortSignal): Promise<boolean> {
     const { leases, clock, name, holdMs } = this.#o;
     const fence = this.#fence;
@@ -239,7 +242,7 @@ export class Lease {
     return this.#fence !== undefined;
   }
 
-  /** One that cannot be given back ends by itself. */
+  /** A lease that could not be released ends by itself. */
   async release(): Promise<void> {
     const { leases, clock, name } = this.#o;
     const fence = this.#fence;

@@ -5,15 +5,15 @@ import { TillsyncError } from '../core/errors.ts';
 import { createWithMode, storing, syncPath } from './sqlite.ts';
 
 interface MigrateOptions {
-  /** Holds `0001-what-it-does.sql`, `0002-….sql` and so on, without gaps. */
+  /** Contains `0001-what-it-does.sql`, `0002-….sql` and so on, without gaps. */
   directory: URL;
-  /** Makes an empty database in one step what the migrations would make of it; those that it lacks are applied after it. */
+  /** Builds an empty database in one step; only the migrations it lacks are applied after it. */
   schema?: URL;
-  /** How people know the database, such as `mirror.db`. */
+  /** The database's name for people, such as `mirror.db`. */
   name: string;
-  /** Where a whole copy is kept before an existing database is changed; an older copy there is replaced. */
+  /** Path of a full copy made before an existing database is changed. It replaces an older copy. */
   keepCopyAt?: string;
-  /** Only looks: an older schema is refused with `storage-readonly`. */
+  /** Only reads: an older schema is refused with `storage-readonly`. */
   readonly?: boolean | undefined;
 }
 
@@ -23,9 +23,9 @@ interface Migration {
 }
 
 /**
- * Brings the schema up to date. All that is pending is applied in one transaction, so a crash leaves the old
- * schema or the new one. Throws `storage-newer` when the database has migrations this version does not know,
- * and `storage-corrupt` when they are not a prefix of the known ones; it is then untouched.
+ * Applies all pending migrations in one transaction, so that a crash leaves the old schema or the new one. Throws
+ * `storage-newer` for migrations that this version does not know, and `storage-corrupt` if those of the database are
+ * not a prefix of the known ones; then nothing is changed.
  */
 export function migrate(db: Database.Database, options: MigrateOptions): void {
   const known = listMigrations(options.directory);
@@ -40,7 +40,7 @@ export function migrate(db: Database.Database, options: MigrateOptions): void {
     }
     if (from > 0 && options.keepCopyAt !== undefined) keepCopy(db, options.keepCopyAt);
     db.transaction(() => {
-      // Another process may have been first.
+      // Another process may have created it first.
       if (options.schema && checkApplied(db, known, options.name) === 0) {
         db.exec(readFileSync(options.schema, 'utf8'));
       }
@@ -62,7 +62,7 @@ function listMigrations(directory: URL): Migration[] {
   });
 }
 
-/** How many of the known migrations the database has. */
+/** Returns how many of the known migrations the database has. */
 function checkApplied(db: Database.Database, known: Migration[], name: string): number {
   const tables = db
     .prepare<[], { name: string }>("SELECT name FROM sqlite_schema WHERE type = 'table'")
@@ -92,7 +92,7 @@ function apply(db: Database.Database, migration: Migration): void {
   db.exec(
     'CREATE TABLE IF NOT EXISTS schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)',
   );
-  // A step may change the text of a table where its rows stay the same bytes.
+  // A migration may change a table's SQL text if the bytes of its rows stay the same.
   db.unsafeMode(true);
   try {
     db.exec(readFileSync(migration.file, 'utf8'));
@@ -102,7 +102,7 @@ function apply(db: Database.Database, migration: Migration): void {
   db.prepare('INSERT INTO schema_migrations (name) VALUES (?)').run(migration.name);
 }
 
-/** A whole, synced copy under its final name, or none: a crash on the way leaves only a `.part` file. */
+/** Writes a full, synced copy under its final name. A crash leaves only a `.part` file. */
 function keepCopy(db: Database.Database, path: string): void {
   const part = `${path}.part`;
   rmSync(part, { force: true });

@@ -8,9 +8,9 @@ import { createWithMode, makeDirectory, openDatabase, storing } from './sqlite.t
 export const MIRROR_MODE = 0o640;
 const DIRECTORY_MODE = 0o2750;
 const BUSY_TIMEOUT_MS = 10;
-/** An order with its items touches some ten trees; larger pages make them flatter and each commit cheaper. */
+/** An order with its items touches about ten trees; larger pages make them flatter and each commit cheaper. */
 const PAGE_BYTES = 8192;
-/** Checkpoints come seldom, but before the log reaches the size that is cut back. */
+/** Checkpoints are rare, but come before the log reaches the size at which it is truncated. */
 const AUTOCHECKPOINT_PAGES = 1_900;
 
 export interface ConnectionOptions {
@@ -20,7 +20,7 @@ export interface ConnectionOptions {
   group: string | undefined;
 }
 
-/** Opens the mirror with its schema brought up to date. Throws `storage-…` errors. */
+/** Opens the mirror and migrates its schema. Throws `storage-…` errors. */
 export function openConnection(options: ConnectionOptions): Database.Database {
   const { path, readonly } = options;
   const gid = options.group === undefined || readonly ? undefined : groupId(options.group);
@@ -31,7 +31,7 @@ export function openConnection(options: ConnectionOptions): Database.Database {
     readonly,
     busyTimeoutMs: BUSY_TIMEOUT_MS,
     pragmas: {
-      // It can be chosen only while there is nothing in the file.
+      // The page size can be set only while the file is empty.
       ...(!readonly && statSync(path).size === 0 && { page_size: PAGE_BYTES }),
       journal_mode: 'wal',
       recursive_triggers: 1,
@@ -54,19 +54,19 @@ export function openConnection(options: ConnectionOptions): Database.Database {
   }
 }
 
-/** Closes a connection that is of no use, without taking -wal and -shm from the readers of the mirror. */
+/** Closes a connection that failed, without deleting -wal and -shm under the mirror's readers. */
 export function closeLeavingFiles(db: Database.Database, { path, readonly }: ConnectionOptions): void {
   let keeper: Database.Database | undefined;
   try {
     if (!readonly) keeper = openKeeper(path);
   } catch {
-    // A file that cannot be read has no readers to think of.
+    // An unreadable file has no readers.
   }
   db.close();
   keeper?.close();
 }
 
-/** For the import's worker thread, on a mirror that is open. */
+/** Opens the mirror for the import's worker thread, while the main thread has it open. */
 export function openSecondConnection(path: string): Database.Database {
   return openDatabase({
     path,
@@ -77,12 +77,12 @@ export function openSecondConnection(path: string): Database.Database {
 }
 
 /**
- * A connection that never writes and is closed last: the one that closes last deletes -wal and -shm if it can,
- * and without them another Unix user cannot read the mirror while tillsync is stopped.
+ * Opens a connection that never writes and is closed last. The last connection to close deletes -wal and -shm if it
+ * may write, and without them another Unix user cannot read the mirror while tillsync is stopped.
  */
 export function openKeeper(path: string): Database.Database {
   const keeper = openDatabase({ path, mode: MIRROR_MODE, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
-  // Reads the head of the file alone, and opens the log for it.
+  // Reads only the file's header, which opens the log.
   storing(() => keeper.pragma('schema_version'));
   return keeper;
 }
@@ -95,7 +95,7 @@ function create(path: string, gid: number | undefined): void {
     setDirectoryMode(directory, DIRECTORY_MODE);
   }
   createWithMode(path, MIRROR_MODE);
-  // Also where the group was named after the first start.
+  // Also if the group was configured after the first start.
   if (gid !== undefined) giveToGroup(gid, path);
 }
 
@@ -108,23 +108,23 @@ function create(path: string, gid: number | undefined): void {
  * Both sides first say what they do and then look at the other, so that they cannot both go ahead.
  */
 
-/** How many of the main thread want the lock or have it. */
+/** How many calls of the main thread want the lock or have it. */
 const WANTED = 0;
 /** 1 while the worker is in a transaction. */
 const WORKING = 1;
 const ABORTED = 2;
 /** 1 while the worker waits for its turn. */
 const WAITING = 3;
-/** How often the main thread went first since then. */
+/** How often the main thread went first since the worker began to wait. */
 const PASSED = 4;
 const CELLS = 5;
 
 const PASSED_MAX = 8;
-/** Only for the case that a wake-up is missed. */
+/** Only in case a wake-up is missed. */
 const LOOK_AGAIN_MS = 50;
 
 export class WriteGate {
-  /** Given to the worker thread; it builds its side from it. */
+  /** Passed to the worker thread, which builds its side from it. */
   readonly memory: SharedArrayBuffer;
   readonly #cells: Int32Array;
 
@@ -133,7 +133,7 @@ export class WriteGate {
     this.#cells = new Int32Array(memory);
   }
 
-  /** Main thread: comes back when the worker is in no transaction and will start none until `leave`. */
+  /** Main thread: returns when the worker has no transaction, and keeps it from starting one until `leave`. */
   async enter(): Promise<void> {
     while (this.#is(WAITING) && Atomics.load(this.#cells, PASSED) >= PASSED_MAX) await this.#changed(WAITING);
     if (this.#is(WAITING)) Atomics.add(this.#cells, PASSED, 1);
@@ -145,7 +145,7 @@ export class WriteGate {
     if (Atomics.sub(this.#cells, WANTED, 1) === 1) Atomics.notify(this.#cells, WANTED);
   }
 
-  /** Main thread, after the worker is gone, in whatever state it died. */
+  /** Main thread: resets the gate after the worker ended, in whatever state it died. */
   reset(): void {
     Atomics.store(this.#cells, ABORTED, 0);
     this.#endWaiting();
@@ -161,7 +161,7 @@ export class WriteGate {
     return this.#is(ABORTED);
   }
 
-  /** Worker thread: blocks until nobody wants the lock, then has it until `endWork`. */
+  /** Worker thread: blocks until nobody wants the lock, then holds it until `endWork`. */
   beginWork(): void {
     Atomics.store(this.#cells, PASSED, 0);
     Atomics.store(this.#cells, WAITING, 1);
@@ -183,12 +183,12 @@ export class WriteGate {
     Atomics.notify(this.#cells, WORKING);
   }
 
-  /** Worker thread, within its transaction: whether it should end it now. */
+  /** Worker thread, within its transaction: whether to end it now. */
   get wanted(): boolean {
     return Atomics.load(this.#cells, WANTED) > 0;
   }
 
-  /** Worker thread: rests, for when another process has the lock. */
+  /** Worker thread: sleeps while another process has the lock. */
   pause(ms: number): void {
     Atomics.wait(this.#cells, ABORTED, 0, ms);
   }

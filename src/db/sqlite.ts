@@ -16,11 +16,11 @@ import { giveOpenToGroup } from '../core/files.ts';
 
 export interface DatabaseOptions {
   path: string;
-  /** Permissions of a database that does not exist yet, exact whatever the umask; -wal and -shm copy them. */
+  /** Mode of a new database, exact whatever the umask; -wal and -shm copy it. */
   mode: number;
-  /** Opens an existing database for reading only; `mode` and `journal_mode` are then left alone. */
+  /** Opens an existing database for reading only; `mode` and `journal_mode` are then ignored. */
   readonly?: boolean;
-  /** How long one statement may block the thread on another process's lock; at most 100. */
+  /** How long one statement may block the thread for another process's lock; at most 100. */
   busyTimeoutMs: number;
   /** Set in this order after `synchronous = FULL`, and read back. */
   pragmas?: Record<string, string | number>;
@@ -29,8 +29,8 @@ export interface DatabaseOptions {
 const BUSY_TIMEOUT_MAX_MS = 100;
 
 /**
- * Opens a SQLite database with durable commits. Throws `storage-…` errors; a file that lost its content while
- * its write-ahead log is still there is `storage-corrupt`, never taken for a new one.
+ * Opens a SQLite database with durable commits. Throws `storage-…` errors. An empty file beside a write-ahead log
+ * lost its content: it is `storage-corrupt`, never a new database.
  */
 export function openDatabase(options: DatabaseOptions): Database.Database {
   if (options.busyTimeoutMs > BUSY_TIMEOUT_MAX_MS) {
@@ -42,7 +42,7 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
   let db: Database.Database | undefined;
   try {
     refuseEmptied(options.path);
-    // SQLite's driver says without a code that the directory is not there.
+    // SQLite's driver reports a missing directory without an error code.
     if (options.readonly) statSync(dirname(options.path));
     else createWithMode(options.path, options.mode);
     db = new Database(options.path, {
@@ -50,7 +50,7 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
       fileMustExist: true,
       timeout: options.busyTimeoutMs,
     });
-    // It would read the schema, which a connection that only keeps files in place never needs.
+    // Setting it reads the schema, which a connection that only keeps files in place does not need.
     if (!options.readonly) setPragma(db, 'synchronous', 'FULL');
     for (const [name, value] of Object.entries(options.pragmas ?? {})) {
       if (options.readonly && name === 'journal_mode') continue;
@@ -63,7 +63,7 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
   }
 }
 
-/** Runs a database action and throws what goes wrong as a `storage-…` error. */
+/** Runs a database action and throws its errors as `storage-…`. */
 export function storing<T>(action: () => T): T {
   try {
     return action();
@@ -73,9 +73,8 @@ export function storing<T>(action: () => T): T {
 }
 
 /**
- * Creates an empty file with exactly `mode` unless it exists; durable when this returns. The -wal and -shm files that
- * SQLite puts beside it copy its mode. `gid`: the group it is made for. Throws `config-invalid` where this user may
- * not give it to that group.
+ * Creates an empty file with exactly `mode` unless it exists; durable on return. SQLite's -wal and -shm copy its
+ * mode. `gid` is the file's group. Throws `config-invalid` if this user may not give it to that group.
  */
 export function createWithMode(path: string, mode: number, gid?: number): boolean {
   let file: number;
@@ -90,7 +89,7 @@ export function createWithMode(path: string, mode: number, gid?: number): boolea
     fchmodSync(file, mode);
     fsyncSync(file);
   } catch (error) {
-    // One with the wrong group would be taken for a good one the next time.
+    // A file with the wrong group would look correct the next time.
     rmSync(path, { force: true });
     throw error;
   } finally {
@@ -100,7 +99,7 @@ export function createWithMode(path: string, mode: number, gid?: number): boolea
   return true;
 }
 
-/** Forces a file or a directory's entries to the disk. */
+/** Syncs a file, or a directory's entries, to the disk. */
 export function syncPath(path: string): void {
   const handle = openSync(path, 'r');
   try {
@@ -110,11 +109,11 @@ export function syncPath(path: string): void {
   }
 }
 
-/** Any error of SQLite or the file system as a TillsyncError, judged by its code alone. */
+/** Returns any error of SQLite or the file system as a TillsyncError, judged only by its code. */
 export function toStorageError(error: unknown, path?: string): TillsyncError {
   if (error instanceof TillsyncError) return error;
   const code = codeOf(error);
-  // A row that breaks the schema's rules is a fault of the program, and the file is sound.
+  // A row that breaks a constraint is a fault of the program; the file is sound.
   if (code?.startsWith('SQLITE_CONSTRAINT')) {
     return new TillsyncError('internal', `A row breaks a rule of the database (${code}).`, { cause: error });
   }
@@ -166,9 +165,11 @@ function codeOf(error: unknown): string | undefined {
   return typeof error.code === 'string' && /^(SQLITE_|E[A-Z0-9]+$)/.test(error.code) ? error.code : undefined;
 }
 
-/** SQLite takes a file of no bytes for a new database and drops its log; with a log beside it, data was lost. */
+/**
+ * SQLite treats an empty file as a new database and drops its log. An empty file with a log beside it has lost data.
+ */
 function refuseEmptied(path: string): void {
-  // The log first: a database being created gets its first page before its log.
+  // The log is read first, because a new database gets its first page before its log.
   const log = statSync(`${path}-wal`, { throwIfNoEntry: false });
   const file = statSync(path, { throwIfNoEntry: false });
   if (log && log.size > 0 && (!file || file.size === 0)) {
@@ -200,23 +201,22 @@ function setPragma(db: Database.Database, name: string, value: string | number):
   }
 }
 
-/** Size of the write-ahead log; 0 when there is none. */
+/** Returns the write-ahead log's size; 0 when there is none. */
 export function walBytes(path: string): number {
   return statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
 }
 
 /**
- * Moves what the log has into the database, where it is synced. A process that died in a commit, or a sync that
- * failed, leaves a commit in the log that is not on the disk but is read as if it were; the same order announced
- * again would change nothing and be confirmed without ever having been kept, and a token pair be used that a power
- * cut takes away. Throws when the disk fails.
+ * Moves the log's content into the database and syncs it. A crash during a commit, or a failed sync, leaves a commit
+ * in the log that is readable but not on the disk. Without this, the same order sent again would be confirmed without
+ * being stored, and a token pair be used that a power cut takes away. Throws when the disk fails.
  */
 export function settleWal(db: Database.Database): void {
   if (walBytes(db.name) === 0) return;
   try {
     storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
   } catch (error) {
-    // The log is synced before the database grows, so a disk without room has kept it.
+    // The log is synced before the database grows, so a full disk has kept it.
     if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
   }
 }
@@ -226,20 +226,20 @@ const MIGRATIONS = {
   state: new URL('./state/migrations/', import.meta.url),
 };
 const BUSY_TIMEOUT_MS = 100;
-/** What is read through in about a second; it cannot be stopped on the way. */
+/** What can be checked in about a second, because the check cannot be stopped. */
 const CHECKED_MAX_BYTES = 256 * 1024 ** 2;
 
 export interface DatabaseHealth {
   bytes: number;
-  /** Schema steps that the file has, and that this program knows. */
+  /** Migrations of the file, and migrations that this program knows. */
   schema: { applied: number; known: number };
-  /** What SQLite found wrong first; null: nothing. */
+  /** The first damage that SQLite found; null if none. */
   damage: string | null;
-  /** False for a file too large to be read through in a moment; `damage` then says nothing. */
+  /** False for a file too large to check quickly; `damage` then says nothing. */
   readThrough: boolean;
 }
 
-/** Looks at a database without changing it. Throws `storage-…`. */
+/** Checks a database without changing it. Throws `storage-…`. */
 export function databaseHealth(path: string, kind: 'mirror' | 'state'): DatabaseHealth {
   const db = openDatabase({ path, mode: 0o600, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
   try {
@@ -260,10 +260,10 @@ function stepsIn(directory: URL): number {
   return readdirSync(directory).filter((name) => name.endsWith('.sql')).length;
 }
 
-/** What a column of the catalogue holds. */
+/** Values of the catalogue's columns. */
 export type SqlValue = string | number | bigint | null;
 
-/** A value as it was sent: whole numbers as integers, which a reader would else see as `1500.0`. */
+/** Returns a value as it was sent. Whole numbers become integers, because a reader would otherwise see `1500.0`. */
 export function asSent(value: string | number | boolean | null): SqlValue {
   if (typeof value === 'boolean') return value ? 1n : 0n;
   return typeof value === 'number' && Number.isSafeInteger(value) ? BigInt(value) : value;
@@ -277,15 +277,15 @@ export function fromBit(value: number | null): boolean | null {
   return value === null ? null : value !== 0;
 }
 
-/** Whether a stored value is what a new one would be stored as. */
+/** Whether the stored value equals what the new value would be stored as. */
 export function isStored(stored: string | number | null, value: string | number | boolean | null): boolean {
   return stored === (typeof value === 'boolean' ? Number(value) : value);
 }
 
 /**
- * Makes a directory and those above it. Node's own recursive way tries for ever where a file system refuses new
- * directories by saying that there is nothing (procfs does), so each step is tried once. Durable when this
- * returns: a power cut must not take it away with what was kept in it. Throws what the system says.
+ * Makes a directory and its parents, durably, so that a power cut does not remove it with its content. Node's
+ * recursive mkdir loops for ever on a file system that answers ENOENT to new directories (procfs), so each step is
+ * tried once. Throws the system's error.
  */
 export function makeDirectory(path: string, mode: number): void {
   if (existsSync(path)) return;
@@ -299,21 +299,21 @@ function syncEntry(parent: string): void {
   try {
     syncPath(parent);
   } catch (error) {
-    // Who may write a directory need not be able to open it; the system then syncs it in its own time.
+    // A user who may write a directory may be unable to open it; the system then syncs it in its own time.
     if (!(error instanceof Error && 'code' in error && error.code === 'EACCES')) throw error;
   }
 }
 
 /**
- * A whole copy as of one moment in one plain file of mode 0600, on the disk when this returns. Whoever writes the
- * database is not held up: the copy is one read. `to` must not exist. Throws `storage-…`; `storage-busy` comes of
- * a rollback journal alone and may be tried again.
+ * Copies a database as of one moment into one plain file of mode 0600, durable on return. Writers are not delayed,
+ * because the copy is one read. `to` must not exist. Throws `storage-…`; `storage-busy` occurs only with a rollback
+ * journal and may be retried.
  */
 export function copyDatabase(from: string, to: string): void {
   createWithMode(to, 0o600);
   const db = openDatabase({ path: from, mode: 0o600, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
   try {
-    // Page by page (SQLite's backup) it begins anew whenever another process commits between two steps.
+    // SQLite's page-by-page backup starts again whenever another process commits between two steps.
     storing(() => db.prepare('VACUUM INTO ?').run(to));
     storing(() => syncPath(to));
   } finally {
@@ -321,7 +321,7 @@ export function copyDatabase(from: string, to: string): void {
   }
 }
 
-/** Opens a database that nobody else has open, and lets `look` read it. Throws `storage-…`. */
+/** Opens a database that no other process has open, and runs `look` on it. Throws `storage-…`. */
 export function lookInto<T>(path: string, look: (db: Database.Database) => T): T {
   const db = openDatabase({ path, mode: 0o600, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
   try {
@@ -336,7 +336,7 @@ type Kind = 'rows' | 'values';
 
 const known = new WeakMap<Database.Database, Sql>();
 
-/** The statements of a connection, so that each stands where it runs. */
+/** Returns the statements of a connection, so that SQL can stand where it is used. */
 export function sqlOf(db: Database.Database): Sql {
   let sql = known.get(db);
   if (sql === undefined) {
@@ -347,8 +347,8 @@ export function sqlOf(db: Database.Database): Sql {
 }
 
 /**
- * Statements by their text, each prepared when it first runs and kept with its connection. `values`: the first
- * column alone. Parameters as better-sqlite3 takes them.
+ * Statements by their text, each prepared at first use and kept with its connection. `values` returns only the first
+ * column. Parameters are those of better-sqlite3.
  */
 export class Sql {
   readonly #db: Database.Database;
@@ -381,7 +381,7 @@ export class Sql {
     return this.#statement('rows', text).run(...params);
   }
 
-  /** Within another one it is a part of that. */
+  /** Within another transaction it becomes a part of that one. */
   transaction<T>(action: () => T): T {
     return this.#db.transaction(action).immediate();
   }

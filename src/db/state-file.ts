@@ -6,7 +6,7 @@ import { openDatabase, settleWal, storing, toStorageError } from './sqlite.ts';
 
 const MODE = 0o600;
 const AUTOCHECKPOINT_PAGES = 16;
-/** A log of this size takes every small save between two checkpoints without growing. */
+/** A log of this size holds every small save between two checkpoints without growing. */
 const WARM_LOG_BYTES = 48 * 4096;
 const PADDING_BYTES = 64 * 4096;
 
@@ -16,9 +16,9 @@ export interface StateFile {
 }
 
 /**
- * Opens state.db so that a token save succeeds on a full disk: the write-ahead log is kept warm, never truncated
- * and kept at close, and the file has free pages. Throws `storage-corrupt` or `storage-newer` rather than begin
- * anew: taking a damaged file for an empty one would lose the tokens and the memory of the limits.
+ * Opens state.db so that a token save succeeds on a full disk: the log is kept at a certain size, never truncated,
+ * also at close, and the file has free pages. Throws `storage-corrupt` or `storage-newer` and never starts again
+ * empty, because that would lose the tokens and the memory of the limits.
  */
 export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
   let opened: Database.Database | undefined;
@@ -41,7 +41,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
       keepCopyAt: `${path}.before-upgrade`,
     });
     reserveRoom(db);
-    // The last connection to close deletes the log; a read-only one cannot.
+    // The last connection to close deletes the log, unless it is read-only.
     const keeper = openDatabase({ path, mode: MODE, readonly: true, busyTimeoutMs });
     storing(() => keeper.pragma('schema_version'));
     return {
@@ -55,7 +55,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
     opened?.close();
     const fault = toStorageError(error, path);
     if (fault.code !== 'storage-corrupt') throw fault;
-    // What is lost with it, and so what to do, is not the same for a store, a hub and a branch.
+    // What is lost, and so what to do, differs between a store, a hub and a branch.
     throw new TillsyncError(fault.code, fault.message, {
       cause: fault,
       hint: 'To see what to do, run: {tillsync} doctor',
@@ -63,7 +63,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
   }
 }
 
-/** Fills and empties a table once: its pages stay free in the file and the log stays long. */
+/** Fills and empties a table once, so that its pages stay free in the file and the log stays long. */
 function reserveRoom(db: Database.Database): void {
   try {
     const log = statSync(`${db.name}-wal`, { throwIfNoEntry: false });
@@ -75,7 +75,7 @@ function reserveRoom(db: Database.Database): void {
       db.pragma('wal_checkpoint(PASSIVE)');
     });
   } catch (error) {
-    // Without it everything works until the disk is full; another process may be doing it right now.
+    // Without the reserve everything works until the disk is full. Another process may be making it right now.
     if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
   }
 }

@@ -8,24 +8,24 @@ import { walBytes } from './sqlite.ts';
 /** A process that holds a lock on a file. */
 export interface LockHolder {
   pid: number;
-  /** Name of the program; empty when it cannot be seen. */
+  /** Name of the program; empty if it is not visible. */
   program: string;
 }
 
-/** Locks that are looked for: on which file, on which of its bytes. */
+/** The locks to search for: the file, and its bytes. */
 export interface LockedBytes {
   inode: number;
   first: number;
   last: number;
-  /** Left out: locks of any kind. */
+  /** If left out, locks of any kind. */
   kind?: 'READ' | 'WRITE';
-  /** Whether those who wait for such a lock count, too. */
+  /** Whether processes that wait for such a lock count too. */
   isWaitingToo?: boolean;
 }
 
 type Bytes = Omit<LockedBytes, 'inode'>;
 
-/** Other processes that hold such locks at this moment, by the kernel's table of locks; Linux only. */
+/** Returns other processes that hold such locks now, from the kernel's table of locks; Linux only. */
 export function lockHolders(bytes: readonly LockedBytes[]): LockHolder[] {
   let locks: string;
   try {
@@ -41,7 +41,7 @@ export function lockHolders(bytes: readonly LockedBytes[]): LockHolder[] {
 const LOCK_LINE =
   /^\d+:\s+(->\s+)?(?:POSIX|OFDLCK)\s+\S+\s+(READ|WRITE)\s+(\d+)\s+\S+:(\d+)\s+(\d+)\s+(\d+|EOF)/;
 
-/** Processes with such locks, from the text of /proc/locks: `4: POSIX  ADVISORY  READ 812 fe:01:1311 124 124`. */
+/** Returns the processes with such locks, from /proc/locks: `4: POSIX  ADVISORY  READ 812 fe:01:1311 124 124`. */
 export function lockPids(locks: string, bytes: readonly LockedBytes[]): number[] {
   const pids = locks.split('\n').flatMap((line) => {
     const [, waits, kind, pid, inode, from, to] = LOCK_LINE.exec(line) ?? [];
@@ -58,12 +58,12 @@ export function lockPids(locks: string, bytes: readonly LockedBytes[]): number[]
   return [...new Set(pids)];
 }
 
-/** `php (process 812), a program (process 97)`. */
+/** Returns `php (process 812), a program (process 97)`. */
 export function namesOf(holders: readonly LockHolder[]): string {
   return holders.map(({ pid, program }) => `${program || 'a program'} (process ${pid})`).join(', ');
 }
 
-/** Programs that Node runs call their first thread so. */
+/** Name of the first thread of programs that run on Node. */
 const NODE_THREAD = 'MainThread';
 
 function programOf(pid: number): string {
@@ -77,16 +77,16 @@ function programOf(pid: number): string {
   }
 }
 
-/** Bytes of -shm on which SQLite's readers hold their locks (WAL-index format, read marks 0 to 4). */
+/** Bytes of -shm that SQLite's readers lock (WAL-index format, read marks 0 to 4). */
 export const READ_MARKS: readonly Bytes[] = [{ first: 123, last: 127, kind: 'READ', isWaitingToo: true }];
-/** Those that a writer and a recovery need, and a lock on a reader's byte that shuts readers out. */
+/** Bytes that a writer or a recovery locks, and a reader's byte locked so that it shuts readers out. */
 export const LOCKING: readonly Bytes[] = [
   { first: 120, last: 120 },
   { first: 122, last: 122 },
   { first: 123, last: 127, kind: 'WRITE' },
 ];
 
-/** Other processes that are reading the mirror at this moment; Linux only. */
+/** Returns other processes that read the mirror now; Linux only. */
 export function findWalReaders(path: string): LockHolder[] {
   return findHolders(path, READ_MARKS);
 }
@@ -106,20 +106,20 @@ interface WalCareOptions {
 }
 
 /**
- * Keeps the write-ahead log small. A reader that stays open keeps it from shrinking; the log then grows with
- * each write, and only ending that reader helps, so an alarm names it.
+ * Keeps the write-ahead log small. An open reader keeps it from shrinking, so that it grows with each write. Only
+ * ending that reader helps, so an alarm names it.
  */
 export class WalCare {
   readonly #options: WalCareOptions;
   #tendedMs = Number.NEGATIVE_INFINITY;
-  /** undefined: an earlier run may have left the alarm up. */
+  /** undefined: an earlier run may have left the alarm raised. */
   #isUp: boolean | undefined;
 
   constructor(options: WalCareOptions) {
     this.#options = options;
   }
 
-  /** Looks at most once a second; cheap while the log is small. */
+  /** Checks at most once a second; cheap while the log is small. */
   tend(db: Database.Database): void {
     const { clock, path, alarms } = this.#options;
     const nowMs = clock.monotonicMs();
@@ -137,16 +137,19 @@ export class WalCare {
   }
 }
 
-/** What was committed stays committed, whatever becomes of the log. */
+/** A failed truncation loses nothing that was committed. */
 function tryToTruncate(db: Database.Database): void {
   try {
     truncateWal(db);
   } catch {
-    // A failing disk shows itself at the next write, where somebody waits for the answer.
+    // A failing disk shows at the next write, where somebody waits for the answer.
   }
 }
 
-/** At busy timeout 0: with any other, a reader would make this block every writer. False: somebody holds the log. */
+/**
+ * Runs at busy timeout 0; with any other, a reader would make it block every writer. Returns false if a process holds
+ * the log.
+ */
 export function truncateWal(db: Database.Database): boolean {
   if (walBytes(db.name) === 0) return true;
   const timeoutMs = Number(db.pragma('busy_timeout', { simple: true }));
@@ -172,12 +175,12 @@ interface LockWatchOptions extends WalCareOptions {
 }
 
 /**
- * Notifies that another program keeps the mirror locked. A read lock is enough for that, which whoever may read the
- * mirror can take; so it cannot be prevented, and has to be told, with the name of the program.
+ * Reports that another program keeps the mirror locked. A read lock is enough for that, and every user who may read
+ * the mirror can take one. So it cannot be prevented, only reported, with the program's name.
  */
 export class LockWatch {
   readonly #options: LockWatchOptions;
-  /** undefined: an earlier run may have left the alarm up. */
+  /** undefined: an earlier run may have left the alarm raised. */
   #isUp: boolean | undefined;
   readonly #closed = new AbortController();
 
@@ -199,7 +202,7 @@ export class LockWatch {
     if (isNews) void this.#tryUntilFree();
   }
 
-  /** A transaction is on the disk. */
+  /** Called when a transaction is on the disk. */
   free(): void {
     if (this.#isUp === false) return;
     this.#isUp = false;
@@ -210,7 +213,7 @@ export class LockWatch {
     this.#closed.abort();
   }
 
-  /** Nothing else may want to write for a long time. */
+  /** No other write may come for a long time. */
   async #tryUntilFree(): Promise<void> {
     const { signal } = this.#closed;
     while (this.#isUp && !signal.aborted) {

@@ -2,20 +2,22 @@ import type Database from 'better-sqlite3';
 import type { JWK } from 'jose';
 import { sqlOf, storing } from './sqlite.ts';
 
-/** What a command asks the running daemon to do, and what came of it. */
+/** A command's request to the running daemon, and its result. */
 export interface Wish<Asked> {
-  /** Wall clock of whoever asks; names the wish. */
+  /** The requester's wall clock, which names the request. */
   askedAtMs: number;
   asked: Asked;
-  /** Of whoever asks: no other reads the result, of which bytes stay in the file, and which may name a customer. */
+  /**
+   * The requester's key. Nobody else can read the result, which may name a customer and whose bytes stay in the file.
+   */
   key: JWK;
-  /** JSON, as a JWE; null until the daemon has done it. */
+  /** JSON as a JWE; null until the daemon is done. */
   result: string | null;
-  /** Why it could not be done; null: it was, or is not yet. */
+  /** Why it failed; null if it succeeded or is not done. */
   fault: string | null;
 }
 
-/** The newest wish of each name in state.db, shared between the processes of one company. Methods throw `storage-…`. */
+/** The newest request of each name in state.db, shared by all processes of a company. Methods throw `storage-…`. */
 export class WishRows {
   readonly #db: Database.Database;
 

@@ -15,31 +15,31 @@ import {
 } from './spellings.ts';
 
 /**
- * What was found of each field, by its slot in the tree; undefined: not sent. `ranks` only from the first that was
- * not found under its best name.
+ * Values found for each field, by its slot in the tree; undefined if not sent. `ranks` exists from the first field
+ * that was found under another name than its best one.
  */
 interface Found {
   values: unknown[];
   ranks: number[] | undefined;
-  /** Slots of what was sent and could not be read; undefined: none. */
+  /** Slots of values that were sent but not readable; undefined if none. */
   unread: number[] | undefined;
 }
 
-/** Finds every field of a tree in one walk over the names that the object itself has. */
+/** Finds every field of a tree in one walk over the object's own names. */
 function findValues(value: Record<string, unknown>, { nothing, names }: SpellingTree): Found {
   const found: Found = { values: nothing.slice(), ranks: undefined, unread: undefined };
   walk(value, names, found);
   return found;
 }
 
-/** Each callback and each record of a poll comes through here: plain loops, which need no iterators. */
+/** Every callback and poll record passes here, so it uses plain loops without iterators. */
 function walk(value: Record<string, unknown>, names: ReadonlyMap<string, SpellingNode>, found: Found): void {
   const { values } = found;
   for (const name of Object.keys(value)) {
     const node = names.get(name);
     if (node === undefined) continue;
     const sent = value[name];
-    // null says nothing, so it never wipes what is known.
+    // null means "not said", so it never deletes a known value.
     if (sent === null) continue;
     for (let i = 0; i < node.hits.length; i++) {
       const { slot, rank, read, isTold } = node.hits[i] as SpellingNode['hits'][number];
@@ -63,18 +63,18 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
   }
 }
 
-/** Whether what stands in place of an object is a value itself, as `"store": "B1"`, or none. */
+/** Whether a value in place of an object is itself a value of a field (as `"store": "B1"`) or blank. */
 function isReadWhole({ hits }: SpellingNode, sent: unknown): boolean {
   if (isBlank(sent) || (Array.isArray(sent) && sent.length === 0)) return true;
   return hits.some(({ read }) => read(sent) !== undefined);
 }
 
-/** '' is how the platform writes that there is none. */
+/** The platform writes '' for "none". */
 function isBlank(sent: unknown): boolean {
   return typeof sent === 'string' && sent.trim() === '';
 }
 
-/** Notes the fields that were sent in no way that can be read. */
+/** Adds a note for each field that was sent but not readable. */
 function noteUnread({ values, unread }: Found, { fields }: SpellingTree, at: string, notes: string[]): void {
   if (unread === undefined) return;
   for (const slot of new Set(unread)) {
@@ -82,7 +82,7 @@ function noteUnread({ values, unread }: Found, { fields }: SpellingTree, at: str
   }
 }
 
-/** Every field of the tree by its name, null where it was not sent. */
+/** Returns every field of the tree by its name; null where it was not sent. */
 function readRecord<T>(sent: Record<string, unknown>, tree: SpellingTree, at: string, notes: string[]): T {
   const found = findValues(sent, tree);
   noteUnread(found, tree, at, notes);
@@ -121,7 +121,7 @@ const UNREAD_ITEM: OrderItem = {
   modifiers: [],
 };
 
-/** Every entry keeps its place; one that is no object is an item of which nothing is known. */
+/** Every entry keeps its place. An entry that is no object becomes an item of which nothing is known. */
 function readItems(
   sent: readonly unknown[],
   spellings: OrderSpellings,
@@ -149,14 +149,14 @@ function readItems(
   return { items, isBrief };
 }
 
-/** The objects of a list; that others are in it is noted. */
+/** Returns the objects of a list, and notes if it has other entries. */
 function readEntries(sent: unknown[] | null, name: string, notes: string[]): Record<string, unknown>[] {
   const entries = sent?.filter(isRecord) ?? [];
   if (sent && entries.length < sent.length) notes.push(`${name} cannot be read`);
   return entries;
 }
 
-/** One row for each option, or one for each count, or one for a modifier that has neither. */
+/** Returns one row per option; without options one per count; without counts one row. */
 function readModifier(
   sent: Record<string, unknown>,
   spellings: OrderSpellings,
@@ -204,7 +204,7 @@ function optionRow(
   };
 }
 
-/** Rows for the counts of which no option is: the pieces are in these alone. */
+/** Returns rows for counts without an option, since only these counts have the quantities. */
 function countRows(
   { name, shortName, description, externalId, price, quantity }: SentModifier,
   options: readonly OrderModifier[],
@@ -221,11 +221,11 @@ function countRows(
   const withIds = () => ids.map(([id, pieces]) => row(id, externalId, pieces));
   const withExternalIds = () => externalIds.map(([id, pieces]) => row(null, id, pieces));
   if (options.some((option) => option.quantity !== null)) {
-    // Of two maps the one that counts an option counts the rest of them too.
+    // Of two maps, the one that counts an option also counts the others.
     if (ids.length < byId.size) return withIds();
     return externalIds.length < byExternalId.size ? withExternalIds() : [];
   }
-  // Which id is which external id nobody says, so of two maps the one with the POS's own ids counts.
+  // Nothing says which id belongs to which external id, so the map with the POS's own ids is used.
   if (byId.size > 1 || byExternalId.size > 1) return externalIds.length > 0 ? withExternalIds() : withIds();
   const [[id, pieces = null] = []] = ids;
   const [[ownId, ownPieces = null] = []] = externalIds;
@@ -254,10 +254,9 @@ function onlyOf(counts: ReadonlyMap<string, number | null>): number | null | und
 }
 
 /**
- * Reads a notification, or a record of GET /order/all, as an order. Never throws, whatever the value is:
- * what cannot be read of a field counts as not sent, and a value without an order id is unreadable, with one
- * sentence that says why. The document shows no record of GET /order/all, so of one (`source` is `poll`) lines count
- * only where all of them can be read, and nothing of it makes an order incomplete.
+ * Reads a notification, or a record of GET /order/all, as an order. Never throws: an unreadable field counts as not
+ * sent, and a value without an order id is unreadable, with a sentence that says why. The document shows no record of
+ * GET /order/all. So a poll's lines count only if all are readable, and nothing in it makes an order incomplete.
  */
 export function readOrder(
   value: unknown,
@@ -296,7 +295,7 @@ export function readOrder(
   noteUnread(found, spellings.order, '', notes);
   if (guessed !== undefined && hasValueOf('scheduledFor', sent, spellings.order))
     notes.push('scheduledFor cannot be read, and another time stands in its place');
-  // A value of before would be taken for the one of now.
+  // Otherwise the old value would look like the present one.
   for (const slot of found.unread ?? []) {
     const name = names[slot] as keyof typeof ORDER_SPELLINGS;
     if (values[slot] === undefined && CLEARED.has(ORDER_SPELLINGS[name].kind)) fields[name] = null;
@@ -307,14 +306,14 @@ export function readOrder(
 
 const CLEARED: ReadonlySet<string> = new Set(['amount', 'time']);
 
-/** What has happened to an order, or will to its data, is not what it is scheduled for. */
+/** Names of times of the order's past or of its data, which are not the time it is scheduled for. */
 const OTHER_TIMES =
   /updat|modif|creat|chang|edit|pay|paid|confirm|accept|approv|cancel|reject|refund|dispatch|delivered|ready|start|finish|clos|sent|receiv|notif|sync|expir|delet|print|last|birth|regist|valid/i;
 const SCHEDULED_WITHIN_MS = 400 * 24 * 3_600_000;
 
 /**
- * The document does not name the field of the scheduled date: the one value of the order that reads as a time after its
- * creation and stands under no name of another field. undefined: there is none, or more than one.
+ * Returns the scheduled time, whose field the document does not name: the one value that reads as a time after the
+ * creation and has no other field's name. undefined if there is none or more than one.
  */
 function onlyUnknownTime(
   sent: Record<string, unknown>,
@@ -338,12 +337,12 @@ const ADDRESS_FIELDS = Object.keys(ORDER_SPELLINGS).filter((name) =>
   name.startsWith('address'),
 ) as (keyof OrderFields)[];
 
-/** The platform leaves the address out for pickup, so what was known of one no longer holds. */
+/** The platform sends no address for pickup, so an earlier address no longer holds. */
 function clearAddress(fields: OrderFields): void {
   for (const field of ADDRESS_FIELDS) fields[field] = null as never;
 }
 
-/** The same from JSON text, keeping ids exact that are numbers too large for JavaScript. */
+/** Does the same for JSON text, and keeps ids exact that are too large for JavaScript's numbers. */
 export function readOrderText(
   raw: string,
   spellings: OrderSpellings,
@@ -356,7 +355,7 @@ export function readOrderText(
   }
 }
 
-/** The same of a value and the text that it was parsed from, which may begin with a byte order mark. */
+/** Does the same for a value and its text, which may begin with a byte order mark. */
 export function readSentOrder(
   value: unknown,
   raw: string,
@@ -370,13 +369,13 @@ export function readSentOrder(
 
 const LONG_NUMBER = /[:,[]\s*-?\d{16}/;
 
-/** For JSON.parse: whole numbers too large for JavaScript as the texts they were sent as. */
+/** Reviver for JSON.parse: keeps whole numbers too large for JavaScript as the text that was sent. */
 export function keepLongNumbers(_name: string, value: unknown, context?: { source?: string }): unknown {
   const long = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
   return long && context?.source !== undefined && /^-?\d+$/.test(context.source) ? context.source : value;
 }
 
-/** The order itself, when the record only carries it; an order that names itself is never looked into. */
+/** Returns the order inside a wrapper. A record with an order id of its own is not unwrapped. */
 export function unwrap(value: Record<string, unknown>, spellings: OrderSpellings): Record<string, unknown> {
   if (Object.hasOwn(value, 'internalOrderId')) return value;
   for (const name of WRAPPER_NAMES) {
@@ -401,11 +400,11 @@ function namesOf(value: Record<string, unknown>): string {
 
 export interface ReadingRules {
   spellings: OrderSpellings;
-  /** Path from the config; empty: none is configured. A leading `$` or the word `root` names the root. */
+  /** Path from the config; empty if not configured. A leading `$` or `root` means the root. */
   listPath: string;
 }
 
-/** Names under which a list of orders is likely, best first; the root's own name is empty. */
+/** Likely names of a list of orders, best first. The root has the empty name. */
 const LIST_NAMES = [
   'orders',
   'data',
@@ -420,15 +419,15 @@ const LIST_NAMES = [
   '',
 ];
 
-/** Lists that are empty while all is well, and hold no orders when they are not. */
+/** Names of lists that hold no orders; while all is well they are empty. */
 const OTHER_NAMES = new Set(['errors', 'warnings', 'messages', 'links', 'filters', 'tags']);
 
 const SAMPLES = 20;
 
 /**
- * Finds the list of orders in an answer of GET /order/all, whose body is not shown: the configured path first,
- * then lists by their name and by what can be read from their elements. An empty list counts when its name, or
- * being the only one, makes it likely. undefined: there is none, so nothing can be said of the answer.
+ * Finds the list of orders in an answer of GET /order/all, which the document does not show: the configured path
+ * first, then by name and by readable elements. An empty list counts if its name is likely or it is the only list.
+ * Returns undefined if there is none.
  */
 export function chooseOrderList(
   body: Uint8Array,
@@ -454,12 +453,12 @@ export function chooseOrderList(
   const filled =
     likely.find((list) => some(list, () => true)) ?? others.find((list) => some(list, looksLikeOrder));
   if (filled && (isLikely(filled) || !likely.some((list) => list.length === 0))) return filled;
-  // A filled list nobody can read may hold the orders, so an empty one beside it proves nothing.
+  // A filled but unreadable list may hold the orders, so an empty list beside it proves nothing.
   if (answer.hints.success === false || likely.some((list) => list.length > 0)) return undefined;
   return likely[0] ?? (others.length === 1 && others[0]?.length === 0 ? others[0] : undefined);
 }
 
-/** In a list of any name an id is not enough: branches and customers have ids too. */
+/** In a list of unknown name an id proves nothing, because branches and customers have ids too. */
 function looksLikeOrder({ fields, items }: OrderReading): boolean {
   const signs = [
     items,
@@ -495,9 +494,9 @@ function normalPath(path: string): string | undefined {
   return trimmed === 'root' ? '' : trimmed.replace(/^\$\.?/, '');
 }
 
-/*
- * Whether the sums that an order states hold. A line that the platform left out, or sent twice, shows in them alone.
- * A coupon, a tip, a fee or a discount that the order names explains a difference.
+/**
+ * Checks whether the stated sums of an order add up. Only the sums show a line that the platform left out or sent
+ * twice. A coupon, tip, fee or discount in the order explains a difference.
  */
 
 type Sums = Pick<OrderFields, 'amount' | 'amountToPay' | 'deliveryFee' | 'couponDiscount'>;
@@ -506,7 +505,7 @@ type Sums = Pick<OrderFields, 'amount' | 'amountToPay' | 'deliveryFee' | 'coupon
 const ROUNDED_SHARE = 0.01;
 const ROUNDED_MIN = 0.05;
 
-/** null: not all of them are there. `stated`: every number that the order names; asked only where sums differ. */
+/** Returns null if a sum is missing. `stated`: every number in the order; called only where sums differ. */
 export function doSumsDiffer(
   fields: Sums,
   items: readonly OrderItem[],
@@ -530,11 +529,11 @@ export function doSumsDiffer(
   if (paid === undefined) return rest === null ? null : false;
   if (sums.some((sum) => sum >= amount - rounded && sum <= amount + coupon + rounded)) return false;
   if (paid < amount) return !sums.some((sum) => sum < amount && isExplained(amount - sum));
-  // Lines worth more than the order are a discount that nobody names, unless one of them is there twice.
+  // Lines worth more than the order mean an unnamed discount, unless a line is there twice.
   return isNone(paid - amount - priceOfTwins(items));
 }
 
-/** What the lines come to, as each way of reading their prices has it; empty: a line has no price. */
+/** Returns the total of the lines for each way of reading their prices; empty if a line has no price. */
 function lineSums(items: readonly OrderItem[]): number[] {
   const readings = [
     (item: OrderItem) => numberOf(item.productPrice),
@@ -554,7 +553,7 @@ function lineSums(items: readonly OrderItem[]): number[] {
   });
 }
 
-/** The price of the lines that say just what an earlier line says. */
+/** Returns the price of the lines that equal an earlier line. */
 function priceOfTwins(items: readonly OrderItem[]): number {
   const seen = new Set<string>();
   let price = 0;
@@ -575,7 +574,7 @@ function numberOf(value: unknown): number | null {
   return typeof value === 'number' ? value : null;
 }
 
-/** The numbers of a payload and of the objects in it. */
+/** Returns the numbers of a payload and of the objects in it. */
 export function statedNumbers(payload: string): number[] {
   let value: unknown;
   try {
@@ -596,5 +595,5 @@ export function statedNumbers(payload: string): number[] {
   return numbers;
 }
 
-/** An order in a wrapper, and its totals in an object of their own. */
+/** Deep enough for an order in a wrapper with its totals in an object. */
 const STATED_DEPTH = 2;

@@ -23,7 +23,7 @@ import { ITEM_SPELLINGS, ORDER_SPELLINGS, type OrderSpellings, snakeCase } from 
 export const ORDER_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
   (name) => name !== 'orderId' && name !== 'items',
 ) as (keyof OrderFields)[];
-/** The same of items and modifiers, in the order of their tables' columns. */
+/** Every scalar field of items and modifiers, in the order of the tables' columns. */
 const ITEM_FIELDS = Object.keys(ITEM_SPELLINGS).filter((name) => name !== 'modifiers') as Exclude<
   keyof OrderItem,
   'modifiers'
@@ -44,7 +44,7 @@ export function columnsAs(fields: readonly string[]): string[] {
   return fields.map((field) => `${snakeCase(field)} AS ${field}`);
 }
 
-/** What SQLite gives back for a column. */
+/** The values that SQLite returns for a column. */
 export type Value = string | number | null;
 
 const STATUS_AT = ORDER_FIELDS.indexOf('status');
@@ -53,12 +53,12 @@ const CREATED_AT = ORDER_FIELDS.indexOf('createdAt');
 const IS_SCHEDULED_AT = ORDER_FIELDS.indexOf('isScheduled');
 const SCHEDULED_FOR_AT = ORDER_FIELDS.indexOf('scheduledFor');
 
-/** The status among values in the order of ORDER_FIELDS. */
+/** Returns the status in a list of values ordered as ORDER_FIELDS. */
 export function statusIn(values: readonly Value[]): string | null {
   return (values[STATUS_AT] ?? null) as string | null;
 }
 
-/** The values of what was read, in the order of ORDER_FIELDS; what was not sent comes from `known`, else is null. */
+/** Returns values in the order of ORDER_FIELDS. A field that was not sent comes from `known`, else it is null. */
 export function fieldValues(fields: OrderFields, known?: readonly Value[]): Value[] {
   const values: Value[] = [];
   for (let i = 0; i < ORDER_FIELDS.length; i++) {
@@ -73,24 +73,24 @@ export function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
   return a.length === b.length && a.every((value, i) => value === b[i]);
 }
 
-/** What the mirror has of an order. */
+/** The mirror's row of an order. */
 export interface KnownRow {
   /** In the order of ORDER_FIELDS. */
   values: Value[];
   seq: number;
-  /** The event with which its store, or what its lines take, last changed. */
+  /** The event at which its store, or the stock its lines take, last changed. */
   linesSeq: number;
   eventSource: OrderSource;
   pollDigest: string | null;
   payloadSource: OrderSource;
   payload: string;
   updatedAt: string;
-  /** When the payload came, where that was after the newest event. */
+  /** When the payload came, if that was after the newest event. */
   payloadAt: string | null;
   endedAt: string | null;
   /** When its customer was forgotten. */
   forgottenAt: string | null;
-  /** 1: the sums that it states do not hold; null: they are not all there. */
+  /** 1 if the stated sums do not add up; null if some are missing. */
   sumsDiffer: number | null;
 }
 
@@ -121,21 +121,21 @@ const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, order_id)
   VALUES (${marks(WRITTEN.length + 2)})`;
 const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)},
   to_book_since = coalesce(to_book_since, ?), payload_at = NULL WHERE order_id = ?`;
-// In no order: ORDER BY makes so small a query three times as long, even where there is nothing to sort.
+// Without ORDER BY, which makes this small query three times as slow even with nothing to sort.
 const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ?`;
 const MODIFIERS = `SELECT line, modifier, ${columnsAs(MODIFIER_FIELDS)} FROM order_item_modifiers
   WHERE order_id = ?`;
 
 interface Inserts {
   columns: number;
-  /** For one row, for two, and so on. */
+  /** SQL texts for one row, two rows, and so on. */
   texts: string[];
 }
 
-/** An order of more lines takes several statements. */
+/** Most rows per statement; a longer order takes several statements. */
 const ROWS_AT_ONCE = 8;
 
-/** OR FAIL: the transaction is given up with the statement anyway, and a journal of its own costs as much as a row. */
+/** OR FAIL avoids a statement journal, which costs as much as a row. The transaction is rolled back anyway. */
 function insertsOf(table: string, columns: number): Inserts {
   const row = `(${marks(columns)})`;
   const texts = Array.from(
@@ -148,7 +148,7 @@ function insertsOf(table: string, columns: number): Inserts {
 const INSERT_ITEMS = insertsOf('order_items', ITEM_FIELDS.length + 2);
 const INSERT_MODIFIERS = insertsOf('order_item_modifiers', MODIFIER_FIELDS.length + 3);
 
-/** Digest of the poll's record last confirmed, and the code; undefined when the order is not known. */
+/** Returns the digest of the last confirmed poll record, and the code; undefined for an unknown order. */
 export function polledOrder(
   db: Database.Database,
   orderId: string,
@@ -166,7 +166,7 @@ export function updateDigest(db: Database.Database, orderId: string, pollDigest:
   sqlOf(db).run('UPDATE orders SET poll_digest = ? WHERE order_id = ?', pollDigest, orderId);
 }
 
-/** Of one order, as they stand in it. */
+/** Returns the items of an order in their order. */
 export function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
   const items: OrderItem[] = [];
   for (const { line, ...item } of sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, orderId)) {
@@ -180,7 +180,7 @@ export function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
   return items;
 }
 
-/** Whether the mirror has just these items of the order. */
+/** Whether the mirror has exactly these items of the order. */
 export function hasItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): boolean {
   const rows = sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, orderId);
   const modifiers = sqlOf(db).rows<OrderModifier & { line: number; modifier: number }>(MODIFIERS, orderId);
@@ -198,7 +198,7 @@ export function hasItems(db: Database.Database, orderId: string, items: readonly
   );
 }
 
-/** Whether other items take the same of every stock; a comment or a price may differ. */
+/** Whether two lists of items take the same quantities of every stock; comments and prices may differ. */
 function takesTheSame(before: readonly OrderItem[], after: readonly OrderItem[]): boolean {
   const taken = (items: readonly OrderItem[]) =>
     items.map((item) => JSON.stringify([item.productExternalId, item.productName, item.quantity])).sort();
@@ -206,8 +206,8 @@ function takesTheSame(before: readonly OrderItem[], after: readonly OrderItem[])
 }
 
 /**
- * Lines of a poll's record with what is known of them: a record may say less of a line than a notification did. Only
- * where the line at the same place is of the same product and as many of it.
+ * Adds known details to the lines of a poll's record, which may say less than a notification did. Only for a line
+ * with the same place, product and quantity.
  */
 function withKnownLines(known: readonly OrderItem[], { items, isBrief }: OrderReading): OrderItem[] {
   return (items ?? []).map((item, i) => {
@@ -235,7 +235,7 @@ function insertItems(db: Database.Database, orderId: string, items: readonly Ord
   insertRows(db, INSERT_MODIFIERS, options);
 }
 
-/** `values`: of all rows, one after the other. */
+/** Inserts rows; `values` are those of all rows, one row after the other. */
 function insertRows(db: Database.Database, { columns, texts }: Inserts, values: readonly SqlValue[]): void {
   const most = columns * ROWS_AT_ONCE;
   for (let from = 0; from < values.length; from += most) {
@@ -244,9 +244,9 @@ function insertRows(db: Database.Database, { columns, texts }: Inserts, values: 
   }
 }
 
-/** One payload of an order that is not, or no longer, the one in `orders`. */
+/** A payload of an order beside the one in `orders`. */
 export interface EarlierPayload {
-  /** The order's newest event once this was merged. */
+  /** The order's newest event after this payload was merged. */
   seq: number;
   source: OrderSource;
   /** ISO 8601 UTC. */
@@ -256,8 +256,8 @@ export interface EarlierPayload {
 }
 
 /**
- * `applied`: it brought the event `seq`; else it said what was known, and the same text beside the same event is kept
- * once, however often it is delivered.
+ * `applied`: the payload brought the event `seq`. Otherwise it repeated known content, and the same text beside the
+ * same event is stored once, however often it comes.
  */
 export function addPayload(
   db: Database.Database,
@@ -272,14 +272,14 @@ export function addPayload(
   sqlOf(db).run(sql, orderId, seq, Number(applied), source, receivedAt, payload);
 }
 
-/** As they were merged, the oldest first. */
+/** Returns payloads in the order they were merged, oldest first. */
 export function earlierPayloads(db: Database.Database, orderId: string): EarlierPayload[] {
   const sql = `SELECT seq, source, received_at AS receivedAt, payload FROM order_payloads
     WHERE order_id = ? ORDER BY seq, received_at, payload_id`;
   return sqlOf(db).rows<EarlierPayload>(sql, orderId);
 }
 
-/** The payload that `orders` has of an order. */
+/** Returns an order's payload in `orders`. */
 export function newestPayload({
   seq,
   payloadSource,
@@ -292,13 +292,13 @@ export function newestPayload({
 
 const HELD_MAX = 1_000;
 
-/** Notes a webhook that would take the order back; the newest thousand are kept. */
+/** Stores a webhook that would take the order backwards. The newest thousand are kept. */
 export function holdNotification(
   db: Database.Database,
   { reading, raw, observedAtMs }: Pick<OrderObservation, 'reading' | 'raw' | 'observedAtMs'>,
   knownStatus: string | null,
 ): void {
-  // The same webhook held again after a poll resolved it is open again.
+  // A webhook that was resolved by a poll and comes again is unresolved again.
   const insert = `INSERT INTO held_notifications (order_id, status, known_status, digest, received_at, payload)
     VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (order_id, digest) DO UPDATE
@@ -310,12 +310,12 @@ export function holdNotification(
     ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
   );
   if (changes === 0) return;
-  // Not the last inserted row: after an update that is one of another table.
+  // last_insert_rowid is no help: after an update it belongs to another table.
   const newest = '(SELECT max(held_id) FROM held_notifications)';
   sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= ${newest} - ?`, HELD_MAX);
 }
 
-/** A poll said that the order has `status`. */
+/** Resolves held webhooks, because a poll said that the order has `status`. */
 function resolveHeld(db: Database.Database, orderId: string, status: string | null, atMs: number): void {
   const sql = `UPDATE held_notifications
     SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
@@ -324,9 +324,9 @@ function resolveHeld(db: Database.Database, orderId: string, status: string | nu
 }
 
 /**
- * Applies an observation by the merge rule, within the caller's transaction. `pollDigest` names the record a poll
- * read; see `pollDigests`. `isNew` spares the look for an order that this transaction has already looked for in vain.
- * A customer who was forgotten comes back only with an order that had ended and is open again.
+ * Applies an observation by the merge rule, in the caller's transaction. `pollDigest` names the poll's record (see
+ * `pollDigests`). `isNew` skips the lookup of an order that this transaction did not find. A removed customer returns
+ * only with an order that had ended and is open again.
  */
 export function mergeOrder(
   db: Database.Database,
@@ -383,7 +383,7 @@ export function mergeOrder(
       sqlOf(db).run('DELETE FROM order_item_modifiers WHERE order_id = ?', orderId);
     }
     if (items && !(known && sameItems)) insertItems(db, orderId, items);
-    // Whole, so that a branch that does not have the order yet needs no more than this.
+    // Sends the whole order, so that a branch without it needs nothing more.
     feedOrder(db, () => {
       const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
       const all: OrderReading = { orderId, fields: whole, items: items ?? itemsOf(db, orderId) };
@@ -394,7 +394,7 @@ export function mergeOrder(
     noteConfirmed(db, observation, known, pollDigest);
   } else if (outcome === 'held') {
     holdNotification(db, wasForgotten ? withoutCustomer(received, spellings) : received, knownStatus);
-    // The next poll has to read this order again to say which of the two is true.
+    // The next poll must read this order again to decide which of the two is true.
     if (known.pollDigest !== null) updateDigest(db, orderId, null);
   }
   if (outcome !== 'held' && outcome !== 'superseded') {
@@ -406,7 +406,10 @@ export function mergeOrder(
   return outcome;
 }
 
-/** The lines that the mirror shall have, undefined where nothing is said of them, and whether it has them. */
+/**
+ * Returns the lines that the mirror should have (undefined if the observation has none), and whether it has them
+ * already.
+ */
 function linesOf(
   db: Database.Database,
   known: KnownRow | undefined,
@@ -419,7 +422,7 @@ function linesOf(
   return { items: told, sameItems: hasItems(db, orderId, told) };
 }
 
-/** What of the merged order says whether something is missing. */
+/** Returns the facts that tell whether something is missing. */
 function mergedOrder(isNew: boolean, values: readonly Value[]): MergedOrder {
   return {
     isNew,
@@ -430,7 +433,7 @@ function mergedOrder(isNew: boolean, values: readonly Value[]): MergedOrder {
   };
 }
 
-/** Whether the sums of the order hold, as its column has it; null: this says nothing of its lines. */
+/** Returns the order's `sums_differ` column; null if the observation says nothing about its lines. */
 function sumsOf(
   values: readonly Value[],
   items: readonly OrderItem[] | undefined,
@@ -442,9 +445,9 @@ function sumsOf(
   return differ === null ? null : Number(differ);
 }
 
-/** An acknowledgement that came before its order: only the order says whose POS acknowledges. */
+/** Handles an acknowledgement that came before its order, because only the order names the store. */
 function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values: readonly Value[]): void {
-  // Each new order comes through here: max() makes so small a query four times as long.
+  // Every new order passes here, and max() makes this small query four times as slow.
   const acks = sqlOf(db).values<string>(
     "SELECT acked_at FROM order_acks WHERE order_id = ? AND source <> 'cli'",
     orderId,
@@ -457,8 +460,8 @@ function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values
 }
 
 /**
- * Same content: another spelling of it is kept when it comes from where the payload came from. Of polls only the
- * last, for they repeat themselves; of webhooks all, for nobody sends them again.
+ * Stores another text with the same content, if the source is the payload's. Of polls only the last is kept, because
+ * they repeat; of webhooks all, because nobody sends them again.
  */
 function noteConfirmed(
   db: Database.Database,

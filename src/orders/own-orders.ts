@@ -9,20 +9,20 @@ export interface OwnOrders {
   from: string;
   /** How orders name the shop. */
   stores: readonly string[];
-  /** Hooks of the shop, which go on where they are. */
+  /** The shop's hooks, which continue at their position. */
   hooks: readonly string[];
 }
 
-/** What a POS knows by their numbers, without what the hub alone works with. */
+/** Tables that a POS knows by their numbers, without the hub's own ones. */
 const TABLES = [
   ...['order_items', 'order_item_modifiers', 'order_events', 'order_payloads', 'held_notifications'],
   'order_acks',
 ];
 
 /**
- * Begins the mirror of one shop with its orders out of that of all shops: the same events under the same numbers, so that
- * a POS that has read them there goes on where it was. The next event has a number far above all that it may read there
- * until its path is changed. A mirror that gave a number already stays as it is.
+ * Starts a shop's mirror with its orders from the hub's mirror: the same events under the same numbers, so that a POS
+ * continues where it was. The next event gets a number far above any that it may still read at the old path. A mirror
+ * that gave a number already is left unchanged.
  */
 export async function beginOwnOrders(mirror: Mirror, { from, stores, hooks }: OwnOrders): Promise<void> {
   if (mirror.newestSeq() > 0) return;
@@ -48,6 +48,6 @@ export async function beginOwnOrders(mirror: Mirror, { from, stores, hooks }: Ow
 function copy(db: Database.Database, table: string, which: string, ...values: string[]): void {
   const columns = sqlOf(db).values<string>(`SELECT name FROM pragma_table_info('${table}')`).join(', ');
   const sql = `INSERT INTO main.${table} (${columns}) SELECT ${columns} FROM hub.${table} WHERE ${which}`;
-  // None of these is kept: the hub's mirror is let go again.
+  // None of these is kept, because the hub's mirror is detached again.
   db.prepare(sql).run(...values);
 }

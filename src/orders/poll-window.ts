@@ -10,29 +10,29 @@ export interface PollWindow {
 export interface PollWindowInput {
   /** This machine's wall clock. */
   nowMs: number;
-  /** The platform's wall clock, by which its orders are dated; left out: not known. */
+  /** The platform's wall clock, which dates its orders; left out if unknown. */
   platformNowMs?: number;
   /** IANA zone of the company's calendar. */
   timezone: string;
-  /** Whole days to look back at least; null: only so far that nothing ordered since `reachBackToMs` is missed. */
+  /** Minimum whole days to look back. null: only as far as needed to miss nothing ordered since `reachBackToMs`. */
   lookbackDays: number | null;
-  /** A moment of the platform's clock the window must reach back to, such as the last complete poll; null: none. */
+  /** A time on the platform's clock that the window must include, such as the last complete poll; null if none. */
   reachBackToMs: number | null;
-  /** However far `reachBackToMs` lies back, never more days than this. */
+  /** Maximum days to look back, however old `reachBackToMs` is. */
   lookbackDaysMax: number;
 }
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Orders may be heard of so much later than they were made, and clocks may differ by less. */
+/** An order may become visible this long after its creation. It also covers differences between clocks. */
 const OVERLAP_MS = HOUR_MS;
-/** The calendars of the world that are behind and ahead of UTC the most. */
+/** The calendars furthest behind and ahead of UTC. */
 const BEHIND_MS_MAX = 12 * HOUR_MS;
 const AHEAD_MS_MAX = 14 * HOUR_MS;
 
 /**
- * The dates to ask for, by the platform's clock and by this machine's: either may be wrong. Beyond what a window may
- * reach back to the platform's alone counts, for the answer would be of any size.
+ * Computes the dates to request by both clocks, the platform's and this machine's, because either may be wrong. If
+ * they differ by more than the maximum, only the platform's counts; otherwise the answer could be of any size.
  */
 export function pollWindow({ nowMs, platformNowMs = nowMs, ...input }: PollWindowInput): PollWindow {
   const byPlatform = windowAt(platformNowMs, input);
@@ -44,15 +44,15 @@ export function pollWindow({ nowMs, platformNowMs = nowMs, ...input }: PollWindo
   };
 }
 
-/** Whether a window holds every date of another one. */
+/** Whether a window contains every date of another one. */
 export function covers(outer: PollWindow, inner: PollWindow): boolean {
   return outer.startDate <= inner.startDate && inner.endDate <= outer.endDate;
 }
 
 /**
- * In whose calendar the platform reads them is not shown. Two calendars are one date apart at
- * most, or two for an hour or two where they are of the far sides of the date line, so the window is one day wider at
- * both ends and holds every calendar's date: no zone, midnight or daylight-saving change can hide an order.
+ * Computes the window for one clock. The document does not say in whose calendar the platform reads dates. Two
+ * calendars differ by one date, or two near the date line. So the window is one day wider at both ends, and no zone,
+ * midnight or clock change can hide an order.
  */
 function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platformNowMs'>): PollWindow {
   const { timezone, lookbackDays, lookbackDaysMax } = input;
@@ -77,7 +77,7 @@ function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platfor
   };
 }
 
-/** Whether a moment's date lies within the window in whichever calendar it is read. */
+/** Whether a time's date lies within the window in every calendar. */
 export function liesWithin({ startDate, endDate }: PollWindow, epochMs: number): boolean {
   return (
     startDate <= dateIn('UTC', epochMs - BEHIND_MS_MAX) && dateIn('UTC', epochMs + AHEAD_MS_MAX) <= endDate
@@ -92,17 +92,17 @@ function latest(one: string, other: string): string {
   return one > other ? one : other;
 }
 
-/** The calendar date of a moment in a zone, as YYYY-MM-DD. */
+/** Returns the calendar date of a time in a zone, as YYYY-MM-DD. */
 export function dateIn(timezone: string, epochMs: number): string {
   return new Date(zoneCalendar(timezone).wallMs(epochMs)).toISOString().slice(0, 10);
 }
 
-/** Calendar arithmetic on YYYY-MM-DD, free of any zone. */
+/** Adds days to a YYYY-MM-DD date, independent of any zone. */
 export function addDays(date: string, days: number): string {
   return new Date(Date.parse(`${date}T00:00:00Z`) + days * DAY_MS).toISOString().slice(0, 10);
 }
 
-/** Whether the text is a date that exists, written YYYY-MM-DD. */
+/** Whether the text is an existing date, written YYYY-MM-DD. */
 export function isDate(text: string): boolean {
   if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return false;
   const ms = Date.parse(`${text}T00:00:00Z`);

@@ -4,24 +4,27 @@ import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { Unreadable } from './order.ts';
 
-/** Larger payloads are cut, the reason says so: one answer of a platform gone mad must not fill the disk. */
+/** A larger payload is cut, and the reason says so. One faulty answer of the platform must not fill the disk. */
 const PAYLOAD_BYTES_MAX = 32 * 1024 * 1024;
 const TOTAL_BYTES_MAX = 128 * 1024 * 1024;
 const ROWS_MAX = 10_000;
 
-/** Whether there was something to remove. */
+/** Returns whether there was an entry to remove. */
 export function removeFromQuarantine(db: Database.Database, quarantineId: number): boolean {
   return sqlOf(db).run('DELETE FROM quarantine WHERE quarantine_id = ?', quarantineId).changes > 0;
 }
 
-/** The entry of exactly this, where it is in quarantine already. */
+/** Returns the id of this entry if it is in quarantine already. */
 export function quarantinedAs(db: Database.Database, { source, payload }: Unreadable): number | undefined {
   const digest = digestOf(source, payload);
   const sql = 'SELECT quarantine_id FROM quarantine WHERE digest = ?';
   return sqlOf(db).value(sql, digest);
 }
 
-/** Keeps what nobody could read, once; the oldest are dropped when there is too much, polls first: they come again. */
+/**
+ * Stores unreadable input once. When there is too much, the oldest are deleted, poll answers first, because they come
+ * again.
+ */
 export function quarantine(db: Database.Database, unreadable: Unreadable): void {
   const { source, payload, receivedAtMs } = unreadable;
   const before = quarantinedAs(db, unreadable);

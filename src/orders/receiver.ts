@@ -8,19 +8,19 @@ import { GroupCommit, type Kept } from './group-commit.ts';
 import type { OrderKeeper } from './order.ts';
 
 interface HttpServerLimits {
-  /** From the first byte of a request to its last; a slower one gets 408. */
+  /** From a request's first byte to its last; a slower request gets 408. */
   requestTimeoutMs: number;
-  /** A connection without traffic is cut; above the time that the store may take to answer. */
+  /** A connection without traffic is closed after this time, which is longer than the store may take to answer. */
   connectionTimeoutMs: number;
-  /** How long a connection may idle between two requests. */
+  /** How long a connection may be idle between two requests. */
   keepAliveMs: number;
-  /** How often slow requests are looked for. */
+  /** How often slow requests are searched for. */
   checkEveryMs: number;
-  /** Further connections are closed at once. */
+  /** Most open connections; more are closed at once. */
   connectionsMax: number;
-  /** Of one address, but for a proxy on this machine; further ones are closed at once. */
+  /** Most open connections per address (except a proxy on this machine); more are closed at once. */
   connectionsPerAddressMax: number;
-  /** From the first byte of a connection to the end of the headers. */
+  /** From a connection's first byte to the end of the headers. */
   headersTimeoutMs: number;
 }
 
@@ -36,7 +36,7 @@ const DEFAULT_LIMITS: HttpServerLimits = {
 
 const METHODS_WITH_BODY = ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'QUERY'];
 
-/** A Fastify instance for an address that strangers reach: every wait bounded, no answer that tells anything. */
+/** Makes a Fastify instance for a public address: every wait is limited, and no answer reveals internals. */
 function createHttpServer(options: ReceiverOptions): FastifyInstance {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const node = {
@@ -49,7 +49,7 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
     requestTimeout: limits.requestTimeoutMs,
     connectionTimeout: limits.connectionTimeoutMs,
     keepAliveTimeout: limits.keepAliveMs,
-    // What arrives on an open connection while closing is still kept and answered.
+    // A request on an open connection is still stored and answered during closing.
     return503OnClosing: false,
     schemaController: WITHOUT_JSON_SCHEMA,
     exposeHeadRoutes: false,
@@ -63,7 +63,7 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
   app.server.on('drop', () => options.onDropped?.());
   boundEachAddress(app.server, limits.connectionsPerAddressMax, () => options.onDropped?.());
 
-  // The route reads the body itself, whatever its content type says; everywhere else it goes by unread.
+  // The route reads the body itself, whatever its content type. Elsewhere bodies stay unread.
   for (const method of METHODS_WITH_BODY)
     app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setNotFoundHandler(({ url }, { raw }) => {
@@ -77,10 +77,10 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
   return app;
 }
 
-/** Where a proxy in front connects from, for everybody. */
+/** Addresses of a proxy on this machine, which forwards everybody's requests. */
 const PROXY_HERE: ReadonlySet<string> = new Set(['127.0.0.1', '::1', '::ffff:127.0.0.1']);
 
-/** Nobody may take all connections alone and leave none for the platform. */
+/** Limits each address, so that one client cannot take all connections and leave none for the platform. */
 function boundEachAddress(server: Server, max: number, onDropped: () => void): void {
   const open = new Map<string, number>();
   server.on('connection', (socket: Socket) => {
@@ -106,14 +106,14 @@ function pathOf(url: string): string {
   return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
 }
 
-/** Written out: importing a value from `node:http` loads Node's whole fetch with it. */
+/** Written by hand, because importing a value from `node:http` loads Node's whole fetch. */
 const LINE_OF_CLIENT_ERROR: Record<string, string> = {
-  // Headers beyond 16 KiB are no secret of ours; what cannot prove itself is refused as such.
+  // Headers beyond 16 KiB cannot carry our secret, so the answer is the refusal.
   HPE_HEADER_OVERFLOW: '401 Unauthorized',
   ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
 };
 
-/** Answers what Node could not take for a request. */
+/** Answers bytes that Node could not parse as a request. */
 function clientErrorHandler(error: ConnectionError, socket: Socket): void {
   if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
     socket.destroy();
@@ -129,8 +129,8 @@ function clientErrorHandler(error: ConnectionError, socket: Socket): void {
 }
 
 /**
- * Keeps connections that wait for a request open when the server closes: the request may be on its way already, and
- * its sender would see a reset. Returns what ends them, for when the moment of grace is over.
+ * Keeps idle connections open when the server closes, because a request may be on its way and its sender would see a
+ * reset. Returns a function that ends them after the grace period.
  */
 function holdIdleConnections(server: Server): () => void {
   const sockets = new Set<Socket>();
@@ -139,11 +139,11 @@ function holdIdleConnections(server: Server): () => void {
     socket.once('close', () => sockets.delete(socket));
   });
   const endIdle = server.closeIdleConnections.bind(server);
-  // Node and Fastify both call it as soon as they close.
+  // Node and Fastify both call it at the start of closing.
   server.closeIdleConnections = () => {};
   return () => {
     endIdle();
-    // Node counts a connection that never sent a byte as busy, and would wait for it to the deadline.
+    // Node counts a connection without a byte as busy, and would wait for it until the deadline.
     for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
   };
 }
@@ -152,37 +152,40 @@ export interface ReceiverOptions extends CallbackRouteOptions {
   host: string;
   /** 0 picks a free one. */
   port: number;
-  /** Every secret valid now: one, or more during a rotation; asked for each request. May throw: 503 then. */
+  /**
+   * Returns all valid secrets: one, or several during a rotation. Called for each request. If it throws, the answer
+   * is 503.
+   */
   secrets: () => readonly string[];
   keeper: OrderKeeper;
-  /** PEM texts; without them plain HTTP, for a proxy in front. */
+  /** PEM texts. Without them the server speaks plain HTTP, for a proxy in front. */
   tls?: { cert: string; key: string } | undefined;
   /** A listening socket that is already open (systemd socket activation), instead of host and port. */
   listenFd?: number | undefined;
-  /** Called for everything that became durable, one call per commit, after the answers. */
+  /** Called once per commit with everything that became durable, after the answers. */
   onKept?: (kept: readonly Kept[]) => void;
-  /** Called when notifications could not be kept for a fault of the disk, and were put off. */
+  /** Called when a disk fault kept notifications from being stored, and their senders were asked to retry. */
   onPutOff?: (error: TillsyncError) => void;
-  /** Called for each authenticated notification that is in quarantine now, with the reason. */
+  /** Called for each authenticated notification that was put into quarantine, with the reason. */
   onUnreadable?: (reason: string) => void;
   limits?: Partial<HttpServerLimits>;
-  /** Called for each connection that was closed at once, for there were too many. */
+  /** Called for each connection that was closed because there were too many. */
   onDropped?: (() => void) | undefined;
 }
 
 export interface Listening {
   url: string;
-  /** The address found open, or the path of a Unix socket. */
+  /** The opened address, or the path of a Unix socket. */
   host: string;
   port: number;
 }
 
 export interface Receiver {
-  /** Throws `config-invalid` when the address cannot be listened on. */
+  /** Throws `config-invalid` when the address cannot be opened. */
   listen(): Promise<Listening>;
   /**
-   * Takes no new connection, answers what is under way or arrives within a second on an open one, and cuts off what
-   * is not done after `deadlineMs`.
+   * Accepts no new connection, answers running requests and those that arrive within a second on an open connection,
+   * and cuts off the rest after `deadlineMs`.
    */
   close(deadlineMs?: number): Promise<void>;
 }
@@ -190,7 +193,7 @@ export interface Receiver {
 const CLOSE_DEADLINE_MS = 5_000;
 const IDLE_GRACE_MS = 1_000;
 
-/** The endpoint for the platform's callbacks: what it answers 2xx is on the disk and visible in the mirror. */
+/** Creates the endpoint for callbacks. A notification answered with 2xx is on the disk and visible in the mirror. */
 export function createReceiver(options: ReceiverOptions): Receiver {
   const { clock, log, keeper, onPutOff } = options;
   const onKept = (kept: readonly Kept[]) => {

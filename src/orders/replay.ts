@@ -30,7 +30,7 @@ import {
 } from './order-rows.ts';
 import type { OrderSpellings } from './spellings.ts';
 
-/** A payload of an order that the mirror has not merged yet. */
+/** An order's payload that the mirror has not merged yet. */
 export interface FoundPayload {
   source: OrderSource;
   /** ISO 8601 UTC. */
@@ -41,11 +41,11 @@ export interface FoundPayload {
 
 export interface OrderReplayReport {
   orderId: string;
-  /** Payloads of the order that were read again, those that were found included. */
+  /** Number of payloads of the order that were read again, including found ones. */
   payloads: number;
-  /** Of these, those that name no order, or another one, by today's rules. */
+  /** Number of these that name no order, or another one, by today's rules. */
   unreadable: number;
-  /** Found webhooks that would take the order back; they are noted, as when they had come in. */
+  /** Number of found webhooks that would take the order backwards; stored as held, as on arrival. */
   held: number;
   outcome: 'created' | 'changed' | 'unchanged';
   /** `items` stands for the whole. */
@@ -60,14 +60,14 @@ export interface OrderReplayOptions {
 }
 
 interface Step extends FoundPayload {
-  /** Newest event of the order when it was merged. */
+  /** Newest event of the order when the payload was merged. */
   seq: number;
   isFound: boolean;
 }
 
 /**
- * Within a transaction: merges all that was received of an order by today's rules. Writes nothing where that
- * changes nothing; the event of a change has the time of what brought it.
+ * Merges all payloads of an order again by today's rules, in the caller's transaction. Writes nothing if that changes
+ * nothing. A change's event has the time of the payload that caused it.
  */
 export function replayOrder(
   db: Database.Database,
@@ -111,13 +111,13 @@ export function replayOrder(
     if (known) updateDigest(db, orderId, null);
   }
   if (last === undefined) return report;
-  // It takes the place of the payload that the order has only where it was found and is newer.
+  // A payload replaces the order's present one only if it was found and is newer.
   const isNewest = !known || (last.isFound && last.receivedAt >= newestPayload(known).receivedAt);
   if (report.outcome !== 'unchanged' || isNewest) {
     const { source, receivedAt, raw } =
       known && !isNewest ? { ...newestPayload(known), raw: known.payload } : last;
     const observation = { source, observedAtMs: Date.parse(receivedAt), raw, reading, isReplay: true };
-    // Without a digest the next poll reads the order again, whatever rules it was read by before.
+    // Without a digest the next poll reads the order again.
     mergeOrder(db, observation, spellings, null);
   }
   const newestSeq = knownOrder(db, orderId)?.seq ?? 0;
@@ -128,7 +128,7 @@ export function replayOrder(
   return report;
 }
 
-/** By the time it was received, behind what came at the same time. */
+/** Inserts by time of receipt, after those of the same time. */
 function insertByTime(steps: Step[], found: FoundPayload): void {
   const at = steps.findLastIndex(({ receivedAt }) => receivedAt <= found.receivedAt) + 1;
   const seq = (steps[at - 1] ?? steps[0])?.seq ?? 0;
@@ -151,20 +151,20 @@ function changesOf(
 }
 
 export interface RetryReport {
-  /** Orders that can be read now and brought something into the mirror. */
+  /** Ids of orders that are readable now and changed the mirror. */
   kept: string[];
-  /** Orders of which the mirror has everything, or newer; the payload is kept with the order. */
+  /** Ids of orders of which the mirror has the same or newer content; the payload is kept with the order. */
   overtaken: string[];
-  /** Why the rest still cannot be read, one sentence each; empty: the entry has served its purpose. */
+  /** Why the rest is still unreadable, one sentence each. If empty, the entry can be deleted. */
   unreadable: string[];
 }
 
-/** Orders of one quarantined answer that share a transaction. */
+/** Orders of one quarantined answer per transaction. */
 const TOGETHER = 10;
 
 /**
- * Reads a quarantined payload once more, by today's spellings, and merges the orders in it. An old payload
- * never takes an order back: where the mirror heard of the order since, only what nothing newer says is taken.
+ * Reads a quarantined payload again by today's spellings, and merges its orders. An old payload never takes an order
+ * backwards: if the mirror has newer data, only fields that nothing newer contains are applied.
  */
 export async function retryQuarantined(
   { source, receivedAt, payload }: Pick<QuarantineDetail, 'source' | 'receivedAt' | 'payload'>,
@@ -199,7 +199,7 @@ interface Read {
   reading: OrderReading | { unreadable: string };
 }
 
-/** A notification or a single record is one order; an answer of a poll is a list of them. */
+/** A notification or single record is one order; a poll's answer is a list of orders. */
 function readingsOf(payload: string | Uint8Array, source: OrderSource, rules: ReadingRules): Read[] {
   const bytes = Buffer.from(payload as string);
   const read = (raw: string): Read => ({ raw, reading: readOrderText(raw, rules.spellings, source) });
@@ -214,16 +214,16 @@ function readingsOf(payload: string | Uint8Array, source: OrderSource, rules: Re
   }
 }
 
-/** Orders looked up in one read. */
+/** Orders looked up per read. */
 const PAGE = 200;
-/** Between two transactions, so that a daemon's callbacks always find the file free. */
+/** Pause between two transactions, so that the daemon's callbacks always find the file unlocked. */
 const PAUSE_MS = 2;
 
 export interface EventsReplayOptions extends ReadingRules {
   mirror: Mirror;
   clock: Clock;
   filter: ReceivedFilter;
-  /** Only what lies in quarantine; otherwise that too. */
+  /** True: only quarantined payloads. False: quarantined and stored ones. */
   quarantinedOnly: boolean;
   /** Looks and writes nothing. */
   dryRun: boolean;
@@ -234,28 +234,28 @@ export interface EventsReplayOptions extends ReadingRules {
 
 export interface EventsReplayReport {
   dryRun: boolean;
-  /** False: it was stopped before its end; what was replayed until then stays. */
+  /** False if it was stopped early; what was replayed until then stays. */
   isComplete: boolean;
   orders: number;
   payloads: number;
   created: number;
   changed: number;
   unchanged: number;
-  /** Quarantined webhooks that would take an order back, noted and not merged. */
+  /** Number of quarantined webhooks that would take an order backwards; stored as held, not merged. */
   held: number;
-  /** Kept payloads that name no order, or another one, by today's rules. */
+  /** Number of stored payloads that name no order, or another one, by today's rules. */
   unreadable: number;
-  /** Entries that left the quarantine, or would. */
+  /** Entries that left the quarantine, or would leave it. */
   released: number;
-  /** Entries that stay there, and why. */
+  /** Entries that stay in quarantine, with the reasons. */
   stay: { quarantineId: number; reasons: string[] }[];
-  /** Every order that was or would be created or changed. */
+  /** Every order that was created or changed, or would be. */
   changes: OrderReplayReport[];
 }
 
 /**
- * Merges what was received anew by today's rules, order by order, the quarantine first. To be repeated at will: what
- * changed nothing the first time writes nothing.
+ * Merges all received payloads again by today's rules, order by order, the quarantine first. It can be repeated: a
+ * second run writes nothing.
  */
 export async function replayEvents(options: EventsReplayOptions): Promise<EventsReplayReport> {
   const replay = new EventsReplay(options);
@@ -267,7 +267,7 @@ export async function replayEvents(options: EventsReplayOptions): Promise<Events
 class EventsReplay {
   readonly report: EventsReplayReport;
   readonly #options: EventsReplayOptions;
-  /** Orders that something in quarantine was of, all of whose payloads were read with it. */
+  /** Orders that had a quarantined entry, and whose payloads were all replayed with it. */
   readonly #done = new Set<string>();
 
   constructor(options: EventsReplayOptions) {
@@ -278,7 +278,7 @@ class EventsReplay {
 
   async quarantined(): Promise<void> {
     const { mirror, filter } = this.#options;
-    // Which order an entry is of shows only when it is read.
+    // The order of an entry is known only after reading it.
     for (const quarantineId of mirror.read((db) =>
       quarantinedOrders(db, { ...filter, orderId: undefined }),
     )) {

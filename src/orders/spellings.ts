@@ -4,12 +4,12 @@ import { jsonText } from '../core/values.ts';
 import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES, type OrderFields } from './order.ts';
 
 /**
- * Under which names a source may carry what the mirror keeps, best first. The names of the order notification
- * (document, "Order notification") lead; the others are plausible names for the record of GET /order/all, whose
- * fields are not shown. Dots go into nested objects. Each name also counts in its snake_case form.
+ * Names under which a source may send the mirror's fields, best first. The names of the notification lead (document,
+ * "Order notification"). The others are plausible names for a record of GET /order/all, whose fields the document
+ * does not show. A dot means a nested object. Each name also counts in snake_case.
  */
 
-/** How a sent value is read. A value of a kind that cannot be read counts as not sent. */
+/** How a sent value is read. A value that is unreadable as this kind counts as not sent. */
 type FieldKind =
   | 'id'
   | 'status'
@@ -52,7 +52,7 @@ function ofCustomer(name: string, others: string): Spelling {
   return { kind: 'text', names: [...names, `customer${capital}`, `user${capital}`] };
 }
 
-/** The mirror has a column for each field but the first two, and keeps them in this order. */
+/** The mirror has a column for each field except the first two, in this order. */
 export const ORDER_SPELLINGS = {
   orderId: named('id', 'internalOrderId orderId _id _id.$oid id idOrder uuid orderUuid'),
   items: named(
@@ -151,10 +151,10 @@ const OPTION_SPELLINGS = {
   quantity: named('number', 'quantity qty amount count'),
 };
 
-/** Objects in which a record may carry its order, instead of being the order itself. */
+/** Names of objects that may contain the order of a record. */
 export const WRAPPER_NAMES = ['order', 'data', 'node', 'attributes', 'record', 'document', 'payload'];
 
-/** Reads one sent value that is not null; undefined: it cannot be read so and counts as not sent. */
+/** Reads one sent value that is not null. undefined if it is unreadable; it then counts as not sent. */
 type ValueReader = (value: unknown) => unknown;
 
 const READERS: Readonly<Record<Exclude<FieldKind, 'time'>, ValueReader>> = {
@@ -176,9 +176,9 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** What stands for an id that was a number too large to be exact; no id begins with a space. */
+/** Placeholder for an id that was a number too large to be exact. A real id never begins with a space. */
 export const INEXACT_ID = ' inexact';
-/** What stands for an id with half a surrogate pair or a NUL: a database would keep two of them as one. */
+/** Placeholder for an id with half a surrogate pair or a NUL, because a database would store two such ids as one. */
 export const BROKEN_ID = ' broken';
 
 /** Ids are texts in the mirror. */
@@ -192,10 +192,10 @@ function readId(value: unknown): string | undefined {
 }
 
 function readText(value: unknown): string | undefined {
-  // Half a surrogate pair could be sent escaped, and would come back from the database as another text. At a NUL a
-  // text ends for SQL and for what a till prints.
+  // Half a surrogate pair would come back from the database as another text. At a NUL a text ends for SQL and for a
+  // till's printer.
   if (typeof value === 'string') return value.toWellFormed().replaceAll('\0', '\uFFFD');
-  // A whole number beyond what JavaScript keeps exactly would become the text of another number.
+  // An integer too large for JavaScript would become the text of another number.
   const isExact = Number.isSafeInteger(value) || !Number.isInteger(value);
   return isExact && Number.isFinite(value) ? String(value) : undefined;
 }
@@ -204,14 +204,14 @@ const STATUS_OF: ReadonlyMap<string, string> = new Map(
   ORDER_STATUSES.map((status) => [status.toLowerCase(), status]),
 );
 
-/** "Ready " is `ready`; a status that the document does not name stays as sent. */
+/** "Ready " is read as `ready`. A status that the document does not name stays as sent. */
 function readStatus(value: unknown): string | undefined {
   const text = readText(value)?.trim();
   if (text === undefined || text === '') return undefined;
   return STATUS_OF.get(text.toLowerCase()) ?? text;
 }
 
-/** An id of a branch, a product or an option: blanks around it are none of it, and an empty one is none. */
+/** Reads an id of a branch, product or option. Blanks around it are removed, and an empty id is none. */
 function readKey(value: unknown): string | undefined {
   const key = readText(value)?.trim();
   return key === '' ? undefined : key;
@@ -219,14 +219,14 @@ function readKey(value: unknown): string | undefined {
 
 const DELIVERIES: readonly string[] = ['delivery', 'pickup'];
 
-/** "Pickup " is `pickup`; a way that the document does not name stays as sent. */
+/** "Pickup " is read as `pickup`. A delivery type that the document does not name stays as sent. */
 function readDelivery(value: unknown): string | undefined {
   const text = readText(value);
   const word = text?.trim().toLowerCase();
   return word !== undefined && DELIVERIES.includes(word) ? word : text;
 }
 
-/** A map of objects is its values, as {"0": {…}, "1": {…}}. */
+/** A map of objects is read as the list of its values: {"0": {…}, "1": {…}} → [{…}, {…}]. */
 function readList(value: unknown): unknown[] | undefined {
   if (Array.isArray(value)) return value;
   if (!isRecord(value)) return undefined;
@@ -236,7 +236,7 @@ function readList(value: unknown): unknown[] | undefined {
     : undefined;
 }
 
-/** A plain decimal text is its number; "5990,55" is none, for nobody knows what its comma stands for. */
+/** A plain decimal text is read as a number. "5990,55" is not, because its comma is ambiguous. */
 function readAmount(value: unknown): number | undefined {
   return readNumber(typeof value === 'string' ? value.trim() : value);
 }
@@ -260,30 +260,31 @@ function readFlag(value: unknown): boolean | undefined {
   return value === false || value === 0 || value === 'false' || value === '0' ? false : undefined;
 }
 
-/*
- * Times as a platform may send them, to ISO 8601 in UTC. What is no time is undefined: a till that sorts or compares a
- * column of times must find nothing else in it.
+/**
+ * Converts times that a platform may send to ISO 8601 in UTC. Anything else is undefined, because a till that sorts
+ * or compares a time column must find only times.
  */
 
 const UTC_WITH_MS = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 const CLOCK = String.raw`(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?(?:\s*([ap])\.?\s?m\.?)?`;
 const ZONE = String.raw`(?:\s?(Z|[+-]\d{2}(?::?\d{2})?))?`;
 const YEAR_FIRST = new RegExp(String.raw`^(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:T|,?\s+)${CLOCK}${ZONE}$`, 'i');
-/** A day before its month, as where the platform is at home; 11/23/2026 is no time. */
+/** The day stands before the month, as in the platform's country; 11/23/2026 is no time. */
 const DAY_FIRST = new RegExp(
   String.raw`^(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})(?:T|,?\s+)${CLOCK}${ZONE}$`,
   'i',
 );
-/** As programs print dates: `Mon, 23 Nov 2026 10:00:00 GMT`, `Mon Nov 23 2026 10:00:00 GMT-0300 (…)`. */
+/** Dates as programs print them: `Mon, 23 Nov 2026 10:00:00 GMT`, `Mon Nov 23 2026 10:00:00 GMT-0300 (…)`. */
 const PRINTED = /^[A-Z][a-z]{2},? .*\d{2}:\d{2}:\d{2} (?:GMT|UTC)\b/;
 const SENT_LENGTH_MAX = 80;
 
-/** A time without a zone is one of the clock in `timezone`; undefined: then it is none. */
+/** Returns a reader of times. A time without a zone is in `timezone`; if that is undefined, it is unreadable. */
 function timeReader(timezone: string | undefined): (value: unknown) => string | undefined {
   return (value) => {
     if (typeof value === 'number') return epochTime(value);
     if (typeof value !== 'string' || value.length > SENT_LENGTH_MAX) return undefined;
-    // Nearly always as the mirror writes times; the 31st of February is printed as another day.
+    // Usually the text has the mirror's form already. The comparison refuses the 31st of February, which prints as
+    // another day.
     if (value.length === 24 && UTC_WITH_MS.test(value)) {
       const ms = Date.parse(value);
       return Number.isNaN(ms) || new Date(ms).toISOString() !== value ? undefined : value;
@@ -336,7 +337,7 @@ function offsetMs(zone: string): number {
   return (zone.startsWith('-') ? -minutes : minutes) * 60_000;
 }
 
-/** Seconds and milliseconds since the epoch differ by their size from 1973 to 5138. */
+/** From 1973 to 5138, seconds and milliseconds since the epoch differ in size. */
 function epochTime(value: number): string | undefined {
   if (value >= 1e8 && value < 1e11) return isoOf(value * 1000);
   return value >= 1e11 && value < 1e14 ? isoOf(value) : undefined;
@@ -347,15 +348,14 @@ function isoOf(ms: number): string | undefined {
 }
 
 /**
- * Further names from the config, tried before the known ones: field of the mirror to names as the source
- * spells them. Fields of items, modifiers and options are written `item.quantity`, `modifier.name`,
- * `option.optionId`.
+ * More names from the config, tried before the known ones: the mirror's field → the source's names. Fields of items,
+ * modifiers and options are written `item.quantity`, `modifier.name`, `option.optionId`.
  */
 export type ExtraSpellings = Readonly<Record<string, readonly string[]>>;
 
 /**
- * A value of these kinds that cannot be read makes an order incomplete, under the document's own name or a configured
- * one. Under a guessed name it may be something else: `details` of a record may be its items or a text.
+ * An unreadable value of these kinds makes an order incomplete, if its name is the document's or configured. Under a
+ * guessed name it may be something else: `details` may be items or a text.
  */
 const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
   'status',
@@ -371,36 +371,36 @@ const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
   'map',
 ]);
 
-/** Fields that the document has and does not name: under a guessed name something else may stand. */
+/** Fields of the document whose names it does not give; a guessed name may hold something else. */
 const UNNAMED: ReadonlySet<string> = new Set(['scheduledFor']);
 
-/** Where one name leads: to values of fields, to names inside the object there, or to both. */
+/** Target of one name: fields, names inside its object, or both. */
 export interface SpellingNode {
-  /** What the name may be a spelling of; `slot`: place of the field in the tree's `fields`, a lower `rank` is better. */
+  /** Fields that the name may mean. `slot` is the field's index in the tree's `fields`; a lower `rank` is better. */
   hits: { slot: number; rank: number; read: ValueReader; isTold: boolean }[];
   inside: Map<string, SpellingNode> | undefined;
-  /** Slot of the first told field inside: what is not read where something else than an object stands here. */
+  /** Slot of the first told field inside. If the value here is not an object, that field counts as unreadable. */
   holds: number | undefined;
 }
 
 export interface SpellingTree {
   fields: readonly string[];
-  /** For each field undefined: what is known before the walk. */
+  /** undefined for each field: the initial values of the walk. */
   nothing: readonly undefined[];
   names: ReadonlyMap<string, SpellingNode>;
 }
 
-/** Whether something stands under a name of the field; '' is how the platform writes that there is none. */
+/** Whether a value is sent under a name of the field. The platform writes '' for "none". */
 export function hasValueOf(field: string, sent: object, { fields, names }: SpellingTree): boolean {
   const isName = (name: string) => names.get(name)?.hits.some(({ slot }) => fields[slot] === field) === true;
   return Object.entries(sent).some(([name, value]) => isName(name) && String(value ?? '').trim() !== '');
 }
 
-/** All tables as trees, so that one walk over a record's own names finds every field. */
+/** All tables as trees, so that one walk over a record's names finds every field. */
 export type SpellingTrees = Record<'order' | 'item' | 'modifier' | 'option', SpellingTree>;
 
 export interface OrderSpellings extends SpellingTrees {
-  /** Reads a time as every field of times is read. */
+  /** Reads a time as the time fields are read. */
   readTime: (value: unknown) => string | undefined;
 }
 
@@ -411,19 +411,19 @@ export const SPELLING_TABLES: Record<keyof SpellingTrees, SpellingTable> = {
   option: OPTION_SPELLINGS,
 };
 
-/** Every field that may get further names in the config. */
+/** Every field that may get more names in the config. */
 export const SPELLABLE_FIELDS: readonly string[] = Object.entries(SPELLING_TABLES).flatMap(
   ([table, spellings]) =>
     Object.keys(spellings).map((field) => (table === 'order' ? field : `${table}.${field}`)),
 );
 
 const NONE: ExtraSpellings = {};
-/** By what they are made of; a process has few. */
+/** Compiled trees by their input; a process has few. */
 const compiled = new Map<string, OrderSpellings>();
 
 /**
- * The trees, made once for each set of names. `timezone`: of times that are sent without one; undefined: they cannot be read.
- * Throws `config-invalid` when `extra` names a field that does not exist.
+ * Compiles the trees, once per set of names. `timezone` applies to times without a zone; without it they are
+ * unreadable. Throws `config-invalid` when `extra` names an unknown field.
  */
 export function compileSpellings(extra: ExtraSpellings = NONE, timezone?: string): OrderSpellings {
   const key = JSON.stringify([extra, timezone]);
@@ -479,7 +479,7 @@ function nodeAt(names: Map<string, SpellingNode>, [name = '', ...rest]: string[]
   return nodeAt(node.inside, rest);
 }
 
-/** A name as SQL writes it. */
+/** Converts a name to SQL's snake_case. */
 export function snakeCase(path: string): string {
   return path.replace(/([a-z0-9])([A-Z])/g, '$1_$2').toLowerCase();
 }

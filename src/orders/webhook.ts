@@ -10,18 +10,21 @@ import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions, WebhookChange } from '../platform/platform.ts';
 import type { WebhookState } from '../platform/schemas.ts';
 
-/** What state.db remembers of the webhook: secrets that were rotated here, and what was last registered. */
+/** The webhook's state in state.db: rotated secrets, and the last registration. */
 export interface WebhookMemory {
-  /** The secret sent to the platform by the last finished rotation; null: none was rotated here. */
+  /** The secret of the last finished rotation; null if none was rotated here. */
   current: string | null;
-  /** The one before it, valid until `previousUntilMs` (wall clock). */
+  /** The secret before it, valid until `previousUntilMs` (wall clock). */
   previous: string | null;
   previousUntilMs: number | null;
-  /** Generated and accepted, none confirmed by the platform, oldest first: it may have taken any of them. */
+  /**
+   * Generated secrets, oldest first, that are accepted here but not confirmed by the platform, which may have stored
+   * any of them.
+   */
   pending: readonly string[];
-  /** SHA-256 of the handed-in secret at the last rotation; a different one handed in later wins again. */
+  /** SHA-256 of the handed-in secret at the last rotation. If another secret is handed in later, that one is used. */
   handedInDigest: string | null;
-  /** What PUT /webhook last confirmed; null: nothing, or a rotation since whose answer did not come. */
+  /** What PUT /webhook last confirmed; null if nothing, or if a later rotation got no answer. */
   registered: { callbackUrl: string; secretDigest: string | null } | null;
 }
 
@@ -34,7 +37,7 @@ export const NO_WEBHOOK_MEMORY: WebhookMemory = {
   registered: null,
 };
 
-/** What was stored, also by an earlier version, which kept the two newest pending secrets as two fields. */
+/** Reads stored state, also from an earlier version that kept the two newest pending secrets in two fields. */
 export function asWebhookMemory({ pending, doubtful, ...stored }: Record<string, unknown>): WebhookMemory {
   const inDoubt = Array.isArray(pending) ? pending : [doubtful, pending].filter((each) => each != null);
   return { ...NO_WEBHOOK_MEMORY, ...stored, pending: inDoubt };
@@ -42,23 +45,23 @@ export function asWebhookMemory({ pending, doubtful, ...stored }: Record<string,
 
 export type WebhookMemoryStore = Pick<WebhookRows, 'read' | 'update'>;
 
-/** How long the receiver may go on with what it last read of the secrets. */
+/** How long the receiver may use the secrets it last read. */
 export const SECRETS_CACHE_MS = 250;
-/** How long a secret that was rotated out is still accepted, for notifications already on their way. */
+/** How long the previous secret is still accepted, for notifications already on their way. */
 const PREVIOUS_VALID_MS = 3_600_000;
-/** Rotations without an answer whose secrets are all still accepted. */
+/** Unanswered rotations whose secrets are all still accepted. */
 const PENDING_MAX = 8;
 
 export interface WebhookSecretsOptions {
-  /** From credentials, environment: the current one, and during a rotation by hand the previous one. */
+  /** Secrets from credentials or environment: the current one and, during a manual rotation, the previous one. */
   handedIn: readonly string[];
   store: WebhookMemoryStore;
   clock: Clock;
 }
 
 /**
- * The secrets that a callback may carry. One rotated by tillsync wins over the one handed in at first, until a
- * different one is handed in. While a rotation is under way both are valid, whatever the platform's answer was.
+ * The secrets that a callback may carry. One rotated by tillsync is used instead of the handed-in one, until another
+ * is handed in. During a rotation both are valid, whatever the platform answered.
  */
 export class WebhookSecrets {
   readonly #options: WebhookSecretsOptions;
@@ -69,29 +72,29 @@ export class WebhookSecrets {
     this.#options = options;
   }
 
-  /** Every secret that is valid now; empty when none is configured. */
+  /** Returns every valid secret; empty when none is configured. */
   accepted(): readonly string[] {
     const { clock, store } = this.#options;
     if (clock.monotonicMs() < this.#cachedUntilMonoMs) return this.#cached;
     try {
       this.#cached = this.#acceptedOf(store.read());
     } catch (error) {
-      // With state.db out of reach for a moment, what was last read stays valid.
+      // While state.db is unavailable, the last read secrets stay valid.
       if (this.#cached.length === 0) throw error;
     }
     this.#cachedUntilMonoMs = clock.monotonicMs() + SECRETS_CACHE_MS;
     return this.#cached;
   }
 
-  /** The one to register with the platform. */
+  /** Returns the secret to register with the platform. */
   current(): string | undefined {
     const memory = this.#options.store.read();
     return this.#rotatedHere(memory) ? (memory.current ?? undefined) : this.#options.handedIn[0];
   }
 
   /**
-   * Makes a new secret and accepts it from now on, before the platform hears of it. What was registered before is
-   * in doubt from here on: unless this ends well, the next start registers anew.
+   * Makes a new secret and accepts it from now on, before the platform gets it. The earlier registration is then
+   * uncertain: unless this rotation succeeds, the next start registers again.
    */
   async begin(): Promise<string> {
     const secret = randomBytes(32).toString('base64url');
@@ -106,7 +109,7 @@ export class WebhookSecrets {
     return secret;
   }
 
-  /** The platform has the pending secret; the one before it stays valid for an hour. */
+  /** Records that the platform has the pending secret. The previous one stays valid for an hour. */
   async commit(secret: string): Promise<void> {
     const { store, clock, handedIn } = this.#options;
     const before = this.current() ?? null;
@@ -116,7 +119,7 @@ export class WebhookSecrets {
         current: secret,
         previous: before,
         previousUntilMs: clock.nowMs() + PREVIOUS_VALID_MS,
-        // One that began later has yet to hear from the platform.
+        // Secrets of later rotations still wait for the platform.
         pending: memory.pending.slice(memory.pending.indexOf(secret) + 1),
         handedInDigest: digestOf(handedIn[0]),
       })),
@@ -141,7 +144,7 @@ export class WebhookSecrets {
   }
 }
 
-/** SHA-256 in hex: tells two secrets apart without keeping either. null: there is none. */
+/** Returns the SHA-256 in hex, to compare two secrets without storing them; null if there is none. */
 function digestOf(secret: string | undefined): string | null {
   return secret ? hash('sha256', secret, 'hex') : null;
 }
@@ -152,19 +155,19 @@ export interface WebhookRegistrationOptions {
   platform: Pick<PlatformClient, 'webhookGet' | 'webhookPut'>;
   secrets: WebhookSecrets;
   store: WebhookMemoryStore;
-  /** The public address to register; empty: register nothing by itself. */
+  /** The public address to register. If empty, nothing is registered automatically. */
   callbackUrl: string;
   alarms: Alarms;
   clock: Clock;
   log: Log;
 }
 
-/** Keeps the company's one webhook (document, "PUT /webhook") pointing here with the agreed secret. */
+/** Keeps the company's one webhook (document, "PUT /webhook") registered at this address with the agreed secret. */
 export class WebhookRegistration {
   readonly #options: WebhookRegistrationOptions;
   /**
-   * The platform answers 401 or 403 to the read: each further one would renew the token, or look like one more call of
-   * a token that is blocked.
+   * True after the platform answered 401 or 403 to the read. Another read would only renew the token, or count as one
+   * more call of a blocked token.
    */
   #isReadRefused = false;
 
@@ -177,8 +180,8 @@ export class WebhookRegistration {
   }
 
   /**
-   * Compares what the platform has with what it should have, and registers when they differ. Where the platform
-   * offers no read, what was last registered from here stands in for it.
+   * Compares the platform's webhook with the wanted one, and registers if they differ. Where the platform offers no
+   * read, the last registration from here is compared.
    */
   async ensure(call?: CallOptions): Promise<'nothing-to-register' | 'equal' | 'registered'> {
     const { callbackUrl, secrets, store, alarms, log } = this.#options;
@@ -204,7 +207,7 @@ export class WebhookRegistration {
     return 'registered';
   }
 
-  /** Says whether the platform still sends to us; a difference is noted and changes nothing there. */
+  /** Checks whether the platform still sends to us. A difference is reported; nothing is changed there. */
   async compare(call?: CallOptions): Promise<void> {
     const { callbackUrl, alarms } = this.#options;
     if (callbackUrl === '') return;
@@ -221,7 +224,7 @@ export class WebhookRegistration {
     );
   }
 
-  /** PUT /webhook, checked against the answer. Throws `platform-refused` when the answer does not agree. */
+  /** Sends PUT /webhook and checks the answer. Throws `platform-refused` when the answer does not agree. */
   async set(change: WebhookChange, call?: CallOptions): Promise<WebhookState> {
     const { platform, store, clock } = this.#options;
     const state = await platform.webhookPut(change, call);
@@ -240,8 +243,8 @@ export class WebhookRegistration {
   }
 
   /**
-   * Gives the platform a new secret. It is accepted here before the platform hears of it, and the old one goes on
-   * being accepted, so no callback is refused at any moment of it, also when the answer is lost.
+   * Gives the platform a new secret. It is accepted here before the platform gets it, and the old one stays accepted,
+   * so that no callback is refused at any time, even if the answer is lost.
    */
   async rotateSecret(call?: CallOptions): Promise<WebhookState> {
     const { secrets, callbackUrl, clock } = this.#options;
@@ -253,7 +256,7 @@ export class WebhookRegistration {
     return state;
   }
 
-  /** As `show`; whatever an unknown address answers, a web page or a refusal, is taken for no read at all. */
+  /** Does what `show` does. Any unexpected answer, such as a web page or a refusal, counts as "no read offered". */
   async look(call?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
     if (this.#isReadRefused) return 'unsupported';
     try {
@@ -305,7 +308,7 @@ export interface WebhookLoopOptions {
   beat: () => void;
 }
 
-/** Registers the webhook once at start, trying until it worked, then looks each hour whether it still stands. */
+/** Registers the webhook at start, retrying until it works, then checks it every hour. */
 export async function webhookLoop(options: WebhookLoopOptions, signal: AbortSignal): Promise<void> {
   const { registration, mayCall, clock, random, log, beat } = options;
   let registered = false;
@@ -332,7 +335,7 @@ export async function webhookLoop(options: WebhookLoopOptions, signal: AbortSign
   }
 }
 
-/** The webhook's memory as one row of state.db (mode 0600), so that a change is all or nothing. */
+/** The webhook's state as one row of state.db (mode 0600), so that a change is all or nothing. */
 export class WebhookRows {
   readonly #db: Database.Database;
   readonly #onSecret: (value: string) => void;
