@@ -63,12 +63,12 @@ function startTimeOf(pid: number): string | undefined {
 }
 
 /**
- * Makes stored monotonic times comparable with now; every transaction that reads them calls it first.
+ * Makes stored monotonic times comparable with now. Every transaction that reads them calls it first.
  *
- * What was stored under another boot happened before this boot began, so it is dated to the boot's beginning:
- * an interval, a window entry or a block ends once the machine has been up for its full length. That waits too
- * long at most, and needs no wall clock, which may be wrong just after a start. A lease ends at once: whoever
- * had it died with its boot, and a request it sent is answered or lost long before a machine is up again.
+ * A time stored under another boot is dated to this boot's beginning. So an interval, a window entry or a block ends
+ * once the machine has been up for its full length. That waits too long at worst, and needs no wall clock, which may
+ * be wrong after a start. A lease ends at once: its holder died with its boot, and a request of that process is
+ * answered or lost long before a machine is up again.
  */
 export class BootTime {
   readonly #db: Database.Database;

@@ -100,12 +100,12 @@ function create(path: string, gid: number | undefined): void {
 }
 
 /**
- * Who may take the mirror's write lock, between the main thread and the import's worker thread, in shared
- * memory. The main thread never queues behind more than the transaction under way: it says that it wants the
- * lock, the worker ends its transaction early and stays away until nobody wants it. So that callbacks without
- * end cannot starve the import, the worker gets a turn after a number of them.
+ * Decides, in shared memory, which thread may take the mirror's write lock: the main thread or the import's worker.
+ * The main thread waits for at most one transaction: it announces that it wants the lock, and the worker ends its
+ * transaction early and waits until nobody wants it. After a number of such turns the worker goes first, so that
+ * endless callbacks cannot starve the import.
  *
- * Both sides first say what they do and then look at the other, so that they cannot both go ahead.
+ * Each side first announces itself and then checks the other, so that they cannot both go ahead.
  */
 
 /** How many calls of the main thread want the lock or have it. */

@@ -2,7 +2,7 @@ import type { BatchAnswer, ProductChangeItem, ProductRecord, SkuRecord } from '.
 import { ADDRESS_KEYS, type ChangeBody, type ChangeKind, type OutboxChange } from './change.ts';
 import { sameNumber } from './guard-rails.ts';
 
-/** A change that is sold out goes ahead of everything else: nobody may buy it any more. */
+/** A sold-out change goes before all others, so that nobody buys the product any more. */
 export const PRIORITY_SOLD_OUT = 0;
 export const PRIORITY_OTHERS = 1;
 
@@ -10,19 +10,19 @@ export function priorityOf(body: object): number {
   return 'qty' in body && body.qty === 0 ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS;
 }
 
-/** Of a hundred places of a call, so many are the most that sold-out stocks take while others wait. */
+/** Most places of a hundred in a call that sold-out stocks take while other changes wait. */
 const SOLD_OUT_OF_100 = 80;
-/** Changes of one branch that wait at most, but for what is sold out; whoever hands over more comes back later. */
+/** Most waiting changes of one branch, sold-out ones not counted. A sender with more has to come back later. */
 export const WAITING_MAX = 20_000;
 const COME_BACK_MS_PER_BRANCH = 5_000;
 const COME_BACK_MS_MAX = 300_000;
 
-/** Of so many targets of a branch it is known that a row was passed over; beyond them every row of the branch is. */
+/** Most targets per branch that are remembered as skipped. Beyond that, every further row of the branch is skipped. */
 const PASSED_MAX = 100_000;
 
 /**
- * What one pass through an inbox leaves there, because the line of its branch is full. An earlier row that was passed over
- * must not be taken in after a later one of the same stock: [A=5 passed over, A=0] → both are left.
+ * Rows that one pass through an inbox leaves there, because the queue of their branch is full. After a skipped row,
+ * later rows of the same stock are skipped too: [A=5 skipped, A=0] → both stay.
  */
 export class PassedOver {
   readonly #targets = new Map<string, Set<string>>();
@@ -47,7 +47,7 @@ export class PassedOver {
   }
 }
 
-/** What waits for one kind of call. */
+/** The changes that wait for one kind of call. */
 export interface QueueOutlook {
   waiting: number;
   /** Whether the first of them is sold out. */
@@ -55,8 +55,8 @@ export interface QueueOutlook {
 }
 
 /**
- * Which endpoint carries the next call. A batch takes everything, so it goes wherever it is not slower; the
- * single endpoint serves a lone change, or a sold-out one at the head of a queue, when its slot is free sooner.
+ * Chooses the endpoint of the next call. A batch carries everything, so it is used wherever it is not slower. The
+ * single endpoint carries a lone change, or a sold-out change at the head of the queue, if its slot is free sooner.
  */
 export function chooseEndpoint(
   { waiting, urgent }: QueueOutlook,
@@ -66,26 +66,27 @@ export function chooseEndpoint(
   return (waiting === 1 || urgent) && freeInMs.single < freeInMs.batch ? 'single' : 'batch';
 }
 
-/** When to come back with more for a line that is full: when it has got some five hundred places, by turns. */
+/**
+ * Returns when a sender should retry after a full queue: when about five hundred of its changes have left, by turns.
+ */
 export function comeBackMs(branchesWaiting: number): number {
   return Math.min(COME_BACK_MS_MAX, COME_BACK_MS_PER_BRANCH * Math.max(1, branchesWaiting));
 }
 
 /**
- * Gives what waits branch by branch: in each round every branch that has something gets one turn, so one that hands over
- * ten thousand changes delays the others by one place a round. A place of a call costs the same whoever takes it, so
- * whose turn was last is all that is remembered.
+ * Takes waiting items branch by branch: each round gives every branch with items one turn, so ten thousand changes of
+ * one branch delay the others by one place per round. Only the last branch is remembered.
  */
 export class Turns {
   readonly #start: number;
   #last: string | undefined;
 
-  /** `start`: where the first round begins, another one after each restart, so that nobody is passed over for ever. */
+  /** `start` selects where the first round begins. It differs after each restart, so that no branch is always last. */
   constructor(start: number) {
     this.#start = start;
   }
 
-  /** `branches`: sorted, each once; `waiting`: what waits of one, in its order. */
+  /** `branches` is sorted without duplicates; `waiting` returns a branch's items in order. */
   *of<T>(branches: readonly string[], waiting: (branch: string) => Iterator<T>): Generator<T, undefined> {
     let round = this.#inTurn(branches).map((branch) => ({ branch, line: waiting(branch) }));
     while (round.length > 0) {
@@ -110,7 +111,7 @@ export class Turns {
   }
 }
 
-/** One from each by turns, and what is left of the longer one. */
+/** Takes one from each in turn, then the rest of the longer: [a, b, c] and [x] → a, x, b, c. */
 export function* alternate<T>(a: Iterable<T>, b: Iterable<T>): Generator<T, undefined> {
   const lines = [a[Symbol.iterator](), b[Symbol.iterator]()];
   while (lines.length > 0) {
@@ -124,8 +125,9 @@ export function* alternate<T>(a: Iterable<T>, b: Iterable<T>): Generator<T, unde
 }
 
 /**
- * Fills the places of a call from two lanes: what is sold out first, but for the places that are kept for others, which
- * it takes only where they have nothing more. `lookMax`: so many are looked at; `take`: whether one needs a place.
+ * Fills a call's places from two lanes, sold-out items first. Some places are reserved for the others, and sold-out
+ * items use them only if nothing else waits. `lookMax` limits the items examined; `take` tells whether an item needs
+ * a place.
  */
 export function fillCall<T>(
   lanes: { soldOut: Iterator<T>; others: Iterator<T> },
@@ -156,21 +158,21 @@ function ofSoldOut(count: number): number {
 /**
  * - `done`: the platform counted it as updated
  * - `rejected`: the platform discarded it, with its message
- * - `unclear`: the answer does not say; re-read it or send it again, values are absolute
+ * - `unclear`: the answer does not say; the item is read or sent again, since values are absolute
  */
 export type ItemAnswer = { state: 'done' } | { state: 'rejected' | 'unclear'; message: string };
 
-/** An item's messages are joined until they are this long. */
+/** Maximum length of an item's joined messages. */
 const MESSAGE_MAX = 500;
 
 type BatchError = BatchAnswer['errors'][number];
-/** What of an item the platform repeats in its errors. */
+/** The ids of an item that the platform repeats in its errors. */
 type Named = Pick<ProductChangeItem, 'sku' | 'externalId'>;
 
 /**
- * One outcome per sent item from a batch answer. An error is placed by its index; when that is missing, out of
- * range or contradicts the ids beside it, by its ids, if exactly one item has them. When an error cannot be
- * placed, or `updated`, `errors` and `total` do not add up, no item that was not named is taken for applied.
+ * Returns one outcome per sent item of a batch. An error belongs to the item at its index; if the index is missing,
+ * out of range or contradicts the ids beside it, to the only item with its ids. If an error matches no item, or
+ * `updated`, `errors` and `total` do not add up, no unnamed item counts as applied.
  */
 export function readBatchAnswer(items: readonly Named[], answer: BatchAnswer): ItemAnswer[] {
   const messages = new Map<number, string>();
@@ -209,7 +211,7 @@ function hasIds(error: BatchError): boolean {
   return error.sku !== null || error.externalId !== null;
 }
 
-/** Whether an id that both sides name differs. */
+/** Whether an id that both sides have differs. */
 function contradicts(error: BatchError, item: Named): boolean {
   return (
     (error.sku !== null && item.sku !== undefined && String(error.sku) !== String(item.sku)) ||
@@ -217,7 +219,7 @@ function contradicts(error: BatchError, item: Named): boolean {
   );
 }
 
-/** Whether both sides name an id, and all that both name are the same. */
+/** Whether both sides have an id in common, and all common ids are equal. */
 function matches(error: BatchError, item: Named): boolean {
   const shared =
     (error.sku !== null && item.sku !== undefined) ||
@@ -246,16 +248,17 @@ function doubtOf(
 }
 
 /**
- * What a product that was read again says of a change that was sent:
- * - `applied`: every value that can be seen is there
+ * Result of reading a product after a change was sent:
+ * - `applied`: every readable value is there
  * - `differs`: one is not
- * - `unseen`: nothing of the change can be seen, such as a description, or not which of several values is meant
+ * - `unseen`: no value of the change is readable, such as a description, or it is unclear which of several values is
+ * meant
  */
 export type Verification = 'applied' | 'differs' | 'unseen';
 
 /**
- * Compares a sent change with the product as it is on the platform now; null when there is none. A product that
- * does not have what the change names says nothing for it, whatever its values.
+ * Compares a sent change with the product on the platform now; null if there is none. A product without the ids of
+ * the change is no evidence for it, whatever its values.
  */
 export function verifyApplied(body: ChangeBody, record: ProductRecord | null): Verification {
   if (!record) return 'differs';
@@ -286,7 +289,7 @@ function stockSeen(body: Extract<ChangeBody, { qty: number }>, record: ProductRe
     const showDiffers = body.show !== undefined && entry.show !== null && entry.show !== body.show;
     return sameNumber(entry.qty, body.qty) && !showDiffers;
   });
-  // Without a branch's internal id several entries may carry the externalId; where they differ, none proves anything.
+  // Without a branch's internal id several entries may have the externalId. If they differ, none is evidence.
   return same.includes(true) && same.includes(false) ? [] : [same.includes(true)];
 }
 
@@ -305,7 +308,10 @@ const SHARED_FIELDS = ['name', 'description', 'show'] as const;
 
 type Fields = Record<string, unknown>;
 
-/** The newer change over the older one of the same target: each field's last value, and the newer address. */
+/**
+ * Merges a newer change of a target over an older one, field by field: {qty: 5, show: true} + {qty: 3} → {qty: 3,
+ * show: true}. The newer address counts.
+ */
 export function mergeBodies<T extends ChangeBody>(older: T, newer: T): T {
   const merged: Fields = { ...older };
   for (const key of ADDRESS_KEYS) delete merged[key];
@@ -313,9 +319,9 @@ export function mergeBodies<T extends ChangeBody>(older: T, newer: T): T {
 }
 
 /**
- * What is left of an older change when a newer one has said its word: without the fields that the newer one
- * sets. `scope` is `all` for the same target, `shared` for another sku of the same product, where a price is
- * each sku's own. undefined: nothing is left of it.
+ * Removes from an older change the fields that a newer one sets: {name: a, price: 1} − {price: 2} → {name: a}.
+ * `scope` is `all` for the same target, `shared` for another sku of the product, whose price is its own. Returns
+ * undefined if nothing is left.
  */
 export function withoutOverruled<T extends ChangeBody>(
   older: T,
@@ -328,10 +334,10 @@ export function withoutOverruled<T extends ChangeBody>(
   return valueKeys(rest).length === 0 ? undefined : (rest as T);
 }
 
-/** A body with the number of the hand-over that brought each of its fields; they rise with time. */
+/** A body with the version of the submission that set each field. Versions rise with time. */
 export type Versioned = Pick<OutboxChange, 'body' | 'versions'>;
 
-/** Two changes of one target of which neither need be newer as a whole: each field's newest value. */
+/** Merges two changes of one target field by field; each field's newest value is kept. */
 export function mergeVersioned(a: Versioned, b: Versioned): Versioned {
   const [older, newer] = newestIn(a) > newestIn(b) ? [b, a] : [a, b];
   const body = mergeBodies(older.body, newer.body) as Fields;
@@ -345,8 +351,8 @@ export function mergeVersioned(a: Versioned, b: Versioned): Versioned {
 }
 
 /**
- * What is left of a change beside another one: without the fields of which the other has a newer value. `scope` as
- * in `withoutOverruled`. undefined: nothing.
+ * Removes from a change the fields of which `other` has a newer value. `scope` as in `withoutOverruled`. Returns
+ * undefined if nothing is left.
  */
 export function withoutNewer(
   change: Versioned,
@@ -364,12 +370,12 @@ function newestIn({ body, versions }: Versioned): number {
   return Math.max(0, ...valueKeys(body).map((field) => versions[field] ?? 0));
 }
 
-/** The keys of a body that carry values, not its address. */
+/** Returns the keys of a body that are values, not address. */
 export function valueKeys(body: object): string[] {
   return Object.keys(body).filter((key) => !(ADDRESS_KEYS as readonly string[]).includes(key));
 }
 
-/** Whether two skus of one product could overrule each other with this body. */
+/** Whether this body has a field that two skus of one product share. */
 export function hasSharedFields(kind: ChangeKind, body: object): boolean {
   return kind === 'product' && SHARED_FIELDS.some((field) => Object.hasOwn(body, field));
 }

@@ -32,9 +32,9 @@ export interface SettlementReport {
   rejected: number;
   /** Wait again. */
   waiting: number;
-  /** Did not arrive, and a newer value waits that takes their place. */
+  /** Failed changes replaced by a newer waiting value. */
   superseded: number;
-  /** Belonged to another call, or were settled before. */
+  /** Answers for changes of another call, or for settled changes. */
   ignored: number;
 }
 
@@ -43,51 +43,53 @@ interface Settling {
   at: string;
 }
 
-/** How values are judged before they leave. */
+/** Rules by which values are judged before they are sent. */
 export interface SendRules {
-  /** Whether a value that the mirror has already is settled without a call. */
+  /** Whether a value that the mirror already has is settled without a call. */
   skipUnchanged: boolean;
   /** `stock.hold_back_unbooked`. */
   holdBack: HoldBackSetting;
   /**
-   * Whether changes whose target the mirror does not know are sent by their own words. While a first sweep is
-   * under way they had better wait: until then nobody can tell that two of them mean the same product, and an
-   * older one could arrive after a newer one.
+   * Whether changes of an unknown target are sent with their own ids. During a first sweep they wait, because two of
+   * them may mean the same product, and an older one could arrive after a newer one.
    */
   sendAsIs: boolean;
-  /** `stock.trust_for`: nothing is passed over by a confirmation that is older; left out: however old it is. */
+  /** `stock.trust_for`: an older confirmation does not count. If left out, confirmations never expire. */
   trustMs?: number | undefined;
-  /** `stock.platform_deducts`: the platform takes off what it sells. Left out: it does. */
+  /** `stock.platform_deducts`: the platform subtracts what it sells. If left out, it does. */
   platformDeducts?: boolean | undefined;
-  /** Counts of so many or fewer, above 0, leave once the platform was asked for the stock. Left out: all leave. */
+  /**
+   * A count above 0 and up to this is sent only after the platform was asked for the stock. If left out, no count
+   * waits.
+   */
   lookBelow?: number | undefined;
 }
 
 export interface Claim {
-  /** Names the call when it is settled; null when there is nothing to send. */
+  /** Id of the call for `settle`; null when there is nothing to send. */
   callId: number | null;
   items: BatchItem[];
-  /** Changes that needed no call, since the platform has their values. */
+  /** Changes settled without a call, because the platform has their values. */
   settled: number;
-  /** Scarce stocks that the platform is to be asked for first; they stay in line. */
+  /** Scarce stocks to ask the platform for first; their changes keep waiting. */
   toLook: Place[];
 }
 
-/** A change of the queue, or a stock of which the platform has another quantity than is wanted though no count waits. */
+/** A queued change, or a stock without a waiting count whose quantity on the platform is not the wanted one. */
 type Candidate =
   | { row: OutboxChange; stock: LedgerStock | null; before?: string | null }
   | { row: null; stock: LedgerStock };
 
-/** Changes of one branch that are read at once, at most. */
+/** Most changes of one branch per read. */
 const READ_AT_ONCE = 200;
-/** Candidates that one call looks at, so that a long queue that needs no call cannot hold up the event loop. */
+/** Most candidates examined for one call, so that a long queue without need of a call cannot block the event loop. */
 const LOOK_MAX = 2_000;
-/** Stocks without a waiting count that one call looks at; what waits is counted no further either. */
+/** Most stocks without a waiting count that are examined for one call; they are counted only up to this. */
 const STOCKS_AT_ONCE = 500;
 
 /**
- * Takes changes out of the queue for one call, and stocks that orders have moved, and settles the call: the outbox and
- * the mirror then change in one transaction.
+ * Takes queued changes and stocks moved by orders for one call, and settles the call. Outbox and mirror change in one
+ * transaction.
  */
 export class OutboxCalls {
   readonly #sql: Sql;
@@ -117,14 +119,15 @@ export class OutboxCalls {
     this.#queue = new OutboxQueue(db);
   }
 
-  /** Brings up to date what orders take. True: there is more, for a next transaction. To be called before `claim`. */
+  /** Updates what orders take, before `claim`. Returns true if more is left for another transaction. */
   catchUp({ holdBack }: Pick<SendRules, 'holdBack'>): boolean {
     return this.#sql.transaction(() => this.#reservations.catchUp(holdBack));
   }
 
   /**
-   * The next changes for one call, sold out first, of each branch in turn the longest waiting; on the disk as under way
-   * when the transaction is. Values that the platform has already are settled on the way.
+   * Claims the next changes for one call: sold out first, branches by turns, the oldest of each branch first. They
+   * are marked as sending when the transaction is durable. Values that the platform already has are settled on the
+   * way.
    */
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#sql.transaction(() => {
@@ -167,7 +170,7 @@ export class OutboxCalls {
     });
   }
 
-  /** How long the queue is, for the choice of endpoint; counted no further than that needs. */
+  /** Returns the queue's length for the choice of the endpoint, counted only as far as needed. */
   outlook(kind: ChangeKind, { sendAsIs }: Pick<SendRules, 'sendAsIs'>): QueueOutlook {
     const { waiting = 0, urgent = 0 } =
       this.#sql.row<{ waiting: number; urgent: number }>(
@@ -179,7 +182,7 @@ export class OutboxCalls {
     return { waiting: waiting + moved, urgent: urgent === 1 };
   }
 
-  /** Stocks that orders or a safety stock have moved, for which no count waits; counted no further than one look. */
+  /** Number of stocks without a waiting count that orders or a safety stock moved; counted up to one call's limit. */
   get movedCount(): number {
     return this.#ledger.countDirty(STOCKS_AT_ONCE);
   }
@@ -193,7 +196,7 @@ export class OutboxCalls {
       const branches = new Set([...this.#queue.branches(which), ...moved.keys()]);
       const readAtOnce = Math.ceil(places / Math.max(1, branches.size));
       return this.#turnsOf(kind, priority).of([...branches].sort(), (branch) => {
-        // By turns too: a new safety stock may move thousands.
+        // Alternates as well, because a new safety stock may move thousands of stocks.
         const ofBranch = (moved.get(branch) ?? []).map((stock) => ({ row: null, stock }));
         return alternate<Candidate>(ofBranch, this.#waiting({ ...which, branch }, readAtOnce));
       });
@@ -209,7 +212,7 @@ export class OutboxCalls {
     return turns;
   }
 
-  /** The line of one branch, in parts: while a statement is read row by row, nothing can be written. */
+  /** Reads a branch's queue in parts, because nothing can be written while a statement is being read row by row. */
   *#waiting(
     which: { kind: ChangeKind; priority: number; branch: string; sendAsIs: number },
     readAtOnce: number,
@@ -247,7 +250,7 @@ export class OutboxCalls {
       if (!isKnown && sku !== null) candidate.before = this.#before.ofProduct(sku, body);
       return isKnown ? 'settle' : 'take';
     }
-    // Sent by its own words: nobody knows what it is compared with.
+    // The target is unknown, so nothing is compared and the change is sent with its own ids.
     if (sku === null || subsidiaryId === null) return 'take';
     const place = { sku, subsidiaryId };
     if (this.#ledger.isUnderWay(place)) return 'leave';
@@ -257,13 +260,13 @@ export class OutboxCalls {
     return this.#waitsForLook(candidate.stock, rules) ? 'look' : 'take';
   }
 
-  /** An order that nobody has heard of may have taken the last pieces. */
+  /** Whether to ask the platform first, because an order not received yet may have taken the last pieces. */
   #waitsForLook(stock: LedgerStock, { lookBelow = 0 }: SendRules): boolean {
     const qty = wantedOf(stock);
     return qty > 0 && qty <= lookBelow && !this.#looks.isFresh(stock);
   }
 
-  /** Its count stands in the ledger now, so what that replaced is kept before it is judged again. */
+  /** Leaves a change waiting. Its count is in the ledger already, so the value before it is saved now. */
   #letWait({ row, stock, ...candidate }: Candidate): Place {
     const before = 'before' in candidate ? (candidate.before ?? null) : null;
     const keep = 'UPDATE outbox SET value_before = coalesce(value_before, ?) WHERE change_id = ?';
@@ -271,7 +274,7 @@ export class OutboxCalls {
     return { sku: stock?.sku ?? '', subsidiaryId: stock?.subsidiaryId ?? '' };
   }
 
-  /** A count says what the platform has for certain: confirmed lately, and nothing was ordered since. */
+  /** Whether the platform certainly has the counted quantity: confirmed recently, and nothing ordered since. */
   #isKnown(stock: LedgerStock, { show }: StockChangeItem, rules: SendRules): boolean {
     const { skipUnchanged, trustMs = Number.POSITIVE_INFINITY } = rules;
     return (
@@ -284,13 +287,16 @@ export class OutboxCalls {
     );
   }
 
-  /** Orders have moved what is wanted, or what the platform has. */
+  /** Whether orders moved the wanted quantity or the platform's quantity. */
   #isDue({ expectedQty, wantedQty, orderedQty, confirmedSeq }: LedgerStock, rules: SendRules): boolean {
     if (rules.platformDeducts === false && orderedQty > 0) return true;
     return expectedQty !== wantedQty || confirmedSeq < this.#reservations.fromSeq;
   }
 
-  /** The catalogue may have changed since the stock was counted; undefined: it has no such stock any more. */
+  /**
+   * Resolves the stock again, because the catalogue may have changed since the count. Returns undefined if the stock
+   * no longer exists.
+   */
   #addressOf({ sku, subsidiaryId }: Place): LedgerStock['address'] | undefined {
     const resolution = resolveStock({ sku, subsidiaryId, qty: 0 }, this.#options);
     return resolution.state === 'resolved' ? (resolution.address as LedgerStock['address']) : undefined;
@@ -309,7 +315,7 @@ export class OutboxCalls {
       qty = wantedOf(stock);
       this.#ledger.isSent(stock, { ...call, qty, hadQty: null });
     } else if ('qty' in body) {
-      // Nobody knows which product it is; what is kept back of all of them, or of all in the branch, is known.
+      // The product is unknown, so only the safety stock of the branch or of all products applies.
       qty = lessSafety(body.qty, this.#safety.lookup()(null, subsidiaryId));
     }
     const sentQty = asSent(qty);
@@ -322,14 +328,14 @@ export class OutboxCalls {
     return { changeId, target, attempts, body: qty === null ? body : { ...body, qty } };
   }
 
-  /** Changes of the call that are not named stay under way. */
+  /** Settles a call. Changes that `answers` does not contain keep the state `sending`. */
   settle(callId: number, answers: readonly Answer[]): SettlementReport {
     const report: SettlementReport = { done: 0, rejected: 0, waiting: 0, superseded: 0, ignored: 0 };
     return this.#sql.transaction(() => {
       const at = isoUtc(this.#clock.nowMs());
       const mark = answers.length === 0 ? 0 : this.#values.nextMark();
       for (const answer of answers) {
-        // With a plus, for otherwise SQLite plans it anew for each change.
+        // The plus stops SQLite from planning the statement again for each change.
         const which = "WHERE change_id = +? AND call_id = +? AND state = 'sending'";
         const change = this.#queue.all(which, answer.changeId, callId)[0];
         const stock = this.#ledger.ofCall(callId, answer.changeId);
@@ -343,8 +349,8 @@ export class OutboxCalls {
   }
 
   /**
-   * Puts what a process that died left under way back into the queue. Only for whoever holds the lease of
-   * sending; values are absolute, so sending them again is harmless.
+   * Requeues the changes of a call whose process died. Only the holder of the sending lease calls it. Values are
+   * absolute, so sending them twice does no harm.
    */
   reclaim(): number {
     return this.#sql.transaction(() => {
@@ -396,7 +402,7 @@ export class OutboxCalls {
     return state;
   }
 
-  /** A stock that orders have moved: its count was settled long ago, and tells that it was sent again. */
+  /** Settles a stock moved by orders: its count's change was settled long ago, and records this sending. */
   #settleMoved(
     stock: LedgerStock,
     { state, message = 'Refused.' }: Answer,
@@ -423,7 +429,7 @@ export class OutboxCalls {
     return 'rejected';
   }
 
-  /** What is refused is for a person to see: the count, no newer than it was, as it would be handed over again. */
+  /** Keeps a refused count for a person, as a rejected change with the count's own version. */
   #keepRefused(stock: LedgerStock, message: string, at: string): void {
     const { sku, subsidiaryId, countedSeq: asOfSeq, countedVersion: version } = stock;
     const changeId = this.#nextVersion();
@@ -439,13 +445,16 @@ export class OutboxCalls {
     this.#queue.outlive(change, at);
   }
 
-  /** The number that the next change is given, and its place in line. */
+  /** Returns the next change's version, which is also its place in the queue. */
   #nextVersion(): number {
     const nextVersion = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
     return this.#sql.value(nextVersion) ?? 0;
   }
 
-  /** Why another number was sent than was counted, and that the platform did not show the stock; null: nothing to say. */
+  /**
+   * Says why the sent number differs from the count, and whether the platform did not show the stock; null if
+   * neither.
+   */
   #whyLess(stock: LedgerStock): string | null {
     const { reservedQty, unheardQty, safetyQty, countedQty, callQty } = stock;
     const told: string[] = [];
@@ -473,7 +482,7 @@ function keptBack(sentQty: number | null, safetyQty: number): string {
   return `Sent as ${sentQty}: the safety stock of ${safetyQty} is kept back.`;
 }
 
-/** Where the branch does not hold back, a count is sent as it is, but for the safety stock. */
+/** Returns the quantity to send. Where the branch does not hold back, it is the count less the safety stock. */
 function wantedOf(stock: LedgerStock): number {
   return stock.holds ? stock.wantedQty : lessSafety(stock.countedQty - stock.unheardQty, stock.safetyQty);
 }

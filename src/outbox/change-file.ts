@@ -13,20 +13,21 @@ import {
 } from './change.ts';
 import { Csv, type DecimalSign, RECORD_LENGTH_MAX } from './csv.ts';
 
-/** Longest incomplete character at the end of a piece, less one. */
+/** Longest incomplete character at the end of a chunk: one byte less than the longest character. */
 const PENDING_MAX = 3;
 
 /**
- * Makes text of a file piece by piece. UTF-8, unless `mayBe1252` and the first byte that is not ASCII is none of it
- * either: such a file was written by an older Windows program. A single fault in a UTF-8 file stays a fault.
+ * Decodes a file chunk by chunk. The text is UTF-8; with `mayBe1252` it is Windows-1252 if its first byte beyond
+ * ASCII is not valid UTF-8, as in files of older Windows programs. One wrong byte later in a UTF-8 file stays a
+ * fault.
  */
 class FileText {
-  /** Whether the file is taken as Windows-1252. */
+  /** Whether the file is read as Windows-1252. */
   is1252 = false;
   readonly #mayBe1252: boolean;
   #decoder = new TextDecoder();
   #isSettled: boolean;
-  /** Bytes that may be the beginning of a character. */
+  /** Bytes that may begin a character. */
   #pending = new Uint8Array(0);
 
   constructor(mayBe1252: boolean) {
@@ -60,7 +61,7 @@ class FileText {
   #settle(bytes: Uint8Array, first: number): string {
     this.#isSettled = true;
     this.#pending = new Uint8Array(0);
-    // One character, and what follows it: a whole one is whole, whatever comes later.
+    // Decodes one character with the bytes after it; later bytes cannot change whether it is complete.
     const character = new TextDecoder().decode(bytes.subarray(first, first + PENDING_MAX + 1));
     this.is1252 = this.#mayBe1252 && character.startsWith('\uFFFD');
     if (this.is1252) this.#decoder = new TextDecoder('windows-1252');
@@ -68,13 +69,13 @@ class FileText {
   }
 }
 
-/** Only a number of this many characters can lose digits in a double, or one so small that it becomes zero. */
+/** Only a number this long can lose digits in a double, or with such an exponent become zero. */
 const LONG_NUMBER = /\d[\d.eE+-]{14,}|\d[eE]-0*\d{3}/;
 
 type SourceReviver = (key: string, value: unknown, context: { source?: string }) => unknown;
 const parseWithSource = JSON.parse as (text: string, reviver: SourceReviver) => unknown;
 
-/** Parses JSON text; a number that would lose digits is a fault, not a silently rounded value. */
+/** Parses JSON text. A number that would lose digits is a fault and is never rounded silently. */
 function parseExactJson(text: string): { value: unknown } | { fault: ChangeFault } {
   let lossy: string | undefined;
   try {
@@ -99,12 +100,12 @@ const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
 /**
- * A JSON array, cut into its elements by counting brackets outside of texts, so that each is parsed by itself: a
- * bad one spoils no other, and a huge array is never held whole.
+ * Splits a JSON array into elements by counting brackets outside texts, and parses each alone. So a bad element
+ * spoils no other, and a huge array is never in memory whole.
  */
 class JsonArray implements ItemParser {
   #text = '';
-  /** Where the scan goes on in `#text`, and where the element under way began. */
+  /** Positions in `#text`: where the scan continues, and where the current element began. */
   #at = 0;
   #start = 0;
   #depth = 0;
@@ -139,7 +140,7 @@ class JsonArray implements ItemParser {
       this.#text = '';
       return;
     }
-    // The format was chosen by this bracket, or by a person.
+    // The format was detected by this bracket, or chosen by a person.
     this.#state = 'within';
     this.#at = this.#start = this.#text[start] === '[' ? start + 1 : start;
   }
@@ -193,7 +194,7 @@ function neverEnds(what: string): { fault: ChangeFault } {
   return cut(`The ${what} that begins here is too long; nothing from it on was read.`);
 }
 
-/** NDJSON: one JSON value on each line; empty lines are passed over. */
+/** NDJSON: one JSON value per line; empty lines are skipped. */
 class JsonLines implements ItemParser {
   #rest = '';
   #line = 0;
@@ -215,7 +216,7 @@ class JsonLines implements ItemParser {
     const [last] = this.#item(this.#rest);
     this.#rest = '';
     if (!last) return [];
-    // Lines end with a line break; one that is also no JSON was cut off.
+    // Every line ends with a line break. A last line without one that is no JSON either was cut off.
     return ['fault' in last ? { ...last, ...cut('The file ends in the middle of this line.') } : last];
   }
 
@@ -228,21 +229,21 @@ class JsonLines implements ItemParser {
 export type FileFormat = 'csv' | 'json' | 'ndjson';
 
 export interface ReadChangeFileOptions {
-  /** Found from the first character when missing: `[` is a JSON array, `{` NDJSON, anything else CSV. */
+  /** If left out, detected by the first character: `[` is a JSON array, `{` NDJSON, anything else CSV. */
   format?: FileFormat;
-  /** Of CSV: which sign of its numbers is the decimal one. Without it a number that may mean two is refused. */
+  /** Decimal sign of a CSV file's numbers. If left out, an ambiguous number is refused. */
   decimal?: DecimalSign | undefined;
   /**
-   * Told what a person should know of how the file is read: columns that are passed over, another encoding. Without it
-   * both are refused.
+   * Called with notes for a person on how the file is read: ignored columns, another encoding. If left out, both are
+   * refused.
    */
   tell?: (note: string) => void;
 }
 
 /**
- * Changes from a file or a stream in UTF-8: CSV with a header, a JSON array, or NDJSON. Gives one array for each piece
- * that is read, each item checked by itself and named by its line or index. Throws `usage` when nothing of the file can
- * be read: another encoding, a wrong header or delimiter.
+ * Reads changes from a file or stream: CSV with a header, a JSON array, or NDJSON. Yields one array per chunk; each
+ * item is checked alone and named by its line or index. Throws `usage` when nothing is readable: another encoding, a
+ * wrong header or delimiter.
  */
 export async function* readChangeFile(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,

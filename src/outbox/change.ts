@@ -4,15 +4,15 @@ import { jsonText, mayBeThousands } from '../core/values.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
 import type { Guard } from './guard-rails.ts';
 
-/** What a change is about; also which pair of endpoints carries it. */
+/** The subject of a change, which also decides its pair of endpoints. */
 export type ChangeKind = 'product' | 'stock';
 
-/** Longest id and text that is taken; far above anything real, so that a broken export is named. */
+/** Longest accepted id and text. They are far above real ones, so that a faulty export is reported. */
 const ID_LENGTH_MAX = 200;
 const TEXT_LENGTH_MAX = 100_000;
 const NOT_UTF8 = 'is not valid UTF-8 text';
 
-/** A message of a schema below: the value and what is wrong with it. The reader puts the column before it. */
+/** Makes a schema's message: the value and its fault. The reader puts the column before it. */
 const says = (why: string | ((input: unknown) => string)) => ({
   error: ({ input }: { input?: unknown }) => `${show(input)} ${typeof why === 'string' ? why : why(input)}`,
 });
@@ -25,7 +25,7 @@ const sound = (text: z.ZodString) =>
     )
     .refine((value) => value.isWellFormed(), says(NOT_UTF8));
 
-/** Without the blanks around it, which a CHAR column always has. */
+/** Blanks around an id are removed, because a CHAR column always has them. */
 const id = sound(
   z
     .string(says('is not a text; write it in quotes'))
@@ -34,7 +34,7 @@ const id = sound(
     .max(ID_LENGTH_MAX, says('is too long')),
 );
 const notWhole = says('is not a whole number that can be kept exactly');
-/** The platform's sku is a number; as text only its plain digits are taken. */
+/** The platform's sku is a number. As text, only plain digits are accepted. */
 const sku = z
   .union(
     [
@@ -58,9 +58,8 @@ const text = sound(z.string(says('is not a text')).max(TEXT_LENGTH_MAX, says('is
 const flag = z.boolean(says('is neither true nor false'));
 
 /**
- * A quantity as a POS hands it over. Names at least one of `externalId` and `sku`; the platform's stock
- * endpoints take only externalId, so a sku is looked up in the mirror. The branch is needed only where the
- * product is in several.
+ * A quantity as a POS submits it, with `externalId`, `sku` or both. The platform's stock endpoints accept only
+ * externalId, so a sku is looked up in the mirror. The branch is needed only if the product is in several.
  */
 export const stockItem = z.strictObject({
   externalId: id.exactOptional().describe('Integration id of the product'),
@@ -72,7 +71,7 @@ export const stockItem = z.strictObject({
 });
 export type StockChange = z.output<typeof stockItem>;
 
-/** Price, texts or visibility as a POS hands them over, with at least one of them present. */
+/** A price, text or visibility as a POS submits it; at least one of them is present. */
 export const productItem = z.strictObject({
   externalId: id.exactOptional().describe('Integration id of the product'),
   sku: sku.exactOptional(),
@@ -83,13 +82,13 @@ export const productItem = z.strictObject({
 });
 export type ProductChange = z.output<typeof productItem>;
 
-/** A change in its own words. */
+/** A change as it was submitted. */
 export type Change = { kind: 'stock'; change: StockChange } | { kind: 'product'; change: ProductChange };
 
 /**
- * What was handed over by any way in: a change, or an item that could not be read; with its `value` where nobody is
- * there to be told. `reference` is what its giver knows it by; `asOfSeq`: the newest order event that a quantity contains,
- * where that is not the newest of all; `handedAt`: when it was handed over, where that was before it is taken in.
+ * A submitted item of any interface: a change, or an unreadable item (with its `value` if nobody reads the answer).
+ * `reference` is the submitter's name for it. `asOfSeq` is the newest order event that a quantity contains, if not
+ * the newest of all. `handedAt` is the time of submission, if that was before now.
  */
 export type HandedOver = { reference?: string | null; asOfSeq?: number; handedAt?: string | null } & (
   | Change
@@ -97,14 +96,14 @@ export type HandedOver = { reference?: string | null; asOfSeq?: number; handedAt
 );
 
 /**
- * An acknowledgement of an order: as of the event `seq` of the feed; without it, as of the newest one there was when it
- * was handed over (`handedAt`; left out: now).
+ * An acknowledgement of an order up to the event `seq`. Without `seq`, up to the newest event at `handedAt` (left
+ * out: now).
  */
 export type Acknowledgement =
   | string
   | { orderId: string; seq?: number | null | undefined; handedAt?: string | null | undefined };
 
-/** The branch with a tillsync of its own that acknowledges. */
+/** The branch, with its own tillsync, that acknowledges. */
 export interface AckBranch {
   /** As orders name it. */
   name: string;
@@ -114,22 +113,22 @@ export interface AckBranch {
 export interface AckResult {
   orderId: string;
   /**
-   * `new`: acknowledged now, or again after an edit; `known`: it was before; `unheard`: the mirror has no such order (yet);
-   * `rejected`: nothing was booked.
+   * `new`: acknowledged now, or again after an edit. `known`: acknowledged before. `unheard`: the mirror has no such
+   * order yet. `rejected`: nothing was booked.
    */
   state: 'new' | 'known' | 'unheard' | 'rejected';
   /** Why it was rejected. */
   message?: string;
 }
 
-/** An acknowledgement of a backup, under the key that it had; without `seq`, as of the newest event. */
+/** An acknowledgement from a backup, under its old key. Without `seq`, up to the newest event. */
 export interface RestoredAck {
   orderId: string;
   key: string;
   seq?: number | null | undefined;
 }
 
-/** Why one item cannot be taken. Nothing else is affected by it. */
+/** Why one item is refused. Other items are not affected. */
 export interface ChangeFault {
   code:
     | 'not-an-object'
@@ -137,31 +136,31 @@ export interface ChangeFault {
     | 'no-product' // neither sku nor externalId
     | 'nothing-to-change'
     | 'bad-value'
-    | 'bad-text' // not UTF-8, NUL, or a line that does not fit its header
+    | 'bad-text' // not UTF-8, NUL, or a line that does not match its header
     | 'cut'; // the input ends in the middle
-  /** The column at fault, where it is one. */
+  /** The faulty column, if the fault is in one. */
   column: string | null;
   /** One or more sentences for the person who made the item. */
   message: string;
 }
 
-/** A change as it will be sent, with the target it is for. */
+/** The body of a change as it will be sent. */
 export type ChangeBody = ProductChangeItem | StockChangeItem;
 
-/** Keys of a body that say which product and branch; all others are values. */
+/** Keys of a body that are its address (product and branch). All others are values. */
 export const ADDRESS_KEYS = ['sku', 'externalId', 'subsidiaryId', 'subsidiaryExternalId'] as const;
 
-/** What a change is for, once known: two changes of one kind with equal keys are for the same thing. */
+/** The target of a change. Two changes of one kind with equal keys have the same target. */
 export interface Target {
   /** `sku:12@sub-1` for a stock, `sku:12` for a product; `ext:…` while the mirror does not know the product. */
   key: string;
-  /** Changes of one kind that share it are never under way in two calls at once: the product's id, where known. */
+  /** Changes of one kind with the same conflict key are never in two calls at once: the product's id, if known. */
   conflictKey: string;
   sku: string | null;
   subsidiaryId: string | null;
 }
 
-/** How a body names its product and branch. */
+/** The ids of a body for its product and branch. */
 export interface Address {
   sku?: number;
   externalId?: string;
@@ -169,14 +168,14 @@ export interface Address {
   subsidiaryExternalId?: string;
 }
 
-/** What GET /product is asked for. */
+/** The id for GET /product. */
 export type ProductQuery = { sku: string } | { externalId: string };
 
 /**
  * - `resolved`: the mirror knows the one target
- * - `as-is`: the mirror cannot say; the platform decides by the change's own words
- * - `needs-read`: the mirror may be out of date; read the product by GET /product, then resolve again
- * - `rejected`: it cannot be determined, with what it may have meant
+ * - `as-is`: the mirror does not know; the platform decides by the change's own ids
+ * - `needs-read`: the mirror may be outdated; read the product by GET /product, then resolve again
+ * - `rejected`: the target is ambiguous or missing, with the candidates
  */
 export type Resolution =
   | { state: 'resolved' | 'as-is'; target: Target; address: Address }
@@ -188,16 +187,16 @@ export type Resolution =
         | 'unknown-branch'
         | 'not-in-branch'
         | 'ambiguous'
-        | 'contradiction' // sku and externalId, or the two names of the branch, do not belong together
-        | 'no-external-id'; // a stock named by a sku that has no usable mapping
+        | 'contradiction' // sku and externalId, or the branch's two ids, contradict each other
+        | 'no-external-id'; // a stock given by a sku that has no usable mapping
       message: string;
-      /** The places that it may have been meant for. */
+      /** Stocks or products that the change may have meant. */
       candidates: CatalogMapping[];
     };
 
 export type OutboxState = 'pending' | 'sending' | 'done' | 'rejected' | 'superseded';
 
-/** The way in that a change took. */
+/** The interface through which a change was submitted. */
 export type ChangeSource = 'inbox' | 'http' | 'cli' | 'hold-back' | 'branch';
 
 /** A change of the outbox as people and the POS see it. */
@@ -213,59 +212,59 @@ export interface OutboxEntry {
   message: string | null;
   createdAt: string;
   settledAt: string | null;
-  /** The guard rail that holds it for a person. */
+  /** The guard that holds it for a person. */
   heldGuard: Guard | null;
   source: ChangeSource;
-  /** Who handed it over, such as `inbox`, `cli ana` or `http 127.0.0.1`; null: taken before this was noted. */
+  /** Who submitted it, such as `inbox`, `cli ana` or `http 127.0.0.1`; null in rows from before this column. */
   origin: string | null;
   reference: string | null;
-  /** How many earlier values for the target went into this one while it waited. */
+  /** Number of earlier values of the target that this change replaced while it waited. */
   replaced: number;
-  /** The change that took its place. */
+  /** The change that replaced it. */
   supersededBy: number | null;
 }
 
-/** A change with what the rules of the queue need of it. */
+/** A change with the fields that the queue's rules need. */
 export interface OutboxChange extends OutboxEntry {
   conflictKey: string;
   /** null while the mirror does not know the target. */
   sku: string | null;
   subsidiaryId: string | null;
-  /** Whether the mirror knows the target; else the change waits for a reading, or is sent by its own words. */
+  /** Whether the mirror knows the target. Otherwise the change waits for a read, or is sent with its own ids. */
   basis: 'mirror' | 'as-is' | 'needs-read';
-  /** Number of the hand-over; they rise with time. */
+  /** Number of the submission; rises with time. */
   version: number;
-  /** Of each field of the body: the hand-over that brought it. */
+  /** For each field of the body, the version that set it. */
   versions: Readonly<Record<string, number>>;
-  /** Newest event of the order feed when it was handed over. */
+  /** Newest event of the order feed when it was submitted. */
   asOfSeq: number;
-  /** Whose turn it goes by: its branch as far as it is known; '' for none. */
+  /** Branch for the turns, if it is known; '' if not. */
   branch: string;
-  /** Its place in the line of its branch: first by `priority`, then by `queueSeq`, lower first. */
+  /** Place in its branch's queue: first by `priority`, then by `queueSeq`, lower first. */
   priority: number;
   queueSeq: number;
-  /** Of a stock: the quantity as it was sent, and the newest event of the order feed then. */
+  /** For a stock: the quantity sent, and the newest event of the order feed at that time. */
   sentQty: number | null;
   sentAsOfSeq: number | null;
-  /** Of a stock: when it was set to zero, for the guard rail. */
+  /** For a stock: when it was set to zero, for the guard. */
   zeroedAt: string | null;
 }
 
-/** One change of a call, as it is sent; `attempts`: how often it was before. */
+/** One change of a call as it is sent; `attempts` counts the earlier sendings. */
 export type BatchItem = Pick<OutboxChange, 'changeId' | 'target' | 'body' | 'attempts'>;
 
-/** What became of a sent change. */
+/** The outcome of a sent change. */
 export interface Answer {
   changeId: number;
-  /** `retry`: unknown or not arrived; it waits again, under newer values. */
+  /** `retry`: unknown or not arrived; it waits again, and newer values replace it. */
   state: 'done' | 'rejected' | 'retry';
   /** Of a refusal: the platform's. */
   message?: string | undefined;
-  /** It did not arrive when it was sent alone either, so it waits behind all others. */
+  /** True if it also failed when sent alone; it then waits behind all others. */
   isAlone?: boolean;
 }
 
-/** The candidates as a person reads them; the first ten. */
+/** Describes the first ten candidates for a person. */
 export function describeCandidates(candidates: readonly CatalogMapping[]): string {
   const shown = candidates
     .slice(0, 10)
@@ -277,7 +276,7 @@ export function describeCandidates(candidates: readonly CatalogMapping[]): strin
   return shown.join(', ') + more;
 }
 
-/** The target by the change's own words, while or because the mirror cannot say what they stand for. */
+/** Returns the target by the change's own ids, for when the mirror cannot resolve them. */
 export function literalTarget(change: StockChange | ProductChange): Target {
   const product = change.sku === undefined ? `ext:${change.externalId}` : `sku:${change.sku}`;
   const subsidiaryId = 'subsidiaryId' in change ? (change.subsidiaryId ?? null) : null;
@@ -287,7 +286,7 @@ export function literalTarget(change: StockChange | ProductChange): Target {
   return { key, conflictKey: key, sku: null, subsidiaryId };
 }
 
-/** The change's own words for its product and branch. */
+/** Returns the change's own ids of its product and branch. */
 export function literalAddress(change: StockChange | ProductChange): Address {
   const address: Address = {};
   if (change.sku !== undefined) address.sku = Number(change.sku);
@@ -305,15 +304,15 @@ const SCHEMAS: Record<ChangeKind, [column: string, schema: z.ZodType][]> = {
   stock: Object.entries(stockItem.shape),
   product: Object.entries(productItem.shape),
 };
-/** The names that an item may have, by kind. */
+/** Allowed columns of an item, by kind. */
 export const COLUMNS: Record<ChangeKind, readonly string[]> = {
   stock: Object.keys(stockItem.shape),
   product: Object.keys(productItem.shape),
 };
 
 /**
- * A change from what a POS handed over; nothing is rounded, converted or guessed. Reads the columns one by one, so that
- * every fault of the item is named.
+ * Reads a submitted change; nothing is rounded, converted or guessed. Each column is read alone, so that every fault
+ * is reported.
  */
 export function readChange(kind: ChangeKind, value: unknown): HandedOver {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
@@ -357,7 +356,7 @@ export function readChange(kind: ChangeKind, value: unknown): HandedOver {
   return { kind, fault: { ...first, message: faults.map(({ message }) => message).join(' ') } };
 }
 
-/** A comma is the decimal sign of half the world, and its point may group thousands. */
+/** In many countries the comma is the decimal sign and the point groups thousands. */
 function whyNoNumber(value: unknown): string {
   const text = typeof value === 'string' ? value.trim() : '';
   if (/^[+-]?\d+,\d+$/.test(text))
@@ -372,20 +371,20 @@ function show(value: unknown): string {
   return text.length > 60 ? `${text.slice(0, 57)}…` : text;
 }
 
-/** Where an item stands in its file. */
+/** The position of an item in its file. */
 export interface ItemPlace {
-  /** Counts the items from 0; the header is none. */
+  /** Index from 0, without the header. */
   index: number;
-  /** Counts the lines from 1, where the item begins; null in a JSON array. */
+  /** Line from 1 at which the item begins; null in a JSON array. */
   line: number | null;
-  /** What the file does not name; `index` then counts on after its last item. */
+  /** A stock that the file does not contain; `index` continues after the last item. */
   unnamed?: string;
 }
 
-/** One item as its format gives it, before it is checked as a change. */
+/** One item as its format delivers it, not yet checked as a change. */
 export type RawItem = ItemPlace & ({ value: unknown } | { fault: ChangeFault });
 
-/** Takes a file piece by piece and gives the items that are complete. */
+/** Takes a file chunk by chunk and returns the complete items. */
 export interface ItemParser {
   push(text: string): RawItem[];
   /** Nothing follows any more. */

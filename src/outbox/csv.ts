@@ -10,18 +10,18 @@ import {
   type RawItem,
 } from './change.ts';
 
-/** Which sign of a file's numbers is the decimal one; the other then groups thousands. */
+/** Which sign of a file's numbers is the decimal one; the other one groups thousands. */
 export type DecimalSign = 'point' | 'comma';
 
 /** `decimal`: undefined where nobody said. */
 type CellRules = { delimiter: string; decimal: DecimalSign | undefined };
 
-/** What a spreadsheet makes of a long number in a column of ids, its digits lost. */
+/** A long id as a spreadsheet writes it, with digits lost. */
 const SPOILT_ID = /^\d([.,]\d+)?E\+?\d+$/i;
 
 /**
- * A cell as the type of its column; left as text when it is none of that type, for the check to name. Gives a fault for
- * what would be taken for something else than was meant.
+ * Reads a cell by its column's type. A text of another type is left for the check to report. Returns a fault for a
+ * cell that would be misread.
  */
 function readCell(
   column: string,
@@ -49,7 +49,7 @@ function readNumber(
   { delimiter, decimal }: CellRules,
 ): { value: unknown } | { fault: ChangeFault } {
   if (decimal !== undefined) return { value: parsePlainDecimal(withPoint(text, decimal) ?? '') ?? text };
-  // Where the comma does not part the cells, it may be the decimal sign of the one who wrote the file.
+  // If the comma does not separate cells, it may be the decimal sign of the file's author.
   if (delimiter !== ',' && mayBeThousands(text)) {
     const both = `${text.replace('.', '')} or ${Number(text)}`;
     return bad(column, text, `may mean ${both}. Say which: --decimal comma, or --decimal point.`);
@@ -60,7 +60,7 @@ function readNumber(
   return { value: parsePlainDecimal(text) ?? text };
 }
 
-/** The number with a point and without groups; undefined when its signs do not stand as they should. */
+/** Returns the number with a decimal point and without groups; undefined if its signs are misplaced. */
 function withPoint(text: string, decimal: DecimalSign): string | undefined {
   const [sign, group] = decimal === 'comma' ? [',', '.'] : ['.', ','];
   const [whole = '', fraction, ...more] = text.split(sign);
@@ -76,17 +76,17 @@ function bad(column: string, text: string, why: string): { fault: ChangeFault } 
   return { fault: { code: 'bad-value', column, message } };
 }
 
-/** Where a record with quotes ends, or why it cannot be read. */
+/** The end of a record with quotes, or why it is unreadable. */
 type CsvScan =
   | { state: 'whole'; cells: string[]; end: number }
-  /** `end`: after the line at fault. */
+  /** `end` is after the faulty line. */
   | { state: 'bad'; message: string; end: number }
-  /** The text ends within quotes or within the line. */
+  /** The text ends inside quotes or inside the line. */
   | { state: 'open'; inQuotes: boolean };
 
 /**
- * Reads one record (RFC 4180) that begins at `start`: cells between delimiters, quotes around a cell that contains
- * one, doubled quotes within. `end` is the place after its line break.
+ * Reads one record (RFC 4180) from `start`: cells between delimiters, quoted if they contain one, with quotes doubled
+ * inside. `end` is the position after its line break.
  */
 function scanCsvRecord(text: string, start: number, delimiter: string): CsvScan {
   const cells: string[] = [];
@@ -113,7 +113,7 @@ function scanCsvRecord(text: string, start: number, delimiter: string): CsvScan 
   }
 }
 
-/** The cells of a line without its line break; undefined when its quotes are wrong. */
+/** Splits a line without its line break into cells; undefined if its quotes are wrong. */
 function splitCsvRecord(line: string, delimiter: string): string[] | undefined {
   if (!line.includes('"')) return line.split(delimiter);
   const scan = scanCsvRecord(`${line}\n`, 0, delimiter);
@@ -149,10 +149,10 @@ function readPlain(text: string, start: number, delimiter: string): CsvCell {
 
 const DELIMITERS = [',', ';', '\t'] as const;
 const DELIMITER_NAMES: Record<string, string> = { ',': 'comma', ';': 'semicolon', '\t': 'tab' };
-/** Columns of a strange file that are named to a person. */
+/** Most columns of an unknown file that a message lists. */
 const NAMED_MAX = 12;
 
-/** Other names that leave no doubt, as `plainName` has them. */
+/** Other unambiguous names, in the form of `plainName`. */
 const ALIASES: Record<ChangeKind, Record<string, string>> = {
   stock: { codigo: 'externalId', cantidad: 'qty', stock: 'qty', existencia: 'qty', existencias: 'qty' },
   product: { codigo: 'externalId', precio: 'price', nombre: 'name', descripcion: 'description' },
@@ -160,17 +160,17 @@ const ALIASES: Record<ChangeKind, Record<string, string>> = {
 
 interface CsvHeader {
   delimiter: string;
-  /** Names as the change has them, in the order of the file; null: a column that is passed over. */
+  /** Columns as the change names them, in the file's order; null for an ignored column. */
   columns: (string | null)[];
-  /** The columns that are passed over, as the file names them. */
+  /** Ignored columns, as the file names them. */
   ignored: string[];
 }
 
 /**
- * Reads the header line and learns from it which delimiter the file uses: the one that splits it most. Names are
- * taken in any case, with or without underscores, blanks and accents (`external_id`, `External ID`, `Código`). Throws
- * `usage` when it lacks a column that is needed, names one twice, or one that looks like a slip of the pen. `said`: the
- * delimiter that a line `sep=` named before; `mayIgnore`: whether columns that no change has may be passed over.
+ * Reads the header and detects the delimiter: the one that splits it into most cells. Names match in any case, with
+ * or without underscores, blanks and accents (`external_id`, `External ID`, `Código`). Throws `usage` if a needed
+ * column is missing, twice there, or probably misspelt. `said` is the delimiter of a line `sep=` before it;
+ * `mayIgnore` allows unknown columns.
  */
 function readCsvHeader(
   line: string,
@@ -233,28 +233,28 @@ function quoted(names: readonly string[]): string {
   return [...list, ...(names.length > NAMED_MAX ? [`and ${names.length - NAMED_MAX} more`] : [])].join(', ');
 }
 
-/** Whether a slip of one or two letters made `name` of `column`. */
+/** Whether `name` is `column` with one or two letters mistyped. */
 function isSlipOf(name: string, column: string): boolean {
   const most = column.length > 6 ? 2 : 1;
-  // A name may be as long as a file.
+  // The length is compared first, because a name may be as long as a file.
   if (name === column || Math.abs(name.length - column.length) > most) return false;
   return editDistance(name, column) <= most;
 }
 
-/** Longest record that is waited for; one that never ends would be looked through again with each piece of the file. */
+/** Longest record that is awaited. An endless one would be scanned again with each chunk. */
 export const RECORD_LENGTH_MAX = 1_000_000;
 
 interface CsvOptions {
   kind: ChangeKind;
-  /** Which sign of its numbers is the decimal one; undefined: nobody said. */
+  /** The decimal sign of its numbers; undefined if nobody said. */
   decimal?: DecimalSign | undefined;
-  /** Told which columns are passed over; without it a column that no change has is refused. */
+  /** Called with the ignored columns. If left out, an unknown column is refused. */
   tell?: ((note: string) => void) | undefined;
 }
 
 /**
- * CSV with a header line, before which `sep=;` may stand. An empty cell says nothing (so a description is cleared by JSON only). A line with
- * more or fewer cells than the header is a fault of its own. Empty lines are passed over.
+ * CSV with a header line, perhaps after a line `sep=;`. An empty cell means "not given" (so only JSON can clear a
+ * description). A line with more or fewer cells than the header is a fault. Empty lines are skipped.
  */
 export class Csv implements ItemParser {
   readonly #options: CsvOptions;
@@ -291,7 +291,7 @@ export class Csv implements ItemParser {
 
   end(): RawItem[] {
     if (this.#givenUp || this.#text === '') {
-      // A file without even a header is as wrong as one with a wrong header.
+      // A file without a header is refused like one with a wrong header.
       if (!this.#header) this.#readHeader('');
       return [];
     }
@@ -307,7 +307,7 @@ export class Csv implements ItemParser {
       : items;
   }
 
-  /** Reads the record at `at`; the place after it, or undefined while it is not whole. */
+  /** Reads the record at `at`. Returns the position after it, or undefined while it is incomplete. */
   #next(at: number, items: RawItem[]): number | undefined {
     const text = this.#text;
     const lineEnd = text.indexOf('\n', at);
@@ -347,7 +347,7 @@ export class Csv implements ItemParser {
     return this.#item({ value });
   }
 
-  /** Of the first lines; a line that only names the delimiter is none. */
+  /** Reads the header from the first lines; a line `sep=` is not the header. */
   #readHeader(line: string): void {
     const { kind, tell } = this.#options;
     if (this.#saidDelimiter === undefined) {

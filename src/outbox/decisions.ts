@@ -10,7 +10,7 @@ import { StockLedger } from './stock-ledger.ts';
 
 const UNRESOLVED = "basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending')";
 
-/** What people decide about single changes, and targets that become known later. */
+/** Decisions of people about single changes, and targets that become known later. */
 export class OutboxDecisions {
   readonly #sql: Sql;
   readonly #clock: Clock;
@@ -29,7 +29,7 @@ export class OutboxDecisions {
     this.#ledger = new StockLedger(db);
   }
 
-  /** Lets changes go that a guard rail holds: one, those of a guard rail, or all. Returns how many. */
+  /** Releases held changes: one, those of one guard, or all. Returns how many. */
   release(which: { changeId: number } | { guard: Guard | null }): number {
     return this.#sql.transaction(() => {
       this.#queue.begin();
@@ -43,7 +43,7 @@ export class OutboxDecisions {
             );
       let released = 0;
       for (const { changeId } of held) {
-        // Letting one go may have taken its place from another.
+        // A release may have replaced another held change.
         const change = this.#queue.get(changeId);
         if (change?.state !== 'pending' || change.heldGuard === null) continue;
         this.#queue.release(change, 'Released by a person.', this.#now());
@@ -53,7 +53,7 @@ export class OutboxDecisions {
     });
   }
 
-  /** Gives up the changes that a guard rail holds. Returns how many. */
+  /** Drops the changes that a guard holds. Returns how many. */
   dropHeld(guard: Guard): number {
     return this.#sql.transaction(() => {
       const held = this.#queue.all("WHERE state = 'pending' AND held_guard = ?", guard);
@@ -62,7 +62,7 @@ export class OutboxDecisions {
     });
   }
 
-  /** Gives up a change that waits, is held by a guard or was rejected. One that is under way cannot be called back. */
+  /** Drops a change that waits, is held or was rejected. A change in a call cannot be dropped. */
   drop(changeId: number): void {
     this.#sql.transaction(() => {
       const { state } = this.#find(changeId);
@@ -74,7 +74,7 @@ export class OutboxDecisions {
     });
   }
 
-  /** Hands a rejected change over once more: what of it no newer one for its target has overruled since. */
+  /** Submits a rejected change again, without the fields that a newer change of its target has set. */
   retry(changeId: number, origin?: string): Acceptance {
     return this.#sql.transaction(() => {
       const change = this.#find(changeId);
@@ -100,7 +100,7 @@ export class OutboxDecisions {
     });
   }
 
-  /** Changes whose target the mirror did not know; ids above `after`, oldest first. */
+  /** Returns changes with an unknown target: ids above `after`, oldest first. */
   unresolved(
     basis: 'as-is' | 'needs-read',
     {
@@ -118,14 +118,14 @@ export class OutboxDecisions {
     return this.#sql.value(`SELECT count(*) FROM outbox WHERE ${UNRESOLVED}`, basis) ?? 0;
   }
 
-  /** Has the platform asked for the product of a change that may not be sent by its own words. */
+  /** Marks a change to be resolved by reading its product, because it may not be sent with its own ids. */
   askFor({ changeId }: { changeId: number }): void {
     const sql =
       "UPDATE outbox SET basis = 'needs-read' WHERE change_id = ? AND basis = 'as-is' AND state = 'pending'";
     this.#sql.run(sql, changeId);
   }
 
-  /** Puts a change where the mirror now says it belongs; it may join or replace what waits there. */
+  /** Moves a change to its resolved target, where it may join or replace a waiting change. */
   retarget({ changeId }: { changeId: number }, resolution: Resolution): void {
     this.#sql.transaction(() => {
       const change = this.#queue.get(changeId);
@@ -141,7 +141,7 @@ export class OutboxDecisions {
       const { key: target, conflictKey, sku, subsidiaryId } = resolution.target;
       const basis = resolution.state === 'resolved' ? 'mirror' : 'as-is';
       if (change.basis === basis && change.target === target) return;
-      // Other values may have joined it since it was read.
+      // Other values may have joined it after it was read.
       const words = inOwnWords(change)?.change;
       const body = words ? bodyFor(words, resolution.address) : change.body;
       const moved: OutboxChange = { ...change, target, conflictKey, sku, subsidiaryId, basis, body };
@@ -150,10 +150,10 @@ export class OutboxDecisions {
     });
   }
 
-  /** While it waited for its target, a newer value for that may have been sent under another name. */
+  /** Moves a change unless, while it waited, a newer value for its target was sent under another id. */
   #moveUnlessOutdated(change: OutboxChange): void {
     const { changeId, kind, target, conflictKey, versions } = change;
-    // Nobody could judge it before its product was known.
+    // A guard could not judge it before its product was known.
     const { hold, zeroedAt } =
       change.heldGuard === null
         ? this.#intake.judgeFound(change, this.#guards)
@@ -162,7 +162,7 @@ export class OutboxDecisions {
     const which = 'WHERE kind = ? AND conflict_key = ? AND version > ? AND state';
     const since = [kind, conflictKey, Math.min(...Object.values(versions))];
     const newerOnes = this.#queue.all(`${which} IN ('sending', 'done') ORDER BY version`, ...since);
-    // What is held joins nothing that waits, so it must not outlive what is newer there.
+    // A held change joins no waiting one, so it must not be applied after newer values there.
     if (hold) newerOnes.push(...this.#queue.all(`${which} = 'pending' AND held_guard IS NULL`, ...since));
     for (const newer of newerOnes) {
       if (newer.changeId === changeId) continue;
@@ -180,7 +180,7 @@ export class OutboxDecisions {
     );
   }
 
-  /** Deletes at most `limit` changes that were done with before `beforeMs`; rejected ones wait for a person. */
+  /** Deletes at most `limit` changes settled before `beforeMs`, except rejected ones, which wait for a person. */
   prune(beforeMs: number, limit = 5000): number {
     return this.#sql.run(
       `DELETE FROM outbox WHERE change_id IN (
@@ -222,7 +222,7 @@ function refusal(changeId: number, why: string): TillsyncError {
   return new TillsyncError('usage', `Change ${changeId} ${why}. Nothing was changed.`);
 }
 
-/** So that its target can be looked for (again). */
+/** Returns the change as submitted, so that its target can be resolved again. */
 function inOwnWords({ changeId, kind, body }: OutboxChange): (Change & { changeId: number }) | undefined {
   const reading = readChange(kind, body);
   return 'change' in reading ? { changeId, ...reading } : undefined;

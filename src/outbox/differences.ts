@@ -1,9 +1,9 @@
 import type { LedgerStock } from './stock-ledger.ts';
 
-/** What happens where the platform has another stock than the POS counted: `stock.on_difference`. */
+/** What to do if the platform's stock differs from the POS's count: `stock.on_difference`. */
 export type OnDifference = 'tell' | 'send';
 
-/** An order that was placed before the platform was looked at has been heard of by a poll that ended so long after it. */
+/** A poll that ended this long after the platform was read has brought every order placed before that. */
 export const HEARD_WITHIN_MS = 60_000;
 
 type Compared = Pick<
@@ -11,18 +11,18 @@ type Compared = Pick<
   'callId' | 'countedQty' | 'safetyQty' | 'wantedQty' | 'expectedQty' | 'confirmedMs' | 'holds'
 >;
 
-/** What orders that were cut, moved or ended since the count was sent may have given back to the platform, or not. */
+/** What the platform may have added back for orders that were cut, moved or ended after the count was sent. */
 export interface GivenBack {
-  /** Whether there is such an order: of one that was over when it was first heard of, nobody knows how much. */
+  /** Whether there is such an order. For an order already over when it first came, the quantity is unknown. */
   isSome: boolean;
   qty: number;
 }
 
 /**
- * Whether the platform has another number than the last count wants; `kept`: it has less, which orders explain that are
- * over and that it kept. Undefined: nobody can tell now, since a call is under way, the platform's number is not known, or
- * an order may have taken it that no poll has brought yet. Where the branch does not hold back, what orders took and gave
- * back after the count may be part of the platform's number or not: counted 10, ordered 2 since → 8, 9 and 10 agree.
+ * Whether the platform's number differs from the wanted one. `kept`: it is lower, because the platform kept what
+ * ended orders took. Returns undefined if unknown: a call is running, the platform's number is unknown, or a recent
+ * order may explain it. Where the branch does not hold back, orders after the count may be in the number or not:
+ * counted 10, ordered 2 since → 8, 9 and 10 agree.
  */
 export function isDifferent(
   stock: Compared,

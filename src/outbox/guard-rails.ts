@@ -1,22 +1,22 @@
 import { asTyped } from '../core/errors.ts';
 
 /**
- * Which guard rail holds a change back for a person; also the value of `outbox.held_guard`. `restored`: it had not
- * been sent when a backup was made that was restored since.
+ * The guard that holds a change for a person; also the value of `outbox.held_guard`. `restored`: the change was
+ * unsent in a backup that was restored.
  */
 export type Guard = 'zero-items' | 'price-factor' | 'missing-share' | 'restored';
 
-/** From the config's `[guard]`; 0 switches a rail off. */
+/** Settings of the config's `[guard]`; 0 switches a guard off. */
 export interface GuardSettings {
-  /** `guard.zero_items_max`: how many stocks may go to zero within the window before the rest is held. */
+  /** `guard.zero_items_max`: how many stocks may go to zero within the window before more are held. */
   zeroItemsMax: number;
   /** `guard.zero_items_window`: the length of that window. */
   zeroItemsWindowMs: number;
-  /** `guard.zero_share_max`: share (0 to 1) of the stocks above zero of a branch that may go to zero within the window. */
+  /** `guard.zero_share_max`: share (0 to 1) of a branch's stocks above zero that may go to zero within the window. */
   zeroShareMax: number;
-  /** `guard.price_factor_max`: how many times higher or lower a price may become at once. */
+  /** `guard.price_factor_max`: by which factor a price may rise or fall at once. */
   priceFactorMax: number;
-  /** `guard.missing_share_max`: share (0 to 1) of the known stock that a full inventory may lack. */
+  /** `guard.missing_share_max`: share (0 to 1) of the known stocks that a full inventory may lack. */
   missingShareMax: number;
 }
 
@@ -28,14 +28,14 @@ export const GUARDS_OFF: GuardSettings = {
   missingShareMax: 0,
 };
 
-/** Why a guard rail holds a change. */
+/** Why a guard holds a change. */
 export interface GuardReason {
   guard: Guard;
   /** For the person who decides. */
   message: string;
 }
 
-/** So few stocks at zero are no share of anything: the last ones of the day go like that. */
+/** With fewer zeros than this the share is not checked: the last stocks of a day go to zero like that. */
 export const ZERO_SHARE_FROM = 10;
 
 const RELEASE_ZEROS =
@@ -46,8 +46,8 @@ function heldZeros(why: string): string {
 }
 
 /**
- * Holds stocks that go to zero when there are too many: all of a hand-over that brings too many at once, or
- * those that come on top of what went to zero within the window. A stock that was zero already is not counted.
+ * Holds stocks that go to zero if there are too many: the whole submission if it has too many, or those that exceed
+ * the limit together with earlier zeros in the window. A stock that was zero already does not count.
  */
 export function guardZeroItems(
   counts: { inHandOver: number; withinWindow: number },
@@ -64,13 +64,13 @@ export function guardZeroItems(
   };
 }
 
-/** How many stocks above zero a branch must have for so many zeros to be allowed; undefined: any number is enough. */
+/** Returns how many stocks above zero a branch needs for so many zeros; undefined if any number will do. */
 export function aboveZeroNeeded(zeros: number, { zeroShareMax }: GuardSettings): number | undefined {
   if (zeroShareMax === 0 || zeros < ZERO_SHARE_FROM) return undefined;
   return Math.ceil(Number((zeros / zeroShareMax).toFixed(9)));
 }
 
-/** Holds stocks of a branch that go to zero when they are too large a share of those above zero. */
+/** Holds a branch's stocks that go to zero if they are too large a share of those above zero. */
 export function guardZeroShare(
   { branch, zeros, aboveZero }: { branch: string; zeros: number; aboveZero: number },
   settings: GuardSettings,
@@ -86,7 +86,7 @@ export function guardZeroShare(
   };
 }
 
-/** Holds a price that is too many times higher or lower than the one the mirror knows. */
+/** Holds a price that exceeds the allowed factor against the mirror's price. */
 export function guardPrice(
   known: number | string | null | undefined,
   price: number,
@@ -105,13 +105,13 @@ export function guardPrice(
   };
 }
 
-/** Whether a number as the platform sent it, perhaps as text, is `wanted`. */
+/** Whether a number, perhaps sent as text, equals `wanted`. */
 export function sameNumber(sent: number | string | null, wanted: number | undefined): boolean {
   if (sent === null || wanted === undefined || sent === '') return false;
   return Number(sent) === wanted;
 }
 
-/** Holds a full inventory that does not name too large a share of what the mirror knows. */
+/** Holds a full inventory that lacks too large a share of the known stocks. */
 export function guardMissing(
   counts: { known: number; missing: number },
   settings: GuardSettings,
@@ -127,36 +127,36 @@ export function guardMissing(
   };
 }
 
-/** What the mirror knows of one stock entry. */
+/** The mirror's values of one stock. */
 export interface KnownStock {
   qty: number | string | null;
   show: boolean | null;
-  /** The platform may have another value by now. */
+  /** True if the platform may have another value by now. */
   unsure?: boolean;
 }
 
-/** One line of a full inventory, with the stock entry it is for. */
+/** One line of a full inventory, with its stock. */
 export interface CountedStock {
-  /** Target key of the stock entry. */
+  /** Target key of the stock. */
   key: string;
   qty: number;
   show?: boolean;
 }
 
 export interface InventoryDiff<T> {
-  /** Lines whose value differs from the mirror, or which it does not know or is not sure of; in the order given. */
+  /** Lines that differ from the mirror, or whose stock is unknown or unsure, in the given order. */
   changes: T[];
-  /** How many of them say what the mirror has. */
+  /** How many of them equal the mirror's unsure value. */
   unsure: number;
-  /** Lines that say what the mirror has. */
+  /** Number of lines equal to the mirror. */
   unchanged: number;
-  /** Stock entries that the inventory does not name. */
+  /** Stocks that the inventory does not contain. */
   missing: string[];
 }
 
 /**
- * Compares a whole inventory with the mirror. When a stock entry is named twice, its last line counts.
- * Nothing is concluded from absence: what becomes of `missing` a person says.
+ * Compares a whole inventory with the mirror. If a stock appears twice, its last line counts: [A=5, A=3] → A=3.
+ * Missing stocks are only listed; a person decides about them.
  */
 export function diffInventory<T extends CountedStock>(
   lines: Iterable<T>,
@@ -178,7 +178,7 @@ export function diffInventory<T extends CountedStock>(
   return { changes, unsure, unchanged: last.size - changes.length, missing };
 }
 
-/** Whether a stock entry has the quantity already, and the visibility where the change names one. */
+/** Whether a stock has the quantity already, and the visibility if the change has one. */
 export function saysTheSame(
   known: KnownStock | undefined,
   change: { qty: number; show?: boolean | undefined },

@@ -3,24 +3,24 @@ import type { Branch } from '../catalog/product.ts';
 /** `stock.hold_back_unbooked`: `auto` is on for each branch whose POS acknowledges and whose ids are both known. */
 export type HoldBackSetting = boolean | 'auto';
 
-/** What keeps `auto` from being on for a branch. */
+/** What `auto` still needs for a branch. */
 export type HoldBackLack = 'acknowledgement' | 'subsidiary_id' | 'external_id';
 
-/** Whether what is not booked is taken off the counts of one branch. */
+/** Whether unbooked orders are subtracted from one branch's counts. */
 export interface BranchHoldBack {
   /** What people call the branch. */
   branch: string;
   isOn: boolean;
-  /** What is missing for it to be on; empty where it is on, or off in the configuration. */
+  /** What is missing to switch it on; empty if it is on, or off by configuration. */
   missing: HoldBackLack[];
 }
 
-/** The key of `holding_branches` that stands for every branch, also one that the configuration does not name. */
+/** Key in `holding_branches` for every branch, including unconfigured ones. */
 export const EVERY_BRANCH = '';
 
 /**
- * Tells of each branch whether the hold-back is on. `acknowledging`: stores, as orders name them, of which a POS has
- * acknowledged by itself; an order without a store (`''`) is of the only branch.
+ * Decides for each branch whether hold-back is on. `acknowledging` are stores, as orders name them, whose POS has
+ * acknowledged. An order without a store (`''`) belongs to the only branch.
  */
 export function holdBackOf(
   branches: readonly Branch[],
@@ -45,14 +45,14 @@ const LACKS: Record<HoldBackLack, string> = {
   external_id: 'its external_id is missing in [[branches]]',
 };
 
-/** Whether the hold-back is on in a branch, and what is missing, in one sentence. */
+/** Says in one sentence whether hold-back is on in a branch, and what is missing. */
 export function heldBackWords({ branch, isOn, missing }: BranchHoldBack): string {
   if (isOn) return `Branch ${branch}: orders that are not booked are kept back of counts.`;
   if (missing.length === 0) return `Branch ${branch}: counts are sent as they are.`;
   return `Branch ${branch}: counts are sent as they are, since ${missing.map((each) => LACKS[each]).join(' and ')}.`;
 }
 
-/** How orders may name the store of a branch. */
+/** Returns the names that orders may use for a branch's store. */
 export function storesOf({ subsidiaryId, externalId }: Branch, branches: readonly Branch[]): string[] {
   return [subsidiaryId, externalId, branches.length === 1 ? '' : null].filter((store) => store !== null);
 }

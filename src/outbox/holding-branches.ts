@@ -5,29 +5,29 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { EVERY_BRANCH, type HoldBackSetting, holdingKeys, storesOf } from './hold-back.ts';
 
-/** An order that came so shortly before its POS acknowledged for the first time may not be booked yet. */
+/** An order that came this shortly before its POS's first acknowledgement may be unbooked. */
 const JUST_CAME_MS = 10 * 60_000;
-/** What a POS that acknowledges has left open for longer it has booked, and never said so. */
+/** An open order older than this counts as booked by a POS that acknowledges but never said so. */
 const BOOKED_WITHIN_MS = 24 * 3_600_000;
 
-/** Branches whose hold-back begins or ends, by their keys. */
+/** Branches whose hold-back starts or stops, by their keys. */
 export interface HoldBackSwitch {
   now: ReadonlySet<string>;
   on: string[];
   off: string[];
 }
 
-/** Stores, as orders name them, of which a POS has acknowledged by itself. */
+/** Returns the stores, as orders name them, whose POS has acknowledged by itself. */
 export function acknowledgingStores(db: Database.Database): Set<string> {
   return new Set(sqlOf(db).values<string>('SELECT store FROM acknowledging_stores'));
 }
 
-/** The branches that hold back, in `holding_branches`. Transactions are the caller's. */
+/** The branches that hold back, in `holding_branches`. The caller opens the transaction. */
 export class HoldingBranches {
   readonly #db: Database.Database;
   readonly #sql: Sql;
   readonly #branches: BranchDirectory;
-  /** What it was last decided by. */
+  /** Inputs of the last decision. */
   #seen = '';
 
   constructor(db: Database.Database, branches: BranchDirectory) {
@@ -40,9 +40,9 @@ export class HoldingBranches {
     return this.#sql.value('SELECT 1 FROM holding_branches LIMIT 1') !== undefined;
   }
 
-  /** What the configuration and the acknowledgements say differently from what holds; undefined: nothing. */
+  /** Returns the branches whose hold-back has to change by configuration and acknowledgements; undefined if none. */
   due(setting: HoldBackSetting): HoldBackSwitch | undefined {
-    // Stores are only ever added: their number tells of a new one.
+    // Stores are never removed, so their number shows a new one.
     const sizes = this.#sql.row<{ acking: number; holding: number }>(`
       SELECT (SELECT count(*) FROM acknowledging_stores) AS acking,
         (SELECT count(*) FROM holding_branches) AS holding`);
@@ -71,10 +71,9 @@ export class HoldingBranches {
   }
 
   /**
-   * Says of a branch that begins to hold back what its POS has booked: every order that has ended; with `auto` also the
-   * open ones that it had in its counts before it began to acknowledge. Those that came lately are kept back until they
-   * are acknowledged, at most for `editHoldMs`. A count from before that does not agree with the platform is not
-   * insisted on, so that nothing is sent because of the switch.
+   * Starts hold-back in a branch and marks what its POS has booked: every ended order, and with `auto` also the open
+   * orders that its counts contained before it acknowledged. Recent ones are held back until they are acknowledged,
+   * at most for `editHoldMs`. Earlier counts that differ from the platform are not sent because of the switch.
    */
   begin(key: string, setting: HoldBackSetting, { nowMs, editHoldMs }: { nowMs: number; editHoldMs: number }) {
     const facts = {

@@ -8,14 +8,14 @@ import { damageOf, openInboxForReading, requireSchema } from './inbox-file.ts';
 import type { InboxAnswers, InboxPlace, InboxReply, InboxRequest } from './inbox-protocol.ts';
 
 /**
- * The one program that opens the inbox: it answers requests from standard input on standard output, one after the
- * other, and ends with its input. It has no event loop, no network and no handler of signals, so that whatever the
- * file of a POS does to it, it ends at once when it is told to.
+ * The one program that opens the inbox. It answers requests from standard input on standard output, one by one, and
+ * ends with its input. It has no event loop, network or signal handler, so whatever a POS's file does to it, it can
+ * be killed at once.
  */
 
 const COPIED_AT_ONCE = 1_000;
 const READ_AT_ONCE_BYTES = 64 * 1024;
-/** Where SQLite locks a database: all bytes it ever locks, and those of a write-ahead log's index. */
+/** Bytes that SQLite locks: all those of a database, and those of a write-ahead log's index. */
 const LOCKED = { first: 0x40000000, last: 0x40000000 + 512 };
 const LOCKED_INDEX = { first: 120, last: 127 };
 
@@ -28,11 +28,11 @@ function answer(request: InboxRequest): InboxAnswers[keyof InboxAnswers] {
   switch (request.do) {
     case 'look': {
       const batch = inbox.read(request.limit, request.from);
-      // Behind what was passed over there may be nothing though rows wait.
+      // Behind skipped rows there may be no more rows, although skipped rows wait.
       const isWhole = Object.keys(request.from).length === 0;
       const none = isWhole && batch.changes.length + batch.acks.length === 0;
       const waiting = none ? { rows: 0, oldest: null } : inbox.waiting();
-      // Rows that wait show a lock by themselves: they cannot be removed.
+      // While rows wait, a lock shows by itself, because they cannot be removed.
       const found = none ? holders() : [];
       const isHeld = found.length > 0 && inbox.locksMatter();
       return { batch, waiting, keptFiles: inbox.keptFiles(), holders: isHeld ? found : [] };
@@ -75,7 +75,7 @@ function reply(request: InboxRequest): InboxReply {
   }
 }
 
-/** In words for whoever looks after the POS. */
+/** Turns an error into words for whoever maintains the POS. */
 function plainly(error: unknown): TillsyncError {
   const known = asTillsyncError(error);
   if (known.code === 'storage-busy') {
@@ -125,6 +125,6 @@ function* requests(): Generator<InboxRequest> {
   }
 }
 
-// As it is called in a list of processes, and in the kernel's table of locks.
+// Name of the process in process lists and in the kernel's table of locks.
 process.title = 'tillsync-inbox';
 for (const request of requests()) writeFileSync(1, `${JSON.stringify(reply(request))}\n`);

@@ -33,7 +33,7 @@ export type InboxTable = (typeof INBOX_TABLES)[number];
 
 const SCHEMA_VERSION = 2;
 const SCHEMA = new URL('./inbox-schema.sql', import.meta.url);
-/** SHA-256 of the tables' texts as earlier versions made them; they are used as they are. */
+/** SHA-256 of the table definitions of earlier versions, which are used as they are. */
 const EARLIER: Record<InboxTable, readonly string[]> = {
   stock_changes: ['18a0f04742fc4d26a20c58c856164c2493a3cac29cdf692f5192618191835745'],
   product_changes: ['4adca6e355513f93875347cd54363d4e690c57a8efc6e26c5c928e3fc6996c94'],
@@ -44,15 +44,15 @@ const EARLIER: Record<InboxTable, readonly string[]> = {
     '7de8210b567a40282cc6076ba1bd77ae84289e1e6c695a4031b2b0c4c16fdbfa',
   ],
 };
-/** Letter for letter as in the schema, which is what ALTER TABLE writes into a file of an earlier version. */
+/** Letter for letter as in the schema: ALTER TABLE writes exactly this text into an older file. */
 const ADD_SEQ = `ALTER TABLE order_acks ADD COLUMN seq NUMERIC CONSTRAINT "seq must be a whole number of 0 or more" CHECK (seq IS NULL OR (typeof(seq) = 'integer' AND seq >= 0 AND seq <= 9007199254740991))`;
-/** Far above an inbox and what a POS may keep beside it. */
+/** Far more than the schema of an inbox with a POS's own tables has. */
 const SCHEMA_ROWS_MAX = 200;
 const SCHEMA_BYTES_MAX = 1024 * 1024;
-/** SQLite's own names. A POS can put others there by `PRAGMA writable_schema`. */
+/** SQLite's own names. A POS can insert others by `PRAGMA writable_schema`. */
 const OF_SQLITE = /^sqlite_/i;
 const SQLITE_TABLE = /^sqlite_(sequence|stat[1-4])$/i;
-/** Does nothing unless it is named, and tillsync names none but its own three. */
+/** Objects that do nothing unless a statement names them; tillsync names only its own three tables. */
 const HARMLESS = /^CREATE (TABLE|VIEW|(UNIQUE )?INDEX)\b/i;
 
 interface SchemaRow {
@@ -62,9 +62,8 @@ interface SchemaRow {
 }
 
 /**
- * Makes the tables in a new file, and brings those of an earlier version up to date, with what is in them and beside a
- * POS that has them open. Throws `storage-newer` when a newer tillsync made it, `storage-corrupt` when it is
- * another database.
+ * Creates the tables in a new file, and migrates those of an earlier version while a POS may have them open. Throws
+ * `storage-newer` for a file of a newer tillsync, `storage-corrupt` for another database.
  */
 export function bringToSchema(db: Database.Database, path: string): void {
   const version = () => Number(db.pragma('user_version', { simple: true }));
@@ -76,7 +75,7 @@ export function bringToSchema(db: Database.Database, path: string): void {
     if (tables > 0 && version() === 0) throw unsound(path, 'It is a database, but no inbox');
     if (tables === 0) db.exec(readFileSync(SCHEMA, 'utf8'));
     else {
-      // First: a change of a table evaluates what the schema says.
+      // Checked first, because changing a table evaluates the schema.
       requireSchema(db, path);
       if (!hasSeq(db)) db.exec(ADD_SEQ);
     }
@@ -85,9 +84,9 @@ export function bringToSchema(db: Database.Database, path: string): void {
 }
 
 /**
- * Throws `storage-corrupt` unless the three tables are, letter for letter, as some version of tillsync made them and
- * nothing else in the file can run when they are read or emptied: a trigger, a view or a generated column of a POS
- * would run in tillsync. Evaluates nothing of the file.
+ * Throws `storage-corrupt` unless the three tables equal, letter for letter, those of some tillsync version, and
+ * nothing else in the file can run on reads or deletes: a POS's trigger, view or generated column would run inside
+ * tillsync. Evaluates nothing of the file.
  */
 export function requireSchema(db: Database.Database, path: string): void {
   const version = Number(db.pragma('user_version', { simple: true }));
@@ -117,19 +116,22 @@ export function requireSchema(db: Database.Database, path: string): void {
 }
 
 function isHarmless({ type, name, sql }: SchemaRow): boolean {
-  // An index of a UNIQUE constraint has no text.
+  // The index of a UNIQUE constraint has no text.
   if (sql === null) return type === 'index';
   if (OF_SQLITE.test(name) && !(type === 'table' && SQLITE_TABLE.test(name))) return false;
   return HARMLESS.test(sql);
 }
 
-/** Indexes that somebody made on this table. One on another table does nothing here: tillsync never writes there. */
+/**
+ * Returns indexes that somebody made on this table. An index on another table has no effect, because tillsync never
+ * writes there.
+ */
 function indexesOf(db: Database.Database, table: InboxTable): string[] {
   const sql = "SELECT name FROM pragma_index_list(?) WHERE origin = 'c'";
   return db.prepare<[string], string>(sql).pluck().all(table);
 }
 
-/** False in a file of an earlier version, which has not been opened to be emptied since. */
+/** False for a file of an earlier version that was not migrated yet. */
 export function hasSeq(db: Database.Database): boolean {
   return db.prepare("SELECT 1 FROM pragma_table_info('order_acks') WHERE name = 'seq'").get() !== undefined;
 }
@@ -146,7 +148,7 @@ function newer(path: string): TillsyncError {
 
 let tables: Record<InboxTable, ReadonlySet<string>> | undefined;
 
-/** Of every version; the current one as SQLite itself keeps it. */
+/** Table definitions of every version; the current one as SQLite itself stores it. */
 function knownTables(): Record<InboxTable, ReadonlySet<string>> {
   if (tables) return tables;
   const db = new Database(':memory:');
@@ -173,27 +175,27 @@ const INBOX_MODE = 0o660;
 const DIRECTORY_MODE = 0o2770;
 const BUSY_TIMEOUT_MS = 50;
 const READ_AT_ONCE_BYTES = 1024 * 1024;
-/** More than a POS hands over in weeks; a file that says it is larger is not read. */
+/** More than a POS inserts in weeks. A larger file is not read. */
 const FILE_BYTES_MAX = 2 * 1024 ** 3;
-/** What is read through at opening; damage in a larger file shows when its rows are read. */
+/** Most bytes checked at opening. Damage in a larger file shows when its rows are read. */
 const CHECKED_BYTES_MAX = 16 * 1024 ** 2;
 /** Files that SQLite keeps beside a database. */
 const SIDE_FILES = ['-journal', '-wal', '-shm'];
 const NAMES_MAX = 20;
 
-/** Of the clock, what files are named by. */
+/** The clock for the names of files. */
 export type WallClock = Pick<Clock, 'nowMs'>;
 
 export interface OpenInbox {
   db: Database.Database;
-  /** Tells whether the path still leads to the open file. */
+  /** Shows whether the path still leads to the open file. */
   inode: number;
 }
 
 /**
- * Opens the inbox, making directory, file and tables where they are missing. Keeps a rollback journal: a POS that
- * dies is rolled back by whoever opens next, and a file deleted under an open handle is noticed. Throws
- * `storage-corrupt` when the file is no sound inbox, `storage-newer` when a newer tillsync made it.
+ * Opens the inbox and creates directory, file and tables if they are missing. Uses a rollback journal: the next
+ * opener rolls back a POS that died, and a file deleted under an open handle is noticed. Throws `storage-corrupt` for
+ * a damaged file, `storage-newer` for one of a newer tillsync.
  */
 export function openInboxFile({ path, group }: { path: string; group?: string | undefined }): OpenInbox {
   const gid = group === undefined ? undefined : groupId(group);
@@ -214,15 +216,15 @@ export function openInboxFile({ path, group }: { path: string; group?: string | 
 }
 
 /**
- * Removes a file without content: a POS that opened the inbox before tillsync made it left it there, often one that
- * tillsync may not write. With a journal beside it, SQLite judges it.
+ * Removes an empty file, which a POS leaves if it opens the inbox before tillsync makes it, often without write
+ * permission for tillsync. If a journal is beside it, SQLite decides.
  */
 function removeEmpty(path: string): void {
   const there = lstatSync(path, { throwIfNoEntry: false });
   if (there?.size === 0 && !SIDE_FILES.some((suffix) => isThere(path + suffix))) rmSync(path);
 }
 
-/** Makes the file with its tables under another name, so that a POS never opens one without them. */
+/** Creates the file under another name first, so that a POS never opens it without its tables. */
 function createInbox(path: string, gid: number | undefined): void {
   const made = `${path}.new-${process.pid}`;
   rmSync(made, { force: true });
@@ -234,7 +236,7 @@ function createInbox(path: string, gid: number | undefined): void {
     db.close();
   }
   try {
-    // Unlike a rename it never takes the place of a file that another program has just put there.
+    // Unlike a rename, a link never replaces a file that another program has just created.
     linkSync(made, path);
   } catch (error) {
     if (!isThere(path)) throw error;
@@ -251,12 +253,12 @@ function openWritable(path: string): Database.Database {
     busyTimeoutMs: BUSY_TIMEOUT_MS,
     pragmas: {
       trusted_schema: 0,
-      // A table of the POS's own that references these rows would keep them from being removed.
+      // A POS's own table that references these rows would keep them from being deleted.
       foreign_keys: 0,
-      // What a POS wrote into a row, such as a customer's name, is gone from the file with the row.
+      // Overwrites deleted rows, which may hold a customer's name.
       secure_delete: 1,
-      // A commit is the deletion of its journal. Unless that is synced, a power cut brings rows back that were
-      // taken in and forgotten, and they would be taken in twice.
+      // A commit deletes its journal. Unless that is synced, a power cut could bring back rows that were copied and
+      // forgotten, and they would be copied twice.
       synchronous: 'EXTRA',
     },
   });
@@ -280,7 +282,7 @@ function openSound(path: string): Database.Database {
   }
 }
 
-/** Opens the inbox for reading only, as it is. Throws `not-found`, and as `openInboxFile`. */
+/** Opens the inbox for reading only. Throws `not-found`, and what `openInboxFile` throws. */
 export function openInboxForReading(path: string): Database.Database {
   const file = lstatSync(path, { throwIfNoEntry: false });
   if (!file) throw new TillsyncError('not-found', `There is no ${path}.`);
@@ -303,7 +305,7 @@ export function openInboxForReading(path: string): Database.Database {
   }
 }
 
-/** What SQLite finds wrong with the pages; null: nothing, or the file is too large to be read through in a moment. */
+/** Returns the first damage that SQLite finds; null if none, or if the file is too large to check quickly. */
 export function damageOf(
   db: Database.Database,
   path: string,
@@ -319,8 +321,8 @@ export function hasRollbackJournal(db: Database.Database): boolean {
 }
 
 /**
- * Switches it off, if every POS lets go of the file for a moment; else it is served as it is. The connection is of no
- * use any more: what it has read of the file before is not looked up anew.
+ * Switches the write-ahead log off if every POS closes the file for a moment; otherwise it stays. Afterwards the
+ * connection must be replaced, because it does not read again what it has read before.
  */
 function takeLogBack(db: Database.Database): void {
   try {
@@ -331,8 +333,8 @@ function takeLogBack(db: Database.Database): void {
 }
 
 /**
- * Throws `storage-failed` where the disk does not give the file's bytes: SQLite calls that damaged too. One that is
- * no plain file, or too large, is not read.
+ * Throws `storage-failed` when the disk does not return the file's bytes, which SQLite would call damaged. A path
+ * that is no plain file, or too large, is not read.
  */
 export function requireReadable(path: string): void {
   const there = lstatSync(path, { throwIfNoEntry: false });
@@ -348,7 +350,7 @@ export function requireReadable(path: string): void {
   });
 }
 
-/** Moves a file that cannot be used out of the way, with its journal. Returns where it is kept now. */
+/** Renames an unusable file and its journal. Returns the new path. */
 export function setAside(path: string, clock: WallClock): string {
   const kept = freeName(`${path}.damaged-${stampOf(clock.nowMs())}`);
   return storing(() => {
@@ -360,7 +362,7 @@ export function setAside(path: string, clock: WallClock): string {
   });
 }
 
-/** Files that were set aside and that nobody has taken away yet; the oldest of them, when they are many. */
+/** Returns renamed damaged files that are still there; if there are many, the oldest. */
 export function keptFiles(path: string): string[] {
   const prefix = `${basename(path)}.damaged-`;
   const isOne = (name: string) => name.startsWith(prefix) && !/-(journal|wal|shm)$/.test(name);
@@ -376,8 +378,8 @@ export function keptFiles(path: string): string[] {
 }
 
 /**
- * What lies where SQLite keeps its files and is no plain file, such as a pipe, on which it would wait for ever. Only a
- * plain file holds anything of the POS.
+ * Returns paths of SQLite's side files that are no plain files, such as a pipe, on which SQLite would wait for ever.
+ * They hold no data of the POS.
  */
 export function strangeSideFiles(path: string): { path: string; what: string }[] {
   return SIDE_FILES.flatMap((suffix) => {
@@ -386,7 +388,7 @@ export function strangeSideFiles(path: string): { path: string; what: string }[]
   });
 }
 
-/** Moves it out of the way. Returns where it is now. */
+/** Renames it. Returns the new path. */
 export function moveAway(path: string, clock: WallClock): string {
   const moved = freeName(`${path}.moved-${stampOf(clock.nowMs())}`);
   return storing(() => {
@@ -395,7 +397,7 @@ export function moveAway(path: string, clock: WallClock): string {
   });
 }
 
-/** The number of the plain file at the path; 0 when there is none. */
+/** Returns the inode of the plain file at the path; 0 if there is none. */
 export function inodeAt(path: string): number {
   const there = lstatSync(path, { throwIfNoEntry: false });
   return there?.isFile() ? there.ino : 0;
@@ -403,7 +405,7 @@ export function inodeAt(path: string): number {
 
 function requirePlainFile(path: string): void {
   const there = lstatSync(path, { throwIfNoEntry: false });
-  // Whoever may write the directory could lead tillsync to a file that is none of theirs.
+  // A user who may write the directory could link to a file that is not theirs.
   if (there && !there.isFile()) throw unsound(path, `It is ${nameOf(there)} and no plain file`);
   if (there && there.size > FILE_BYTES_MAX) {
     throw unsound(path, `Its size is said to be ${there.size} bytes, more than ${FILE_BYTES_MAX}`);
@@ -411,7 +413,7 @@ function requirePlainFile(path: string): void {
 }
 
 function requireSound(db: Database.Database, path: string): void {
-  // First: a check of the pages evaluates what the schema says.
+  // Checked first, because a check of the pages evaluates the schema.
   requireSchema(db, path);
   const { damage } = damageOf(db, path);
   if (damage !== null) throw unsound(path, `SQLite says: ${damage}`);
@@ -443,6 +445,6 @@ function prepareDirectory(directory: string, gid: number | undefined): void {
   try {
     setDirectoryMode(directory, DIRECTORY_MODE);
   } catch {
-    // A hardened service may not set the group bit itself. Below a directory that has it, it is there already.
+    // A hardened service may not set the group bit. Below a directory with that bit, the file has it already.
   }
 }

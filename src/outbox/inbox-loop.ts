@@ -14,41 +14,41 @@ import type { MirrorStores } from './stores.ts';
 const ROWS_AT_ONCE = 1_000;
 const LOOK_EVERY_MS = 500;
 const FAILED_REST_MS = 5_000;
-/** What comes by another way waits no longer than this for what lies in the inbox. */
+/** Longest wait of a change from another interface for the inbox's earlier rows. */
 const FIRST_MAX_MS = 1_000;
-/** A POS that stores a delivery may need a moment; one that holds its lock for longer has forgotten it. */
+/** A POS may hold its lock while it stores a delivery; longer than this, the lock was forgotten. */
 const LOCKED_MAX_MS = 30_000;
 
-/** A pass through an inbox in which much is passed over rests for so many times as long as it took. */
+/** After a pass that skipped much, the loop pauses for this multiple of the pass's duration. */
 const REST_OF_PASS = 10;
 const ID_MAX = 2n ** 63n - 1n;
 
 /**
- * A pass through the inbox, past what stays there because the line of its branch is full. It goes on with what comes until
- * it is time to look whether there is room again.
+ * A pass through the inbox that skips rows of full branches. It continues with new rows until it is time to check for
+ * room again.
  */
 interface Pass {
   passed: PassedOver;
   from: InboxFrom;
   beganMs: number;
-  /** When the next one begins; undefined: its end was not seen yet. */
+  /** When the next pass may begin; undefined until the end was reached. */
   overMs: number | undefined;
 }
 
-/** What came out of one look into the inbox. */
+/** The result of one read of the inbox. */
 export interface InboxTaken {
   taken: number;
   rejected: number;
   acknowledged: number;
-  /** Orders among these that the mirror does not know. */
+  /** Acknowledged orders that the mirror does not know. */
   unheard: readonly string[];
-  /** Why some of these were refused. */
+  /** Why some acknowledgements were refused. */
   refused: readonly string[];
   /** Whether more rows may be waiting. */
   more: boolean;
-  /** What happened to the file and is not over yet, for a person; null: nothing. */
+  /** A trouble with the file that is not over, for a person; null if none. */
   trouble: string | null;
-  /** Why what follows stays in the inbox for now, for a person; null: nothing does. */
+  /** Why further rows stay in the inbox for now, for a person; null if none do. */
   full: TillsyncError | null;
   /** Programs in a transaction on the inbox while no row waits. */
   holders: readonly LockHolder[];
@@ -60,31 +60,31 @@ export interface InboxLoopOptions extends InboxPlace {
   /** `stock.hold_back_unbooked`. */
   holdBack: HoldBackSetting;
   alarms: Alarms;
-  /** Told after each look what waits. */
+  /** Called after each read with what waits. */
   onWaiting: (waiting: InboxWaiting) => void;
-  /** Told after each look what was taken in. */
+  /** Called after each read with what was copied. */
   onTaken: (taken: InboxTaken) => void;
-  /** How often it looks for what another process did; without it, as a store needs it. */
+  /** How often it checks for other processes' work; if left out, as a store needs it. */
   lookEveryMs?: number | undefined;
   clock: Clock;
   log: Log;
   beat: () => void;
 }
 
-/** Empties the inbox into the outbox. A POS that holds its lock, or breaks the file, stops this loop alone. */
+/** Moves the inbox into the outbox. A POS that holds its lock, or breaks the file, stops only this loop. */
 export class InboxLoop {
   readonly #options: InboxLoopOptions;
   readonly #inbox: InboxProcess;
-  /** What became of a file that is there no more. */
+  /** What happened to a file that is gone. */
   #lost: string | null = null;
   #isTidy = false;
-  /** What the alarms say; undefined: not known. */
+  /** Last text of each alarm; undefined if not known. */
   readonly #told = new Map<AlarmKey, string | null>();
   readonly #failing = new Set<AlarmKey>();
-  /** Since when each program was in a transaction at every look. */
+  /** Since when each program was in a transaction at every read. */
   #heldSinceMs: ReadonlyMap<number, number> = new Map();
   #pass: Pass | undefined;
-  /** The look that is under way: two at once would take a row in twice. */
+  /** The running read; two at once would copy a row twice. */
   #looking: Promise<unknown> = Promise.resolve();
 
   constructor(options: InboxLoopOptions, signal?: AbortSignal) {
@@ -94,7 +94,7 @@ export class InboxLoop {
       ...{ path, group, signal },
       onTrouble: ({ kind, keptAt, message }) => {
         log.error({ kind, keptAt }, message);
-        // A damaged file says so itself for as long as it is kept.
+        // A damaged file has its own alarm for as long as it is kept.
         if (kind !== 'damaged') this.#lost = message;
       },
     });
@@ -127,7 +127,7 @@ export class InboxLoop {
         }
         lockedSinceMs = undefined;
         this.#tell('inbox.locked', null);
-        // A process that was silent once may have had no time, such as when the machine starts: the next look tells.
+        // A process that was silent once may only have been slow, as when the machine starts. The next read decides.
         if (hasFailed || !hasCode(error, 'storage-failed')) {
           this.#tell('inbox.damaged', asTillsyncError(error));
         } else {
@@ -140,9 +140,9 @@ export class InboxLoop {
   }
 
   /**
-   * Takes in what lies in the inbox before something comes by another way, so that the last value handed over wins:
-   * 40 by SQL and then 10 by HTTP is 10. False where something may be left: what is locked, broken, full or takes too
-   * long is the loop's.
+   * Copies the inbox before a change from another interface, so that the last submitted value wins: 40 by SQL, then
+   * 10 by HTTP → 10. Returns false if rows may be left: locked, broken, full or too slow files are the loop's
+   * business.
    */
   async takeInFirst(): Promise<boolean> {
     const { clock } = this.#options;
@@ -156,14 +156,14 @@ export class InboxLoop {
         if (!taken.more) return true;
       }
     };
-    // The loop looks again soon and tells what is wrong.
+    // The loop reads again soon and reports any fault.
     const tooLong = clock.sleep(FIRST_MAX_MS, over.signal).then(() => false);
     const isEmpty = await Promise.race([all().catch(() => false), tooLong]);
     over.abort();
     return isEmpty;
   }
 
-  /** Copies what a POS has inserted, durably and each row once, then empties it. */
+  /** Copies inserted rows durably, each once, then deletes them from the inbox. */
   takeIn(): Promise<InboxTaken> {
     const taken = this.#looking.then(() => this.#takeIn());
     this.#looking = taken.catch(() => undefined);
@@ -183,7 +183,7 @@ export class InboxLoop {
     onWaiting(waiting);
     const rows = [...batch.changes, ...batch.acks];
     if (rows.length === 0 && pass.passed.isNone) {
-      // What a process that died had deleted there and not forgotten here.
+      // Keys of rows that a dead process deleted there without forgetting them here.
       if (!this.#isTidy && keptFiles.length === 0) await stores.write(({ inbox }) => inbox.forgetAll());
       this.#isTidy = true;
       if (stores.read(({ intake }) => intake.mayComeLate(lookedAt))) {
@@ -203,7 +203,7 @@ export class InboxLoop {
       };
     }
     this.#lost = null;
-    // Durable in the mirror first, then gone from the inbox, then forgotten: a crash between repeats harmlessly.
+    // First durable in the mirror, then deleted from the inbox, then forgotten: a crash in between only repeats.
     const { accepted, acks, taken, full } = await stores.write(({ inbox, reservations }) => {
       reservations.begin(holdBack);
       return inbox.takeIn(batch, guards, pass.passed);
@@ -220,7 +220,7 @@ export class InboxLoop {
     if (waiting.rows < COUNTED_MAX && waiting.rows <= gone.length) onWaiting({ rows: 0, oldest: null });
     await stores.write(({ inbox, intake }) => {
       inbox.forget(taken);
-      // A POS that inserts all the time leaves no empty inbox to be seen.
+      // A POS that inserts all the time never leaves the inbox empty.
       if (!batch.more && full === null) intake.inboxWasEmpty(lookedAt);
     });
     return {
@@ -245,7 +245,7 @@ export class InboxLoop {
     return { passed: new PassedOver(), from: {}, beganMs: nowMs, overMs: undefined };
   }
 
-  /** Behind what was passed over; where nothing was, the next look begins at the first row again. */
+  /** Continues behind skipped rows. If none were skipped, the next read begins at the first row. */
   #goOn(pass: Pass, batch: InboxBatch): void {
     const { passed, from, beganMs } = pass;
     if (passed.isNone) return;
@@ -264,7 +264,7 @@ export class InboxLoop {
     return this.#inbox.close();
   }
 
-  /** Who has been in a transaction at each look for too long, as an error for a person; null: nobody. */
+  /** Returns an error for a person if a program was in a transaction for too long at each read; null if none. */
   #heldTooLong(holders: readonly LockHolder[]): TillsyncError | null {
     const nowMs = this.#options.clock.monotonicMs();
     const held = new Map(holders.map(({ pid }) => [pid, this.#heldSinceMs.get(pid) ?? nowMs]));
@@ -298,7 +298,7 @@ export class InboxLoop {
     }
   }
 
-  /** Notes what is wrong, or that nothing is; an error is logged once. */
+  /** Sets or clears an alarm. An error is logged once. */
   #tell(key: AlarmKey, trouble: string | TillsyncError | null): void {
     const { alarms, log } = this.#options;
     const isError = typeof trouble === 'object' && trouble !== null;

@@ -7,51 +7,50 @@ import type { InboxTrouble } from './inbox.ts';
 import type { InboxAnswers, InboxPlace, InboxReply, InboxRequest } from './inbox-protocol.ts';
 
 const CHILD = new URL('./inbox-child.ts', import.meta.url);
-/** What it may take for itself: rows of a megabyte at once, a short program, and SQLite's own needs. */
+/** Heap limit: rows of a megabyte at once, a short program, and SQLite's own needs. */
 const HEAP_MIB = 64;
 /**
- * Memory it may write to (RLIMIT_DATA). V8 alone sets some 550 MiB aside without using it, so that about 300 are
- * left. Address space (RLIMIT_AS) says nothing of a program of Node.
+ * Writable memory limit (RLIMIT_DATA). V8 reserves some 550 MiB without using it, so about 300 are left. Address
+ * space (RLIMIT_AS) is no useful limit for Node.
  */
 const DATA_KIB = 880 * 1024;
-/** Processor time in its whole life (RLIMIT_CPU); when it is used up, another one takes its place. */
+/** Total processor time (RLIMIT_CPU). When it is used up, a new process replaces this one. */
 const PROCESSOR_SECONDS = 900;
 /** Answers are a few megabytes at most. */
 const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
-/** Longer than a slow disk needs to remove the largest row. */
+/** Longer than a slow disk needs to delete the largest row. */
 const SILENT_MAX_MS = 20_000;
-/** An answer may have come while this process stood still: it is looked for before the other one is ended. */
+/** An answer may have come while this process was frozen, so it is read before the other process is killed. */
 const LAST_LOOK_MS = 500;
 const RETRY_AFTER_MS = 300;
-/** What is under way at a stop is let end. */
+/** How long running requests may take at a stop. */
 const STOP_MS = 1_000;
 const STDERR_BYTES_MAX = 4_000;
 const HINT = 'Have whoever looks after the POS check inbox.db, what lies beside it, and the disk.';
 
 /**
- * The shell sets limits that the program keeps, also when it was meant to do otherwise. It dies with this process, so
- * that it neither stays behind nor goes on for one that is no longer there to note it; where setpriv (util-linux) is
- * missing, it ends with its input.
+ * The shell sets limits that the program cannot lift. The program dies with this process, so that it neither stays
+ * behind nor works unobserved. Without setpriv (util-linux) it ends with its input.
  */
 function limited(): string {
   const { getuid, geteuid, getgid, getegid } = process;
-  // Root that acts as the owner of the files: the process is that owner for good.
+  // If root acts as the owner of the files, the process becomes that owner for good.
   const isActing = getuid?.() !== geteuid?.() || getgid?.() !== getegid?.();
   const user = isActing ? `--reuid ${geteuid?.()} --regid ${getegid?.()} --keep-groups` : '';
   return [
     `ulimit -t ${PROCESSOR_SECONDS}; ulimit -d ${DATA_KIB}; echo 1000 > /proc/self/oom_score_adj`,
-    // It needs a system call that the service may not make; systemd ends what the service leaves behind.
+    // setpriv needs a system call that the service may be forbidden; systemd then ends what the service leaves behind.
     `setpriv ${user} --pdeathsig KILL true 2> /dev/null && exec setpriv ${user} --pdeathsig KILL -- "$@"`,
     'exec "$@"',
   ].join('\n');
 }
 
-/** Nothing of these is for a program that reads what others wrote. */
+/** Variables withheld from a program that reads what others wrote. */
 const SECRET = /^(TILLSYNC_|CREDENTIALS_DIRECTORY$|NOTIFY_SOCKET$|LISTEN_|WATCHDOG_|NODE_OPTIONS$)/;
 
 export interface InboxProcessOptions extends InboxPlace {
   onTrouble?: (trouble: InboxTrouble) => void;
-  /** Ends what is under way, which then throws `aborted`. */
+  /** Aborts the running request with `aborted`. */
   signal?: AbortSignal | undefined;
 }
 
@@ -61,9 +60,9 @@ interface Waiting {
 }
 
 /**
- * The inbox as everybody but its own process knows it. That process (inbox-child.ts) is started when it is needed and
- * kept while it behaves; it has bounded memory and is killed when it is silent, so that a file of a POS can stop
- * nothing else. Namespaces of its own, such as one without a network, it has not: the service may not make any.
+ * The inbox as all other code uses it. Its process (inbox-child.ts) is started when needed and kept while it behaves.
+ * Its memory is limited and it is killed when silent, so that a POS's file can stop nothing else. It has no
+ * namespaces of its own, because the service may not create any.
  */
 export class InboxProcess {
   readonly #options: InboxProcessOptions;
@@ -85,8 +84,8 @@ export class InboxProcess {
   }
 
   /**
-   * Every request may be repeated without harm. Throws `storage-…`; `storage-failed` also when the process was silent
-   * or ended twice; `aborted`.
+   * Sends a request; each may be repeated without harm. Throws `storage-…` (`storage-failed` also when the process
+   * was silent or ended twice) or `aborted`.
    */
   ask<T extends InboxRequest['do']>(request: Extract<InboxRequest, { do: T }>): Promise<InboxAnswers[T]> {
     const turn = this.#queue.then(() => this.#ask(request));
@@ -108,7 +107,7 @@ export class InboxProcess {
       reply = await this.#once(request);
     } catch (error) {
       if (!(error instanceof ProcessEnded) || this.#isStopping) throw this.#plainly(error);
-      // Such as by a file that was cut off while it was read; whatever it was, a new process sees it as it is now.
+      // For example a file truncated during a read. Whatever it was, a new process sees the present file.
       await sleep(RETRY_AFTER_MS);
       try {
         reply = await this.#once(request);
@@ -128,7 +127,7 @@ export class InboxProcess {
 
   async #once(request: InboxRequest): Promise<InboxReply> {
     if (!this.#child) await this.#lastOneGone();
-    // What was begun may end within a moment.
+    // A running request may end within a moment.
     if (this.#closed || (this.#isStopping && !this.#child)) throw new ProcessEnded('stopped', '');
     const child = this.#child ?? this.#start();
     let timer: NodeJS.Timeout | undefined;
@@ -150,7 +149,7 @@ export class InboxProcess {
     }
   }
 
-  /** One that was killed may still hold the file; one that waits for the disk cannot be killed. */
+  /** Waits for a killed process, which may still hold the file; one that waits for the disk cannot be killed. */
   async #lastOneGone(): Promise<void> {
     const tooLate = new AbortController();
     const late = sleep(SILENT_MAX_MS, 'late', { signal: tooLate.signal }).catch(() => undefined);
@@ -201,7 +200,7 @@ export class InboxProcess {
     child.stderr.on('data', (chunk: Buffer) => {
       said = (said + chunk.toString()).slice(-STDERR_BYTES_MAX);
     });
-    // A write into a process that has ended is told by its end.
+    // A write to a process that has ended is reported by its end.
     child.stdin.on('error', () => {});
     this.#ended = new Promise((resolve) => {
       const end = (why: string) => {
@@ -229,7 +228,7 @@ export class InboxProcess {
   }
 }
 
-/** It ended by itself, or something other than this one's patience ended it. */
+/** The process ended by itself, or another process killed it. */
 class ProcessEnded extends Error {
   readonly why: string;
   readonly said: string;
@@ -241,7 +240,7 @@ class ProcessEnded extends Error {
   }
 }
 
-/** How often a command tries a file that a POS has locked. */
+/** How often a command retries a file that a POS has locked. */
 const TRY_EVERY_MS = 100;
 const LOCKED_MAX_MS = 10_000;
 
@@ -253,7 +252,7 @@ export interface LookIntoInboxOptions {
 }
 
 /**
- * Asks the process that opens the inbox for a command, and ends it. Waits ten seconds for a POS that has locked the
+ * Starts the process that opens the inbox for one command, and ends it. Waits ten seconds if a POS has locked the
  * file. Throws what `InboxProcess.ask` throws.
  */
 export async function lookIntoInbox<T>(

@@ -4,34 +4,34 @@ import type { RestoredAck } from './change.ts';
 import type { InboxBatch, InboxRow, InboxTrouble, InboxWaiting } from './inbox.ts';
 import type { InboxTable } from './inbox-file.ts';
 
-// What the process that opens the inbox is asked and answers, one JSON document a line each.
+// Requests and answers of the process that opens the inbox, one JSON document per line.
 
-/** Which inbox, as the first argument of the process. */
+/** The inbox's location, as the process's first argument. */
 export interface InboxPlace {
   path: string;
   group?: string | undefined;
 }
 
-/** Numbers of the first rows that are wanted. */
+/** Ids of the first wanted rows. */
 export type InboxFrom = Partial<Record<InboxTable, string>>;
 
 export interface InboxAnswers {
-  /** Makes the inbox usable where it is not, and gives the oldest rows from these numbers on. */
+  /** Prepares the inbox if needed, and returns the oldest rows from these ids on. */
   look: { batch: InboxBatch; waiting: InboxWaiting; keptFiles: string[]; holders: LockHolder[] };
   remove: Record<string, never>;
   insertAcks: Record<string, never>;
-  /** Rows from these numbers on, from a file that is left as it is. */
+  /** Rows from these ids on; the file is not changed. */
   copy: InboxBatch;
-  /** Of a file that is left as it is. */
+  /** State of the file, which is not changed. */
   health: InboxHealth;
 }
 
 export interface InboxHealth {
   bytes: number;
   version: number;
-  /** What SQLite found wrong first; null: nothing. */
+  /** First damage that SQLite found; null if none. */
   damage: string | null;
-  /** False for a file too large to be read through in a moment; `damage` then says nothing. */
+  /** False for a file too large to check quickly; `damage` then says nothing. */
   readThrough: boolean;
   waiting: InboxWaiting;
 }
@@ -43,7 +43,7 @@ export type InboxRequest =
   | { do: 'copy'; from: InboxFrom }
   | { do: 'health' };
 
-/** What happened to the file meanwhile, and the answer or why there is none. */
+/** Troubles with the file in the meantime, and the answer or the error. */
 export type InboxReply = { troubles: InboxTrouble[] } & (
   | { answer: InboxAnswers[keyof InboxAnswers] }
   | { error: { code: ErrorCode; message: string; hint: string | undefined } }

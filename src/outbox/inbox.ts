@@ -20,33 +20,33 @@ import {
   type WallClock,
 } from './inbox-file.ts';
 
-/** One row as it is told from one process to the other. */
+/** One row as the two processes exchange it. */
 export interface InboxRow {
   table: InboxTable;
-  /** Digits of a whole number of 64 bits. */
+  /** Digits of a 64-bit integer. */
   id: string;
-  /** Unique among all rows there ever were. */
+  /** Unique among all rows, also deleted ones. */
   key: string;
-  /** The bytes of the row's own key as hexadecimal digits; `#` and their number where they are too many. */
+  /** The bytes of the row's key in hex; `#` and their number if there are too many. */
   keyHex: string;
-  /** The first value that has more bytes than are taken; the row then has none of the long ones. */
+  /** The first value that exceeds the limit; the row then comes without its long values. */
   tooLong: { column: string; bytes: number; maxBytes: number } | null;
 }
 
-/** One row as the POS inserted it, in the shape of a change before it is checked. */
+/** One row as the POS inserted it, shaped as a change but not checked. */
 export interface InboxChange extends InboxRow {
   kind: ChangeKind;
   reference: string | null;
-  /** When it was inserted (ISO 8601, UTC, milliseconds); null: the row does not say it so. */
+  /** When it was inserted (ISO 8601, UTC, milliseconds); null if the row has no such time. */
   handedAt: string | null;
   value: Record<string, unknown>;
 }
 
 export interface InboxAck extends InboxRow {
   orderId: string;
-  /** The event of the feed up to which it was booked; null: the newest. */
+  /** Newest event of the feed that was booked; null means the newest. */
   seq: number | null;
-  /** When it was inserted (ISO 8601, UTC, milliseconds); null: the row does not say it so. */
+  /** When it was inserted (ISO 8601, UTC, milliseconds); null if the row has no such time. */
   handedAt: string | null;
 }
 
@@ -57,20 +57,20 @@ export interface InboxBatch {
   more: boolean;
 }
 
-/** What waits: `rows` is counted no further than `COUNTED_MAX`. */
+/** Waiting rows; `rows` is counted up to `COUNTED_MAX`. */
 export interface InboxWaiting {
   rows: number;
-  /** When the oldest row was inserted, as the row itself says; null: nothing waits, or it does not say. */
+  /** When the oldest row was inserted, by its own column; null if none waits or it has no time. */
   oldest: string | null;
 }
 
-/** The least whole number of 64 bits: every row has this number or a higher one. */
+/** The smallest 64-bit integer, so no row has a lower id. */
 export const FIRST_ID = '-9223372036854775808';
 export const COUNTED_MAX = 100_000;
-/** Half of the numbers that SQLite has for rows: no POS gets there by counting up. */
+/** Half of SQLite's row ids; no POS reaches it by counting. */
 const NUMBERS_MAX = 2n ** 62n;
 
-/** Bytes of an id of 200 characters, of a reference of 1,000 and of a text of 100,000: more is taken by nobody. */
+/** Bytes of the longest accepted id (200 characters), reference (1,000) and text (100,000). */
 const ID_BYTES = 800;
 const REFERENCE_BYTES = 4_000;
 const TEXT_BYTES = 400_000;
@@ -95,12 +95,12 @@ const COLUMNS: Record<InboxTable, Record<string, number>> = {
   },
   order_acks: { order_id: ID_BYTES, seq: ID_BYTES },
 };
-/** What one batch gives at most, so that no row waits long behind others, and no memory fills. */
+/** Most bytes of one batch, so that no row waits long behind others and memory is limited. */
 const BATCH_BYTES = 1024 * 1024;
-/** What one batch removes at most: SQLite walks through every page of a long value. */
+/** Most bytes deleted per batch, because SQLite visits every page of a long value. */
 const REMOVED_BYTES = 64 * 1024 * 1024;
 
-/** What the columns of ids are called in a change. */
+/** Names of the id columns in a change. */
 export const WIRE_NAMES: Readonly<Record<string, string>> = {
   external_id: 'externalId',
   subsidiary_id: 'subsidiaryId',
@@ -112,13 +112,13 @@ type Lengths = Record<string, bigint | null> & { id: bigint; change_key: bigint 
 type Values = Record<string, unknown>;
 
 interface Statements {
-  /** Bytes of each value, which SQLite tells without reading the value. */
+  /** Bytes of each value, which SQLite knows without reading the value. */
   lengths: Database.Statement<[bigint, number], Lengths>;
   value: (column: string) => Database.Statement<[bigint], unknown>;
   row: Database.Statement<[bigint], Values>;
   drop: Database.Statement<[bigint, string]>;
   dropLongKey: Database.Statement<[bigint, bigint]>;
-  /** Whether a row with this number and key is still there; the key as `InboxRow.keyHex` tells it. */
+  /** Whether a row with this id and key still exists; the key in the form of `InboxRow.keyHex`. */
   isThere: Database.Statement<[bigint, string], number>;
   count: Database.Statement<[], number>;
   oldest: Database.Statement<[], string | null>;
@@ -131,7 +131,7 @@ export class InboxRows {
   readonly #inode: number;
   readonly #tables: Record<InboxTable, Statements>;
 
-  /** `beforeEach` is called in every transaction before anything of the tables is looked at. */
+  /** `beforeEach` runs in every transaction before the tables are read. */
   constructor(db: Database.Database, inode: number, beforeEach: () => void) {
     this.#db = db;
     this.#inode = inode;
@@ -144,8 +144,8 @@ export class InboxRows {
   }
 
   /**
-   * One consistent view of the three tables: the oldest rows from these numbers on, at most `limit` of each table and
-   * about a megabyte together. Acknowledgements are given only when no count is left behind.
+   * Reads one consistent view of the three tables: the oldest rows from these ids on, at most `limit` per table and
+   * about a megabyte together. Acknowledgements are returned only if no count is left over.
    */
   read(limit: number, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
     return this.#db.transaction(() => {
@@ -190,7 +190,7 @@ export class InboxRows {
         const left = rows.find(({ table, id, keyHex }) =>
           this.#tables[table].isThere.get(BigInt(id), keyHex),
         );
-        // They would be handed over again and again, an older value after a newer one.
+        // They would be submitted again and again, an older value after a newer one.
         if (left) throw unsound(this.#db.name, `Rows of ${left.table} that were taken in cannot be removed`);
         this.#restartNumbers();
       })
@@ -198,8 +198,8 @@ export class InboxRows {
   }
 
   /**
-   * Lets the numbers of an empty table begin anew where they are used up: after a row with the highest number that
-   * SQLite knows, every insert of the POS fails.
+   * Restarts the ids of an empty table if they are used up. After a row with SQLite's highest id, every insert of the
+   * POS fails.
    */
   restartNumbers(): void {
     if (!this.#areNumbersUsedUp()) return;
@@ -282,7 +282,7 @@ function statementsOn(db: Database.Database, table: InboxTable): Statements {
   const lengths = [...columns, 'change_key'].map((column) => `octet_length(${column}) AS ${column}`);
   const values = new Map<string, Database.Statement<[bigint], unknown>>();
   return {
-    // An id may be a whole number of 64 bits, and a key the bytes of a GUID: neither may lose anything on its way.
+    // An id may be a 64-bit integer and a key the bytes of a GUID; neither may lose anything.
     lengths: db
       .prepare<[bigint, number], Lengths>(
         `SELECT id, ${lengths.join(', ')} FROM ${table} WHERE id >= ? ORDER BY id LIMIT ?`,
@@ -305,7 +305,7 @@ function statementsOn(db: Database.Database, table: InboxTable): Statements {
       values.set(column, made);
       return made;
     },
-    // By key as well: another row may have been inserted under the number of one that is gone.
+    // Deletes by key too, because another row may have been inserted under a deleted row's id.
     drop: db.prepare<[bigint, string]>(`DELETE FROM ${table} WHERE id = ? AND hex(change_key) = ?`),
     dropLongKey: db.prepare<[bigint, bigint]>(
       `DELETE FROM ${table} WHERE id = ? AND octet_length(change_key) = ?`,
@@ -355,7 +355,7 @@ function ackOf(row: InboxRow, { order_id: orderId, seq, handed_at: handedAt }: V
   };
 }
 
-/** The key as it is told and noted: a text as it is, other bytes in hexadecimal digits. */
+/** Returns the key as it is reported and stored: text as it is, other bytes in hex. */
 function keyText(key: unknown, hex: string): string {
   return typeof key === 'string' && !key.includes('\uFFFD') ? key : `x'${hex}'`;
 }
@@ -363,27 +363,27 @@ function keyText(key: unknown, hex: string): string {
 function wireValue(column: string, content: unknown): unknown {
   if (ID_COLUMNS.has(column) && typeof content === 'bigint') return String(content);
   if (column === 'show' && (content === 0n || content === 1n)) return content === 1n;
-  // Bytes are no value of any column; whoever checks it needs to see that much.
+  // Bytes are never a valid value; the check only needs their number.
   if (content instanceof Uint8Array) return { bytes: content.byteLength };
-  // No other number is above what JavaScript keeps exactly: the inbox refuses it.
+  // The inbox's CHECK constraints refuse other integers too large for JavaScript.
   return typeof content === 'bigint' ? Number(content) : content;
 }
 
 export interface InboxOptions {
   /** `inbox/inbox.db` in the storage directory. */
   path: string;
-  /** Unix group, by name or number, that may insert; left out: the storage directory decides. */
+  /** Unix group, by name or number, that may insert. If left out, the storage directory decides. */
   group?: string | undefined;
   clock: WallClock;
-  /** Told when the file was found damaged, deleted or replaced; a sentence for a person. */
+  /** Called when the file is damaged, deleted or replaced, with a sentence for a person. */
   onTrouble: (trouble: InboxTrouble) => void;
 }
 
 /**
- * - `damaged`: it could not be used; it is kept at `keptAt`, and a new one is in its place
- * - `deleted`: somebody removed it; a new one is in its place
+ * - `damaged`: unusable; kept at `keptAt` and replaced by a new file
+ * - `deleted`: somebody removed it; replaced by a new file
  * - `replaced`: somebody put another file there, which is used now
- * - `obstructed`: something lay where SQLite keeps its journal; it is at `keptAt` now, and the inbox is used as it is
+ * - `obstructed`: something lay at the path of SQLite's journal; it is at `keptAt` now
  */
 export interface InboxTrouble {
   kind: 'damaged' | 'deleted' | 'replaced' | 'obstructed';
@@ -391,21 +391,20 @@ export interface InboxTrouble {
   message: string;
 }
 
-/** How often a journal mode that a POS has set is put back; each try may have to wait for the POS. */
+/** How often a journal mode that a POS has set is reset; each try may have to wait for the POS. */
 const JOURNAL_EVERY_MS = 30_000;
-/** How often the file is opened anew and its pages read through: an open connection sees no damage in pages it has read. */
+/** How often the file is opened again and checked: an open connection sees no damage in pages it has read. */
 const READ_THROUGH_EVERY_MS = 5 * 60_000;
 
 /**
- * The database into which a POS inserts by SQL. It belongs to another Unix user as much as to tillsync, so it may
- * be locked, damaged, deleted or replaced at any time. Whoever opens it may hang, die or run out of memory: only the
- * process that does nothing else (inbox-child.ts) does. Methods throw `storage-busy` while a POS holds its lock,
- * after at most 50 ms.
+ * The database into which a POS inserts by SQL. It belongs to another Unix user too, so it may be locked, damaged,
+ * deleted or replaced at any time. Opening it may hang, crash or exhaust memory, so only a separate process does it
+ * (inbox-child.ts). Methods throw `storage-busy` after at most 50 ms while a POS holds its lock.
  */
 export class Inbox {
   readonly #options: InboxOptions;
   #open: (OpenInbox & { rows: InboxRows }) | undefined;
-  /** Of the file that was open last; undefined when it was set aside. */
+  /** Inode of the last open file; undefined when it was renamed as damaged. */
   #lastInode: number | undefined;
   #journalTriedMs = 0;
   #openedMs = 0;
@@ -414,14 +413,14 @@ export class Inbox {
     this.#options = options;
   }
 
-  /** Makes the file where it is missing, so that a POS can insert. */
+  /** Creates the file if it is missing, so that a POS can insert. */
   prepare(): void {
     this.#use(() => undefined);
   }
 
   /**
-   * The oldest rows from these numbers on, at most `limit` of each table. Acknowledgements are given only when no count
-   * is left behind, so that a count inserted before an acknowledgement is never taken in after it.
+   * Reads the oldest rows from these ids on, at most `limit` per table. Acknowledgements are returned only if no
+   * count is left over, so that a count inserted before an acknowledgement is never copied after it.
    */
   read(limit = 1000, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
     return this.#use((rows) => rows.read(limit, from));
@@ -431,12 +430,12 @@ export class Inbox {
     return this.#use((rows) => rows.waiting());
   }
 
-  /** Empties what was copied. Rows that are gone already are no matter. */
+  /** Deletes copied rows. Rows that are gone already do not matter. */
   remove(taken: readonly InboxRow[]): void {
     this.#use((rows) => rows.remove(taken));
   }
 
-  /** Hands acknowledgements over as a POS does. Keys that are there already are no matter. */
+  /** Inserts acknowledgements as a POS does. Keys that exist already do not matter. */
   insertAcks(acks: readonly RestoredAck[]): void {
     this.#use((_rows, db) => {
       const insert = db.prepare(
@@ -449,12 +448,12 @@ export class Inbox {
     });
   }
 
-  /** Whether a program that holds a lock keeps others from writing; with a write-ahead log, readers keep locks for no harm. */
+  /** Whether another program's lock blocks writers; with a write-ahead log, readers' locks do no harm. */
   locksMatter(): boolean {
     return this.#use((_rows, db) => hasRollbackJournal(db));
   }
 
-  /** Damaged files that are kept beside the inbox until somebody takes them away. */
+  /** Returns damaged files beside the inbox that nobody has removed yet. */
   keptFiles(): string[] {
     return keptFiles(this.#options.path);
   }
@@ -468,7 +467,7 @@ export class Inbox {
     try {
       return this.#run(action);
     } catch (error) {
-      // The handle leads to a file that was deleted or moved between the check and the write.
+      // The handle belongs to a file that was deleted or moved between the check and the write.
       if (hasCode(error, 'storage-readonly') && this.#open && !this.#isThere(this.#open)) {
         return this.#run(action);
       }
@@ -477,7 +476,7 @@ export class Inbox {
     }
   }
 
-  /** A disk that could not read for a moment leaves a sound file: it is opened anew before it counts as damaged. */
+  /** Opens the file again before it counts as damaged, because a disk error may pass and leave it sound. */
   #lookAgain<T>(action: (rows: InboxRows, db: OpenInbox['db']) => T): T {
     this.close();
     requireReadable(this.#options.path);
@@ -528,7 +527,7 @@ export class Inbox {
     this.close();
     const opened = openInboxFile(this.#options);
     try {
-      // A POS may change tables at any time; SQLite counts each change of the schema.
+      // A POS may change tables at any time; SQLite counts each schema change.
       const version = opened.db.prepare<[], number>('PRAGMA schema_version').pluck();
       let known: number | undefined;
       const requireSame = () => {
@@ -556,7 +555,7 @@ export class Inbox {
     return Math.abs(this.#options.clock.nowMs() - this.#openedMs) >= READ_THROUGH_EVERY_MS;
   }
 
-  /** Whether to open the file anew, which switches off a write-ahead log that a POS has switched on. */
+  /** Whether to open the file again, which switches off a write-ahead log that a POS has switched on. */
   #logIsDue({ db }: OpenInbox): boolean {
     const nowMs = this.#options.clock.nowMs();
     if (Math.abs(nowMs - this.#journalTriedMs) < JOURNAL_EVERY_MS) return false;
@@ -580,7 +579,7 @@ export class Inbox {
   }
 }
 
-/** A POS that holds its lock puts it off: the file is opened anew every few minutes. */
+/** A POS's lock may delay it; the file is opened again every few minutes. */
 function restartNumbers(rows: InboxRows): void {
   try {
     storing(() => rows.restartNumbers());
@@ -589,7 +588,7 @@ function restartNumbers(rows: InboxRows): void {
   }
 }
 
-/** What is wrong with the file, without what else the error says of a database that is left where it is. */
+/** Returns the fault of the file without the hints that apply to other databases. */
 function damageIn(error: TillsyncError, path: string): string {
   const { cause } = error;
   if (!(cause instanceof Error && 'code' in cause)) return error.message;

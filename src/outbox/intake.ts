@@ -40,41 +40,41 @@ export interface OutboxIntakeOptions {
   clock: Clock;
   catalog: CatalogLookup;
   branches: BranchDirectory;
-  /** At a branch of a hub: what the hub calls it. */
+  /** At a branch of a hub: the hub's name for it. */
   ownName?: string | undefined;
 }
 
-/** By branch, `''` where it is not known: why its stocks may not go to zero. */
+/** By branch (`''` if unknown): why its stocks may not go to zero. */
 export type ZeroHolds = ReadonlyMap<string, GuardReason>;
 
-/** How many stocks would go to zero in each branch. */
+/** Number of stocks that would go to zero in each branch. */
 export type ZerosByBranch = ReadonlyMap<string, number>;
 
 export interface AcceptOptions {
   source: ChangeSource;
-  /** Who hands it over, where more is known than the way in. */
+  /** Who submits it, if more is known than the interface. */
   origin?: string | undefined;
   guards: GuardSettings;
-  /** Holds the whole hand-over, such as an inventory that lacks too much. */
+  /** Holds the whole submission, such as an inventory that lacks too much. */
   hold?: GuardReason | undefined;
   /**
-   * Holds the stocks that go to zero: for one part of a hand-over that, taken as a whole, takes too many to
-   * zero (`holdsFor`).
+   * Holds the stocks that go to zero. It is set for one part of a submission that takes too many to zero as a whole
+   * (`holdsFor`).
    */
   zeroHolds?: ZeroHolds | undefined;
-  /** Newest event of the order feed when it was handed over, where that was not now. */
+  /** Newest event of the order feed when it was submitted, if that was earlier. */
   asOfSeq?: number;
-  /** Whose turn changes go by that name no branch. */
+  /** Branch for the turns of changes that name no branch. */
   branch?: string | undefined;
   /**
-   * When it was handed over (ISO 8601, UTC), where nobody knows whether the inbox holds rows that were inserted earlier:
-   * these come under it when they are taken in.
+   * Time of submission (ISO 8601, UTC), set if the inbox may still hold earlier rows. When these are copied later,
+   * they rank below this submission.
    */
   beforeInbox?: string | undefined;
   /**
-   * What becomes of changes of which the branch has as many waiting as may: `refuse` throws `rate-limited`, and nothing
-   * was taken; `stop` takes what comes before; with `PassedOver` they are passed over, and the rest is taken. Left out:
-   * they are taken.
+   * What to do with changes beyond a branch's limit: `refuse` throws `rate-limited` and accepts nothing; `stop`
+   * accepts those before the first one beyond; with `PassedOver` they are skipped and the rest is accepted. If left
+   * out, there is no limit.
    */
   whenFull?: 'refuse' | 'stop' | PassedOver;
 }
@@ -82,17 +82,17 @@ export interface AcceptOptions {
 export interface Acceptance {
   changeId: number;
   state: 'pending' | 'held' | 'rejected';
-  /** Why it is held or rejected; null when it waits. */
+  /** Why it is held or rejected; null if it waits. */
   message: string | null;
   candidates: CatalogMapping[];
 }
 
-/** An item with what the mirror says of its target; `resolution`: null for one that could not be read. */
+/** An item with its resolved target; `resolution` is null for an unreadable item. */
 interface Placed {
   item: HandedOver;
   resolution: Resolution | null;
   target: Target;
-  /** Of one that sets a stock to zero which is not yet: when, and why a guard rail holds it. */
+  /** For a stock that goes to zero: when, and why a guard holds it. */
   zeroedAt: string | null;
   hold: GuardReason | undefined;
 }
@@ -102,7 +102,7 @@ const BASIS: Record<Exclude<Resolution['state'], 'rejected'>, OutboxChange['basi
   'as-is': 'as-is',
   'needs-read': 'needs-read',
 };
-/** Of what could not be read. */
+/** Target of unreadable items. */
 export const UNREADABLE: Target = {
   key: 'unreadable',
   conflictKey: 'unreadable',
@@ -110,7 +110,7 @@ export const UNREADABLE: Target = {
   subsidiaryId: null,
 };
 
-/** Takes changes into the outbox. What it returned is on the disk when the transaction around it is. */
+/** Accepts changes into the outbox. They are durable when the surrounding transaction is. */
 export class OutboxIntake {
   readonly #options: OutboxIntakeOptions;
   readonly #sql: Sql;
@@ -126,13 +126,13 @@ export class OutboxIntake {
     this.#values = new MirrorValues(options.db);
   }
 
-  /** Finds the target of a change in the mirror; `alreadyRead`: its product was just read from the platform. */
+  /** Resolves a change's target in the mirror. `alreadyRead`: its product was just read from the platform. */
   resolve(change: Change, alreadyRead = false): Resolution {
     const holdsBack = change.kind === 'stock' && this.#reservations.holdsBack;
     return resolveChange(this.#withoutOwnName(change), { ...this.#options, alreadyRead, holdsBack });
   }
 
-  /** At a branch of a hub all stocks are its own: who names it and who does not mean the same one. */
+  /** At a branch of a hub every stock is its own, so a change with and one without its name mean the same stock. */
   #withoutOwnName<T extends HandedOver>(item: T): T {
     const { db, ownName } = this.#options;
     if (ownName === undefined || !('change' in item) || item.kind !== 'stock') return item;
@@ -143,12 +143,12 @@ export class OutboxIntake {
     return isOther(subsidiaryId) || isOther(subsidiaryExternalId) ? item : { ...item, change };
   }
 
-  /** One acceptance for each item that is taken, in order; a bad one takes nothing from its neighbours. */
+  /** Returns one acceptance per accepted item, in order. A bad item does not affect its neighbours. */
   accept(items: readonly HandedOver[], options: AcceptOptions): Acceptance[] {
     return this.acceptSome(items, options).accepted;
   }
 
-  /** The same, with the items that were not taken. */
+  /** Does the same, and also returns the items that were not accepted. */
   acceptSome(
     items: readonly HandedOver[],
     options: AcceptOptions,
@@ -171,12 +171,12 @@ export class OutboxIntake {
         const note = 'INSERT INTO hand_overs (first_version, last_version, handed_at) VALUES (?, ?, ?)';
         this.#sql.run(note, lastId - placed.length + 1, lastId, options.beforeInbox);
       }
-      // After the note, which is a row of another table.
+      // After the note, because that inserts into another table.
       this.#queue.begin();
       const fresh = this.#freshZeros(placed);
       const zeros = [...fresh.values()].flat();
       const [first] = zeros;
-      // What another branch with a tillsync of its own sold out says nothing of this one's.
+      // Zeros of another branch with its own tillsync do not count for this one.
       const within = first && options.branch !== undefined ? this.#branchOf(first, options) : undefined;
       const holds = options.zeroHolds ?? this.holdsFor(byBranch(fresh.values()), guards, within);
       for (const each of zeros) {
@@ -204,10 +204,10 @@ export class OutboxIntake {
     });
   }
 
-  /** Of an item: the versions of hand-overs that came after it, and were taken in before. */
+  /** For an item: the versions of submissions that came after it but were accepted before it. */
   #lateBy(items: readonly HandedOver[]): (item: HandedOver) => Versions | undefined {
     if (items.every(({ handedAt }) => !handedAt)) return () => undefined;
-    // What is ahead of the clock was noted before the clock was set back.
+    // A time ahead of the clock was noted before the clock was set back.
     const later = this.#sql.rows<Versions & { handedAt: string }>(
       `SELECT first_version AS first, last_version AS last, handed_at AS handedAt FROM hand_overs
        WHERE handed_at <= ? ORDER BY first_version`,
@@ -220,19 +220,19 @@ export class OutboxIntake {
     };
   }
 
-  /** To be called when the inbox was seen empty: all that it held before that moment has been taken in. */
+  /** Records that the inbox was empty at `at`: all that it held before has been copied. */
   inboxWasEmpty(at: string): void {
     this.#sql.run('DELETE FROM hand_overs WHERE handed_at <= ?', at);
     this.#reservations.inboxWasEmpty(at);
   }
 
-  /** Whether rows that were inserted before something else until `at` may still come. */
+  /** Whether rows inserted before an earlier submission (up to `at`) may still come. */
   mayComeLate(at: string): boolean {
     const late = 'SELECT 1 FROM hand_overs WHERE handed_at <= ? LIMIT 1';
     return this.#sql.value(late, at) !== undefined || this.#reservations.waitsForInbox(at);
   }
 
-  /** Why no more changes of a branch are taken for now, and when to come back. */
+  /** Returns the error for a branch's full queue, with the time to retry. */
   fullLine(branch: string): TillsyncError {
     const which = { kind: 'stock', priority: PRIORITY_OTHERS, sendAsIs: 1 } as const;
     const retryAfterMs = comeBackMs(this.#queue.branches(which).length);
@@ -246,7 +246,7 @@ export class OutboxIntake {
     );
   }
 
-  /** Those of them for which the lines of their branches have room. */
+  /** Returns the items for which their branches' queues have room. */
   #fitting(
     placed: readonly Placed[],
     options: AcceptOptions,
@@ -266,7 +266,7 @@ export class OutboxIntake {
       if (!isWaitingNow || priorityOf(item.change) !== PRIORITY_OTHERS) continue;
       const room = rooms.get(branch) ?? this.#queue.roomOf(branch);
       rooms.set(branch, room);
-      // Enough for all of them, whatever they are for.
+      // There is room for all, whatever their targets.
       if (room >= placed.length) continue;
       if (added.has(key) || this.#queue.isWaiting(item.kind, target.key)) continue;
       if (room > 0) {
@@ -282,7 +282,7 @@ export class OutboxIntake {
     return fitting;
   }
 
-  /** Whose turn a change goes by. */
+  /** Returns the branch by which a change takes its turn. */
   #branchOf({ item, target }: Placed, options: Pick<AcceptOptions, 'branch'>): string {
     const { branches } = this.#options;
     const named =
@@ -293,13 +293,13 @@ export class OutboxIntake {
     return target.subsidiaryId ?? ofName ?? options.branch ?? branches.ownId ?? '';
   }
 
-  /** Targets of the stocks among `items` that would go to zero and are not there yet, with their branches. Writes nothing. */
+  /** Returns, with their branches, the targets of stocks among `items` that would newly go to zero. Writes nothing. */
   freshZeros(items: readonly HandedOver[]): Map<string, string> {
     const fresh = this.#freshZeros(items.map((item) => this.#placed(item)));
     return new Map([...fresh].map(([target, [first]]) => [target, first?.target.subsidiaryId ?? '']));
   }
 
-  /** Why so many stocks at once may not go to zero, beside those before. `within`: the number is counted of this branch alone. */
+  /** Returns why so many stocks may not go to zero, together with earlier ones. `within`: count only this branch. */
   holdsFor(zeros: ZerosByBranch, guards: GuardSettings, within?: string): ZeroHolds {
     const holds = new Map<string, GuardReason>();
     if (zeros.size === 0) return holds;
@@ -313,7 +313,7 @@ export class OutboxIntake {
     return holds;
   }
 
-  /** How many stocks were set to zero within the window, of one branch or of all. */
+  /** Counts the stocks set to zero within the window, in one branch or in all. */
   #zeroedWithin({ zeroItemsWindowMs }: GuardSettings, branch?: string): number {
     const since = isoUtc(this.#options.clock.nowMs() - zeroItemsWindowMs);
     const zeroed =
@@ -327,11 +327,11 @@ export class OutboxIntake {
     const needed = aboveZeroNeeded(zeros, guards);
     if (needed === undefined) return undefined;
     const since = isoUtc(this.#options.clock.nowMs() - guards.zeroItemsWindowMs);
-    // What went to zero within the window was above it before.
+    // Stocks that went to zero within the window were above zero before.
     const gone = `SELECT count(*) FROM outbox o JOIN stocks s ON s.sku = o.sku AND s.subsidiary_id = o.subsidiary_id
       WHERE o.zeroed_at >= @since AND o.held_guard IS NULL AND o.branch = @branch AND CAST(s.qty AS REAL) <= 0`;
     const goneQty = this.#sql.value(gone, { since, branch }) ?? 0;
-    // No further than is needed: a branch may have 100,000 stocks.
+    // Counted only up to what is needed, because a branch may have 100,000 stocks.
     const above =
       'SELECT count(*) FROM (SELECT 1 FROM stocks WHERE subsidiary_id = ? AND CAST(qty AS REAL) > 0 LIMIT ?)';
     const aboveZero = goneQty + (this.#sql.value<number>(above, branch, needed) ?? 0);
@@ -393,7 +393,7 @@ export class OutboxIntake {
     return { ...open, resolution, target };
   }
 
-  /** Why a price may not go to a product; undefined: it may, or nobody knows the product. */
+  /** Returns why a guard holds a price; undefined if none does or the product is unknown. */
   #judgePrice(body: ChangeBody, sku: string | null, guards: GuardSettings): GuardReason | undefined {
     if (guards.priceFactorMax === 0 || !('price' in body) || body.price === undefined || sku === null) {
       return undefined;
@@ -401,7 +401,7 @@ export class OutboxIntake {
     return guardPrice(this.#values.priceOf(sku), body.price, guards);
   }
 
-  /** Of a change whose product was found only now: why a guard rail holds it, and when it sets a stock to zero. */
+  /** Judges a change whose product became known only now: a guard's reason, and when it set a stock to zero. */
   judgeFound(
     { body, target, sku, subsidiaryId, zeroedAt: before }: OutboxChange,
     guards: GuardSettings,
@@ -418,15 +418,15 @@ export class OutboxIntake {
   }
 
   /**
-   * By target: the items that set it to zero which is not yet, nor about to be; those that are about to be keep the time
-   * of that.
+   * Groups, by target, the items that newly set a stock to zero. Where a waiting change already does so, the items
+   * get its time and are left out.
    */
   #freshZeros(items: readonly Placed[]): Map<string, Placed[]> {
     const fresh = new Map<string, Placed[]>();
     for (const each of items) {
       const { item, resolution, target } = each;
       if (!('change' in item) || item.kind !== 'stock' || item.change.qty !== 0) continue;
-      // What the mirror does not know may not be sold online at all; it is judged once it is found.
+      // An unknown product may not be sold online at all; it is judged when it becomes known.
       if (resolution?.state === 'rejected' || resolution?.state === 'needs-read') continue;
       each.zeroedAt = this.#zeroedAt(target.key) ?? null;
       if (each.zeroedAt === null && !this.#values.isZero(target.sku, target.subsidiaryId)) {
@@ -458,9 +458,9 @@ function byBranch(fresh: Iterable<readonly Placed[]>): ZerosByBranch {
   return zeros;
 }
 
-/** The change in the platform's item shape, named by `address`. */
+/** Returns the change in the platform's form, with the ids of `address`. */
 export function bodyFor(change: StockChange | ProductChange, address: object): ChangeBody {
-  // Only ever added to: an object from which a key was deleted is slow to turn into JSON.
+  // Keys are only added: an object with a deleted key is slow to turn into JSON.
   const body: Record<string, unknown> = { ...address };
   for (const field of valueKeys(change)) body[field] = change[field as keyof typeof change];
   return body as unknown as ChangeBody;
@@ -469,19 +469,19 @@ export function bodyFor(change: StockChange | ProductChange, address: object): C
 interface InboxTakenIn {
   accepted: Acceptance[];
   acks: AckResult[];
-  /** What is to be removed from the inbox. */
+  /** Rows to delete from the inbox. */
   taken: Pick<InboxBatch, 'changes' | 'acks'>;
-  /** Why the rest of the batch is not. */
+  /** Why the rest of the batch is not copied. */
   full: TillsyncError | null;
 }
 
-/** A key of which the inbox row was deleted long ago without our noting it. */
+/** Age of a key whose inbox row was deleted without our noting it. */
 const FORGET_AFTER_MS = 30 * 24 * 3_600_000;
 
 /**
- * Copies rows of the inbox into the outbox, each once. Two files cannot change in one transaction, so a row is noted in
- * the mirror together with its change, then deleted from the inbox, then forgotten in the mirror; dying anywhere in
- * between, and doing it again, takes it in once. Each call is one transaction of the mirror.
+ * Copies inbox rows into the outbox, each once. Two files cannot change in one transaction, so a row is noted in the
+ * mirror together with its change, then deleted from the inbox, then forgotten in the mirror. A crash in between and
+ * a repetition copy it only once. Each call is one transaction of the mirror.
  */
 export class InboxIntake {
   readonly #sql: Sql;
@@ -501,9 +501,8 @@ export class InboxIntake {
   }
 
   /**
-   * First the counts, then the acknowledgements that say that these counts include them. Where the line of a branch is
-   * full, its rows and acknowledgements stay in the inbox, and those of others are taken. `passed`: what this pass
-   * through the inbox has left there so far.
+   * Copies first the counts, then the acknowledgements, which say that those counts include the orders. Rows and
+   * acknowledgements of a branch with a full queue stay in the inbox. `passed`: rows that this pass has left there.
    */
   takeIn(batch: InboxBatch, guards: GuardSettings, passed = new PassedOver()): InboxTakenIn {
     return this.#sql.transaction(() => {
@@ -519,13 +518,13 @@ export class InboxIntake {
       });
       const isLeft = new Set(left);
       const stay = new Set<{ key: string }>(changes.filter((_, i) => isLeft.has(items[i] as HandedOver)));
-      // An acknowledgement says that the counts before it include the order, and these are not all taken in.
+      // An acknowledgement says that earlier counts include the order, and some of these are not copied yet.
       const mayBook = ({ orderId }: InboxAck) =>
         passed.isNone || this.#reservations.isOfOthers(orderId, passed.branches);
       for (const ack of batch.acks) if (!mayBook(ack)) stay.add(ack);
       for (const { key } of stay) this.#sql.run('DELETE FROM inbox_copied WHERE inbox_key = ?', key);
       const goes = (row: { key: string }) => !stay.has(row);
-      // An order has no id as long as that, so there is none to acknowledge.
+      // No order has an id this long, so there is nothing to acknowledge.
       const acked = batch.acks
         .filter(goes)
         .filter(isNew)
@@ -538,7 +537,7 @@ export class InboxIntake {
     });
   }
 
-  /** To be called when the inbox no longer has the rows of the batch. */
+  /** Deletes the notes, once the inbox no longer has the batch's rows. */
   forget(batch: Pick<InboxBatch, 'changes' | 'acks'>): void {
     this.#sql.transaction(() => {
       const forget = 'DELETE FROM inbox_copied WHERE inbox_key = ?';
@@ -550,15 +549,18 @@ export class InboxIntake {
   }
 
   /**
-   * To be called when the inbox has no row at all, nor a file that was set aside: whatever is noted was deleted there,
-   * though a process died over it.
+   * Deletes all notes, once the inbox has no rows and no renamed file: the noted rows were deleted there, even if a
+   * process died meanwhile.
    */
   forgetAll(): void {
     this.#sql.run('DELETE FROM inbox_copied');
   }
 }
 
-/** A row that no check of the inbox could catch is kept as rejected, since nobody else would tell the POS. */
+/**
+ * Turns a row into a submitted item. A row that the inbox's checks could not refuse is kept as rejected, because
+ * nobody else would tell the POS.
+ */
 function handedOver({ kind, value, reference, handedAt, tooLong }: InboxChange): HandedOver {
   if (tooLong !== null) {
     const { column, bytes, maxBytes } = tooLong;

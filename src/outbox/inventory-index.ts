@@ -20,17 +20,17 @@ export interface IndexedStock extends KnownStock {
 }
 
 /**
- * Every stock entry of the mirror, held in memory while one whole inventory is planned, so that tens of
- * thousands of lines need no query each.
+ * All stocks of the mirror, in memory while one whole inventory is planned, so that tens of thousands of lines need
+ * no queries.
  */
 export class InventoryIndex {
-  /** By target key, of stock that a change can name; what a whole inventory is compared with. */
+  /** By target key, stocks that a change can name; the whole inventory is compared with them. */
   readonly stocks = new Map<string, IndexedStock>();
-  /** Place of each externalId; null where it stands for several. */
+  /** Stock of each externalId; null if it means several. */
   readonly #places = new Map<string, { key: string; subsidiaryId: string } | null>();
   readonly #branches: BranchDirectory;
 
-  /** `subsidiaryIds`: the branches that the inventory counts; undefined: all. */
+  /** `subsidiaryIds` are the branches that the inventory counts; undefined means all. */
   constructor(options: {
     db: Database.Database;
     branches: BranchDirectory;
@@ -57,8 +57,8 @@ export class InventoryIndex {
   }
 
   /**
-   * Target key of a change, as `resolveStock` would find it, in the plain case: named by an externalId that
-   * stands for one stock entry. undefined: resolve it.
+   * Returns the target key of a change in the simple case: an externalId that means one stock, as `resolveStock`
+   * would find it. undefined: resolve it.
    */
   readonly keyOf = (change: StockChange): string | undefined => {
     const { externalId, sku, subsidiaryId, subsidiaryExternalId } = change;

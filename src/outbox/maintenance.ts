@@ -12,24 +12,24 @@ import { ProductReads, type ProductReadsOptions } from './product-reads.ts';
 import type { Place } from './stock-ledger.ts';
 import type { MirrorStores } from './stores.ts';
 
-/** One process sends at a time. */
+/** Only one process sends at a time. */
 const LEASE = 'outbox.push';
-/** Long, so that an idle process writes nothing: the lease of a process that has died ends at once anyway. */
+/** Long, so that an idle process writes nothing. A dead process's lease ends at once anyway. */
 const HOLD_MS = 3_600_000;
-/** Given up this long before it ends, so that a call that was just begun is over when another process starts. */
+/** The lease is given up this long before its end, so that a running call is over when another process starts. */
 const MARGIN_MS = 10_000;
 
 const LOOK_EVERY_MS = 1_000;
 const PRUNE_EVERY_MS = 3_600_000;
-/** In one transaction; few enough that no callback waits behind it. */
+/** Rows deleted per transaction; so few that no callback waits behind it. */
 const PRUNED_AT_ONCE = 250;
 
 export interface OutboxMaintenanceOptions extends ProductReadsOptions {
   /** `stock.hold_back_unbooked`. */
   holdBack: HoldBackSetting;
-  /** Compares some counts with what the platform has; whether more are left. Left out where nobody compares. */
+  /** Compares some counts with the platform and returns whether more are left. Left out if nothing is compared. */
   compare?: (() => Promise<boolean>) | undefined;
-  /** How long settled changes stay; 0: for ever. */
+  /** How long settled changes are kept; 0 means for ever. */
   keptMs: number;
   /** Newest event of the order feed. */
   newestSeq: () => number;
@@ -37,9 +37,9 @@ export interface OutboxMaintenanceOptions extends ProductReadsOptions {
   alarms: Alarms;
   /** False while only a person can bring new tokens. */
   mayCall: () => boolean;
-  /** Resolves when no call of this process is under way, after the signal. */
+  /** Resolves when this process has no running call, after the signal. */
   sent: () => Promise<unknown>;
-  /** How often it looks for what another process did; without it, as a store needs it. */
+  /** How often it checks for other processes' work; if left out, as a store needs it. */
   lookEveryMs?: number | undefined;
   random: Random;
   log: Log;
@@ -47,14 +47,14 @@ export interface OutboxMaintenanceOptions extends ProductReadsOptions {
 }
 
 /**
- * What the outbox needs besides sending: holds the lease of sending, so that one process sends at a time; finds targets
- * that the mirror did not know; follows what orders take of stock; notifies people of what waits for them; forgets what
- * was settled long ago.
+ * The outbox's work beside sending: holds the sending lease, so that one process sends at a time; resolves targets
+ * that the mirror did not know; follows what orders take of stock; reports what waits for people; deletes old settled
+ * changes.
  */
 export class OutboxMaintenance {
   readonly #options: OutboxMaintenanceOptions;
   readonly #lease: Lease;
-  /** Whether what was left under way is back in the queue since the lease was taken. */
+  /** Whether a dead process's changes were requeued since the lease was taken. */
   #isReady = false;
   readonly #reads: ProductReads;
   #pruneDueMs = Number.NEGATIVE_INFINITY;
@@ -75,7 +75,7 @@ export class OutboxMaintenance {
     return this.#isReady && this.#lease.leftMs > MARGIN_MS;
   }
 
-  /** Nothing of it waits for another: the lease is kept while a product is being read. */
+  /** Runs all parts independently: the lease is renewed while a product is being read. */
   async run(signal: AbortSignal): Promise<void> {
     const { beat, sent } = this.#options;
     try {
@@ -91,7 +91,7 @@ export class OutboxMaintenance {
     }
   }
 
-  /** One look at everything but reads, for a command that begins to send. */
+  /** Runs everything once except product reads, for a command that begins to send. */
   async step(): Promise<void> {
     await this.#holdLease();
     await this.#maintain();
@@ -111,21 +111,21 @@ export class OutboxMaintenance {
     this.#isReady = isHeld;
   }
 
-  /** Puts what a process that died left under way back in the queue. */
+  /** Requeues the changes of a process that died during a call. */
   protected async reclaim(): Promise<void> {
     const { stores, log } = this.#options;
     const reclaimed = await stores.write(({ calls }) => calls.reclaim());
     if (reclaimed > 0) log.info({ reclaimed }, 'changes that were under way are sent again');
   }
 
-  /** Takes in what orders took; also where no branch holds back, so that one can begin to. */
+  /** Follows what orders took, even if no branch holds back, so that one can start to. */
   protected async catchUp(): Promise<void> {
     const { stores, holdBack, onQueued } = this.#options;
     while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
     if (stores.read(({ calls }) => calls.movedCount) > 0) onQueued();
   }
 
-  /** Deletes some of what is no longer needed; whether more may be left. */
+  /** Deletes some rows that are no longer needed. Returns whether more may be left. */
   protected prune(): Promise<boolean> {
     const { stores, keptMs, clock } = this.#options;
     return stores.write(({ decisions, reservations }) => {
@@ -135,12 +135,12 @@ export class OutboxMaintenance {
     });
   }
 
-  /** How many changes wait for a person. */
+  /** Counts the changes that wait for a person. */
   protected forPeople(): { held: number; rejected: number } {
     return this.#options.stores.read(({ queries }) => queries.forPeople());
   }
 
-  /** At once again while `action` says that more waits. */
+  /** Repeats `action`, at once while it returns that more waits. */
   async #often(action: () => Promise<unknown>, signal: AbortSignal): Promise<void> {
     const { clock, log, beat, lookEveryMs = LOOK_EVERY_MS } = this.#options;
     while (!signal.aborted) {
@@ -194,7 +194,7 @@ export class OutboxMaintenance {
   }
 }
 
-/** Says which changes wait for a person. */
+/** Reports which changes wait for a person. */
 export function notifyPeople(alarms: Alarms, { held, rejected }: { held: number; rejected: number }): void {
   const ofHeld = `${counted(held, 'change')} held until a person releases or drops ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
   const ofRejected = `${counted(rejected, 'change')} did not arrive and will not be sent again automatically. See why: {tillsync} outbox list --state rejected`;
@@ -202,25 +202,25 @@ export function notifyPeople(alarms: Alarms, { held, rejected }: { held: number;
   alarms.note('outbox.rejected', rejected === 0 ? null : ofRejected);
 }
 
-/** A comparison of all counts begins at most this often, and at least this often. */
+/** Shortest and longest time between the starts of two comparisons of all counts. */
 const ROUND_AFTER_MS = 15_000;
 const ROUND_WITHIN_MS = 10 * 60_000;
 
 export interface DifferenceWatchOptions {
   stores: MirrorStores;
   onDifference: OnDifference;
-  /** Wall clock of the last complete poll of the orders; null: none yet. */
+  /** Wall clock of the last complete poll of orders; null before the first. */
   lastPollOkMs: () => number | null;
-  /** Called when counts are to be sent again. */
+  /** Called when counts have to be sent again. */
   onQueued: () => void;
   clock: Clock;
 }
 
-/** Goes over all counts again and again, a part with each step, and has them sent again where the configuration says so. */
+/** Compares all counts repeatedly, one part per step, and sends differing ones again if the configuration says so. */
 export class DifferenceWatch {
   readonly #options: DifferenceWatchOptions;
   #after: Place | undefined;
-  /** What the last comparison was made of. */
+  /** Inputs of the last comparison. */
   #madeOf = '';
   #beganMonoMs = Number.NEGATIVE_INFINITY;
 

@@ -15,17 +15,17 @@ interface ProductValue {
   name: string | null;
   show: number | null;
   uncertain: number;
-  /** When the platform last took the price, and when it last showed the product in a list; 0: never. */
+  /** When the platform last accepted the price, and when a list last contained the product; 0 if never. */
   priceConfirmedMs: number;
   sweptMs: number;
 }
 
-/** A change as it was sent, and where it went by the mirror's knowledge. */
+/** A sent change, with its target as the mirror knew it. */
 type Sent = Pick<OutboxChange, 'sku' | 'subsidiaryId' | 'body'>;
 
 const PRODUCT_OF_SKU = 'product_id = (SELECT product_id FROM skus WHERE sku = ?)';
 
-/** What the mirror has of the things that changes are about; transactions are the caller's. */
+/** The mirror's values of a change's target. The caller opens the transaction. */
 export class MirrorValues {
   readonly #sql: Sql;
 
@@ -33,13 +33,13 @@ export class MirrorValues {
     this.#sql = sqlOf(db);
   }
 
-  /** Whether the stock has the quantity (and visibility) by the platform's last word. */
+  /** Whether the platform last reported this quantity (and visibility). */
   hasStock(sku: string, subsidiaryId: string, wanted: { qty: number; show?: boolean | undefined }): boolean {
     const stock = this.#stock(sku, subsidiaryId);
     return stock !== undefined && saysTheSame({ qty: stock.qty, show: fromBit(stock.show) }, wanted);
   }
 
-  /** Whether a stock of zero would be news; it is for one the mirror does not know. */
+  /** Whether the stock is zero already. False for one the mirror does not know. */
   isZero(sku: string | null, subsidiaryId: string | null): boolean {
     const stock = sku === null || subsidiaryId === null ? undefined : this.#stock(sku, subsidiaryId);
     return stock !== undefined && sameNumber(stock.qty, 0);
@@ -50,8 +50,8 @@ export class MirrorValues {
   }
 
   /**
-   * Whether the product has every value of the body by a word of the platform that is not older than `trustMs`. A
-   * description cannot be seen, so it is never known.
+   * Whether the platform confirmed every value of the body within `trustMs`. A description is not readable, so it is
+   * never known.
    */
   hasProductValues(
     sku: string,
@@ -71,12 +71,15 @@ export class MirrorValues {
     );
   }
 
-  /** Puts the values that are written after it after all readings so far. Once in each transaction that settles. */
+  /** Ranks later values above all reads so far. Called once in each transaction that settles. */
   nextMark(): number {
     return this.#sql.value("UPDATE marks SET value = value + 1 WHERE name = 'push' RETURNING value") ?? 0;
   }
 
-  /** The platform took it. A change that was sent by its own words is not placed: what it may have touched is doubted. */
+  /**
+   * Mirrors a change that the platform accepted. For one sent with its own ids, every stock or product it may have
+   * changed is marked uncertain.
+   */
   apply(sent: Sent, sentAsOfSeq: number | null, mark: number, nowMs: number): void {
     const { sku, subsidiaryId, body } = sent;
     if (sku === null) {
@@ -114,7 +117,7 @@ export class MirrorValues {
     this.#forgetDigests(sku);
   }
 
-  /** Notes that the platform may or may not have taken it: what the mirror has is no longer certain. */
+  /** Records that the platform may or may not have accepted it, so the mirror's value is uncertain. */
   doubt({ sku, subsidiaryId, body }: Sent, mark: number): void {
     for (const place of sku === null ? this.#placesOf(body) : [{ sku, subsidiaryId }]) {
       if ('qty' in body) {
@@ -154,7 +157,7 @@ export class MirrorValues {
     );
   }
 
-  /** So that the next reading of the product is taken in though it says what the last one said. */
+  /** Makes the next read of the product apply even if its text equals the last one. */
   #forgetDigests(sku: string): void {
     this.#sql.run(
       `UPDATE branch_products SET digest = NULL WHERE digest IS NOT NULL AND ${PRODUCT_OF_SKU}`,
@@ -162,7 +165,7 @@ export class MirrorValues {
     );
   }
 
-  /** Everything that the words of a change may stand for, by what the mirror knows by now. */
+  /** Returns everything that a change's ids may mean, by the mirror's present knowledge. */
   #placesOf(body: ChangeBody): { sku: string; subsidiaryId: string | null }[] {
     if ('sku' in body && body.sku !== undefined) return [{ sku: String(body.sku), subsidiaryId: null }];
     return body.externalId === undefined ? [] : placesOfId(this.#sql, body.externalId);

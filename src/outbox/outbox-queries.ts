@@ -3,39 +3,39 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ChangeBody, ChangeKind, OutboxEntry, OutboxState } from './change.ts';
 
 export interface OutboxFilter {
-  /** `held`: the part of `pending` that a guard rail holds for a person; `waiting`: the rest of it, and `sending`. */
+  /** `held`: pending changes that a guard holds for a person; `waiting`: the other pending ones, and `sending`. */
   state?: OutboxState | 'held' | 'waiting' | undefined;
   kind?: ChangeKind | undefined;
-  /** Only changes with a lower id, for the next page. */
+  /** Only changes with a lower id: the key for the next page. */
   before?: number | undefined;
-  /** Only changes handed over then or later, ISO 8601 UTC. */
+  /** Only changes submitted at this time or later, ISO 8601 UTC. */
   since?: string | undefined;
   /** Only changes whose product or branch has this text in an id. */
   target?: string | undefined;
-  /** Only changes that whoever handed them over called so. */
+  /** Only changes with this reference of the submitter. */
   reference?: string | undefined;
   limit: number;
 }
 
 export interface OutboxCounts {
-  /** Waiting, without those that a guard rail holds. */
+  /** Pending changes, without held ones. */
   pending: number;
   held: number;
-  /** Waiting for their product to be read. */
+  /** Changes that wait for a read of their product. */
   needsRead: number;
   sending: number;
   rejected: number;
-  /** When the longest waiting was handed over; null when none waits. */
+  /** When the longest waiting change was submitted; null when none waits. */
   oldestPendingAt: string | null;
 }
 
-/** What became of the changes of one kind that really left, last. */
+/** The last outcomes of changes of one kind that were really sent. */
 export interface LastSent {
-  /** ISO 8601 UTC; null when the platform took none that is still kept. */
+  /** ISO 8601 UTC; null if no stored change was accepted. */
   takenAt: string | null;
-  /** The newest refusal of the platform's that no newer change has outlived. */
+  /** The platform's newest refusal that no newer change has superseded. */
   refused: { changeId: number; at: string; message: string } | null;
-  /** One that was sent, is not known to have arrived and waits to be sent again. */
+  /** A sent change with unknown outcome that waits to be sent again. */
   trouble: { changeId: number; attempts: number; message: string } | null;
 }
 
@@ -44,7 +44,7 @@ const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, mes
 
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
-// Each from an index of its own: what is settled stays for a month.
+// Each count uses its own index, because settled changes stay for a month.
 const HELD = "(SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held";
 const REJECTED = "(SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected";
 const COUNTS = `
@@ -85,7 +85,7 @@ export class OutboxQueries {
     );
   }
 
-  /** The last changes of skus, the newest first. */
+  /** Returns the last changes of skus, newest first. */
   lastOf(skus: readonly string[], limit: number): OutboxEntry[] {
     return this.#entries(
       'WHERE sku IN (SELECT value FROM json_each(?)) ORDER BY change_id DESC LIMIT ?',
@@ -97,12 +97,12 @@ export class OutboxQueries {
     return this.#entries('WHERE change_id = ?', changeId)[0];
   }
 
-  /** Of what was handed over last. */
+  /** Returns the version of the last submission. */
   newestVersion(): number {
     return this.#sql.value("SELECT value FROM marks WHERE name = 'outbox.version'") ?? 0;
   }
 
-  /** Every change that is not settled yet, and whether a guard rail holds it for a person. */
+  /** Returns every change that is not settled, and whether a guard holds it for a person. */
   open(): Map<number, { isHeld: boolean }> {
     const rows = this.#sql.rows<{ changeId: number; isHeld: number }>(
       `SELECT change_id AS changeId, 0 AS isHeld FROM outbox WHERE ${WAITING}
@@ -112,7 +112,7 @@ export class OutboxQueries {
     return new Map(rows.map(({ changeId, isHeld }) => [changeId, { isHeld: isHeld === 1 }]));
   }
 
-  /** What became of a change: itself, or the one that took its place. */
+  /** Returns a change, or the one that finally replaced it. */
   follow(changeId: number): OutboxEntry | undefined {
     const followed = new Set<number>();
     let entry = this.get(changeId);
@@ -125,7 +125,7 @@ export class OutboxQueries {
     return entry;
   }
 
-  /** For a person who looks; what is settled is searched from its newest. */
+  /** For a person: searches settled changes from the newest back. */
   lastSent(kind: ChangeKind): LastSent {
     const one = <T>(columns: string, where: string, order: string) =>
       this.#sql.row<T>(
@@ -144,7 +144,7 @@ export class OutboxQueries {
     };
   }
 
-  /** Changes that wait for a person: cheap, however many others wait. */
+  /** Counts changes that wait for a person; cheap, however many others wait. */
   forPeople(): Pick<OutboxCounts, 'held' | 'rejected'> {
     return (
       this.#sql.row<{ held: number; rejected: number }>(`SELECT ${HELD}, ${REJECTED}`) ?? {

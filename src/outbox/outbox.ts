@@ -21,7 +21,7 @@ export interface OutboxOptions {
 /** Changes of one transaction. */
 const PART = 500;
 
-/** Where every way in but the inbox hands changes over, and where people decide about them. */
+/** Accepts changes of all interfaces but the inbox, and people's decisions about them. */
 export class Outbox {
   readonly #options: OutboxOptions;
   readonly #listeners = new Set<() => void>();
@@ -31,29 +31,31 @@ export class Outbox {
     this.#options = options;
   }
 
-  /** `listener` is called after this process put changes in the queue, so that they are sent soon. Returns what ends it. */
+  /**
+   * Calls `listener` after this process queued changes, so that they are sent soon. Returns a function that ends it.
+   */
   onQueued(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   /**
-   * `takeIn` is called before changes and acknowledgements of this process, since what lies in the inbox was handed over
-   * earlier; false: something may lie there still.
+   * Sets `takeIn`, which copies the inbox before this process's changes and acknowledgements, because its rows were
+   * submitted earlier. It returns false if rows may be left.
    */
   afterInbox(takeIn: () => Promise<boolean>): void {
     this.#inboxFirst = takeIn;
   }
 
-  /** To be called where something was put in the queue by another way. */
+  /** Called when another part queued something. */
   queued(): void {
     for (const listener of this.#listeners) listener();
   }
 
   /**
-   * Takes changes in one durable transaction; one acceptance for each, in order. Throws `rate-limited`, and takes nothing,
-   * where a branch has as many waiting as may. `origin`: who hands them over; `all`
-   * and `zeros`: why a guard rail holds all of them, or their stocks that go to zero.
+   * Accepts changes in one durable transaction and returns one acceptance each, in order. Throws `rate-limited`, and
+   * accepts nothing, if a branch's queue is full. `origin` is the submitter; `all` and `zeros` say why a guard holds
+   * all changes, or the stocks that go to zero.
    */
   async take(
     items: readonly HandedOver[],
@@ -63,7 +65,7 @@ export class Outbox {
     return this.#take(items, source, { ...how, beforeInbox: await this.#takeInInbox() });
   }
 
-  /** Returns when that began, where something may be left in the inbox. */
+  /** Copies the inbox first. If rows may be left there, returns when it began. */
   async #takeInInbox(): Promise<string | undefined> {
     const began = isoUtc(this.#options.stores.clock.nowMs());
     return (await this.#inboxFirst()) ? undefined : began;
@@ -91,9 +93,9 @@ export class Outbox {
   }
 
   /**
-   * Takes many changes of one hand-over in transactions of 500, so that nobody waits long for the disk; the guard
-   * rails judge it as a whole. When the disk refuses on the way, what was taken stays taken. `hold`: why all of it is
-   * held; `makeRoom` is called where the line of a branch is full, with what was taken since it was called last.
+   * Accepts one large submission in transactions of 500, so that nobody waits long for the disk; the guards judge it
+   * as a whole. If the disk fails on the way, accepted parts stay. `hold` says why all of it is held; `makeRoom` is
+   * called when a branch's queue is full, with what was accepted since its last call.
    */
   async takeMany(
     items: readonly HandedOver[],
@@ -124,7 +126,7 @@ export class Outbox {
     return accepted;
   }
 
-  /** Why the stocks that go to zero would be held, were all of `items` handed over at once. */
+  /** Returns why the stocks that go to zero would be held, if all `items` were submitted at once. */
   async zeroHolds(items: readonly HandedOver[]): Promise<ZeroHolds> {
     const { stores, guards } = this.#options;
     const zeros = items.filter((item) => item.kind === 'stock' && 'change' in item && item.change.qty === 0);
@@ -141,13 +143,13 @@ export class Outbox {
     return stores.read(({ intake }) => intake.holdsFor(count, guards));
   }
 
-  /** Takes in what orders took, so that what is read of stocks is up to date. */
+  /** Follows what orders took, so that stocks are read up to date. */
   async catchUp(): Promise<void> {
     const { stores, holdBack } = this.#options;
     while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
   }
 
-  /** Records durably that the POS has booked these orders; `by`: an operator who says so in its place. */
+  /** Records durably that the POS has booked these orders. `by` is an operator who says so in its place. */
   async acknowledge(
     acks: readonly Acknowledgement[],
     source: ChangeSource,
@@ -177,7 +179,7 @@ export class Outbox {
     return this.#options.stores.read(({ queries }) => queries.get(changeId));
   }
 
-  /** The change itself, or the one that took its place in the end. */
+  /** Returns the change, or the one that finally replaced it. */
   follow(changeId: number): OutboxEntry | undefined {
     return this.#options.stores.read(({ queries }) => queries.follow(changeId));
   }
@@ -186,7 +188,7 @@ export class Outbox {
     return this.#options.stores.read(({ queries }) => queries.counts());
   }
 
-  /** Hands a rejected change over once more, as a new one. */
+  /** Submits a rejected change again, as a new one. */
   retry(changeId: number, by: string): Promise<void> {
     return this.#decide('outbox.retry', by, changeId, ({ decisions }) => {
       const acceptance = decisions.retry(changeId, by);
@@ -194,7 +196,7 @@ export class Outbox {
     });
   }
 
-  /** Gives up a change that waits, is held by a guard or was rejected. */
+  /** Drops a change that waits, is held by a guard or was rejected. */
   drop(changeId: number, by: string): Promise<void> {
     return this.#decide('outbox.drop', by, changeId, ({ decisions }) => {
       decisions.drop(changeId);
@@ -202,7 +204,7 @@ export class Outbox {
     });
   }
 
-  /** Gives up the changes that a guard rail holds; returns how many. */
+  /** Drops the changes that a guard holds; returns how many. */
   dropHeld(guard: Guard, who: string): Promise<number> {
     return this.#options.stores.write(({ decisions, audit }) => {
       const count = decisions.dropHeld(guard);
@@ -212,12 +214,12 @@ export class Outbox {
     });
   }
 
-  /** What it would take to undo a hand-over. Writes nothing. */
+  /** Returns the lines of an undo of a submission. Writes nothing. */
   undoLines(filter: UndoFilter): UndoLine[] {
     return this.#options.stores.read(({ db }) => undoLines(db, filter));
   }
 
-  /** Hands the earlier values of a hand-over over, as one hand-over; `what`: its name, for the audit. */
+  /** Submits the earlier values as one submission; `what` names the undone one in the audit. */
   async undo(lines: readonly UndoLine[], who: string, what: string): Promise<Acceptance[]> {
     const reference = `undo of ${what}`;
     const items = lines.flatMap(({ item }) => (item ? [{ ...item, reference }] : []));
@@ -229,7 +231,7 @@ export class Outbox {
     return accepted;
   }
 
-  /** Lets changes go that a guard rail holds; returns how many. */
+  /** Releases held changes; returns how many. */
   async release(which: { changeId: number } | { guard: Guard | null }, by: string): Promise<number> {
     if ('changeId' in which) {
       const { changeId } = which;
@@ -251,7 +253,7 @@ export class Outbox {
     return released;
   }
 
-  /** A decision and its note in one transaction. */
+  /** Writes a decision and its audit record in one transaction. */
   async #decide(
     action: AuditAction,
     who: string,
@@ -277,7 +279,7 @@ function ordersNamed(orderIds: readonly string[]): Pick<Deed, 'subject' | 'detai
   return { subject: counted(orderIds.length, 'order'), detail: named + more };
 }
 
-/** What could not be read may hold anything, so it is not repeated. */
+/** An unreadable item may contain anything, so it is not repeated. */
 function describe({ kind, target, body }: OutboxEntry): string {
   const values = valueKeys(body).map((key) => `${key} ${JSON.stringify(body[key as keyof typeof body])}`);
   return target === UNREADABLE.key ? kind : `${kind} ${target}: ${values.join(', ')}`;

@@ -9,27 +9,27 @@ import { isRefusal } from './sender.ts';
 import type { Place } from './stock-ledger.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 
-/** More than this are not asked for one by one: a sweep answers for all of them in fewer calls. */
+/** With more than this, products are not asked for one by one: a sweep needs fewer calls. */
 const ASK_MAX = 100;
 const REFUSALS_MAX = 3;
-/** How long after its beginning a whole reading of the catalogue speaks for changes that are handed over. */
+/** A sweep is evidence for changes submitted up to this long after its start. */
 const CATALOG_SPEAKS_MS = 15 * 60_000;
-/** Changes looked at in one transaction. */
+/** Changes examined per transaction. */
 const PART = 200;
 
 export interface ProductReadsOptions {
   stores: MirrorStores;
   platform: Pick<PlatformClient, 'productGet'>;
-  /** Asks for the catalogue to be read soon; heard again and again, it is read once. Left out where nobody reads it. */
+  /** Requests a sweep soon; many requests cause one sweep. Left out if nothing sweeps. */
   wantCatalog?: (() => void) | undefined;
-  /** Called when something was put in the queue. */
+  /** Called when something was queued. */
   onQueued: () => void;
   clock: Clock;
 }
 
 /**
- * Finds the products that changes name and the mirror does not know. One whose answer cannot be read waits behind
- * the others; one that the platform refuses to show again and again is taken for unknown.
+ * Finds products that changes name and the mirror does not know. An unreadable answer puts its change behind the
+ * others; a product that the platform refuses repeatedly counts as unknown.
  */
 export class ProductReads {
   readonly #options: ProductReadsOptions;
@@ -40,7 +40,7 @@ export class ProductReads {
     this.#options = options;
   }
 
-  /** Reads one product, or lets a sweep answer for many. Whether more may wait. Throws what a call throws. */
+  /** Reads one product, or lets a sweep resolve many. Returns whether more may wait. Throws what a call throws. */
   async step(call: CallOptions): Promise<boolean> {
     const { platform, wantCatalog, onQueued } = this.#options;
     if (this.count() > ASK_MAX && !(await this.judgeByCatalog())) wantCatalog?.();
@@ -74,7 +74,10 @@ export class ProductReads {
     return this.#options.stores.read(({ decisions }) => decisions.countUnresolved('needs-read'));
   }
 
-  /** The oldest but for those in `passedOver`; those that the mirror knows by now are put where they belong on the way. */
+  /**
+   * Returns the oldest waiting change not in `passedOver`. Changes that the mirror can resolve by now are moved on
+   * the way.
+   */
   next(passedOver: ReadonlySet<number>): Promise<{ changeId: number; query: ProductQuery } | undefined> {
     return this.#options.stores.write(({ decisions, intake }) => {
       for (const kept of decisions.unresolved('needs-read', { limit: PART })) {
@@ -87,7 +90,7 @@ export class ProductReads {
     });
   }
 
-  /** The platform's answer for a product: mirrored, and the change put where it belongs. */
+  /** Mirrors the platform's answer for a product and resolves the change. */
   async resolved(changeId: number, record: ProductRecord | null, mark: ReadMark): Promise<void> {
     await this.#options.stores.write(({ catalog, decisions, intake }) => {
       if (record) catalog.applyRead(record, mark);
@@ -97,15 +100,15 @@ export class ProductReads {
   }
 
   /**
-   * Rejects those whose product no branch listed in a whole reading of the catalogue that is young enough to tell.
-   * False while a new reading is needed for the others; true also where none can be had.
+   * Rejects changes whose product no branch listed in a recent enough sweep. Returns false while the others need a
+   * new sweep; true also if no sweep is possible.
    */
   async judgeByCatalog(): Promise<boolean> {
     const { stores, wantCatalog, clock } = this.#options;
     const sweptMs = stores.read(({ lookup }) => lookup.sweptMs);
-    // The first reading comes by itself, and without branches there is none.
+    // The first sweep starts by itself, and without branches there is none.
     if (sweptMs === undefined) return true;
-    // By a clock that was ahead: nobody knows what was handed over since.
+    // The sweep is dated by a clock that was ahead, so it is unknown what was submitted since.
     if (wantCatalog && sweptMs > clock.nowMs()) return false;
     const handedOverUntilMs = wantCatalog ? sweptMs + CATALOG_SPEAKS_MS : undefined;
     let last: number | undefined = 0;
@@ -139,9 +142,9 @@ function byCatalog({ intake }: Stores, kept: Change): Resolution {
   return { ...resolution, message: `No configured branch lists a product with ${name}.` };
 }
 
-/** So many scarce counts are an inventory, which leaves without looks: the next sweep compares all of it. */
+/** More scarce counts than this are an inventory, which is sent without looks; the next sweep compares all of it. */
 const LOOKS_MAX = 30;
-/** Looks one after the other take no longer than this together. */
+/** Total limit for looks in a row. */
 const LOOKING_MAX_MS = 60_000;
 
 export interface LookerOptions {
@@ -149,12 +152,14 @@ export interface LookerOptions {
   platform: Pick<PlatformClient, 'productGet'>;
   /** `stock.look_below`; 0: never. */
   lookBelow: number;
-  /** Whether orders are heard by polls alone. */
+  /** Whether orders come only by polls. */
   isHeardLate: () => boolean;
   clock: Clock;
 }
 
-/** Asks the platform for scarce stocks before their counts leave, where an order may have come that nobody heard of. */
+/**
+ * Asks the platform for scarce stocks before their counts are sent, because an unknown order may have taken of them.
+ */
 export class StockLooker {
   readonly #options: LookerOptions;
   #offUntilMonoMs = Number.NEGATIVE_INFINITY;
@@ -163,13 +168,13 @@ export class StockLooker {
     this.#options = options;
   }
 
-  /** Counts of so many or fewer wait for a look; 0: none does. */
+  /** Counts up to this wait for a look; 0 if none does. */
   get lookBelow(): number {
     const { lookBelow, isHeardLate, clock } = this.#options;
     return lookBelow > 0 && clock.monotonicMs() >= this.#offUntilMonoMs && isHeardLate() ? lookBelow : 0;
   }
 
-  /** `isUrgent`: something came that must not wait. Throws what a call throws that says nothing of one product. */
+  /** `isUrgent` tells that something must not wait. Throws call errors that are not about one product. */
   async look(places: readonly Place[], call: CallOptions, isUrgent: () => boolean): Promise<void> {
     const { clock } = this.#options;
     const endMonoMs = clock.monotonicMs() + LOOKING_MAX_MS;

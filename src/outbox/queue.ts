@@ -13,7 +13,7 @@ import {
 } from './batch.ts';
 import type { ChangeBody, ChangeKind, OutboxChange, Target } from './change.ts';
 
-/** A change that is handed over now: what is not in it follows. */
+/** A newly submitted change, without the fields that are derived. */
 export type NewChange = Omit<
   OutboxChange,
   | ('state' | 'attempts' | 'settledAt' | 'replaced' | 'supersededBy')
@@ -28,8 +28,8 @@ const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKe
 
 type Row = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
 
-// INDEXED BY, for otherwise SQLite compares the bound kind with the conditions of other partial indexes and plans the
-// statement anew each time, which takes longer than to run it.
+// With INDEXED BY, because SQLite would otherwise compare the bound kind with other partial indexes' conditions and
+// plan the statement again each time, which takes longer than running it.
 const waitingOne = (columns: string) => `
   SELECT ${columns} FROM outbox INDEXED BY outbox_waiting
   WHERE kind = ? AND target = ? AND state = 'pending' AND held_guard IS NULL`;
@@ -44,13 +44,13 @@ const SIBLINGS = `
 const REFUSED = `
   SELECT ${COLUMNS} FROM outbox INDEXED BY outbox_rejected_target
   WHERE kind = ? AND target = ? AND state = 'rejected' AND version < ?`;
-// In parts, each of which an index answers: what is settled stays for a month.
+// In parts that one index each can answer, because settled changes stay for a month.
 const NEWER = [
   "target = @target AND state = 'pending' AND held_guard IS NULL",
   "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
   "target = @target AND state = 'rejected'",
   "conflict_key = @conflictKey AND state IN ('sending', 'done')",
-  // Other skus of the product; of a stock they have no say.
+  // Other skus of the same product; they never matter for a stock.
   `conflict_key = @conflictKey AND target <> @target AND @isShared AND kind = 'product'
     AND state IN ('pending', 'rejected')`,
 ]
@@ -58,12 +58,12 @@ const NEWER = [
   .join(' UNION ALL ')
   .concat(' ORDER BY version');
 
-// INDEXED BY and a plus before parameters, for what the queue needs them for: a plan of its own for each value takes much
-// longer than the look.
+// INDEXED BY, and a plus before parameters, keep SQLite from planning again for each value, which takes much longer
+// than the query.
 export const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
 export const MAY_LEAVE = `kind = +@kind AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
   AND (basis = 'mirror' OR @sendAsIs)`;
-/** Branches of which something may leave, each found by a step in the index. */
+/** Finds branches with changes to send, each by one step in the index. */
 const nextBranch = (after: string) =>
   `SELECT min(branch) FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = @priority ${after}`;
 const BRANCHES = `
@@ -75,9 +75,9 @@ const waitingOf = (kind: ChangeKind) => `
   (SELECT count(*) FROM (SELECT 1 FROM ${FROM_QUEUE} WHERE kind = '${kind}' AND priority = ${PRIORITY_OTHERS}
     AND branch = +@branch AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read' LIMIT ${WAITING_MAX}))`;
 
-/** What a newer value of the same kind changes; no index of the table contains one of these. */
+/** Columns that a newer value of the same fields updates; no index of the table contains them. */
 const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
-/** What must be the same for that; else the two are merged. */
+/** Columns that must be equal for such an update; otherwise the two changes are merged. */
 const SAME_COLUMNS = [
   ...['fields', 'priority', 'basis', 'conflict_key', 'sku', 'subsidiary_id', 'branch', 'zeroed_at'],
 ];
@@ -87,8 +87,8 @@ const BOUND_COLUMNS = [
 ];
 
 /**
- * The rule of the queue: one waiting change for each target, with the last value of every field; beside it at
- * most one that a guard rail holds. Transactions are the caller's.
+ * The rule of the queue: one waiting change per target, with the last value of each field; beside it at most one held
+ * by a guard. [price 5, name a] + [price 6] → [price 6, name a]. The caller opens the transaction.
  */
 export class OutboxQueue {
   readonly #sql: Sql;
@@ -105,30 +105,30 @@ export class OutboxQueue {
     return this.all('WHERE change_id = +?', changeId)[0];
   }
 
-  /** `which`: the end of a SELECT. */
+  /** `which` is the end of a SELECT. */
   all(which: string, ...params: unknown[]): OutboxChange[] {
     return this.#rows(`SELECT ${COLUMNS} FROM outbox ${which}`, ...params);
   }
 
-  /** Branches of which something may leave, in their order. */
+  /** Returns the branches with changes to send, in order. */
   branches(which: { kind: ChangeKind; priority: number; sendAsIs: number }): string[] {
     return this.#sql.values<string>(BRANCHES, which);
   }
 
-  /** How many more changes the line of a branch has room for; what is sold out needs none. */
+  /** Returns how many more changes a branch's queue has room for; sold-out changes do not count. */
   roomOf(branch: string): number {
     const waiting = `SELECT ${waitingOf('stock')} + ${waitingOf('product')}`;
     return Math.max(0, WAITING_MAX - (this.#sql.value<number>(waiting, { branch }) ?? 0));
   }
 
-  /** Whether a value for the target takes the place of one that waits, and is not sold out. */
+  /** Whether a value for the target would replace a waiting change that is not sold out. */
   isWaiting(kind: ChangeKind, target: string): boolean {
     return this.#sql.value(`${WAITING_ID} AND priority = ${PRIORITY_OTHERS}`, kind, target) !== undefined;
   }
 
   /**
-   * To be called at the start of each transaction that puts changes in the queue; until its end nothing else inserts
-   * rows, but for changes of other ids.
+   * Starts each transaction that queues changes. Until its end, only these changes and rows with other ids may be
+   * inserted.
    */
   begin(): void {
     const start = this.#sql.row<{ anyHeld: number; lastId: number }>(`
@@ -138,7 +138,7 @@ export class OutboxQueue {
     this.#lastId = start?.lastId;
   }
 
-  /** The newest word for its target: goes over what waits. Returns the id of the row that carries it. */
+  /** Queues the newest change of a target, over a waiting one. Returns the id of the row that has it. */
   putNewest(change: NewChange): number {
     if (change.heldGuard !== null) return this.#putHeld(change);
     const changeId = this.#upsert(change) ?? this.#mergeInto(WAITING, change);
@@ -148,7 +148,7 @@ export class OutboxQueue {
     return changeId;
   }
 
-  /** Keeps a change as rejected from its beginning; `fields`: of a change that could be read. */
+  /** Stores a change as rejected from the start. `isReadable`: its fields are known. */
   putRejected({ body, ...change }: Omit<NewChange, 'body'> & { body: unknown }, isReadable: boolean): void {
     const columns = isReadable
       ? bodyColumns(body as ChangeBody)
@@ -157,8 +157,8 @@ export class OutboxQueue {
   }
 
   /**
-   * What is left of a change that was handed over before others and is taken in after them: these have the versions
-   * `first` to `last`. A count of 40 by SQL, taken in after 5 by a command, leaves nothing.
+   * Returns what is left of a change that was submitted before others (versions `first` to `last`) but accepted after
+   * them. A count of 40 by SQL, accepted after a command's 5, leaves nothing.
    */
   restOfLate(change: NewChange, { first, last }: Versions): Rest | { overruledBy: number } {
     const version = first - 1;
@@ -170,13 +170,13 @@ export class OutboxQueue {
     );
   }
 
-  /** Keeps a change that a newer one had outlived before it was taken in. */
+  /** Stores a change that a newer one had superseded before it was accepted. */
   putOutlived({ body, ...change }: NewChange, by: number): void {
     this.#insert({ ...change, ...bodyColumns(body), state: 'superseded', settledAt: change.createdAt });
     this.#supersede(change.changeId, by, change.createdAt);
   }
 
-  /** A change that was under way and did not arrive: back to its place in the queue, under everything newer. */
+  /** Requeues a change that was sent and did not arrive, at its old place and under all newer values. */
   putBack(change: OutboxChange, message: string, at: string): 'waiting' | 'superseded' {
     const newer = this.#rows(WAITING, change.kind, change.target)[0];
     if (newer) {
@@ -184,7 +184,7 @@ export class OutboxQueue {
       const merged = mergeVersioned(change, newer);
       this.#place({ ...placed, ...merged });
       this.#supersede(change.changeId, newer.changeId, at);
-      // What came back may be older than another sku's word for the same product.
+      // A requeued change may be older than another sku's value for the same product.
       this.#settleSiblings({ ...placed, ...merged }, at);
       return 'superseded';
     }
@@ -204,7 +204,7 @@ export class OutboxQueue {
     return 'waiting';
   }
 
-  /** A change that a guard held goes into the queue, over what waited when it was handed over. */
+  /** Queues a change that a guard held, over what waited when it was submitted. */
   release(change: OutboxChange, message: string, at: string): void {
     const before = this.#rows(WAITING, change.kind, change.target)[0];
     const released = before ? this.#join(change, before, at) : change;
@@ -213,7 +213,7 @@ export class OutboxQueue {
     this.#overrule(released, at);
   }
 
-  /** A waiting or sent change with its target, now known; joins what waits there, each field's newest value. */
+  /** Moves a waiting or sent change to its target, now known, and merges it there; each field's newest value stays. */
   move(change: OutboxChange, at: string): void {
     const isSending = change.state === 'sending';
     const there = isSending
@@ -226,8 +226,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Refused changes stay for a person to see. One that a newer change for the same target has outlived, arrived or
-   * refused itself, is no longer news: it is superseded, so that what is refused is what is wrong now.
+   * Supersedes refused changes. A refused change stays for a person until a newer change of its target arrives or is
+   * refused itself, so that only present refusals are shown.
    */
   outlive(newer: Pick<OutboxChange, 'kind' | 'target' | 'changeId' | 'version' | 'body'>, at: string): void {
     for (const refused of this.#rows(REFUSED, newer.kind, newer.target, newer.version)) {
@@ -246,9 +246,8 @@ export class OutboxQueue {
   }
 
   /**
-   * What is left of a change: what was handed over for the same thing since, whatever became of it, overrules the
-   * fields it names; a stock's show takes the newest quantity with it. `lastVersion`: what is
-   * newer than that says nothing.
+   * Returns what is left of a change: without the fields that later submissions for the same target set, whatever
+   * became of them. A stock's show takes the newest quantity along. Versions above `lastVersion` do not count.
    */
   restOf<T extends Rest>(
     change: T,
@@ -268,7 +267,7 @@ export class OutboxQueue {
       if (kind === 'stock' && !('qty' in left)) last = newer;
       rest = withQtyOf(said, rest, left);
     }
-    // A guard rail holds the quantity, and the show that came with the older one must not let it go.
+    // A guard holds the quantity, and the older change's show must not release it.
     return last && last.heldGuard !== null ? { overruledBy: last.changeId } : rest;
   }
 
@@ -283,7 +282,7 @@ export class OutboxQueue {
     });
   }
 
-  /** Takes another one along: each field's newest value, at the better place in the line. */
+  /** Merges another change in: each field's newest value, at the better place in the queue. */
   #join(change: OutboxChange, other: OutboxChange, at: string): OutboxChange {
     const { version, asOfSeq } = other.version > change.version ? other : change;
     const queueSeq = Math.min(change.queueSeq, other.queueSeq);
@@ -291,13 +290,13 @@ export class OutboxQueue {
     return { ...change, ...mergeVersioned(change, other), queueSeq, version, asOfSeq };
   }
 
-  /** Other skus of the product that wait, where they could overrule each other. */
+  /** Returns waiting changes of the product's other skus, if they have shared fields. */
   #siblings(change: Pick<OutboxChange, 'kind' | 'body' | 'conflictKey' | 'target'>): OutboxChange[] {
     if (!hasSharedFields(change.kind, change.body)) return [];
     return this.#rows(SIBLINGS, change.conflictKey, change.target);
   }
 
-  /** Takes out of held changes and of other skus of the product what a newer change has decided. */
+  /** Removes what a newer change sets from held changes and from the product's other skus. */
   #overrule(
     newer: Newer & Pick<OutboxChange, 'kind' | 'target' | 'conflictKey' | 'changeId'>,
     at: string,
@@ -313,7 +312,7 @@ export class OutboxQueue {
     for (const sibling of this.#siblings(newer)) strip(sibling, 'shared');
   }
 
-  /** Of the skus of one product, the newest value of a shared field stays. */
+  /** Keeps, among the skus of one product, the newest value of a shared field. */
   #settleSiblings(moved: OutboxChange, at: string): void {
     let rest: OutboxChange | undefined = moved;
     for (const sibling of this.#siblings(moved)) {
@@ -347,7 +346,7 @@ export class OutboxQueue {
     );
   }
 
-  /** The id of the row that carries the value; undefined when it must be merged into the waiting one. */
+  /** Returns the id of the row with the value; undefined if it must be merged into the waiting one. */
   #upsert(change: NewChange): number | undefined {
     const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = change;
     const { source, origin, reference, version, zeroedAt, asOfSeq, branch } = change;
@@ -361,15 +360,15 @@ export class OutboxQueue {
     if (changes === 0) return undefined;
     const lastId = this.#lastId;
     this.#lastId = Number(lastInsertRowid);
-    // An update leaves the last rowid as it was.
+    // An update leaves the last rowid unchanged.
     const isNew = this.#lastId === changeId && lastId !== undefined && lastId !== changeId;
     return isNew ? changeId : this.#sql.value(WAITING_ID, kind, target);
   }
 
   /**
-   * Parameters in the order of BOUND_COLUMNS. Changes no row when the waiting one must be merged. One statement for
-   * each combination of what most changes of a hand-over have in common: binding that for every row would take a tenth
-   * of the time. Without RETURNING, for which SQLite would make a temporary table each time.
+   * Parameters in the order of BOUND_COLUMNS. Changes no row if the waiting one must be merged. There is one
+   * statement per combination of values that most changes of a submission share, because binding them for each row
+   * takes a tenth of the time. No RETURNING, because SQLite would make a temporary table each time.
    */
   #upsertText(shared: string): string {
     const known = this.#upserts.get(shared);
@@ -449,7 +448,7 @@ export class OutboxQueue {
 }
 
 type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq'>;
-/** What of a change a newer one may take or leave. */
+/** The part of a change that a newer change may remove or keep. */
 type Rest = Pick<
   OutboxChange,
   'changeId' | 'kind' | 'target' | 'body' | 'version' | 'versions' | 'asOfSeq' | 'zeroedAt'
@@ -460,7 +459,7 @@ export interface Versions {
   last: number;
 }
 
-/** Without the fields that were handed over later. */
+/** Returns the change without the fields submitted later. */
 function asOfVersion(change: OutboxChange, lastVersion: number): OutboxChange {
   const body: Record<string, unknown> = { ...change.body };
   for (const field of valueKeys(change.body)) {
@@ -470,8 +469,8 @@ function asOfVersion(change: OutboxChange, lastVersion: number): OutboxChange {
 }
 
 /**
- * A change of which a newer one has left `rest`. The platform takes a stock's show only with a quantity: it takes the
- * newer one's along, and is as new as that.
+ * Completes what a newer change has left of an older one. The platform accepts a stock's show only with a quantity,
+ * so it takes the newer quantity and is as new as that.
  */
 export function withQtyOf<T extends Rest>(
   { body: newer, version, asOfSeq }: Newer,
@@ -483,7 +482,7 @@ export function withQtyOf<T extends Rest>(
   return { ...older, body, versions: { ...older.versions, qty: version }, version, asOfSeq, zeroedAt: null };
 }
 
-/** What of a row follows from its body. */
+/** Returns the columns that follow from the body. */
 function bodyColumns(body: ChangeBody): { body: string; fields: string; priority: number } {
   const keys = valueKeys(body);
   const fields = keys.length === 1 ? (keys[0] as string) : keys.sort().join();

@@ -17,21 +17,21 @@ import {
   stockTarget,
 } from './stock-ledger.ts';
 
-/** Two clocks that are said to agree may differ by this much: an order may have been placed so much earlier. */
+/** Two clocks that should agree may differ by this much; an order may have been placed so much earlier. */
 const CLOCKS_MARGIN_MS = 30_000;
-/** Events of the feed, or orders to be looked up again, that one transaction takes in. */
+/** Events of the feed, or orders to resolve again, per transaction. */
 const PART = 500;
 const EDIT_HOLD_MS = 30 * 60_000;
-/** Booked steps of articles that are never counted again are forgotten after this time. */
+/** Booked steps of a stock that is not counted again are deleted after this time. */
 const NEVER_COUNTED_MS = 90 * 24 * 3_600_000;
 
 export interface ReservationsOptions {
   db: Database.Database;
   clock: Clock;
   branches: BranchDirectory;
-  /** By how much the platform's clock is ahead of this machine's, as its answers show; undefined: nobody knows. */
+  /** How far the platform's clock is ahead of this machine's; undefined if unknown. */
   skewMs?: (() => number | undefined) | undefined;
-  /** The safety stock of the configuration; undefined: it stays as it is. */
+  /** Safety stock of the configuration; undefined leaves it unchanged. */
   safety?: readonly SafetyRule[] | undefined;
   /** `stock.edit_hold`. */
   editHoldMs?: number | undefined;
@@ -40,13 +40,13 @@ export interface ReservationsOptions {
 type FeedStep = Omit<OrderEvent, 'source'>;
 
 interface MirroredOrder {
-  /** The event with which its store, or what its lines take, last changed. */
+  /** The event at which its store, or the stock its lines take, last changed. */
   linesSeq: number;
   store: string | null;
   createdAt: string | null;
 }
 
-/** An order as the ledger has it; the columns of `ledger_orders`. */
+/** An order's row in `ledger_orders`. */
 interface LedgerOrder {
   orderId: string;
   seq: number;
@@ -58,13 +58,13 @@ interface LedgerOrder {
 type StockQty = Place & { qty: number };
 /** By stock. */
 type Quantities = Map<string, StockQty>;
-/** The stocks of each line, as they were found when it was first heard. */
+/** The stocks of each line, as found when the line first came. */
 type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
 
 /**
- * What orders take of which stock, as steps: one row in `stock_steps` for each event of the order feed that changed it,
- * booked once by the POS. A line is looked up in the catalogue when it is first heard, and again only while its product
- * is not known. Transactions are the caller's.
+ * What orders take of stocks, as steps: one row in `stock_steps` for each event that changed it, booked once by the
+ * POS. A line is resolved when it first comes, and again only while its product is unknown. The caller opens the
+ * transaction.
  */
 export class Reservations {
   readonly #db: Database.Database;
@@ -104,25 +104,22 @@ export class Reservations {
     return newestSeq(this.#db);
   }
 
-  /** What was confirmed before this event says nothing: what orders took then was not followed. */
+  /** Confirmations before this event do not count, because orders were not followed then. */
   get fromSeq(): number {
     return this.#mark('ledger.from');
   }
 
-  /** Whether what is not booked is taken off counts, in any branch. */
+  /** Whether any branch subtracts unbooked orders from its counts. */
   get holdsBack(): boolean {
     return this.#holding.isAny;
   }
 
-  /** Whether a branch begins or ends to hold back with the next `begin`. */
+  /** Whether the next `begin` starts or stops hold-back in a branch. */
   isSwitchDue(setting: HoldBackSetting): boolean {
     return this.#holding.due(setting) !== undefined;
   }
 
-  /**
-   * Begins the ledger, and switches the hold-back of branches on and off. To be called before a count is taken in and
-   * before one is judged.
-   */
+  /** Starts the ledger, and switches hold-back of branches on and off. Called before a count is accepted or judged. */
   begin(setting: HoldBackSetting): void {
     const change = this.#holding.due(setting);
     const seen = this.#mark('ledger.seen');
@@ -150,16 +147,13 @@ export class Reservations {
     for (const key of change.on) this.#holding.begin(key, setting, times);
   }
 
-  /**
-   * Takes in what the order feed and the catalogue have brought, by the rules of the configuration. True: there is more,
-   * for a next transaction.
-   */
+  /** Follows the order feed and the catalogue. Returns true if more is left for another transaction. */
   catchUp(holdBack: HoldBackSetting): boolean {
     this.begin(holdBack);
     if (this.#safety) this.#safetyStock.configure(this.#safety);
     if (this.#takeEvents() === PART) return true;
     if (!this.#isBegun) {
-      // Another configuration may name the branch of a store that nobody knew.
+      // Another configuration may name the branch of an unknown store.
       this.#sql.run('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0');
       this.#isBegun = true;
     }
@@ -184,9 +178,9 @@ export class Reservations {
   }
 
   /**
-   * Records that the POS has booked these orders. `branch`: books its stocks alone; without it, those that the order took
-   * of as of the event. `beforeInbox`: when it was handed over (ISO 8601, UTC), where older counts may lie in the inbox:
-   * it books once these are taken in. Blanks around an id, which a CHAR column has, are none of it.
+   * Records that the POS has booked these orders. `branch` books only its stocks; without it, those of the order as
+   * of the event. `beforeInbox` (ISO 8601, UTC) is set if older counts may be in the inbox: the booking then waits
+   * for them. Blanks around an id are removed.
    */
   acknowledge(
     acks: readonly Acknowledgement[],
@@ -197,7 +191,7 @@ export class Reservations {
     const newest = this.newestSeq;
     const handed = acks.map((each) => (typeof each === 'string' ? null : each.handedAt));
     const newestAt = newestSeqAt(this.#db, handed, at);
-    // What was heard before this acknowledgement is booked by it; the steps of a long feed are when they are taken in.
+    // Events before this acknowledgement are booked by it; those of a long feed when they are followed.
     if (this.#mark('ledger.seen') >= 0 && acks.length > 0) this.#takeEvents();
     return acks.map((given) => {
       const { orderId: named, seq: said, handedAt } = typeof given === 'string' ? { orderId: given } : given;
@@ -241,11 +235,11 @@ export class Reservations {
     });
   }
 
-  /** Whether an order is known, and neither it nor what it took is of one of these branches (internal ids). */
+  /** Whether an order is known, and neither it nor its steps belong to these branches (internal ids). */
   isOfOthers(orderId: string, branches: readonly string[]): boolean {
     if (this.#mark('ledger.seen') >= 0) this.#takeEvents();
     const order = this.#order(orderId.trim());
-    // Without an internal id nobody knows which steps are of the branch.
+    // Without an internal id the branch's steps cannot be told.
     const areKnown = branches.every((id) =>
       this.#branches.all.some(({ subsidiaryId }) => subsidiaryId === id),
     );
@@ -257,7 +251,7 @@ export class Reservations {
     return !took.some((subsidiaryId) => branches.includes(subsidiaryId));
   }
 
-  /** Notes why acknowledgements were refused where nobody is there to be told; each stands until one is taken. */
+  /** Records why acknowledgements were refused when nobody reads the answer; kept until one is accepted. */
   noteRefused(
     results: readonly AckResult[],
     acks: readonly { seq?: number | null | undefined }[] = [],
@@ -270,7 +264,7 @@ export class Reservations {
     }
   }
 
-  /** What was inserted into the inbox before `at` has been taken in: acknowledgements that waited for it book now. */
+  /** Books acknowledgements that waited for the inbox, because it was empty at `at`. */
   inboxWasEmpty(at: string): void {
     const waiting = this.#sql.rows<{ orderId: string; branch: string; seq: number | null }>(
       'SELECT order_id AS orderId, branch, seq FROM order_acks WHERE waits_since <= ?',
@@ -283,7 +277,7 @@ export class Reservations {
     }
   }
 
-  /** Whether an acknowledgement that came until `at` waits for what lies in the inbox. */
+  /** Whether an acknowledgement from before `at` waits for the inbox. */
   waitsForInbox(at: string): boolean {
     return this.#sql.value('SELECT 1 FROM order_acks WHERE waits_since <= ? LIMIT 1', at) !== undefined;
   }
@@ -294,7 +288,7 @@ export class Reservations {
     return this.#sql.value(text, orderId, store, asOf) !== undefined;
   }
 
-  /** Books the steps up to an event; whether there were any that the order had not booked before. */
+  /** Books the steps up to an event. Returns whether any was not booked before. */
   #book(orderId: string, asOf: number, branch: AckBranch | undefined): boolean {
     const steps = this.#toBook(orderId, asOf, branch);
     const book = `UPDATE stock_steps SET booked_version = ?
@@ -321,7 +315,7 @@ export class Reservations {
     );
   }
 
-  /** The store that the order was in as of an event: its own, unless what it took then was of another branch. */
+  /** Returns the order's store as of an event: its present one, unless its steps then were of another branch. */
   #storeAsOf(orderId: string, { store }: MirroredOrder, asOf: number): string {
     const was = this.#sql.values<string>(
       `SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = ? AND seq <= ?
@@ -334,11 +328,11 @@ export class Reservations {
     return this.#branches.externalIdOf(first) ?? first;
   }
 
-  /** Forgets at most `limit` orders that nothing needs any more; returns how many. */
+  /** Deletes at most `limit` orders that nothing needs; returns how many. */
   collect(limit = PART): number {
     const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
-    // Part of every count that lives or waits, and of every quantity since the catalogue was read whole. Where a branch does
-    // not hold back, an order that is over explains until the stock is sent again what the platform kept of it.
+    // Every count and every swept quantity contains these orders. Without hold-back, an ended order explains what the
+    // platform kept of it until the stock is sent again.
     const isOpenStep = `(NOT @holds OR s.booked_version IS NOT NULL) = 0`;
     const isAwaited = `EXISTS (SELECT 1 FROM outbox w WHERE w.kind = 'stock' AND w.state = 'pending'
       AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id)`;
@@ -378,7 +372,7 @@ export class Reservations {
     const takes = Number(!takesNothing(status));
     const isBegun = previousStatus !== null;
     const hadTaken = isBegun && !takesNothing(previousStatus);
-    // One that moves on and is not here was booked and forgotten, or ended before it all began.
+    // An order that changes status and has no row was booked and deleted, or ended before the ledger began.
     if (!known && hadTaken && takes === 1 && status !== previousStatus) return;
     if (!known) {
       const firstSeq = isBegun ? 0 : seq;
@@ -391,24 +385,24 @@ export class Reservations {
       });
       const early = 'UPDATE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
       this.#sql.run(early.replace('UPDATE', 'UPDATE OR REPLACE'), order.store ?? '', seq, orderId);
-      // Long booked, and edited now: what it took before is part of every count.
+      // Booked long ago and edited now: every count contains what it took before.
       if (hadTaken && takes === 1) this.#follow(orderId, 0, true);
     } else {
       this.#sql.run('UPDATE ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);
     }
     if (order.linesSeq <= seq) {
-      // The platform may follow an edit, a refund, or its end, in its own way: what it has by itself is not known after it.
+      // The platform may handle an edit, a refund or its end in its own way, so its quantity is unknown afterwards.
       const isEdit = status === previousStatus || order.linesSeq === seq;
       this.#follow(orderId, seq, isEdit || !known || takes === 0 || !hadTaken);
       return;
     }
-    // Its lines were edited by a newer event, with which they are taken in: only the status is this event's own.
+    // A newer event edited its lines and brings them; this event brings only its status.
     const had = this.#had(orderId);
     const back = [...had].map(([key, { qty, ...place }]) => [key, { ...place, qty: -qty }] as const);
     this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
   }
 
-  /** Adds what the order takes more or less than before; `isNews`: also where that is nothing. */
+  /** Adds the difference to what the order took before; with `isNews` also if that is zero. */
   #follow(orderId: string, seq: number, isNews: boolean): void {
     const order = this.#known(orderId);
     if (!order) return;
@@ -424,7 +418,7 @@ export class Reservations {
     if (isNews || isChanged) this.#addSteps(orderId, seq, delta, delta);
   }
 
-  /** A step of each of these stocks; 0 of those without a quantity in `delta`. */
+  /** Adds a step for each of these stocks; 0 for those not in `delta`. */
   #addSteps(orderId: string, seq: number, stocks: Quantities, delta: Quantities): void {
     if (stocks.size === 0) return;
     const order = this.#known(orderId);
@@ -459,14 +453,14 @@ export class Reservations {
     }
   }
 
-  /** A product was written that was not there: lines whose product nobody knew are looked up once more. */
+  /** Resolves lines of unknown products again, because a new product was written. */
   #placeAgain(orderId: string): void {
     this.#sql.run('UPDATE ledger_orders SET is_stale = 0 WHERE order_id = ?', orderId);
     const known = this.#known(orderId);
     if (known) this.#follow(orderId, known.seq, false);
   }
 
-  /** What the order takes of each stock by its steps; also of those that it no longer takes of. */
+  /** Returns the sum of the order's steps per stock, also for stocks it takes nothing of any more. */
   #had(orderId: string): Quantities {
     const rows = this.#sql.rows<StockQty>(
       `SELECT sku, subsidiary_id AS subsidiaryId, total(qty) AS qty FROM stock_steps WHERE order_id = ?
@@ -476,7 +470,7 @@ export class Reservations {
     return new Map(rows.map((row) => [stockTarget(row), row]));
   }
 
-  /** What the lines of the order take; each new line is looked up, and noted with what was found. */
+  /** Returns what the order's lines take; each new line is resolved and stored. */
   #look(orderId: string): Quantities {
     const store = this.#order(orderId)?.store ?? null;
     const text = 'SELECT places, is_unplaced AS isUnplaced FROM ledger_orders WHERE order_id = ?';
@@ -498,12 +492,12 @@ export class Reservations {
       const line = JSON.stringify([store, externalId, externalId === null ? name : null]);
       const found = places[line] ?? this.#placesOf(store, externalId, name);
       if (found.length > 0) places[line] = found;
-      // A line of 0 takes nothing, and is the same line when it is edited to more.
+      // A line of 0 takes nothing, but remains the same line if it is edited to more.
       if (qty === 0) continue;
       if (found.length === 0) isUnplaced = 1;
       for (const [sku, subsidiaryId] of found) {
         const key = stockTarget({ sku, subsidiaryId });
-        // Sums of decimal fractions (weights) without the noise of binary ones.
+        // Rounds sums of decimal fractions (weights), which binary numbers blur.
         const sum = Number(((quantities.get(key)?.qty ?? 0) + qty).toFixed(9));
         quantities.set(key, { sku, subsidiaryId, qty: sum });
       }
@@ -517,8 +511,8 @@ export class Reservations {
   }
 
   /**
-   * The stocks of a line. An item with modifiers carries no id (document, "Item"), and an id may be unknown: then its
-   * name is looked up. Where the product has several skus it may be any.
+   * Returns the stocks of a line. An item with modifiers has no id (document, "Item"), and an id may be unknown; then
+   * its name is looked up. If the product has several skus, all are returned.
    */
   #placesOf(store: string | null, externalId: string | null, name: string | null): LinePlaces[string] {
     const byId = externalId === null ? [] : placesOfId(this.#sql, externalId);
@@ -536,9 +530,9 @@ export class Reservations {
   }
 
   /**
-   * `store.externalId` of an order is the branch's external id, or the internal one when it has none. A store that
-   * nobody has heard of may be any branch whose external id the configuration does not tell: what may have been
-   * sold there is held back, for to sell too little is better than to sell what is gone.
+   * An order's `store.externalId` is the branch's external id, or the internal one if it has none. An unknown store
+   * may be any branch whose external id is not configured. What it may have sold there is held back, because selling
+   * too little is better than selling what is gone.
    */
   #isBranch(store: string | null, subsidiaryId: string): boolean {
     if (store === null || store === subsidiaryId) return true;
@@ -548,11 +542,11 @@ export class Reservations {
     return this.#branches.idOf(store) === undefined && this.#sql.value(stocked, store) === undefined;
   }
 
-  /** The earliest moment at which it may have been placed, by this machine's clock; 0: nobody can tell. */
+  /** Returns the earliest time the order may have been placed, by this machine's clock; 0 if unknown. */
   #placedMs(orderId: string, observedAt: string): number {
     const createdMs = Date.parse(this.#order(orderId)?.createdAt ?? '');
     const placedMs = createdMs - (this.#skewMs() ?? Number.NaN);
-    // An order cannot be heard of before it is placed: where it seems so, the two clocks do not agree.
+    // An order cannot come before it is placed; if it seems so, the clocks disagree.
     const isSound = placedMs <= Date.parse(observedAt) + CLOCKS_MARGIN_MS;
     return isSound ? Math.max(0, Math.round(placedMs - CLOCKS_MARGIN_MS)) : 0;
   }
@@ -579,7 +573,7 @@ export class Reservations {
     );
   }
 
-  /** What is wanted of the stock may be another quantity now. Where the branch does not hold back, that waits for a count. */
+  /** Marks the stock to be computed again. Where the branch does not hold back, that waits for a count. */
   #touch({ sku, subsidiaryId }: Place): void {
     this.#sql.run(
       `UPDATE stock_counts SET dirty = 1

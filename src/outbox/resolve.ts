@@ -19,22 +19,22 @@ import {
 export interface ResolveOptions {
   catalog: CatalogLookup;
   branches: BranchDirectory;
-  /** The product was just read by GET /product, so what the mirror does not know does not exist. */
+  /** The product was just read by GET /product, so what the mirror does not have does not exist. */
   alreadyRead?: boolean;
-  /** What orders took is taken off counts, so that no stock may be sent by its own words. */
+  /** Orders are subtracted from counts, so no stock may be sent with its own ids. */
   holdsBack?: boolean;
 }
 
 type Rejection = Extract<Resolution, { state: 'rejected' }>;
 
-/** Finds the target of a change of either kind. */
+/** Resolves the target of a change of either kind. */
 export function resolveChange(named: Change, options: ResolveOptions): Resolution {
   return named.kind === 'stock' ? resolveStock(named.change, options) : resolveProduct(named.change, options);
 }
 
 /**
- * Finds the sku a product change is for, so that a product named by sku and by externalId is one target.
- * The platform takes both; the sku is sent wherever it is known, since it is never in several branches.
+ * Resolves the sku of a product change, so that a product given by sku or by externalId is one target. The platform
+ * accepts both; a known sku is sent, because it is never in several branches.
  */
 export function resolveProduct(
   change: ProductChange,
@@ -55,7 +55,7 @@ export function resolveProduct(
   const [first, ...others] = oneEach(mappings);
   if (!first) return unknownProduct({ externalId }, catalog, alreadyRead);
   const isOneProduct = others.every((each) => each.productId === first.productId);
-  // Name, description and show belong to the product, so any of its skus says the same; a price does not.
+  // Name, description and show belong to the product, so any of its skus will do; a price belongs to a sku.
   if (others.length === 0 || (isOneProduct && change.price === undefined)) {
     return ofProduct(first.sku, first.productId, externalId);
   }
@@ -70,7 +70,7 @@ export function resolveProduct(
 function ofProduct(sku: string, productId: string, externalId: string | undefined): Resolution {
   const target = { key: `sku:${sku}`, conflictKey: `product:${productId}`, sku, subsidiaryId: null };
   const number = Number(sku);
-  // The document has the sku as a number; one that is none can only be named by its externalId.
+  // The document has the sku as a number; a sku that is none can only be given by its externalId.
   if (String(number) === sku) return { state: 'resolved', target, address: { sku: number } };
   if (externalId !== undefined) return { state: 'resolved', target, address: { externalId } };
   return rejected('no-external-id', `sku ${sku} is not a number and has no externalId to name it by.`);
@@ -85,23 +85,23 @@ function unknownProduct(query: ProductQuery, catalog: CatalogLookup, alreadyRead
     : { state: 'as-is', target: literalTarget(query), address: literalAddress(query) };
 }
 
-/** The first mapping of each sku, in the order of the skus. */
+/** Returns the first mapping of each sku, in the order of the skus. */
 function oneEach(mappings: readonly CatalogMapping[]): CatalogMapping[] {
   const bySku = new Map<string, CatalogMapping>();
   for (const mapping of mappings) if (!bySku.has(mapping.sku)) bySku.set(mapping.sku, mapping);
   return [...bySku.values()].sort((a, b) => (a.sku < b.sku ? -1 : 1));
 }
 
-/** A branch as a change names it; each id where it is known. */
+/** A branch as a change names it, with each id that is known. */
 interface NamedBranch {
   id: string | undefined;
   externalId: string | undefined;
 }
 
 /**
- * Finds the one stock entry (sku and branch) a change is for. The branch is added by itself where an externalId
- * is in several branches and the change, or a configuration with a single branch, says which. A sku is turned
- * into the externalId of its mapping, since the stock endpoints take nothing else.
+ * Resolves the one stock (sku and branch) of a change. The branch is added if an externalId is in several branches
+ * and the change, or a configuration with one branch, tells which. A sku is replaced by the externalId of its
+ * mapping, because the stock endpoints accept nothing else.
  */
 export function resolveStock(change: StockChange, options: ResolveOptions): Resolution {
   const { catalog, branches, alreadyRead = false, holdsBack = false } = options;
@@ -113,14 +113,14 @@ export function resolveStock(change: StockChange, options: ResolveOptions): Reso
       ? catalog.mappingsOf(sku ?? '', within)
       : catalog.byExternalId(externalId, within);
   if (branch.id !== undefined) {
-    // Hundreds of branches may share an externalId: those of the others matter only when this one has none.
+    // Hundreds of branches may share an externalId; the others matter only if this one has none.
     const inBranch = mappingsIn(branch.id);
     const places = sku === undefined ? inBranch : inBranch.filter((each) => each.sku === sku);
     if (places.length > 0) return ofPlaces(change, branch, places, inBranch, catalog);
   }
   const mappings = mappingsIn();
   if (mappings.length === 0) return unknownStock(change, branch, options);
-  // A branch whose internal id nobody knows cannot be compared with the mappings.
+  // A branch without a known internal id cannot be compared with the mappings.
   if (branch.id === undefined && branch.externalId !== undefined) {
     const words = holdsBack ? undefined : asIs(change, branch, mappings);
     return words ?? unknownBranch(change, branch, mappings, branches);
@@ -151,8 +151,8 @@ function namedBranch(change: StockChange, branches: BranchDirectory): NamedBranc
 }
 
 /**
- * The change for one stock entry, of which `places` are the mappings, named so that the platform can mean no other.
- * `mappings`: all that have the externalId, at least in the branch that is named.
+ * Returns the change for the one stock with the mappings `places`, with ids that mean only that stock. `mappings` are
+ * all with the externalId, at least in the named branch.
  */
 function ofPlaces(
   change: StockChange,
@@ -188,7 +188,7 @@ function unknownStock(
 ): Resolution {
   const { sku, externalId } = change;
   if (!alreadyRead) {
-    // Without a whole catalogue absence means nothing; only a sku must be read, to learn its externalId.
+    // Without a whole catalogue, absence proves nothing. Only a sku must be read, to learn its externalId.
     const maySay = !catalog.isComplete && !(holdsBack && branches.isEmpty);
     return (maySay && asIs(change, branch, [])) || { state: 'needs-read', query: queryOf(change) };
   }
@@ -197,7 +197,7 @@ function unknownStock(
     : rejected('unknown-product', `The platform knows no product with ${nameOf(change)}.`);
 }
 
-/** Undefined: it has no externalId, and no single one is known. */
+/** Returns undefined if it has no externalId and no single one is known. */
 function asIs(
   change: StockChange,
   branch: NamedBranch,
@@ -233,7 +233,7 @@ function rejected(
   return { state: 'rejected', code, message, candidates: [...candidates] };
 }
 
-/** `why` ends where the list of the candidates begins. */
+/** `why` ends where the list of candidates begins. */
 function rejectedAmong(
   code: Rejection['code'],
   why: string,
@@ -242,7 +242,7 @@ function rejectedAmong(
   return rejected(code, `${why} ${describeCandidates(candidates)}.`, candidates);
 }
 
-/** Where it is instead, `told` and the candidates, is said only to who may know of other branches. */
+/** Tells where the product is instead (`told` and the candidates) only to a caller who may know of other branches. */
 function rejectedElsewhere(
   code: Rejection['code'],
   why: string,

@@ -20,7 +20,7 @@ import type { MirrorStores, Stores } from './stores.ts';
 
 const SUBJECT = 'outbox.push';
 
-/** How sending fares, told of both kinds of changes as one: well only when neither is in trouble. */
+/** The freshness of sending, one for both kinds of changes: good only if neither is in trouble. */
 export class PushFreshness {
   readonly #board: FreshnessBoard;
   readonly #troubles = new Map<ChangeKind, FreshnessState>();
@@ -29,7 +29,7 @@ export class PushFreshness {
     this.#board = board;
   }
 
-  /** The platform answered a call for each of its items. */
+  /** Records that the platform answered a call for each of its items. */
   answered(kind: ChangeKind): void {
     this.#troubles.delete(kind);
     if (this.#troubles.size === 0) this.#board.ok(SUBJECT);
@@ -43,14 +43,14 @@ export class PushFreshness {
     this.#report(kind, freshnessOfFailure(code), words, failureCode(known));
   }
 
-  /** Changes wait that nobody may send before a person acts. */
+  /** Records that changes wait until a person brings new tokens. */
   lockedOut(kind: ChangeKind): void {
     const message =
       'Changes wait until the platform has been given new tokens. Hand them in with: {tillsync} auth set';
     this.#report(kind, 'locked-out', message);
   }
 
-  /** Nothing of the kind waits any more, so nothing of it is in trouble. */
+  /** Records that no change of the kind waits, so it is not in trouble. */
   idle(kind: ChangeKind): void {
     if (this.#troubles.delete(kind) && this.#troubles.size === 0) this.#board.report(SUBJECT, 'ok', '');
   }
@@ -58,28 +58,30 @@ export class PushFreshness {
   #report(kind: ChangeKind, state: FreshnessState, message: string, failure?: string): void {
     const before = this.#troubles.get(kind);
     this.#troubles.set(kind, state);
-    // Only a call is a try; that a person is still waited for is no news.
+    // Only a call is a try, and a continued wait for a person is nothing new.
     if (state === 'locked-out' && before === 'locked-out') return;
     this.#board.report(SUBJECT, state, message, failure);
   }
 }
 
-/** More doubtful items than this are sent again rather than asked for one by one. */
+/** With more unclear items than this, they are sent again and not read one by one. */
 const ASK_MAX = 10;
-/** After so many sends an item that stays in doubt is given to a person. */
+/** After this many sendings an unclear item is left to a person. */
 const DOUBTFUL_SENDS_MAX = 3;
-/** Alone refused, one after the other, before the end of the call is tried: then the platform refuses everything. */
+/** After this many single refusals in a row, the call's end is tried: probably everything is refused. */
 const HOPELESS_AFTER = 3;
-/** Sent so often without an answer for it, a change is no longer taken for the victim of a short fault. */
+/** A change sent this often without an answer may itself be the cause, and not a short fault. */
 const SUSPECT_AFTER = 2;
-/** Of one call, so many parts may fail: then it is more than a few of its items. */
+/** If more parts of a call fail than this, the cause is not a few items. */
 const FAILURES_MAX = 16;
-/** What fails alone while others of its call are taken is given to a person after so many times and so long. */
+/**
+ * A change that fails alone while others of its call succeed is left to a person after this many tries and this long.
+ */
 const FAILS_ALONE_MAX = 3;
 const FAILS_ALONE_MS = 3_600_000;
 const FAILS_ALONE = 'Sent several times, at last alone; the platform fails on it and takes others.';
 
-/** Why a change is given to a person that the platform neither took nor refused in so many words. */
+/** Why a change is left to a person although the platform neither accepted nor clearly refused it. */
 const DOUBTS: Record<Exclude<Verification, 'applied'> | 'unreadable', string> = {
   differs: 'Sent several times; the platform does not say why it has another value.',
   unseen: 'Sent several times; the platform does not say that it took it, and the product does not show it.',
@@ -91,7 +93,7 @@ type PushPlatform = Pick<
   'productPut' | 'productStockPut' | 'productBatch' | 'productStockBatch' | 'productGet'
 >;
 
-/** Sends the items of one call and collects what became of each. */
+/** Sends the items of one call and collects the outcome of each. */
 export class PushCall {
   readonly #platform: PushPlatform;
   readonly #kind: ChangeKind;
@@ -109,9 +111,8 @@ export class PushCall {
   }
 
   /**
-   * Never rejects: whatever is not known to have been taken or refused is to be sent again, since all values are
-   * absolute. `isOutage`: the call before failed. `trouble`: why the sender should rest, when something beyond single items
-   * went wrong.
+   * Never rejects: an unknown outcome is sent again, because all values are absolute. `isOutage`: the previous call
+   * failed. `trouble` is why the sender should pause, if more than single items failed.
    */
   async run(items: readonly BatchItem[], isOutage = false): Promise<{ answers: Answer[]; trouble: unknown }> {
     const alone = new Map<BatchItem, TillsyncError>();
@@ -132,9 +133,9 @@ export class PushCall {
   }
 
   /**
-   * A call that is refused whole is sent in halves, in the order of the items, until the bad ones are `alone`. So is one
-   * that fails again and again, once a part of it was taken: in an outage the parts that are tried first are smaller
-   * each time, so that it costs one call more and a bad item is found all the same. Throws what is not about the items.
+   * Sends a call. If it is refused whole, sends halves, in order, until the bad items are `alone`. A call that keeps
+   * failing is split too, once a part of it was accepted. In an outage the first parts get smaller each time, so that
+   * it costs one more call and still finds a bad item. Throws what is not about the items.
    */
   async #sendOrSplit(
     items: readonly BatchItem[],
@@ -166,7 +167,7 @@ export class PushCall {
           doubts += HOPELESS_AFTER;
           failures += 1;
         }
-        // Then it is not the items.
+        // Then the cause is not the items.
         if (failures > FAILURES_MAX || (!isAnyTaken && doubts > HOPELESS_AFTER)) throw error;
         continue;
       }
@@ -176,7 +177,7 @@ export class PushCall {
     if (!isAnyTaken && doubts >= HOPELESS_AFTER) throw last;
   }
 
-  /** Those of which the answer does not say whether they were taken. */
+  /** Returns the items whose outcome the answer does not tell. */
   async #send(items: readonly BatchItem[]): Promise<readonly BatchItem[]> {
     const { endpoint, call } = this.#how;
     const [first] = items;
@@ -203,7 +204,7 @@ export class PushCall {
     return items.filter((_, i) => answers[i]?.state === 'unclear');
   }
 
-  /** Reads what the answer left open; what cannot be told is sent again, a few times. */
+  /** Reads the products of unclear items. If still unclear, they are sent again a few times. */
   async #settleDoubtful(doubtful: readonly BatchItem[]): Promise<void> {
     for (const item of doubtful.slice(0, ASK_MAX)) {
       const verdict = await this.#verify(item);
@@ -212,7 +213,7 @@ export class PushCall {
     }
   }
 
-  /** `unreadable`: the platform refuses to show the product, which says nothing of the change that was sent. */
+  /** `unreadable`: the platform refuses to show the product, which says nothing about the sent change. */
   async #verify({ body }: BatchItem): Promise<Verification | 'unreadable'> {
     const query =
       'sku' in body && body.sku !== undefined
@@ -235,12 +236,12 @@ export class PushCall {
   }
 }
 
-/** Whether the platform refuses what was sent, and would again; it may also only have been too slow (408, 425). */
+/** Whether the platform refuses the content and would again. (408 and 425 may only mean too slow.) */
 export function isRefusal(error: unknown): error is TillsyncError {
   return hasCode(error, 'platform-refused') && !error.retryable;
 }
 
-/** Whether something failed that may be one item's doing: the platform itself, or somebody before it. */
+/** Whether a failure may be caused by one item, in the platform or in a proxy before it. */
 function isFailure(error: unknown): error is TillsyncError {
   return (
     hasCode(error, 'platform-failed') ||
@@ -252,20 +253,20 @@ function notArrived(error: unknown): string {
   return `Not known to have arrived (${asTillsyncError(error).message}); it is sent again.`;
 }
 
-/** The whole call, or a part of its beginning, what lies between, and a part of its end, smaller with each time. */
+/** Splits a call into a beginning, a middle and an end; the outer parts get smaller with each sending. */
 function inParts(items: readonly BatchItem[], sentBefore: number): (readonly BatchItem[])[] {
   const size = Math.ceil(items.length / 2 ** Math.max(0, sentBefore + 1 - SUSPECT_AFTER));
   const end = Math.max(size, items.length - size);
   return [items.slice(0, size), items.slice(size, end), items.slice(end)].filter(({ length }) => length > 0);
 }
 
-/** Another process may put changes in the queue too, so an idle one is looked at this often. */
+/** An idle loop checks this often, because another process may queue changes too. */
 const LOOK_EVERY_MS = 500;
-/** What a call brought is tried to be written this often, so that nothing stays under way for ever. */
+/** How often writing the outcomes of a call is retried, so that no change stays in `sending` for ever. */
 const SETTLE_AGAIN_MS = 2_000;
-/** Orders of a longer silence may have taken of a stock what the mirror still has: nothing is unchanged then. */
+/** After a longer silence of orders, the mirror's stock may be outdated, and nothing counts as unchanged. */
 const ORDERS_KNOWN_MS = 900_000;
-/** Changes whose targets are looked for in one transaction. */
+/** Changes whose targets are resolved per transaction. */
 const TARGETS_AT_ONCE = 500;
 
 export interface PushLoopOptions {
@@ -273,30 +274,30 @@ export interface PushLoopOptions {
   platform: PushPlatform & Pick<PlatformClient, 'delayMs'>;
   stores: MirrorStores;
   rules: Omit<SendRules, 'sendAsIs'>;
-  /** Whether a first sweep may still come: until then targets by their own words wait. */
+  /** Whether a first sweep may still come; until then changes with only their own ids wait. */
   hasBranches: boolean;
-  /** Wall clock of the last complete poll of the orders; null: none yet. */
+  /** Wall clock of the last complete poll of orders; null before the first. */
   lastPollOkMs: () => number | null;
-  /** Whether this process sends: `elsewhere` while another one does, `locked-out` while only a person can help. */
+  /** Whether this process sends; `elsewhere` if another one does, `locked-out` if only a person can help. */
   status: () => 'sends' | 'elsewhere' | 'locked-out';
   freshness: PushFreshness;
-  /** Asks for scarce stocks first; left out: nobody does. */
+  /** Asks the platform for scarce stocks first; left out if nothing does. */
   looker?:
     | {
         readonly lookBelow: number;
         look(places: Claim['toLook'], call: CallOptions, isUrgent: () => boolean): Promise<void>;
       }
     | undefined;
-  /** Called after each call with what became of its changes. */
+  /** Called after each call with the outcomes of its changes. */
   onSettled?:
     | ((kind: ChangeKind, settled: readonly (Answer & { delayMs: number | null })[]) => void)
     | undefined;
   clock: Clock;
   random: Random;
   log: Log;
-  /** How long a change may wait for company. */
+  /** How long a change may wait for others to fill its call. */
   lingerMs: number;
-  /** How often it looks for what another process did; without it, as a store needs it. */
+  /** How often it checks for other processes' work; if left out, as a store needs it. */
   lookEveryMs?: number | undefined;
   beat: () => void;
 }
@@ -307,17 +308,17 @@ const ENDPOINTS: Record<ChangeKind, { batch: Endpoint; single: Endpoint }> = {
 };
 
 /**
- * Sends one kind of changes, one call under way at a time. Changes are claimed only when a call may leave at
- * once, so each call carries the newest values, sold out first, and as many as there are.
+ * Sends one kind of changes, one call at a time. Changes are claimed only when a call may be sent at once, so each
+ * call has the newest values, sold out first, and as many as possible.
  */
 export class PushLoop {
   readonly #options: PushLoopOptions;
   readonly #waker: Waker;
   readonly #lookEveryMs: number;
   #failures = 0;
-  /** Changes that failed alone while others of their call were taken. */
+  /** Changes that failed alone while others of their call were accepted. */
   readonly #failing = new Map<number, { times: number; sinceMonoMs: number }>();
-  /** The newest reading of the catalogue in which waiting changes were looked for, and whether they leave as they are. */
+  /** The newest sweep used to resolve waiting changes, and whether they may be sent with their own ids. */
   #targetsOf: string | undefined;
 
   constructor(options: PushLoopOptions) {
@@ -326,7 +327,7 @@ export class PushLoop {
     this.#waker = new Waker(options.clock);
   }
 
-  /** A hint that changes were put in the queue. */
+  /** Called when changes may have been queued. */
   wake(): void {
     this.#waker.wake();
   }
@@ -354,7 +355,7 @@ export class PushLoop {
     }
   }
 
-  /** What waits, for the choice of endpoint; what may have a target by now, too. */
+  /** Returns what waits, for the choice of the endpoint, including changes that may have a target by now. */
   outlook(): QueueOutlook {
     const { stores, kind } = this.#options;
     return stores.read((at) => {
@@ -363,7 +364,7 @@ export class PushLoop {
     });
   }
 
-  /** Takes the next changes out of the queue, for one call. */
+  /** Claims the next changes for one call. */
   async claim(max: number): Promise<Pick<Claim, 'callId' | 'items' | 'toLook'>> {
     const { stores, kind, rules, lastPollOkMs, looker, clock } = this.#options;
     const lookBelow = kind === 'stock' ? looker?.lookBelow : 0;
@@ -385,7 +386,7 @@ export class PushLoop {
     }
   }
 
-  /** Writes what became of the changes of a call. */
+  /** Writes the outcomes of a call's changes. */
   async settle(callId: number, answers: readonly Answer[]): Promise<SettlementReport> {
     const { stores, kind, onSettled } = this.#options;
     const report = await stores.write(({ calls }) => calls.settle(callId, answers));
@@ -395,19 +396,19 @@ export class PushLoop {
         stores.read((at) => answers.map((answer) => withDelay(at, answer))),
       );
     } catch {
-      // It is settled; that it could not be counted changes nothing.
+      // The change is settled; a failed metric does not matter.
     }
     return report;
   }
 
-  /** What orders took of a stock can be told only where the catalogue says which one is meant. */
+  /** What orders took of a stock is known only if the catalogue tells which stock it is. */
   #sendsAsIs({ lookup, reservations }: Stores): boolean {
     const { kind, rules, hasBranches } = this.#options;
     const holds = kind === 'stock' && (rules.holdBack === true || reservations.holdsBack);
     return !holds && (!hasBranches || lookup.isComplete);
   }
 
-  /** Whether nothing of the catalogue was read whole since targets were looked for. */
+  /** Whether no new whole sweep has come since targets were resolved. */
   #areTargetsFound(at: Stores): boolean {
     const mayComeYet = this.#options.hasBranches && !at.lookup.isComplete;
     return mayComeYet || this.#targetsNow(at) === this.#targetsOf;
@@ -419,8 +420,8 @@ export class PushLoop {
   }
 
   /**
-   * Changes that were to be sent by their own words may have targets after a reading of the catalogue. They are put
-   * where they belong before anything else is sent, so that an older one never arrives after a newer one.
+   * Resolves changes with only their own ids after a sweep. They are moved to their targets before anything else is
+   * sent, so that an older value never arrives after a newer one.
    */
   async #findTargets(): Promise<void> {
     const { stores } = this.#options;
@@ -466,7 +467,7 @@ export class PushLoop {
     const { kind, platform, freshness, log, clock, random, beat } = this.#options;
     const { callId, items, toLook } = await this.claim(endpoint === 'batch' ? BATCH_ITEMS_MAX : 1);
     const patient = patientSignal(signal, clock);
-    // What leaves without a look goes first.
+    // Changes that need no look go first.
     if (callId === null && toLook.length > 0) {
       const how = { signal: patient.signal, onWait: beat };
       try {
@@ -501,7 +502,7 @@ export class PushLoop {
     if (!items.every(({ changeId }) => this.#failing.has(changeId))) {
       return await rest(clock, restMs, signal, beat);
     }
-    // What fails alone tells nothing of what is handed over meanwhile.
+    // A change that fails alone says nothing about changes submitted in the meantime.
     const endMonoMs = clock.monotonicMs() + restMs;
     for (let leftMs = restMs; leftMs >= 1; leftMs = endMonoMs - clock.monotonicMs()) {
       await this.#rest(leftMs, signal);
@@ -509,7 +510,7 @@ export class PushLoop {
     }
   }
 
-  /** What fails alone while others of its call are taken is no outage: when that lasts, it is for a person. */
+  /** A change that fails alone while others succeed is no outage; if that lasts, it is left to a person. */
   #givenUpAtLast(answer: Answer, trouble: unknown): Answer {
     const { changeId, state, isAlone } = answer;
     if (state !== 'retry') this.#failing.delete(changeId);
@@ -522,7 +523,7 @@ export class PushLoop {
     return { changeId, state: 'rejected', message: FAILS_ALONE };
   }
 
-  /** Keeps at it: a change whose outcome is not written would stay under way, and hold back all newer ones. */
+  /** Retries until it succeeds: a change without a written outcome would stay in `sending` and block newer ones. */
   async #settleAtLast(
     callId: number,
     answers: readonly Answer[],
@@ -533,7 +534,7 @@ export class PushLoop {
       try {
         return await this.settle(callId, answers);
       } catch (error) {
-        // Whoever sends next puts it back in the queue.
+        // The next sender requeues it.
         if (signal.aborted) throw error;
         if (isFirst) log.error({ kind, err: error }, 'what a call brought cannot be written yet');
         beat();
@@ -542,7 +543,7 @@ export class PushLoop {
     }
   }
 
-  /** Waits for company, until there is enough of it or something is sold out. */
+  /** Waits until a call is full, something is sold out, or the time is over. */
   async #linger(signal: AbortSignal): Promise<void> {
     const { clock, lingerMs } = this.#options;
     const endMonoMs = clock.monotonicMs() + lingerMs;
@@ -553,7 +554,7 @@ export class PushLoop {
     }
   }
 
-  /** Waits, until a hint that there is something to send. */
+  /** Waits until something may have to be sent. */
   async #rest(ms: number, signal: AbortSignal): Promise<void> {
     const { clock, beat } = this.#options;
     const endMonoMs = clock.monotonicMs() + ms;
@@ -561,7 +562,7 @@ export class PushLoop {
   }
 }
 
-/** With the time from handing it over to that. */
+/** Adds the time from submission to settlement. */
 function withDelay({ db }: Stores, answer: Answer): Answer & { delayMs: number | null } {
   const times = 'SELECT created_at AS createdAt, settled_at AS settledAt FROM outbox WHERE change_id = ?';
   const { createdAt = '', settledAt = null } =

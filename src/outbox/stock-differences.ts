@@ -3,37 +3,37 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { type GivenBack, isDifferent } from './differences.ts';
 import { type LedgerStock, type Place, StockLedger, stockTarget } from './stock-ledger.ts';
 
-/** Counted stocks that one look goes over. */
+/** Counted stocks compared per part. */
 const LOOKED_AT = 2_000;
 
-/** One stock of which the platform has another number than its last count wants. */
+/** A stock whose number on the platform is not the wanted one. */
 export interface StockDifference extends Place {
   name: string | null;
-  /** As the POS handed it over. */
+  /** The count as the POS submitted it. */
   countedQty: number;
-  /** What the platform shall have: the count less what is kept back of it. */
+  /** The quantity the platform should have: the count less what is held back. */
   wantedQty: number;
   platformQty: number;
-  /** When the platform was last seen with that number. */
+  /** When the platform last showed that number. */
   seenMs: number;
   /** When the difference was first seen. */
   sinceMs: number;
 }
 
-/** How far a comparison of all counts has come. */
+/** The result of comparing one part of the counts. */
 export interface ComparedPart {
   found: LedgerStock[];
-  /** The platform kept what orders took that are over: sent again, and told to nobody. */
+  /** Stocks where the platform kept what ended orders took; sent again and not reported. */
   kept: LedgerStock[];
-  /** Of these it cannot be told now: what was known of them stays. */
+  /** Stocks that cannot be judged now; their stored difference stays. */
   unsure: Place[];
   compared: number;
-  /** Where the next part begins; undefined: there is none. */
+  /** Where the next part begins; undefined after the last. */
   next: Place | undefined;
 }
 
 const FIRST: Place = { sku: '', subsidiaryId: '' };
-/** Counts that are wanted at the platform and may differ: an equal number that no order moved cannot. */
+/** Counts that may differ from the platform. An equal number that no order moved cannot differ. */
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,
     c.refused_version < c.counted_version OR NOT (
@@ -47,13 +47,13 @@ const PART = `
       OR EXISTS (SELECT 1 FROM stock_safety)) AS mayDiffer
   FROM stock_counts c LEFT JOIN stocks k USING (sku, subsidiary_id)
   WHERE (c.sku, c.subsidiary_id) > (@sku, @subsidiaryId) ORDER BY c.sku, c.subsidiary_id LIMIT ${LOOKED_AT}`;
-/** What was sent after an order was over does not lack what that one took. */
+/** Only orders after the last sending count: what was sent later already includes them. */
 const GIVEN_BACK = `
   SELECT count(*) FILTER (WHERE s.seq > coalesce(c.call_seq, 0) AND s.is_first = 0 AND s.qty <= 0) AS count,
     -total(min(0, s.qty)) AS qty
   FROM stock_steps s JOIN stock_counts c USING (sku, subsidiary_id)
   WHERE s.sku = @sku AND s.subsidiary_id = @subsidiaryId AND s.seq > c.counted_seq`;
-/** A newer count waits for the sender or for a person, or is under way. */
+/** Whether a newer count waits for the sender or a person, or is being sent. */
 const WAITS = `
   SELECT 1 FROM outbox INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = @target
     AND state = 'pending' AND held_guard IS NULL
@@ -63,8 +63,8 @@ const WAITS = `
     AND state = 'sending'`;
 
 /**
- * Compares the last counts, as the ledger wants them, with what the platform has, and keeps where they differ. In parts:
- * a hub has hundreds of thousands of counts. Transactions are the caller's.
+ * Compares the last counts, as the ledger wants them, with the platform's stock, and stores differences. It works in
+ * parts, because a hub has hundreds of thousands of counts. The caller opens the transaction.
  */
 export class StockDifferences {
   readonly #sql: Sql;
@@ -75,7 +75,7 @@ export class StockDifferences {
     this.#ledger = new StockLedger(db);
   }
 
-  /** Compares the counts that follow. Writes nothing. */
+  /** Compares the next counts. Writes nothing. */
   part(lastPollOkMs: number | null, after: Place = FIRST): ComparedPart {
     const rows = this.#sql.rows<Place & { isWanted: number; mayDiffer: number }>(PART, { ...after });
     const part: ComparedPart = { found: [], kept: [], unsure: [], compared: rows.length, next: undefined };
@@ -95,7 +95,7 @@ export class StockDifferences {
     return part;
   }
 
-  /** Keeps what a part found, and forgets what is no more so between its ends. */
+  /** Stores a part's differences and deletes old ones within its range. */
   keep({ found, unsure, next }: ComparedPart, after: Place = FIRST): void {
     const stays = new Set([...found, ...unsure].map(stockTarget));
     for (const { sku, subsidiaryId } of this.#kept(after, next)) {
@@ -108,14 +108,14 @@ export class StockDifferences {
     }
   }
 
-  /** Has the counts sent again of which the platform has another number. */
+  /** Marks counts to be sent again because the platform's number differs. */
   send(stocks: readonly Place[]): void {
     const text = `UPDATE stock_counts SET dirty = 1
       WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL AND counted_version > refused_version`;
     for (const { sku, subsidiaryId } of stocks) this.#sql.run(text, sku, subsidiaryId);
   }
 
-  /** Whether what is kept says something else than what a part found. */
+  /** Whether a part's result differs from the stored differences. */
   isNews({ found, unsure, next }: ComparedPart, after: Place = FIRST): boolean {
     const kept = new Set(this.#kept(after, next).map(stockTarget));
     const now = new Set(found.map(stockTarget));
@@ -152,7 +152,7 @@ export class StockDifferences {
     return places.flatMap((place) => this.#ledger.ofPlace(place) ?? []);
   }
 
-  /** Those that are kept, the largest difference first. */
+  /** Returns the stored differences, largest first. */
   list(limit: number): StockDifference[] {
     return this.#sql.rows<StockDifference>(
       `SELECT d.sku, d.subsidiary_id AS subsidiaryId, p.name, l.counted_qty AS countedQty, l.wanted_qty AS wantedQty,
@@ -165,7 +165,7 @@ export class StockDifferences {
     );
   }
 
-  /** When the difference of a stock was first seen; undefined: it is not kept. */
+  /** Returns when a stock's difference was first seen; undefined if none is stored. */
   sinceMs({ sku, subsidiaryId }: Place): number | undefined {
     const text = 'SELECT since_ms FROM stock_differences WHERE sku = ? AND subsidiary_id = ?';
     return this.#sql.value(text, sku, subsidiaryId);

@@ -11,35 +11,35 @@ export interface LedgerStock {
   countedVersion: number;
   /** The change that brought the last count. */
   changeId: number;
-  /** How the platform is told which stock is meant. */
+  /** The ids by which the platform knows the stock. */
   address: Omit<StockChangeItem, 'qty'>;
   callId: number | null;
   callQty: number | null;
   callSeq: number | null;
-  /** What the platform had when the call left; null: nobody knew. */
+  /** The platform's quantity when the call was sent; null if unknown. */
   callHadQty: number | null;
   attempts: number;
   countedQty: number;
-  /** What orders took that the count cannot contain. */
+  /** Quantity of orders that the count cannot contain. */
   reservedQty: number;
-  /** What orders took that nobody has heard of yet, as a look at the platform shows. */
+  /** Quantity taken by orders that have not come yet, as a look at the platform shows. */
   unheardQty: number;
   /** The safety stock, which is never offered. */
   safetyQty: number;
   /**
-   * What may be sold, and the platform shall have: the count, less what orders took that it cannot contain, less the
-   * safety stock; never below 0. A stock that nobody counted has none: what it has at the platform is left alone.
+   * The quantity the platform should have: the count, less orders that it cannot contain, less the safety stock; at
+   * least 0. A stock without a count has none, and the platform's quantity is left alone.
    */
   wantedQty: number;
-  /** What the platform has by itself now; null: nobody can tell. */
+  /** The platform's own quantity now; null if unknown. */
   expectedQty: number | null;
-  /** What was ordered since the platform's quantity was confirmed. */
+  /** Quantity ordered since the platform's quantity was confirmed. */
   orderedQty: number;
   confirmedSeq: number;
   /** By this machine's clock. */
   confirmedMs: number;
   show: boolean | null;
-  /** Whether what is not booked is taken off the counts of its branch. */
+  /** Whether unbooked orders are subtracted from its branch's counts. */
   holds: boolean;
 }
 
@@ -53,7 +53,7 @@ type Row = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
   showUncertain: number | null;
 };
 
-/** What a stock is called in the outbox. */
+/** Returns the target key of a stock in the outbox. */
 export function stockTarget({ sku, subsidiaryId }: Place): string {
   return `sku:${sku}@${subsidiaryId}`;
 }
@@ -70,9 +70,9 @@ export const HOLDS =
 
 const LEDGER = `
   SELECT ${COLUMNS} FROM stock_ledger`;
-/** With a plus: a bare parameter makes SQLite plan the view anew for each stock, which takes fifty times as long. */
+/** The plus stops SQLite from planning the view again for each stock, which takes fifty times as long. */
 const OF_PLACE = 'WHERE sku = +? AND subsidiary_id = +?';
-/** No newer count of it waits in the queue, none is under way, and the platform did not refuse the last one. */
+/** Stocks without a newer count in the queue or in a call, whose last count the platform did not refuse. */
 const DUE = `
   FROM stock_counts n INDEXED BY stock_counts_dirty
   WHERE n.dirty = 1 AND n.call_id IS NULL AND n.counted_version > n.refused_version
@@ -80,16 +80,19 @@ const DUE = `
       AND o.target = 'sku:' || n.sku || '@' || n.subsidiary_id AND o.state = 'pending' AND o.held_guard IS NULL)`;
 const nextDirty = (after: string) =>
   `SELECT min(subsidiary_id) FROM stock_counts INDEXED BY stock_counts_dirty WHERE dirty = 1 ${after}`;
-/** Each found by a step in the index. */
+/** Finds each branch by one step in the index. */
 const DIRTY_BRANCHES = `
   WITH RECURSIVE dirty_in (branch) AS (
     SELECT (${nextDirty('')})
     UNION ALL SELECT (${nextDirty('AND subsidiary_id > dirty_in.branch')}) FROM dirty_in WHERE branch IS NOT NULL)
   SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
 
-/** Changes whose product nobody knows, the newest of them; more are not looked at. */
+/** Newest changes of unknown products that are examined. */
 const UNKNOWN_MAX = 500;
-/** A name that was refused before the stock's last count is another product's: its POS has a name of its own for this one. */
+/**
+ * Whether an id was refused before the stock's last count. It then belongs to another product, because the POS has
+ * another id for this one.
+ */
 const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
   (SELECT counted_version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
 const HANDED_VERSION = `SELECT max(version) FROM (
@@ -112,9 +115,9 @@ const HANDED_VERSION = `SELECT max(version) FROM (
     WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId) AND NOT ${isOlderThanCount('u')})`;
 
 /**
- * A stock is desired state: what may be sold, which is the last count less what orders took that it cannot contain and
- * less the safety stock, compared with what the platform is believed to have. Both are derived by the view `stock_ledger`; here is every write there is. Transactions are the
- * caller's.
+ * The desired state of each stock: the last count, less orders it cannot contain, less the safety stock, is compared
+ * with the quantity the platform is believed to have. The view `stock_ledger` derives both; this class has all
+ * writes. The caller opens the transaction.
  */
 export class StockLedger {
   readonly #sql: Sql;
@@ -123,7 +126,7 @@ export class StockLedger {
     this.#sql = sqlOf(db);
   }
 
-  /** A count of the queue is about to be judged: it takes the place of an older one. */
+  /** Stores a queued count that is about to be judged, over an older one. */
   count(
     {
       asOfSeq,
@@ -155,12 +158,12 @@ export class StockLedger {
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0];
   }
 
-  /** Every counted stock of a product. */
+  /** Returns every counted stock of a product. */
   ofSku(sku: string): LedgerStock[] {
     return this.#stocks('WHERE sku = +? ORDER BY subsidiary_id', sku);
   }
 
-  /** Forgets what an order took. What counts cannot contain of it, and nobody counts any more, comes off these counts. */
+  /** Deletes an order's steps. What counts cannot contain of it is subtracted from those counts. */
   foldOrder(orderId: string): void {
     const places = this.#sql.rows<Place>(
       'SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps WHERE order_id = ?',
@@ -175,8 +178,8 @@ export class StockLedger {
   }
 
   /**
-   * A person had the last count forgotten: the platform's number is left alone until the next one. False: a call with it is
-   * under way. What orders took stays, for the next count.
+   * Deletes the last count because a person asked: the platform's number is left alone until the next count. Returns
+   * false if a call is sending it. Orders' steps stay for the next count.
    */
   forget({ sku, subsidiaryId }: Place): boolean {
     const which = 'WHERE sku = ? AND subsidiary_id = ?';
@@ -191,7 +194,7 @@ export class StockLedger {
     return this.#sql.value('SELECT count(*) FROM stock_counts') ?? 0;
   }
 
-  /** By target key: each last count as it was handed over. */
+  /** Returns each last count as submitted, by target key. */
   counts(): Map<string, number> {
     const rows = this.#sql.rows<Place & { qty: number }>(
       'SELECT sku, subsidiary_id AS subsidiaryId, counted_qty AS qty FROM stock_counts',
@@ -199,15 +202,17 @@ export class StockLedger {
     return new Map(rows.map(({ qty, ...place }) => [stockTarget(place), qty]));
   }
 
-  /** Whether a call carries the stock now. Of the table alone: each count asks, and the view adds up orders. */
+  /**
+   * Whether a call is sending the stock now. It reads the table, because each count asks and the view adds up orders.
+   */
   isUnderWay({ sku, subsidiaryId }: Place): boolean {
     const text = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL';
     return this.#sql.value(text, sku, subsidiaryId) !== undefined;
   }
 
   /**
-   * Stocks to which something happened since they were looked at, and for which no count waits; about `limit`, as many
-   * of each branch as of another.
+   * Returns about `limit` stocks that changed since they were last judged and have no waiting count, evenly by
+   * branch.
    */
   dirty(limit: number): LedgerStock[] {
     const branches = this.#sql.values<string>(DIRTY_BRANCHES);
@@ -217,12 +222,12 @@ export class StockLedger {
     return places.flatMap(({ sku, subsidiaryId }) => this.#stocks(OF_PLACE, sku, subsidiaryId));
   }
 
-  /** How many they are, counted no further than `limit`. */
+  /** Returns their number, counted up to `limit`. */
   countDirty(limit: number): number {
     return this.#sql.value(`SELECT count(*) FROM (SELECT 1 ${DUE} LIMIT ?)`, limit) ?? 0;
   }
 
-  /** The platform has what is wanted. */
+  /** Records that the platform has the wanted quantity. */
   isSettled(stock: Place): void {
     this.#set(stock, 'dirty = 0');
   }
@@ -234,7 +239,7 @@ export class StockLedger {
     this.#set(stock, columns, call);
   }
 
-  /** The stock that a call carries for a change. */
+  /** Returns the stock that a call sends for a change. */
   ofCall(callId: number, changeId: number): LedgerStock | undefined {
     return this.#stocks('WHERE call_id = +? AND change_id = +?', callId, changeId)[0];
   }
@@ -253,12 +258,12 @@ export class StockLedger {
     }
   }
 
-  /** Stocks under way in a call whose process died. */
+  /** Returns the stocks in calls whose process died. */
   underWay(): LedgerStock[] {
     return this.#stocks('WHERE call_id IS NOT NULL');
   }
 
-  /** A person gave the change up: what it counted is not insisted on, and it is in no count. */
+  /** Drops a change's count, as a person decided: it is not sent, and its submission counts as given up. */
   giveUp(changeId: number): void {
     const text =
       'UPDATE stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
@@ -273,15 +278,15 @@ export class StockLedger {
   }
 
   /**
-   * The newest hand-over of a stock, whatever became of it: taken, waiting, held, refused or given up. One by a name that
-   * nobody knows may be of any stock of its branch that was not counted since that name was first refused. 0: none.
+   * Returns the version of the newest submission of a stock, whatever became of it; 0 if none. A submission with an
+   * unknown id may mean any stock of its branch that was not counted since that id was first refused.
    */
   handedVersion(stock: Place): number {
     const { sku, subsidiaryId } = stock;
     return this.#sql.value(HANDED_VERSION, { sku, subsidiaryId, target: stockTarget(stock) }) ?? 0;
   }
 
-  /** Numbers of the first orders that a count does not contain, for a person. */
+  /** Returns the numbers of the first orders that a count does not contain, for a person. */
   reservedBy({ sku, subsidiaryId }: Place): string[] {
     return this.#sql
       .values<string | number>(
@@ -315,14 +320,13 @@ export class StockLedger {
 }
 
 /**
- * Target keys of stocks of which the mirror's quantity is not the platform's last word: a change for them is on its way,
- * or orders took something since the platform confirmed them, or are not booked yet. A count for one of them is never
- * passed over as unchanged; the sender judges it when its turn comes. To be read after the order feed was taken in.
- * Orders that are not booked yet count where the branch holds back.
+ * Returns target keys of stocks whose mirrored quantity may not be the platform's: a change is on its way, or orders
+ * came since the confirmation or are unbooked (where the branch holds back). A count for one of them is never skipped
+ * as unchanged; the sender judges it in its turn. Read it after the order feed was followed.
  */
 export function unsettledStocks(db: Database.Database): Set<string> {
   const sql = sqlOf(db);
-  // In parts, each of which an index answers: what is settled stays for a month.
+  // In parts that one index each can answer, because settled changes stay for a month.
   const keys = new Set(
     sql.values<string>(`
       SELECT target FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NULL
@@ -344,7 +348,7 @@ export function unsettledStocks(db: Database.Database): Set<string> {
        UNION SELECT sku, subsidiary_id FROM stock_counts WHERE dirty = 1`,
     ),
   );
-  // An item without an id whose name nobody knows may be any product; what came before the ledger, too.
+  // An item without id and with an unknown name may be any product; so may one from before the ledger.
   const from = sql.value(`
     SELECT max((SELECT value FROM marks WHERE name = 'ledger.from'), coalesce(
       (SELECT max(seq) FROM ledger_orders WHERE is_unplaced = 1), 0))`);
@@ -355,7 +359,7 @@ export function unsettledStocks(db: Database.Database): Set<string> {
   return keys;
 }
 
-/** Every stock that the words of a change may stand for. */
+/** Returns every stock that a change's ids may mean. */
 function placesNamed(sql: Sql, body: ChangeBody): Place[] {
   const byId = body.externalId === undefined ? [] : placesOfId(sql, body.externalId);
   const bySku =
@@ -372,12 +376,12 @@ const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map((column) => `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = ?`)
   .join(' UNION ');
 
-/** Every stock that an externalId names in any of the three mapping fields. */
+/** Returns every stock with an externalId in any of the three mapping fields. */
 export function placesOfId(sql: Sql, externalId: string): Place[] {
   return sql.rows(PLACES_OF_ID, externalId, externalId, externalId);
 }
 
-/** What is kept back of stocks, so that the last ones in the shop are not sold online too. */
+/** A rule of the safety stock, which keeps the last pieces in the shop from being sold online too. */
 export interface SafetyRule {
   /** null: of every product. */
   sku: string | null;
@@ -388,40 +392,40 @@ export interface SafetyRule {
 
 type RulePlace = Pick<SafetyRule, 'sku' | 'subsidiaryId'>;
 
-/** A rule that leaves nothing to be sold of anything that it speaks for. */
+/** A rule that leaves nothing to sell of any of its stocks. */
 export interface OddRule extends SafetyRule {
-  /** The highest count of them; null: the mirror knows no such stock. */
+  /** The highest count among its stocks; null if the mirror knows none. */
   highestQty: number | null;
 }
 
-/** What a rule speaks for, in words. */
+/** Says in words what a rule applies to. */
 export function safetyName({ sku, subsidiaryId }: RulePlace): string {
   const what = sku === null ? 'every product' : `sku ${sku}`;
   return subsidiaryId === null ? what : `${what} in branch ${subsidiaryId}`;
 }
 
-/** What may be sold of a quantity, never below 0. */
+/** Returns the sellable part of a quantity, at least 0. */
 export function lessSafety(qty: number, safetyQty: number): number {
-  // Of decimal fractions (weights) without the noise of binary ones, as the view `stock_ledger` does it.
+  // Rounds decimal fractions (weights) as the view `stock_ledger` does.
   return Math.max(0, Number((qty - safetyQty).toFixed(9)));
 }
 
 /**
- * The safety stock, in `stock_safety`. The most special rule speaks for a stock: that of its product in its branch, of
- * its product, of its branch, of all. The view `stock_ledger` takes it off what is wanted; a rule that changes has its
- * stocks looked at again, so that what differs is sent. Transactions are the caller's.
+ * The safety stock, in `stock_safety`. The most specific rule applies to a stock: of its product in its branch, its
+ * product, its branch, or all. The view `stock_ledger` subtracts it. A changed rule marks its stocks to be judged
+ * again. The caller opens the transaction.
  */
 export class SafetyStock {
   readonly #sql: Sql;
   readonly #isKept: boolean;
 
-  /** `isKept`: false at a branch of a hub, where rules of a time before may be left. */
+  /** `isKept` is false at a branch of a hub, which may have old rules. */
   constructor(db: Database.Database, isKept = true) {
     this.#sql = sqlOf(db);
     this.#isKept = isKept;
   }
 
-  /** Makes those of the configuration, which name no product, exactly these. */
+  /** Replaces the configuration's rules, which name no product. */
   configure(rules: readonly SafetyRule[]): void {
     const before = this.list().filter(({ sku }) => sku === null);
     const isOne = (rule: SafetyRule) => (each: SafetyRule) => each.subsidiaryId === rule.subsidiaryId;
@@ -446,14 +450,14 @@ export class SafetyStock {
     return changes > 0;
   }
 
-  /** Of all products first, then by product. */
+  /** Returns the rules for all products first, then by product. */
   list(): SafetyRule[] {
     return this.#sql.rows<SafetyRule>(`
       SELECT nullif(sku, '') AS sku, nullif(subsidiary_id, '') AS subsidiaryId, qty
       FROM stock_safety ORDER BY sku, subsidiary_id`);
   }
 
-  /** Tells what is kept back of a stock, as the rules are now; null: it is not known which product or branch it is. */
+  /** Returns a function for a stock's safety quantity by the present rules; null if product or branch is unknown. */
   lookup(): (sku: string | null, subsidiaryId: string | null) => number {
     const rules = new Map(
       this.list().map(({ sku, subsidiaryId, qty }) => [JSON.stringify([sku, subsidiaryId]), qty]),
@@ -465,7 +469,7 @@ export class SafetyStock {
       of(sku, subsidiaryId) ?? of(sku, null) ?? of(null, subsidiaryId) ?? of(null, null) ?? 0;
   }
 
-  /** Of a stock change that waits or was sent: what is kept back of it; undefined: nothing. */
+  /** Returns the safety quantity applied to a stock change; undefined if none. */
   ofChange(changeId: number): { safetyQty: number; offeredQty: number } | undefined {
     const row = this.#sql.row<{ sku: string | null; subsidiaryId: string | null; body: string }>(
       `SELECT sku, subsidiary_id AS subsidiaryId, body FROM outbox WHERE change_id = ? AND kind = 'stock'`,
@@ -477,7 +481,7 @@ export class SafetyStock {
     return safetyQty > 0 && qty > 0 ? { safetyQty, offeredQty: lessSafety(qty, safetyQty) } : undefined;
   }
 
-  /** Rules by which nothing is ever offered, most likely a slip of the pen, and those of what nobody knows. */
+  /** Returns rules that leave nothing to sell, probably by mistake, and rules for unknown products. */
   odd(): OddRule[] {
     return this.#sql.rows<OddRule>(`
       SELECT sku, subsidiaryId, qty, highestQty FROM (

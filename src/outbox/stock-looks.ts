@@ -5,10 +5,10 @@ import { newestSeq } from '../orders/mirror-file.ts';
 import { HEARD_WITHIN_MS } from './differences.ts';
 import type { Place, StockLedger } from './stock-ledger.ts';
 
-/** A look speaks for a count that leaves within this time. */
+/** A look counts for a count that is sent within this time. */
 const LOOK_SPEAKS_MS = 60_000;
 
-/** What looks found, in `stock_looks`. Transactions are the caller's. */
+/** Results of looks, in `stock_looks`. The caller opens the transaction. */
 export class StockLooks {
   readonly #db: Database.Database;
   readonly #sql: Sql;
@@ -29,7 +29,7 @@ export class StockLooks {
     return lookedMs !== undefined && Math.abs(this.#clock.nowMs() - lookedMs) < LOOK_SPEAKS_MS;
   }
 
-  /** What the platform has less than it is expected to; `shown` mirrors its answer. */
+  /** Stores how much less the platform has than expected; `shown` mirrors its answer. */
   note(place: Place, shown: () => void): void {
     const expectedQty = this.#ledger.ofPlace(place)?.expectedQty ?? null;
     shown();
@@ -40,7 +40,7 @@ export class StockLooks {
     this.#put(place, { missing: Math.max(0, missing), refused: 0 });
   }
 
-  /** The platform did not show the stock: its count is sent all the same. */
+  /** Records that the platform did not show the stock; its count is sent anyway. */
   noteRefused(place: Place): void {
     this.#put(place, { missing: 0, refused: 1 });
   }
@@ -54,7 +54,10 @@ export class StockLooks {
     return this.#sql.value('SELECT 1 FROM stock_looks LIMIT 1') === undefined;
   }
 
-  /** A poll has brought the orders of that time: what is still missing no order took, and the count holds again. */
+  /**
+   * Ends looks after a poll brought the orders of that time: what is still missing was no order, and the count counts
+   * again.
+   */
   end(lastPollOkMs: number): boolean {
     const before = lastPollOkMs - HEARD_WITHIN_MS;
     const missed = this.#sql.run(

@@ -20,18 +20,18 @@ export interface MirrorStoresOptions {
   branches: readonly Branch[];
   /** See `BranchDirectory`. */
   areApart?: boolean;
-  /** Meant where none is named; left out: the only one. */
+  /** The branch of changes that name none; left out if there is only one branch. */
   own?: Branch | undefined;
-  /** At a branch of a hub: what the hub calls it. */
+  /** At a branch of a hub: the hub's name for it. */
   ownName?: string | undefined;
   clock: Clock;
-  /** By how much the platform's clock is ahead of this machine's; undefined: not known. */
+  /** How far the platform's clock is ahead of this machine's; undefined if unknown. */
   skewMs?: (() => number | undefined) | undefined;
-  /** The safety stock of the configuration; undefined: it stays as it is. */
+  /** Safety stock of the configuration; undefined leaves it unchanged. */
   safety?: readonly SafetyRule[] | undefined;
-  /** For how long an edit that the POS does not acknowledge is kept back from its counts. */
+  /** How long an edit that the POS does not acknowledge is held back from its counts. */
   editHoldMs?: number | undefined;
-  /** What holds a change whose product is found late; undefined: nothing. */
+  /** Guards for a change whose product becomes known late; undefined means none. */
   guards?: GuardSettings | undefined;
 }
 
@@ -97,7 +97,7 @@ export class Stores {
     this.audit = new Audit(options);
   }
 
-  // These two prepare all their statements when they are made; few processes need them.
+  // These two prepare all their statements when created, so they are created only on use.
   get catalog(): CatalogStore {
     this.#catalog ??= new CatalogStore({ db: this.db, branches: this.#branches, clock: this.clock });
     return this.#catalog;
@@ -109,7 +109,7 @@ export class Stores {
   }
 }
 
-/** Catalogue and outbox in the mirror's file. A connection that is opened anew gets statements anew. */
+/** Catalogue and outbox in the mirror's file. A reopened connection gets new statements. */
 export class MirrorStores {
   readonly directory: BranchDirectory;
   readonly clock: Clock;
@@ -122,12 +122,12 @@ export class MirrorStores {
     this.clock = options.clock;
   }
 
-  /** One or a few short reads, at once. */
+  /** Runs one or a few short reads at once. */
   read<T>(action: (stores: Stores) => T): T {
     return this.#options.mirror.read((db) => action(this.#of(db)));
   }
 
-  /** One durable transaction; may run more than once, each time from the start. */
+  /** Runs one durable transaction; `action` may run more than once, each time from the start. */
   write<T>(action: (stores: Stores) => T): Promise<T> {
     return this.#options.mirror.write((db) => action(this.#of(db)));
   }

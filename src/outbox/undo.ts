@@ -3,39 +3,39 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { valueKeys } from './batch.ts';
 import { type Change, type ChangeBody, type ChangeKind, type HandedOver, readChange } from './change.ts';
 
-/** Which hand-over is undone; at least one of the first three is named. */
+/** The submission to undo; at least one of the first three is given. */
 export interface UndoFilter {
-  /** The name of the file that was handed over, without its folder. */
+  /** Name of the submitted file, without its folder. */
   file?: string | undefined;
-  /** What whoever handed it over called it. */
+  /** The submitter's reference. */
   reference?: string | undefined;
-  /** Handed over then or later, ISO 8601 UTC. */
+  /** Submitted at this time or later, ISO 8601 UTC. */
   since?: string | undefined;
   /** `subsidiary_id` of one branch. */
   branch?: string | undefined;
 }
 
-/** What a change replaced, as `outbox.value_before` keeps it. */
+/** The values a change replaced, as `outbox.value_before` stores them. */
 export interface ValueBefore {
   qty?: number;
   price?: number;
   name?: string;
   show?: boolean;
-  /** Of a quantity: the newest order event that it contains. */
+  /** For a quantity: the newest order event that it contains. */
   asOfSeq?: number;
 }
 
 /**
- * - `undo`: the earlier value is handed over
- * - `changed-since`: a newer change for the same thing has come; left alone unless forced
- * - `unknown`: nobody knows the earlier value
- * - `same`: the earlier value is what was handed over
+ * - `undo`: the earlier value is submitted
+ * - `changed-since`: a newer change for the same target came; left alone unless forced
+ * - `unknown`: the earlier value is unknown
+ * - `same`: the earlier value equals the submitted one
  */
 export type UndoVerdict = 'undo' | 'changed-since' | 'unknown' | 'same';
 
-/** One stock or product of the hand-over. */
+/** One stock or product of the submission. */
 export interface UndoLine {
-  /** The newest change of the hand-over for it. */
+  /** The submission's newest change for it. */
   changeId: number;
   kind: ChangeKind;
   target: string;
@@ -43,7 +43,7 @@ export interface UndoLine {
   /** What the hand-over said. */
   now: Omit<ValueBefore, 'asOfSeq'>;
   before: ValueBefore | null;
-  /** The newest change that came after the hand-over. */
+  /** The newest change after the submission. */
   changedBy: number | null;
   item: (Change & { asOfSeq?: number }) | null;
 }
@@ -71,7 +71,7 @@ const HANDED_OVER = `
     AND (@branch IS NULL OR subsidiary_id = @branch)
     AND (@file IS NULL OR substr(origin, -length(@file) - 2) = ', ' || @file)
   ORDER BY version`;
-// In parts, each of which an index answers.
+// In parts that one index each can answer.
 const NEWEST = `
   SELECT max(change_id) FROM (
     SELECT change_id FROM outbox WHERE kind = @kind AND conflict_key = @conflictKey AND target = @target
@@ -79,7 +79,7 @@ const NEWEST = `
     UNION ALL SELECT change_id FROM outbox WHERE kind = @kind AND target = @target AND version > @version
       AND state = 'pending' AND held_guard IS NULL)`;
 
-/** What it would take to undo a hand-over: one line for each stock and product in it. Writes nothing. */
+/** Returns the lines of an undo of a submission, one per stock and product. Writes nothing. */
 export function undoLines(db: Database.Database, filter: UndoFilter): UndoLine[] {
   const sql = sqlOf(db);
   const { file = null, reference = null, since = null, branch = null } = filter;
@@ -92,7 +92,7 @@ function lineOf(sql: Sql, changes: readonly Row[]): UndoLine {
   const last = changes.at(-1) as Row;
   const { changeId, kind, target, conflictKey, version } = last;
   const now: Record<string, unknown> = {};
-  // Of each field the oldest value before: [price 5→6, price 6→7] is undone to 5.
+  // The oldest earlier value of each field: [price 5→6, price 6→7] → undo to 5.
   const found: Record<string, unknown> = {};
   for (const change of changes) {
     const body = JSON.parse(change.body) as ChangeBody;
@@ -117,7 +117,7 @@ function lineOf(sql: Sql, changes: readonly Row[]): UndoLine {
   return { ...base, verdict: changedBy === null ? 'undo' : 'changed-since', item };
 }
 
-/** Of a change that has not left: the count that it would replace. */
+/** For an unsent change: the count that it would replace. */
 function waitingBefore(sql: Sql, { state, sku, subsidiaryId }: Row): ValueBefore | null {
   if (state !== 'pending' || sku === null || subsidiaryId === null) return null;
   return sql.row<ValueBefore & { qty: number }>(LAST_COUNT, sku, subsidiaryId) ?? null;

@@ -10,7 +10,7 @@ interface ProductValues {
   show: number | null;
 }
 
-/** What a change replaces, as JSON for `outbox.value_before`; null where it is not known. Writes nothing. */
+/** The values a change replaces, as JSON for `outbox.value_before`; null if unknown. Writes nothing. */
 export class ValuesBefore {
   readonly #sql: Sql;
 
@@ -18,7 +18,7 @@ export class ValuesBefore {
     this.#sql = sqlOf(db);
   }
 
-  /** The count before, else what the platform has. To be called before the new count takes its place. */
+  /** Returns the previous count, else the platform's quantity. Called before the new count is stored. */
   ofStock({ sku, subsidiaryId }: Place, { version, body }: OutboxChange): string | null {
     const known = this.#sql.row<{ qty: number | string | null; show: number | null; asOfSeq: number }>(
       `SELECT qty, CASE WHEN show_uncertain = 0 THEN show END AS show, confirmed_seq AS asOfSeq FROM stocks
@@ -33,7 +33,7 @@ export class ValuesBefore {
       ...[sku, subsidiaryId],
     );
     if (count) {
-      // It was counted itself already, and is sent again.
+      // This change's count is stored already, and it is sent again.
       if (count.version >= version) return null;
       return JSON.stringify({ qty: count.qty, asOfSeq: count.asOfSeq, ...shown });
     }
@@ -41,7 +41,7 @@ export class ValuesBefore {
     return JSON.stringify({ qty: Number(known.qty), asOfSeq: known.asOfSeq, ...shown });
   }
 
-  /** The product's values; a description cannot be seen. */
+  /** Returns the product's values; a description is not readable. */
   ofProduct(sku: string, body: Omit<ProductChangeItem, 'sku'>): string | null {
     const product = this.#sql.row<ProductValues>(
       `SELECT s.price, p.name, p.show FROM skus s JOIN products p USING (product_id)

@@ -356,18 +356,18 @@ const FORBIDDEN_MS = 3_600_000;
 const AGAIN_MS = 3_600_000;
 
 /**
- * What follows from a 403.
+ * Judges a 403.
  *
- * The document knows one reason for it: the anti-abuse cap was exceeded and the token is blocked for a while. So
- * everything stops at once. When our own count explains the block (other programs may share the token, so half
- * a cap is enough), it can end no sooner than a whole window; otherwise a short block finds out cheaply.
- * A 403 soon after a block shows that it was too short, so it doubles, up to an hour.
+ * The document names one reason: the anti-abuse cap was exceeded, and the token is blocked for a while. So all calls
+ * stop at once. If our own count explains the block (half a cap is enough, because other programs may share the
+ * token), it lasts at least a whole window. Otherwise a short block is tried. Another 403 soon after a block shows
+ * that it was too short, so it doubles, up to an hour.
  *
- * Servers also answer 403 when a token may not use one endpoint. A blocked token is blocked everywhere, so the
- * two differ in what other endpoints answer: when another one answered 2xx after the block had ended and the
- * same endpoint gives 403 again, it is a matter of permission, and only that endpoint is held back.
+ * Servers also answer 403 when a token may not use one endpoint. A blocked token is refused everywhere. So if another
+ * endpoint answered 2xx after the block had ended, and the same endpoint gives 403 again, only that endpoint is
+ * blocked.
  *
- * `known`: the block that is on already; the answer belongs to a call that was sent before it.
+ * `known` is the present block, if the answer belongs to a call that was sent before it.
  */
 function judgeForbidden(
   { requests, orders, all, own }: BlockHistory,
