@@ -7,7 +7,7 @@ import type { FastifyRequest } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
 import { hostOf, isFromThisMachine, isPassedOn } from '../core/listen.ts';
 
-/** A Unix socket whose group may use the API. */
+/** A Unix socket that one group may use for the API. */
 export interface GroupSocket {
   path: string;
   /** Number of the group. */
@@ -19,12 +19,12 @@ const ANSWER_WITHIN_MS = 1_000;
 
 const cameByGroup = new WeakSet<Socket>();
 
-/** Whether the request came by the Unix socket, which only its group can open. */
+/** Whether the request came through the Unix socket, which only its group can open. */
 export function isByGroupSocket({ raw }: FastifyRequest): boolean {
   return cameByGroup.has(raw.socket);
 }
 
-/** Lets connections to the Unix socket into `server`. Throws `config-invalid`. */
+/** Connects the Unix socket to `server`. Throws `config-invalid`. */
 export async function listenForGroup(server: Server, { path, gid }: GroupSocket): Promise<NetServer> {
   await removeStale(path);
   const door = await letInto(server, { path }, (socket) => cameByGroup.add(socket));
@@ -41,7 +41,7 @@ export async function listenForGroup(server: Server, { path, gid }: GroupSocket)
   return door;
 }
 
-/** A further place of `server`, whose limits hold there too. Rejects with what the system says. */
+/** Opens another address for `server`, with the same limits. Rejects with the system's error. */
 export async function letInto(
   server: Server,
   place: { path: string } | { host: string; port: number },
@@ -56,7 +56,7 @@ export async function letInto(
   return door;
 }
 
-/** Removes what a process that was killed left behind, and nothing else. */
+/** Removes the socket that a killed process left, and nothing else. */
 async function removeStale(path: string): Promise<void> {
   const there = lstatSync(path, { throwIfNoEntry: false });
   if (!there) return;
@@ -78,11 +78,11 @@ function isAnswered(path: string): Promise<boolean> {
   });
 }
 
-/** Told where a request with a wrong key came from. */
+/** Called with the address of a request with a wrong key. */
 export type WrongKeyListener = (from: string) => void;
 
 export interface AccessOptions {
-  /** The key that is asked of everybody; left out: only this machine is let in. */
+  /** The key that every request needs. If left out, only this machine has access. */
   apiKey?: string | undefined;
   onWrongKey?: WrongKeyListener | undefined;
 }
@@ -93,16 +93,16 @@ export function addressOf(request: FastifyRequest): string {
 }
 
 /**
- * Who may use the API. Where there is a key, it is asked of everybody, as `Authorization: Bearer KEY` or
- * `x-api-key: KEY`: every user of this machine reaches its ports, and so does whoever a proxy lets through. Without
- * one only programs on this machine are let in. Who comes by the Unix socket needs none: its group is the right.
- * A wrong key is refused from anywhere, so that it is noticed.
+ * Decides who may use the API. A configured key is required from everybody, as `Authorization: Bearer KEY` or
+ * `x-api-key: KEY`, because every user of this machine reaches its ports, and so does everybody behind a proxy.
+ * Without a key only programs on this machine have access. The Unix socket needs no key, because its group decides. A
+ * wrong key is always refused, so that it is noticed.
  */
 export class AccessGate {
   readonly #digest: Buffer | undefined;
   readonly #onWrongKey: WrongKeyListener;
 
-  /** Without a key only this machine is let in. */
+  /** Without a key only this machine has access. */
   constructor({ apiKey, onWrongKey = () => {} }: AccessOptions) {
     this.#digest = apiKey === undefined ? undefined : digestOf(apiKey, 'utf8');
     this.#onWrongKey = onWrongKey;
@@ -118,13 +118,13 @@ export class AccessGate {
       if (isFromThisMachine(request)) return;
       throw noKeyHere();
     }
-    // Node gives one character per byte. Digests of equal length: the time taken says nothing of the key.
+    // Node gives one character per byte. Digests have equal length, so the time reveals nothing about the key.
     if (timingSafeEqual(digestOf(offered, 'latin1'), this.#digest)) return;
     this.#onWrongKey(addressOf(request));
     throw keyWrong();
   }
 
-  /** Whether `check` would let it in. */
+  /** Whether `check` would accept it. */
   admits(request: FastifyRequest): boolean {
     try {
       this.check(request);
@@ -135,7 +135,7 @@ export class AccessGate {
   }
 }
 
-/** Who sent a request that was let in: as much as a connection tells, such as `http 192.168.1.7, with the key`. */
+/** Returns the sender of an accepted request, as far as the connection shows it: `http 192.168.1.7, with the key`. */
 export function originOf(request: FastifyRequest, hasKey: boolean): string {
   const withKey = hasKey && keyOf(request) !== undefined;
   const how = `${isPassedOn(request) ? ' through a proxy' : ''}${withKey ? ', with the key' : ''}`;
@@ -161,8 +161,8 @@ function noKeyHere(): TillsyncError {
 }
 
 /**
- * Web pages of other sites, and of other servers on this machine, may neither write nor read: a browser says
- * where a request comes from. A link that a person follows is let through, for it shows them the answer alone.
+ * Refuses requests from web pages of other sites and other servers on this machine; the browser names the origin. A
+ * followed link is accepted, because only the person sees its answer.
  */
 function refuseOtherSites(request: FastifyRequest): void {
   const { origin, host } = request.headers;

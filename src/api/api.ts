@@ -17,13 +17,13 @@ export interface LocalApiOptions extends AccessOptions {
   log: Log;
   /** Largest body of changes, in bytes (default 32 MiB). */
   changesMaxBytes?: number;
-  /** Hand-overs of changes at once (default 8). */
+  /** Most submissions of changes at once (default 8). */
   handOversMax?: number;
-  /** Streams open at once (default 50). */
+  /** Most open streams (default 50). */
   streamsMax?: number;
 }
 
-/** Tells whoever listens that the mirror may have changed. A hint only: it says nothing of what. */
+/** Tells its listeners that the mirror may have changed. Only a hint, without any detail. */
 export class ChangeSignal {
   readonly #listeners = new Set<() => void>();
 
@@ -38,10 +38,10 @@ export class ChangeSignal {
   }
 }
 
-/** One route: what describes it also reads what is sent to it and types what it answers. */
+/** One route. Its schemas document it, validate the request and type the answer. */
 interface RouteOf<P, Q, B, A> {
   method: 'get' | 'post';
-  /** Below `/v1`, with parameters as `{name}`. */
+  /** Path below `/v1`, with parameters as `{name}`. */
   path: string;
   operationId: string;
   summary: string;
@@ -49,14 +49,14 @@ interface RouteOf<P, Q, B, A> {
   params?: P;
   query?: Q;
   body?: B;
-  /** Content types of a body that the route reads by itself, as it arrives. */
+  /** Content types of a body that the route reads itself, as a stream. */
   bodyTypes?: readonly string[];
   answer: A;
-  /** Whether 207 may be answered, too. */
+  /** Whether the answer may also be 207. */
   mayBePartial?: boolean;
-  /** Whether it answers with events for as long as it is read: always, or to whom asks for it. */
+  /** Whether the answer is a stream of events: always, or only on request. */
   streams?: 'always' | 'on-request';
-  /** A text is JSON already, a reply was answered already. */
+  /** Returns JSON text, or a reply that is already sent. */
   handle(asked: Asked<P, Q, B>): Answer<A> | Promise<Answer<A>>;
 }
 
@@ -78,7 +78,7 @@ export interface ApiRoute {
 /** Routes that belong together. */
 export interface ApiFamily {
   routes: readonly ApiRoute[];
-  /** Called with what serves these routes alone. */
+  /** Called with the Fastify instance of these routes only. */
   prepare?(app: FastifyInstance): void;
 }
 
@@ -105,7 +105,7 @@ export function route<P extends z.ZodObject, Q extends z.ZodObject, B extends z.
   };
 }
 
-/** Throws `usage` that names every fault at once. */
+/** Throws `usage` with all faults at once. */
 function readAs<T extends z.ZodType>(schema: T, value: unknown, what: string): z.output<T> {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
@@ -120,7 +120,7 @@ function readAs<T extends z.ZodType>(schema: T, value: unknown, what: string): z
 
 type Json = Record<string, unknown>;
 
-/** The OpenAPI 3.1 document of the routes. */
+/** Makes the OpenAPI 3.1 document of the routes. */
 function openApiDocument(routes: readonly ApiRoute[], version: string): Json {
   const paths: Record<string, Json> = {};
   for (const { doc } of routes) {
@@ -159,7 +159,7 @@ function operation(doc: ApiRoute['doc']): Json {
       description: 'Of a stream: goes on after this seq',
     });
   }
-  // Of other content types than JSON a schema can say nothing.
+  // A schema cannot describe content types other than JSON.
   const content = (type: string, schema: z.ZodType, io: 'input' | 'output') => ({
     [type]: { schema: type === 'application/json' ? jsonSchema(schema, io) : { type: 'string' } },
   });
@@ -213,8 +213,8 @@ const ANSWER_HEADERS = {
 };
 
 /**
- * Everything below `/v1`, behind one gate, with the document that describes it at `/v1/openapi.json`. `shop`: what it is
- * called, for who is asked for the key; empty: not told.
+ * Serves everything below `/v1` behind one gate, with its document at `/v1/openapi.json`. `shop` is the name shown
+ * when the key is asked for; empty if it is not shown.
  */
 export function apiPlugin(
   families: readonly ApiFamily[],
@@ -226,7 +226,7 @@ export function apiPlugin(
       reply.headers(ANSWER_HEADERS);
       gate.check(request);
     });
-    // The page asks for the key under the shop's name. A header has no letter beyond ASCII.
+    // The page asks for the key under the shop's name. A header may contain only ASCII.
     const challenge = shop === '' ? 'Bearer' : `Bearer realm="${encodeURIComponent(shop)}"`;
     app.addHook('onSend', async (_request, reply) => {
       if (reply.statusCode === 401) reply.header('www-authenticate', challenge);
@@ -238,7 +238,7 @@ export function apiPlugin(
         for (const { serve } of routes) serve(scope);
       });
     }
-    // Made when somebody asks: few do, and it takes memory.
+    // Made on request, because few ask for it and it takes memory.
     let document: string | undefined;
     app.get('/openapi.json', (_request, reply) => {
       document ??= JSON.stringify(
@@ -256,7 +256,7 @@ export function apiPlugin(
   };
 }
 
-/** A form of a web page can send text but no JSON; an action needs no body at all. */
+/** A web form can send text but no JSON, and an action needs no body at all. */
 function acceptJsonOnly(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(

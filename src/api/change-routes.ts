@@ -12,20 +12,20 @@ import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { changesAnswer, ITEMS_MAX, type itemResult, productItems, stockItems } from './schemas.ts';
 import { errorBody, sendRetryAfter, statusOf } from './server.ts';
 
-/** The formats a body may come in, by content type. */
+/** Formats of a body, by content type. */
 const BODY_FORMATS: Readonly<Record<string, FileFormat>> = {
   'application/json': 'json',
   'application/x-ndjson': 'ndjson',
   'text/csv': 'csv',
 };
 
-/** Bytes looked at in one turn of the event loop: about three milliseconds of work. */
+/** Bytes parsed in one turn of the event loop: about three milliseconds of work. */
 const PIECE_BYTES = 32 * 1024;
 const EXAMPLE = { hint: 'Send an array, such as [{"externalId": "A1", "qty": 3}].' };
 
 /**
- * Reads a body as it arrives, item by item, and never holds it whole. Throws `usage` when it is no list of 1 to
- * 100,000 items, too large, or cut off; nothing of it is taken then.
+ * Reads a body item by item, as it arrives, and never holds it whole. Throws `usage`, and accepts nothing, when it is
+ * no list of 1 to 100,000 items, too large, or cut off.
  */
 async function readItems(
   kind: ChangeKind,
@@ -49,7 +49,7 @@ async function readItems(
 async function* readPieces(body: Readable, format: FileFormat, maxBytes: number): AsyncGenerator<Uint8Array> {
   let bytes = 0;
   let isChecked = format !== 'json';
-  // Left whole when this ends early, so that the refusal can still be answered.
+  // The stream is not destroyed on an early end, so that the refusal can still be sent.
   const chunks: AsyncIterable<Buffer> = body.iterator({ destroyOnReturn: false });
   for await (const chunk of chunks) {
     bytes += chunk.length;
@@ -79,13 +79,12 @@ function tooMuch(what: string): Error {
   return Object.assign(error, { statusCode: 413 });
 }
 
-/** Items of one transaction: few enough that nothing else waits long for the event loop or the disk. */
+/** Items per transaction: so few that nothing else waits long for the event loop or the disk. */
 const PART = 500;
 
 /**
- * Takes the good items in transactions of their own and answers for every item with the JSON text of a
- * `changesAnswer`. When the disk refuses on the way, what was taken stays taken; the answer has the results up to
- * there and the error.
+ * Accepts the good items in several transactions, and answers every item with the JSON text of a `changesAnswer`. If
+ * the disk fails on the way, accepted items stay; the answer has the results so far and the error.
  */
 async function takeItems(
   outbox: Outbox,
@@ -154,7 +153,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
   let turn: Promise<unknown> = Promise.resolve();
 
   const handOver = async (kind: ChangeKind, request: FastifyRequest, reply: FastifyReply) => {
-    // Before the body: once it was read, the connection may be gone.
+    // Read before the body, because the connection may be closed after it.
     const origin = originOf(request, options.apiKey !== undefined);
     if (reading >= READING_MAX) throw tooMany(READING_MAX);
     reading += 1;
@@ -164,11 +163,11 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
     } finally {
       reading -= 1;
     }
-    // Counted only from here on: who sends slowly keeps nobody out.
+    // Counted only from here, so that a slow sender blocks nobody.
     if (underWay >= handOversMax) throw tooMany(handOversMax);
     underWay += 1;
     try {
-      // One after the other, so that of two values for a target the one that came last stays.
+      // One submission after the other, so that of two values for a target the later one stays.
       const taking = turn.then(() => takeItems(parts.outbox, items, origin));
       turn = taking.catch(() => {});
       const { text, status, error } = await taking;
@@ -195,7 +194,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       handle: ({ request, reply }) => handOver(kind, request, reply),
     });
   return {
-    // The routes read the body themselves, as it arrives.
+    // The routes read the body themselves, as a stream.
     prepare(app) {
       app.removeAllContentTypeParsers();
       app.addContentTypeParser(

@@ -30,7 +30,7 @@ import {
 
 type Feed = Pick<Mirror, 'eventsAfter' | 'newestSeq' | 'order'>;
 
-/** Events after `seq`, each with its order. */
+/** Returns the events after `seq`, each with its order. */
 function readFeed(mirror: Feed, seq: number, limit: number): z.output<typeof feedEvent>[] {
   const orders = new Map<string, MirroredOrder | null>();
   return mirror.eventsAfter(seq, limit).map((event) => {
@@ -41,12 +41,12 @@ function readFeed(mirror: Feed, seq: number, limit: number): z.output<typeof fee
   });
 }
 
-/** What one page may hold; a single event is given whatever its size. */
+/** Largest page in characters; a single event is returned whatever its size. */
 const PAGE_CHARACTERS_MAX = 8 * 1024 * 1024;
-/** Events read at once: orders with all their items are large, and a slow reader makes us hold them. */
+/** Events per read. Orders with all items are large, and for a slow reader they stay in memory. */
 const PART = 25;
 
-/** Up to `limit` events after `seq` as JSON texts joined by commas, and where the next page begins. */
+/** Returns up to `limit` events after `seq` as JSON texts joined by commas, and the position of the next page. */
 function feedText(mirror: Feed, seq: number, limit: number): { events: string; next: number } {
   const texts: string[] = [];
   let [characters, next] = [0, seq];
@@ -66,8 +66,8 @@ function feedText(mirror: Feed, seq: number, limit: number): { events: string; n
 }
 
 /**
- * The newest seq. Throws `feed-restarted` when a reader is ahead of the feed: the mirror was made anew, so waiting
- * for higher numbers would miss everything until then.
+ * Returns the newest seq. Throws `feed-restarted` when a reader is ahead of the feed: the mirror is new, and a reader
+ * that waits for higher numbers would miss all events until then.
  */
 function refuseAheadOf(mirror: Feed, after: number): number {
   const newest = mirror.newestSeq();
@@ -81,14 +81,14 @@ function refuseAheadOf(mirror: Feed, after: number): number {
   );
 }
 
-/** Another process may write the mirror, of which nobody here is notified. */
+/** Another process may write the mirror without notifying this one. */
 const LOOK_EVERY_MS = 1_000;
 const HEARTBEAT_MS = 15_000;
-/** A reader that takes nothing for so long is cut off; it comes back with its Last-Event-ID. */
+/** A reader that reads nothing for this long is disconnected; it returns with its Last-Event-ID. */
 const STALL_MS = 60_000;
 const RETRY_MS = 2_000;
 
-/** The change feed as one reader gets it; its one wait ends by a change, by room to write, or by the end. */
+/** The feed for one reader. Its one wait ends by a change, by room to write, or by the end. */
 class EventStream {
   readonly #options: LocalApiOptions;
   readonly #response: ServerResponse;
@@ -103,8 +103,8 @@ class EventStream {
   }
 
   /**
-   * Writes events with a higher seq than `after` until the reader leaves or the server closes: none twice, none left
-   * out. Reads on only when the reader has taken what was written. Ends when the feed begins anew under it.
+   * Writes each event after `after` exactly once, until the reader leaves or the server closes. Reads the feed only
+   * when the reader has received what was written. Ends when the feed is restarted.
    */
   async write(after: number): Promise<void> {
     const { clock, changes, parts } = this.#options;
@@ -145,7 +145,7 @@ class EventStream {
     return this.#left || this.#closing.aborted;
   }
 
-  /** To be called before looking for something to do: what comes from now on ends the next wait. */
+  /** Called before checking for work, so that a change from now on ends the next wait. */
   #arm(): void {
     if (this.#woken.signal.aborted) this.#woken = new AbortController();
   }
@@ -154,7 +154,7 @@ class EventStream {
     if (!this.#ended) await this.#options.clock.sleep(ms, this.#woken.signal);
   }
 
-  /** Resolves when the reader has room for more; one that stalls is cut off. */
+  /** Resolves when the reader has room for more; a stalled reader is disconnected. */
   async #send(text: string): Promise<void> {
     const { clock } = this.#options;
     if (this.#ended || this.#response.write(text)) return;
@@ -165,7 +165,7 @@ class EventStream {
       const restMs = endMs - clock.monotonicMs();
       if (restMs <= 0) {
         this.#response.destroy();
-        // Its close comes with a later turn of the event loop, which must not wait for the rest of the feed.
+        // The close event comes in a later turn of the event loop, and must not wait for the rest of the feed.
         this.#leave();
       }
       await this.#wait(restMs);
@@ -182,7 +182,7 @@ class EventStream {
 
 const BOARD = { open: 200, ended: 30 };
 const TREND_HOURS = 24;
-/** For so long the same trends are answered again, however many look. */
+/** How long the trends are cached, however many readers ask. */
 const TRENDS_FOR_MS = 15_000;
 
 function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute[] {
@@ -199,7 +199,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
       answer: boardAnswer,
       handle: () =>
         whenFree(clock, () => {
-          // First: an order that changes meanwhile comes once more by the feed.
+          // Read first: an order that changes in the meantime comes again through the feed.
           const newest = mirror.newestSeq();
           return { newest, orders: mirror.read((db) => readBoard(db, BOARD, clock.nowMs())) };
         }),
@@ -231,7 +231,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
   ];
 }
 
-/** The orders that a POS is to book: for one that keeps no place in the feed. */
+/** Orders that the POS should book, for a POS that does not follow the feed. */
 function toBookRoute({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute {
   return route({
     method: 'get',
@@ -254,7 +254,7 @@ function toBookRoute({ parts: { mirror, config }, clock }: LocalApiOptions): Api
   });
 }
 
-/** How orders may name a store that is named by one of its ids. Throws `usage`. */
+/** Returns the names that orders may use for a store given by one of its ids. Throws `usage`. */
 function idsOfStore(
   { mirror, config }: Pick<LocalApiOptions['parts'], 'mirror' | 'config'>,
   name: string,
@@ -263,7 +263,7 @@ function idsOfStore(
   return [subsidiaryId, externalId].filter((id) => id !== null);
 }
 
-/** The whole of a day, such as 2026-03-01, in a zone. */
+/** Returns the start and end of a day, such as 2026-03-01, in a zone. */
 function timeOf(day: string, timeZone: string): { from: string; before: string } {
   const calendar = zoneCalendar(timeZone);
   const startMs = Date.parse(day);
@@ -273,10 +273,10 @@ function timeOf(day: string, timeZone: string): { from: string; before: string }
 
 const DAY_MS = 86_400_000;
 const STREAMS_MAX = 50;
-/** Of one address, so that no caller holds all of them. */
+/** Share of one address, so that one caller cannot hold all streams. */
 const ADDRESS_SHARE = 0.4;
 
-/** Opens streams, each of which holds a connection, until `closing`. */
+/** Opens streams until `closing`; each holds a connection. */
 function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   const { parts, clock, log, streamsMax = STREAMS_MAX } = options;
   const perAddressMax = Math.ceil(streamsMax * ADDRESS_SHARE);
@@ -296,7 +296,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
       });
     }
     const after = await whenFree(clock, () => {
-      // A reader that comes back knows better than the address it first asked for.
+      // For a reader that reconnects, its Last-Event-ID counts and not the address.
       const known = lastEventId(request) ?? asked;
       const newest = refuseAheadOf(parts.mirror, known === 'newest' ? 0 : known);
       return known === 'newest' ? newest : known;
@@ -306,7 +306,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
       ...(reply.getHeaders() as Record<string, string>),
       'content-type': 'text/event-stream; charset=utf-8',
       'x-accel-buffering': 'no',
-      // An ended stream leaves no idle connection for which closing would have to wait.
+      // Otherwise an ended stream leaves an idle connection, for which closing would wait.
       connection: 'close',
     });
     open += 1;
@@ -371,7 +371,7 @@ function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] 
   ];
 }
 
-/** The board, the change feed, orders and their acknowledgements. */
+/** The board, the feed, orders and their acknowledgements. */
 export function orderRoutes(options: LocalApiOptions): ApiFamily {
   const { mirror, outbox } = options.parts;
   const closing = new AbortController();
@@ -390,7 +390,7 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
         });
       }
       const known = JSON.stringify({ order, acknowledged: mirror.acknowledgement(orderId) });
-      // What was received is JSON already.
+      // The received payload is JSON text already.
       return `${known.slice(0, -1)},"payload":${mirror.orderPayload(orderId) ?? 'null'}}`;
     },
   });

@@ -11,7 +11,7 @@ import {
   releaseRequest,
 } from './schemas.ts';
 
-/** `GET /outbox`, `GET /outbox/ID`, and what a person decides: retry, drop, release. */
+/** Routes `GET /outbox`, `GET /outbox/ID`, and a person's decisions: retry, drop, release. */
 export function outboxRoutes({ parts, clock, apiKey }: LocalApiOptions): ApiFamily {
   const { outbox } = parts;
   const by = (request: FastifyRequest) => originOf(request, apiKey !== undefined);

@@ -19,7 +19,7 @@ const TYPES: Readonly<Record<string, string>> = {
 
 type PageFiles = ReadonlyMap<string, Uint8Array>;
 
-/** What goes over the wire for each of the page's files; those of other types are left out. */
+/** Compresses each of the page's files for sending; files of other types are left out. */
 async function wireForms(files: PageFiles) {
   const known = [...files].filter(([name]) => path.extname(name) in TYPES);
   const forms = known.map(async ([name, content]) => {
@@ -31,8 +31,8 @@ async function wireForms(files: PageFiles) {
 }
 
 /**
- * Nothing from elsewhere, nothing inline, nothing framed. Markup is made from text by the one policy of the page's
- * library, so that no text of an order can become markup.
+ * Content security policy: nothing from other sites, nothing inline, no frames. Only the page library's policy makes
+ * markup from text, so no text of an order can become markup.
  */
 const POLICY = [
   "default-src 'none'",
@@ -54,14 +54,14 @@ const HEADERS = {
   'referrer-policy': 'no-referrer',
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
-  // Kept by the browser, and asked for each time whether it is still the same.
+  // The browser keeps the file, but asks each time whether it is still current.
   'cache-control': 'no-cache',
   vary: 'accept-encoding',
 };
 
 /**
- * `GET /`: the status page; `GET /page/NAME`: its parts. They hold no data, so anyone may have them. `load` gives the
- * files by name, `index.html` among them, at the first look at the page.
+ * Serves `GET /`, the status page, and `GET /page/NAME`, its parts. They hold no data, so everybody may read them.
+ * `load` returns the files by name, including `index.html`, at the first request.
  */
 export function pageRoutes(load: () => Promise<PageFiles>, log: Log): FastifyPluginAsync {
   let loading: ReturnType<typeof wireForms> | undefined;
@@ -89,13 +89,13 @@ export function pageRoutes(load: () => Promise<PageFiles>, log: Log): FastifyPlu
 }
 
 const DIRECTORY = new URL('../page/', import.meta.url);
-/** Pages of help, and the documents in docs/ that they are made of. */
+/** Help pages, and their sources in docs/. */
 const HELP = { 'help.html': 'troubleshooting.md', 'help.es.html': 'troubleshooting.es.md' };
 const PAGE_OF = new Map(Object.entries(HELP).map(([page, document]) => [document, page]));
-/** Parts that a browser cannot use as they are written; each becomes one file. */
+/** Sources that a browser cannot use as they are; each is bundled into one file. */
 const BUNDLED = ['main.ts', 'main.css', 'help.css'];
 
-/** The status page's files by name: as the package carries them, or in a checkout made from their sources. */
+/** Returns the status page's files by name: from the package, or in a checkout built from source. */
 export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint8Array>> {
   const files = new Map<string, Uint8Array>();
   for (const name of await readdir(directory)) {
@@ -110,8 +110,8 @@ export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint
 }
 
 /**
- * Makes `main.js` and `main.css` from their sources; `inputs` are the paths of these, of packages too. Throws
- * `not-found` where the tool for it is missing.
+ * Builds `main.js` and `main.css`. `inputs` are the paths of their sources, including those of packages. Throws
+ * `not-found` if esbuild is missing.
  */
 export async function bundlePage(): Promise<{ files: Map<string, Uint8Array>; inputs: string[] }> {
   const esbuild = await tool<typeof import('esbuild')>('es', 'build');
@@ -132,14 +132,14 @@ export async function bundlePage(): Promise<{ files: Map<string, Uint8Array>; in
     const files = outputFiles.map(({ path, contents }) => [path.replace(/^.*[\\/]/, ''), contents] as const);
     return { files: new Map(files), inputs: Object.keys(metafile.inputs) };
   } finally {
-    // Its helper process would stay otherwise.
+    // Otherwise esbuild's helper process would stay.
     await esbuild.stop();
   }
 }
 
 /**
- * A document for the browser. What is said of a code can be linked with it: `help.html#orders.stale`.
- * Documents without a page are not served, so links to them are left as words.
+ * Converts a document to HTML. Each code's text has an anchor: `help.html#orders.stale`. Links to documents without a
+ * page become plain words.
  */
 async function helpPage(document: string, language: string): Promise<string> {
   const { Marked } = await tool<typeof import('marked')>('mar', 'ked');
@@ -183,7 +183,7 @@ ${await marked.parse(text)}
 `;
 }
 
-/** Loaded by a name that is not written out: the package, which needs none, then does not carry it. */
+/** Loads a tool by a computed name, so that the bundled package, which does not need it, leaves it out. */
 async function tool<T>(...partsOfName: string[]): Promise<T> {
   const name = partsOfName.join('');
   try {

@@ -10,10 +10,7 @@ import { boardOrder, order, orderToBook, trendHour } from '../orders/mirrored-or
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type ProductChange, productItem, type StockChange, stockItem } from '../outbox/change.ts';
 
-/*
- * What the local API takes and answers. Each schema reads what is sent, types what is answered, and describes both
- * at /v1/openapi.json.
- */
+/** Schemas of the local API. Each validates what is sent, types the answer, and describes both at /v1/openapi.json. */
 
 /** `limit` of a list. */
 function limitOf(usual: number, max: number) {
@@ -28,7 +25,7 @@ export const errorAnswer = z.object({
   }),
 });
 
-/** One line of the change feed, with the order as it is now. */
+/** One event of the feed, with the order as it is now. */
 export const feedEvent = z.object({
   seq: whole.describe('Never reused, strictly rising'),
   orderId: z.string(),
@@ -126,7 +123,7 @@ const ackSeq = z
   .describe('The event of the feed up to which the POS has booked the order; without it, the newest');
 const ACKS_RANGE = { error: `1 to ${ACKS_MAX} orders are taken` };
 
-/** Orders that the POS has booked; undefined stands for an item that cannot be read. */
+/** Orders that the POS has booked; undefined for an unreadable item. */
 export const ackRequest = z
   .array(
     z
@@ -416,7 +413,7 @@ export const statusAnswer = z.object({
     .describe('Of the disk that holds the storage directory; null when the system does not tell'),
 });
 
-/** How the branches of a hub fare. */
+/** State of a hub's branches. */
 export const branchesAnswer = z.object({
   at: isoTime,
   branches: z.array(branchStatus).describe('Those of the configuration, those first that need somebody most'),

@@ -14,7 +14,7 @@ import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type GroupSocket, isByGroupSocket, letInto, listenForGroup } from './access.ts';
 import type { errorAnswer } from './schemas.ts';
 
-/** HTTP status of each error; whatever is not named is a fault of ours. */
+/** HTTP status of each error; any other error is ours (500). */
 const STATUS: Partial<Record<ErrorCode, number>> = {
   usage: 400,
   'feed-restarted': 400,
@@ -34,7 +34,7 @@ const STATUS: Partial<Record<ErrorCode, number>> = {
   aborted: 503,
 };
 
-/** Codes for what the HTTP layer itself refuses, by its status. */
+/** Error codes for refusals of the HTTP layer itself, by status. */
 const CODE: Partial<Record<number, ErrorCode>> = { 401: 'unauthorized', 403: 'forbidden', 404: 'not-found' };
 
 const HINT: Partial<Record<number, string>> = {
@@ -48,12 +48,12 @@ export function statusOf(code: ErrorCode): number {
   return STATUS[code] ?? 500;
 }
 
-/** The one shape of every answer that is no success. */
+/** Returns the body that every error answer has. */
 export function errorBody({ code, message, hint }: TillsyncError): z.output<typeof errorAnswer> {
   return { error: { code, message, hint: hint ?? null } };
 }
 
-/** Answers with the error. What is ours alone (`internal`, a failing disk) is told by code, its details by the log. */
+/** Answers with the error. An error of ours (`internal`, a failing disk) shows only its code; details are logged. */
 export function sendError(reply: FastifyReply, thrown: unknown, log: Log): FastifyReply {
   const { status, error } = refusalOf(thrown);
   sendRetryAfter(reply, status, error);
@@ -65,7 +65,7 @@ export function sendError(reply: FastifyReply, thrown: unknown, log: Log): Fasti
   return reply.code(status).send(errorBody(error));
 }
 
-/** When the one who asked had better ask again. */
+/** Sets Retry-After on 429 and 503. */
 export function sendRetryAfter(reply: FastifyReply, status: number, { retryAfterMs }: TillsyncError): void {
   const seconds = retryAfterMs === undefined ? RETRY_AFTER_S : Math.ceil(retryAfterMs / 1000);
   if (status === 429 || status === 503) reply.header('retry-after', String(seconds));
@@ -76,7 +76,7 @@ const hidden = new TillsyncError('internal', 'The request could not be handled.'
 });
 
 function refusalOf(thrown: unknown): { status: number; error: TillsyncError } {
-  // The HTTP layer refuses by itself what is too large or of an unknown type.
+  // The HTTP layer itself refuses bodies that are too large or of an unknown type.
   if (thrown instanceof Error && 'statusCode' in thrown) {
     const status = Number(thrown.statusCode);
     const hint = HINT[status];
@@ -90,14 +90,14 @@ function refusalOf(thrown: unknown): { status: number; error: TillsyncError } {
 }
 
 /**
- * Refuses requests whose Host header names neither this machine nor one of `names`: with a name of its own
- * pointed at 127.0.0.1, a web page could otherwise read the shop's orders through a visitor's browser.
+ * Refuses requests whose Host header names neither this machine nor one of `names`. Otherwise a web page could point
+ * its own name at 127.0.0.1 and read the shop's orders through a visitor's browser.
  */
 function hostGuard(names: readonly string[]) {
   const allowed = names.map((name) => name.toLowerCase());
   return async (request: FastifyRequest, reply: FastifyReply) => {
     const host = hostOf(request.headers.host);
-    // A browser opens no Unix socket.
+    // A browser cannot open a Unix socket.
     if (isByGroupSocket(request) || isLoopbackName(host) || allowed.includes(host.toLowerCase())) return;
     const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
       hint: 'Use 127.0.0.1.',
@@ -114,28 +114,28 @@ interface LocalServerOptions {
   others?: readonly { host: string; port: number }[];
   /** A Unix socket beside them. */
   groupSocket?: GroupSocket | undefined;
-  /** Whether a key is asked of everybody; then it may be served under any name. */
+  /** Whether a key is required; then any Host name is accepted. */
   hasKey?: boolean;
   clock: Clock;
   log: Log;
-  /** What is served: each a Fastify plugin of its own file, such as `healthRoutes`. */
+  /** The served parts, each a Fastify plugin in its own file, such as `healthRoutes`. */
   plugins: readonly FastifyPluginAsync[];
 }
 
 export interface LocalServer {
-  /** Throws `config-invalid` when the address cannot be listened on. */
+  /** Throws `config-invalid` when the address cannot be opened. */
   listen(): Promise<{ url: string; port: number }>;
-  /** Takes no new connection, finishes what is under way, and cuts off what is not done after `deadlineMs`. */
+  /** Accepts no new connection, finishes running requests, and cuts off the rest after `deadlineMs`. */
   close(deadlineMs?: number): Promise<void>;
 }
 
 const CLOSE_DEADLINE_MS = 3_000;
 const REQUEST_TIMEOUT_MS = 30_000;
 const HEADERS_TIMEOUT_MS = 5_000;
-/** How often slow requests are looked for. */
+/** How often slow requests are searched for. */
 const CHECK_EVERY_MS = 2_000;
 
-/** The HTTP server for the POS and the operator on this machine. */
+/** Creates the HTTP server for the POS and the operator on this machine. */
 export function createLocalServer(options: LocalServerOptions): LocalServer {
   const { host, others = [], hasKey = false, clock, log, plugins } = options;
   const app = Fastify({
@@ -148,7 +148,7 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
     return503OnClosing: false,
     schemaController: WITHOUT_JSON_SCHEMA,
     exposeHeadRoutes: true,
-    // An id may be longer than Fastify's own bound, and each of its characters nine in an address.
+    // An id may be longer than Fastify's limit, and each character takes up to nine in a URL.
     routerOptions: { maxParamLength: 9 * ORDER_ID_LENGTH_MAX },
   }) as unknown as FastifyInstance;
   const hosts = [host, ...others.map((other) => other.host)];
@@ -175,11 +175,11 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
   };
 }
 
-/** Ends all of them once what is under way is done. */
+/** Closes all of them once running requests are done. */
 async function closeAll(app: FastifyInstance, doors: readonly NetServer[]): Promise<void> {
   const shut = doors.map((door) => new Promise((resolve) => door.close(resolve)));
   await app.close();
-  // Fastify looks at its own port alone.
+  // Fastify closes idle connections only on its own port.
   app.server.closeIdleConnections();
   await Promise.all(shut);
 }

@@ -64,18 +64,18 @@ function stored({ platform, state, config }: LocalApiOptions['parts']) {
 interface HealthOptions extends AccessOptions {
   clock: Clock;
   loopsAlive: () => readonly LoopBeat[];
-  /** Why work cannot be taken now, one sentence each; empty when it can. */
+  /** Why no work can be accepted now, one sentence each; empty when it can. */
   notReady: () => readonly string[];
-  /** The storage directory, by which this tillsync is told from others of the same machine. */
+  /** The storage directory, which distinguishes this tillsync from others on the machine. */
   storage: string;
 }
 
 const MAX_SILENCE_MS = 10 * 60_000;
 
 /**
- * `GET /healthz`: the process answers and its loops are alive; if not, a restart may help.
- * `GET /readyz`: the mirror is open and the listeners are up; if not, waiting may help.
- * 200 or 503, for everybody. Which storage, loop and reason is told to whom the API lets in.
+ * `GET /healthz`: the process answers and its loops run; if not, a restart may help. `GET /readyz`: the mirror is
+ * open and the servers listen; if not, waiting may help. Answers 200 or 503 to everybody. Storage, loops and reasons
+ * are shown only to callers with access to the API.
  */
 export function healthRoutes(options: HealthOptions): FastifyPluginAsync {
   const { clock, loopsAlive, notReady, storage } = options;
@@ -102,7 +102,7 @@ export function healthRoutes(options: HealthOptions): FastifyPluginAsync {
   };
 }
 
-/** Names of the loops that were silent for longer than they may; what a watchdog ping depends on. */
+/** Returns the loops that were silent for too long. The watchdog ping depends on it. */
 export function stalledLoops({ clock, loopsAlive }: Pick<HealthOptions, 'clock' | 'loopsAlive'>): string[] {
   const nowMs = clock.monotonicMs();
   return loopsAlive()
@@ -111,9 +111,9 @@ export function stalledLoops({ clock, loopsAlive }: Pick<HealthOptions, 'clock' 
 }
 
 /**
- * `GET /metrics` for Prometheus, in its text format or in OpenMetrics as it asks. Behind the same gate as the
- * local API: a scrape from another machine sends the key (`authorization: credentials_file`). `collect` looks
- * everything up and leaves out what cannot be.
+ * `GET /metrics` for Prometheus, in its text format or in OpenMetrics. It needs the same access as the local API: a
+ * scrape from another machine sends the key (`authorization: credentials_file`). `collect` leaves out what cannot be
+ * read.
  */
 export function metricsRoutes(
   access: AccessOptions,

@@ -25,14 +25,14 @@ import { type Comparison, compareOrders, DemoPos, type PosBranch } from './demo-
 import { findNatsServer, Line, startNatsServer } from './nats-server.ts';
 import { DEMO_LIMITS, demoBranchConfig, demoConfig, freePort } from './sandbox-platform.ts';
 
-/** When the last branch is taken off the net, and for how long where nobody set an end. */
+/** When the last branch is disconnected, and for how long unless an end was set. */
 const CUT_AFTER_MS = 20_000;
 const AWAY_MS = 120_000;
 const CLOSING_MS = DEMO_LIMITS.ordersIntervalMs + 8_000;
 const SETTLE_WITHIN_MS = 30_000;
 const INVITED_FOR_MS = 3_600_000;
 
-/** One branch of the demo: a tillsync and a POS of its own. */
+/** One branch of the demo, with its own tillsync and POS. */
 interface DemoBranch extends PosBranch {
   daemon: Daemon;
   pos: DemoPos;
@@ -47,13 +47,13 @@ export interface BranchOutcome extends Comparison {
   stocksEqual: number;
 }
 
-/** As of the demo of one store; `inMirror` is the hub's. */
+/** As in the demo of one store; `inMirror` is the hub's. */
 export type BranchesDemoSummary = Pick<
   DemoSummary,
   keyof Comparison | 'callbacks' | 'polls' | 'refreshes' | 'violations' | 'deadTokenUses' | 'traffic'
 > & {
   branches: BranchOutcome[];
-  /** Which was off the net, for how long, and what it had to catch up with after that. */
+  /** Which branch was disconnected, for how long, and how much it then had to catch up. */
   away: {
     branch: string;
     awayMs: number;
@@ -63,7 +63,7 @@ export type BranchesDemoSummary = Pick<
   } | null;
 };
 
-/** A hub, its nats-server and so many branches, each with a POS; one of them is off the net for a while. */
+/** Runs a hub, its nats-server and `branches` branches, each with a POS. One branch is disconnected for a while. */
 export async function runBranchesDemo(
   options: DemoOptions & { branches: number },
 ): Promise<BranchesDemoSummary> {
@@ -141,7 +141,7 @@ async function startHub(
   return { daemon, natsPort };
 }
 
-/** Its key is known to the hub before it starts: on one machine nobody has to carry an invitation. */
+/** The hub knows the branch's key before it starts, because on one machine nobody has to carry an invitation. */
 async function startBranch(
   { clock, random, log = silentLog }: DemoOptions,
   place: { directory: string; name: PosBranch; hub: Hub; releasers: Releasers },
@@ -162,7 +162,7 @@ async function startBranch(
   const secrets = { linkSeed: seed, webhookSecrets: [] };
   const daemon = await startDaemon({ config, secrets, clock, random, log });
   releasers.push(branch, () => daemon.stop());
-  // What each of them sells would drown what is to be seen here.
+  // Events of counter sales are left out, because they would hide what the demo shows.
   const pos = new DemoPos({ localUrl: () => daemon.localUrl, branch: name, clock, random });
   return { ...name, daemon, pos, line };
 }
@@ -185,7 +185,7 @@ async function watch(
   }
 }
 
-/** Entries of its feed that a branch does not have yet. */
+/** Returns how many entries of its feed a branch does not have yet. */
 function behind(hub: Daemon, { externalId, daemon }: DemoBranch): number {
   const newest = hub.parts.mirror.read((db) => newestNumber(db, externalId));
   return newest - daemon.parts.mirror.read(branchPlace).mark;
@@ -194,7 +194,7 @@ function behind(hub: Daemon, { externalId, daemon }: DemoBranch): number {
 const isWhole = (hub: Daemon, branch: DemoBranch) =>
   behind(hub, branch) === 0 && branch.daemon.parts.mirror.read(waitingUp).waiting === 0;
 
-/** The last branch is off the net for a while, goes on selling, and catches up. */
+/** Disconnects the last branch for a while; it keeps selling, and then catches up. */
 async function takeOff(
   { clock, onEvent }: DemoOptions,
   hub: Daemon,
@@ -216,7 +216,7 @@ async function takeOff(
   branch.line.mend();
   const backMs = clock.monotonicMs();
   onEvent?.(`branch ${name} is back: ${missedEvents} steps wait for it, ${keptChanges} changes at it`);
-  // What comes meanwhile is not what it missed.
+  // Events that come during the catch-up are not among the missed ones.
   const { mark } = branch.daemon.parts.mirror.read(branchPlace);
   const target = mark + missedEvents;
   const isUp = () => branch.daemon.parts.mirror.read(branchPlace).mark >= target;
@@ -235,7 +235,7 @@ async function settled(clock: Clock, what: string, isSo: () => boolean): Promise
   }
 }
 
-/** The last word of each POS, then every mirror is held against the platform. */
+/** Lets each POS submit its last counts, then compares every mirror with the platform. */
 async function close(
   { clock, onEvent }: DemoOptions,
   { control }: Sandbox,

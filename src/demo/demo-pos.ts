@@ -15,16 +15,16 @@ export interface PosBranch {
 const FIRST_BRANCH: PosBranch = { subsidiaryId: 'sub-1', externalId: 'B1' };
 
 export interface DemoPosOptions {
-  /** Of the local API; asked anew for each call, since a restart may change it. */
+  /** Address of the local API; read before each call, because a restart may change it. */
   localUrl: () => string;
-  /** The first one of the demo unless told. */
+  /** If left out, the first branch of the demo. */
   branch?: PosBranch;
   clock: Clock;
   random: Random;
   onEvent?: (text: string) => void;
 }
 
-/** What the simulated POS did, and its last word on each stock. */
+/** What the simulated POS did, and its last count of each stock. */
 export interface DemoPosSummary {
   booked: number;
   soldOverTheCounter: number;
@@ -40,8 +40,8 @@ interface Shelf {
 }
 
 /**
- * A POS that speaks to the local API alone: it books the company's online orders from the feed, hands over the new
- * counts of one branch, acknowledges the orders, and sells over the counter meanwhile.
+ * A POS that uses only the local API. It books the company's online orders from the feed, submits the new counts of
+ * one branch, acknowledges the orders, and sells over the counter.
  */
 export class DemoPos {
   readonly #options: DemoPosOptions;
@@ -61,13 +61,13 @@ export class DemoPos {
   async trade(signal: AbortSignal): Promise<void> {
     const { clock } = this.#options;
     while (!signal.aborted) {
-      // The daemon restarts in between; a POS tries again.
+      // The daemon restarts in between, so the POS retries.
       await this.#tick().catch(() => {});
       await clock.sleep(TICK_MS, signal);
     }
   }
 
-  /** The last word: everything booked, every count handed over once more. */
+  /** Books everything and submits every count once more. */
   async close(): Promise<DemoPosSummary> {
     await this.#book();
     const shelves = [...this.#shelves.values()];
@@ -102,7 +102,7 @@ export class DemoPos {
     }
   }
 
-  /** Takes new online orders off the shelves, hands over the counts, and only then says that they are booked. */
+  /** Subtracts new online orders from the shelves, submits the counts, and only then acknowledges. */
   async #book(): Promise<void> {
     type Page = { events: { order: MirroredOrder | null }[]; next: number };
     const { events, next } = await this.#get<Page>(`/v1/orders?after=${this.#seq}&limit=500`);
@@ -146,7 +146,7 @@ export class DemoPos {
   }
 }
 
-/** What the POS reads of one order. */
+/** The columns of an order that the POS reads. */
 export interface MirroredRow {
   order_id: string;
   status: string | null;
@@ -157,7 +157,7 @@ export interface MirroredRow {
   pieces: number;
 }
 
-/** The query a POS could ask, over plain SQL. */
+/** A query that a POS could use, in plain SQL. */
 export const MIRRORED_ROWS = `
   SELECT order_id, status, code, amount_to_pay, delivery_fee,
     (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) AS lines,
@@ -172,7 +172,7 @@ export interface Comparison {
   differences: string[];
 }
 
-/** Holds the mirror against the platform, order by order. */
+/** Compares the mirror with the platform, order by order. */
 export function compareOrders(
   platform: readonly OrderSnapshot[],
   mirror: readonly MirroredRow[],

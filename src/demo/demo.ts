@@ -22,7 +22,7 @@ import {
 } from './demo-pos.ts';
 import { DEMO_LIMITS, demoConfig, freePort } from './sandbox-platform.ts';
 
-/** What the end of a demo needs: a last poll and a comparison. */
+/** Time for the end of a demo: a last poll and a comparison. */
 const CLOSING_MS = DEMO_LIMITS.ordersIntervalMs + 3_000;
 export const VIEW_EVERY_MS = 500;
 const PUSH_DEADLINE_MS = 10_000;
@@ -32,21 +32,21 @@ export interface DemoOptions {
   clock: Clock;
   random: Random;
   log?: Log;
-  /** Ends the demo; it still compares and sums up. */
+  /** Ends the demo, which still compares and reports. */
   signal: AbortSignal;
-  /** Ends by itself after about this long; undefined: runs until the signal. */
+  /** The demo ends after about this long; undefined: it runs until the signal. */
   durationMs?: number;
   onView?: (view: DemoView) => void;
   onEvent?: (text: string) => void;
 }
 
-/** What people watch while it runs. */
+/** What people see while it runs. */
 export interface DemoView {
   atPlatform: number;
   inMirror: number;
-  /** In those of all branches together. */
+  /** Number of orders in the mirrors of all branches together. */
   inBranches?: number;
-  /** Notifications the platform sent, and those it lost on purpose. */
+  /** Notifications that the platform sent, and those it lost on purpose. */
   callbacks: number;
   polls: number;
   refreshes: number;
@@ -55,16 +55,16 @@ export interface DemoView {
 export interface DemoSummary extends Comparison, DemoView {
   traffic: TrafficSummary;
   restarts: number;
-  /** Calls that broke a limit of the platform, and uses of dead refresh tokens: both should be 0. */
+  /** Calls that broke a limit of the platform, and uses of dead refresh tokens; both should be 0. */
   violations: number;
   deadTokenUses: number;
-  /** The other direction: what the simulated POS did, and how many of its stocks the platform has equal. */
+  /** What the simulated POS did, and how many of its stocks are equal on the platform. */
   pos: Omit<DemoPosSummary, 'shelves'> & { stocks: number; stocksEqual: number };
   /** Calls that carried changes to the platform. */
   pushCalls: number;
 }
 
-/** Runs the whole daemon against the platform in small, restarts it in the middle, and compares both sides. */
+/** Runs the whole daemon against the sandbox, restarts it in between, and compares both sides. */
 export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   const { clock, random, signal } = options;
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-demo-'));
@@ -74,7 +74,7 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   if (trafficMs !== undefined) void clock.sleep(trafficMs, signal).then(() => ends.abort());
   signal.addEventListener('abort', () => ends.abort(), { once: true });
   const { refreshToken } = sandbox.issueTokens();
-  // The same ones after the restart: the platform and an open page go on calling them.
+  // The same ports after the restart, because the platform and an open page keep calling them.
   const [webhookPort, localPort] = await Promise.all([freePort(), freePort()]);
   const config = demoConfig({ baseUrl: sandbox.url, directory, webhookPort, localPort });
   const secrets = { refreshToken, webhookSecrets: ['demo-webhook-secret'] };
@@ -107,12 +107,12 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   }
 }
 
-/** How long the shop is busy, so that all ends in time; undefined: until the signal. */
+/** Returns how long orders come in, so that the demo ends in time; undefined: until the signal. */
 export function trafficMsOf({ durationMs }: DemoOptions, closingMs: number): number | undefined {
   return durationMs === undefined ? undefined : Math.max(durationMs - closingMs, durationMs / 2);
 }
 
-/** Orders come in and move on at a platform whose webhook loses, repeats and delays them. */
+/** Plays orders on a platform whose webhook loses, repeats and delays notifications. */
 export function playTraffic(
   { clock, random, onEvent }: DemoOptions,
   { control }: Sandbox,
@@ -145,7 +145,7 @@ async function watch(
       const inMirror = rowsOf(daemon()).length;
       options.onView?.({ ...figures(control), atPlatform: control.orders().length, inMirror });
     } catch {
-      // Between stop and start there is no open mirror to look into.
+      // Between stop and start no mirror is open.
     }
     await options.clock.sleep(VIEW_EVERY_MS, signal);
   }
@@ -159,7 +159,7 @@ async function catchUp({ onEvent }: DemoOptions, { control }: Sandbox, daemon: D
   await daemon.parts.orderPoll.poll({ wide: true });
 }
 
-/** The POS hands over every count once more; then the platform must have them all. */
+/** The POS submits every count once more; then the platform must have them all. */
 async function lastWord(
   { clock }: DemoOptions,
   pos: DemoPos,
@@ -175,7 +175,7 @@ async function lastWord(
   return { ...did, stocks: shelves.length, stocksEqual: shelvesEqual(control, shelves) };
 }
 
-/** How many of the POS's stocks the platform has as they are. */
+/** Counts the POS's stocks that are equal on the platform. */
 export function shelvesEqual(control: SandboxControl, shelves: DemoPosSummary['shelves']): number {
   return shelves.filter(({ sku, subsidiaryId, qty }) => control.stockOf(sku, subsidiaryId) === qty).length;
 }

@@ -5,11 +5,14 @@ import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { refuseOld } from '../link/server-look.ts';
 
-/** Debian puts it where the PATH of a person does not lead. */
+/** Debian installs it in a directory outside a user's PATH. */
 const PROGRAMS = ['nats-server', '/usr/sbin/nats-server', '/usr/local/sbin/nats-server'];
 const START_WITHIN_MS = 10_000;
 
-/** The nats-server of this machine. Throws `not-found` where there is none, `config-invalid` where it is too old. */
+/**
+ * Returns the path of this machine's nats-server. Throws `not-found` if there is none, `config-invalid` if it is too
+ * old.
+ */
 export function findNatsServer(programs: readonly string[] = PROGRAMS): string {
   const hint =
     "Debian 13 has a nats-server that is new enough: sudo apt-get install nats-server. Debian 12 can take Debian 13's package.";
@@ -38,7 +41,7 @@ export interface RunningServer {
   close(): Promise<void>;
 }
 
-/** Starts it with the file that the hub wrote. Throws `not-found` when it does not come up. */
+/** Starts it with the configuration that the hub wrote. Throws `not-found` when it does not start. */
 export async function startNatsServer(
   program: string,
   { file, port, clock }: { file: string; port: number; clock: Clock },
@@ -49,7 +52,7 @@ export async function startNatsServer(
     said = (said + part).slice(-2_000);
   });
   const closed = once(child, 'close');
-  // Whatever ends the demo, the server does not stay behind.
+  // Stops the server however the demo ends.
   const kill = () => child.kill('SIGKILL');
   process.once('exit', kill);
   const close = async () => {
@@ -78,7 +81,7 @@ async function listens(port: number): Promise<boolean> {
   return isThere;
 }
 
-/** The line from one branch to the server, which can be cut. */
+/** The connection from one branch to the server, which can be cut. */
 export class Line {
   readonly #server: Server;
   readonly #open = new Set<Socket>();

@@ -12,11 +12,11 @@ import { startSandbox } from '../sandbox/server.ts';
 import type { OrderShape } from '../sandbox/settings.ts';
 import type { PosBranch } from './demo-pos.ts';
 
-/** Connections that this machine opens begin here: one of theirs would be gone when a daemon leaves it for a moment. */
+/** First of the kernel's ports for outgoing connections. One of these could be taken while a daemon restarts. */
 const OUTGOING_PORTS_FROM = 32_768;
 const PORTS_FROM = 16_384;
 
-/** A port of this machine's loopback address that is free now. */
+/** Returns a free port of this machine's loopback address. */
 export async function freePort(random: Random = systemRandom): Promise<number> {
   for (;;) {
     const port = PORTS_FROM + Math.floor(random.next() * (OUTGOING_PORTS_FROM - PORTS_FROM));
@@ -33,7 +33,7 @@ export async function freePort(random: Random = systemRandom): Promise<number> {
   }
 }
 
-/** The platform's rules in a hurry, so that a few seconds show what takes minutes in a store. */
+/** The platform's limits with shorter times, so that seconds show what takes minutes in a store. */
 export const DEMO_LIMITS: PlatformLimits = {
   endpointIntervalMs: 200,
   ordersIntervalMs: 4_000,
@@ -46,11 +46,11 @@ export interface DemoPlace {
   baseUrl: string;
   directory: string;
   webhookPort: number;
-  /** 0, when not given: a free one at every start. */
+  /** If left out or 0, a free port at every start. */
   localPort?: number;
-  /** Three that share this tillsync unless told. */
+  /** If left out, three branches that share this tillsync. */
   branches?: readonly Partial<PosBranch>[];
-  /** Of the nats-server, where each branch has a tillsync of its own. */
+  /** Address of the nats-server, if each branch has its own tillsync. */
   nats?: string;
 }
 
@@ -60,7 +60,7 @@ const THREE_BRANCHES = [
   { subsidiaryId: 'sub-3' },
 ];
 
-/** A store's configuration for the sandbox at `baseUrl`. */
+/** Returns a store's configuration for the sandbox at `baseUrl`. */
 export function demoConfig(place: DemoPlace): Config {
   const { baseUrl, directory, webhookPort, localPort = 0, branches = THREE_BRANCHES, nats = '' } = place;
   const listed = branches.map(
@@ -94,7 +94,7 @@ export function demoConfig(place: DemoPlace): Config {
     level = "silent"`);
 }
 
-/** The configuration of one branch whose hub is at `hub`. */
+/** Returns the configuration of one branch of the hub at `hub`. */
 export function demoBranchConfig(place: {
   directory: string;
   hub: string;
@@ -139,10 +139,10 @@ export interface SandboxPlatformOptions {
   host: string;
   port: number;
   limits: PlatformLimits;
-  /** How often a new order comes in and another moves on; 0: never by itself. */
+  /** How often a new order comes and another changes its status; 0 means never. */
   ordersEveryMs: number;
   shape?: Partial<OrderShape>;
-  /** The same products for the same number; without it they are made up anew. */
+  /** The same seed makes the same products. Without it they are random. */
   seed?: number;
   webhook?: { callbackUrl: string; secret: string };
 }
@@ -150,13 +150,13 @@ export interface SandboxPlatformOptions {
 /** A sandbox that runs by itself, for a vendor or a demonstration. */
 export interface SandboxPlatform {
   url: string;
-  /** A fresh pair of a made-up company; worth nothing outside this sandbox. */
+  /** A new pair of an invented company; useless outside this sandbox. */
   tokens: { token: string; refreshToken: string };
   orders(): number;
   close(): Promise<void>;
 }
 
-/** Starts the platform in small with made-up traffic. */
+/** Starts the sandbox with invented orders. */
 export async function startSandboxPlatform(options: SandboxPlatformOptions): Promise<SandboxPlatform> {
   const { clock, random, ordersEveryMs, webhook, shape, seed, ...rest } = options;
   const { control, ...sandbox } = await startSandbox({

@@ -25,12 +25,12 @@ export interface HookLoopOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;
   rows: HookRows;
   alarms: Alarms;
-  /** Calls the listener when this process may have changed the feed; returns what ends that. */
+  /** Calls the listener when this process may have changed the feed. Returns a function that ends it. */
   onChange: (listener: () => void) => () => void;
-  /** Platform's wall clock minus ours; undefined: not known yet. */
+  /** The platform's wall clock minus ours; undefined if not known yet. */
   platformSkewMs: () => number | undefined;
   onTried: (hook: string, outcome: 'ok' | 'failed') => void;
-  /** Answers what commands ask for; called often. */
+  /** Handles commands' requests for a test; called often. */
   answerTest: (signal: AbortSignal) => Promise<void>;
   clock: Clock;
   random: Random;
@@ -39,20 +39,20 @@ export interface HookLoopOptions {
   lookEveryMs?: number | undefined;
 }
 
-/** What other processes write nobody tells of. */
+/** Writes of other processes send no notification. */
 const LOOK_EVERY_MS = 2_000;
 const WATCH_EVERY_MS = 1_000;
-/** A receiver is near, and somebody may wait beside it for its paper to be filled. */
+/** The receiver is near, and somebody may be beside the printer, filling its paper. */
 const RETRY_FIRST_MS = 2_000;
 const RETRY_LONGEST_MS = 60_000;
-/** Events that are looked at together; their orders are read one at a time. */
+/** Events read at once; their orders are read one at a time. */
 const PAGE = 100;
-/** While much waits, a place is noted this often: after a crash so much comes a second time. */
+/** While many events wait, the cursor is saved this often. After a crash, events of this period are sent twice. */
 const NOTE_EVERY_MS = 250;
-/** Events that were passed over and of which no note is worth a write. */
+/** Skipped events after which the cursor is saved; fewer are not worth a write. */
 const PASSED_MAX = 1_000;
 
-/** Sends each hook its events until the signal; notes hooks that lag. One that fails delays no other. */
+/** Sends each hook its events until the signal, and reports hooks that lag. A failing hook delays no other. */
 export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): Promise<void> {
   const { hooks, rows, clock, alarms, beat, answerTest } = options;
   const names = hooks.map(({ name }) => name);
@@ -77,7 +77,7 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
   await Promise.all([ended, testing]);
 }
 
-/** What one hook still has to take, one event after the other. */
+/** The events that one hook still has to receive, one after the other. */
 class HookQueue {
   readonly #o: HookLoopOptions;
   readonly #hook: HookSettings;
@@ -86,17 +86,17 @@ class HookQueue {
   readonly #waker: Waker;
   readonly #startMs: number;
   readonly #startMonoMs: number;
-  /** The newest event when this process began. */
+  /** The newest event when this process started. */
   #startSeq: number | undefined;
-  /** All up to it is taken or passed over, as this process knows. */
+  /** All events up to this seq were received or skipped, as this process knows. */
   #seq = 0;
   #isBegunNoted = false;
-  /** When the newest event was taken that is not noted yet; null: all is noted. */
+  /** When the newest event not yet saved was received; null if all are saved. */
   #unnotedOkAt: string | null = null;
   #noteDueMonoMs = 0;
-  /** The event that is to be taken next, and since when it waits. */
+  /** The next event to send, and since when it waits. */
   #current: { seq: number; sinceMs: number } | undefined;
-  /** Failures in a row, and what the last one said. */
+  /** Number of failures in a row, and the last message. */
   #failures = 0;
   #lastFailure: string | undefined;
 
@@ -123,7 +123,7 @@ class HookQueue {
     }
   }
 
-  /** What a person is told while it lags; undefined: it does not. */
+  /** Returns the message for a person while the hook lags; undefined if it does not. */
   lag(): { level: FindingLevel; message: string } | undefined {
     if (!this.#current) return undefined;
     const { seq, sinceMs } = this.#current;
@@ -149,7 +149,7 @@ class HookQueue {
     }
   }
 
-  /** Sends all that waits. False: it was stopped, or has rested after a failure. */
+  /** Sends all waiting events. Returns false if it was stopped, or paused after a failure. */
   async #takeAll(signal: AbortSignal): Promise<boolean> {
     const { clock } = this.#o;
     const place = await this.#place(signal);
@@ -179,7 +179,7 @@ class HookQueue {
     return true;
   }
 
-  /** Whether somebody has passed it over since. */
+  /** Whether somebody has skipped the event in the meantime. */
   async #isPassed({ seq }: FoundEvent, signal: AbortSignal): Promise<boolean> {
     const place = await this.#read((db) => placeOf(db, this.#hook.name), signal);
     return place !== undefined && place.seq >= seq;
@@ -191,8 +191,9 @@ class HookQueue {
   }
 
   /**
-   * Its place; made where there is none, as in a mirror that was made anew. undefined: it cannot begin yet. Until the
-   * platform has said what time it is, no time counts: after a power cut this machine's clock may be years behind.
+   * Returns the cursor; makes one if there is none, as in a new mirror. Returns undefined if the hook cannot start
+   * yet: until the platform has sent a time, none counts, because after a power cut this machine's clock may be years
+   * behind.
    */
   async #place(signal: AbortSignal): Promise<HookPlace | undefined> {
     const { rows, clock, platformSkewMs } = this.#o;
@@ -211,7 +212,7 @@ class HookQueue {
       this.#isBegunNoted = false;
     }
     const { newsFrom } = place;
-    // Noted by a clock that was ahead: until then no order would be new.
+    // The time was noted by a clock that was ahead; otherwise no order would count as new until then.
     if (newsFrom !== null && newsFrom > now) {
       await this.#places.newsFrom(name, now);
       return { ...place, newsFrom: now };
@@ -223,13 +224,13 @@ class HookQueue {
     return place;
   }
 
-  /** Whether it was taken; a failure is noted and rested from. */
+  /** Sends one event. Returns whether it was received; after a failure it records that and pauses. */
   async #send(event: FoundEvent, signal: AbortSignal): Promise<boolean> {
     const { clock, log, onTried } = this.#o;
     const { name } = this.#hook;
     const sent = await this.#read((db) => hookEvent(db, event), signal);
     const patience = patientSignal(signal, clock);
-    // There is no turn to wait for.
+    // A hook's call does not wait for a turn, so it counts as sent at once.
     patience.onSend();
     let answer: HookAnswer;
     try {
@@ -265,7 +266,7 @@ class HookQueue {
     this.#unnotedOkAt = null;
   }
 
-  /** Notes it, and rests until the next try or until somebody skips the event. */
+  /** Records a failure and pauses until the next try, or until somebody skips the event. */
   async #failed(seq: number, { what, text, retryAfterMs }: HookAnswer, signal: AbortSignal): Promise<void> {
     const { clock, random, log, lookEveryMs = LOOK_EVERY_MS } = this.#o;
     const { name } = this.#hook;
@@ -290,7 +291,7 @@ class HookQueue {
     }
   }
 
-  /** A disk that fails is told by itself. */
+  /** A failing disk has its own alarm. */
   #tellOfStorage(error: unknown): void {
     this.#o.log.debug({ hook: this.#hook.name, err: error }, 'the place of a hook cannot be noted now');
   }

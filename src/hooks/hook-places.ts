@@ -8,7 +8,7 @@ import { orderById } from '../orders/order-queries.ts';
 import { columnsAs } from '../orders/order-rows.ts';
 import { COUNTED_MAX, type HookEvent, type HookSettings, type HookStatus } from './hook.ts';
 
-/** Where a hook is in the order feed, as the mirror keeps it. */
+/** A hook's position in the order feed, as the mirror stores it. */
 export interface HookPlace {
   seq: number;
   beganAt: string;
@@ -34,41 +34,41 @@ const EVENTS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status
   FROM (SELECT * FROM order_events WHERE seq > ? ORDER BY seq LIMIT ?) e
   LEFT JOIN orders o ON o.order_id = e.order_id ORDER BY e.seq`;
 
-/** An event with the creation of its order. */
+/** An event with its order's creation time. */
 export interface FoundEvent extends OrderEvent {
   createdAt: string | null;
 }
 
-/** The next events after `seq`, those included that the hook does not want. */
+/** Returns the next events after `seq`, including those the hook does not want. */
 export function eventsFrom(db: Database.Database, seq: number, limit: number): FoundEvent[] {
   return sqlOf(db).rows<FoundEvent>(EVENTS, seq, limit);
 }
 
 const ISO_TIME = /^\d{4}-.*T.*Z$/;
 
-/** Whether the hook gets the event. */
+/** Whether the hook receives the event. */
 export function isWanted(
   { source, status, previousStatus, createdAt }: FoundEvent,
   { statuses }: Pick<HookSettings, 'statuses'>,
   newsFrom: string | null,
 ): boolean {
   if (statuses.length > 0 && (status === null || !statuses.includes(status))) return false;
-  // A first look at the platform, or a wider one, brings orders that are older than the hook.
+  // A first or wider poll brings orders that are older than the hook.
   const isFirstHeardOf = source === 'poll' && previousStatus === null;
   const isOlder = newsFrom !== null && createdAt !== null && ISO_TIME.test(createdAt) && createdAt < newsFrom;
   return !(isFirstHeardOf && isOlder);
 }
 
-/** The event as it is sent, with its order as it is now. */
+/** Returns the event as it is sent, with its order as it is now. */
 export function hookEvent(db: Database.Database, { createdAt: _createdAt, ...event }: FoundEvent): HookEvent {
   return { ...event, order: orderById(db, event.orderId) ?? null };
 }
 
 const COUNT_AT_ONCE = 2_000;
-/** Events that are looked at to count those that wait. */
+/** Most events examined to count the waiting ones. */
 const COUNT_EVENTS_MAX = 20_000;
 
-/** How a hook stands. Goes over what waits, so it is for people and for figures, not for each event. */
+/** Returns a hook's state. It reads all waiting events, so it is for people and metrics, not for each event. */
 export function statusOf(db: Database.Database, hook: HookSettings): HookStatus {
   const place = placeOf(db, hook.name);
   const { seq = null, lastOkAt = null, failures = 0, lastFailureAt = null, lastFailure = null } = place ?? {};
@@ -90,7 +90,7 @@ export function statusOf(db: Database.Database, hook: HookSettings): HookStatus 
   };
 }
 
-/** Events after `seq` up to a bound, and then that there are more. */
+/** Yields events after `seq` up to a limit, and then `more` if there are more. */
 function* eventsOneByOne(db: Database.Database, seq: number): Generator<FoundEvent | 'more'> {
   let from = seq;
   for (let looked = 0; looked < COUNT_EVENTS_MAX; looked += COUNT_AT_ONCE) {
@@ -102,19 +102,19 @@ function* eventsOneByOne(db: Database.Database, seq: number): Generator<FoundEve
   yield 'more';
 }
 
-/** Where a hook begins that the mirror does not know. */
+/** Start of a hook that the mirror does not know. */
 interface Beginning {
   name: string;
-  /** Of a hook that had begun in a mirror that is lost; undefined: it is new. */
+  /** State of a hook that had started in a lost mirror; undefined for a new hook. */
   begun: HookBegun | undefined;
   from: HookSettings['from'];
-  /** The platform's time, as creations of orders have it. */
+  /** The platform's time, as in orders' creation times. */
   at: string;
-  /** Of the newest event at that time. */
+  /** Seq of the newest event at that time. */
   seq: number;
 }
 
-/** The place of a hook, made unless it is there; the caller's transaction. */
+/** Creates a hook's cursor unless it exists, in the caller's transaction. */
 function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Beginning): HookPlace {
   const newsFrom = begun ? begun.newsFrom : from === 'now' ? at : null;
   const insert = 'INSERT INTO hooks (name, seq, began_at, news_from) VALUES (?, ?, ?, ?)';
@@ -125,14 +125,17 @@ function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Begin
   return placeOf(db, name) as HookPlace;
 }
 
-/** What a mirror made anew has was not delivered from it; what an older one observed before the hook began is no news. */
+/**
+ * A new mirror's events were never delivered from it. In an older mirror, events from before the hook's start are not
+ * new.
+ */
 function seqBefore(db: Database.Database, newsFrom: string | null): number {
   if (newsFrom === null) return 0;
   const sql = 'SELECT seq FROM order_events WHERE observed_at < ? ORDER BY seq DESC LIMIT 1';
   return sqlOf(db).value(sql, newsFrom) ?? 0;
 }
 
-/** Writes the places of hooks; each call is one durable transaction. */
+/** Writes the hooks' cursors; each call is one durable transaction. */
 export class HookPlaces {
   readonly #mirror: Pick<Mirror, 'read' | 'write'>;
 
@@ -140,7 +143,7 @@ export class HookPlaces {
     this.#mirror = mirror;
   }
 
-  /** Forgets the hooks that are no longer configured. */
+  /** Deletes hooks that are no longer configured. */
   async keepOnly(names: readonly string[]): Promise<void> {
     const gone = this.#mirror.read((db) => goneHooks(db, names));
     if (gone.length > 0) await this.#mirror.write((db) => forgetHooks(db, gone));
@@ -150,7 +153,7 @@ export class HookPlaces {
     return this.#mirror.write((db) => beginPlace(db, beginning));
   }
 
-  /** All up to `seq` is taken or passed over; `okAt`: when an event was taken, null: none was. */
+  /** Records that all events up to `seq` were received or skipped; `okAt` is the last receipt, or null. */
   moved(name: string, seq: number, okAt: string | null): Promise<void> {
     const sql = `UPDATE hooks SET seq = max(seq, @seq), failures = 0, next_try_at = NULL,
       last_ok_at = coalesce(@okAt, last_ok_at) WHERE name = @name`;
@@ -170,8 +173,8 @@ export class HookPlaces {
 }
 
 /**
- * Passes over what waits up to `to`, or the first event that waits (`to` null); the caller's transaction. undefined: the
- * hook has not begun. Throws `usage` for a place that is not ahead.
+ * Skips waiting events up to `to`, or the first one (`to` is null), in the caller's transaction. Returns undefined if
+ * the hook has not started. Throws `usage` for a position that is not ahead.
  */
 export function skipWaiting(
   db: Database.Database,
@@ -209,12 +212,12 @@ export function skipWaiting(
   return { seq: until, skipped: count };
 }
 
-/** What state.db knows of a hook that has begun. */
+/** The state of a started hook in state.db. */
 export interface HookBegun {
   newsFrom: string | null;
 }
 
-/** The hooks that have begun, outside of the mirror, which can be lost. Methods throw `storage-…`. */
+/** The started hooks, stored outside the mirror, which may be lost. Methods throw `storage-…`. */
 export class HookRows {
   readonly #db: Database.Database;
 
@@ -227,7 +230,7 @@ export class HookRows {
     return storing(() => sqlOf(this.#db).row<HookBegun>(sql, name));
   }
 
-  /** Durable when it returns; a hook that has begun stays as it is. */
+  /** Durable on return. A hook that has started stays as it is. */
   noteBegun(name: string, { newsFrom }: HookBegun): void {
     const sql = 'INSERT OR IGNORE INTO hooks (name, news_from) VALUES (?, ?)';
     storing(() => sqlOf(this.#db).run(sql, name, newsFrom));

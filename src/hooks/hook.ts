@@ -13,27 +13,27 @@ export interface HookSettings {
   readonly timeoutMs: number;
 }
 
-/** What a receiver gets: an event as `/v1/orders` gives it. */
+/** What a receiver gets: an event in the form of `/v1/orders`. */
 export type HookEvent = Omit<OrderEvent, 'source'> & {
   source: OrderEvent['source'] | 'test';
   /** null: it was deleted meanwhile. */
   order: MirroredOrder | null;
-  /** Only there for an event that `hooks test` made up. */
+  /** Set only for an invented event of `hooks test`. */
   test?: true;
 };
 
-/** From then on somebody has to look, and from there on now. */
+/** Lag after which somebody should check (amber), and after which somebody is needed now (red). */
 export const LAGS_AFTER_MS = 2 * 60_000;
 export const LAGS_BADLY_AFTER_MS = 15 * 60_000;
 
-/** How a hook stands, for people. */
+/** A hook's state, for people. */
 export interface HookStatus {
   name: string;
-  /** Where it sends to, without what may be secret. */
+  /** The target without secret parts. */
   to: string;
-  /** Everything up to it was taken or passed over; null: the hook has not begun. */
+  /** All events up to this seq were received or skipped; null if the hook has not started. */
   seq: number | null;
-  /** Events that wait, as far as they are counted; the oldest one was observed then. */
+  /** Number of waiting events, as far as they are counted, and when the oldest was observed. */
   waiting: number;
   /** Whether more may wait. */
   isMore: boolean;
@@ -46,10 +46,10 @@ export interface HookStatus {
   nextTryAt: string | null;
 }
 
-/** More waiting events are not counted. */
+/** Most waiting events that are counted. */
 export const COUNTED_MAX = 10_000;
 
-/** Values of an order that say who the customer is. */
+/** Fields of an order that identify the customer. */
 const PERSONAL = [
   ...['customerFirstName', 'customerLastName', 'customerEmail', 'customerPhoneNumber'],
   ...['addressAddress', 'addressStreetAddress', 'addressStreetNumber', 'addressDetails'],
@@ -59,8 +59,8 @@ const PERSONAL = [
 const WORD_MIN = 3;
 
 /**
- * What a receiver said, without the words that the order has of its customer, however they are written: a name may
- * come back without its accents, a number without its blanks.
+ * Removes the customer's data from a receiver's answer, in any spelling: a name may return without accents, a number
+ * without blanks.
  */
 export function withoutCustomer(text: string, order: MirroredOrder | null): string {
   if (order === null) return text;
@@ -92,7 +92,7 @@ function folded(word: string): string {
     .replace(/[^\p{L}\p{N}]/gu, '');
 }
 
-/** An order that nobody made, in the shape of a real one. */
+/** Returns an event of an invented order in the shape of a real one. */
 export function madeUpEvent(nowIso: string): HookEvent {
   const order: MirroredOrder = {
     orderId: 'test',
@@ -144,7 +144,7 @@ export function madeUpEvent(nowIso: string): HookEvent {
   return testEvent(order, nowIso);
 }
 
-/** An event that did not happen, about an order. */
+/** Returns an invented event of a real order. */
 export function testEvent(order: MirroredOrder, nowIso: string): HookEvent {
   const { orderId, status } = order;
   const event = { seq: 0, orderId, status, previousStatus: null, observedAt: nowIso };

@@ -3,17 +3,17 @@ import { Poster } from '../core/post.ts';
 import { runProgram } from '../core/program.ts';
 import { type HookEvent, type HookSettings, withoutCustomer } from './hook.ts';
 
-/** What came of one try. Nothing of it names the customer. */
+/** Result of one try. It never names the customer. */
 export interface HookAnswer {
   ok: boolean;
   /** One sentence without its full stop, such as `printer.local answered 500`. */
   what: string;
-  /** The end of what the program said, or the beginning of what was answered. */
+  /** The end of the program's output, or the beginning of the answer. */
   text: string;
   retryAfterMs?: number;
 }
 
-/** Who gets the events of a hook. */
+/** Receiver of a hook's events. */
 export interface HookReceiver {
   /** Throws `aborted` alone. */
   send(event: HookEvent, signal: AbortSignal): Promise<HookAnswer>;
@@ -22,9 +22,9 @@ export interface HookReceiver {
 
 export interface HookReceiverOptions {
   hook: HookSettings;
-  /** Signs what is sent by POST. */
+  /** Key that signs each POST. */
   secret: string | undefined;
-  /** Of this process; a program gets little of it, and nothing secret. */
+  /** This process's environment; a program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
   /** Of tillsync. */
   version: string;
@@ -36,12 +36,12 @@ export function hookReceiver({ hook, secret, env, version }: HookReceiverOptions
   return hook.url === '' ? programReceiver(hook, env) : postReceiver(hook, secret, version);
 }
 
-/** The header of the bytes that are sent: SHA-256 HMAC, in hexadecimal digits. */
+/** Returns the signature header of a body: SHA-256 HMAC in hex. */
 export function signatureOf(body: string, secret: string): string {
   return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
 }
 
-/** Whoever asked for a test sees all that came back. */
+/** For a test, the person sees the whole answer. */
 function withoutPeople(text: string, { test, order }: HookEvent): string {
   return test ? text : withoutCustomer(text, order);
 }

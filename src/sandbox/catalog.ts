@@ -1,10 +1,10 @@
 import type { Random } from '../core/time.ts';
 import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';
 
-/** A branch of the company. The API cannot list them. */
+/** A branch of the company. The API cannot list branches. */
 export interface Branch {
   subsidiaryId: string;
-  /** extId of the branch; null when it has none. */
+  /** The branch's extId; null if it has none. */
   externalId: string | null;
 }
 
@@ -16,7 +16,7 @@ export interface CatalogProduct {
   description: string;
   category: string;
   show: boolean;
-  /** Epoch milliseconds; what `orderBy=CreatedDate` sorts by. Not part of the product response. */
+  /** Epoch milliseconds, by which `orderBy=CreatedDate` sorts. Not part of the product response. */
   createdAtMs: number;
   children: CatalogSku[];
 }
@@ -33,7 +33,7 @@ export interface CatalogSku {
   integrations: Integration[];
 }
 
-/** One mapping per branch, to the ids of external point-of-sale platforms. */
+/** A mapping in one branch to the ids of external point-of-sale platforms. */
 export interface Integration {
   subsidiaryId: string;
   productIdPosA: string | null;
@@ -41,14 +41,14 @@ export interface Integration {
   extId: string | null;
 }
 
-/** Where an integration id points to. */
+/** Target of an integration id. */
 export interface Mapping {
   product: CatalogProduct;
   sku: CatalogSku;
   subsidiaryId: string;
 }
 
-/** An order took more than there was: the shop sold what it did not have. */
+/** An order that took more than the stock had: the shop sold what it did not have. */
 export interface Oversell {
   orderId: string;
   sku: number;
@@ -57,24 +57,24 @@ export interface Oversell {
   short: number;
 }
 
-/** The ids that one mapping carries, in the order in which the platform searches them. */
+/** Returns a mapping's ids in the order in which the platform searches them. */
 export function idsOf(integration: Integration): string[] {
   const { productIdPosA, productCodePosB, extId } = integration;
   return [productIdPosA, productCodePosB, extId].filter((id) => id !== null);
 }
 
-/** The product as GET /product and GET /product/list show it. */
+/** Returns the product as GET /product and GET /product/list show it. */
 export function shownProduct(product: CatalogProduct): unknown {
   const { id, name, category, show, children } = product;
   return { id, name, category, show, children };
 }
 
-/** What the sandbox holds at its start. */
+/** Initial content of the sandbox. */
 export interface SeedOptions {
   branches?: readonly Branch[];
-  /** How many products to make up. */
+  /** Number of products to invent. */
   products?: number;
-  /** Draws the products; without it the sandbox's own chance. */
+  /** Source of randomness for the products; if left out, the sandbox's own. */
   random?: Random;
   /** Orders that exist already. */
   orders?: number;
@@ -92,7 +92,7 @@ const CATEGORIES = ['Bebidas', 'Empanadas', 'Pastas', 'Pizzas', 'Postres', 'Sán
 const KINDS = ['clásica', 'de la casa', 'familiar', 'integral', 'picante', 'vegana'];
 const NOUNS = ['Pizza', 'Empanada', 'Limonada', 'Lasaña', 'Torta', 'Hamburguesa'];
 
-/** How product number `n` is mapped; every way of the document occurs in turn. */
+/** How product number `n` is mapped. Every way of the document occurs in turn. */
 type MappingStyle = 'posA-per-branch' | 'posB-per-branch' | 'extId-everywhere' | 'none';
 const STYLES: readonly MappingStyle[] = [
   'posA-per-branch',
@@ -108,9 +108,8 @@ const STYLES: readonly MappingStyle[] = [
 ];
 
 /**
- * Made-up products. SKUs count up from 1001. Among them: ids unique to a branch (`A-<sku>-<branch>`,
- * `B-<sku>-<branch>`), ids shared by all branches (`E-<sku>`), hidden products without any mapping, and mapped
- * branches without a stock entry.
+ * Invents products with SKUs from 1001. Some have ids of one branch (`A-<sku>-<branch>`, `B-<sku>-<branch>`), some
+ * ids of all branches (`E-<sku>`), some are hidden without a mapping, and some are mapped in branches without stock.
  */
 export function seedProducts(
   random: Random,
@@ -131,7 +130,7 @@ export function seedProducts(
       name: `${drawFrom(random, NOUNS)} ${drawFrom(random, KINDS)} ${n + 1}`,
       description: '',
       category: drawFrom(random, CATEGORIES),
-      // What has no mapping is not for sale: a shop maps what it shows.
+      // A product without a mapping is not for sale, because a shop maps what it shows.
       show: !drawChance(random, 0.05) && STYLES[n % STYLES.length] !== 'none',
       createdAtMs: nowMs - (count - n) * 60_000,
       children,
@@ -142,7 +141,7 @@ export function seedProducts(
 
 function seedSku(random: Random, branches: readonly Branch[], sku: number, n: number): CatalogSku {
   const withDiscount = drawChance(random, 0.2);
-  // Every seventh product has a mapping in the last branch but no stock entry there.
+  // Every seventh product has a mapping in the last branch but no stock there.
   const stocked = n % 7 === 6 && branches.length > 1 ? branches.slice(0, -1) : branches;
   return {
     sku,
@@ -164,7 +163,7 @@ function mapping(style: MappingStyle | undefined, sku: number, branch: Branch, a
   return [];
 }
 
-/** Tries at finding something in stock before the branch counts as sold out. */
+/** Tries to find something in stock before the branch counts as sold out. */
 const SELLABLE_TRIES = 20;
 
 /** The company's branches, products and stock. */
@@ -181,7 +180,7 @@ export class Catalog {
     for (const product of products) this.put(product);
   }
 
-  /** Adds a product, or replaces the one of its id. */
+  /** Adds a product, or replaces the one with its id. */
   put(product: CatalogProduct): void {
     this.remove(product.id);
     this.#products.set(product.id, product);
@@ -216,7 +215,7 @@ export class Catalog {
     return [...this.#products.values()];
   }
 
-  /** Products with a stock entry or a mapping in the branch. */
+  /** Returns products with a stock or a mapping in the branch. */
   productsOf(subsidiaryId: string): CatalogProduct[] {
     const isHere = (entry: { subsidiaryId: string }) => entry.subsidiaryId === subsidiaryId;
     return this.products().filter((product) =>
@@ -232,7 +231,7 @@ export class Catalog {
     return this.findSku(sku)?.sku.stocks.find((entry) => entry.subsidiaryId === subsidiaryId);
   }
 
-  /** Every mapping that carries the id, in any branch. */
+  /** Returns every mapping with the id, in any branch. */
   findByIntegration(externalId: string): readonly Mapping[] {
     return this.#byIntegration.get(externalId) ?? [];
   }
@@ -245,18 +244,18 @@ export class Catalog {
     return this.branches.find((branch) => branch.externalId === externalId);
   }
 
-  /** Integration extId of the branch, or its internal id when it has none. */
+  /** Returns the branch's integration extId, or its internal id when it has none. */
   branchName(subsidiaryId: string): string {
     return this.branchById(subsidiaryId)?.externalId ?? subsidiaryId;
   }
 
-  /** The integration id by which an order names the SKU in a branch; null when it is not mapped there. */
+  /** Returns the integration id of the SKU in a branch's orders; null when it is not mapped there. */
   integrationIdOf(sku: number, subsidiaryId: string): string | null {
     const mapping = this.findSku(sku)?.sku.integrations.find((entry) => entry.subsidiaryId === subsidiaryId);
     return mapping ? (mapping.extId ?? idsOf(mapping)[0] ?? null) : null;
   }
 
-  /** Something the branch shows and has; undefined when nothing was found. */
+  /** Draws a SKU that the branch shows and has in stock; undefined when none was found. */
   drawSellable(random: Random, subsidiaryId: string): { sku: number; qty: number } | undefined {
     for (let tries = 0; tries < SELLABLE_TRIES && this.#skus.length > 0; tries++) {
       const number = this.#skus[drawInt(random, 0, this.#skus.length - 1)];
@@ -269,7 +268,7 @@ export class Catalog {
     return undefined;
   }
 
-  /** An online order takes from the stock, which never falls below zero; what was missing is noted. */
+  /** Subtracts an online order from the stock, at least to zero; the missing quantity is recorded. */
   take(sku: number, subsidiaryId: string, qty: number, orderId: string): void {
     const stock = this.stockOf(sku, subsidiaryId);
     const had = stock?.qty ?? 0;

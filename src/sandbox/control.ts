@@ -9,22 +9,28 @@ import { type SandboxSettings, sandboxSettings } from './settings.ts';
 import type { Shop } from './shop.ts';
 import { type WebhookBehaviour, type WebhookConfig, webhookBehaviour } from './webhook.ts';
 
-/** What a test, a demo or a person does behind the platform's back. None of it is subject to limits or faults. */
+/** Actions of a test, a demo or a person that bypass the API, its limits and its faults. */
 export type SandboxControl = ReturnType<typeof sandboxControl>;
 
 export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Shop) {
   const { tokens, limits, journal, faults } = rules;
   const { orders, webhook, catalog } = shop;
   return {
-    /** Creates an order and announces it, unless hidden from the webhook; what `wish` leaves out is drawn. */
+    /**
+     * Creates an order and announces it, unless it is hidden from the webhook. Fields that `wish` leaves out are
+     * drawn.
+     */
     createOrder: (wish: NewOrder = {}, how: { hidden?: boolean } = {}) => orders.create(wish, how).snapshot,
-    /** Next plausible status, or the one named (any text). Undefined: the order is at its end. */
+    /**
+     * Moves the order to the next plausible status, or to the given one (any text). Returns undefined when the order
+     * has ended.
+     */
     advanceOrder: (orderId: string, status?: string) => orders.advance(orderId, status)?.snapshot,
-    /** Changes fields without a notification: only a poll can see it. */
+    /** Changes fields without a notification, so that only a poll can see it. */
     changeOrder: (orderId: string, patch: Partial<OrderSnapshot>) => orders.change(orderId, patch).snapshot,
-    /** Sends the notification of an order as it is now once more. */
+    /** Sends the notification of an order's present state once more. */
     announceOrder: (orderId: string) => webhook.announce(orders.get(orderId).snapshot),
-    /** From now on no notification of this order leaves. */
+    /** Stops all notifications of this order. */
     hideOrder: (orderId: string) => webhook.hide(orderId),
     /** In order of creation. */
     orders: () => orders.all().map((order) => order.snapshot),
@@ -32,37 +38,37 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
     products: () => catalog.products(),
     putProduct: (product: CatalogProduct) => catalog.put(product),
     removeProduct: (productId: string) => catalog.remove(productId),
-    /** Quantity of a stock entry; undefined when there is none. */
+    /** Returns the quantity of a stock; undefined if there is none. */
     stockOf: (sku: number, subsidiaryId: string) => catalog.stockOf(sku, subsidiaryId)?.qty,
-    /** Orders that took more than there was. */
+    /** Returns orders that took more than the stock had. */
     oversells: () => catalog.oversells(),
-    /** The webhook with its secret, or null. */
+    /** Returns the webhook with its secret, or null. */
     webhook: () => webhook.config,
-    /** Sets it as the company panel does, without the API. */
+    /** Sets the webhook as the company's panel does, without the API. */
     setWebhook(config: WebhookConfig | null) {
       webhook.config = config;
     },
-    /** How unreliable the webhook sender is; what is left out stays. */
+    /** Sets how unreliable the webhook is; fields left out stay. */
     setWebhookBehaviour(change: Partial<WebhookBehaviour>) {
       webhook.behaviour = { ...webhook.behaviour, ...change };
     },
     deliveries: () => webhook.deliveries(),
-    /** Resolves when no notification is under way. */
+    /** Resolves when no notification is being sent. */
     settled: () => webhook.settled(),
-    /** Switches a fault on; the number switches it off again. */
+    /** Switches a fault on. The returned number switches it off again. */
     setFault: (spec: FaultSpec) => faults.add(spec),
     clearFaults: (id?: number) => faults.clear(id),
     faults: () => faults.list(),
-    /** Changes what the document leaves open, from the next call on. */
+    /** Changes settings that the document leaves open, from the next call on. */
     configure: (change: Partial<SandboxSettings>) => void Object.assign(settings, change),
     settings: (): Readonly<SandboxSettings> => settings,
     calls: (endpoint?: Endpoint) => journal.calls(endpoint),
     counts: () => journal.counts(),
-    /** Calls that broke a limit of the document; faults that only play at it are none. */
+    /** Returns calls that broke a limit of the document; faults that simulate this do not count. */
     violations: () => journal.violations(),
-    /** Of this company, or of another one on the same platform. */
+    /** Issues tokens of this company, or of another one on the same platform. */
     issueTokens: (company = shop.company) => tokens.issue(company),
-    /** Uses of refresh tokens that were dead already. */
+    /** Returns uses of refresh tokens that were dead already. */
     deadRefreshUses: () => tokens.deadUses(),
     expireAccessTokens: () => tokens.expireAccessTokens(),
     revokeRefreshTokens: () => tokens.revokeRefreshTokens(),
@@ -71,11 +77,14 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
   };
 }
 
-/** Bodies of the control routes, in JSON, which knows no undefined; with `hidden` no notification of the order ever leaves. */
+/**
+ * JSON bodies of the control routes, where `exactOptional` stands for undefined. With `hidden`, no notification of
+ * the order is ever sent.
+ */
 const orderBody = orderWish.extend({ hidden: z.boolean().exactOptional() });
 const settingsBody = sandboxSettings.omit({ timeZone: true }).partial();
 
-/** `status` left out: a plausible next one. */
+/** Without `status`, a plausible next one. */
 const advanceBody = z.strictObject({ status: z.string().exactOptional() });
 
 const webhookBody = z
@@ -133,7 +142,7 @@ const ROUTES: readonly ControlRoute[] = [
   ['GET', '/violations', 'Calls that broke a limit', (c) => c.violations()],
 ];
 
-/** The control surface for people and programs beside the sandbox: JSON under `/_sandbox`, never limited. */
+/** Adds control routes for people and programs: JSON under `/_sandbox`, never limited. */
 export function addControlRoutes(server: FastifyInstance, control: SandboxControl): void {
   const list = ROUTES.map(([method, path, does]) => ({ method, path: PREFIX + path, does }));
   server.get(PREFIX, async () => list);

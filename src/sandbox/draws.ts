@@ -1,6 +1,6 @@
 import type { Random } from '../core/time.ts';
 
-/** A whole number from `min` to `max`, both included. */
+/** Draws a whole number from `min` to `max`, both included. */
 export function drawInt(random: Random, min: number, max: number): number {
   return min + Math.floor(random.next() * (max - min + 1));
 }
@@ -15,7 +15,7 @@ export function drawFrom<T>(random: Random, list: readonly T[]): T {
   return picked;
 }
 
-/** Lower-case hexadecimal digits, for ids and secrets of the sandbox only. */
+/** Draws lower-case hex digits, for ids and secrets of the sandbox only. */
 export function drawHex(random: Random, digits: number): string {
   let text = '';
   while (text.length < digits) {
@@ -26,7 +26,7 @@ export function drawHex(random: Random, digits: number): string {
   return text.slice(0, digits);
 }
 
-/** A small seeded generator (mulberry32), so that a run can be repeated from its seed. */
+/** A small seeded generator (mulberry32), so that a run can be repeated with its seed. */
 export function seededRandom(seed: number): Random {
   let state = seed >>> 0;
   return {

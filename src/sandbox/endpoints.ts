@@ -16,7 +16,7 @@ import type { OrderRecordStyle, SandboxSettings } from './settings.ts';
 import type { Shop } from './shop.ts';
 import type { TokenOffice } from './tokens.ts';
 
-/** One page of a list, counted from 1. A page past the end is empty. */
+/** Returns one page of a list, counted from 1. A page past the end is empty. */
 function paged<T>(list: readonly T[], page: number, limit: number, show: (entry: T) => unknown) {
   const totalPages = Math.max(1, Math.ceil(list.length / limit));
   return {
@@ -30,14 +30,14 @@ function paged<T>(list: readonly T[], page: number, limit: number, show: (entry:
   };
 }
 
-/** A record of GET /order/all in one of the plausible spellings; the document shows none. */
+/** Returns a record of GET /order/all in one of the plausible spellings, because the document shows none. */
 function orderRecord(order: StoredOrder, style: OrderRecordStyle, branchName: string): unknown {
   if (style === 'notification') return order.snapshot;
   if (style === 'internal') return internalRecord(order, branchName);
   return snakeKeys(order.snapshot);
 }
 
-/** As a shop's own database might keep it. */
+/** Returns a record as a shop's own database might have it. */
 function internalRecord(order: StoredOrder, branchName: string): unknown {
   const { snapshot } = order;
   return {
@@ -105,7 +105,7 @@ function internalLine({
   };
 }
 
-/** Maps keyed by ids, whose keys are data and stay as they are. */
+/** Maps keyed by ids; their keys are data and stay unchanged. */
 const KEYED_BY_ID: ReadonlySet<string> = new Set(['countById', 'countByExternalId']);
 
 function snakeKeys(value: unknown): unknown {
@@ -121,7 +121,7 @@ function snakeKeys(value: unknown): unknown {
 
 /** GET /order/all: orders created between two dates of the company's calendar, both included, newest first. */
 function orderAll(settings: SandboxSettings) {
-  /** Few orders change between two polls, and a record is much longer to write than to keep. */
+  /** Texts are cached: few orders change between two polls, and writing a record takes longer than keeping it. */
   const texts = new WeakMap<OrderSnapshot, { style: OrderRecordStyle; text: string }>();
   const textOf = (order: StoredOrder, catalog: Catalog): string => {
     const { record: style } = settings.shape;
@@ -159,13 +159,13 @@ function positive(text: string | null): number | undefined {
 type ProductChange = z.infer<typeof productChangeItem>;
 type StockChange = z.infer<typeof stockChangeItem>;
 
-/** Applied, or the platform's message of why not. */
+/** Applied, or refused with the platform's message. */
 type Written = { applied: true } | { applied: false; message: string };
 
 const APPLIED: Written = { applied: true };
 const refused = (message: string): Written => ({ applied: false, message });
 
-/** PUT /product for one valid item: price at the SKU, the rest at the product. */
+/** PUT /product for one valid item: the price is set on the SKU, the rest on the product. */
 function writeProduct(catalog: Catalog, item: ProductChange): Written {
   const found =
     item.sku === undefined ? catalog.findByIntegration(item.externalId ?? '')[0] : catalog.findSku(item.sku);
@@ -178,8 +178,8 @@ function writeProduct(catalog: Catalog, item: ProductChange): Written {
 }
 
 /**
- * PUT /product/stock for one valid item. The externalId names product and branch; found in several branches, it
- * needs the branch said. Only a stock entry that exists is changed.
+ * PUT /product/stock for one valid item. The externalId gives product and branch; if several branches have it, the
+ * item must name one. Only an existing stock is changed.
  */
 function writeStock(catalog: Catalog, item: StockChange): Written {
   const everywhere = catalog.findByIntegration(item.externalId);
@@ -201,7 +201,7 @@ function writeStock(catalog: Catalog, item: StockChange): Written {
   return APPLIED;
 }
 
-/** The internal id of the branch that an item names; two names must mean the same one. */
+/** Returns the internal id of an item's branch; its two ids must mean the same branch. */
 function namedBranch(catalog: Catalog, item: StockChange): string {
   const { subsidiaryId, subsidiaryExternalId } = item;
   const named = [
@@ -241,7 +241,7 @@ function putOne<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: Sa
   return written.applied ? envelope({}) : refusal(settings.refusalStatus, written.message);
 }
 
-/** PUT of a batch. A fault may lose one good item (`miscount`) or refuse all for a bad one (`batch-refused`). */
+/** PUT of a batch. A fault may lose one good item (`miscount`) or refuse all because of a bad one (`batch-refused`). */
 function putMany<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const frame = batchRequestFrame.safeParse(call.body);
   if (!frame.success) return invalid(settings.validationStatus, frame.error);
@@ -294,7 +294,7 @@ const SORT_KEYS: Record<string, SortKey> = {
   category: (product) => product.category,
 };
 
-/** GET /product/list: the products of one branch, a page at a time. */
+/** GET /product/list: the products of one branch, page by page. */
 function productList(catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const query = productListQuery.safeParse(Object.fromEntries(call.query));
   if (!query.success) return invalid(settings.validationStatus, query.error);
@@ -316,7 +316,7 @@ function compare(a: string | number, b: string | number): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-/** The work of each endpoint, done in the shop of the company that the token names. */
+/** Builds the endpoints, each of which works in the shop of the token's company. */
 export function buildEndpoints(
   settings: SandboxSettings,
   tokens: TokenOffice,

@@ -16,20 +16,20 @@ import type { Session, TokenOffice } from './tokens.ts';
 
 const PAGE = '<!doctype html><html><head><title>Bad gateway</title></head><body><h1>502</h1></body></html>';
 
-/** A call that passed the door, as an endpoint gets it. */
+/** An authenticated call within its limits, as an endpoint gets it. */
 export interface Call {
   session: Session;
   query: URLSearchParams;
-  /** Parsed JSON; undefined when there was no body. */
+  /** Parsed JSON; undefined if there was no body. */
   body: unknown;
-  /** A fault that the endpoint itself has to act out (`miscount`, `batch-refused`). */
+  /** A fault that the endpoint itself simulates (`miscount`, `batch-refused`). */
   fault: Fault | undefined;
   record: CallRecord;
 }
 
 export type Endpoints = Record<Endpoint, (call: Call) => Reply>;
 
-/** What tells the platform's rules apart from its work, and what a test looks at or changes behind its back. */
+/** The platform's rules, apart from its endpoints; tests read and change them directly. */
 export interface Rules {
   tokens: TokenOffice;
   limits: LimitKeeper;
@@ -38,8 +38,8 @@ export interface Rules {
 }
 
 /**
- * The way of every call: latency, arrival, authentication, limits, faults, work. Knows no socket, so that a
- * simulation on a fake clock can call it in its own process and find the same rules.
+ * The steps of every call: latency, arrival, authentication, limits, faults, endpoint. It uses no socket, so that a
+ * simulation with a fake clock can call it in its own process under the same rules.
  */
 export class Engine {
   readonly #world: World;
@@ -100,7 +100,7 @@ export class Engine {
     return this.#spoil(fault, reply, session, request.signal);
   }
 
-  /** Authentication and limits: who calls, or why the call goes no further. */
+  /** Checks authentication and limits. Returns the caller, or the refusal. */
   #enter(
     endpoint: Endpoint,
     { headers }: SandboxRequest,
@@ -120,7 +120,7 @@ export class Engine {
     return { refused: this.#tooMany(admission.waitMs) };
   }
 
-  /** 429, naming its wait as the settings say. */
+  /** Returns a 429 with Retry-After in the configured form. */
   #tooMany(waitMs: number): Reply {
     const { retryAfter } = this.#world.settings;
     const seconds = Math.max(1, Math.ceil(waitMs / 1000));
@@ -132,7 +132,7 @@ export class Engine {
     return failure(429, 'Too Many Requests', headers);
   }
 
-  /** A reply as it leaves when nothing is wrong. */
+  /** Returns a reply without faults. */
   #plain(reply: Reply): Extract<SandboxAnswer, { kind: 'answer' }> {
     return {
       kind: 'answer',
@@ -147,7 +147,7 @@ export class Engine {
     };
   }
 
-  /** `done`: the reply of the work; undefined when it was left undone. */
+  /** Applies a fault. `done` is the endpoint's reply; undefined if it did not run. */
   async #spoil(
     fault: Fault,
     done: Reply | undefined,
@@ -203,7 +203,7 @@ export class Engine {
   }
 }
 
-/** The token in a body of POST /token/refresh. */
+/** Returns the token in a body of POST /token/refresh. */
 function refreshTokenOf(body: unknown): string | undefined {
   if (typeof body !== 'object' || body === null || !('refreshToken' in body)) return undefined;
   return typeof body.refreshToken === 'string' ? body.refreshToken : undefined;

@@ -4,7 +4,7 @@ import type { FaultKind } from './faults.ts';
 import type { SandboxSettings } from './settings.ts';
 import type { Session } from './tokens.ts';
 
-/** One request as it reaches the sandbox, from a socket or from a simulation in the same process. */
+/** One request to the sandbox, from a socket or from a simulation in the same process. */
 export interface SandboxRequest {
   method: string;
   /** Path with its query, such as `/order/all?startDate=2026-01-01`. */
@@ -12,7 +12,7 @@ export interface SandboxRequest {
   /** Names in lower case. */
   headers: Record<string, string | undefined>;
   body?: string | Uint8Array | undefined;
-  /** The caller gave up: ends a hang. */
+  /** Aborted when the caller gives up; it ends a hang. */
   signal?: AbortSignal | undefined;
 }
 
@@ -23,37 +23,37 @@ export type SandboxAnswer =
       status: number;
       headers: Record<string, string>;
       body: string;
-      /** The body trickles over this time. */
+      /** The body is sent slowly over this time. */
       slowMs: number;
     }
-  /** The connection ends; `partial` is what went out before. */
+  /** The connection ends; `partial` is what was sent before. */
   | { kind: 'dropped'; partial?: { status: number; headers: Record<string, string>; body: string } };
 
-/** Outcome of an endpoint's work, before headers and faults. */
+/** Result of an endpoint before headers and faults. */
 export interface Reply {
   status: number;
   body?: unknown;
-  /** The body as JSON, where it is written already. */
+  /** The body, if it is JSON text already. */
   json?: string;
   headers?: Record<string, string>;
 }
 
-/** The envelope of the modification endpoints and the webhook configuration. */
+/** Returns the envelope of the modification endpoints and the webhook configuration. */
 export function envelope(data: unknown, message = 'OK'): Reply {
   return { status: 200, body: { success: true, message, data } };
 }
 
-/** A failed operation: the document's success: false. */
+/** Returns a failed operation: the document's success: false. */
 export function refusal(status: number, message: string): Reply {
   return { status, body: { success: false, message, data: {} } };
 }
 
-/** Bodies of 4xx and 5xx are not shown in the document; this is a common plain one. */
+/** Returns a 4xx or 5xx. The document does not show their bodies; this is a common plain form. */
 export function failure(status: number, message: string, headers: Record<string, string> = {}): Reply {
   return { status, body: { success: false, statusCode: status, message }, headers };
 }
 
-/** The answer to a request that does not validate: its first fault. */
+/** Returns the answer to an invalid request: its first fault. */
 export function invalid(status: number, error: z.ZodError): Reply {
   return failure(status, firstFault(error));
 }
@@ -71,8 +71,8 @@ export type Admission =
   | { admitted: false; status: 429 | 403; broken: BrokenLimit; waitMs: number };
 
 /**
- * The platform's limits, measured at arrival: the interval per company and endpoint since the last call that
- * passed, the sliding windows per token over every call, passed or not. Going over a window blocks the token.
+ * Checks the platform's limits at arrival: the interval per company and endpoint since the last accepted call, and
+ * the sliding windows per token over every call, accepted or not. Exceeding a window blocks the token.
  */
 export class LimitKeeper {
   readonly #limits: PlatformLimits;
@@ -116,7 +116,7 @@ export class LimitKeeper {
     return { admitted: true };
   }
 
-  /** Blocks a token and all that came from it by rotation, as the platform does after abuse. */
+  /** Blocks a token and all tokens rotated from it, as the platform does after abuse. */
   block(lineage: string, atMs: number, blockMs = this.#settings.blockMs): void {
     this.#blockedUntil.set(lineage, atMs + blockMs);
   }
@@ -125,7 +125,7 @@ export class LimitKeeper {
     this.#blockedUntil.clear();
   }
 
-  /** Notes an arrival in a window and returns how many lie in it now. */
+  /** Adds an arrival to a window and returns how many it has now. */
   #countIn(key: string, arrivedMs: number): number {
     const kept = (this.#windows.get(key) ?? []).filter((at) => at > arrivedMs - this.#limits.windowMs);
     kept.push(arrivedMs);
@@ -140,13 +140,13 @@ export interface CallRecord {
   endpoint: Endpoint;
   /** Monotonic milliseconds at arrival, by which the limits are measured. */
   arrivedMs: number;
-  /** Platform's wall clock at arrival, ISO 8601. */
+  /** The platform's wall clock at arrival, ISO 8601. */
   at: string;
-  /** HTTP status; `dropped` when the connection ended without an answer, null while there is none yet. */
+  /** HTTP status; `dropped` when the connection ended without an answer, null before the answer. */
   status: number | 'dropped' | null;
   /** Items of a batch call. */
   items: number | null;
-  /** The fault that was switched on for it. */
+  /** The fault that was applied to it. */
   fault: FaultKind | null;
   /** The limit it broke. */
   broken: BrokenLimit | null;
@@ -158,10 +158,10 @@ export interface CallCounts {
   blocked: number;
 }
 
-/** The oldest records go when there are more; the counts stay exact. */
+/** Most records kept; beyond it the oldest are deleted. The counts stay exact. */
 const RECORDS_MAX = 200_000;
 
-/** Every call with its arrival and its end, for assertions and for people who watch. */
+/** Records every call with its arrival and end, for assertions and for people who watch. */
 export class CallJournal {
   #records: CallRecord[] = [];
   #seq = 0;
@@ -186,7 +186,7 @@ export class CallJournal {
     return record;
   }
 
-  /** Notes that a call broke a limit of the document. */
+  /** Records that a call broke a limit of the document. */
   violate(record: CallRecord, broken: BrokenLimit): void {
     record.broken = broken;
     this.#violations.push(record);
@@ -199,7 +199,7 @@ export class CallJournal {
     return endpoint ? this.#records.filter((record) => record.endpoint === endpoint) : this.#records;
   }
 
-  /** Calls that broke a limit by themselves; a 429 or 403 that was switched on as a fault is none. */
+  /** Returns calls that broke a limit themselves; a 429 or 403 by a fault does not count. */
   violations(): readonly CallRecord[] {
     return this.#violations;
   }

@@ -3,13 +3,13 @@ import type { Random } from '../core/time.ts';
 import { ENDPOINTS, type Endpoint } from '../platform/platform.ts';
 import { drawChance } from './draws.ts';
 
-/** What can be made to go wrong with a call. */
+/** Faults that can be applied to a call. */
 export const FAULT_KINDS = [
   'status', // answers `status` (500 unless told)
-  'rate-limit', // 429 though no limit was broken
+  'rate-limit', // 429 although no limit was broken
   'block', // 403, and the token stays blocked for a while
-  'forbid', // 403 on this endpoint only, nothing blocked
-  'unauthorized', // 401 though the token is good
+  'forbid', // 403 on this endpoint only; nothing is blocked
+  'unauthorized', // 401 although the token is valid
   'drop', // the connection ends without an answer
   'hang', // no answer until the caller gives up
   'cut-body', // the connection ends in the middle of the body
@@ -19,11 +19,11 @@ export const FAULT_KINDS = [
   'not-success', // success: false
   'wrong-content-type', // right JSON, called text/plain
   'miscount', // batches: one good item is neither applied nor listed
-  'batch-refused', // batches: refused whole for one bad or poisonous item
+  'batch-refused', // batches: refused whole because of one bad or poisoned item
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
-/** Kinds that spoil a finished answer unless told otherwise; the others leave the work undone. */
+/** Kinds that by default damage a finished answer; with the others the call does nothing. */
 const AFTER: ReadonlySet<FaultKind> = new Set([
   'cut-body',
   'slow-body',
@@ -33,31 +33,31 @@ const AFTER: ReadonlySet<FaultKind> = new Set([
 
 export const faultSpec = z.strictObject({
   kind: z.enum(FAULT_KINDS),
-  /** One endpoint, or every one when left out. */
+  /** One endpoint; if left out, every endpoint. */
   endpoint: z.enum(ENDPOINTS).exactOptional(),
-  /** How often it strikes; without it, until cleared. */
+  /** How often it applies; if left out, until cleared. */
   times: z.int().min(1).exactOptional(),
-  /** Calls that pass before it can strike. */
+  /** Number of calls that pass before it applies. */
   skip: z.int().min(0).exactOptional(),
-  /** Chance at each call; 1 unless told. */
+  /** Probability at each call; 1 if left out. */
   probability: z.number().min(0).max(1).exactOptional(),
-  /** Whether the call's work is left undone (`before`) or done with its answer lost or spoiled (`after`). */
+  /** Whether the call does nothing (`before`), or works and its answer is lost or damaged (`after`). */
   when: z.enum(['before', 'after']).exactOptional(),
   /** HTTP status of `status` and `batch-refused`. */
   status: z.int().min(400).max(599).exactOptional(),
-  /** Time of `slow-body`; how long `block` lasts. */
+  /** Duration of `slow-body` or of `block`. */
   delayMs: z.number().min(0).exactOptional(),
-  /** Retry-After of `rate-limit` as sent; null: none. */
+  /** Retry-After of `rate-limit` as sent; null for none. */
   retryAfter: z.string().nullable().exactOptional(),
-  /** `batch-refused`: SKUs or externalIds that spoil a batch though they are valid. */
+  /** `batch-refused`: SKUs or externalIds that make a batch be refused although they are valid. */
   poison: z.array(z.union([z.string(), z.number()])).exactOptional(),
 });
 export type FaultSpec = z.infer<typeof faultSpec>;
 
-/** A fault that strikes one call. */
+/** A fault applied to one call. */
 export type Fault = FaultSpec & { id: number; when: 'before' | 'after' };
 
-/** The faults that are switched on. Of several that could strike one call, the oldest does. */
+/** The active faults. If several match a call, the oldest applies. */
 export class Faults {
   readonly #random: Random;
   #active: { fault: Fault; skip: number; left: number }[] = [];
@@ -85,7 +85,7 @@ export class Faults {
     return this.#active.map((entry) => entry.fault);
   }
 
-  /** The fault that strikes this call, used up by one. */
+  /** Returns the fault for this call, and counts it as used once. */
   strike(endpoint: Endpoint): Fault | undefined {
     for (const entry of this.#active) {
       if (entry.fault.endpoint !== undefined && entry.fault.endpoint !== endpoint) continue;

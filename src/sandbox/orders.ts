@@ -5,12 +5,12 @@ import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';
 import { platformNowMs, type World } from './settings.ts';
 import type { WebhookSender } from './webhook.ts';
 
-/** The calendar date of a moment in a zone, YYYY-MM-DD. */
+/** Returns a time's calendar date in a zone, YYYY-MM-DD. */
 function localDate(timeZone: string, epochMs: number): string {
   return new Date(zoneCalendar(timeZone).wallMs(epochMs)).toISOString().slice(0, 10);
 }
 
-/** The order notification of the document, whole. */
+/** The whole order notification of the document. */
 export interface OrderSnapshot {
   store: { externalId: string };
   internalOrderId: string;
@@ -26,7 +26,7 @@ export interface OrderSnapshot {
   couponDiscount: number;
   deliveryTime: string;
   isScheduled: boolean;
-  /** Present only when isScheduled; the document does not show its name. */
+  /** Present only if isScheduled. The document does not show its name. */
   scheduledDate?: string;
   /** Present only for a delivery. */
   address?: OrderAddress;
@@ -51,9 +51,9 @@ export type OrderLineModifier = ReturnType<typeof drawModifier>;
 
 /** An order as the sandbox keeps it. */
 export interface StoredOrder {
-  /** Counts the orders in the order of their creation, from 1. */
+  /** Number of the order in order of creation, from 1. */
   number: number;
-  /** Replaced with each change, never changed itself. */
+  /** Replaced by each change and never mutated. */
   snapshot: OrderSnapshot;
   subsidiaryId: string;
   serviceName: string;
@@ -62,13 +62,13 @@ export interface StoredOrder {
   localDate: string;
 }
 
-/** What a new order shall be like; everything left out is drawn. */
+/** Wanted fields of a new order; others are drawn. */
 export const orderWish = z.strictObject({
   subsidiaryId: z.string().exactOptional(),
   status: z.string().exactOptional(),
   deliveryType: z.enum(['delivery', 'pickup']).exactOptional(),
   isScheduled: z.boolean().exactOptional(),
-  /** SKUs and quantities; taken from the stock even when there is less. */
+  /** SKUs and quantities; subtracted from the stock even if it has less. */
   items: z
     .array(z.strictObject({ sku: z.number(), qty: z.number(), withModifier: z.boolean().exactOptional() }))
     .exactOptional(),
@@ -76,13 +76,13 @@ export const orderWish = z.strictObject({
 
 /** The same from a program. */
 export interface NewOrder extends z.infer<typeof orderWish> {
-  /** Platform's wall clock, epoch milliseconds; now unless told. */
+  /** The platform's wall clock in epoch milliseconds; now if left out. */
   createdAtMs?: number;
   /** Laid over the finished snapshot. */
   patch?: Partial<OrderSnapshot>;
 }
 
-/** A line with the SKU it takes from the stock. */
+/** A line with the SKU whose stock it takes. */
 interface DrawnLine {
   line: OrderLine;
   sku: number;
@@ -95,7 +95,7 @@ const STREETS = ['Av. Providencia', 'Calle Ñuñoa', 'Los Leones', 'San Martín'
 const COMMENTS = ['', '', '', 'sin cebolla', 'well done, please', 'bolsa de papel'];
 const SERVICES = ['web', 'app', 'marketplace'] as const;
 
-/** The lines asked for, or one to three drawn from what the branch has in stock. */
+/** Returns the requested lines, or one to three drawn from the branch's stock. */
 function drawLines(
   random: Random,
   catalog: Catalog,
@@ -177,7 +177,7 @@ function drawAddress(random: Random, phoneNumber: string) {
   };
 }
 
-/** Plausible next statuses, likelier ones repeated. The document shows no transitions. */
+/** Plausible next statuses; likelier ones are repeated. The document shows no transitions. */
 const NEXT: Record<string, readonly string[]> = {
   pending: ['payment-pending', 'payment-approved', 'picker-pending', 'picker-pending', 'cancel'],
   'payment-pending': ['payment-approved', 'payment-approved', 'payment-approved', 'payment-canceled'],
@@ -190,19 +190,19 @@ const NEXT: Record<string, readonly string[]> = {
   cancel: ['refund'],
 };
 
-/** A status that may follow, or undefined at an end of the life cycle. An unknown one goes on to `inProcess`. */
+/** Returns a possible next status, or undefined at an end of the life cycle. An unknown status goes to `inProcess`. */
 function nextStatus(random: Random, status: string, deliveryType: string): string | undefined {
   if (status === 'dispatched' || status === 'refund' || status === 'payment-canceled') return undefined;
   if (status === 'ready') return deliveryType === 'delivery' ? 'routed' : 'dispatched';
   return drawFrom(random, NEXT[status] ?? ['inProcess']);
 }
 
-/** Whether nothing follows any more in everyday life (a cancelled order may still be refunded). */
+/** Whether usually nothing follows any more (a cancelled order may still be refunded). */
 export function isOver(status: string): boolean {
   return ['dispatched', 'refund', 'payment-canceled', 'cancel'].includes(status);
 }
 
-/** The company's orders. `code` counts up by one with each. */
+/** The company's orders. Each new order gets the next `code`. */
 export class OrderBook {
   readonly #world: World;
   readonly #company: string;
@@ -218,7 +218,7 @@ export class OrderBook {
     this.#webhook = webhook;
   }
 
-  /** Creates an order, takes its items from the stock and announces it, unless it is hidden from the webhook. */
+  /** Creates an order, subtracts its items from the stock and announces it, unless it is hidden from the webhook. */
   create(wish: NewOrder = {}, { hidden = false } = {}): StoredOrder {
     const { random, settings } = this.#world;
     const catalog = this.#catalog;
@@ -245,7 +245,7 @@ export class OrderBook {
     return order;
   }
 
-  /** Moves an order on, by itself to a plausible status or to the one named. Undefined: it is at its end. */
+  /** Moves an order to a plausible or the given status. Returns undefined when it has ended. */
   advance(orderId: string, status?: string): StoredOrder | undefined {
     const order = this.get(orderId);
     const next = status ?? nextStatus(this.#world.random, order.snapshot.status, order.snapshot.deliveryType);
@@ -255,7 +255,7 @@ export class OrderBook {
     return order;
   }
 
-  /** Changes fields without announcing it: only a poll can see it. */
+  /** Changes fields without a notification, so that only a poll can see it. */
   change(orderId: string, patch: Partial<OrderSnapshot>): StoredOrder {
     const order = this.get(orderId);
     order.snapshot = { ...order.snapshot, ...patch };
@@ -279,7 +279,7 @@ export class OrderBook {
     return [...this.#orders.values()];
   }
 
-  /** Created on these dates of the company's calendar or between them, newest first. */
+  /** Returns orders created from `startDate` to `endDate` of the company's calendar, newest first. */
   between(startDate: string, endDate: string): StoredOrder[] {
     return [...this.#byDate]
       .flatMap(([date, orders]) => (startDate <= date && date <= endDate ? orders : []))

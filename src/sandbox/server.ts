@@ -19,20 +19,20 @@ const DEFAULT_COMPANY = 'company-1';
 
 /** The platform without a socket. */
 export interface SandboxCore {
-  /** Carries one call through every rule; the wait of a slow body (`slowMs`) is left to the caller. */
+  /** Processes one call by every rule. The caller itself waits for a slow body (`slowMs`). */
   handle(request: SandboxRequest): Promise<SandboxAnswer>;
-  /** A fresh pair for the company, as its panel generates one. */
+  /** Issues a new pair for the company, as its panel does. */
   issueTokens(): IssuedPair;
   readonly control: SandboxControl;
-  /** Signs the JWTs (HS256); for tests that verify them. */
+  /** Signs the JWTs (HS256); exposed for tests that verify them. */
   readonly signingSecret: string;
-  /** The control of another company on the same platform. */
+  /** Returns the control of another company on the same platform. */
   controlOf(company: string): SandboxControl;
-  /** Ends hangs and notifications under way. */
+  /** Ends hangs and running notifications. */
   close(): Promise<void>;
 }
 
-/** Builds the platform in memory, for simulations in the same process and for the server around it. */
+/** Builds the sandbox in memory, for simulations in the same process and for the server. */
 export function createSandbox(options: SandboxOptions): SandboxCore {
   const { clock, random, log = silentLog, limits, seed = {} } = options;
   const settings = settingsOf(options);
@@ -82,15 +82,15 @@ function settingsOf(options: SandboxOptions): SandboxSettings {
 const BODY_MAX_BYTES = 10 * 1024 * 1024;
 const SLOW_BODY_PIECES = 10;
 
-/** The platform in small, listening on a port of its own. */
+/** The sandbox with its own port. */
 export interface Sandbox extends SandboxCore {
   /** Base address, such as `http://127.0.0.1:40123`. */
   readonly url: string;
 }
 
 /**
- * Starts the sandbox as an HTTP server, its control under `/_sandbox`. Rejects with `config-invalid` when the
- * port cannot be had.
+ * Starts the sandbox as an HTTP server, with its control under `/_sandbox`. Rejects with `config-invalid` when the
+ * port cannot be opened.
  */
 export async function startSandbox(options: SandboxServerOptions): Promise<Sandbox> {
   const core = createSandbox(options);
@@ -160,7 +160,7 @@ async function* trickle(
   }
 }
 
-/** Ends the connection, perhaps after a part of an answer that promised more. */
+/** Ends the connection, perhaps after a part of a longer answer. */
 function drop(reply: FastifyReply, answer: Extract<SandboxAnswer, { kind: 'dropped' }>): FastifyReply {
   reply.hijack();
   const { partial } = answer;

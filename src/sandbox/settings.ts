@@ -18,46 +18,46 @@ const orderShape = z.strictObject({
   /** `array`: bare; `data`: {success,data:[…]}; `docs`: {success,data:{docs,totalDocs,…}}; `orders`: {orders:[…]}. */
   envelope: z.enum(ORDER_ENVELOPES),
   record: z.enum(ORDER_RECORDS),
-  /** Records per page of `docs` when the query names no limit; null: all in one page. */
+  /** Records per page of `docs` if the query has no limit; null for all on one page. */
   pageSize: atLeastOne.nullable(),
 });
 export type OrderShape = z.infer<typeof orderShape>;
 
 /**
- * What the document leaves open, and what a test wants to vary. Everything may change while the sandbox runs;
- * each default is the strict or the plainest reading.
+ * Settings that the document leaves open or that tests vary. All may change while the sandbox runs; each default is
+ * the strictest or plainest reading.
  */
 export const sandboxSettings = z.strictObject({
   shape: orderShape,
   /** Calendar of startDate and endDate (IANA zone). */
   timeZone: z.string(),
-  /** HTTP status of a request that does not validate. */
+  /** HTTP status of an invalid request. */
   validationStatus: status,
   /** HTTP status of an envelope with success: false. */
   refusalStatus: status,
-  /** How a 429 names its wait. */
+  /** Form of Retry-After in a 429. */
   retryAfter: z.enum(['seconds', 'date', 'absent']),
-  /** How much sooner than the interval a call may arrive. */
+  /** How much earlier than the interval a call may arrive. */
   slackMs: ms,
   /** How long a token stays blocked after a 403. */
   blockMs: ms,
   /** The platform's wall clock minus the injected one. */
   clockSkewMs: z.number(),
-  /** Least and most of a round trip; its share before the arrival is drawn too. */
+  /** Shortest and longest round trip; the share before the arrival is drawn too. */
   latencyMs: z.tuple([ms, ms]).readonly(),
-  /** GET /product/list never returns more per page, whatever `limit` asks; null: no cap. */
+  /** Largest page of GET /product/list, whatever `limit` asks for; null for no maximum. */
   maxPageSize: atLeastOne.nullable(),
   webhookReadMethod: z.string(),
-  /** null: the platform has no webhook read. */
+  /** null if the platform offers no webhook read. */
   webhookReadPath: z.string().nullable(),
   /** Name of the enable flag in the request of PUT /webhook. */
   webhookFlagName: z.string(),
-  /** External POS option of the company; without it no notification leaves. */
+  /** The company's external POS option; without it no notification is sent. */
   externalPos: z.boolean(),
   webhookTimeoutMs: ms,
-  /** Waits before the second, third, … try of a notification that got no 2xx; empty: one try. */
+  /** Waits before the second, third, … try of a notification without a 2xx; empty for one try. */
   webhookRetry: z.strictObject({ delaysMs: z.array(ms).readonly() }),
-  /** Using a dead refresh token kills its successors too. */
+  /** Whether using a dead refresh token also kills its successors. */
   reuseRevokes: z.boolean(),
 });
 export type SandboxSettings = z.infer<typeof sandboxSettings>;
@@ -82,17 +82,17 @@ export const DEFAULT_SETTINGS: SandboxSettings = {
   reuseRevokes: false,
 };
 
-/** What every part of one sandbox works with. */
+/** What every part of one sandbox shares. */
 export interface World {
   clock: Clock;
   random: Random;
   settings: SandboxSettings;
   log: Log;
-  /** Ends hangs and notifications under way when the sandbox closes. */
+  /** Ends hangs and running notifications when the sandbox closes. */
   closing: AbortSignal;
 }
 
-/** The platform's wall clock, epoch milliseconds. */
+/** Returns the platform's wall clock in epoch milliseconds. */
 export function platformNowMs({ clock, settings }: Pick<World, 'clock' | 'settings'>): number {
   return clock.nowMs() + settings.clockSkewMs;
 }
@@ -110,7 +110,7 @@ const ENDPOINT_AT: Readonly<Record<string, Endpoint>> = {
   'PUT /webhook': 'webhook.put',
 };
 
-/** The endpoint that a method and a path name, with the webhook read where the settings put it. */
+/** Returns the endpoint of a method and path, including the webhook read as configured. */
 export function endpointOf(method: string, path: string, settings: SandboxSettings): Endpoint | undefined {
   const isRead = method === settings.webhookReadMethod && path === settings.webhookReadPath;
   return ENDPOINT_AT[`${method} ${path}`] ?? (isRead ? 'webhook.get' : undefined);

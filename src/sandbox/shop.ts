@@ -6,35 +6,35 @@ import { isOver, OrderBook } from './orders.ts';
 import { type OrderShape, platformNowMs, type SandboxSettings, type World } from './settings.ts';
 import { WebhookSender, type WebhookTransport } from './webhook.ts';
 
-/** How to start a sandbox. The settings among these can be changed later through `control.configure`. */
+/** Options of a sandbox. Those that are settings can be changed later by `control.configure`. */
 export interface SandboxOptions extends Partial<Omit<SandboxSettings, 'shape'>> {
   clock: Clock;
   random: Random;
   limits: PlatformLimits;
   log?: Log;
   shape?: Partial<OrderShape>;
-  /** Id of the company whose tokens `issueTokens` hands out. */
+  /** Id of the company for which `issueTokens` issues tokens. */
   company?: string;
   seed?: SeedOptions;
   /** One hour unless told. */
   accessTokenLifetimeMs?: number;
   /** Thirty days unless told. */
   refreshTokenLifetimeMs?: number;
-  /** Carries the notifications; real HTTP unless told. */
+  /** Sends the notifications; real HTTP if left out. */
   webhookTransport?: WebhookTransport;
 }
 
 export interface SandboxServerOptions extends SandboxOptions {
   /** Loopback unless told. */
   host?: string;
-  /** 0, the default, picks a free one. */
+  /** 0, the default, chooses a free port. */
   port?: number;
 }
 
 const SEED_ORDER_SPACING_MS = 7 * 60_000;
 const SEED_STEPS_MAX = 12;
 
-/** Everything of one company: catalogue, orders, webhook. The token says whose it is. */
+/** Everything of one company: catalogue, orders, webhook. The token selects the company. */
 export class Shop {
   readonly company: string;
   readonly catalog: Catalog;
@@ -52,7 +52,7 @@ export class Shop {
     this.#seedOrders(seed.orders ?? 0, nowMs);
   }
 
-  /** Orders of the hours before the start, most of them over by now. */
+  /** Creates orders of the hours before the start; most have ended by now. */
   #seedOrders(count: number, nowMs: number): void {
     for (let n = count; n > 0; n--) {
       const order = this.orders.create({ createdAtMs: nowMs - n * SEED_ORDER_SPACING_MS });

@@ -6,8 +6,8 @@ import { platformNowMs, type World } from './settings.ts';
 const HEADER = Buffer.from(JSON.stringify({ alg: 'HS256', typ: 'JWT' })).toString('base64url');
 
 /**
- * A JWT signed with HS256. Synchronous on purpose: jose signs on the thread pool, and a simulation on a fake
- * clock must not move time on while a signature is under way.
+ * Signs a JWT with HS256. It is synchronous because jose signs on the thread pool, and a simulation's fake clock must
+ * not advance during a signature.
  */
 export function signJwt(claims: object, secret: string): string {
   const payload = Buffer.from(JSON.stringify(claims)).toString('base64url');
@@ -20,7 +20,7 @@ export interface IssuedPair {
   refreshToken: string;
 }
 
-/** Whom a token speaks for. Pairs that follow each other by rotation are one lineage, blocked as one. */
+/** The company of a token. Pairs rotated from each other are one lineage and are blocked together. */
 export interface Session {
   company: string;
   lineage: string;
@@ -40,12 +40,12 @@ interface TokenRecord extends Session {
   dead: DeadCause | null;
 }
 
-/** Issues, checks and rotates the pairs. A token that this office did not issue is no token. */
+/** Issues, checks and rotates token pairs. A token that it did not issue is invalid. */
 export class TokenOffice {
   readonly #world: World;
   readonly #accessLifetimeMs: number;
   readonly #refreshLifetimeMs: number;
-  /** Signs the JWTs; a test may verify them with it. */
+  /** Signs the JWTs; exposed for tests that verify them. */
   readonly signingSecret: string;
   readonly #access = new Map<string, TokenRecord>();
   readonly #refresh = new Map<string, TokenRecord>();
@@ -71,13 +71,13 @@ export class TokenOffice {
     };
   }
 
-  /** The session of a bearer token, or undefined for one that is expired, revoked or none of ours. */
+  /** Returns the session of a bearer token; undefined if it is expired, revoked or not ours. */
   session(accessToken: string | undefined): Session | undefined {
     const record = this.#access.get(accessToken ?? '');
     return record && this.#deadCause(record) === null ? record : undefined;
   }
 
-  /** The session of a living refresh token; a dead one is counted, and undefined. */
+  /** Returns the session of a valid refresh token. A dead one is counted and gives undefined. */
   refreshSession(refreshToken: string | undefined): Session | undefined {
     if (refreshToken === undefined) return undefined;
     const record = this.#refresh.get(refreshToken);
@@ -91,7 +91,7 @@ export class TokenOffice {
     return undefined;
   }
 
-  /** Exchanges a living refresh token for a new pair; the old one is dead from here on. */
+  /** Exchanges a valid refresh token for a new pair; the old one is dead from now on. */
   rotate(refreshToken: string, session: Session): IssuedPair {
     const record = this.#refresh.get(refreshToken);
     if (record) record.dead = 'rotated';

@@ -3,17 +3,17 @@ import type { SandboxControl } from './control.ts';
 import { drawChance, drawFrom } from './draws.ts';
 import { isOver, type OrderSnapshot } from './orders.ts';
 
-/** How busy the shop is. Times are means of what is drawn; chances are 0 to 1. */
+/** How busy the shop is. Times are means; probabilities are 0 to 1. */
 export interface TrafficPlan {
   /** Mean time between new orders. */
   orderEveryMs: number;
-  /** Mean time between steps of the orders that are open. */
+  /** Mean time between steps of all open orders. */
   stepEveryMs: number;
-  /** New orders that no notification ever tells of. */
+  /** New orders without any notification. */
   hidden: number;
   /** Steps to a status that the document does not name. */
   unknownStatus: number;
-  /** Steps that change a field without a change of status, seen by a poll alone. */
+  /** Steps that change a field but not the status, so that only a poll sees it. */
   silentChange: number;
   /** Steps after which the same notification is sent again. */
   repeated: number;
@@ -28,7 +28,7 @@ export const BUSY: TrafficPlan = {
   repeated: 0.1,
 };
 
-/** A sender as unreliable as one on the internet may be; give it to `control.setWebhookBehaviour`. */
+/** A webhook as unreliable as on the internet, for `control.setWebhookBehaviour`. */
 export const UNRELIABLE_WEBHOOK = {
   drop: 0.05,
   duplicate: 0.1,
@@ -44,7 +44,7 @@ export interface TrafficOptions {
   control: SandboxControl;
   signal: AbortSignal;
   plan?: Partial<TrafficPlan>;
-  /** Told of each thing that happened, for people who watch. */
+  /** Called for each event, for people who watch. */
   onEvent?: (event: TrafficEvent) => void;
 }
 
@@ -53,10 +53,10 @@ export interface TrafficEvent {
   order: OrderSnapshot;
 }
 
-/** How often a run of traffic did each. */
+/** How often each kind of event happened in a run. */
 export type TrafficSummary = Record<TrafficEvent['kind'], number>;
 
-/** Plays a busy shop until the signal ends it: orders come, move on, hide from the webhook and repeat. */
+/** Plays a busy shop until the signal: orders come, change, hide from the webhook and repeat. */
 export async function runTraffic(options: TrafficOptions): Promise<TrafficSummary> {
   const { clock, random, control, signal } = options;
   const plan = { ...BUSY, ...options.plan };
@@ -113,7 +113,7 @@ function stepOrder(
   return control.advanceOrder(orderId, unknown) ? 'advanced' : undefined;
 }
 
-/** Does something again and again, at intervals drawn around their mean, until the signal ends it. */
+/** Repeats an action at intervals drawn around their mean, until the signal. */
 async function repeat(
   clock: Clock,
   random: Random,

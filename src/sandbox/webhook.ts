@@ -13,10 +13,10 @@ export interface WebhookRequest {
   signal: AbortSignal;
 }
 
-/** Carries one notification to the receiver and resolves to its HTTP status; rejects when there was none. */
+/** Sends one notification and resolves to its HTTP status; rejects when there is no answer. */
 export type WebhookTransport = (request: WebhookRequest) => Promise<number>;
 
-/** Sends over real sockets, through an agent of its own, until it is closed. */
+/** Sends over real sockets with its own agent until it is closed. */
 export function httpWebhookTransport(): { send: WebhookTransport; close(): Promise<void> } {
   const agent = new Agent({ keepAliveTimeout: 4000 });
   return {
@@ -45,14 +45,14 @@ const ms = z.number().min(0);
 
 /** How unreliable the sender is. */
 export const webhookBehaviour = z.strictObject({
-  /** Chance that a notification is never sent. */
+  /** Probability that a notification is never sent. */
   drop: chance,
-  /** Chance that it is sent twice. */
+  /** Probability that it is sent twice. */
   duplicate: chance,
-  /** Chance that it waits until the next one of any order is out, or `reorderMs` has passed. */
+  /** Probability that it waits until the next one of any order was sent, or until `reorderMs` has passed. */
   reorder: chance,
   reorderMs: ms,
-  /** Chance of a delay, and its bounds. */
+  /** Probability of a delay, and the delay's limits. */
   delay: chance,
   delayMs: z.tuple([ms, ms]).readonly(),
 });
@@ -67,11 +67,11 @@ export const HONEST: WebhookBehaviour = {
   delayMs: [0, 0],
 };
 
-/** One notification and what became of it. */
+/** One notification and its outcome. */
 export interface Delivery {
   orderId: string;
   status: string;
-  /** Platform's wall clock when it was due, ISO 8601. */
+  /** The platform's wall clock when it was due, ISO 8601. */
   at: string;
   /** HTTP statuses of its tries; `failed` for a try without an answer. */
   tries: (number | 'failed')[];
@@ -79,8 +79,8 @@ export interface Delivery {
 }
 
 /**
- * The company's one webhook: its configuration, and the order notifications it sends. Those of one order leave one
- * after the other, unless the behaviour says otherwise; those of different orders do not wait for each other.
+ * The company's one webhook: its configuration and its notifications. Those of one order are sent one after the
+ * other, unless the behaviour says otherwise; different orders do not wait for each other.
  */
 export class WebhookSender {
   readonly #world: World;
@@ -90,7 +90,7 @@ export class WebhookSender {
   readonly #hidden = new Set<string>();
   #heldBack: (() => void)[] = [];
   behaviour: WebhookBehaviour = HONEST;
-  /** A person sets it in the company panel, without the API. */
+  /** Set by a person in the company's panel, without the API. */
   config: WebhookConfig | null = null;
 
   constructor(world: World, transport: WebhookTransport) {
@@ -98,7 +98,7 @@ export class WebhookSender {
     this.#transport = transport;
   }
 
-  /** PUT /webhook. Fields the platform does not know, such as a wrong name of the enable flag, are ignored. */
+  /** PUT /webhook. Unknown fields, such as a wrong name of the enable flag, are ignored. */
   put(call: Call): Reply {
     const { webhookFlagName: flag, validationStatus } = this.#world.settings;
     const known = Object.entries(call.body ?? {}).filter(([key]) =>
@@ -118,14 +118,14 @@ export class WebhookSender {
     return this.read();
   }
 
-  /** The webhook read: data is null when none is configured. */
+  /** The webhook read; data is null when none is configured. */
   read(): Reply {
     if (!this.config) return envelope(null);
     const { callbackUrl, active, secret } = this.config;
     return envelope({ callbackUrl, active, hasSecret: secret !== '' });
   }
 
-  /** From now on no notification of the order leaves. */
+  /** Stops all notifications of the order. */
   hide(orderId: string): void {
     this.#hidden.add(orderId);
   }
@@ -134,12 +134,12 @@ export class WebhookSender {
     return this.#deliveries;
   }
 
-  /** Resolves when nothing is under way any more. */
+  /** Resolves when nothing is being sent. */
   async settled(): Promise<void> {
     while (this.#tails.size > 0) await Promise.all(this.#tails.values());
   }
 
-  /** Announces an order as it is now. */
+  /** Announces an order's present state. */
   announce(snapshot: { internalOrderId: string; status: string }): void {
     const { random, settings } = this.#world;
     const at = new Date(platformNowMs(this.#world)).toISOString();

@@ -21,14 +21,14 @@ import { TillsyncError } from '../core/errors.ts';
 import { systemHolders } from '../db/lease.ts';
 import { syncPath, toStorageError } from '../db/sqlite.ts';
 
-/** A file of an archive. `content` must give exactly `bytes` bytes. */
+/** A file of an archive. `content` must yield exactly `bytes` bytes. */
 export interface TarFile {
   name: string;
   bytes: number;
   content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
 }
 
-/** A tar archive, piece by piece, of root and of one time, so that the same files make the same bytes. */
+/** Yields a tar archive in chunks. Owner (root) and time are fixed, so that the same files make the same bytes. */
 export async function* writeTar(
   files: Iterable<TarFile> | AsyncIterable<TarFile>,
   { modifiedMs, mode }: { modifiedMs: number; mode: number },
@@ -49,7 +49,7 @@ export async function* writeTar(
   }
 }
 
-/** A text as a file of an archive. */
+/** Returns a text as a file of an archive. */
 export function textFile(name: string, text: string): TarFile {
   const content = Buffer.from(text);
   return { name, bytes: content.length, content: [content] };
@@ -58,16 +58,16 @@ export function textFile(name: string, text: string): TarFile {
 export interface TarEntry {
   name: string;
   bytes: number;
-  /** To be read before the next entry is asked for; what is left over is skipped. */
+  /** Must be read before the next entry is requested; the rest is skipped. */
   content: AsyncIterable<Uint8Array>;
 }
 
-/** What is not an archive, or not a whole one. */
+/** Thrown for something that is no archive, or an incomplete one. */
 export class TarFault extends Error {
   override readonly name = 'TarFault';
 }
 
-/** The plain files of an archive in their order, without ever holding one whole. Throws TarFault. */
+/** Yields the plain files of an archive in order, without holding one whole. Throws TarFault. */
 export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
   const entries = ReadableStream.from(source).pipeThrough(createTarDecoder({ strict: true }));
   for await (const { header, body } of judged(entries)) {
@@ -79,7 +79,7 @@ export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerato
   }
 }
 
-/** The library throws plain errors; what the source throws has a code and stays as it is. */
+/** The library throws plain errors. An error of the source has a code and is not changed. */
 async function* judged<T>(stream: ReadableStream<T>): AsyncGenerator<T> {
   try {
     yield* stream;
@@ -94,19 +94,19 @@ const MODE = 0o600;
 
 export interface MakeFileOptions {
   path: string;
-  /** Takes the place of a file that is there. */
+  /** Replaces an existing file. */
   force: boolean;
   modifiedMs: number;
   signal?: AbortSignal | undefined;
-  /** Looks at the open file before it gets its name; throws when it may not have it. */
+  /** Checks the open file before it gets its name; throws to refuse it. */
   verify?: (file: number) => Promise<unknown>;
 }
 
 /**
- * Makes a compressed archive under its name when it is whole and on the disk, else not at all. Where root acts as
- * the owner of a storage directory, the file is root's all the same, and `files` are read as that owner. Else they may
- * put what they need into a directory beside it, which is gone afterwards. Mode 0600. Returns its size in bytes. Throws
- * `usage` when the file is there already, `storage-…`, `aborted`.
+ * Writes a compressed archive (mode 0600) under its name only when it is complete and on the disk. Returns its size
+ * in bytes. If root acts as the owner of a storage directory, root still owns the file, and `files` are read as that
+ * owner; otherwise `files` may use a temporary directory beside it. Throws `usage` for an existing file, `storage-…`,
+ * `aborted`.
  */
 export async function makeArchive(
   options: MakeFileOptions,
@@ -126,7 +126,7 @@ export async function makeArchive(
       return openSync(whole, 'wx+', MODE);
     });
     const fd = file;
-    // A stream would close the descriptor when it fails.
+    // A stream would close the descriptor on an error.
     const keep = async (packed: AsyncIterable<Uint8Array>) => {
       for await (const piece of packed) writeFileSync(fd, piece);
     };
@@ -156,7 +156,7 @@ function judge(error: unknown, path: string): TillsyncError {
   });
 }
 
-/** Throws `usage` for a file that is there and will not be overwritten. */
+/** Throws `usage` for an existing file that may not be overwritten. */
 export function refuseExisting(path: string, force: boolean): void {
   if (!lookAt(dirname(path))?.isDirectory()) {
     throw new TillsyncError('usage', `There is no directory ${dirname(path)}; nothing was written.`, {
@@ -170,7 +170,7 @@ export function refuseExisting(path: string, force: boolean): void {
   });
 }
 
-/** What is at the path; undefined: nothing. Throws `usage` where it cannot even be looked at. */
+/** Returns what is at the path, or undefined if nothing. Throws `usage` if the path is not accessible. */
 function lookAt(path: string): Stats | undefined {
   try {
     return statSync(path, { throwIfNoEntry: false });
@@ -184,7 +184,7 @@ function lookAt(path: string): Stats | undefined {
   }
 }
 
-/** A link refuses a name that has come up meanwhile; a stick without links has only one writer. */
+/** A link refuses a name that was created in the meantime. A USB stick without links has only one writer. */
 function place(whole: string, path: string, force: boolean): void {
   try {
     if (force) renameSync(whole, path);
@@ -197,7 +197,7 @@ function place(whole: string, path: string, force: boolean): void {
   syncPath(dirname(path));
 }
 
-/** Removes what processes left that were killed at their work: named by `start` and their number. */
+/** Removes files of killed processes, named by `start` and the process id. */
 export function removeLeftOvers(directory: string, start: string): void {
   for (const name of readdirSync(directory)) {
     const pid = name.startsWith(start) ? name.slice(start.length) : '';

@@ -54,18 +54,18 @@ export const STOCK_FILE = 'stock-changes.ndjson';
 export const PRODUCT_FILE = 'product-changes.ndjson';
 export const ACKS_FILE = 'order-acks.ndjson';
 
-/** Rises when an older tillsync could no longer restore what is written. */
+/** Raised when an older tillsync can no longer restore the format. */
 const FORMAT_VERSION = 1;
 
-/** First file of a backup: what it is, and what must be in it. */
+/** First file of a backup: its kind and its required content. */
 const manifestSchema = z.object({
   format: z.literal('tillsync-backup'),
   formatVersion: count,
-  /** ISO 8601 in UTC: the moment the mirror is of. */
+  /** Time of the mirror's state, ISO 8601 in UTC. */
   createdAt: z.iso.datetime(),
   /** Version of the program that made it. */
   tillsync: z.string(),
-  /** Host of the platform, or at a branch of the hub, so that one company's backup is not taken for another's. */
+  /** Host of the platform (at a branch, of the hub), so that a backup of another company is recognised. */
   platform: z.string(),
   files: z.array(
     z.object({
@@ -75,13 +75,13 @@ const manifestSchema = z.object({
     }),
   ),
   mirror: mirrorFactsSchema,
-  /** What a POS had handed over and tillsync had not taken yet; null: the inbox could not be read. */
+  /** Inbox rows that tillsync had not copied yet; null if the inbox was unreadable. */
   inbox: z.object({ stockChanges: count, productChanges: count, orderAcks: count }).nullable(),
   hasConfig: z.boolean(),
   hasTokens: z.boolean(),
-  /** Of a hub: branches whose public keys are in it. */
+  /** At a hub: the number of branches whose public keys are included. */
   branches: count.optional(),
-  /** Names of the secrets that were handed in: what they are is in no backup. Older ones do not say it. */
+  /** Names of the secrets that were handed in; their values are in no backup. Older backups have no such list. */
   handedIn: z.array(z.string()).default([]),
 });
 
@@ -113,7 +113,10 @@ export const tokensSchema = z.object({
 
 const ROOM_TO_SPARE_BYTES = 64 * 1024 * 1024;
 
-/** Throws `storage-full` where files of `bytes` have no room. `say`: the sentence, by what there is and is needed. */
+/**
+ * Throws `storage-full` if there is no room for `bytes`. `say` makes the sentence from the available and needed
+ * sizes.
+ */
 function refuseWithoutRoom(
   directory: string,
   bytes: number,
@@ -128,8 +131,8 @@ function refuseWithoutRoom(
 }
 
 /**
- * A directory for what a command works on, in the storage directory: root may act as its owner, who may not write where
- * root may. Removes what such a command left that was killed. Throws `storage-full`.
+ * Makes a work directory inside the storage directory, because root may act as its owner, who cannot write elsewhere.
+ * Removes those of killed commands. Throws `storage-full`.
  */
 export function makeScratch(
   storage: string,
@@ -150,7 +153,7 @@ const NO_ROOM = {
   hint: 'Free some space, and back up again.',
 };
 
-/** More are in nobody's inbox: the daemon empties it within a second. */
+/** No inbox has more rows, because the daemon empties it within a second. */
 const ROWS_MAX = 200_000;
 
 interface InboxCopy {
@@ -159,7 +162,7 @@ interface InboxCopy {
   fault: TillsyncError | null;
 }
 
-/** What a POS handed over by SQL and nobody has taken yet, one JSON document a line, as `push` reads changes. */
+/** Copies the inbox's rows, one JSON document per line, in the form that `push` reads. */
 async function copyInbox(options: LookIntoInboxOptions): Promise<InboxCopy> {
   try {
     const isThere = lstatSync(options.path, { throwIfNoEntry: false }) !== undefined;
@@ -190,9 +193,12 @@ async function copyInbox(options: LookIntoInboxOptions): Promise<InboxCopy> {
   }
 }
 
-/** Page by page, so that a POS is never locked out for long. What is taken in meanwhile is in the mirror. */
+/**
+ * Reads page by page, so that a POS is never locked out for long. Rows copied by the daemon meanwhile are in the
+ * mirror.
+ */
 function inboxRows(options: LookIntoInboxOptions): Promise<{ changes: InboxChange[]; acks: InboxAck[] }> {
-  // Nobody takes those that are too long: they become rejected changes.
+  // Rows that are too long are left out, because they become rejected changes.
   const isShort = ({ tooLong }: InboxRow) => tooLong === null;
   return lookIntoInbox(options, async (ask) => {
     const changes: InboxChange[] = [];
@@ -214,18 +220,18 @@ const MANIFEST_BYTES_MAX = 1024 * 1024;
 const TEXT_BYTES_MAX = 1024 * 1024;
 
 export interface ReadBackupOptions {
-  /** Descriptor of the file, opened by who may read it; it stays open. Without it the file is opened by its path. */
+  /** Descriptor of the open file, if another user opened it. Without it the file is opened by its path. */
   file?: number | undefined;
-  /** Writes the files into this directory, mode 0600, on the disk when it returns. */
+  /** Writes the files into this directory with mode 0600, durable on return. */
   into?: string;
-  /** Keeps the text of this small file. */
+  /** Returns the text of this small file. */
   text?: string;
   signal?: AbortSignal | undefined;
 }
 
 /**
- * Reads a backup from its first byte to its last and holds every file against the manifest. Throws `not-found`;
- * `storage-corrupt` when it is no backup, not whole or altered; `storage-newer`; `aborted`.
+ * Reads a whole backup and checks every file against the manifest. Throws `not-found`; `storage-corrupt` when it is
+ * no backup, incomplete or altered; `storage-newer`; `aborted`.
  */
 export async function readBackup(
   path: string,
@@ -234,7 +240,7 @@ export async function readBackup(
   const { file: fd, signal } = options;
   const gunzip = createGunzip();
   const source = createReadStream(path, fd === undefined ? {} : { fd, start: 0, autoClose: false });
-  // Whatever ends the streams comes out of the reading, too.
+  // An error of the streams also comes out of the reading.
   pipeline(source, gunzip, ...(signal ? [{ signal }] : [])).catch(() => {});
   try {
     return await readFiles(gunzip, options);
@@ -245,7 +251,7 @@ export async function readBackup(
   }
 }
 
-/** Opens a backup, to be read as another user than the one who may open it. Throws `not-found`, `usage`. */
+/** Opens a backup that another user will read. Throws `not-found`, `usage`. */
 export function openBackup(path: string): number {
   try {
     return openSync(path, 'r');
@@ -336,7 +342,7 @@ function judge(error: unknown, path: string, signal: AbortSignal | undefined): T
   return toStorageError(error, path);
 }
 
-/** Names of the secrets that this machine hands in; none where one of them has a fault. */
+/** Returns the names of the secrets handed in on this machine; empty if one of them has a fault. */
 export function handedIn(config: Config, configFile: string, env: Environment): string[] {
   const read = asRoot(() => readSecrets(env, serviceOf(resolve(configFile)), hookNames(config)));
   return 'secrets' in read ? [...secretsByName(read.secrets).keys()] : [];
@@ -345,7 +351,7 @@ export function handedIn(config: Config, configFile: string, env: Environment): 
 export interface BackupOptions {
   config: Config;
   env: Environment;
-  /** Where the configuration was read from; left out of the backup when it is no file. */
+  /** Source of the configuration; left out of the backup if it is no file. */
   configFile: string;
   path: string;
   force: boolean;
@@ -359,16 +365,16 @@ export interface BackupOptions {
 export interface BackupReport {
   bytes: number;
   manifest: Manifest;
-  /** Whether the daemon runs that would use up a token in the backup; null: none is in it. */
+  /** Whether a running daemon would use up the backup's token; null if the backup has none. */
   tokensInUse: boolean | null;
-  /** Why the inbox is not part of it. */
+  /** Why the backup has no inbox. */
   inboxFault: TillsyncError | null;
 }
 
 /**
- * Writes mirror, inbox rows and configuration, as of one moment each, into one file, also beside a running daemon,
- * and reads it once more before it gets its name. Throws `not-found` before the first start, `usage` when the file
- * is there, `storage-…`, `aborted`.
+ * Writes mirror, inbox rows and configuration, each as of one moment, into one file, also while a daemon runs, and
+ * reads it back before it gets its name. Throws `not-found` before the first start, `usage` for an existing file,
+ * `storage-…`, `aborted`.
  */
 export async function writeBackup(options: BackupOptions): Promise<BackupReport> {
   const { clock, path, force, who, signal } = options;
@@ -424,7 +430,7 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
 }
 
 function configFile(path: string): TarFile[] {
-  // It may be readable for root alone.
+  // Only root may be able to read it.
   return asRoot(() => (existsSync(path) ? [textFile(CONFIG_FILE, readFileSync(path, 'utf8'))] : []));
 }
 
@@ -445,7 +451,7 @@ async function tokensOf(path: string, clock: Clock): Promise<{ file: TarFile; in
   }
 }
 
-/** Branches by their public keys, so that a hub on another machine knows them again. */
+/** Returns the branches' public keys, so that a hub on another machine recognises them. */
 async function hubOf(path: string, clock: Clock): Promise<{ file: TarFile; branches: number } | null> {
   if (!isReadable(path)) return null;
   const state = await openWhenFree(clock, () => openState({ path, clock }));
@@ -457,7 +463,7 @@ async function hubOf(path: string, clock: Clock): Promise<{ file: TarFile; branc
   }
 }
 
-/** Before it is written, so that no file with tokens is there of which nobody knows. */
+/** Recorded before the file is written, so that no unrecorded file with tokens exists. */
 async function noteWithTokens(
   path: string,
   { who, subject, clock }: { who: string; subject: string; clock: Clock },

@@ -24,17 +24,17 @@ import type { MirrorStores } from '../outbox/stores.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 
-/** One value that the mirror and the platform tell differently. */
+/** One value that differs between the mirror and the platform. */
 export interface OrderDifference {
   orderId: string;
-  /** `order` and `items` stand for the whole. */
+  /** `order` and `items` mean the whole order or list. */
   field: string;
-  /** null: nothing is known, or the order is not there. */
+  /** null if the value is unknown or the order does not exist. */
   mirror: Scalar;
   platform: Scalar;
 }
 
-/** What differs between the mirror's order and what the platform says of it; what it does not say, does not. */
+/** Compares the mirror's order with the platform's. A field that the platform does not send does not differ. */
 export function orderDifferences(
   mirrored: MirroredOrder | undefined,
   { orderId, fields, items }: OrderReading,
@@ -70,16 +70,16 @@ export interface OrdersDiff {
   /** Orders in the platform's answer. */
   compared: number;
   differences: OrderDifference[];
-  /** Orders left out, since a callback changed them while the platform was asked. */
+  /** Orders left out because a callback changed them during the call. */
   moved: number;
   unreadable: number;
-  /** The answer speaks of further pages, so orders that it lacks were not looked for. */
+  /** Whether the answer names further pages; then missing orders are not reported. */
   morePages: boolean;
 }
 
 /**
- * What the mirror says of the orders against what the platform says now. One call; nothing is written. `window`: without
- * it the days of a plain poll.
+ * Compares the mirror's orders with the platform's in one call. Writes nothing. Without `window`, the days of a
+ * normal poll are used.
  */
 export async function diffOrders(
   parts: Pick<Parts, 'mirror' | 'platform' | 'config'>,
@@ -133,8 +133,8 @@ function readingsOf(body: Uint8Array, { orders: { fields, timezone, listPath } }
 }
 
 /**
- * Orders that the answer should hold and does not: created before it was asked for, on a day that lies within the
- * window in whichever calendar the platform reads it.
+ * Returns orders that the answer should contain but does not: created before the call, on a day that is inside the
+ * window in every calendar.
  */
 function missingOf(
   mirror: Parts['mirror'],
@@ -155,19 +155,16 @@ function missingOf(
 }
 
 export interface ProductsDiff {
-  /** Products that the platform listed, each counted once for every branch. */
+  /** Listed products, counted once per branch. */
   compared: number;
   differences: ProductDifference[];
-  /** Products left out, since changes of them arrived while they were compared. */
+  /** Products left out because changes for them arrived during the comparison. */
   moved: number;
-  /** Entries of the list that could not be read as a product. */
+  /** List entries that are not readable as a product. */
   unreadable: number;
 }
 
-/**
- * What the mirror says of the catalogue against what the platform says now. Nothing is written. Errors: those of
- * CatalogSweep.run.
- */
+/** Compares the mirror's catalogue with the platform's. Writes nothing. Throws what CatalogSweep.run throws. */
 export async function diffProducts(
   { stores, platform, config }: Pick<Parts, 'stores' | 'platform' | 'config'>,
   clock: Clock,
@@ -192,9 +189,9 @@ export async function diffProducts(
   return { ...diff, differences: [...found.values()] };
 }
 
-/** Takes the place of the mirror in a sweep, and compares where that would write. */
+/** Replaces the mirror in a sweep, and compares instead of writing. */
 class Comparer implements SweepTarget {
-  /** What was found of each product when it was last seen; a list that shifted is read again. */
+  /** Differences of each product when it was last seen; a shifted list is read again. */
   readonly byProduct = new Map<string, ProductDifference[]>();
   readonly moved = new Set<string>();
   readonly #stores: Parts['stores'];
@@ -226,7 +223,7 @@ class Comparer implements SweepTarget {
     return 0;
   }
 
-  /** The mirror has its own way of keeping these; looking keeps nothing. */
+  /** A comparison stores no unreadable entries; the mirror's own sweep does. */
   async unreadable(): Promise<void> {}
 
   #compare(record: ProductRecord, mark: { push: number }, speaksFor: ReadonlySet<string> | undefined): void {
@@ -235,7 +232,7 @@ class Comparer implements SweepTarget {
     this.moved.delete(record.id);
     this.byProduct.delete(record.id);
     if (differences.length === 0) return;
-    // What was pushed after the platform was asked is not in its answer.
+    // A change pushed after the call is not in its answer.
     if (this.#pushedSince(record.id, mark.push)) this.moved.add(record.id);
     else this.byProduct.set(record.id, differences);
   }
@@ -250,7 +247,7 @@ class Comparer implements SweepTarget {
   }
 }
 
-/** One stock of which the platform has another number than its last count wants. */
+/** A stock whose number on the platform is not the wanted one. */
 export interface StockDifferenceTold {
   sku: string;
   branch: string;
@@ -258,7 +255,7 @@ export interface StockDifferenceTold {
   countedQty: number;
   wantedQty: number;
   platformQty: number;
-  /** When the difference was first seen, and the platform last; ISO 8601 UTC. */
+  /** When the difference was first seen, and when the platform was last seen; ISO 8601 UTC. */
   since: string;
   seenAt: string;
 }
@@ -266,13 +263,13 @@ export interface StockDifferenceTold {
 export interface StockDiff {
   /** Counted stocks that were compared. */
   compared: number;
-  /** Those of which nobody can tell now. */
+  /** Stocks that cannot be judged now. */
   unsure: number;
   /** The largest first. */
   differences: StockDifferenceTold[];
 }
 
-/** Compares the last counts with what the mirror has of the platform. `of`: this branch only. */
+/** Compares the last counts with the mirrored stock of the platform. `of` limits it to one branch. */
 export function diffStock(
   stores: MirrorStores,
   branches: readonly Branch[],

@@ -50,8 +50,8 @@ export interface KeptChanges {
 }
 
 /**
- * What a POS had handed over when the backup was made. Changes become files for a person: by themselves they would
- * put older values over newer ones. Returns those files.
+ * Keeps the inbox's changes of the backup as files for a person, because sending them would put older values over
+ * newer ones. Returns those files.
  */
 function keepChanges(staging: string, directory: string, stamp: string): KeptChanges[] {
   const kinds = [
@@ -67,7 +67,9 @@ function keepChanges(staging: string, directory: string, stamp: string): KeptCha
     });
 }
 
-/** What is handed to the inbox, from where the daemon takes it: an order that was booked stays booked. */
+/**
+ * Returns the acknowledgements to put into the inbox, where the daemon reads them, so that booked orders stay booked.
+ */
 function acksToRestore(
   staging: string,
   { ackedOrderIds, newestSeq }: { ackedOrderIds: readonly string[]; newestSeq: number },
@@ -80,7 +82,7 @@ function acksToRestore(
   ].map(({ orderId, key, seq }: Ack) => ({
     orderId,
     key: key.replace(/^ack:/, ''),
-    // An event after the backup gets another number when it is heard again.
+    // An event after the backup gets another number when it comes again.
     ...(seq !== undefined && seq <= newestSeq && { seq }),
   }));
 }
@@ -88,13 +90,13 @@ function acksToRestore(
 /**
  * - `none`: the backup has none
  * - `taken`: they are used from now on
- * - `own-kept`: this machine has a pair that works, and the newer pair always wins
+ * - `own-kept`: this machine has a working pair, and the newer pair is always used
  */
 export type TokensRestored = 'none' | 'taken' | 'own-kept';
 
 /**
- * A hub that was lost: its branches come back with the keys that they have, other than those that got another one, or
- * none, since. Where this machine knows branches, it knows them better. Gives those that need not join again.
+ * Restores a lost hub's branches with their keys, except those that got another key, or none, since. Branches that
+ * this machine knows are not changed. Returns those that need not join again.
  */
 async function restoreHub(
   staging: string,
@@ -118,11 +120,11 @@ async function restoreHub(
   return branches.map(({ branch, name = branch }) => name);
 }
 
-/** Tokens and webhook secrets of a backup, where this machine has none that are of use. */
+/** Restores the backup's tokens and webhook secrets if this machine has no usable ones. */
 function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webhook'>): TokensRestored {
   const { tokens, webhook } = tokensSchema.parse(JSON.parse(readFileSync(file, 'utf8')));
   if (isDeepStrictEqual(state.webhook.read(), NO_WEBHOOK_MEMORY)) {
-    // What a tillsync of another version remembers more or less than this one.
+    // Another version's tillsync may store more or fewer fields.
     state.webhook.update(() => asWebhookMemory(webhook));
   }
   if (tokens === null) return 'none';
@@ -152,21 +154,21 @@ export interface RestoreOptions {
 export interface RestoreReport extends RestoredMirror {
   manifest: Manifest;
   directory: string;
-  /** Where the mirror is kept that was there; null: there was none. */
+  /** Where the old mirror is kept; null if there was none. */
   keptAt: string | null;
-  /** Whether the feed had to jump, since nothing told how far it came. */
+  /** Whether the feed had to jump, because its last number is unknown. */
   feedJumped: boolean;
   tokens: TokensRestored;
-  /** Of a hub: branches that need not join again. */
+  /** At a hub: branches that need not join again. */
   branches: string[];
   acks: number;
   changes: KeptChanges[];
 }
 
 /**
- * Puts the mirror of a backup in the place of what is there, for a stopped daemon. All of the backup is read and
- * checked before anything is touched. The memory of the platform's limits and a pair of tokens that works stay as
- * they are. Throws `usage` while the daemon runs, what readBackup throws, `storage-…`.
+ * Replaces the mirror by that of a backup, while the daemon is stopped. The whole backup is read and checked before
+ * anything changes. The state of the platform's limits and a working token pair stay. Throws `usage` while the daemon
+ * runs, what readBackup throws, `storage-…`.
  */
 export async function restoreBackup(options: RestoreOptions): Promise<RestoreReport> {
   const { path, file, config, clock, signal } = options;
@@ -220,7 +222,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
       clock,
     });
     if (group !== '') giveToGroup(groupId(group), fresh);
-    // Before anything is changed: what lies in an inbox that is there is newer than any backup and stays.
+    // Before anything changes. The content of an existing inbox is newer than any backup and stays.
     const acks = acksToRestore(staging, { ...plan, newestSeq: manifest.mirror.newestSeq });
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
@@ -250,8 +252,8 @@ function handOver(acks: readonly Ack[], { config, paths, clock, signal }: Restor
 }
 
 /**
- * What is taken over from the mirror that is there: after which number the feed goes on, so that none is given out
- * twice, and what the POS has booked since. `noted`: how far the feed is known to have got, whatever is there now.
+ * Plans what is kept of the present mirror: the number after which the feed continues, so that none is given twice,
+ * and the POS's later acknowledgements. `noted` is the feed's last known number, whatever is there now.
  */
 function planFrom(mirror: string, { mirror: backup, createdAt }: Manifest, noted: number) {
   const newest = Math.max(backup.newestSeq, noted);
@@ -261,31 +263,31 @@ function planFrom(mirror: string, { mirror: backup, createdAt }: Manifest, noted
     const after = Math.max(newestSeq, newest);
     return { continueAfterSeq: feedJumped ? after + FEED_JUMP : after, feedJumped, ackedOrderIds };
   } catch {
-    // It is not there, or cannot be read: that may be why there is a restore.
+    // The mirror is missing or unreadable, which may be why a backup is restored.
     return { continueAfterSeq: newest + FEED_JUMP, feedJumped: true, ackedOrderIds: [] };
   }
 }
 
-/** Of a configuration: readable by the service's group alone; addresses in it may carry passwords. */
+/** Mode of a configuration: readable only by the service's group, because addresses may contain passwords. */
 const CONFIG_MODE = 0o640;
 
 /**
- * - `kept`: the machine has one, and the backup has the same or none
- * - `differs`: the machine has one, which stays; that of the backup is another
- * - `restored`: that of the backup, since the machine had none
- * - `replaced`: that of the backup, as it was asked for
- * - `set-up`: that of the backup, since the one here was never set up
+ * - `kept`: the machine's own, since the backup has the same or none
+ * - `differs`: the machine's own, although the backup's differs
+ * - `restored`: the backup's, since the machine had none
+ * - `replaced`: the backup's, by request
+ * - `set-up`: the backup's, since the machine's own was never set up
  */
 export type ConfigOrigin = 'kept' | 'differs' | 'restored' | 'replaced' | 'set-up';
 
 export interface ConfigForRestore {
-  /** What is in force after the restore. */
+  /** The configuration after the restore. */
   config: Config;
   file: string;
   origin: ConfigOrigin;
   /**
-   * Puts that of the backup in its place, if it is the one that counts. Returns where the one before is kept; null:
-   * nothing was replaced. Throws `storage-…`.
+   * Writes the backup's configuration if it is to be used. Returns where the old one is kept; null if nothing was
+   * replaced. Throws `storage-…`.
    */
   write(): string | null;
 }
@@ -294,15 +296,15 @@ export interface ConfigForRestoreOptions extends ConfigOptions {
   /** Path and descriptor of the backup. */
   backup: string;
   descriptor: number;
-  /** Whether that of the backup takes the place of the machine's own. */
+  /** Whether the backup's replaces the machine's own. */
   takesIt: boolean;
   clock: Clock;
   signal?: AbortSignal | undefined;
 }
 
 /**
- * The configuration that a restore follows: the machine's own, or that of the backup where it is asked for, or the
- * machine has none that was set up. Writes nothing. Throws `config-invalid` and what readBackup throws.
+ * Chooses the configuration for a restore: the machine's own, or the backup's if requested or if the machine's was
+ * never set up. Writes nothing. Throws `config-invalid` and what readBackup throws.
  */
 export async function configForRestore(options: ConfigForRestoreOptions): Promise<ConfigForRestore> {
   const { backup, descriptor, takesIt, clock, signal, env } = options;

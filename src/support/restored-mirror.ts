@@ -15,9 +15,9 @@ import { OutboxQueue } from '../outbox/queue.ts';
 
 export const count = z.number().int().min(0);
 
-/** What a copy of a mirror holds. */
+/** Facts about a copy of a mirror. */
 export const mirrorFactsSchema = z.object({
-  /** Names of its schema steps, in their order. */
+  /** Names of its migrations, in order. */
   schema: z.array(z.string()),
   orders: count,
   events: count,
@@ -26,7 +26,7 @@ export const mirrorFactsSchema = z.object({
   unsentChanges: count,
   /** The highest number that the order feed ever gave. */
   newestSeq: count,
-  /** An event of the order feed; two mirrors that have the same one are of the same history. */
+  /** An event of the order feed; two mirrors with the same event have the same history. */
   newestEvent: z.object({ seq: count, orderId: z.string(), observedAt: z.string() }).nullable(),
 });
 export type MirrorFacts = z.infer<typeof mirrorFactsSchema>;
@@ -38,7 +38,7 @@ const COUNTS = `
     (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending')) AS unsentChanges,
     coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`;
 
-/** Reads a copy from end to end. Throws `storage-corrupt` when SQLite finds it unsound. */
+/** Checks a whole copy. Throws `storage-corrupt` when SQLite finds it damaged. */
 export function checkMirrorCopy(path: string): MirrorFacts {
   return lookInto(path, (db) => {
     refuseUnsound(db, path);
@@ -46,7 +46,7 @@ export function checkMirrorCopy(path: string): MirrorFacts {
   });
 }
 
-/** Throws `storage-corrupt` unless every page, row and index is in order. */
+/** Throws `storage-corrupt` unless every page, row and index is sound. */
 function refuseUnsound(db: Database.Database, name: string): void {
   const verdict = db.pragma('integrity_check(1)', { simple: true });
   if (verdict === 'ok') return;
@@ -63,16 +63,16 @@ function mirrorFacts(db: Database.Database): MirrorFacts {
 
 const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM order_events';
 
-/** What a mirror knows that a backup made earlier does not. */
+/** What a mirror knows that an earlier backup does not. */
 interface KnownSince {
   newestSeq: number;
-  /** Whether it is the mirror that `mark` was taken from. */
+  /** Whether it is the mirror from which `mark` was taken. */
   isSameHistory: boolean;
-  /** Orders that the POS has acknowledged since. */
+  /** Orders that the POS has acknowledged since the backup. */
   ackedOrderIds: string[];
 }
 
-/** How far the mirror came that a backup takes the place of; `since` in ISO 8601. Throws `storage-…`. */
+/** Returns what a mirror has since a backup that will replace it; `since` in ISO 8601. Throws `storage-…`. */
 export function knownSince(path: string, mark: FeedMark | null, since: string): KnownSince {
   return lookInto(path, (db) => {
     const there = mark && db.prepare<[number], FeedMark>(`${MARK} WHERE seq = ?`).get(mark.seq);
@@ -86,12 +86,12 @@ export function knownSince(path: string, mark: FeedMark | null, since: string): 
   });
 }
 
-/** What operators did with a mirror since a backup of it was made; empty where that cannot be read. */
+/** Returns operators' actions on a mirror since a backup; empty if unreadable. */
 export function auditedSince(path: string, since: string, clock: Clock): AuditEntry[] {
   try {
     return lookInto(path, (db) => new Audit({ db, clock }).list({ since, limit: AUDIT_MAX })).reverse();
   } catch {
-    // It is not there, damaged, or of a version that noted nothing.
+    // The mirror is missing, damaged, or of a version without an audit.
     return [];
   }
 }
@@ -100,16 +100,15 @@ const AUDIT_MAX = 100_000;
 const MESSAGE = 'From a restored backup: the platform may have a newer value, so a person decides.';
 
 /**
- * Holds every change that a restored mirror had not sent, or not heard back of, one for each target as in the line:
- * sent by themselves they would put older values over what the platform has by now. Returns how many are held.
- * Within the caller's transaction.
+ * Holds every unsent or unanswered change of a restored mirror, one per target by the queue's rule, because sending
+ * them would put older values over the platform's. Returns how many are held. Runs in the caller's transaction.
  */
 function holdUnsent(db: Database.Database, at: string): number {
   const queue = new OutboxQueue(db);
   queue.begin();
   const newestFirst = 'ORDER BY version DESC';
   for (const sent of queue.all(`WHERE state = 'sending' ${newestFirst}`)) queue.putBack(sent, MESSAGE, at);
-  // A change that a guard rail held stays held by it, whatever it is joined with.
+  // A change held by a guard stays held by it, whatever is merged into it.
   const guards = new Map<number, Guard | null>();
   for (const held of queue.all(`WHERE state = 'pending' AND held_guard IS NOT NULL ${newestFirst}`)) {
     guards.set(held.changeId, held.heldGuard);
@@ -124,21 +123,21 @@ function holdUnsent(db: Database.Database, at: string): number {
 export interface RestoredMirror {
   /** Changes that wait for a person now. */
   held: number;
-  /** Where the order feed goes on: its next event has a higher number. */
+  /** The order feed continues after this number. */
   continuesAfterSeq: number;
 }
 
 export interface PrepareOptions {
   continueAfterSeq: number;
-  /** What operators did with the mirror that is there since the backup. */
+  /** Operators' actions on the present mirror since the backup. */
   audited: readonly AuditEntry[];
   /** The restore itself. */
   deed: Deed;
   clock: Clock;
 }
 
-// A branch hands up again what has no final word, so what is held here of it concerns nobody. What the feed has is of an
-// earlier life: said in the new one, it would take the orders of a branch back.
+// A branch sends again what has no final outcome, so its held changes here are of no use. The feed's entries belong
+// to an earlier epoch: repeated in the new one, they would take a branch's orders backwards.
 const DISTRUST_CATALOGUE = `
   UPDATE products SET uncertain = 1;
   UPDATE skus SET uncertain = 1;
@@ -158,10 +157,9 @@ const DISTRUST_CATALOGUE = `
   UPDATE link SET line = lower(hex(randomblob(16))), last_u = 0;`;
 
 /**
- * Makes a copy of a mirror fit to be used later than its moment, in its place, before anybody reads it: the schema
- * of today; no number of the order feed that may have been given out since; nothing that is sent by itself; and
- * no catalogue value that is trusted before the platform has said it again. Throws `storage-newer`,
- * `storage-corrupt`.
+ * Prepares a copy of a mirror for later use, before anybody reads it: migrates the schema; skips feed numbers that
+ * may have been given since; holds changes that would be sent automatically; and trusts no catalogue value before the
+ * platform confirms it. Throws `storage-newer`, `storage-corrupt`.
  */
 export function prepareRestoredMirror(
   path: string,
@@ -197,18 +195,19 @@ export function prepareRestoredMirror(
 }
 
 /**
- * Puts a database in the place of the mirror and keeps the one that was there under `kept`. Dying on the way leaves
- * the old one or the new one whole; readers that have the old one open keep it until they open it anew. Returns
- * whether there was one. For a stopped daemon. Throws `storage-…`.
+ * Replaces the mirror by a database and keeps the old one under `kept`, while the daemon is stopped. A crash leaves
+ * the old one or the new one whole. Readers keep the old one until they reopen. Returns whether there was an old one.
+ * Throws `storage-…`.
  */
 export function swapMirror(fresh: string, path: string, kept: string): boolean {
   return storing(() => {
     const isThere = existsSync(path) || existsSync(`${path}-wal`);
     if (isThere && foldLog(path) && linked(path, kept)) {
-      // Empty by now. The names must be free: a reader of the new mirror may not share them with one of the old.
+      // They are empty by now. The names must be free, because readers of the new and the old mirror may not share
+      // these files.
       for (const suffix of ['-wal', '-shm']) rmSync(path + suffix, { force: true });
     } else if (isThere) {
-      // The database first: its log alone is refused at a start, never taken for an empty mirror.
+      // The database first: a log alone is refused at a start and never mistaken for an empty mirror.
       for (const suffix of ['', '-wal', '-shm']) {
         if (existsSync(path + suffix)) renameSync(path + suffix, kept + suffix);
       }
@@ -219,7 +218,7 @@ export function swapMirror(fresh: string, path: string, kept: string): boolean {
   });
 }
 
-/** Brings everything out of the log into the database. False where that cannot be done. */
+/** Moves the whole log into the database. Returns false if that is impossible. */
 function foldLog(path: string): boolean {
   try {
     const db = openDatabase({ path, mode: MIRROR_MODE, busyTimeoutMs: 0 });

@@ -15,9 +15,9 @@ import { faultOf, knownSecrets, PeopleMask, Redactor } from './redact.ts';
 import { logSections, machineSections, mirrorSections, type Section, stateSections } from './sections.ts';
 
 export interface BundleOptions {
-  /** Configuration file, as `--config` gives it. */
+  /** The configuration file of `--config`. */
   file: string | undefined;
-  /** Of the shop in which the hub stands (`hub.store`). */
+  /** True for the shop at the hub's place (`hub.store`). */
   isOwnStore?: boolean | undefined;
   env: Environment;
   clock: Clock;
@@ -35,15 +35,15 @@ export interface RenderedFile {
   name: string;
   what: string;
   text: string;
-  /** Why it could not be read; null: it was. */
+  /** Why it could not be read; null if it was. */
   fault: string | null;
-  /** Whether it was longer than may leave. */
+  /** Whether it was cut to the size limit. */
   isCut: boolean;
 }
 
 export interface Bundle {
   files: RenderedFile[];
-  /** What is not in it, each with its reason, for the person who mails it. */
+  /** What the bundle leaves out, each with its reason, for the person who mails it. */
   leftOut: string[];
 }
 
@@ -52,12 +52,12 @@ const SECRETS_LEFT_OUT =
 const PEOPLE_LEFT_OUT =
   'customers: names, phones, addresses, e-mails and comments (--with-customer-data puts them in)';
 
-/** Gathers what support has to see, redacted. What cannot be read says so in its file; nothing here fails. */
+/** Collects the redacted files that support needs. An unreadable part says so in its file, so this never fails. */
 export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   const { file, env, isOwnStore, withCustomerData, signal } = options;
   const source = { file, env, isOwnStore };
   const setup = readSetup(source);
-  // It may be in order where secrets are not.
+  // The configuration may be valid while the secrets are not.
   const read = 'config' in setup ? setup : readConfig(source);
   const config = 'config' in read ? read.config : undefined;
   const doctorSetup = readDoctorSetup(source);
@@ -88,7 +88,7 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   for (const section of sections) {
     if (signal.aborted) break;
     if (section.isForeign && known.fault !== undefined) {
-      // A secret that is not known cannot be looked for.
+      // An unknown secret cannot be searched for.
       leftOut.push(`${section.name}, for state.db with its secrets could not be read (run it as root)`);
       continue;
     }
@@ -112,7 +112,7 @@ function peopleOf(mirror: string, leftOut: string[]): PeopleMask {
   return people;
 }
 
-/** Every check that can be made on this machine alone; nothing is asked of the platform. */
+/** Runs every check that needs only this machine; the platform is not called. */
 async function checksHere(options: Pick<DoctorOptions, 'setup' | 'clock' | 'random' | 'signal'>) {
   const checks: CheckResult[] = [];
   const alone = { offline: true, only: [], onCheck() {}, onWait() {} };
@@ -120,10 +120,10 @@ async function checksHere(options: Pick<DoctorOptions, 'setup' | 'clock' | 'rand
   return { checks };
 }
 
-/** Twenty files of this size are what a mail can carry, before they are packed. */
+/** Twenty files of this size fit into a mail before they are compressed. */
 const TEXT_LENGTH_MAX = 1024 * 1024;
 
-/** One file as it leaves: gathered, redacted, then cut, so that no secret is cut in two and missed. */
+/** Renders one file: collected, redacted, then cut, so that no secret is cut in two and missed. */
 async function render(section: Section, redactor: Redactor, people?: PeopleMask): Promise<RenderedFile> {
   const { what, isWithoutPeople } = section;
   const name = redactor.known(section.name);
@@ -146,7 +146,7 @@ async function render(section: Section, redactor: Redactor, people?: PeopleMask)
   return { name, what, text, fault, isCut: text.length < whole.length };
 }
 
-/** The newest whole lines of what is too long. */
+/** Returns the newest whole lines of a text that is too long. */
 function newestOf(text: string, newestFirst: boolean): string {
   if (text.length <= TEXT_LENGTH_MAX) return text;
   if (newestFirst) return text.slice(0, text.lastIndexOf('\n', TEXT_LENGTH_MAX) + 1);
@@ -174,7 +174,7 @@ function readMe(
   return { name: 'README.txt', what: 'this list', text: redactor.known(text), fault: null, isCut: false };
 }
 
-/** Writes a bundle under its name when it is whole. Returns its size in bytes. Throws as makeArchive does. */
+/** Writes a bundle under its name when it is complete. Returns its size in bytes. Throws as makeArchive does. */
 export function writeBundle(
   bundle: Bundle,
   options: { path: string; force: boolean; modifiedMs: number; signal: AbortSignal },
@@ -188,7 +188,7 @@ export async function packBundle(bundle: Bundle, modifiedMs: number): Promise<Bu
   return Buffer.concat(await packed.toArray());
 }
 
-/** It unpacks into a directory of its own. */
+/** The bundle unpacks into its own directory. */
 function filesIn({ files }: Bundle) {
   return files.map(({ name, text }) => textFile(`tillsync-bundle/${name}`, text));
 }

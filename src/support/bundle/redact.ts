@@ -16,7 +16,7 @@ import { asTillsyncError } from '../../core/errors.ts';
 import { secretForms } from '../../core/log.ts';
 import { lookInto } from '../../db/sqlite.ts';
 
-/** What a reader learns where something could not be read. */
+/** Returns what the file says when something was unreadable. */
 export function faultOf(error: unknown): { couldNotBeRead: string; hint?: string } {
   const { code, message, hint } = asTillsyncError(error);
   return { couldNotBeRead: `${message} (${code})`, ...(hint !== undefined && { hint }) };
@@ -27,27 +27,27 @@ const ORDERS_MAX = 20_000;
 const WORD_LENGTH_MIN = 3;
 
 const EMAIL = /[\p{L}\d._%+-]+@[\p{L}\d-]+(?:\.[\p{L}\d-]+)+/gu;
-/** With a plus, or with gaps as people write them: a time or an id has neither. */
+/** With a plus, or with gaps as people write them; times and ids have neither. */
 const PHONE = /\+\d[\d\s().-]{6,}\d|(?<![\d.:T-])\(?\d{2,4}\)?[ ]\d{3,4}[ -]?\d{3,4}(?![\d.:])/g;
 const NAMED_PERSON =
   /(\\*"(?:[\w-]*(?:name|phone|mobile|mail|address|street|comment|details|notes?|instructions|zip|lat|lng|customer|document|rut|dni))\\*"\s*:\s*\\*")((?:[^"\\]|\\(?!\\*"))*)/gi;
 
-/** What the mirror knows of customers, so that it is found in whatever text repeats it. */
+/** The mirror's customer data, to be found in any text that repeats it. */
 const VALUES = `
   SELECT customer_first_name, customer_last_name, customer_email, customer_phone_number, address_address,
     address_street_address, address_details, address_phone_number FROM orders ORDER BY seq DESC LIMIT ${ORDERS_MAX}`;
 const COMMENTS = `SELECT comment FROM order_items WHERE comment IS NOT NULL AND comment <> '' LIMIT ${ORDERS_MAX}`;
 
 const FIRST_TOKEN = /[\p{L}\p{N}]+/u;
-/** For `matchAll` alone: after an `exec` it would begin in the middle of the next text. */
+/** Only for `matchAll`: `exec` would keep its position for the next text. */
 const TOKENS = new RegExp(FIRST_TOKEN, 'gu');
 
-/** Takes people out of free texts: messages, reasons, log lines. */
+/** Removes personal data from free texts: messages, reasons, log lines. */
 export class PeopleMask {
-  /** By their first word, in small letters; the longest first, so that an address goes before a street. */
+  /** By their first word in lower case, longest first, so that an address is removed before a street. */
   readonly #values = new Map<string, { start: number; value: string }[]>();
 
-  /** Learns the customers of a mirror. */
+  /** Learns the customer data of a mirror. */
   learn(db: Database.Database): void {
     for (const query of [VALUES, COMMENTS]) {
       for (const row of db.prepare<[], unknown[]>(query).raw().iterate()) {
@@ -59,7 +59,7 @@ export class PeopleMask {
   #add(value: unknown): void {
     if (typeof value !== 'string') return;
     const text = value.trim();
-    // A house number is no sign of anybody.
+    // A house number identifies nobody.
     if (text.length < WORD_LENGTH_MIN || /^\d{1,5}$/.test(text)) return;
     for (const form of new Set([text, JSON.stringify(text).slice(1, -1)])) this.#addForm(form.toLowerCase());
   }
@@ -82,7 +82,7 @@ export class PeopleMask {
   #withoutValues(text: string): string {
     if (this.#values.size === 0) return text;
     const small = text.toLowerCase();
-    // Letters that change their length with their case are rare; then the text itself is looked through.
+    // Letters whose length changes with their case are rare; then the text itself is searched.
     const where = small.length === text.length ? small : text;
     let told = '';
     let end = 0;
@@ -97,7 +97,7 @@ export class PeopleMask {
   }
 }
 
-/** Whether `value` stands in `text` at `index` and not within a longer word. */
+/** Whether `value` is in `text` at `index`, and not inside a longer word. */
 function stands(text: string, value: string, index: number): boolean {
   return (
     index >= 0 &&
@@ -111,34 +111,37 @@ export const HIDDEN = '[redacted]';
 const JWT = /\beyJ[\w-]{6,}(?:\.[\w-]*){0,4}/g;
 const SCHEME = /\b(Bearer|Basic|Digest)(\s+)[^\s"'\\,;]+/gi;
 const SECRET_NAME = /authorization|cookie|secret|token|passw|credential|api[-_ ]?key/i;
-/** `x-webhook-secret: …`, `"token":"…"` also where JSON stands within JSON, `?api_key=…`. */
+/** `x-webhook-secret: …`, `"token":"…"` (also in JSON inside JSON), `?api_key=…`. */
 const NAMED =
   /([\w.-]*(?:authorization|cookie|secret|token|passw(?:or)?d|credential|api[-_]?key)[\w.-]*\\*["']?\s*[:=]\s*\\*["']?(?:(?:bearer|basic|digest)\s+)?)([^\s"'\\,;&}\]]{4,})/gi;
 const NAMED_TEST = new RegExp(NAMED.source, 'i');
 const USER_IN_ADDRESS = /(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/?#"'\\@]+@/gi;
-/** The letter of an escape such as `\\n` is no part of a word. */
+/**
+ * The letter of an escape such as `\
+ * ` is not part of a word.
+ */
 const WORD = /(?<=\\[nrt])[\w.~+/=%-]{8,}|(?<!\\)[\w.~+/=%-]{8,}/g;
 const DECODED_LENGTH_MAX = 64 * 1024;
 
 export interface RedactorOptions {
-  /** Hidden in whatever form they come. */
+  /** Secrets to hide in every form. */
   secrets: Iterable<string>;
-  /** sha256 of secrets that are known by that alone, in hexadecimal digits. */
+  /** SHA-256 in hex of secrets that are known only by it. */
   fingerprints: ReadonlySet<string>;
 }
 
-/** The one gate through which every text of a bundle goes, its file names, too. */
+/** The one filter for every text of a bundle, including file names. */
 export class Redactor {
   readonly #forms: string[];
   readonly #fingerprints: ReadonlySet<string>;
 
   constructor({ secrets, fingerprints }: RedactorOptions) {
-    // The longest first, so that a secret that holds another is hidden whole.
+    // Longest first, so that a secret that contains another one is hidden whole.
     this.#forms = [...new Set([...secrets].flatMap(secretForms))].sort((a, b) => b.length - a.length);
     this.#fingerprints = fingerprints;
   }
 
-  /** Hides what is known to be secret and all that looks like it. */
+  /** Hides known secrets and everything that looks like one. */
   text(text: string): string {
     return this.known(
       text
@@ -148,7 +151,7 @@ export class Redactor {
     );
   }
 
-  /** Hides what is known to be secret, and JSON Web Tokens; leaves JSON whole. */
+  /** Hides known secrets and JSON Web Tokens; JSON stays valid. */
   known(text: string): string {
     let told = text;
     for (const form of this.#forms) if (told.includes(form)) told = told.replaceAll(form, HIDDEN);
@@ -156,8 +159,8 @@ export class Redactor {
   }
 
   /**
-   * A copy of a JSON document with every text in it redacted and then changed by `mask`, and those under the name of a
-   * secret left out.
+   * Copies a JSON document: every text is redacted and then changed by `mask`, and values under a secret's name are
+   * removed.
    */
   document(value: unknown, mask: (text: string) => string): unknown {
     if (typeof value === 'string') return mask(this.text(value));
@@ -171,12 +174,12 @@ export class Redactor {
     );
   }
 
-  /** Whether a known secret stands in `text` in any form. */
+  /** Whether `text` contains a known secret in any form. */
   finds(text: string): boolean {
     return this.#forms.some((form) => text.includes(form));
   }
 
-  /** Known by its fingerprint, or a secret that somebody has encoded whole. */
+  /** Whether a word is a secret, by its fingerprint or because it encodes a whole secret. */
   #isSecret(word: string): boolean {
     if (this.#isHandedIn(word)) return true;
     return decodings(word).some(
@@ -194,7 +197,7 @@ export class Redactor {
   }
 }
 
-/** What a word says in hexadecimal digits or base64, where that is readable text. */
+/** Returns the readable text that a word encodes in hex or base64. */
 function decodings(word: string): string[] {
   if (word.length < 16 || word.length > DECODED_LENGTH_MAX) return [];
   const found: Buffer[] = [];
@@ -208,16 +211,16 @@ function decodings(word: string): string[] {
 export interface KnownSecrets extends RedactorOptions {
   secrets: Set<string>;
   fingerprints: Set<string>;
-  /** Names of those that were handed in. */
+  /** Names of the secrets that were handed in. */
   handedIn: Set<string>;
-  /** Why not all are known; then what could hold one is left out. */
+  /** Why not all secrets are known; then everything that could contain one is left out. */
   fault: unknown;
 }
 
-/** Every secret that this process can come by: in the environment, in credentials, in state.db, in addresses. */
+/** Returns every secret that this process can find: in the environment, credentials, state.db and addresses. */
 export function knownSecrets(options: {
   env: Environment;
-  /** The configuration file, in order or not: a secret may have strayed into it. */
+  /** The configuration file, valid or not, because it may contain a secret by mistake. */
   configFile: string;
   statePath: string;
 }): KnownSecrets {
@@ -247,7 +250,7 @@ export function knownSecrets(options: {
     for (const copy of [statePath, `${statePath}.before-upgrade`]) {
       if (existsSync(copy)) lookInto(copy, (db) => addStored(db, known.fingerprints, add));
     }
-    // Where not even the directory can be looked into, nothing seems to exist.
+    // If even the directory is not accessible, the file looks as if it did not exist.
     const directory = dirname(statePath);
     if (existsSync(directory)) readdirSync(directory);
   } catch (error) {
@@ -256,7 +259,7 @@ export function knownSecrets(options: {
   return known;
 }
 
-/** Also of hooks that are no longer configured. */
+/** Includes hooks that are no longer configured. */
 function hookSecretNames(
   { CREDENTIALS_DIRECTORY: directory, ...env }: Environment,
   service: string | undefined,
@@ -284,7 +287,7 @@ function hookSecretNames(
   ];
 }
 
-/** Those of a state.db, also of an older schema. */
+/** Adds the secrets of a state.db, also of an older schema. */
 function addStored(
   db: Database.Database,
   fingerprints: Set<string>,
@@ -308,7 +311,7 @@ function addStored(
 const ADDRESS = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]+/gi;
 const NAMED_SECRET = /^[\w.\s-]*(?:secret|token|passw|api_?key)[\w\s-]*=\s*["']+([^"'\n]{4,})/gim;
 
-/** Who has this address can speak for the shop. */
+/** Whoever has this address can report in the shop's name. */
 const HEARTBEAT = /^[\w.\s-]*heartbeat_url\s*=\s*["'][^"'\n]+/gim;
 const PART_LENGTH_MIN = 8;
 
@@ -319,7 +322,7 @@ function partsOfAddresses(text: string): string[] {
     .filter((part) => part.length >= PART_LENGTH_MIN);
 }
 
-/** User, password and query of each address in a text, and what stands under the name of a secret. */
+/** Returns user, password and query of each address in a text, and values under a secret's name. */
 function straySecrets(text: string): string[] {
   const named = Array.from(text.matchAll(NAMED_SECRET), (match) => match[1] ?? '');
   const inAddresses = Array.from(text.matchAll(ADDRESS), ([address]) => {

@@ -22,21 +22,21 @@ import { faultOf, HIDDEN } from './redact.ts';
 
 /** One file of a bundle. */
 export interface Section {
-  /** Its ending says what `make` gives: `.txt` a text, `.json` a document, `.ndjson` documents, the newest first. */
+  /** The ending says what `make` returns: `.txt` a text, `.json` a document, `.ndjson` documents, newest first. */
   name: string;
-  /** For the person who looks what leaves the shop. */
+  /** Description for the person who checks what leaves the shop. */
   what: string;
-  /** Throws what the file then says instead. */
+  /** Returns the content. If it throws, the file contains the error. */
   make(): unknown;
-  /** Cannot repeat what a customer wrote or is called. */
+  /** Set if the content cannot include a customer's texts or name. */
   isWithoutPeople?: true;
-  /** Written by others, so that a secret nobody knows here may stand in it. */
+  /** Set if others wrote the content, so that it may include an unknown secret. */
   isForeign?: true;
 }
 
 export interface Subject {
   configFile: string;
-  /** undefined where it cannot be used. */
+  /** undefined if it cannot be used. */
   config: Config | undefined;
   faults: readonly ConfigFault[];
   /** Names of the secrets that were handed in. */
@@ -50,7 +50,7 @@ export interface Subject {
   signal: AbortSignal;
 }
 
-/** The value, or why there is none: one thing that cannot be read hides nothing else. */
+/** Returns the value or the error, so that one unreadable part hides no other. */
 function orFault<T>(read: () => T): T | { couldNotBeRead: string } {
   try {
     return read();
@@ -59,7 +59,7 @@ function orFault<T>(read: () => T): T | { couldNotBeRead: string } {
   }
 }
 
-/** Throws what a reader understands where a file is not there, or where this user may not see it. */
+/** Throws a clear error if a file is missing or this user may not see it. */
 function mustExist(path: string): void {
   try {
     lstatSync(path);
@@ -73,7 +73,7 @@ function mustExist(path: string): void {
   }
 }
 
-/** Versions, the files of the storage directory, and the configuration as it is in force. */
+/** Sections with versions, the files of the storage directory, and the effective configuration. */
 export function machineSections({ directory, configFile, config, faults, handedIn }: Subject): Section[] {
   return [
     {
@@ -152,14 +152,14 @@ function plain(config: Config): unknown {
   };
 }
 
-/** Of an address by which whoever has it can speak for the shop. */
+/** Keeps only the host of an address whose path is a secret. */
 function hostOf(text: string): string {
   if (!URL.canParse(text)) return text;
   const { protocol, host } = new URL(text);
   return `${protocol}//${host}/${HIDDEN}`;
 }
 
-/** Without user, password, query, or a part of a path that nobody would remember. */
+/** Removes user, password, query, and parts of the path that look random. */
 function plainUrl(text: string): string {
   if (!URL.canParse(text)) return text;
   const url = new URL(text);
@@ -175,7 +175,7 @@ function plainPath(path: string): string {
     .join('/');
 }
 
-/** What the processes of the company share, and what follows for the shop. */
+/** Sections with the shared state of the company's processes, and the verdict for the shop. */
 export function stateSections({ paths, config, clock, signal }: Subject): Section[] {
   const verdict: Section = {
     name: 'verdict.json',
@@ -242,7 +242,7 @@ async function stateOf(path: string, config: Config | undefined, clock: Clock): 
   }
 }
 
-/** Which secrets there are, and until when; none of them. */
+/** Says which secrets exist and until when, without their values. */
 function webhookOf({ webhook }: State): unknown {
   const { current, previous, pending, previousUntilMs, registered } = webhook.read();
   return {
@@ -266,7 +266,7 @@ const WITHOUT_CUSTOMER = `order_id, code, status, seq, store_external_id, create
 
 type Row = Record<string, unknown>;
 
-/** What the mirror holds, as plain queries: it is read also where its schema is another than today's. */
+/** Sections of the mirror, by plain queries, so that they also work with another schema. */
 export function mirrorSections({ paths, withCustomerData }: Subject): Section[] {
   const look = <T>(read: (db: Database.Database) => T): T => {
     mustExist(paths.mirror);
@@ -322,7 +322,7 @@ export function mirrorSections({ paths, withCustomerData }: Subject): Section[] 
   ];
 }
 
-/** Lists of the overview by name. */
+/** Lists of the overview, by name. */
 const LISTS = {
   schemaSteps: 'SELECT number, name FROM schema_migrations ORDER BY number',
   sequences: 'SELECT name, seq FROM sqlite_sequence',
@@ -337,7 +337,7 @@ const LISTS = {
     'SELECT source, count(*) AS events, max(observed_at) AS newest FROM order_events GROUP BY source',
   outboxStates: `SELECT kind, state, held_guard, count(*) AS changes, min(created_at) AS oldest FROM outbox
     GROUP BY kind, state, held_guard`,
-  // Numbers of `code` that no order has, between the lowest and the highest of the newest orders.
+  // Missing `code` numbers between the lowest and the highest of the newest orders.
   gapsInOrderCodes: `
     WITH newest AS (SELECT code FROM orders WHERE code IS NOT NULL ORDER BY code DESC LIMIT 5000)
     SELECT before + 1 AS "from", code - 1 AS "to" FROM (
@@ -384,7 +384,7 @@ const DEPTH_MAX = 12;
 const KEYS_MAX = 200;
 const ITEMS_SHOWN = 2;
 
-/** What a payload looks like, without one value of it: support sees which field is missing or of another type. */
+/** Returns a payload's structure without any value, so that support sees missing fields and wrong types. */
 function structureOf(text: string): unknown {
   try {
     return shapeOf(JSON.parse(text), 0);
@@ -418,7 +418,7 @@ function textShape(text: string): string {
   return `text of ${text.length}`;
 }
 
-/** Names of fields are short words; anything else is a value that became a key. */
+/** A field name is a short word; anything else is a value used as a key. */
 function keyShape(key: string, index: number): string {
   return /^[A-Za-z_$][\w$-]{0,39}$/.test(key) && !/\d{4}/.test(key)
     ? key
@@ -432,7 +432,7 @@ const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
 const SHOWN =
   'LoadState,ActiveState,SubState,Result,ExecMainCode,ExecMainStatus,NRestarts,ActiveEnterTimestamp,InactiveEnterTimestamp,StatusText,MemoryCurrent,User,Group,FragmentPath,DropInPaths,UnitFileState';
 
-/** The service and what it wrote. */
+/** Sections with the service and its log. */
 export function logSections({ unit, logFiles }: Subject): Section[] {
   const tail = ['--unit', unit, '--lines', String(JOURNAL_LINES), '--no-pager', '--output', 'short-iso'];
   return [
@@ -460,7 +460,7 @@ export function logSections({ unit, logFiles }: Subject): Section[] {
   ];
 }
 
-/** What a program says; also what it says when it fails, for that is why somebody looks. */
+/** Returns a program's output, also when it fails, because that is of interest. */
 function outputOf(program: string, words: string[]): Promise<string> {
   return new Promise((resolve) => {
     const options = {
@@ -468,7 +468,7 @@ function outputOf(program: string, words: string[]): Promise<string> {
       maxBuffer: OUTPUT_BYTES_MAX,
       env: { PATH: process.env.PATH ?? '', LC_ALL: 'C' },
     };
-    // Not everybody may read the journal.
+    // Not every user may read the journal.
     asRoot(() =>
       execFile(program, words, options, (error, stdout, stderr) => {
         const failed =
@@ -479,7 +479,7 @@ function outputOf(program: string, words: string[]): Promise<string> {
   });
 }
 
-/** From the first whole line of the last part. */
+/** Returns the last part of the file from its first whole line. */
 function endOf(path: string): string {
   const file = openSync(path, 'r');
   try {

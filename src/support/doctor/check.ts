@@ -3,7 +3,7 @@ import { type Clock, formatDuration } from '../../core/time.ts';
 import { FINDINGS, type FindingCheck, type FindingCode } from '../../health/findings.ts';
 import type { Verdict } from '../../health/verdict.ts';
 
-/** Every check by its id, which stays the same in every version, in the order they are made. */
+/** Every check by its id, which never changes between versions, in order of execution. */
 export const CHECK_TITLES = {
   config: 'Configuration',
   version: 'Version',
@@ -54,7 +54,7 @@ export const CHECK_IDS = Object.keys(CHECK_TITLES) as CheckId[];
 
 /**
  * - `ok`: all is well
- * - `warn`: works, and somebody should look
+ * - `warn`: works, but somebody should look
  * - `fail`: does not work until somebody acts
  * - `skipped`: could not be checked, or there is nothing to check; the message says why
  */
@@ -63,19 +63,19 @@ export type CheckLevel = 'ok' | 'warn' | 'fail' | 'skipped';
 /** What a check found. */
 export interface Outcome {
   level: CheckLevel;
-  /** One or two sentences: how it is. */
+  /** One or two sentences on the present state. */
   message: string;
-  /** What to do about it; null when there is nothing to do. */
+  /** What to do about it; null if nothing. */
   remedy: string | null;
   /** For programs, with units in the names; never a secret. */
   facts: Readonly<Record<string, unknown>>;
   /** Whether only new tokens help. */
   needsTokens?: boolean;
-  /** Whether it was skipped for want of rights, so that something may be wrong all the same. */
+  /** Whether it was skipped for lack of permission, so that something may be wrong all the same. */
   isHidden?: boolean;
 }
 
-/** Makes one check; what it throws is what it found. */
+/** Runs one check; an error is its result. */
 export type Check = () => Outcome | Promise<Outcome>;
 
 export interface CheckResult extends Outcome {
@@ -97,7 +97,7 @@ export function failed(message: string, remedy: string, facts: Facts = {}): Outc
   return outcome('fail', message, remedy, facts);
 }
 
-/** What could not be checked, and why. */
+/** Returns the outcome of a check that could not be made, and why. */
 export function skipped(message: string, remedy: string | null = null, facts: Facts = {}): Outcome {
   return outcome('skipped', message, remedy, facts);
 }
@@ -106,12 +106,12 @@ function outcome(level: CheckLevel, message: string, remedy: string | null, fact
   return { level, message: asTyped(message), remedy: remedy === null ? null : asTyped(remedy), facts };
 }
 
-/** What this user may not look at. */
+/** Returns the outcome of a check that this user has no permission for. */
 export function hidden(message: string, facts: Facts = {}): Outcome {
   return { ...skipped(message, `Run: ${typedAgain()}`, facts), isHidden: true };
 }
 
-/** The outcome of a check that ended with an error. */
+/** Returns the outcome of a check that threw. */
 export function outcomeOfError(thrown: unknown): Outcome {
   if (hasCode(thrown, 'aborted')) return skipped('Stopped before it was checked.');
   const {
@@ -125,18 +125,18 @@ export function outcomeOfError(thrown: unknown): Outcome {
   };
 }
 
-/** How long ago, such as `3m ago`. */
+/** Returns how long ago, such as `3m ago`. */
 export function since(iso: string, clock: Clock): string {
   const ms = clock.nowMs() - Date.parse(iso);
   return Number.isNaN(ms) ? `at ${iso}` : `${formatDuration(Math.max(ms, 0))} ago`;
 }
 
-/** What the status page says of the subject of a check, in the same words; undefined: nothing is wrong. */
+/** Returns the status page's findings on the subject of a check, in the same words; undefined if nothing is wrong. */
 export function outcomeOfFindings(
   { findings }: Verdict,
   check: FindingCheck & CheckId,
   facts: Facts = {},
-  /** Whose detail the caller says better. */
+  /** Findings that the caller describes better itself. */
   ...saidBetter: readonly FindingCode[]
 ): Outcome | undefined {
   const found = findings.filter(({ code }) => FINDINGS[code].check === check);

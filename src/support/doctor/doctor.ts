@@ -80,23 +80,23 @@ export interface DoctorOptions {
   clock: Clock;
   random: Random;
   signal: AbortSignal;
-  /** Asks nothing of the platform and connects nowhere but to this machine. */
+  /** Calls neither the platform nor any other machine. */
   offline: boolean;
-  /** Ids or beginnings of ids such as `storage`; empty: everything. */
+  /** Ids or beginnings of ids, such as `storage`; empty for all. */
   only: readonly string[];
   /** Called before each check. */
   onCheck(id: CheckId): void;
   onWait(wait: Wait): void;
 }
 
-/** Ids that a word of `--only` stands for: the check itself, and those below it. */
+/** Returns the ids that a word of `--only` means: the check itself and those below it. */
 export function checksNamed(word: string): CheckId[] {
   return CHECK_IDS.filter((id) => id === word || id.startsWith(`${word}.`));
 }
 
 /**
- * Makes every check that can be made, and gives each as it finishes. What is stored is only looked at, the platform
- * is only read, and all within the rate budget that every process here shares. Throws only what is a fault of its own.
+ * Runs every possible check and yields each when it is done. Storage and platform are only read, within the rate
+ * budget that all processes here share. Throws only its own faults.
  */
 export async function* examine(options: DoctorOptions): AsyncGenerator<CheckResult> {
   const { setup, only, onCheck } = options;
@@ -129,7 +129,7 @@ async function outcomeOf(check: Check): Promise<Outcome> {
   }
 }
 
-/** What only a tillsync with a platform of its own has: a branch leaves it to its hub. */
+/** Checks that only a tillsync connected to the platform has; a branch leaves them to its hub. */
 const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
   CHECK_IDS.filter((id) => /^(tokens|platform|webhook)/.test(id)).map((id) => [
     id,
@@ -137,7 +137,7 @@ const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
   ]),
 );
 
-/** Whether a check is one of a store like this. */
+/** Whether a check applies to this kind of store. */
 function concerns(id: CheckId, config: Config | undefined): boolean {
   if (/^hub\.(server|certificate|branches)$/.test(id)) return config !== undefined && isHub(config);
   if (id === 'hub.store') {
@@ -146,11 +146,11 @@ function concerns(id: CheckId, config: Config | undefined): boolean {
   return !/^hub/.test(id) || (config !== undefined && (isBranch(config) || isHub(config)));
 }
 
-/** The checks with a configuration. What several of them need is read when the first one asks for it. */
+/** The checks that need a configuration. What several of them need is read at the first request. */
 class Examination {
   readonly #o: DoctorOptions;
   readonly #config: Config;
-  /** Whether a connection to the platform came about; undefined while it was not tried. */
+  /** Whether a connection to the platform was made; undefined before a try. */
   #reached: boolean | undefined;
 
   constructor(options: DoctorOptions, config: Config) {
@@ -174,7 +174,7 @@ class Examination {
     const { directory, group } = this.#config.storage;
     const paths = storagePaths(directory);
     return {
-      // Before anything opens the mirror, for that makes what is missing beside it.
+      // First, because opening the mirror creates its missing side files.
       'storage.disk': () => diskOutcome(directory),
       'storage.files': async () =>
         filesOutcome({ directory, group, configFile: setup.file, running: await this.#running() }),
@@ -190,7 +190,7 @@ class Examination {
     };
   }
 
-  /** By what the daemon left in the mirror and in state.db, in the words of the status page. */
+  /** Checks by what the daemon stored in the mirror and state.db, in the words of the status page. */
   #ofStored(): Partial<Record<CheckId, Check>> {
     const { clock } = this.#o;
     const flow = (id: keyof typeof FLOWS) => this.#withStored((stored) => flowOutcome(id, stored, clock));
@@ -247,7 +247,7 @@ class Examination {
     };
   }
 
-  /** The nats-server between a hub and its branches, as seen from here. */
+  /** Checks of the nats-server between a hub and its branches, as seen from here. */
   #ofHub(): Partial<Record<CheckId, Check>> {
     const { setup, clock, signal, offline } = this.#o;
     const config = this.#config;
@@ -302,7 +302,7 @@ class Examination {
     };
   }
 
-  /** Where it reaches the hub today, which may have moved. */
+  /** Checks the hub's present address, which may have changed. */
   #wayOfBranch(): Promise<Outcome> | Outcome {
     const { signal } = this.#o;
     const config = this.#config;
@@ -314,7 +314,7 @@ class Examination {
     })();
   }
 
-  /** What is on the other side: the platform's endpoints, its clock, its webhook and the way of callbacks to here. */
+  /** Checks of the other side: the platform's endpoints, its clock, its webhook, and the path of callbacks to here. */
   #ofPlatform(): Partial<Record<CheckId, Check>> {
     const { clock, signal, offline } = this.#o;
     const config = this.#config;
@@ -350,7 +350,7 @@ class Examination {
         )();
         const stored = await this.#stored();
         if (outcome.level !== 'skipped' || isOutcome(stored)) return outcome;
-        // Where it cannot be looked at now, what the daemon saw of it last.
+        // If it cannot be checked now, the daemon's last result is used.
         return outcomeOfFindings(stored.verdict, 'webhook.registered', outcome.facts) ?? outcome;
       }),
       'platform.clock': () => this.#clockNow(),
@@ -378,7 +378,7 @@ class Examination {
     return askDaemon(this.#config, setup.secrets.localApiKey, signal);
   });
 
-  /** null where neither the mark nor the local API can be looked at. */
+  /** null if neither the mark nor the local API can be read. */
   readonly #running = once(async () => {
     const { running } = await this.#mark();
     const answer = running === null ? await this.#answer() : null;
@@ -387,7 +387,7 @@ class Examination {
 
   readonly #stored = once(async () => openStored(this.#config, this.#o.clock, await this.#running()));
 
-  /** The daemon's own parts, so that the same budget and token pair hold; or why they cannot be had. */
+  /** The daemon's own parts, so that the same budget and token pair are used; or why they are unavailable. */
   readonly #parts = once(async (): Promise<Parts | Outcome> => {
     const stored = await this.#stored();
     if (isOutcome(stored) || !stored.tokens) {
@@ -423,12 +423,12 @@ class Examination {
     const skewMs = isOutcome(parts) ? undefined : parts.platform.clock.skewMs();
     if (skewMs !== undefined) return clockOutcome({ skewMs, source: 'answer' });
     const tokens = isOutcome(stored) ? null : stored.tokens;
-    // Tokens that were only handed in, and never refreshed, bring no time of the platform.
+    // Tokens that were handed in and never refreshed contain no time of the platform.
     if (!tokens || tokens.generation < 2) return clockOutcome(null);
     return clockOutcome({ skewMs: tokens.clockSkewMs, source: 'refresh' });
   }
 
-  /** Why nothing beyond this machine is tried; undefined: it is. */
+  /** Returns why other machines are not tried; undefined if they are. */
   #whyNot(): string | undefined {
     if (this.#o.offline) return 'Not tried: --offline.';
     return this.#reached === false ? 'Not tried, since the platform is not reached.' : undefined;
@@ -460,7 +460,7 @@ function isOutcome(found: object): found is Outcome {
   return 'level' in found;
 }
 
-/** Makes it when it is first asked for; `made` gives it only if it was. */
+/** Runs `make` at the first request. `made` returns the result only if it was requested. */
 function once<T>(make: () => Promise<T>): { (): Promise<T>; made(): Promise<T | undefined> } {
   let kept: Promise<T> | undefined;
   const get = () => {

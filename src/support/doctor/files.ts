@@ -15,7 +15,7 @@ import { lookIntoInbox } from '../../outbox/inbox-process.ts';
 import type { InboxHealth } from '../../outbox/inbox-protocol.ts';
 import { failed, hidden, type Outcome, skipped, warned, well } from './check.ts';
 
-/** A file or directory of the storage directory as the system shows it. */
+/** A file or directory of the storage directory with its attributes. */
 export interface SeenFile {
   path: string;
   role: 'directory' | 'mirror' | 'state' | 'inbox-directory' | 'inbox' | 'log';
@@ -28,7 +28,7 @@ export interface SeenFile {
 export interface FileProblem {
   path: string;
   level: 'warn' | 'fail';
-  /** What follows from it, without the path. */
+  /** The consequence, without the path. */
   problem: string;
   /** The command that mends it. */
   remedy: string;
@@ -39,7 +39,7 @@ interface ModeRule {
   /** Bits whose presence does harm. */
   harmful: number;
   harm: string;
-  /** Bits without which the POS of another user cannot do its part. */
+  /** Bits that the POS of another user needs. */
   needed: number;
   lack: string;
 }
@@ -47,7 +47,7 @@ interface ModeRule {
 const POS_CANNOT_READ = 'so a POS of another user cannot read the mirror';
 const POS_CANNOT_HAND_OVER = 'so a POS of another user cannot hand over changes by SQL';
 
-/** The modes of the product's files, and why each is as it is. */
+/** The modes of the product's files, with the reasons. */
 const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
   directory: {
     mode: 0o2750,
@@ -80,16 +80,16 @@ const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
   },
 };
 
-/** The user that has to own what is in the storage directory, by name. */
+/** The user that must own the storage directory's content, by name. */
 export interface RightOwner {
   uid: number;
   user: string;
   group: string;
-  /** Such as `tillsync.service`; null: the owner of the directory, for no unit says who it is. */
+  /** Such as `tillsync.service`; null if no unit names the user, so that it is the directory's owner. */
   unit: string | null;
 }
 
-/** What is wrong with owners and modes; `files` begin with the directory. */
+/** Returns the faults of owners and modes; the first of `files` is the directory. */
 export function fileProblems(
   files: readonly SeenFile[],
   owner: RightOwner,
@@ -108,13 +108,13 @@ function modeProblem({ path, role, mode }: SeenFile): FileProblem[] {
   return [];
 }
 
-/** One problem for all that belongs to somebody else, since one command mends it. */
+/** Returns one problem for all files of another owner, because one command fixes it. */
 function ownerProblem(
   files: readonly SeenFile[],
   { uid, user, group, unit }: RightOwner,
   nameOf: (uid: number) => string,
 ): FileProblem[] {
-  // In the inbox's directory the POS makes files too.
+  // In the inbox's directory the POS creates files too.
   const wrong = files.filter((file) => file.role !== 'inbox' && file.uid !== uid);
   const [first] = wrong;
   const [directory] = files;
@@ -132,9 +132,9 @@ function octal(mode: number): string {
 }
 
 /**
- * The mirror's -wal and -shm, without which a POS of another user cannot read it while tillsync is stopped: whoever
- * closes last and may delete them does, such as a root sqlite3. Made anew where nothing runs; undefined when all
- * are there. `running`: null when it is not known.
+ * Restores the mirror's -wal and -shm, without which a POS of another user cannot read it while tillsync is stopped.
+ * The last process to close the mirror deletes them if it may, for example root's sqlite3. Does so only if nothing
+ * runs; returns undefined if none is missing. `running` is null if unknown.
  */
 export function mendMirrorFiles(mirrorPath: string, running: boolean | null): Outcome | undefined {
   if (!existsSync(mirrorPath)) return undefined;
@@ -167,14 +167,14 @@ export function mendMirrorFiles(mirrorPath: string, running: boolean | null): Ou
 
 export interface FilesOptions {
   directory: string;
-  /** `storage.group`; empty: that of the owner. */
+  /** `storage.group`; empty for the owner's group. */
   group: string;
   configFile: string;
-  /** null when it is not known. */
+  /** null if unknown. */
   running: boolean | null;
 }
 
-/** Owners and modes of all that is in the storage directory, as the table of files promises them. */
+/** Checks owners and modes of the storage directory's content against the table of files. */
 export function filesOutcome(options: FilesOptions): Outcome {
   const mended = mendMirrorFiles(storagePaths(options.directory).mirror, options.running);
   const judged = judge(options);
@@ -223,7 +223,7 @@ function judge(options: FilesOptions): Outcome {
   return say(message, problems.map(({ remedy }) => remedy).join(' && '), facts);
 }
 
-/** The user of the unit that reads the configuration; where no unit does, whose the directory is. */
+/** Returns the user of the unit that reads the configuration; without a unit, the directory's owner. */
 function rightOwner({ uid, gid }: SeenFile, { group, configFile }: FilesOptions): RightOwner {
   const service = serviceUserOf(configFile);
   const user = service ?? namedUser(String(uid)) ?? { uid, gid, name: null };
@@ -235,7 +235,7 @@ function rightOwner({ uid, gid }: SeenFile, { group, configFile }: FilesOptions)
   };
 }
 
-/** `hidden`: this user may not see it. */
+/** Returns `hidden` if this user may not see it. */
 function see(path: string, role: SeenFile['role']): SeenFile | 'hidden' | undefined {
   try {
     const { mode, uid, gid } = statSync(path);
@@ -248,12 +248,14 @@ function see(path: string, role: SeenFile['role']): SeenFile | 'hidden' | undefi
   }
 }
 
-/** SQLite tells a disk that cannot be read for a moment as damage, too. */
+/** SQLite reports a disk that is briefly unreadable as damage, too. */
 const LOOK_AGAIN =
   'A failing disk looks the same: see to it first (dmesg), and run doctor again. If it stays: ';
 const STATE_AWAY = `${LOOK_AGAIN}stop tillsync, move state.db with its -wal and -shm away, `;
 
-/** What to do about a damaged file. In state.db are the tokens, a hub's keys and branches, and a branch's key. */
+/**
+ * Returns what to do about a damaged file. state.db holds the tokens, a hub's keys and branches, and a branch's key.
+ */
 function makesItAnew(kind: keyof StoragePaths, config: Pick<Config, 'link' | 'hub'>): string {
   if (kind === 'mirror') {
     return `${LOOK_AGAIN}stop tillsync, move mirror.db with its -wal and -shm away, and start it: it reads orders and catalogue anew.`;
@@ -271,7 +273,7 @@ function makesItAnew(kind: keyof StoragePaths, config: Pick<Config, 'link' | 'hu
   }
 }
 
-/** Whether this user may look into the file; else why not. */
+/** Whether this user may read the file; if not, why. */
 export function lockedAway(path: string): Outcome | undefined {
   try {
     accessSync(path, constants.R_OK);
@@ -283,7 +285,7 @@ export function lockedAway(path: string): Outcome | undefined {
   }
 }
 
-/** Whether a database is sound and of this version. */
+/** Checks that a database is sound and of this version. */
 export async function databaseOutcome(
   kind: keyof StoragePaths,
   config: Pick<Config, 'storage' | 'link' | 'hub'>,
@@ -334,12 +336,12 @@ export function diskOutcome(directory: string): Outcome {
   return say(`${message} ${free}`, remedy, { ...space, directory });
 }
 
-/** Short reads end within it; who reads before and after holds the log. */
+/** Short reads end within this time; a process that reads before and after it holds the log. */
 const BETWEEN_LOOKS_MS = 300;
 
 /**
- * Which programs keep a read of the mirror open, so that its log cannot shrink. `daemon`: its process, whose own reads
- * are none of a POS; undefined when it is not known.
+ * Finds programs that keep a read of the mirror open, so that its log cannot shrink. `daemon` is the daemon's process
+ * id, whose own reads do not count; undefined if unknown.
  */
 export async function readersNow(
   mirrorPath: string,
@@ -353,7 +355,7 @@ export async function readersNow(
   return readersOutcome(held, walBytes(mirrorPath));
 }
 
-/** `held`: programs that keep a read open; `logBytes`: size of -wal. */
+/** `held` are programs with an open read; `logBytes` is the size of -wal. */
 export function readersOutcome(held: readonly LockHolder[], logBytes: number): Outcome {
   const facts = { logBytes, logMaxBytes: WAL_BYTES_MAX, readers: held };
   const names = namesOf(held);

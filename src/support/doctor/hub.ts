@@ -14,10 +14,13 @@ const DAY_MS = 86_400_000;
 
 const NOT_WRITTEN = 'Write it with: {tillsync} hub server-config';
 
-/** What was found at an address: a server, or why there is none. */
+/** What an address led to: a server, or an error. */
 export type Seen = ServerSeen | { error: unknown };
 
-/** `ca`: PEM; `caFile`: none or empty for an authority that this machine knows; `calledAs`: another address that it has. */
+/**
+ * `ca` is PEM; `caFile` is none or empty for an authority that this machine trusts; `calledAs` is another name of the
+ * server.
+ */
 export async function lookAt(
   url: string,
   { caFile, ca, calledAs }: { caFile?: string | null | undefined; ca?: string | null; calledAs?: string },
@@ -34,7 +37,7 @@ export async function lookAt(
   }
 }
 
-/** The nats-server beside a hub: whether it runs, and is the one that the hub wrote the configuration for. */
+/** Checks the nats-server beside a hub: whether it runs with the configuration that the hub wrote. */
 export function serverOutcome(
   nats: string,
   place: ServerConfigPlace | undefined,
@@ -78,7 +81,7 @@ export function serverOutcome(
   return well(`nats-server ${version} answers at ${nats}.`, { ...facts, version });
 }
 
-/** The certificate that the server shows to branches. */
+/** Checks the certificate that the server shows to branches. */
 export function certificateOutcome(
   publicUrl: string,
   { file, tls }: ServerConfigPlace,
@@ -87,7 +90,7 @@ export function certificateOutcome(
 ): Outcome {
   if (tls === null) {
     if (publicUrl === '') return skipped('hub.public_url is empty: only branches on this machine can join.');
-    // In clear text an address is always one of this machine.
+    // An unencrypted address is always on this machine.
     if (/^nats:/i.test(publicUrl))
       return skipped('At hub.public_url only branches on this machine can join.');
     return failed(
@@ -127,7 +130,7 @@ export function certificateOutcome(
   return well(`The certificate is good ${until}.`, facts);
 }
 
-/** Whether the server is reached where branches reach it: from the hub, or from a branch. */
+/** Checks the server at the address that branches use, from the hub or from a branch. */
 export function wayOutcome(
   config: { hub: Pick<Config['hub'], 'publicUrl'>; link: Pick<Config['link'], 'hub'> },
   seen: Seen,
@@ -167,10 +170,10 @@ export function wayOutcome(
   return well(`nats-server ${version} is reached at ${url}.`, { url, version });
 }
 
-/** Branches are named one by one up to so many. */
+/** Most branches that are listed by name. */
 const NAMED_MAX = 5;
 
-/** How the branches of a hub fare, by what they told last and by what waits for them here. */
+/** Checks a hub's branches by their last reports and by what waits for them here. */
 export function branchesOutcome(board: readonly BranchStatus[]): Outcome {
   const facts = {
     branches: board.map(({ branch, status, level, reason, seenAt }) => ({

@@ -14,7 +14,7 @@ import { FINDINGS } from '../../health/findings.ts';
 import { addressOf } from '../../platform/transport.ts';
 import { failed, hidden, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
 
-/** What this command itself is made of. */
+/** Reports the versions of this command's parts. */
 export function versionsOutcome(): Outcome {
   const facts = { tillsync: programVersion(), node: process.version, sqlite: sqliteVersion() };
   return well(`tillsync ${facts.tillsync}, Node ${facts.node.slice(1)}, SQLite ${facts.sqlite}.`, facts);
@@ -29,7 +29,7 @@ export function sqliteVersion(): string {
   }
 }
 
-/** Whether the platform's address lets itself be connected to. Nothing is asked of it, so no limit is touched. */
+/** Checks that a connection to the platform's address is possible. It sends no request, so it uses no limit. */
 export async function networkOutcome(baseUrl: string, signal: AbortSignal): Promise<Outcome> {
   const { isTls: tls, ...to } = addressOf(baseUrl);
   const facts = { ...to, tls };
@@ -46,12 +46,12 @@ export async function networkOutcome(baseUrl: string, signal: AbortSignal): Prom
   return well(`${to.host}:${to.port} takes connections (${tookMs} ms).`, { ...facts, tookMs });
 }
 
-/** A unit as `systemctl show` tells it. */
+/** A unit as `systemctl show` reports it. */
 export interface ServiceUnit {
   name: string;
   /** `active`, `inactive`, `failed`, `activating` and so on. */
   activeState: string;
-  /** `enabled`, `disabled` and so on; empty when systemd does not tell. */
+  /** `enabled`, `disabled` and so on; empty if systemd does not say. */
   unitFileState: string;
   mainPid: number | null;
   restarts: number;
@@ -60,7 +60,7 @@ export interface ServiceUnit {
 const TIMEOUT_MS = 5_000;
 const PROPERTIES = ['LoadState', 'ActiveState', 'UnitFileState', 'MainPID', 'NRestarts'];
 
-/** The unit as systemd has it; null where there is no unit or no systemd, or it does not know the unit. */
+/** Returns systemd's state of the unit; null without a unit or systemd, or if systemd does not know it. */
 export async function readUnit(name: string | null): Promise<ServiceUnit | null> {
   if (name === null || !existsSync('/run/systemd/system')) return null;
   const text = await new Promise<string>((resolve) => {
@@ -83,22 +83,22 @@ export function parseUnit(name: string, text: string): ServiceUnit | null {
   };
 }
 
-/** What a running daemon says of itself. */
+/** A running daemon's answer. */
 export interface DaemonAnswer {
   url: string;
-  /** `down`: nothing answers there; `other`: what answers is not the tillsync of this storage. */
+  /** `down`: nothing answers; `other`: a program answers that is not the tillsync of this storage. */
   health: 'ok' | 'failing' | 'down' | 'other';
-  /** Whose it is, where another answers: the storage directory of another tillsync; null: of no tillsync. */
+  /** Storage directory of another tillsync that answers; null if no tillsync answers. */
   otherStorage: string | null;
-  /** Loops that are silent for too long. */
+  /** Loops that were silent for too long. */
   stalled: string[];
-  /** Its version; null when it does not tell. */
+  /** Its version; null if it does not say. */
   version: string | null;
-  /** Where nothing answers: what the system said. */
+  /** The system's error if nothing answers. */
   fault: string | null;
 }
 
-/** Asks the daemon by its Unix socket, else at local.listen; null when neither is known. */
+/** Asks the daemon through its Unix socket, else at local.listen; null if neither is known. */
 export async function askDaemon(
   { local: { host, port, socket }, storage: { directory } }: Pick<Config, 'local' | 'storage'>,
   apiKey: string | undefined,
@@ -158,7 +158,7 @@ function real(path: string): string {
   }
 }
 
-/** An address that stands for every address is reached by the one of this machine. */
+/** A wildcard address is reached by this machine's loopback address. */
 function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   const v6 = host === '::' ? '::1' : host;
@@ -178,7 +178,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null;
 }
 
-/** Whether the daemon runs; `running`: null when it is not known. */
+/** Checks whether the daemon runs; `running` is null if unknown. */
 export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null): Outcome {
   const facts = { running, unit };
   const name = unit?.name.replace(/\.service$/, '') ?? 'tillsync';
@@ -203,7 +203,7 @@ export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null
   return well(unit ? `tillsync runs as ${name} of systemd.` : 'tillsync runs.', facts);
 }
 
-/** `answer`: null where it listens on a port that is not known. */
+/** `answer` is null if the daemon's port is unknown. */
 export function apiOutcome(running: boolean | null, answer: DaemonAnswer | null): Outcome {
   const facts = { answer };
   if (answer === null)
@@ -234,20 +234,20 @@ export function versionOutcome(running: string | null, own: string): Outcome {
 
 export interface DoctorSetup {
   file: string;
-  /** undefined when it cannot be used. */
+  /** undefined if it cannot be used. */
   config: Config | undefined;
-  /** Those that this command was handed, else those that the service would be. */
+  /** Secrets handed to this command, else those handed to the service. */
   secrets: Secrets;
-  /** Files with secrets of the service that this user may not read. */
+  /** Files with the service's secrets that this user may not read. */
   unseen: readonly string[];
-  /** undefined: no service reads the file. */
+  /** undefined if no service reads the file. */
   view: ServiceView | undefined;
   faults: readonly ConfigFault[];
 }
 
 const NO_SECRETS: Secrets = { webhookSecrets: [] };
 
-/** As much of configuration and secrets as can be used, with all that is wrong with them. */
+/** Reads the usable parts of configuration and secrets, with all their faults. */
 export function readDoctorSetup(options: ConfigOptions): DoctorSetup {
   const config = readConfig(options);
   const hooks = 'config' in config ? hookNames(config.config) : [];

@@ -20,7 +20,7 @@ import {
   well,
 } from './check.ts';
 
-/** The Date header has whole seconds, and an answer takes its time. */
+/** The Date header has whole seconds, and an answer takes some time. */
 const NOTICED_MS = 30_000;
 const HARMFUL_MS = 3_600_000;
 const REMEDY = 'Have this machine keep its clock right by itself: timedatectl set-ntp true';
@@ -46,22 +46,22 @@ export function clockOutcome(reading: ClockReading | null): Outcome {
 }
 
 const DAY_MS = 86_400_000;
-/** The alarm of the daemon, too, waits for so many in a row. */
+/** The daemon's alarm waits for the same number in a row. */
 const SILENT_IN_A_ROW = 3;
 
-/** How the orders of the last day were first heard of. */
+/** Whether webhooks or polls brought the orders of the last day first. */
 export interface FirstSights {
   webhook: number;
   poll: number;
-  /** ISO 8601 UTC; null: none ever. */
+  /** ISO 8601 UTC; null if none ever came. */
   lastWebhookAt: string | null;
-  /** Fresh orders that polls brought and no callback announced, since the last callback. */
+  /** New orders that polls brought, without a callback, since the last callback. */
   unannounced: number;
 }
 
 /**
- * Counts order_events by what brought them. An order that was minutes old when a poll found it may be one of a time
- * when nothing ran, so only fresh ones count as not announced.
+ * Counts order_events by their source. An order that was minutes old when a poll found it may be from a time when
+ * tillsync was stopped, so only fresh ones count as unannounced.
  */
 export function firstSights(mirror: Pick<Mirror, 'read' | 'freshness'>, nowMs: number): FirstSights {
   const from = isoUtc(nowMs - DAY_MS);
@@ -79,7 +79,7 @@ export function firstSights(mirror: Pick<Mirror, 'read' | 'freshness'>, nowMs: n
       )
       .pluck()
       .get();
-    // A callback that says what a poll had found already makes no event.
+    // A callback for an order that a poll had brought already makes no event.
     const lastWebhookAt = [lastEventAt ?? '', lastOkAt ?? ''].sort().at(-1) || null;
     const unannounced = db
       .prepare<[string, string], number>(
@@ -93,7 +93,7 @@ export function firstSights(mirror: Pick<Mirror, 'read' | 'freshness'>, nowMs: n
   });
 }
 
-/** Whether callbacks really come, against what polls saw. */
+/** Checks that callbacks arrive, by comparison with polls. */
 export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Clock): Outcome {
   const { webhook, poll, lastWebhookAt, unannounced } = seen;
   const facts = { ...seen };
@@ -117,20 +117,20 @@ export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Cloc
   return well(counted, facts);
 }
 
-/** A call that would wait longer is not worth a person's while. */
+/** A person should not wait longer than this for a call. */
 const PATIENCE_MS = 15_000;
 
-/** One reading call to the platform, within the same budget as everything else. */
+/** One reading call to the platform, within the common rate budget. */
 export type Attempt = (call: (how: CallOptions) => Promise<Outcome>) => Promise<Outcome>;
 
 export interface AttemptOptions {
   signal: AbortSignal;
   onWait: (wait: Wait) => void;
-  /** Says why no call is tried; undefined: they are. */
+  /** Says why no call is tried; undefined if calls are tried. */
   hopeless: () => string | undefined;
 }
 
-/** Makes calls that wait for their turn, but not for long, and tells of a fault what it means. */
+/** Makes calls that wait a short time for their turn, and explains their errors. */
 export function attempts({ signal, onWait, hopeless }: AttemptOptions): Attempt {
   return async (call) => {
     const why = hopeless();
@@ -161,7 +161,7 @@ export function attempts({ signal, onWait, hopeless }: AttemptOptions): Attempt 
   };
 }
 
-/** The endpoints that only read, tried for real: one product of the list, and one product. */
+/** Tries the read-only endpoints: one product of the list, and one product. */
 export function listOutcome(
   platform: Pick<PlatformClient, 'productList'>,
   branches: readonly Branch[],
@@ -185,7 +185,7 @@ export function listOutcome(
   });
 }
 
-/** `known`: a SKU of the mirror; undefined while it has none. */
+/** `known` is a SKU of the mirror; undefined if it has none. */
 export function productOutcome(
   platform: Pick<PlatformClient, 'productGet'>,
   known: unknown,
@@ -199,7 +199,7 @@ export function productOutcome(
   });
 }
 
-/** What is held back just now: a wait of an endpoint is usual, a block is not. */
+/** Reports what waits now: an endpoint's wait is normal, a block is not. */
 export function limitsOutcome(waits: readonly Wait[]): Outcome {
   const blocked = waits.filter(({ reason }) => reason === 'blocked' || reason === 'retry-after');
   const facts = { waits };
@@ -217,7 +217,7 @@ const PUT_IT_BACK = 'Put it back with: {tillsync} webhook set';
 
 type ThereOrNot = WebhookState | null | 'unsupported';
 
-/** Whether the platform's webhook is there and is the one that is wanted. */
+/** Checks that the platform's webhook exists and is the wanted one. */
 export function registeredOutcome(
   wantedUrl: string,
   there: ThereOrNot,
@@ -248,7 +248,7 @@ function faultOf(there: WebhookState | null, wantedUrl: string): string | undefi
   return there.hasSecret === false ? 'It has no secret, so every callback is refused here.' : undefined;
 }
 
-/** The receiver here or its public address, as `webhook test` tried them. */
+/** Reports on the receiver here or its public address, as `webhook test` tried them. */
 export function addressOutcome(results: readonly ProbeResult[]): Outcome {
   const [first] = results;
   if (!first) return skipped('Not tried.');

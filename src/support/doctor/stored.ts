@@ -23,10 +23,10 @@ import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
 import { type Outcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
 import { lockedAway } from './files.ts';
 
-/** One that did not arrive once or twice is everyday: a restart is enough. */
+/** One or two unanswered tries are normal, for example during a restart. */
 const TROUBLED_FROM = 3;
 
-/** An endpoint that writes, by what became of the last changes that were really sent: nothing is sent for it. */
+/** Checks a writing endpoint by the last changes that were really sent; nothing is sent for it. */
 export function sentOutcome({ takenAt, refused, trouble }: LastSent, what: string, clock: Clock): Outcome {
   const facts = { takenAt, refused, trouble };
   const taken = takenAt === null ? `No ${what} was taken yet.` : `Last taken ${since(takenAt, clock)}.`;
@@ -44,7 +44,7 @@ export function sentOutcome({ takenAt, refused, trouble }: LastSent, what: strin
   return well(`${taken} One was refused ${when}: "${refused.message}".`, facts);
 }
 
-/** How orders, catalogue and changes flow, and when that last worked. */
+/** The flows of orders, catalogue and changes. */
 export const FLOWS = {
   orders: {
     subject: 'orders.poll',
@@ -57,7 +57,7 @@ export const FLOWS = {
   },
 } as const;
 
-/** How something flows, by what the daemon left in the mirror. */
+/** Checks a flow by what the daemon stored in the mirror. */
 export function flowOutcome(
   id: keyof typeof FLOWS,
   { verdict, mirror, running }: Stored,
@@ -74,7 +74,7 @@ export function flowOutcome(
   return running === false ? skipped(`tillsync does not run. ${worked}`, null, facts) : well(worked, facts);
 }
 
-/** The last backup that tillsync made by itself. */
+/** Checks the last automatic backup. */
 export function backupOutcome({ verdict, mirror }: Stored, clock: Clock): Outcome {
   const seen = mirror.freshness().find(({ subject }) => subject === 'backup');
   const facts = { ...seen };
@@ -86,7 +86,7 @@ export function backupOutcome({ verdict, mirror }: Stored, clock: Clock): Outcom
   return well(`Last made ${since(seen.lastOkAt, clock)}: ${seen.message}`, facts);
 }
 
-/** Whether the POS acknowledges its orders, by the last time that it did. */
+/** Checks that the POS acknowledges its orders, by its last acknowledgement. */
 export function bookedOutcome({ verdict, mirror }: Stored, clock: Clock): Outcome {
   const { lastAckAt, waiting } = mirror.read((db) => ({
     lastAckAt: lastAcknowledgedAt(db),
@@ -102,7 +102,7 @@ export function bookedOutcome({ verdict, mirror }: Stored, clock: Clock): Outcom
   );
 }
 
-/** Whether the POS would know what is ordered, branch by branch. */
+/** Checks, for each branch, whether the POS could identify ordered products. */
 export function mappedOutcome({ verdict, mirror }: Stored, branches: readonly Branch[]): Outcome {
   const mappings = mirror.read((db) => branchMappings(db, branches));
   const named = mappings.map(({ branch, ...rest }) => ({
@@ -130,7 +130,7 @@ export function mappedOutcome({ verdict, mirror }: Stored, branches: readonly Br
   );
 }
 
-/** Whether signs of life arrive at the watcher outside. None is sent for it: that would speak for a daemon that is dead. */
+/** Checks that heartbeats reach the watcher outside. It sends none, because that would hide a dead daemon. */
 export function heartbeatOutcome(host: string | null, { readers, running }: Stored, clock: Clock): Outcome {
   if (host === null) {
     const why = 'Nobody outside is told when this machine falls silent: alarms.heartbeat_url is empty.';
@@ -159,7 +159,7 @@ export function outboxOutcome({ verdict, stores }: Stored): Outcome {
   return well(message, { ...outbox });
 }
 
-/** How far each hook has got, and what it said last where it fails. */
+/** Reports each hook's position, and the last error of a failing one. */
 export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clock: Clock): Outcome {
   if (hooks.length === 0) return skipped('None is configured.');
   const found = mirror.read((db) => hooks.map((hook) => statusOf(db, hook)));
@@ -183,8 +183,8 @@ export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clo
   return well(told.join(' '), facts);
 }
 
-/** Rules of the safety stock by which nothing is offered, or that speak for nothing. */
-/** Whether the platform has what the POS counted. */
+/** Reports safety stock rules that leave nothing to sell or match nothing. */
+/** Checks that the platform has what the POS counted. */
 export function differsOutcome({ verdict, stores }: Stored): Outcome {
   const { differing, counted: counts } = stores.read(({ differences, ledger }) => ({
     differing: differences.count,
@@ -200,7 +200,7 @@ export function differsOutcome({ verdict, stores }: Stored): Outcome {
   );
 }
 
-/** In which branches what is not booked is taken off counts, and what is missing for it elsewhere. */
+/** Reports the branches that hold back, and what the others lack for it. */
 export function heldBackOutcome({ mirror }: Stored, config: Config): Outcome {
   const branches = holdBackStates(mirror, config);
   const facts = { setting: config.stock.holdBackUnbooked, branches };
@@ -235,7 +235,7 @@ export function safetyOutcome({ stores }: Stored): Outcome {
   );
 }
 
-/** A refresh under way is not stored yet either. */
+/** A running refresh is not stored yet either. */
 const REFRESH_TAKES_MS = 60_000;
 
 const WHY = {
@@ -244,7 +244,7 @@ const WHY = {
     'Its answer to a refresh was lost before it could be saved, and the old pair was worth nothing then.',
 };
 
-/** The token pair and its days left, without a refresh: that would rotate it. */
+/** Checks the token pair and its remaining days, without a refresh, which would rotate it. */
 export function tokensOutcome(tokens: TokenStatus, verdict: Verdict, nowMs: number): Outcome {
   const { refreshExpiresInMs, accessExpiresInMs, openIntentAtMs, generation, state, lockedOut } = tokens;
   const lockedOutBy = lockedOut?.cause ?? null;
@@ -269,14 +269,14 @@ function rest(token: string, restMs: number | null): string {
   return restMs > 0 ? `${token} is good for ${formatDuration(restMs)}` : `${token} is due to be renewed`;
 }
 
-/** Whether the daemon runs on this directory, by the mark that it holds, and as which process. */
+/** Whether the daemon runs on this directory, by the mark it holds, and its process id. */
 export interface RunningMark {
-  /** null when state.db cannot be read. */
+  /** null if state.db is unreadable. */
   running: boolean | null;
   pid: number | undefined;
 }
 
-/** Looks at the mark; makes no file that is not there. */
+/** Reads the mark and creates no missing file. */
 export async function readRunningMark(directory: string, clock: Clock): Promise<RunningMark> {
   const { state: path } = storagePaths(directory);
   if (lockedAway(path)) return { running: null, pid: undefined };
@@ -290,12 +290,12 @@ export async function readRunningMark(directory: string, clock: Clock): Promise<
       state.close();
     }
   } catch {
-    // The check of state.db says what is wrong with it.
+    // The check of state.db reports its fault.
     return { running: null, pid: undefined };
   }
 }
 
-/** What the mirror and state.db tell, opened for looking. */
+/** Mirror and state.db, opened for reading. */
 export interface Stored {
   readers: Readers;
   mirror: Mirror;
@@ -305,7 +305,7 @@ export interface Stored {
   running: boolean | null;
 }
 
-/** Opens what is stored, or says why that cannot be looked at. */
+/** Opens what is stored, or says why it is not readable. */
 export async function openStored(
   config: Config,
   clock: Clock,
@@ -328,7 +328,7 @@ export async function openStored(
   }
 }
 
-/** The verdict of the status page; `tokens`: null where this user may not see how they are. */
+/** Returns the status page's verdict; `tokens` is null if this user may not see them. */
 export function verdictNow(
   readers: Readers,
   { config, clock, running }: { config: Config; clock: Clock; running: boolean | null },
