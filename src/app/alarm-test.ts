@@ -10,11 +10,11 @@ import { programVersion, shopName } from './installation.ts';
 export interface ReceiverSettings {
   config: Pick<Config, 'shop' | 'alarms' | 'orders'>;
   secrets: Pick<Secrets, 'alarmUrl' | 'alarmToken' | 'heartbeatUrl'>;
-  /** Of this process; the command gets little of it, and nothing secret. */
+  /** This process's environment; the command gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
 }
 
-/** The receivers that are configured; none: alarms are on the status page and in the log only. */
+/** Returns the configured receivers. If there are none, alarms are only on the status page and in the log. */
 export function alarmReceivers({ config, secrets, env }: ReceiverSettings): AlarmReceiver[] {
   const { command, timeoutMs } = config.alarms;
   const url = secrets.alarmUrl ?? config.alarms.url;
@@ -24,7 +24,7 @@ export function alarmReceivers({ config, secrets, env }: ReceiverSettings): Alar
   return receivers;
 }
 
-/** What messages say of the shop, its language and its clock among it. */
+/** Returns the shop's name, language and clock for messages. */
 export function reportContext({ shop, alarms, orders }: ReceiverSettings['config']) {
   return {
     shop: alarms.name || shopName({ shop, alarms }),
@@ -37,7 +37,7 @@ export function reportContext({ shop, alarms, orders }: ReceiverSettings['config
 
 const HEARTBEAT_TIMEOUT_MS = 10_000;
 
-/** Where signs of life go; undefined: nobody watches from outside. */
+/** Returns where heartbeats are sent; undefined if nobody watches from outside. */
 export function heartbeatTarget({
   config: { alarms },
   secrets,
@@ -51,28 +51,28 @@ export function heartbeatTarget({
   return { url, timeoutMs, version: programVersion() };
 }
 
-/** The name of the wish for a test. */
+/** Name of the request for a test. */
 export const ALARM_TEST = 'alarms.test';
 
-/** What became of a test message. */
+/** Result of a test message. */
 export interface AlarmTestResult {
   receiver: ReceiverName | 'heartbeat';
   description: string;
   ok: boolean;
-  /** Why it did not arrive; empty when it did. */
+  /** Why it did not arrive; empty if it did. */
   message: string;
 }
 
 export interface TestSettings extends ReceiverSettings {
-  /** How things stand, as the heartbeat tells it; left out: all is well. */
+  /** The state that the heartbeat reports; if left out, all is well. */
   pulse?: () => Pulse;
   clock: Clock;
   signal: AbortSignal;
 }
 
 /**
- * Sends a test message to every receiver at once, and a heartbeat, with no effect on what the daemon tells. Throws
- * `config-invalid`.
+ * Sends a test message to every receiver, and a heartbeat, all at once. The daemon's own messages are not affected.
+ * Throws `config-invalid`.
  */
 export async function testAlarms(settings: TestSettings): Promise<AlarmTestResult[]> {
   const { config, pulse, clock, signal } = settings;

@@ -7,7 +7,10 @@ import type { Log } from '../core/log.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 
-/** Digests by key, as of the last start. They are in state.db, which nobody else may read: secrets have one, too. */
+/**
+ * Digests of the values by key, as of the last start. They are in state.db, which nobody else may read, because
+ * secrets have digests too.
+ */
 export class ConfigSeenRows {
   readonly #db: Database.Database;
 
@@ -38,8 +41,8 @@ export interface ConfigChangesOptions {
 }
 
 /**
- * Notes in the audit which keys and secrets differ from those at the last start, and none of their values. What cannot
- * be noted is logged, and noted at the next start.
+ * Records in the audit which keys and secrets changed since the last start, without values. If that fails, it is
+ * logged and recorded at the next start.
  */
 export async function noteConfigChanges(
   options: ConfigChangesOptions,
@@ -64,7 +67,7 @@ async function compare(
     digestOf(secret),
   ]);
   const now = new Map([...keys, ...handedIn]);
-  // A key that is new since an upgrade had its default.
+  // A key that is new since an upgrade counts as its default.
   const usual = new Map(
     KEYS.map(({ path, schema }) => [path, digestOf(schema.safeParse(undefined).data ?? null)]),
   );
@@ -76,7 +79,7 @@ async function compare(
   await stores.write(({ audit }) =>
     audit.note({ who: 'tillsync', action: 'config.changed', subject, detail }),
   );
-  // Afterwards: rather noted twice than not at all.
+  // Written last: a crash then records a change twice rather than not at all.
   configSeen.write(now);
 }
 
@@ -90,7 +93,7 @@ function valueAt(config: Config, { section, property }: ConfigKey): unknown {
   return table[property];
 }
 
-/** Of the value as it was read; the same for the same value. */
+/** Returns the digest of a read value; equal values have equal digests. */
 function digestOf(value: unknown): string {
   return createHash('sha256')
     .update(JSON.stringify(value) ?? 'null')

@@ -11,7 +11,7 @@ import { programVersion } from './installation.ts';
 export interface HooksOptions {
   config: Pick<Config, 'hooks'>;
   secrets: Pick<Secrets, 'hookSecrets' | 'hookUrls'>;
-  /** Of this process; a program gets little of it, and nothing secret. */
+  /** This process's environment; a program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
 }
 
@@ -21,7 +21,7 @@ export function receiverOf({ secrets, env }: Omit<HooksOptions, 'config'>, hook:
   return hookReceiver({ hook: { ...hook, url }, secret, env, version: programVersion() });
 }
 
-/** The hook of that name. Throws `not-found`. */
+/** Returns the hook with that name. Throws `not-found`. */
 export function namedHook({ hooks }: Pick<Config, 'hooks'>, name: string): HookSettings {
   const found = hooks.find((hook) => hook.name === name);
   if (found) return found;
@@ -31,16 +31,16 @@ export function namedHook({ hooks }: Pick<Config, 'hooks'>, name: string): HookS
   });
 }
 
-/** The name of the wish for a test. */
+/** Name of the request for a test. */
 export const HOOK_TEST = 'hooks.test';
 
-/** A test that is asked for; `order`: its id, null for one that is made up. */
+/** A requested test; `order` is an order's id, or null for an invented order. */
 export interface HookTest {
   hook: string;
   order: string | null;
 }
 
-/** Sends one test event, with no effect on the hook's place. Throws `not-found`, `aborted`. */
+/** Sends one test event; the hook's cursor stays. Throws `not-found`, `aborted`. */
 export async function testHook(
   options: HooksOptions & { clock: Clock; signal: AbortSignal; mirror: Pick<Mirror, 'order'> },
   { hook: name, order }: HookTest,

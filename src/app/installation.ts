@@ -32,22 +32,22 @@ export function programVersion(): string {
   return String((JSON.parse(text) as { version?: unknown }).version);
 }
 
-/** What the shop is called to people. */
+/** Returns the shop's name for people. */
 export function shopName({ shop, alarms }: Pick<Config, 'shop' | 'alarms'>): string {
   return shop.name || alarms.name || hostname();
 }
 
 const DEFAULT_STORAGE = '/var/lib/tillsync';
-/** Users below are the system's own, such as the one of a service: nobody types as one of them. */
+/** Lower user ids belong to the system, such as a service's user, who never types commands. */
 const FIRST_PERSON_UID = 1000;
 
-/** The unit of the package that serves a configuration file; null: none does. */
+/** Returns the package's systemd unit for a configuration file; null if none. */
 export function unitOf(configFile: string): string | null {
   const service = serviceOf(configFile);
   return service === undefined ? null : `${service}.service`;
 }
 
-/** How tillsync is called here with the configuration that `--config` (or the environment) names. */
+/** Returns how tillsync is called here with the configuration of `--config` or the environment. */
 export function findInstallation(file: string | undefined, env: Environment): Installation {
   const raw = readConfigFile(file, env);
   const configFile = resolve(raw.file);
@@ -63,7 +63,7 @@ export function findInstallation(file: string | undefined, env: Environment): In
   };
 }
 
-/** Whether a person who types as this user has no right to a directory, or to where it will be made. */
+/** Whether this user has no access to a directory, or to where it will be made. */
 function isOfAnother(directory: string): boolean {
   const own = process.geteuid?.();
   if (own === undefined) return false;
@@ -71,13 +71,13 @@ function isOfAnother(directory: string): boolean {
   return uid !== own || (uid !== 0 && uid < FIRST_PERSON_UID);
 }
 
-/** The path, or the nearest above it that is there and may be looked at. */
+/** Returns the path, or its nearest parent that exists and is accessible. */
 function nearestThere(path: string): { at: string; stats: { uid: number; gid: number } } {
   for (let at = path; at !== dirname(at); at = dirname(at)) {
     try {
       return { at, stats: statSync(at) };
     } catch {
-      // The directory above it may be.
+      // The parent directory may be accessible.
     }
   }
   return { at: '/', stats: statSync('/') };
@@ -87,7 +87,7 @@ function nearestThere(path: string): { at: string; stats: { uid: number; gid: nu
 export interface UnixUser {
   uid: number;
   gid: number;
-  /** null: the machine has no name for the number. */
+  /** null if the machine has no name for the id. */
   name: string | null;
 }
 
@@ -96,35 +96,35 @@ const PACKAGED_USER = 'tillsync';
 const TIMEOUT_MS = 5_000;
 
 /**
- * The user that the service of a configuration file runs as: `User=` of its unit, or the package's own where systemd
- * does not tell. undefined where no unit serves the file, or the machine has no such user.
+ * Returns the user that the service of a configuration file runs as: `User=` of its unit, or the package's user if
+ * systemd does not say. Returns undefined if no unit reads the file, or the machine has no such user.
  */
 export function serviceUserOf(configFile: string): UnixUser | undefined {
   const unit = unitOf(resolve(configFile));
   return unit === null ? undefined : namedUser(userOfUnit(unit) ?? PACKAGED_USER);
 }
 
-/** A user by name or number. */
+/** Returns a user by name or id. */
 export function namedUser(name: string): UnixUser | undefined {
   return users().find((user) => user.name === name || String(user.uid) === name);
 }
 
-/** Name of a user; its number where the machine has no name for it. */
+/** Returns a user's name, or the id if the machine has no name for it. */
 export function userName(uid: number): string {
   return users().find((user) => user.uid === uid)?.name ?? String(uid);
 }
 
-/** Asked for once, while this is still the user who typed. */
+/** Read at the start, while this is still the user who typed the command. */
 const typedAs = process.getuid?.();
 
-/** Who runs this command, as the audit names him: `cli ana`, `cli root (sudo by ana)`. */
+/** Returns who runs this command, as in the audit: `cli ana`, `cli root (sudo by ana)`. */
 export function commandOrigin({ SUDO_USER }: Environment): string {
   const user = typedAs === undefined ? 'unknown' : userName(typedAs);
   const isName = SUDO_USER !== undefined && /^[\w.@-]{1,64}\$?$/.test(SUDO_USER);
   return isName && SUDO_USER !== user ? `cli ${user} (sudo by ${SUDO_USER})` : `cli ${user}`;
 }
 
-/** Name of a group; its number where the machine has no name for it. */
+/** Returns a group's name, or the id if the machine has no name for it. */
 export function groupName(gid: number): string {
   return entries('/etc/group').find(([, , id]) => Number(id) === gid)?.[0] ?? String(gid);
 }
@@ -160,13 +160,13 @@ function userOfUnit(unit: string): string | undefined {
   }
 }
 
-/** Throws `storage-readonly` where this user may not look into the storage directory, or not write in it. */
+/** Throws `storage-readonly` if this user may not read the storage directory, or not write to it. */
 export function requireRights(directory: string, wanted: 'read' | 'write'): void {
   const mode = constants.R_OK | constants.X_OK | (wanted === 'write' ? constants.W_OK : 0);
   allows(directory, mode, directory, wanted);
 }
 
-/** Whether there is a file that this user may read. Throws `storage-readonly` for one that he may not read. */
+/** Whether a file exists that this user may read. Throws `storage-readonly` if it exists and may not be read. */
 export function isReadable(path: string): boolean {
   return allows(path, constants.R_OK, path, 'read');
 }
@@ -177,7 +177,7 @@ function allows(path: string, mode: number, named: string, wanted: 'read' | 'wri
     return true;
   } catch (cause) {
     const code = cause instanceof Error && 'code' in cause ? cause.code : undefined;
-    // What is not there is no matter of rights.
+    // A missing file is not a question of permissions.
     if (code !== 'EACCES' && code !== 'EPERM') return false;
     throw new TillsyncError('storage-readonly', `You do not have permission to ${wanted} ${named}.`, {
       cause,
@@ -187,18 +187,18 @@ function allows(path: string, mode: number, named: string, wanted: 'read' | 'wri
 }
 
 /**
- * What is in a storage directory belongs to the user of the service, who may put links and files there as he likes. So
- * root does nothing in it: a process of root that is to work there becomes its owner first.
+ * The service's user owns the storage directory and may put links and files there. So root does nothing in it: a
+ * process of root becomes the directory's owner first.
  */
 export interface StorageUserOptions {
   directory: string;
-  /** The configuration file, whose unit says who the service runs as. */
+  /** The configuration file, whose unit names the service's user. */
   configFile: string;
-  /** Whether files will be made there: the directory is made, too, for the user of the service. */
+  /** Whether the command makes files there; then the directory is made too, for the service's user. */
   writes: boolean;
 }
 
-/** Acts as the owner from now on, for good. Nothing happens unless this is root and the directory another's. */
+/** Becomes the owner for good. Does nothing unless this is root and the directory belongs to another user. */
 export function becomeStorageUser(options: StorageUserOptions): void {
   const owner = ownerFor(options);
   if (owner === undefined) return;
@@ -207,7 +207,7 @@ export function becomeStorageUser(options: StorageUserOptions): void {
   process.setuid?.(owner.uid);
 }
 
-/** The same, but single steps can still be done as root by `asRoot`. */
+/** Does the same, but single steps can still run as root through `asRoot`. */
 export function actAsStorageUser(options: StorageUserOptions): void {
   const owner = asRoot(() => ownerFor(options));
   if (process.getuid?.() !== 0) return;
@@ -220,8 +220,8 @@ export function actAsStorageUser(options: StorageUserOptions): void {
 }
 
 /**
- * Does one step as root where root acts as the owner of a storage directory, else as whoever this is. The step must
- * be over when it returns, for the whole process is root meanwhile; a program that it starts runs as root to its end.
+ * Runs one step as root if root acts as the owner of a storage directory, else as the present user. The step must be
+ * synchronous, because the whole process is root meanwhile. A program that it starts stays root.
  */
 export function asRoot<T>(step: () => T): T {
   const { geteuid, getegid, seteuid, setegid } = process;
@@ -237,7 +237,7 @@ export function asRoot<T>(step: () => T): T {
   }
 }
 
-/** Does one step as another user, which only root can; it must be over when it returns. */
+/** Runs one step as another user, which only root can. The step must be synchronous. */
 export function asUser<T>(user: UnixUser, step: () => T): T {
   const groups = process.getgroups?.() ?? [];
   setGroups(user);
@@ -252,18 +252,18 @@ export function asUser<T>(user: UnixUser, step: () => T): T {
   }
 }
 
-/** Whether root acts as the owner of a storage directory just now. */
+/** Whether root acts as the owner of a storage directory now. */
 export function isActing(): boolean {
   return process.getuid?.() === 0 && process.geteuid?.() !== 0;
 }
 
 const MODE = 0o2750;
-/** For a user without a name whose directory has root's group. */
+/** Group for a user without a name, if the directory has root's group. */
 const NO_GROUP = 65_534;
 
 function ownerFor({ directory, configFile, writes }: StorageUserOptions): UnixUser | undefined {
   if (process.geteuid?.() !== 0) return undefined;
-  // Read now: afterwards the configuration may be out of reach.
+  // Read now, because the configuration may be inaccessible afterwards.
   typedWords();
   const path = resolve(directory);
   const { at, stats } = nearestThere(path);
@@ -277,7 +277,7 @@ function ownerFor({ directory, configFile, writes }: StorageUserOptions): UnixUs
   }
   if (writes && readdirSync(path).length === 0) giveTo(service, path);
   else if (writes) throw ofRoot(path, service);
-  // Nobody but root can have put anything into it.
+  // Only root can have put anything into it.
   else return undefined;
   return service;
 }
@@ -291,7 +291,7 @@ function setGroups({ name, gid }: UnixUser): void {
   else (process as { initgroups?: (user: string, gid: number) => void }).initgroups?.(name, gid);
 }
 
-/** Below a directory of root's, where nobody else can exchange what is made. */
+/** Makes directories below a directory of root, where no other user can replace them. */
 function makeFor(user: UnixUser, path: string): void {
   const above: string[] = [];
   for (let at = path; !existsSync(at); at = dirname(at)) above.unshift(at);
@@ -318,17 +318,17 @@ function ofRoot(path: string, { name, uid, gid }: UnixUser): TillsyncError {
   );
 }
 
-/** A configuration file as its service finds it. */
+/** A configuration file as its service reads it. */
 export interface ServiceView {
   /** Such as `tillsync.service`. */
   unit: string;
   user: string;
-  /** Whether that user can read the file; null: only root can try. */
+  /** Whether that user can read the file; null because only root can try. */
   canRead: boolean | null;
   faults: ConfigFault[];
 }
 
-/** Tries the file as the user of the service that reads it; undefined where none does. */
+/** Reads the file as the service's user; undefined if no service reads it. */
 export function viewOfService(configFile: string): ServiceView | undefined {
   const file = resolve(configFile);
   const unit = unitOf(file);

@@ -32,7 +32,7 @@ import { storagePaths, storageSpace } from './storage.ts';
 
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
 
-/** What the mirror holds and how its flows fare: short indexed reads. */
+/** Metrics of the mirror and its flows, by short indexed reads. */
 function mirrorFamilies(mirror: Mirror, nowMs: number): MetricFamily[] {
   const { orders, openOrders, events, quarantine } = mirrorCounts(mirror);
   const byStatus: Record<string, number> = {};
@@ -107,7 +107,7 @@ function outboxFamilies(outbox: Pick<Outbox, 'counts'>, clock: Clock): MetricFam
   ];
 }
 
-/** Where most of what a branch shows has an id of the POS. */
+/** Metric of branches where most shown products have an id of the POS. */
 function unmappedFamily(mappings: readonly BranchMapping[]): MetricFamily {
   return gauge(
     'tillsync_catalog_unmapped_products',
@@ -149,7 +149,7 @@ function hookFamilies(mirror: Mirror, { hooks }: Pick<Config, 'hooks'>, clock: C
   ];
 }
 
-/** At a hub, of each of its branches. */
+/** At a hub, metrics of each branch. */
 function branchFamilies({ mirror, state }: Pick<Parts, 'mirror' | 'state'>, config: Config, clock: Clock) {
   if (!isHub(config)) return [];
   const names = state.hub.open(configuredNames(config.branches));
@@ -244,7 +244,7 @@ function storageFamilies(directory: string, disk: DiskSpace | null): MetricFamil
 /** A loop's sign of life. */
 export interface LoopBeat {
   name: string;
-  /** Monotonic time of the last one. */
+  /** Monotonic time of the last heartbeat. */
   lastBeatMs: number;
 }
 
@@ -260,7 +260,7 @@ export interface MetricsOptions {
 
 const READ_WITHIN_MS = 2_000;
 
-/** Everything `/metrics` tells. A source that cannot be read is named, and the others are told all the same. */
+/** Collects everything for `/metrics`. A source that is unreadable is named, and the others are still reported. */
 export class Metrics {
   readonly #options: MetricsOptions;
   readonly #process = new ProcessMetrics();
@@ -274,7 +274,7 @@ export class Metrics {
     this.#events = new EventCounts(parts.mirror.newestSeq());
     this.#mappings = keptFor(MAPPINGS_FOR_MS, clock, () => {
       const found = parts.mirror.read((db) => branchMappings(db, configuredBranches(config)));
-      // Before the first sweep there is nothing to keep.
+      // Before the first sweep there is nothing to cache.
       return found.length === 0 ? undefined : found;
     });
   }

@@ -23,7 +23,7 @@ import { configuredBranches, configuredSafety, ownBranch } from './readers.ts';
 import { prepareStorage } from './storage.ts';
 import { openState, type State } from './stores.ts';
 
-/** What was opened, to be closed in reverse; each once, whatever the others do. */
+/** Opened resources, to be closed in reverse order, each once, even if others fail. */
 export class Releasers {
   readonly #log: Log;
   readonly #undo: { name: string; release: () => Promise<void> | void }[] = [];
@@ -36,7 +36,7 @@ export class Releasers {
     this.#undo.push({ name, release });
   }
 
-  /** Closes all in reverse. A failure is logged and does not keep the others open. */
+  /** Closes all in reverse. A failure is logged and does not stop the others. */
   async release(): Promise<void> {
     for (let last = this.#undo.pop(); last; last = this.#undo.pop()) {
       try {
@@ -48,7 +48,7 @@ export class Releasers {
   }
 }
 
-/** Builds something of many parts; when that fails on the way, what was open already is closed again. */
+/** Builds something of many parts. If that fails, the opened parts are closed again. */
 export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) => Promise<T>): Promise<T> {
   const releasers = new Releasers(log);
   try {
@@ -59,28 +59,28 @@ export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) 
   }
 }
 
-/** Notes a block by the platform, and its end, also when another process met it. */
+/** Raises and clears the alarm for a block by the platform, also if another process met it. */
 export class PlatformAlarms {
   readonly #alarms: Alarms;
   readonly #wasForbidden: (endpoint: Endpoint) => boolean;
-  /** Endpoints that answered here since the last 403 to them. */
+  /** Endpoints that answered here after their last 403. */
   readonly #answering = new Set<Endpoint>();
 
-  /** `wasForbidden`: whether a 403 to the endpoint is on record; may throw `storage-…`. */
+  /** `wasForbidden`: whether the endpoint has a recorded 403; may throw `storage-…`. */
   constructor(alarms: Alarms, wasForbidden: (endpoint: Endpoint) => boolean) {
     this.#alarms = alarms;
     this.#wasForbidden = wasForbidden;
   }
 
   forbidden({ kind, endpoint, error }: ForbiddenNote): void {
-    // The document does not show this read, so whoever refuses it may have none; a block meets the next call as well.
+    // The document does not show this endpoint, so a platform may not have it. A real block meets the next call too.
     if (endpoint === 'webhook.get') return;
     this.#answering.delete(endpoint);
     const message = [error.message, error.hint].filter(Boolean).join(' ');
     this.#alarms.note(kind === 'block' ? 'platform.blocked' : 'platform.forbidden', message);
   }
 
-  /** A 2xx proves that the token is not blocked, and that this endpoint is allowed. */
+  /** A 2xx proves that the token is not blocked and that this endpoint is allowed. */
   answered(endpoint: Endpoint): void {
     this.#alarms.note('platform.blocked', null);
     if (this.#answering.has(endpoint)) return;
@@ -101,22 +101,22 @@ export interface PartsOptions {
   clock: Clock;
   random: Random;
   log: Log;
-  /** Another way to the platform than HTTP, for a simulation in one process. */
+  /** Transport instead of HTTP, for a simulation in one process. */
   transport?: Transport;
-  /** Told of every secret that comes up while running, such as a rotated token, so that the log can hide it. */
+  /** Called with every secret found while running, such as a rotated token, so that the log can hide it. */
   onSecret?: ((value: string) => void) | undefined;
-  /** How often the daemon looks for what other processes did; without it, as a store needs it. */
+  /** How often the daemon checks for other processes' work; if left out, as a store needs it. */
   lookEveryMs?: number | undefined;
-  /** Who holds slots and leases, for a simulation in which one process lives several lives. */
+  /** Names of holders of slots and leases, for a simulation in which one process plays several. */
   holders?: Holders;
-  /** Counts what goes to the platform. */
+  /** Counts calls to the platform. */
   counters?: Counters;
 }
 
-/** What the daemon and every command beside it work with; both build it here, so both keep the same rules. */
+/** The parts of the daemon and of every command. Both build them here, so that both follow the same rules. */
 export type Parts = Awaited<ReturnType<typeof build>>;
 
-/** Opens the databases and builds what works on them. Throws `storage-…`, `config-invalid`. */
+/** Opens the databases and builds the parts on them. Throws `storage-…`, `config-invalid`. */
 export function openParts(options: PartsOptions): Promise<Parts> {
   return buildOrRelease(options.log, (releasers) => build(options, releasers));
 }
@@ -161,7 +161,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
     state,
     mirror,
     platform,
-    /** When the platform asked to wait. */
+    /** Called when the platform asked to wait. */
     limited,
     webhookSecrets,
     /** Those whose catalogue is read. */
@@ -196,7 +196,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
       clock,
       log,
     }),
-    /** Waits for a token refresh under way, writes what is pending, closes. */
+    /** Waits for a running token refresh, writes what is pending, and closes. */
     close: () => releasers.release(),
   };
 }
@@ -227,7 +227,7 @@ function pollOf(
     mirror,
     leases: state.leases,
     platformSkewMs: () => platform.clock.skewMs(),
-    // Without usable tokens the call itself says so at once.
+    // Without valid tokens the call itself fails at once.
     nextWait: () =>
       platform.tokens.describe().state === 'ok' ? state.ledger.waitOf('order.all', config.limits) : undefined,
     clock,
@@ -277,7 +277,7 @@ function connect(
       freshnessBoard.report('auth', 'locked-out', message);
       alarms.note('auth.locked-out', message);
     },
-    // That they are good is not known before the platform has taken them.
+    // Whether new tokens are valid is unknown until the platform accepts them.
     onHealed: () => freshnessBoard.report('auth', 'waiting', NEW_TOKENS),
     onAccepted() {
       freshnessBoard.ok('auth');

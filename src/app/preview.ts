@@ -18,19 +18,19 @@ import type { Stores } from '../outbox/stores.ts';
 import type { Parts } from './parts.ts';
 
 /**
- * - `send`: it would leave in a call
- * - `unchanged`: the platform has it, so no call is needed
- * - `read`: its product would be read first, to learn what it is for
- * - `held`: a guard rail would hold it for a person
- * - `rejected`: it cannot be determined what it is for
+ * - `send`: it would be sent
+ * - `unchanged`: the platform has the value, so no call is needed
+ * - `read`: its product would be read first, to resolve it
+ * - `held`: a guard would hold it for a person
+ * - `rejected`: its target cannot be resolved
  */
 export type Verdict = 'send' | 'unchanged' | 'read' | 'held' | 'rejected';
 
-/** What a change of either kind says, without its address. */
+/** The values of a change of either kind, without its address. */
 export type ChangeValues = Partial<Pick<StockChange, 'qty'> & Omit<ProductChange, 'sku' | 'externalId'>>;
 
 export interface Preview<T> {
-  /** The last line for its target; of a product the values of earlier ones go with it. */
+  /** The last line for its target. For a product, values of earlier lines are included. */
   line: T;
   target: string;
   /** What would go, by name. */
@@ -40,7 +40,7 @@ export interface Preview<T> {
   why: string;
 }
 
-/** What the lines for one target say together: the last value of every field. */
+/** All lines for one target together: the last value of every field. */
 interface Place<T> {
   line: T;
   target: Target;
@@ -48,7 +48,7 @@ interface Place<T> {
   resolution: Resolution;
 }
 
-/** What would become of changes were they handed over now. Nothing is written. */
+/** Says what would happen to changes if they were submitted now. Writes nothing. */
 export async function previewChanges<T extends Change>(
   parts: Pick<Parts, 'stores' | 'outbox' | 'config'>,
   lines: readonly T[],
@@ -76,7 +76,7 @@ function placed<T extends Change>({ intake }: Stores, lines: readonly T[]): Plac
     const { sku: _s, externalId: _e, ...rest } = line.change as StockChange & ProductChange;
     const { subsidiaryId: _b, subsidiaryExternalId: _x, ...values } = rest;
     const before = places.get(key)?.values ?? {};
-    // At the place of the last line.
+    // Moves the target to the place of its last line.
     places.delete(key);
     places.set(key, { line, target, resolution, values: { ...before, ...values } });
   }
@@ -104,7 +104,7 @@ class Judge {
     this.#safetyOf = at.safety.lookup();
   }
 
-  /** The values as they would leave: of a stock without what is kept back. */
+  /** Returns the values as they would be sent: a stock without what is held back. */
   sent({ target, values }: Place<Change>): ChangeValues {
     const { qty } = values;
     if (qty === undefined) return values;
@@ -196,26 +196,26 @@ class Judge {
 const SAMPLE = 20;
 
 export interface InventoryPlan<T> {
-  /** Lines to be handed over, in the order given; then what the inventory does not name and that shall be zero. */
+  /** Lines to submit, in the given order; then lines that set missing stocks to zero. */
   changes: T[];
-  /** How many of the lines differ from the mirror, and how many it only is not sure of. */
+  /** How many of the lines differ from the mirror, and how many have only an unsure value there. */
   different: number;
   unsure: number;
-  /** Lines that say what the platform has. */
+  /** Lines that equal the platform's value. */
   unchanged: number;
-  /** Stocks of the mirror that the inventory should name. */
+  /** Stocks of the mirror that the inventory should contain. */
   known: number;
-  /** How many of them it does not name, and the target keys of the first. */
+  /** How many of them it lacks, and the first target keys. */
   missing: number;
   missingSample: string[];
-  /** How many of those are not zero, as far as is known. */
+  /** How many of the missing stocks are above zero, as far as known. */
   missingNotZero: number;
-  /** Lines for what the catalogue does not have, which are passed over, and what the first of them name. */
+  /** Lines for unknown products, which are skipped, and the names of the first. */
   unknown: number;
   unknownSample: string[];
   /**
-   * Lines that cannot be used or placed, with `unknown` those of an old catalogue, and may be what is missing: nothing
-   * goes to zero then.
+   * Lines that are unreadable or unresolved, including `unknown` ones if the catalogue is old. They may be the
+   * missing stocks, so nothing is set to zero then.
    */
   unclear: number;
   /** Why the whole inventory is held for a person. */
@@ -223,21 +223,21 @@ export interface InventoryPlan<T> {
 }
 
 export interface InventoryOptions<T> {
-  /** The branches that it counts; undefined: all. */
+  /** The branches that it counts; undefined means all. */
   subsidiaryIds: ReadonlySet<string> | undefined;
-  /** Makes the line that sets what it does not name to zero; without it that stays as it is. */
+  /** Makes the line that sets a missing stock to zero. If left out, missing stocks stay as they are. */
   zeroMissing?: ((change: StockChange, n: number) => T) | undefined;
-  /** Further lines, of which nothing could be read. */
+  /** Number of further lines that were unreadable. */
   unreadable: number;
-  /** The catalogue was read after the inventory was made: what it does not have is not sold online. */
+  /** True if the catalogue was read after the inventory was made; an unknown product is then not sold online. */
   isCatalogNew?: boolean;
-  /** Newest version of the outbox when the inventory was read: what was handed over since is newer, and stays. */
+  /** Newest version of the outbox when the inventory was read. Later submissions are newer and stay. */
   readAtVersion?: number;
 }
 
 /**
- * Compares a whole inventory with the mirror, so that only what differs is handed over. When it lacks too much it is
- * held. Throws `not-found` before the catalogue was read.
+ * Compares a whole inventory with the mirror, so that only differences are submitted. Holds it if it lacks too much.
+ * Throws `not-found` before the catalogue was read.
  */
 export function planInventory<T extends { change: StockChange }>(
   parts: Pick<Parts, 'stores' | 'config'>,
@@ -253,16 +253,16 @@ export function planInventory<T extends { change: StockChange }>(
       readAtVersion === undefined ? [] : sqlOf(at.db).values<string>(since, readAtVersion),
     );
     for (const key of newer) stocks.delete(key);
-    // What the mirror has of these is not the last word, so any count for them is news.
+    // The mirror's quantity of these may be outdated, so any count for them counts as different.
     for (const key of unsettledStocks(at.db)) {
       const stock = stocks.get(key);
       if (stock) stock.unsure = true;
     }
-    // What the platform has already, its hub judges.
+    // At a branch, the hub decides what the platform has already.
     if (isBranch(config)) for (const stock of stocks.values()) stock.unsure = true;
     const safetyOf = at.safety.lookup();
-    // At the platform many counts look alike: those below the safety stock, and one with the orders that came after it
-    // and the next one without. What orders take or give back is reckoned from the last one, so it must be known.
+    // Many counts look alike on the platform: all below the safety stock, or a count with its later orders and the
+    // next one without. Orders are subtracted from the last count, so it must be known.
     const isLastKnown = at.reservations.holdsBack || at.safety.list().length > 0;
     const counts = isLastKnown ? at.ledger.counts() : undefined;
     const unknown: string[] = [];
@@ -273,12 +273,12 @@ export function planInventory<T extends { change: StockChange }>(
       if (key === undefined) {
         const resolution = at.intake.resolve({ kind: 'stock', change });
         if (resolution.state === 'needs-read') {
-          // Most tills have more articles than the shop.
+          // Most tills have more products than the online shop.
           unknown.push(change.externalId ?? `sku ${change.sku}`);
           return [];
         }
         if (resolution.state !== 'resolved') unplaced += 1;
-        // A line that cannot be placed differs from all others and from the mirror; handing it over tells why.
+        // An unresolved line differs from all others and from the mirror; submitting it reports why.
         key = 'target' in resolution ? resolution.target.key : `line:${i}`;
       }
       if (newer.has(key)) return [];

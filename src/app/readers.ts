@@ -23,7 +23,7 @@ import { isReadable, requireRights } from './installation.ts';
 import { RUNNING, storagePaths, storageSpace } from './storage.ts';
 import { openState, type State } from './stores.ts';
 
-/** Rows of the mirror; `events`: newest seq of the change feed. */
+/** Counts rows of the mirror; `events` is the newest seq of the feed. */
 export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
   const counts = mirror.read((db) =>
     db
@@ -39,17 +39,17 @@ export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
 }
 
 const STALE_AFTER_MS = 600_000;
-/** Before the patience ends a line or a platform that is gone for some minutes has come back by itself. */
+/** A connection or platform that was down for some minutes has usually recovered before this. */
 const CUT_MS = 120_000;
 
-/** How long orders may stay without a good poll at least before a person is told. */
+/** Returns the shortest time without a good poll after which a person is told. */
 export function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
   return Math.max(STALE_AFTER_MS, limits.ordersIntervalMs * 3);
 }
 
 /**
- * How long after its last good poll orders count as missing: when the next one was due, and then some; at a branch by
- * the schedule of its hub.
+ * Returns the time after the last good poll at which orders count as missing: the next poll's due time and a margin;
+ * at a branch by the hub's schedule.
  */
 export function ordersStaleAfterMs(
   config: Pick<Config, 'orders' | 'limits' | 'link'>,
@@ -65,10 +65,10 @@ export function ordersStaleAfterMs(
   return Math.max(patienceMs, dueInMs + patienceMs - CUT_MS);
 }
 
-/** How a person names a product. */
+/** The ids by which a person names a product. */
 export type ProductName = { productId: string } | { sku: string } | { externalId: string };
 
-/** Catalogue and outbox of a mirror that was opened for looking only. */
+/** Catalogue and outbox of a mirror that is opened for reading only. */
 export function readStores(
   mirror: Mirror,
   config: Pick<Config, 'branches' | 'link'>,
@@ -78,8 +78,8 @@ export function readStores(
 }
 
 /**
- * A branch of a hub is its own only one, by the name that the hub gave it, and where its catalogue is there (`mirror`) by
- * the id of its stocks.
+ * Returns the configured branches. A branch of a hub has only itself, by the name that the hub uses and, if its
+ * catalogue is in `mirror`, by the id of its stocks.
  */
 export function configuredBranches(
   { branches, link }: Pick<Config, 'branches' | 'link'>,
@@ -93,7 +93,7 @@ export function configuredBranches(
   return branches.map(({ subsidiaryId = null, externalId = null }) => ({ subsidiaryId, externalId }));
 }
 
-/** Where what is not booked is kept back of counts; at a branch of a hub its hub does it. */
+/** Returns where unbooked orders are held back from counts. At a branch, the hub does it. */
 export function holdBackStates(
   mirror: Pick<Mirror, 'read'>,
   config: Pick<Config, 'branches' | 'link' | 'stock'>,
@@ -103,7 +103,7 @@ export function holdBackStates(
   return holdBackOf(configuredBranches(config), config.stock.holdBackUnbooked, acknowledging);
 }
 
-/** The branch that is meant where none is named: the only one, or at a hub the one in which it stands. */
+/** Returns the branch of changes that name none: the only one, or at a hub the branch at its place. */
 export function ownBranch(config: Pick<Config, 'branches' | 'link' | 'hub'>): Branch | undefined {
   const all = configuredBranches(config);
   if (all.length === 1) return all[0];
@@ -111,7 +111,7 @@ export function ownBranch(config: Pick<Config, 'branches' | 'link' | 'hub'>): Br
   return store === '' ? undefined : all[config.branches.findIndex((each) => branchName(each) === store)];
 }
 
-/** The safety stock of the configuration; none at a branch of a hub, which alone keeps stock back. */
+/** Returns the configuration's safety stock; empty at a branch, because only its hub holds stock back. */
 export function configuredSafety({
   stock,
   branches,
@@ -125,7 +125,7 @@ export function configuredSafety({
   return [...(stock.safety > 0 ? [ofCompany] : []), ...ofBranches];
 }
 
-/** Products of the mirror by a name; several only where an externalId stands for several. */
+/** Returns products by a name; several only if an externalId means several. */
 export function findProducts(stores: Pick<MirrorStores, 'read'>, name: ProductName): MirroredProduct[] {
   return stores.read(({ catalogQueries }) => catalogQueries.products({ ...name, limit: 100 }));
 }
@@ -135,10 +135,10 @@ export interface ReadersOptions {
   clock: Clock;
 }
 
-/** What a command needs that only looks: nothing is created, upgraded or written. */
+/** The parts of a command that only reads: nothing is created, migrated or written. */
 export type Readers = Awaited<ReturnType<typeof openReaders>>;
 
-/** Opens the stored files for looking, also beside a running daemon. Throws `not-found` before the first start. */
+/** Opens the stored files for reading, also while a daemon runs. Throws `not-found` before the first start. */
 export async function openReaders({ config, clock }: ReadersOptions) {
   const { directory } = config.storage;
   const { mirror: path, state: statePath } = storagePaths(directory);
@@ -152,22 +152,22 @@ export async function openReaders({ config, clock }: ReadersOptions) {
   };
   return {
     mirror,
-    /** From state.db; throw `not-found` before there is one, `storage-…` when this user may not read it. */
+    /** From state.db. These throw `not-found` before it exists, and `storage-…` if this user may not read it. */
     tokens: () => tokenStatus(state(), clock),
     waits: () => state().ledger.waits(config.limits),
     /** Whether the daemon runs on these files now. */
     isRunning: () => state().leases.isHeld(RUNNING),
-    /** Alarms that are up, those included that the mirror did not take from the daemon that runs. */
+    /** Returns the raised alarms, including those of the running daemon that the mirror did not accept. */
     alarms() {
       const stored = mirror.raisedAlarms();
-      // None where this user may not look, or the daemon ended before it could take them back.
+      // None if this user may not read them, or if the daemon ended before it could clear them.
       if (found instanceof TillsyncError || !found.leases.isHeld(RUNNING)) return stored;
       const isMissing = ({ key }: AlarmUp) => !stored.some((alarm) => alarm.key === key);
       return [...found.alarms.aside().filter(isMissing), ...stored];
     },
-    /** How the heartbeat fares; undefined: none was ever sent. Throws as `tokens` does. */
+    /** Returns the heartbeat's state; undefined if none was ever sent. Throws as `tokens` does. */
     heartbeat: () => state().alarms.heartbeat(),
-    /** After `id`, oldest first; throw as `tokens` does. */
+    /** Returns callbacks after `id`, oldest first; throws as `tokens` does. */
     callbacks: (after: number, limit: number) => state().callbacks.list(after, limit),
     counts: () => mirrorCounts(mirror),
     close: async () => {
@@ -177,7 +177,7 @@ export async function openReaders({ config, clock }: ReadersOptions) {
   };
 }
 
-/** How the stored tokens fare, by the platform's clock. */
+/** Returns the state of the stored tokens by the platform's clock. */
 export function tokenStatus({ tokens }: Pick<State, 'tokens'>, clock: Clock): TokenStatus {
   const pair = tokens.read();
   const intentAtMs = tokens.readIntent()?.startedAtMs ?? null;
@@ -203,8 +203,8 @@ async function stateOf(path: string, clock: Clock): Promise<State | TillsyncErro
 }
 
 /**
- * How the stored tokens fare, beside a running daemon or before its first start; creates nothing. Throws
- * `storage-…` when this user may not read them.
+ * Returns the state of the stored tokens, while a daemon runs or before its first start. Creates nothing. Throws
+ * `storage-…` if this user may not read them.
  */
 export async function storedTokens(options: { config: Config; clock: Clock }): Promise<TokenStatus> {
   const { config, clock } = options;
@@ -223,14 +223,14 @@ export interface StoredVerdictOptions {
   readers: Readers;
   config: Config;
   clock: Clock;
-  /** From state.db; null where it cannot be read. */
+  /** From state.db; null if unreadable. */
   tokens: Facts['tokens'];
   running: boolean | null;
-  /** What is wrong with state.db itself; null: nothing, or this user may not look. */
+  /** Fault of state.db itself; null if none, or if this user may not read it. */
   stateFault?: string | null;
 }
 
-/** The verdict of the status page from what is stored, with or without a running daemon. */
+/** Returns the status page's verdict from stored data, with or without a running daemon. */
 export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict; disk: DiskSpace | null } {
   const { readers, config, clock, tokens, running, stateFault } = options;
   const disk = storageSpace(config.storage.directory);
@@ -241,8 +241,8 @@ export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict
 }
 
 /**
- * What state.db says of the tokens: another file than the mirror, so that what is wrong with it must not hide the rest.
- * null at a branch, which needs none, and where there is a fault. Throws `storage-busy`.
+ * Returns the tokens' state from state.db, or its fault: a broken state.db must not hide what the mirror says. null
+ * at a branch, which needs no tokens, and on a fault. Throws `storage-busy`.
  */
 export function fromState<T>(config: Config, look: () => T): { found: T | null; stateFault: string | null } {
   if (isBranch(config)) return { found: null, stateFault: null };
@@ -254,10 +254,10 @@ export function fromState<T>(config: Config, look: () => T): { found: T | null; 
   }
 }
 
-/** Receivers and heartbeat look at the same moments: to count reads all that waits, so they share one look. */
+/** Receivers and heartbeat check at the same moments. They share one result, because counting reads all that waits. */
 const SHARED_FOR_MS = 200;
 
-/** How things stand for the daemon that runs on these parts. */
+/** Returns the present findings for the daemon that runs on these parts. */
 export function standingNow({
   config,
   mirror,
@@ -278,14 +278,14 @@ export function standingNow({
   return new StandingNow(keptFor(SHARED_FOR_MS, clock, look), clock);
 }
 
-/** Whether orders are stale, also where something else is told in place of it. */
+/** Whether orders are stale, even if another finding is reported instead. */
 export function areOrdersStale(mirror: Mirror, options: Pick<ReadersOptions, 'config' | 'clock'>): boolean {
   const beside = { alarms: mirror.raisedAlarms(), tokens: null, outbox: null };
   const { findings, hidden } = standing(factsOn(mirror, options, beside));
   return hidden.has('orders.stale') || findings.some(({ code }) => code === 'orders.stale');
 }
 
-/** The verdict on what the mirror says and on what is known beside it. */
+/** Returns the verdict on the mirror's facts together with other known facts. */
 export function verdictOn(...known: Parameters<typeof factsOn>): Verdict {
   return verdictOf(factsOn(...known));
 }

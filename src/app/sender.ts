@@ -15,11 +15,11 @@ export interface SenderOptions
   parts: Parts;
   /** False while only a person can bring new tokens. */
   mayCall: () => boolean;
-  /** Asks for the catalogue to be read soon; left out where nobody reads it. */
+  /** Requests a sweep soon; left out if nothing sweeps. */
   wantCatalog?: () => void;
 }
 
-/** What sends the queued changes, in the daemon or in a command that waits for them. */
+/** Sends the queued changes, in the daemon or in a command that waits for them. */
 export class Sender {
   readonly #options: SenderOptions;
   readonly #freshness: PushFreshness;
@@ -31,12 +31,12 @@ export class Sender {
     this.#freshness = new PushFreshness(options.parts.mirror.freshnessBoard);
   }
 
-  /** Whether this process is the one that sends, and nothing keeps it from it. */
+  /** Whether this process is the one that sends, and may send now. */
   get maySend(): boolean {
     return this.#status() === 'sends';
   }
 
-  /** The maintenance of the outbox, without which nothing is sent. Each call begins anew. */
+  /** Makes the outbox's maintenance, without which nothing is sent. Each call makes a new one. */
   maintenance(beat: () => void): OutboxMaintenance {
     const { parts, config } = this.#options;
     const { stores, mirror, platform, state, outbox } = parts;
@@ -65,7 +65,7 @@ export class Sender {
     return this.#maintenance;
   }
 
-  /** Sends one kind of changes until the signal, woken when something is queued. */
+  /** Sends one kind of changes until the signal; woken when something is queued. */
   async push(kind: ChangeKind, signal: AbortSignal, beat: () => void): Promise<void> {
     const { parts, config } = this.#options;
     const { platform, stores, branches, mirror, outbox } = parts;
@@ -110,21 +110,21 @@ const LOOK_EVERY_MS = 100;
 const TROUBLE_EVERY_MS = 1_000;
 
 export interface WaitRequest extends Pick<SweepNowRequest, 'onWait'> {
-  /** Ends the wait; changes that are not settled then stay in line. */
+  /** Ends the wait; unsettled changes then stay queued. */
   signal: AbortSignal;
   onProgress: (settled: number, total: number) => void;
-  /** Told once, when no daemon sends and this process does. */
+  /** Called once when no daemon sends and this process does. */
   onAlone: () => void;
-  /** Told when sending does not go well; it goes on all the same. */
+  /** Called on trouble with sending, which continues all the same. */
   onTrouble: (message: string) => void;
-  /** Told as the catalogue is read that the changes wait for, when nobody else reads it. */
+  /** Called during the sweep that the changes wait for, if no other process sweeps. */
   onCatalog: SweepNowRequest['onProgress'];
 }
 
 /**
- * Waits until each change, or the one that took its place, is done, rejected, dropped or held for a person. While
- * no other process sends, this one does. Gives what became of each change. Throws `aborted` and `auth-required`;
- * every change stays in line then.
+ * Waits until each change, or the one that replaced it, is done, rejected, dropped or held. If no other process
+ * sends, this one does. Returns each change's outcome. Throws `aborted` and `auth-required`; every change then stays
+ * queued.
  */
 export async function sendUntilSettled(
   options: SenderOptions,
@@ -138,7 +138,7 @@ export async function sendUntilSettled(
   const beat = () => {};
   const maintenance = sender.maintenance(beat);
   const watch = new Watch(parts, changeIds);
-  // A branch sends nothing itself: its daemon hands up to the hub.
+  // A branch sends nothing itself; its daemon hands changes to the hub.
   const sends = !isBranch(options.config);
   if (sends) await maintenance.step();
   const work = sends
@@ -148,7 +148,7 @@ export async function sendUntilSettled(
     if (sender.maySend && !watch.look()) request.onAlone();
     await Promise.race([
       settled(watch, { parts, clock, sender, request, signal }),
-      // A loop that fails ends the wait; one that ends by the signal leaves the last word to the watch.
+      // A loop that fails ends the wait. A loop that ends by the signal leaves the result to the watch.
       ...work.map((loop) => loop.then(() => new Promise<never>(() => {}))),
     ]);
   } finally {
@@ -194,7 +194,7 @@ async function settled(watch: Watch, waiting: Waiting): Promise<void> {
   request.onProgress(watch.settled, watch.total);
 }
 
-/** Changes whose product the mirror does not know wait for a first whole catalogue. */
+/** Whether changes of unknown products wait for a first sweep. */
 function needsCatalog({ stores, branches }: Parts): boolean {
   return branches.length > 0 && stores.read(({ lookup }) => !lookup.isComplete);
 }
@@ -230,12 +230,12 @@ function stopped(watch: Watch): TillsyncError {
   });
 }
 
-/** Looks what became of changes, following each to the one that took its place. */
+/** Follows changes to their outcomes, through the changes that replaced them. */
 class Watch {
   readonly results = new Map<number, OutboxEntry>();
   readonly total: number;
   readonly #parts: Pick<Parts, 'stores'>;
-  /** The change that now stands for each that was handed over. */
+  /** For each submitted change, the change that has replaced it by now. */
   readonly #waiting: Map<number, number>;
 
   constructor(parts: Pick<Parts, 'stores'>, changeIds: readonly number[]) {
@@ -259,7 +259,7 @@ class Watch {
         const isOpen = entry && open.get(entry.changeId)?.isHeld === false;
         if (isOpen) this.#waiting.set(changeId, entry.changeId);
         else {
-          // One that is not there any more was settled so long ago that it is forgotten.
+          // A missing change was settled so long ago that its row is deleted.
           if (entry) this.results.set(changeId, entry);
           this.#waiting.delete(changeId);
         }

@@ -10,10 +10,10 @@ import { Lease, type Leases } from '../db/lease.ts';
 import { makeDirectory } from '../db/sqlite.ts';
 import type { DiskSpace } from '../health/facts.ts';
 
-/** Group may list and read; new files get the directory's group, so that the POS can read them. */
+/** The group may list and read. New files get the directory's group, so that the POS can read them. */
 const MODE = 0o2750;
 
-/** Where the databases of one company live. */
+/** Paths of one company's databases. */
 export interface StoragePaths {
   mirror: string;
   state: string;
@@ -21,9 +21,9 @@ export interface StoragePaths {
 }
 
 /**
- * Makes the storage directory when it is not there. One that exists keeps its owner and mode: the package or the
- * operator chose them. Its group becomes `group` (`storage.group`), so that its members come to the files in it.
- * Throws `storage-failed`, `config-invalid`.
+ * Makes the storage directory if it is missing. An existing one keeps its owner and mode, which the package or the
+ * operator chose. Its group becomes `group` (`storage.group`), so that members can reach the files. Throws
+ * `storage-failed`, `config-invalid`.
  */
 export function prepareStorage(directory: string, group?: string): StoragePaths {
   const gid = group === undefined ? undefined : groupId(group);
@@ -42,7 +42,7 @@ export function prepareStorage(directory: string, group?: string): StoragePaths 
   return storagePaths(directory);
 }
 
-/** Throws `config-invalid` for a group (`storage.group`) that this machine does not have; empty is none. */
+/** Throws `config-invalid` for a group (`storage.group`) that this machine does not have; empty means none. */
 export function checkGroup(group: string): void {
   if (group !== '') groupId(group);
 }
@@ -58,15 +58,15 @@ export function storagePaths(directory: string): StoragePaths {
 export const LEFT_STORE =
   'The hub stands in this shop no more (hub.store is empty). Nothing new comes here, and what is put into this inbox goes nowhere.';
 
-/** The directory of a shop in which the hub stood before; undefined: there is none. */
+/** Returns the directory of a shop that was at the hub's place before; undefined if there is none. */
 export function leftStore({ hub, storage }: Pick<Config, 'hub' | 'storage'>): string | undefined {
   const directory = join(storage.directory, OWN_STORE);
   return hub.store === '' && existsSync(storagePaths(directory).mirror) ? directory : undefined;
 }
 
 /**
- * Of the disk that holds `directory`, or would hold it once it is made: what an ordinary user may still write.
- * null where the system does not tell.
+ * Returns the free space for ordinary users on the disk of `directory`, which need not exist yet; null if the system
+ * does not say.
  */
 export function storageSpace(directory: string): DiskSpace | null {
   for (let at = directory; ; at = dirname(at)) {
@@ -79,9 +79,12 @@ export function storageSpace(directory: string): DiskSpace | null {
   }
 }
 
-/** The lease that the daemon holds for as long as it runs; it ends with its process, whatever that dies of. */
+/** The lease that the daemon holds while it runs. It ends with the process, however that dies. */
 export const RUNNING = 'daemon';
-/** How long a daemon in another container, whose end nobody here can see, counts as running after its last renewal. */
+/**
+ * How long a daemon in another container counts as running after its last renewal, because its end is not visible
+ * here.
+ */
 const HOLD_MS = 180_000;
 const RENEW_EVERY_MS = 60_000;
 
@@ -91,7 +94,7 @@ export interface RunningMarkOptions {
   log: Log;
 }
 
-/** Lets everybody see that the daemon runs; what it returns takes that back. */
+/** Marks the daemon as running for other processes. Returns a function that removes the mark. */
 export async function markRunning({ leases, clock, log }: RunningMarkOptions): Promise<() => Promise<void>> {
   const lease = new Lease({ leases, clock, name: RUNNING, holdMs: HOLD_MS });
   if (!(await lease.hold())) {
@@ -106,7 +109,7 @@ export async function markRunning({ leases, clock, log }: RunningMarkOptions): P
       await clock.sleep(RENEW_EVERY_MS, over.signal);
       if (over.signal.aborted) return;
       try {
-        // Again when it was lost: the other one may have ended since.
+        // Again after a lost lease, because the other holder may have ended since.
         if (!(await lease.hold())) await lease.hold();
       } catch (error) {
         log.debug({ err: error }, 'the mark of the running tillsync could not be renewed');

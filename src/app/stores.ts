@@ -15,22 +15,22 @@ import { ConfigSeenRows } from './config-changes.ts';
 export interface StateOptions {
   path: string;
   clock: Clock;
-  /** How long one statement may block the event loop on another process's lock; callers then retry. */
+  /** How long one statement may block the event loop for another process's lock; callers then retry. */
   busyTimeoutMs?: number;
-  /** Who holds slots and leases; the machine's processes unless a simulation says otherwise. */
+  /** Names of holders of slots and leases; the machine's processes, unless a simulation passes others. */
   holders?: Holders;
-  /** Told of every token and webhook secret that is read or about to be stored, so that a log can hide it. */
+  /** Called with every token and webhook secret before it is used or stored, so that a log can hide it. */
   onSecret?: ((value: string) => void) | undefined;
 }
 
-/** What all processes of one company share. */
+/** State shared by all processes of one company. */
 export type State = ReturnType<typeof openState>;
 
 const BUSY_TIMEOUT_MS = 20;
 
 /**
- * Opens or creates state.db. May throw `storage-busy` while another process creates or upgrades it; try again
- * then. Throws `storage-corrupt` and `storage-newer` without touching the file.
+ * Opens or creates state.db. May throw `storage-busy` while another process creates or migrates it; then retry.
+ * Throws `storage-corrupt` and `storage-newer` and leaves the file unchanged.
  */
 export function openState(options: StateOptions) {
   const { clock, holders = systemHolders, onSecret = () => {} } = options;

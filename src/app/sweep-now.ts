@@ -6,11 +6,11 @@ import type { ProductChange, StockChange } from '../outbox/change.ts';
 import type { Parts } from './parts.ts';
 
 export interface SweepNowRequest extends SweepRequest {
-  /** Only this one; without it every configured branch. */
+  /** Only this branch; if left out, every configured branch. */
   branch?: Branch | undefined;
 }
 
-/** Reads the catalogue of the platform into the mirror, beside a daemon or without one. */
+/** Sweeps the platform's catalogue into the mirror, with or without a running daemon. */
 export async function sweepNow(
   { catalogSweep, branches, mirror }: Parts,
   request: SweepNowRequest,
@@ -19,11 +19,11 @@ export async function sweepNow(
   if (request.branch === undefined) {
     return await sweepAll({ sweep: catalogSweep, branches, freshness, alarms }, request);
   }
-  // One branch says nothing of the others, so how fresh the whole is stays as it was told.
+  // One branch says nothing about the others, so the catalogue's freshness stays.
   return [await catalogSweep.sweep(request.branch, request)];
 }
 
-/** The configured branch that is meant by one of its ids; `from`: where the name stands. Throws `usage`. */
+/** Returns the configured branch with this id. `from` says where the id was given. Throws `usage`. */
 export function namedBranch(branches: readonly Branch[], name: string, from = '--branch'): Branch {
   const found = branches.filter((each) => each.subsidiaryId === name || each.externalId === name);
   if (found.length === 1 && found[0]) return found[0];
@@ -35,30 +35,30 @@ export function namedBranch(branches: readonly Branch[], name: string, from = '-
   );
 }
 
-/** A branch as people know it: `sub-1 (B1)`. */
+/** Returns a branch's name for people: `sub-1 (B1)`. */
 export function branchName({ subsidiaryId, externalId }: Branch): string {
   if (subsidiaryId === null) return externalId ?? '';
   return externalId === null ? subsidiaryId : `${subsidiaryId} (${externalId})`;
 }
 
-/** The branch that a hand-over is for. */
+/** The branch that a submission is for. */
 export interface ChosenBranch {
-  /** A change that names no branch is for this one. */
+  /** Adds this branch to a change that names none. */
   named<T extends StockChange | ProductChange>(change: T): T;
-  /** Internal ids of the branches that a whole inventory counts; undefined: all that the mirror has. */
+  /** Internal ids of the branches that a whole inventory counts; undefined means all of the mirror. */
   readonly subsidiaryIds: ReadonlySet<string> | undefined;
 }
 
-/** `name`: one of the ids of a configured branch; without it, changes stay as they are. Throws `usage`. */
+/** `name` is an id of a configured branch; without it, changes stay as they are. Throws `usage`. */
 export function chosenBranch(
   { branches, config }: Pick<Parts, 'branches' | 'config'>,
   name: string | undefined,
 ): ChosenBranch {
   const branch = name === undefined ? undefined : namedBranch(branches, name);
-  // At a branch of a hub there are no other stocks.
+  // A branch of a hub has only its own stocks.
   if (branch === undefined || isBranch(config)) {
     const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
-    // With a branch of unknown id among them, nobody can tell its stocks from those of other branches.
+    // If one of them has an unknown id, its stocks cannot be told from those of other branches.
     return {
       named: (change) => change,
       subsidiaryIds: ids.length === branches.length ? new Set(ids) : undefined,

@@ -8,7 +8,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { PROBE_HEADER } from '../orders/callbacks.ts';
 import { addressOf, networkFault } from '../platform/transport.ts';
 
-/** What one try of an address showed. */
+/** Result of one try of an address. */
 export interface ProbeResult {
   what: 'local' | 'public';
   url: string;
@@ -28,13 +28,13 @@ export interface ProbeOptions {
 }
 
 /**
- * Tries the receiver the way the platform would, without leaving a trace in the mirror: a wrong secret has to be
- * refused, and the right one has to get as far as the body, which is announced too large to be read.
+ * Tries the receiver as the platform would, without a trace in the mirror: a wrong secret must be refused, and the
+ * right one must get as far as the body, which is announced as too large.
  */
 export async function probeWebhook({ config, secret, signal }: ProbeOptions): Promise<ProbeResult[]> {
   const { host, port, path, tlsCertFile, callbackUrl, bodyLimitBytes } = config.webhook;
   const local = `${tlsCertFile === '' ? 'http' : 'https'}://${host.includes(':') ? `[${host}]` : host}:${port}${path}`;
-  // The certificate is made for the public name, and this is the loopback address.
+  // The certificate names the public address, and this is the loopback address.
   const agent = new Agent({ connect: { rejectUnauthorized: false } });
   const open = new Agent();
   try {
@@ -55,12 +55,12 @@ export async function probeWebhook({ config, secret, signal }: ProbeOptions): Pr
   }
 }
 
-/** As `/proc/net/tcp` has them: local address, state (0A: listens), and the user the socket belongs to. */
+/** Lines of `/proc/net/tcp`: local address, state (0A: listens), and the socket's user. */
 const LISTENER = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A \S+ \S+ \S+\s+(\d+)/gm;
 
 /**
- * Whether the port is listened on by the user of tillsync or by root, which holds it for systemd: the secret is
- * given to nobody else who may have the port while tillsync is down. False also where the system does not tell.
+ * Whether tillsync's user listens on the port, or root, which holds it for systemd. The secret is sent to nobody else
+ * who may use the port while tillsync is down. False also if the system does not say.
  */
 function isOwnListener(port: number, storage: string): boolean {
   try {
@@ -119,14 +119,14 @@ function judgeRight(url: string, status: number | string): ProbeResult {
 }
 
 /**
- * Whether something accepts connections at the base address, with a certificate that holds where it is https. No
- * request is sent, so no limit of the platform counts it. Throws `platform-unreachable`, `aborted`.
+ * Checks that the base address accepts connections, with a valid certificate for https. It sends no request, so no
+ * limit of the platform counts it. Throws `platform-unreachable`, `aborted`.
  */
 export async function reachPlatform(baseUrl: string, signal: AbortSignal): Promise<void> {
   const { isTls, ...to } = addressOf(baseUrl);
   const named = isIP(to.host) === 0 ? { servername: to.host } : {};
   const socket = isTls ? connectSecure({ ...to, ...named }) : connectPlain(to);
-  // What comes after the verdict is of no interest.
+  // Errors after the result do not matter.
   socket.on('error', () => {});
   const limit = AbortSignal.timeout(TIMEOUT_MS);
   try {

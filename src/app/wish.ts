@@ -8,13 +8,13 @@ import type { Wish, WishRows } from '../db/wishes.ts';
 import { RUNNING, storagePaths } from './storage.ts';
 import { openState } from './stores.ts';
 
-/** Whoever asked has given up after this. */
+/** After this time the requester has given up. */
 const WISH_HOLDS_MS = 60_000;
 const LOOK_FOR_ANSWER_MS = 100;
-/** The daemon looks every second, and what it does has its own time on top. */
+/** The daemon checks every second; its work has its own time limit in addition. */
 const DAEMON_PATIENCE_MS = 10_000;
 
-/** How results are encrypted for whoever asked. */
+/** How results are encrypted for the requester. */
 const SEAL = { alg: 'ECDH-ES', enc: 'A256GCM' };
 
 function isOpen({ result, fault }: Wish<unknown>): boolean {
@@ -26,7 +26,7 @@ async function sealed(result: unknown, { key }: Wish<unknown>): Promise<string> 
   return new CompactEncrypt(bytes).setProtectedHeader(SEAL).encrypt(await importJWK(key, SEAL.alg));
 }
 
-/** Does what a command asks for, as the service and from within its sandbox. Throws `storage-…`. */
+/** Does what a command requests, as the service and inside its sandbox. Throws `storage-…`. */
 export async function answerWish<Asked, Result>(
   rows: WishRows,
   name: string,
@@ -50,13 +50,14 @@ export interface AskOptions<Asked> {
   signal: AbortSignal;
   name: string;
   asked: Asked;
-  /** What it may take at most. */
+  /** Time limit for the work. */
   timeoutMs: number;
 }
 
 /**
- * Has the running daemon do it: as its user and in its sandbox, which is what counts at night. undefined: none runs.
- * Throws `internal` when it does not answer, `storage-…` when this user may not ask.
+ * Lets the running daemon do the work, as its user and inside its sandbox, so that the result is the same as at
+ * night. Returns undefined if none runs. Throws `internal` if it does not answer, `storage-…` if this user may not
+ * ask.
  */
 export async function askRunning<Asked, Result>(options: AskOptions<Asked>): Promise<Result | undefined> {
   const { config, clock, signal, name, asked, timeoutMs } = options;

@@ -59,7 +59,7 @@ export const bundle = command({
     const day = isoUtc(clock.nowMs()).slice(0, 10);
     const { file: path = `tillsync-bundle-${call.argument}-${day}.tar.gz`, force = false } = options;
     const { makeArchive, readTar, refuseExisting } = await import('../support/archive.ts');
-    // Before the work, which may take minutes.
+    // Checked before the work, which may take minutes.
     refuseExisting(path, force);
     return withHub(call, async (tools): Promise<Result> => {
       const answer = await ask(tools, call, 'bundle');
@@ -77,7 +77,7 @@ export const bundle = command({
 
 type NamedCall = Call<unknown, string>;
 
-/** What the command wrote at the branch, here. */
+/** Writes here what the command wrote at the branch. */
 function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Result {
   const isDocument = options.json === true && stdout !== '';
   return {
@@ -87,7 +87,9 @@ function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Re
   };
 }
 
-/** Throws `not-found` for a branch that has not joined, `link-down` with what the hub knows of one that is silent. */
+/**
+ * Asks a branch. Throws `not-found` if it has not joined, and `link-down`, with what the hub knows, if it is silent.
+ */
 async function ask(
   { parts, config, progress, call: { signal } }: CommandTools,
   { cli, options, argument: name }: NamedCall,

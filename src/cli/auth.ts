@@ -17,14 +17,14 @@ import {
 import { askSecret } from './init/terminal.ts';
 
 /**
- * The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock; null: unknown.
- * `needsNone`: at a branch.
+ * Returns the token pair's state without the tokens. Times are ISO 8601 UTC on our clock; null if unknown.
+ * `needsNone` is true at a branch.
  */
 export function authReport(status: TokenStatus, nowMs: number, needsNone = false) {
   const { lockedOut, accessExpiresInMs, refreshExpiresInMs } = status;
   return {
     state: status.state,
-    /** Whether only a person with new tokens can go on. */
+    /** Whether only a person with new tokens can help. */
     needsNewTokens: !needsNone && (status.state !== 'ok' || hasEnded(refreshExpiresInMs)),
     savedAt: iso(status.savedAtMs),
     accessExpiresAt: iso(accessExpiresInMs === null ? null : nowMs + accessExpiresInMs),
@@ -34,7 +34,7 @@ export function authReport(status: TokenStatus, nowMs: number, needsNone = false
     /** Platform's wall clock minus ours. */
     clockSkewMs: status.clockSkewMs,
     lockedOut: lockedOut && { at: isoUtc(lockedOut.atMs), cause: lockedOut.cause },
-    /** When a refresh began that is under way, or whose answer was never saved. */
+    /** When a refresh began that is running, or whose answer was never saved. */
     openRefreshSince: iso(status.openIntentAtMs),
     message: needsNone ? NEEDS_NONE : asTyped(sentence(status, nowMs)),
   };
@@ -42,7 +42,7 @@ export function authReport(status: TokenStatus, nowMs: number, needsNone = false
 
 export type AuthReport = ReturnType<typeof authReport>;
 
-/** A refresh under way is not stored either, for as long as its answer may take. */
+/** A running refresh is not stored either, until its answer must have come. */
 const REFRESH_TAKES_MS = 60_000;
 const NEEDS_NONE = 'This is a branch, which needs no tokens: only its hub calls the platform.';
 const NEW_PAIR = 'Get a new pair from the company panel and hand it over: {tillsync} auth set';
@@ -94,7 +94,7 @@ function iso(ms: number | null): string | null {
   return ms === null ? null : isoUtc(ms);
 }
 
-/** The pair that a person handed over; the access token only when they had one. */
+/** The pair that a person handed in; the access token only if they had one. */
 export interface TokenInput {
   refreshToken: string;
   accessToken?: string;
@@ -116,8 +116,8 @@ export async function readTokenInput(stdin: Cli['stdin']): Promise<TokenInput> {
 }
 
 /**
- * A bare refresh token, or JSON with `refreshToken` and perhaps `token` or `accessToken`; the platform's own
- * answer, with the pair in `data`, is understood, too. Throws `usage` without a word of the input.
+ * Parses a bare refresh token, or JSON with `refreshToken` and perhaps `token` or `accessToken`; also the platform's
+ * own answer, with the pair in `data`. Throws `usage` without repeating the input.
  */
 export function parseTokenInput(input: string): TokenInput {
   const text = input.replace(/^\ufeff/, '').trim();
@@ -199,14 +199,14 @@ const OUTCOMES = {
 
 type OfferedTokens = TokenInput & { otherCompany: boolean };
 
-/** Nothing proves that these are good, so no alarm is lowered. */
+/** Nothing proves that these tokens are valid, so no alarm is cleared. */
 async function stored({ platform, mirror }: Parts, tokens: OfferedTokens): Promise<'stored'> {
   await platform.tokens.set(tokens);
   mirror.freshnessBoard.report('auth', 'waiting', 'New tokens were handed over and are not tried yet.');
   return 'stored';
 }
 
-/** Says of a try that failed that nothing is lost, and what to do. */
+/** Adds to an error of a try that nothing is lost, and what to do. */
 async function tried(
   { parts, progress, call }: CommandTools,
   { refreshToken, otherCompany }: OfferedTokens,

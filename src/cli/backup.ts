@@ -32,7 +32,7 @@ export const backup = command({
     const { force = false, withTokens = false } = options;
     const { refuseExisting } = await import('../support/archive.ts');
     const { writeBackup } = await import('../support/backup.ts');
-    // Before the work, which may take minutes.
+    // Checked before the work, which may take minutes.
     refuseExisting(file, force);
     const read = readConfig(sourceOf(call));
     if ('faults' in read) throw configError(read.faults);
@@ -165,10 +165,10 @@ function describe(manifest: Manifest): string {
   });
 }
 
-/** Tokens serve at first only: since then those in state.db do. */
+/** Handed-in tokens are used only at first; after that the pair in state.db is. */
 const USED_UP: ReadonlySet<string> = new Set(['refresh-token', 'access-token']);
 
-/** Where to put what no backup has. */
+/** Says where to put the secrets that no backup contains. */
 function secretAdvice(names: readonly string[], configFile: string): string[] {
   if (names.length === 0) return [];
   const service = serviceOf(resolve(configFile));
@@ -204,7 +204,7 @@ function configAdvice({ origin, file }: ConfigForRestore, keptAt: string | null,
   }
 }
 
-/** What a person has to know or do now. */
+/** Returns what a person has to know or do now. */
 function adviceFor(report: RestoreReport, today: string): string[] {
   const { keptAt, held, feedJumped, continuesAfterSeq, changes, manifest } = report;
   const { tillsync, start } = typedWords();

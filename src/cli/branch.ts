@@ -11,7 +11,7 @@ import { table, when } from './table.ts';
 const INVITATION = { defaultMs: 3_600_000, minMs: 60_000, maxMs: 30 * 86_400_000 };
 const UNASSIGNED_MAX = 20;
 
-/** Has the server hear of it at once, whether the daemon runs or not. Gives a line of advice where it cannot. */
+/** Reconfigures the server at once, whether the daemon runs or not. Returns a line of advice if that is impossible. */
 async function tellServer(
   rows: CommandTools['parts']['state']['hub'],
   { hub }: CommandTools['config'],
@@ -26,7 +26,7 @@ async function tellServer(
   }
 }
 
-/** Throws `usage` for the shop in which the hub stands: it has no key. */
+/** Throws `usage` for the shop at the hub's place, because it has no key. */
 function refuseOwnStore({ hub }: CommandTools['config'], branch: string): void {
   if (branch !== hub.store) return;
   throw new TillsyncError(
@@ -124,7 +124,10 @@ const list = command({
     }),
 });
 
-/** Branches that would not find a hub that moves as it announces: an older tillsync, away since, or unwilling. */
+/**
+ * Returns branches that would not find the hub after its announced move: too old, away since the announcement, or
+ * refusing it.
+ */
 async function untoldOf(
   config: CommandTools['config'],
   { hub: rows }: CommandTools['parts']['state'],
@@ -202,7 +205,7 @@ const remove = command({
     withHub(call, async ({ parts: { state }, config, note }) => {
       const name = call.argument;
       refuseOwnStore(config, name);
-      // Also one that the configuration does not have any more.
+      // Includes a branch that is no longer configured.
       const known = state.hub.branches().find((each) => each.name === name);
       const removed = known !== undefined && state.hub.remove(known.branch);
       if (removed) await note({ action: 'branch.remove', subject: `branch ${name}` });

@@ -3,7 +3,7 @@ import type { Environment } from '../config/source.ts';
 import { asTillsyncError, type ErrorCode, type TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
 
-/** What a script learns from the exit code of every command. */
+/** Exit codes of all commands, for scripts. */
 export const EXIT = {
   done: 0,
   failed: 1,
@@ -11,9 +11,9 @@ export const EXIT = {
   usage: 2,
   /** Done in part: some items were rejected. */
   partial: 3,
-  /** The platform asks for new tokens. */
+  /** The platform requires new tokens. */
   authRequired: 4,
-  /** Ended at a person's Ctrl-C, as shells have it. */
+  /** Ended by Ctrl-C; the same number as in shells. */
   interrupted: 130,
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
@@ -25,7 +25,7 @@ const EXIT_OF: Partial<Record<ErrorCode, ExitCode>> = {
   'auth-required': EXIT.authRequired,
 };
 
-/** The exit code of a command that ended with an error of this code. */
+/** Returns the exit code for an error code. */
 export function exitCodeOf(code: ErrorCode): ExitCode {
   return EXIT_OF[code] ?? EXIT.failed;
 }
@@ -37,42 +37,42 @@ export interface TextSink {
   readonly columns?: number | undefined;
 }
 
-/** Everything of the process that a command may use, so that no command touches the process itself. */
+/** Everything of the process that a command may use. Commands never use the process directly. */
 export interface Cli {
   readonly env: Environment;
   readonly stdin: AsyncIterable<string | Uint8Array> & { readonly isTTY?: boolean | undefined };
   /** Results: a table for people, or exactly one JSON document. */
   readonly stdout: TextSink;
-  /** Progress, advice and faults, for people. */
+  /** Progress, advice and errors, for people. */
   readonly stderr: TextSink;
   readonly clock: Clock;
   readonly random: Random;
-  /** Who runs the command, as the audit names him: `cli ana`, `cli root (sudo by ana)`. */
+  /** Who runs the command, as in the audit: `cli ana`, `cli root (sudo by ana)`. */
   readonly who: string;
   /** Aborts when the person or the system asks the process to end. */
   readonly signal: AbortSignal;
-  /** How the process ends unless an error says otherwise. */
+  /** Sets the exit code, unless an error sets another. */
   endWith(code: ExitCode): void;
 }
 
 /**
- * What steers a terminal or hides text on it: controls (C0, C1), line separators, marks of direction, characters
- * without width and tag characters.
+ * Characters that control a terminal or hide text on it: controls (C0, C1), line separators, direction marks,
+ * characters without width, and tag characters.
  */
 const UNSEEN =
   /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
-/** Text from outside in one line, as a terminal may show it: what could steer or deceive is made visible. */
+/** Returns foreign text on one line, safe for a terminal: control characters are made visible. */
 export function printable(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\r\t]/.test(char) ? ' ' : escaped(char)));
 }
 
-/** The same with its lines kept. */
+/** Does the same and keeps the lines. */
 export function printableLines(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\t]/.test(char) ? char : escaped(char)));
 }
 
-/** Breaks a line between words; what follows is indented like its beginning. */
+/** Breaks a line between words; the further lines get the same indent. */
 export function broken(line: string, room: number): string[] {
   const indent = /^ */.exec(line)?.[0] ?? '';
   const lines: string[] = [];
@@ -87,7 +87,7 @@ export function broken(line: string, room: number): string[] {
   return [...lines, current];
 }
 
-/** JSON text that says the same and shows all of it: what a terminal would obey is escaped. */
+/** Returns equivalent JSON text with control characters escaped, so that a terminal does not obey them. */
 export function printableJson(json: string): string {
   return json.replace(UNSEEN, (char) => (/[\n\r\t]/.test(char) ? char : units(char)));
 }
@@ -103,22 +103,22 @@ function units(char: string): string {
     .join('');
 }
 
-/** The one JSON document of a command. */
+/** Writes the one JSON document of a command. */
 export function writeJson(cli: Pick<Cli, 'stdout'>, document: unknown): void {
   cli.stdout.write(`${printableJson(JSON.stringify(document, null, 2))}\n`);
 }
 
-/** One of many documents, a line each. */
+/** Writes one of many documents, on one line. */
 export function writeJsonLine(cli: Pick<Cli, 'stdout'>, document: unknown): void {
   cli.stdout.write(`${printableJson(JSON.stringify(document))}\n`);
 }
 
-/** An error as a `--json` document carries it; what is not known is left out of the JSON. */
+/** Returns an error as a `--json` document; unknown fields are left out. */
 export function failureDocument({ code, message, hint, httpStatus, retryAfterMs }: TillsyncError) {
   return { error: { code, message, hint, httpStatus, retryAfterMs } };
 }
 
-/** Tells a failure to a person: what happened, then what to do; a stack only of what nobody foresaw. */
+/** Shows an error to a person: what happened, then what to do. Only an unexpected error shows its stack. */
 export function tellFailure(stderr: TextSink, thrown: unknown): TillsyncError {
   const error = asTillsyncError(thrown);
   stderr.write(`tillsync: ${printableLines(error.message)}\n`);
@@ -129,7 +129,7 @@ export function tellFailure(stderr: TextSink, thrown: unknown): TillsyncError {
   return error;
 }
 
-/** All of standard input as text; throws what `fault` makes of it when more comes. */
+/** Returns all of standard input as text; throws the error of `fault` if there is more. */
 export async function readAll(
   stdin: Cli['stdin'],
   bytesMax: number,
@@ -146,7 +146,7 @@ export async function readAll(
   return Buffer.concat(parts).toString('utf8');
 }
 
-/** A name with the day in it, such as `tillsync-backup-2026-03-01.tar.gz`. */
+/** Returns a name with the date, such as `tillsync-backup-2026-03-01.tar.gz`. */
 export function datedName(what: string, clock: Pick<Clock, 'nowMs'>): string {
   return `${what}-${isoUtc(clock.nowMs()).slice(0, 10)}.tar.gz`;
 }

@@ -15,7 +15,7 @@ import { type Cli, type ExitCode, printableLines, writeJson } from './cli.ts';
 import { notNow, wholeNumber } from './options.ts';
 import { Progress, waitText } from './progress.ts';
 
-/** An option that is more than its description, with the type of its value. */
+/** An option with more than a description, and the type of its value. */
 export interface Opt<T> {
   description: string;
   set(option: Option): Option;
@@ -31,7 +31,7 @@ export function mandatory(description: string): Opt<string> {
   return { description, set: (option) => option.makeOptionMandatory() };
 }
 
-/** A whole number, at least `min`. */
+/** An option with a whole number of at least `min`. */
 export function whole<F extends number | undefined = undefined>(
   description: string,
   min: number,
@@ -49,7 +49,7 @@ export function choice<const T extends string, F extends T | undefined = undefin
   return { description, set: (option) => option.choices(choices).default(fallback) };
 }
 
-/** An option whose text `parse` reads; it throws `usage`. */
+/** An option whose text `parse` reads; `parse` throws `usage`. */
 export function parsed<T, F extends T | undefined = undefined>(
   description: string,
   parse: (text: string, before?: T) => T,
@@ -60,15 +60,15 @@ export function parsed<T, F extends T | undefined = undefined>(
 
 /** Of `--limit <n>`. */
 export const LIMIT = whole('at most this many', 1, 20);
-/** Of `--no-wait`, for a command that calls the platform. */
+/** Description of `--no-wait`, for a command that calls the platform. */
 export const WAIT = 'end at once, with exit code 1, if the platform may not be called now';
-/** Of `--json [lines]`. `true`: one document; `lines`: one document a line. */
+/** The option `--json [lines]`. `true`: one document; `lines`: one document per line. */
 export const JSON_LINES: Opt<boolean | 'lines' | undefined> = choice(
   'print one JSON document, or with `lines` one a line',
   ['lines'],
 );
 
-/** Of `-f, --follow`, beside `--json [lines]`. Throws `usage` for one document that would never end. */
+/** Checks `-f, --follow` against `--json`. Throws `usage` for one document that would never end. */
 export function refuseEndless(
   what: string,
   { follow, json }: { follow?: boolean | undefined } & CommonOptions,
@@ -79,10 +79,10 @@ export function refuseEndless(
   });
 }
 
-/** What of the command line counts for every command. */
+/** Options that every command has. */
 export interface CommonOptions {
   config?: string;
-  /** Acts on the shop in which the hub stands. */
+  /** Acts on the shop at the hub's place. */
   ownStore?: boolean;
   json?: boolean | 'lines' | undefined;
 }
@@ -94,7 +94,7 @@ export interface Call<O = unknown, A = unknown> {
   argument: A;
 }
 
-/** What a command ends with; what is not there is not told. */
+/** What a command returns; missing fields are not written. */
 export interface Result {
   /** The one document of `--json`. */
   json?: unknown;
@@ -102,13 +102,13 @@ export interface Result {
   csv?: string;
   /** For people, on standard output. */
   text?: string | (() => string);
-  /** For people, on standard error above and below the text. */
+  /** Text for people on standard error, above and below the result. */
   above?: string;
   below?: string;
   exit?: ExitCode;
 }
 
-/** By the flags of each, such as `--since <time>`: its description, or more. */
+/** Options by their flags, such as `--since <time>`: a description, or more. */
 export type Options = Readonly<Record<string, string | Opt<unknown>>>;
 
 type Camel<S extends string> = S extends `${infer A}-${infer B}` ? `${A}${Capitalize<Camel<B>>}` : S;
@@ -127,7 +127,7 @@ type Value<F, D> =
       ? boolean
       : (F extends `${string}<${string}` ? TextOf<F> : boolean) | undefined;
 
-/** What a command gets of its options: `--dry-run` as `dryRun`. */
+/** The options' values in a command: `--dry-run` is `dryRun`. */
 export type Values<S> = { [F in keyof S as Name<F>]: Value<F, S[F]> };
 type ArgumentValue<F extends string> = F extends `[${string}...${string}`
   ? string[]
@@ -139,9 +139,9 @@ export interface CommandSpec<S, F extends string> {
   description: string;
   /** Without `tillsync`. */
   examples: readonly string[];
-  /** Such as `<file>`, `[file]` or `[orders...]`, with what it means. */
+  /** The argument, such as `<file>`, `[file]` or `[orders...]`, with its description. */
   argument?: readonly [flags: F, description: string];
-  /** `--json` is there unless `json` is false or it is among them. */
+  /** `--json` is added unless `json` is false or it is already among them. */
   options?: S;
   json?: false;
   /** Stands below the examples. */
@@ -149,7 +149,7 @@ export interface CommandSpec<S, F extends string> {
   run(call: Call<Values<S>, ArgumentValue<F>>): Promise<Result | undefined> | Result;
 }
 
-/** Makes a command, or a group of them, under its name. */
+/** Makes a command, or a group of commands, with its name. */
 export type MakeCommand = (name: string, cli: Cli) => Command;
 
 /** Defines a command: its help, its options, and how its result is written. */
@@ -196,7 +196,7 @@ function writeResult(cli: Cli, isJson: boolean, { json, csv, text, above, below,
     if (json !== undefined) writeJson(cli, json);
     return;
   }
-  // A terminal is no file: what could steer it is made visible.
+  // On a terminal, control characters are made visible.
   if (csv !== undefined)
     cli.stdout.write(cli.stdout.isTTY ? printableLines(csv.replaceAll('\r\n', '\n')) : csv);
   if (above !== undefined) cli.stderr.write(above);
@@ -204,30 +204,30 @@ function writeResult(cli: Cli, isJson: boolean, { json, csv, text, above, below,
   if (below !== undefined) cli.stderr.write(below);
 }
 
-/** Where a command reads its configuration. */
+/** Returns where a command reads its configuration. */
 export function sourceOf({ cli, options }: Pick<Call, 'cli' | 'options'>) {
   return { file: options.config, env: cli.env, isOwnStore: options.ownStore };
 }
 
-/** The configuration; from then on this process acts as the owner of the storage directory. */
+/** Loads the configuration. From then on this process acts as the owner of the storage directory. */
 export function configOf(call: Call): Config {
   const config = loadConfig(sourceOf(call));
   becomeOwner(call, config, false);
   return config;
 }
 
-/** Acts as the owner of the storage directory from now on, in which files will be made if it `writes`. */
+/** Becomes the owner of the storage directory; `writes` says whether the command makes files there. */
 export function becomeOwner({ cli, options }: Call, { storage }: Config, writes: boolean): void {
   const configFile = configPath(options.config, cli.env);
   becomeStorageUser({ directory: storage.directory, configFile, writes });
 }
 
-/** For commands that only look: opens what is stored, lets `use` look, and closes it whatever happens. */
+/** For commands that only read: opens what is stored, runs `use`, and closes it in any case. */
 export async function withReaders<T>(
   call: Call,
   use: (readers: Readers, config: Config) => Promise<T> | T,
 ): Promise<T> {
-  // Only commands that open something pay for loading it.
+  // Loaded here, so that only commands that open something pay for it.
   const { openReaders } = await import('../app/readers.ts');
   const config = configOf(call);
   const readers = await openReaders({ config, clock: call.cli.clock }).catch((error: unknown) => {
@@ -240,31 +240,31 @@ export async function withReaders<T>(
   }
 }
 
-/** What a command that calls the platform works with. */
+/** The tools of a command that calls the platform. */
 export interface CommandTools {
   parts: Parts;
   config: Config;
   progress: Progress;
   /**
-   * Notes in the audit what was done at the platform or in state.db, such as tokens, secrets and polls: another place
-   * than the mirror, so that it is noted after it, in a transaction of its own. What changes the mirror itself is noted in
-   * the transaction that does it.
+   * Records in the audit an action at the platform or in state.db, such as tokens, secrets and polls. These are not
+   * in the mirror, so the record follows the action in its own transaction. Actions on the mirror are recorded in
+   * their own transaction.
    */
   note(deed: Omit<Deed, 'who'>): Promise<void>;
-  /** What the parts log to; warnings are for the daemon's log, errors show above the progress line. */
+  /** Log of the parts: warnings go to the daemon's log, errors show above the progress line. */
   log: Log;
-  /** Files with secrets of the service that this user may not read. */
+  /** Files with the service's secrets that this user may not read. */
   unseen: readonly string[];
   /**
-   * Ends waits and calls at Ctrl-C, and shows on the progress line what is waited for. With `--no-wait` it throws
-   * `rate-limited` instead of waiting for the first call.
+   * Options of a call: aborted by Ctrl-C, with the wait on the progress line. With `--no-wait` the first wait throws
+   * `rate-limited`.
    */
   call: CallOptions & { signal: AbortSignal; onWait: Progress['wait'] };
 }
 
 /**
- * For commands that change something: builds the daemon's own parts, so that the same budget, token pair and merge
- * hold beside a running daemon. Errors in the log of the parts go to standard error.
+ * For commands that change something: builds the daemon's own parts, so that rate budget, token pair and merge rules
+ * are shared with a running daemon. Errors of the parts' log go to standard error.
  */
 export async function withParts<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   const { openParts } = await import('../app/parts.ts');
@@ -289,7 +289,7 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
       parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...deed }));
     return await use({ parts, config, progress, note, log, unseen, call: platformCall(call, progress) });
   } catch (error) {
-    // The error itself is told by whoever catches it.
+    // The error itself is shown by the code that catches it.
     const at = error instanceof Error ? noted.indexOf(error.message) : -1;
     if (at >= 0) noted.splice(at, 1);
     throw error;
@@ -300,13 +300,13 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
   }
 }
 
-/** Throws `usage` at a branch, whose hub calls the platform: before anything is asked for, opened or written. */
+/** Throws `usage` at a branch, whose hub calls the platform. Called before anything is asked, opened or written. */
 export function requirePlatform(call: Call): void {
   const { config } = loadSetup(sourceOf(call));
   if (isBranch(config)) throw branchCallsNobody();
 }
 
-/** As `withParts`, for commands that call the platform. */
+/** Like `withParts`, for commands that call the platform. */
 export async function withPlatform<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   requirePlatform(call);
   return withParts(call, use);
@@ -328,7 +328,7 @@ function platformCall({ cli, options }: Call, progress: Progress): CommandTools[
   };
 }
 
-/** What a person reads of a line of the log. */
+/** Returns the text of a log line for a person. */
 function noteOf(line: string): string {
   const { msg, err } = JSON.parse(line) as { msg?: string; err?: { message?: string } };
   return [msg, err?.message].filter((part) => part !== undefined).join(' ');

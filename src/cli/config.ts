@@ -63,7 +63,7 @@ const check = command({
   },
 });
 
-/** How the stored tokens fare; `tokens` is null where this user may not look. */
+/** Returns the stored tokens' state; `tokens` is null if this user may not read it. */
 async function tokensOf(call: Call, config: Config) {
   const { storedTokens } = await import('../app/readers.ts');
   const { clock } = call.cli;

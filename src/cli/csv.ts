@@ -1,19 +1,19 @@
 import { parsePlainDecimal } from '../core/values.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 
-/** What stands in a cell; an `amount` is a number in the numbers of the spreadsheet, a text stays a text. */
+/** Content of a cell. An `amount` is written in the spreadsheet's number format; a text stays a text. */
 export type CsvCell = string | number | boolean | null | undefined | { amount: number | string | null };
 
-/** By its title, what of a row stands in a column. */
+/** Columns by title, with a function for each cell. */
 export type CsvColumns<Row> = Record<string, (row: Row) => CsvCell>;
 
-/** So that spreadsheets take the file for UTF-8. */
+/** Makes spreadsheets read the file as UTF-8. */
 const BYTE_ORDER_MARK = '\ufeff';
 const LINE_END = '\r\n';
 
 /**
- * Rows as a file that a spreadsheet opens by itself (RFC 4180). With the decimal comma, cells are separated by
- * semicolons, as the spreadsheets of those countries expect.
+ * Writes rows as a file that a spreadsheet opens directly (RFC 4180). With a decimal comma, semicolons separate
+ * cells, as spreadsheets of those countries expect.
  */
 export function csvText<Row>(
   rows: Iterable<Row>,
@@ -40,8 +40,8 @@ function cellText(cell: CsvCell, decimal: DecimalSign): string {
 }
 
 /**
- * A spreadsheet takes a text that begins so for a formula, also with the wide signs of East Asian keyboards, and
- * customers write texts; the quote keeps it a text.
+ * A spreadsheet reads a text with such a beginning as a formula, also with the wide characters of East Asian
+ * keyboards, and customers write texts. The quote keeps it a text.
  */
 function harmless(text: string): string {
   return /^[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/.test(text) ? `'${text}` : text;

@@ -10,9 +10,9 @@ import { duration } from './options.ts';
 import { Progress } from './progress.ts';
 import { fields, table } from './table.ts';
 
-/** Where nobody looks on, a line every few seconds is enough. */
+/** Without a terminal, one line every few seconds is enough. */
 const PLAIN_EVERY_MS = 5_000;
-/** More than a laptop holds in one process. */
+/** More branches than a laptop can run in one process. */
 const BRANCHES_MAX = 50;
 
 export const demo = command({

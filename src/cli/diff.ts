@@ -9,7 +9,7 @@ import { windowOf } from './options.ts';
 import type { Progress } from './progress.ts';
 import { table } from './table.ts';
 
-/** Shows how far the reading of products has come, branch by branch. */
+/** Shows the progress of reading products, branch by branch. */
 export function productSteps(progress: Progress) {
   let of = '';
   return {
@@ -133,7 +133,7 @@ function productsText({ compared, differences, moved, unreadable }: ProductsDiff
   return `${notes.join('\n')}\n${differences.length === 0 ? '' : differenceTable(differences)}`;
 }
 
-/** What the mirror and the platform tell differently. */
+/** Returns the differences between mirror and platform as a table. */
 export function differenceTable(differences: readonly ProductDifference[]): string {
   return table(differences, {
     ...{ PRODUCT: 'productId', SKU: 'sku', BRANCH: 'subsidiaryId' },

@@ -8,12 +8,12 @@ import { command, sourceOf } from './command.ts';
 import { Progress } from './progress.ts';
 import { type Say, speaker } from './speech.ts';
 
-/** How a check is shown: signs in colour on a terminal, words elsewhere. */
+/** How a check is shown: coloured signs on a terminal, words elsewhere. */
 export interface DoctorStyle {
   signs: boolean;
-  /** Of the words in place of signs. */
+  /** Language of the words that replace signs. */
   language?: Language;
-  /** Columns of the terminal; undefined: lines are not broken. */
+  /** Columns of the terminal; undefined: lines are not wrapped. */
   columns?: number | undefined;
 }
 
@@ -29,7 +29,7 @@ const WORDS: Record<Language, Record<CheckLevel, string>> = {
 };
 const LINE_MIN = 30;
 
-/** One check as lines: how it is, and below what to do. */
+/** Returns one check as lines: the state, and below it what to do. */
 export function checkText(
   { level, title, message, remedy }: CheckResult,
   titleWidth: number,
@@ -45,7 +45,7 @@ export function checkText(
   return `${[head, ...[...more, ...todo].map((line) => ' '.repeat(indent) + line)].join('\n')}\n`;
 }
 
-/** How all checks ended, in one line. */
+/** Returns the result of all checks in one line. */
 export function summaryText(results: readonly CheckResult[]): string {
   const unset = results.find(({ facts }) => facts.code === 'setup.missing');
   if (unset) return `${unset.message} ${unset.remedy}`;
@@ -60,7 +60,7 @@ export function summaryText(results: readonly CheckResult[]): string {
   return `${counts.join(', ')}, ${tail} Begin with: ${worst?.title}.${why}`;
 }
 
-/** Where each sentence is explained; '' where all is well, or no page answers. */
+/** Returns the address that explains each sentence; '' if all is well or no page answers. */
 export function helpText(results: readonly CheckResult[], language: Language = 'en'): string {
   const isWell = results.every(({ level }) => level === 'ok' || level === 'skipped');
   const api = results.find(({ id }) => id === 'service.api');
@@ -70,15 +70,15 @@ export function helpText(results: readonly CheckResult[], language: Language = '
   return `What each sentence means: ${answer.url}/page/${page}\n`;
 }
 
-/** Which checks this user may not make, and what makes them. */
+/** Says which checks this user may not make, and how to make them. */
 function withheld(unseen: readonly CheckResult[]): string {
   const titles = unseen.map(({ title }) => title).join(', ');
   return `You do not have permission for: ${titles}. ${unseen[0]?.remedy ?? ''}`.trim();
 }
 
 /**
- * What a script learns: 0 all well, 1 something is wrong, 2 the configuration cannot be used, 3 only something to
- * look at, or checks that this user may not make, 4 new tokens are needed.
+ * Returns the exit code: 0 all well, 1 something is wrong, 2 the configuration is unusable, 3 only warnings or checks
+ * without permission, 4 new tokens are needed.
  */
 export function doctorExit(results: readonly CheckResult[]): ExitCode {
   if (results.some(({ id, level }) => id === 'config' && level === 'fail')) return EXIT.usage;
@@ -157,7 +157,7 @@ function spoken(result: CheckResult, say: Say): CheckResult {
   };
 }
 
-/** What was not checked for the same reason as another check needs no advice of its own. */
+/** Removes the advice of a check that was skipped for the same reason as an earlier one. */
 function withoutRepeat(result: CheckResult, advised: Set<string>): CheckResult {
   const { level, remedy } = result;
   if (remedy === null || level !== 'skipped') return result;

@@ -21,8 +21,8 @@ import { fields, table, when, whenIn } from './table.ts';
 export const PAYLOAD = 'print what was received alone, exactly as it came';
 
 /**
- * One thing that was received: what is known of it and its payload, or with `--payload` its bytes alone, exactly as
- * they came. In JSON a payload that is no text is `payloadBase64`.
+ * Returns one received payload with its facts, or with `--payload` only its exact bytes. In JSON, a payload that is
+ * not text is `payloadBase64`.
  */
 export function receivedResult(
   { cli, options }: Call<{ payload?: boolean | undefined }>,
@@ -38,14 +38,14 @@ export function receivedResult(
   };
 }
 
-/** What was received, exactly as it came; on a terminal, which it could steer, with that made visible. */
+/** Writes the payload exactly as received; on a terminal, control characters are made visible. */
 export function writePayload({ stdout }: Pick<Cli, 'stdout'>, payload: string | Uint8Array): Result {
   if (stdout.isTTY) stdout.write(`${printableLines(Buffer.from(payload).toString('utf8').trimEnd())}\n`);
   else stdout.write(payload);
   return {};
 }
 
-/** Options that say which of what was received is meant. */
+/** Options that select received payloads. */
 const RECEIVED = {
   '--order <id>': 'of this order',
   '--since <time>': 'received on this day or since this time, such as 2026-03-01 or 2026-03-01T18:30',
@@ -54,7 +54,7 @@ const RECEIVED = {
   '--quarantined': 'only what could not be read',
 };
 
-/** The filter the options stand for; days and times without a zone are the company's. Throws `usage`. */
+/** Returns the options' filter. Days and times without a zone are in the company's zone. Throws `usage`. */
 function filterOf({ order, since, until, source }: Values<typeof RECEIVED>, timeZone: string) {
   return {
     orderId: order,

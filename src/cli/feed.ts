@@ -12,16 +12,16 @@ const PAGE = 500;
 export interface FeedOptions {
   mirror: { eventsAfter(seq: number, limit: number): OrderEvent[] };
   clock: Clock;
-  /** Events with a higher seq come. */
+  /** Only events with a higher seq. */
   after: number;
-  /** Goes on waiting for new ones until the signal. */
+  /** Keeps waiting for new events until the signal. */
   follow: boolean;
   signal: AbortSignal;
-  /** At most this many in all. */
+  /** At most this many events in total. */
   limit?: number | undefined;
 }
 
-/** The change feed, in order and without a gap, also while it is being written. */
+/** Yields the feed's events in order and without a gap, also while it is being written. */
 export async function* feed(options: FeedOptions): AsyncGenerator<OrderEvent> {
   const { mirror, clock, signal, follow } = options;
   let { after, limit: left = Number.POSITIVE_INFINITY } = options;
@@ -40,7 +40,7 @@ export async function* feed(options: FeedOptions): AsyncGenerator<OrderEvent> {
   }
 }
 
-/** One event as a line for a person. */
+/** Returns one event as a line for a person. */
 export function eventLine({ seq, observedAt, source, orderId, status, previousStatus }: OrderEvent): string {
   const change = previousStatus === null ? (status ?? '-') : `${previousStatus} -> ${status ?? '-'}`;
   return `${seq}  ${observedAt}  ${source.padEnd(7)}  ${orderId}  ${change}`;
@@ -150,10 +150,10 @@ const ack = command({
 
 const INPUT_MAX_BYTES = 16 * 1024 * 1024;
 
-/** One that was named; `fault`: why this one alone is not taken. */
+/** A given acknowledgement; `fault` says why this one is refused. */
 type NamedAck = { orderId: string; seq?: number | undefined } | { orderId: string; fault: string };
 
-/** Orders from a stream: ids one a line, or one JSON array. Throws `usage` naming the first id that is none. */
+/** Reads orders from a stream: one id per line, or one JSON array. Throws `usage` with the first invalid id. */
 async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
   const input = await readAll(stdin, INPUT_MAX_BYTES, (found) => bad(`${found} came`));
   const text = input.replace(/^\ufeff/, '').trim();
@@ -162,7 +162,7 @@ async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
     try {
       return checkAcks(JSON.parse(text), 'index');
     } catch (error) {
-      // A fault of the JSON itself would repeat the input.
+      // JSON's own error would repeat the input.
       throw hasCode(error, 'usage') ? error : bad('what came looks like a JSON array and is none');
     }
   }
@@ -173,7 +173,7 @@ async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
   );
 }
 
-/** Ids as they may stand in the mirror; in an array also with the event of the feed. */
+/** Checks ids; in an array, each may have an event of the feed. */
 function checkAcks(given: readonly unknown[], place: 'index' | 'id'): NamedAck[] {
   return given.map((each, i) => {
     const isItem = place === 'index' && typeof each === 'object' && each !== null && 'orderId' in each;

@@ -13,31 +13,31 @@ import type { GuardReason } from '../outbox/guard-rails.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
 import { type Call, type CommandTools, type Result, withParts } from './command.ts';
 
-/** An item that was not taken, is held, or did not arrive; named by its line or index. */
+/** An item that was refused, is held, or did not arrive, with its line or index. */
 export interface Problem {
   /** Counts the items from 0. */
   index: number;
-  /** Counts the lines from 1; not there in a JSON array. */
+  /** Line from 1; missing for a JSON array. */
   line?: number;
-  /** What the file does not name and shall be zero; `index` is then after its last item. */
+  /** A stock that the file does not contain and that becomes zero; `index` is then after the last item. */
   unnamed?: string;
   state: 'rejected' | 'held' | 'dropped';
-  /** Of the outbox; not there for an item that could not be read. */
+  /** Id in the outbox; missing for an unreadable item. */
   changeId?: number;
-  /** Why an item could not be read, as a word of a closed set. */
+  /** Why an item was unreadable, as a word of a closed set. */
   code?: string;
   column?: string;
   message: string;
   candidates?: readonly CatalogMapping[];
 }
 
-/** Where an item stands, as a document names it. */
+/** Returns an item's position in the form of a document. */
 export function placeOf({ index, line, unnamed }: ItemPlace): Pick<Problem, 'index' | 'line' | 'unnamed'> {
   if (unnamed !== undefined) return { index, unnamed };
   return line === null ? { index } : { index, line };
 }
 
-/** What a person should know of a settled change; undefined when all is well. */
+/** Returns what a person should know about a settled change; undefined when all is well. */
 function problemOf(place: ItemPlace, entry: OutboxEntry): Problem | undefined {
   const { state, heldGuard, changeId } = entry;
   const told = { ...placeOf(place), changeId, message: entry.message ?? '' };
@@ -46,7 +46,7 @@ function problemOf(place: ItemPlace, entry: OutboxEntry): Problem | undefined {
   return state === 'superseded' ? { ...told, state: 'dropped' } : undefined;
 }
 
-/** Names each on standard error: `line 7: qty "x" is not a number.` */
+/** Writes each problem to standard error: `line 7: qty "x" is not a number.` */
 export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Problem[]): void {
   for (const { index, line, unnamed, state, message } of problems) {
     const where = unnamed ?? (line === undefined ? `index ${index}` : `line ${line}`);
@@ -55,12 +55,12 @@ export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Proble
   }
 }
 
-/** How many of a hand-over went which way; `done` only after waiting, `dropped` by a person meanwhile. */
+/** Number of changes by outcome. `done` exists only after waiting; `dropped` by a person in the meantime. */
 export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped', number>;
 
 /**
- * Puts changes in the queue, durable when it resolves, and with `wait` stays until each is settled; `file`: where they come from. Gives the id of
- * each change, too, in order; several may share one.
+ * Queues changes, durably when it resolves. With `wait` it waits until each is settled. `file` is their source. Also
+ * returns the ids in order; several changes may share one.
  */
 export async function handOver(
   cli: Cli,
@@ -124,21 +124,21 @@ async function settled(
   });
 }
 
-/** Of `--wait`, for a command that hands over one change. */
+/** Description of `--wait`, for a command that submits one change. */
 export const SETTLE = 'stay until it is settled; where no daemon runs, send it';
 
-/** A number as typed; text that is none, or that may mean two, stays text, for the check to name. */
+/** Returns a typed number. A text that is none, or is ambiguous, stays text, so that the check reports it. */
 export function typedNumber(text: string | undefined): number | string | undefined {
   return text === undefined || mayBeThousands(text) ? text : (parsePlainDecimal(text) ?? text);
 }
 
-/** `true` or `false` as typed; anything else stays text, for the check to name. */
+/** Returns a typed `true` or `false`. Anything else stays text, so that the check reports it. */
 export function typedBoolean(text: string | undefined): boolean | string | undefined {
   if (text === 'true') return true;
   return text === 'false' ? false : text;
 }
 
-/** What of a stock change is not offered, for the one who typed it. */
+/** Says how much of a stock change is not offered, for the person who typed it. */
 function keptBackOf({ stores }: Parts, changeId: number | null): string {
   const kept = changeId === null ? undefined : stores.read(({ safety }) => safety.ofChange(changeId));
   return kept
@@ -146,7 +146,7 @@ function keptBackOf({ stores }: Parts, changeId: number | null): string {
     : '';
 }
 
-/** Hands over one change that was typed. Throws `usage` when it is none. */
+/** Submits one typed change. Throws `usage` if it is invalid. */
 export async function handOverOne(
   call: Call<{ wait: boolean | undefined }>,
   kind: ChangeKind,

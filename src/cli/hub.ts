@@ -4,7 +4,7 @@ import { asTyped, TillsyncError } from '../core/errors.ts';
 import type { HubRows, NamedBranch, ServerConfigPlace } from '../link/hub-state.ts';
 import { type Call, type CommandTools, command, group, withParts } from './command.ts';
 
-/** Throws `config-invalid` where this is no hub. */
+/** Throws `config-invalid` if this is not a hub. */
 export function requireHub(config: CommandTools['config']): void {
   if (isHub(config)) return;
   throw new TillsyncError('config-invalid', 'This tillsync is no hub: hub.nats is empty.', {
@@ -12,7 +12,7 @@ export function requireHub(config: CommandTools['config']): void {
   });
 }
 
-/** Throws `not-found` for a branch that the configuration does not name. */
+/** Throws `not-found` for a branch that is not configured. */
 export function requireBranch(config: CommandTools['config'], rows: HubRows, name: string): NamedBranch {
   const known = rows.named(configuredNames(config.branches));
   const found = known.find((each) => each.name === name);
@@ -39,7 +39,7 @@ const serverConfigCommand = command({
   },
   more: '\nThe server is tillsync-nats.service of the package tillsync-hub, or: nats-server -c FILE\nIt keeps what it holds beside the file, in jetstream/, encrypted.',
   run: (call) => {
-    // Written as the daemon's user, which may stand elsewhere.
+    // Absolute, because it is written as the daemon's user, whose working directory may differ.
     const absolute = (file: string) => path.resolve(file);
     const { tlsCert, tlsKey, tlsCa } = call.options;
     return withHub(call, async ({ parts, config }) => {

@@ -4,33 +4,33 @@ import { systemClock, systemRandom } from '../core/system-clock.ts';
 import { EXIT } from './cli.ts';
 import { runCli } from './program.ts';
 
-/** Exit code of a process whose command did not come to its own end, such as one told twice to end. */
+/** Exit code if the command did not end by itself, for example after a second request to end. */
 const UNFINISHED_EXIT = 1;
 
-/** What still holds the process once its command has ended, such as a call that does not let go, is cut off. */
+/** How long open handles may keep the process after its command has ended, such as a hanging call. */
 const LINGER_MS = 1000;
 
 const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
-    // The first request is kept in order; a person's second one is meant.
+    // The first request ends in order; a person's second Ctrl-C ends at once.
     if (stop.signal.aborted && signal === 'SIGINT') process.exit(EXIT.interrupted);
     stop.abort();
   });
 }
 for (const stream of [process.stdout, process.stderr]) {
-  // A reader such as `head` that has seen enough is no fault.
+  // A reader such as `head` that closes early is no fault.
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') process.exit(0);
     throw error;
   });
 }
 
-// Not awaited here, so that the packaged program can be CommonJS, which Node starts in half the time.
+// Not awaited, so that the packaged program can be CommonJS, which Node starts in half the time.
 process.exitCode = UNFINISHED_EXIT;
 void runCli(process.argv.slice(2), {
   env: process.env,
-  // Opened by its first use, and only few commands read it.
+  // Opened on first use, because only few commands read it.
   get stdin() {
     return process.stdin;
   },

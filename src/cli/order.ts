@@ -15,7 +15,7 @@ import { writePayload } from './events.ts';
 import { instant } from './options.ts';
 import { fields, inCurrency, table, when, whenIn } from './table.ts';
 
-/** Orders as a table for people, times in the company's zone. */
+/** Returns orders as a table for people, with times in the company's zone. */
 function orderTable(
   orders: readonly MirroredOrder[],
   { shop, orders: { timezone: timeZone } }: Config,
@@ -43,7 +43,7 @@ function orderTable(
 const AMOUNTS: ReadonlySet<string> = new Set(['amountToPay', 'amount', 'deliveryFee', 'couponDiscount']);
 const TIMES: ReadonlySet<string> = new Set(['createdAt', 'deliveryTime', 'scheduledFor', 'updatedAt']);
 
-/** Every field of one order and its items, under the names that the mirror's columns have. */
+/** Returns every field of an order and its items, under the mirror's column names. */
 function orderDetails({ items, ...scalars }: MirroredOrder, { shop, orders: { timezone } }: Config): string {
   const shown = (name: string, value: unknown) => {
     if (AMOUNTS.has(name) && value !== null && shop.currency) return `${value} ${shop.currency}`;
@@ -95,7 +95,7 @@ function modifierTable(items: readonly OrderItem[]): string {
 
 const CAME_BY = { webhook: 'callback', poll: 'poll' } as const;
 
-/** What became of an order: its statuses, and whether a POS has it. */
+/** Returns an order's history: its statuses, and whether a POS has it. */
 function historyText({ events, acknowledged, refused }: OrderHistory, timeZone: string): string {
   const booked =
     acknowledged === null
@@ -119,13 +119,13 @@ function historyText({ events, acknowledged, refused }: OrderHistory, timeZone: 
   return `${events.length === 0 ? '' : `\n${statuses}`}\n${booked}\n${not}`;
 }
 
-/** The order number that a person typed, such as `1005` or `#1005`; undefined: it is none. */
+/** Returns a typed order number, such as `1005` or `#1005`; undefined if it is none. */
 function orderCode(word: string): number | undefined {
   const digits = /^#?(\d{1,15})$/.exec(word.trim())?.[1];
   return digits === undefined ? undefined : Number(digits);
 }
 
-/** An order as a line of a spreadsheet, under the names of the mirror's columns; times in the company's zone. */
+/** Columns of orders in a spreadsheet, under the mirror's column names; times in the company's zone. */
 function csvColumns(config: Config): CsvColumns<MirroredOrder> {
   const shop = shopName(config);
   const { currency } = config.shop;
@@ -219,7 +219,7 @@ const list = command({
     }),
 });
 
-/** Several orders with one number are rare; a person who sees these will name another. */
+/** Several orders with one number are rare; a person who sees these will use another name. */
 const SAME_CODE_MAX = 10;
 
 const show = command({
@@ -253,7 +253,7 @@ export function namedOrder(mirror: OrderReads, word: string, timeZone: string): 
   });
 }
 
-/** The numbers before and after it: whether it was left out, or did not come yet. */
+/** Returns the numbers before and after it, which show whether it is missing or has not come yet. */
 function beside(mirror: OrderReads, word: string): string {
   const code = orderCode(word);
   if (code === undefined) return '';
@@ -263,8 +263,8 @@ function beside(mirror: OrderReads, word: string): string {
 }
 
 /**
- * The order that a person means: by its id, or by the number that no other order has; undefined: none. Throws `usage`
- * where several have it.
+ * Returns an order by its id, or by a number that only it has; undefined if there is none. Throws `usage` if several
+ * have the number.
  */
 export function findOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder | undefined {
   const byId = mirror.order(word);
@@ -328,7 +328,7 @@ The platform, the POS and every backup still have what they have.
     }),
 });
 
-/** Copies of the mirror from before an upgrade or a restore, which tillsync keeps beside it. */
+/** Returns copies of the mirror from before an upgrade or a restore, which tillsync keeps beside it. */
 function copiesOf(mirror: string): string[] {
   const [directory, name] = [path.dirname(mirror), path.basename(mirror)];
   return readdirSync(directory)

@@ -11,7 +11,7 @@ import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
 import { addressText, valuesText } from './outbox.ts';
 import { fields, inCurrency, table, when } from './table.ts';
 
-/** Of a stock that the POS counted: its last count, what is kept back of it, and what may be sold. */
+/** A counted stock: its last count, what is held back, and what may be sold. */
 interface Offer {
   counted: number;
   safety: number;
@@ -36,7 +36,7 @@ function withOffers(product: MirroredProduct, offerOf: OfferOf) {
   return { ...product, skus };
 }
 
-/** A product as the mirror or the platform has it. */
+/** Returns a product of the mirror or the platform as text. */
 function productText(
   product: MirroredProduct | ProductRecord,
   { shop }: Config,
@@ -92,7 +92,7 @@ function productText(
 
 const CHANGES_SHOWN = 10;
 
-/** The last changes that were handed over for a product, and by whom. */
+/** Returns the last changes of a product as a table, with their submitters. */
 function changeTable(changes: readonly OutboxEntry[], timeZone: string): string {
   return table(
     changes,
@@ -169,14 +169,14 @@ const show = command({
   },
 });
 
-/** What a word without an option may be, in the order in which it is looked for. */
+/** Returns what a word without an option may mean, in the order of the search. */
 function meaningsOf(name: ProductName): ProductName[] {
   if (!('productId' in name)) return [name];
   const word = name.productId;
   return [name, ...(/^\d+$/.test(word) ? [{ sku: word }] : []), { externalId: word }];
 }
 
-/** GET /product takes a sku or an externalId, so an id is turned into a sku by the mirror. */
+/** Returns the query for GET /product, which accepts a sku or an externalId; the mirror turns an id into a sku. */
 function queryFor(name: ProductName, products: readonly MirroredProduct[]): ProductQuery {
   if (!('productId' in name)) return name;
   const sku = products[0]?.skus[0]?.sku;

@@ -41,8 +41,8 @@ const COMMANDS: Record<string, MakeCommand> = {
 };
 
 /**
- * The command line. With the words that were typed, only the command that they name, if there is one: to make all
- * takes a tenth of the start. Commander's own exits become errors, so that only the process's entry ends it.
+ * Makes the command line. If `words` name a command, only that one is made, because making all takes a tenth of the
+ * start. Commander's exits become errors, so that only main.ts ends the process.
  */
 export function createProgram(cli: Cli, words: readonly string[] = []): Command {
   const program = new Command('tillsync')
@@ -71,7 +71,7 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
 }
 
 const OWN_STORE = '--own-store';
-/** What is of the machine, or of the whole company. */
+/** Commands for the machine or the whole company. */
 const OF_THE_HUB = ['run', 'demo', 'sandbox', 'init', 'config', 'key', 'auth', 'restore', 'hub', 'branch'];
 
 function requireActsOnFiles(name: string | undefined): void {
@@ -81,14 +81,14 @@ function requireActsOnFiles(name: string | undefined): void {
   });
 }
 
-/** Without `--config FILE`, which the name of the installation has. */
+/** Removes `--config FILE`, which the installation adds itself. */
 function withoutConfig(words: readonly string[]): string[] {
   return words.filter(
     (word, i) => word !== '--config' && words[i - 1] !== '--config' && !word.startsWith('--config='),
   );
 }
 
-/** Settings that commander does not pass on to commands that were made apart from their parent. */
+/** Applies settings that commander does not pass to commands made apart from their parent. */
 function prepare(command: Command, cli: Cli): void {
   command
     .exitOverride()
@@ -104,8 +104,8 @@ function prepare(command: Command, cli: Cli): void {
 }
 
 /**
- * Runs one command line (without program and script) to its end and gives its exit code; never throws. With
- * `--json` a failure, too, is one document on standard output.
+ * Runs one command line (without program and script) and returns its exit code. Never throws. With `--json`, an error
+ * is one document on standard output too.
  */
 export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>): Promise<ExitCode> {
   let code: ExitCode = EXIT.done;
@@ -114,14 +114,14 @@ export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>
   };
   const wantsJson = words.includes('--json');
   try {
-    // Not a copy, which would open standard input.
+    // Not a copy, because copying would open standard input.
     const own = Object.assign(Object.create(cli) as typeof cli, { endWith });
     await createProgram(own, words).parseAsync(words, { from: 'user' });
     return code;
   } catch (thrown) {
     if (thrown instanceof CommanderError) {
       if (thrown.exitCode === 0) return EXIT.done;
-      // Commander has told the person already.
+      // Commander has shown the error to the person already.
       const error = new TillsyncError('usage', thrown.message.replace(/^error: /, ''));
       if (wantsJson) writeJson(cli, failureDocument(error));
       return EXIT.usage;

@@ -15,7 +15,7 @@ const CALL_NAMES: Record<Endpoint, string> = {
   'webhook.get': 'webhook query',
 };
 
-/** Why a call waits, and how long, in one line: `next order poll allowed in 1m 12s`. */
+/** Says in one line why a call waits, and how long: `next order poll allowed in 1m 12s`. */
 export function waitText({ endpoint, reason, waitMs }: Wait): string {
   const call = CALL_NAMES[endpoint];
   const rest = formatDuration(waitMs);
@@ -31,21 +31,21 @@ export function waitText({ endpoint, reason, waitMs }: Wait): string {
 }
 
 const TICK_MS = 1000;
-/** Where nobody looks on, counts come seldom: a log keeps every line. */
+/** Without a terminal, counts are rare, because a log keeps every line. */
 const PLAIN_EVERY_MS = 10_000;
 const CLEAR_TO_END = '\u001b[K';
 const COLUMNS_DEFAULT = 80;
 
 /**
- * What a command is doing now. On a terminal one line that is written over and cleared at the end; elsewhere
- * plain lines, each thing said once.
+ * Shows what a command is doing. On a terminal it is one line, overwritten and cleared at the end; elsewhere plain
+ * lines, without repetition.
  */
 export class Progress {
   readonly #stream: TextSink;
   readonly #clock: Clock;
   #shown = false;
   #lastPlain = '';
-  /** Said once in each step where nobody looks on: how long is left changes all the time. */
+  /** Written once per step without a terminal, because the remaining time changes constantly. */
   #lastWait = '';
   #lastCountMs = Number.NEGATIVE_INFINITY;
   #countdown = new AbortController();
@@ -55,14 +55,14 @@ export class Progress {
     this.#clock = clock;
   }
 
-  /** A new step, such as `asking the platform for orders`. */
+  /** Starts a new step, such as `asking the platform for orders`. */
   step(text: string): void {
     this.#countdown.abort();
     this.#lastWait = '';
     this.#show(text);
   }
 
-  /** How far a step has come; `done of total` when the total is known. */
+  /** Shows a step's progress; `done of total` when the total is known. */
   count(what: string, done: number, total?: number): void {
     this.#countdown.abort();
     const text = total === undefined ? `${what}: ${done}` : `${what}: ${done} of ${total}`;
@@ -72,7 +72,7 @@ export class Progress {
     this.#show(text);
   }
 
-  /** Why the next call is not sent yet; on a terminal it counts down by itself. */
+  /** Shows why the next call waits; on a terminal it counts down. */
   wait(wait: Wait): void {
     this.#countdown.abort();
     if (!this.#stream.isTTY) {
@@ -85,13 +85,13 @@ export class Progress {
     void this.#tick(wait, this.#countdown.signal);
   }
 
-  /** A line that stays, above what is being shown. */
+  /** Writes a line that stays, above the progress line. */
   note(text: string): void {
     this.#stream.write(`${this.#stream.isTTY ? `\r${CLEAR_TO_END}` : ''}${printable(text)}\n`);
     this.#lastPlain = '';
   }
 
-  /** Clears the line; nothing of it stays on a terminal. */
+  /** Clears the progress line. */
   end(): void {
     this.#countdown.abort();
     if (this.#shown) this.#stream.write(`\r${CLEAR_TO_END}`);

@@ -33,7 +33,7 @@ const BY_EXTENSION: Readonly<Record<string, FileFormat>> = {
   '.jsonl': 'ndjson',
 };
 
-/** Opens what will be read, while this is still the user who named it. Throws `usage` when it cannot be opened. */
+/** Opens the input before this process changes its user. Throws `usage` when it cannot be opened. */
 function openInput({ stdin }: Cli, file: string): AsyncIterable<string | Uint8Array> {
   if (file === '-' && stdin.isTTY) {
     throw new TillsyncError('usage', 'Standard input is a terminal, so there is nothing to read from it.', {
@@ -48,7 +48,7 @@ function openInput({ stdin }: Cli, file: string): AsyncIterable<string | Uint8Ar
   }
 }
 
-/** The pieces of a file. Throws `usage` when it cannot be read on, `aborted` at the signal. */
+/** Yields the chunks of a file. Throws `usage` when reading fails, `aborted` at the signal. */
 async function* bytesOf(
   source: AsyncIterable<string | Uint8Array>,
   file: string,
@@ -95,10 +95,10 @@ const INVENTORY_OPTIONS = {
   '--branch <id>': 'the branch of every line that names none, and with --full the one it counts',
 };
 
-/** `push products` has only the first. */
+/** `push products` has only the first group of options. */
 type PushOptions = Values<typeof INPUT_OPTIONS> & Partial<Values<typeof INVENTORY_OPTIONS>>;
 
-/** Hands over the changes of a file, or shows what would become of them. */
+/** Submits the changes of a file, or shows what would happen to them. */
 async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Result> {
   const { cli, options, argument: file } = call;
   const { dryRun, wait, full, missing } = options;
@@ -166,8 +166,8 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
 }
 
 /**
- * The plan for a whole inventory. What the mirror does not know may be new at the platform, so the catalogue is read
- * first; `catalogFault`: why it could not be. A branch has what its hub hands it.
+ * Plans a whole inventory. Unknown products may be new on the platform, so the catalogue is swept first;
+ * `catalogFault` says why it could not be. A branch uses its hub's catalogue.
  */
 async function planWhole<T extends ItemPlace & { change: StockChange }>(
   { parts, progress, call }: CommandTools,
@@ -216,7 +216,7 @@ function problemOf(item: Extract<ItemPlace & HandedOver, { fault: unknown }>): P
   return { ...placeOf(item), state: 'rejected', code, ...(column !== null && { column }), message };
 }
 
-/** Makes the lines that a file of so many items does not have. */
+/** Makes lines for missing stocks, numbered after the file's items. */
 function zeroAfter(items: number) {
   return (change: StockChange, n: number) => {
     const unnamed = `sku ${change.sku} in ${change.subsidiaryId}`;
@@ -225,8 +225,8 @@ function zeroAfter(items: number) {
 }
 
 /**
- * How a whole inventory compares with the mirror, as `--json` has it: the counts of the plan, the one branch that it
- * counts (null: all), why the catalogue could not be read first, and why all of it is held.
+ * Returns the comparison of a whole inventory with the mirror for `--json`: the plan's counts, its one branch (null:
+ * all), why no sweep was possible, and why all of it is held.
  */
 function inventoryOf(
   { plan, catalogFault }: { plan: InventoryPlan<unknown>; catalogFault: string | null },
@@ -246,7 +246,7 @@ type Inventory = ReturnType<typeof inventoryOf>;
 
 interface PushReport extends Counts {
   items: number;
-  /** Could not be read and were not taken. */
+  /** Number of items that were unreadable and not accepted. */
   unreadable: number;
   inventory: Inventory | undefined;
 }
@@ -323,7 +323,7 @@ const VERDICTS: Record<Verdict, string> = {
   rejected: 'rejected',
 };
 
-/** What `push --dry-run` tells; `calls` are the batches that would leave. */
+/** Returns the result of `push --dry-run`; `calls` is the number of batches that would be sent. */
 function previewResult(
   previews: readonly Preview<ItemPlace & Change>[],
   { items, problems, inventory }: { items: number; problems: Problem[]; inventory: Inventory | undefined },

@@ -7,8 +7,8 @@ import { aborted, EXIT } from './cli.ts';
 import { becomeOwner, command, sourceOf } from './command.ts';
 
 /**
- * What is in flight has this long to end; then the process ends all the same. Below `TimeoutStopSec` of the unit, and
- * above what an answer with new tokens is waited for: a pair that nobody takes locks the store out.
+ * Time for running work before the process ends in any case. It is shorter than `TimeoutStopSec` of the unit, and
+ * longer than the wait for an answer with new tokens, because a lost pair locks the store out.
  */
 const STOP_WITHIN_MS = 28_000;
 
@@ -41,7 +41,7 @@ export const run = command({
     });
     manager.tell({ READY: '1', STATUS: `Running; status at ${daemon.localUrl}` });
     void watchdogLoop({ manager, stalledLoops: daemon.stalledLoops, clock, log, signal });
-    // A process that is killed leaves no cache behind by itself; without one this does nothing.
+    // A killed process would leave no compile cache. Without a cache this does nothing.
     flushCompileCache();
     await aborted(signal);
     manager.tell({ STOPPING: '1', STATUS: 'Finishing what is in flight' });

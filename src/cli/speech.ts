@@ -5,10 +5,10 @@ import { FINDINGS } from '../health/findings.ts';
 import { SPANISH_FINDINGS, SPANISH_TEXTS, Translator } from '../health/speech.ts';
 import commands from './spanish.json' with { type: 'json' };
 
-/** English words of tillsync for a person, in the shop's language and with times by its clock. */
+/** Translates tillsync's English words into the shop's language, with times by its clock. */
 export type Say = (english: string) => string;
 
-/** Made when a command speaks Spanish for the first time. */
+/** Made when a command first speaks Spanish. */
 let translator: Translator | undefined;
 
 /** What commands know in Spanish. */
@@ -17,7 +17,7 @@ export function spanish(): Translator {
   return translator;
 }
 
-/** How `status`, `doctor` and `alarms` speak to a person; undefined: the configuration cannot be read. */
+/** Returns the words of `status`, `doctor` and `alarms` for a person; undefined if the configuration is unreadable. */
 export function speaker(
   config: Pick<Config, 'shop' | 'orders'> | undefined,
   clock: Pick<Clock, 'nowMs'>,
@@ -29,7 +29,7 @@ export function speaker(
   return (english) => local(spanish().known(english));
 }
 
-/** The same error as a person reads it; what programs know of it stays. */
+/** Returns the same error in a person's language; fields for programs stay. */
 export function spokenError(error: unknown, say: Say): unknown {
   if (!(error instanceof TillsyncError)) return error;
   const { code, message, hint, retryable } = error;
@@ -40,7 +40,7 @@ export function spokenError(error: unknown, say: Say): unknown {
   });
 }
 
-/** The findings' own words, of which `doctor` makes its sentences. */
+/** Returns the findings' words, from which `doctor` makes its sentences. */
 function findings(): Record<string, string> {
   const table: Record<string, string> = {};
   for (const [code, told] of Object.entries(SPANISH_FINDINGS)) {

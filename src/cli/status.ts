@@ -17,29 +17,29 @@ import { waitText } from './progress.ts';
 import { type Say, speaker, spokenError } from './speech.ts';
 import { ago } from './table.ts';
 
-/** All that `status` tells; with `--json` the document itself. */
+/** The report of `status`; with `--json` it is the document. */
 export interface StatusReport {
   at: string;
   /** What the shop is called. */
   shop: string;
-  /** Of prices and amounts; null: nobody has set it. */
+  /** Currency of prices and amounts; null if not set. */
   currency: string | null;
   storage: string;
-  /** The branch in which a hub stands, and the files of its POS; left out: none. */
+  /** The branch at the hub's place, and the files of its POS; left out if none. */
   ownStore?: { branch: string; storage: string };
-  /** The same as the status page shows. */
+  /** The same verdict as on the status page. */
   verdict: Verdict;
-  /** Of the storage directory; null where the system does not tell. */
+  /** Disk of the storage directory; null if the system does not say. */
   disk: DiskSpace | null;
-  /** Whether the daemon runs; null when state.db cannot be read. */
+  /** Whether the daemon runs; null when state.db is unreadable. */
   running: boolean | null;
   freshness: readonly Freshness[];
   alarms: readonly { key: string; message: string; raisedAt: string }[];
-  /** null when state.db cannot be read; `authFault` says why. */
+  /** null when state.db is unreadable; `authFault` says why. */
   auth: AuthReport | null;
   authFault?: string;
   waits: readonly Wait[];
-  /** Of each branch: whether orders that are not booked are kept back of its counts, and what is missing for it. */
+  /** For each branch, whether unbooked orders are held back from its counts, and what is missing for it. */
   holdBack: readonly BranchHoldBack[];
   counts: { orders: number; openOrders: number; events: number; quarantine: number };
 }
@@ -60,12 +60,12 @@ const HEADLINES: Record<Verdict['level'], string> = {
   amber: 'Working, but needs attention today:',
   red: 'Action needed now:',
 };
-/** The report for a person: what is wrong and what to do first, then one sentence for each flow. */
+/** Returns the report for a person: what is wrong and what to do first, then one sentence per flow. */
 export function statusText(report: StatusReport, say: Say = (english) => english): string {
   const nowMs = Date.parse(report.at);
   const toldBelow = new Set([...report.alarms, ...report.freshness].map(({ message }) => message));
   const lines = [report.shop, ...verdictLines(report.verdict, toldBelow, say), ''];
-  // Nothing that follows is of use before that.
+  // Before the set-up, the rest is of no use.
   if (isNotSetUp(report.verdict)) return `${lines.slice(0, -1).map(printable).join('\n')}\n`;
   if (report.running === false) lines.push(say(AS_IT_WAS_LEFT));
   for (const { key, message, raisedAt } of report.alarms) {
@@ -99,7 +99,7 @@ export function statusText(report: StatusReport, say: Say = (english) => english
   return `${lines.map(printable).join('\n')}\n`;
 }
 
-/** Headline, then each finding with what to do about it; `toldBelow`: details that the reader comes to anyway. */
+/** Returns the headline, then each finding with its remedy. `toldBelow` are details that follow anyway. */
 function verdictLines({ level, findings }: Verdict, toldBelow: ReadonlySet<string>, say: Say): string[] {
   const [worst, ...others] = findings.map(({ message, detail, remedy }) => {
     const told = detail === null || toldBelow.has(detail) ? [message, remedy] : [message, detail, remedy];
@@ -126,7 +126,7 @@ const STATES: Record<Exclude<Freshness['state'], 'unknown' | 'off'>, string> = {
   'locked-out': 'needs new tokens',
 };
 
-/** How one flow fares, in one sentence. */
+/** Returns one flow's state in one sentence. */
 export function freshnessSentence(freshness: Freshness | undefined, nowMs: number): string {
   if (freshness === undefined || freshness.state === 'unknown') return 'not tried yet';
   const { state, message, lastOkAt, lastTryAt } = freshness;
@@ -139,7 +139,7 @@ export function freshnessSentence(freshness: Freshness | undefined, nowMs: numbe
 
 const BRANCHES_NAMED = 10;
 
-/** A company has many branches: those in which something is missing are named first. */
+/** A company may have many branches, so those with something missing come first. */
 function holdBackLines(branches: readonly BranchHoldBack[]): string[] {
   const sorted = branches.toSorted((a, b) => b.missing.length - a.missing.length);
   const lines = sorted.slice(0, BRANCHES_NAMED).map(heldBackWords);
@@ -201,13 +201,13 @@ function statusOf(
     holdBack: heldBack(readers.mirror, config),
     alarms: readers.alarms(),
     ...state,
-    // A branch has no tokens, so there is nothing to say of them.
+    // A branch has no tokens, so nothing is shown about them.
     ...(isBranch(config) && { auth: null }),
     counts: readers.counts(),
   };
 }
 
-/** What state.db tells, which belongs to the daemon's user alone; the rest is told without it. */
+/** Reads state.db, which belongs to the daemon's user; the rest of the report does not need it. */
 function tokensAndWaits(readers: Readers, nowMs: number) {
   try {
     const [running, tokens, waits] = [readers.isRunning(), readers.tokens(), readers.waits()];
@@ -215,7 +215,7 @@ function tokensAndWaits(readers: Readers, nowMs: number) {
   } catch (error) {
     if (!(error instanceof TillsyncError) || error.code === 'storage-busy') throw error;
     const { message } = error;
-    // What another user may not look into is no fault.
+    // A lack of permission is not a fault of the file.
     const stateFault = hasCode(error, 'storage-corrupt', 'storage-newer') ? message : null;
     return { running: null, tokens: null, stateFault, auth: null, authFault: message, waits: [] };
   }

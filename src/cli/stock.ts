@@ -59,7 +59,7 @@ async function configuredBranch(call: Call, name: string): Promise<Branch> {
   const { configuredBranches } = await import('../app/readers.ts');
   const config = loadConfig(sourceOf(call));
   if (!isBranch(config) || name === config.link.branch) return namedBranch(configuredBranches(config), name);
-  // A branch has the id of its stocks from its catalogue.
+  // A branch knows the id of its stocks from its catalogue.
   return withReaders(call, ({ mirror }) => namedBranch(configuredBranches(config, mirror), name));
 }
 
@@ -206,7 +206,7 @@ function safetyQty(text: string | undefined): number {
 /** As `stock.safety` of the configuration. */
 const SAFETY_MAX = 1_000_000;
 
-/** The rules as the configuration and the mirror have them. */
+/** Shows the rules of the configuration and the mirror. */
 function shownSafety(call: Call, sku: string | undefined, subsidiaryId: string | null): Promise<Result> {
   return withReaders(call, async ({ mirror }, config) => {
     const { configuredSafety, readStores } = await import('../app/readers.ts');
@@ -277,7 +277,7 @@ function changedSafety(
   });
 }
 
-/** A counted stock as people see it. */
+/** Returns a counted stock with the words for people. */
 function offered({ sku, subsidiaryId, countedQty, reservedQty, safetyQty: safety, wantedQty }: LedgerStock) {
   return { sku, subsidiaryId, counted: countedQty, reserved: reservedQty, safety, offered: wantedQty };
 }

@@ -1,17 +1,17 @@
 import { formatDuration } from '../core/time.ts';
 import { printable } from './cli.ts';
 
-/** Of the last column, which pushes none aside, and of the others. */
+/** Longest text in the last column, which pushes no other aside, and in the others. */
 const [LAST_MAX, CELL_MAX] = [1_000, 120];
 
-/** What stands in a cell; null and undefined show as a dash. */
+/** Content of a cell; null and undefined show as a dash. */
 type Cell = string | number | boolean | null | undefined;
 type CellKey<Row> = { [K in keyof Row]: Row[K] extends Cell ? K : never }[keyof Row];
 
-/** By its title, what of a row stands in a column. */
+/** Columns by title, with a field name or a function for each cell. */
 export type Columns<Row> = Record<string, CellKey<Row> | ((row: Row) => Cell)>;
 
-/** Rows as text in columns with a head line; ends with a line break. `right`: titles of those that align right. */
+/** Returns rows as text columns with a header; ends with a line break. `right`: titles of right-aligned columns. */
 export function table<Row>(
   rows: readonly Row[],
   columns: Columns<Row>,
@@ -38,7 +38,7 @@ export function table<Row>(
   return `${text.join('\n')}\n`;
 }
 
-/** Names and values below each other. */
+/** Returns names and values as lines. */
 export function fields(entries: Readonly<Record<string, unknown>>): string {
   const longest = Math.max(0, ...Object.keys(entries).map((name) => name.length));
   return Object.entries(entries)
@@ -46,17 +46,17 @@ export function fields(entries: Readonly<Record<string, unknown>>): string {
     .join('');
 }
 
-/** A cell that is longer than any word or sentence of ours would push all others off the screen. */
+/** A cell longer than any of our words or sentences would push all others off the screen. */
 function cut(text: string, lengthMax: number): string {
   return text.length > lengthMax ? `${text.slice(0, lengthMax - 1)}…` : text;
 }
 
-/** Characters as people count them, so that accents do not shift a column. */
+/** Counts characters as people do, so that accents do not shift a column. */
 function width(text: string): number {
   return [...text.normalize('NFC')].length;
 }
 
-/** An ISO time as a person in the company's zone reads it: `2026-01-02 00:04:05`; other text as it is. */
+/** Formats an ISO time in the company's zone: `2026-01-02 00:04:05`. Other text is not changed. */
 export function when(iso: string | null | undefined, timeZone: string): string | null {
   if (iso === null || iso === undefined || iso === '') return null;
   const ms = Date.parse(iso);
@@ -66,25 +66,25 @@ export function when(iso: string | null | undefined, timeZone: string): string |
   return format.format(ms);
 }
 
-/** By zone: to make one takes longer than to write a thousand times. */
+/** Formats by zone, because making one takes longer than using it a thousand times. */
 const formats = new Map<string, Intl.DateTimeFormat>();
 
 function formatIn(timeZone: string): Intl.DateTimeFormat {
   return new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' });
 }
 
-/** The same with the zone, where no column says it. */
+/** Does the same with the zone's name, where no column has it. */
 export function whenIn(iso: string | null | undefined, timeZone: string): string | null {
   const text = when(iso, timeZone);
   return text === null || text === iso ? text : `${text} (${timeZone})`;
 }
 
-/** The title of amounts, such as `PRICE (CLP)`. */
+/** Returns the title of amounts, such as `PRICE (CLP)`. */
 export function inCurrency(title: string, { currency }: { currency: string }): string {
   return currency === '' ? title : `${title} (${currency})`;
 }
 
-/** How long ago, or how soon: `3m ago`, `in 29d 3h`. */
+/** Says how long ago or how soon: `3m ago`, `in 29d 3h`. */
 export function ago(iso: string, nowMs: number): string {
   const ms = nowMs - Date.parse(iso);
   if (Number.isNaN(ms)) return iso;

@@ -5,7 +5,7 @@ import { EXIT, printable } from './cli.ts';
 import { command, group, withPlatform } from './command.ts';
 import { fields } from './table.ts';
 
-/** A webhook configuration for a person; null: none is configured. */
+/** Returns a webhook configuration for a person; null if none is configured. */
 function webhookText(state: WebhookState | null): string {
   if (state === null) return 'The platform has no webhook configured.\n';
   return fields({
@@ -77,7 +77,7 @@ const set = command({
     }),
 });
 
-/** Whom the platform calls; the rest of an address may be secret. */
+/** Returns the host that the platform calls; the rest of the address may be secret. */
 function hostOf(url: string | null): string | null {
   return url === null ? null : new URL(url).host;
 }

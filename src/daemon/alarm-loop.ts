@@ -32,8 +32,8 @@ const TELL_EVERY_MIN_MS = 200;
 type AlarmParts = Pick<Parts, 'stores' | 'mirror' | 'state' | 'platform' | 'outbox' | 'branches' | 'limited'>;
 
 /**
- * Looks for what no flow notices by itself, tells each receiver of alarms and the watcher outside, and sends the test
- * messages that commands ask for: a loop for each, so that none waits for another.
+ * Loops that find what no flow notices itself, notify each receiver of alarms and the watcher outside, and send test
+ * messages for commands. Each has its own loop, so that none waits for another.
  */
 export function alarmLoops(
   options: PartsOptions,
@@ -68,7 +68,7 @@ export function alarmLoops(
     hasNoTokens: () => !isBranch(config) && platform.tokens.describe().state === 'none',
     orderCompanies: () => mirror.orderCompanies(),
     clockSkewMs: () => platform.clock.agreedSkewMs(),
-    // At a branch orders wait by the hub's clock.
+    // At a branch, an order's waiting time is measured on the hub's clock.
     waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
     unbookedAfterMs,
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
@@ -99,7 +99,7 @@ export function alarmLoops(
   return [
     loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => {
       facts.look();
-      // A branch sends nothing itself, so its sender tells nobody.
+      // A branch has no sender, which elsewhere reports these changes.
       if (isBranch(config)) notifyPeople(mirror.alarms, parts.outbox.counts());
     }),
     ...notifiers,
@@ -127,7 +127,7 @@ const WORST_MAX = 5;
 
 type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingCodes' | 'fieldNews'>;
 
-/** At a hub an order of no branch is told by the hub, and a branch has only its own. */
+/** At a hub, only the hub reports an order of no branch; a branch has only its own orders. */
 function oddOrders(
   config: PartsOptions['config'],
   { mirror, branches }: AlarmParts,
@@ -144,8 +144,8 @@ function oddOrders(
 }
 
 /**
- * What an order may name as its store; null: a branch has an external id that is not configured, or none. A store of one
- * branch may be one of a company's, of which it is told of no others.
+ * Returns the stores that orders may name; null if a branch has an external id that is not configured. With one
+ * branch it is null too, because its company may have others that it does not know.
  */
 function storesOf(branches: AlarmParts['branches']): string[] | null {
   if (branches.length === 1) return null;

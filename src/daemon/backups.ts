@@ -16,20 +16,20 @@ import { formatBytes } from '../health/facts.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { type OwnCommandEnd, runOwnCommand } from './own-command.ts';
 
-/** In the storage directory, where `backup.directory` names no other. */
+/** Directory below the storage directory, unless `backup.directory` names another. */
 export const BACKUPS = 'backups';
 const LOOK_EVERY_MS = 60_000;
-/** A start has other work, and what stands still after a power cut is not to be copied first. */
+/** A start has other work, and a machine after a power cut should not copy first. */
 const AFTER_START_MS = 5 * 60_000;
 const RETRY_AFTER_MS = 3_600_000;
-/** They hold names and phones of customers. */
+/** Backups contain names and phone numbers of customers. */
 const MODE = 0o700;
 
 export interface BackupLoopOptions {
   settings: Config['backup'];
   /** Of the storage. */
   storage: string;
-  /** Whose backups these are: several shops may use one directory. Letters, digits and `-`. */
+  /** Label of this shop's backups, because several shops may share a directory. Letters, digits and `-`. */
   label: string;
   /** Makes a backup, as the command `backup FILE --json` does. */
   back: (file: string) => Promise<OwnCommandEnd>;
@@ -38,7 +38,7 @@ export interface BackupLoopOptions {
   freshness: FreshnessBoard;
   clock: Clock;
   log: Log;
-  /** Sign of life, for the watchdog. */
+  /** Heartbeat for the watchdog. */
   beat: () => void;
 }
 
@@ -54,7 +54,7 @@ const REPORT = z.object({ bytes: z.number(), warnings: z.array(z.string()) });
 export class BackupLoop {
   readonly #o: BackupLoopOptions;
   readonly #directory: string;
-  /** What was made and is to be handed on by `backup.after`. */
+  /** A finished backup that `backup.after` still has to process. */
   #made: { file: string; says: string } | undefined;
   #notBeforeMs: number;
 
@@ -74,7 +74,7 @@ export class BackupLoop {
     await repeat({ act: () => this.look(), everyMs: LOOK_EVERY_MS, onError, clock, beat }, signal);
   }
 
-  /** Makes the backup that is due, or hands on the one that was made. What fails is tried again after an hour. */
+  /** Makes the backup that is due, or runs `backup.after` for the finished one. A failure is retried after an hour. */
   async look(): Promise<void> {
     const { clock, freshness, log } = this.#o;
     if (clock.nowMs() < this.#notBeforeMs || (this.#made === undefined && !this.#isDue())) return;
@@ -96,7 +96,7 @@ export class BackupLoop {
 
   #isDue(): boolean {
     const nowMs = this.#o.clock.nowMs();
-    // One of the future was made by a clock that was wrong, and says nothing.
+    // A backup dated in the future was made by a wrong clock and does not count.
     const madeMs = this.#names()
       .map(madeAtMs)
       .filter((atMs) => atMs <= nowMs);
@@ -134,7 +134,7 @@ export class BackupLoop {
     throw new TillsyncError('storage-failed', `The backup was made, but backup.after ${what}.${words}`);
   }
 
-  /** Of the backups that this shop made by itself, oldest first. */
+  /** Returns this shop's automatic backups, oldest first. */
   #names(): string[] {
     const start = `tillsync-${this.#o.label}-`;
     try {
@@ -175,7 +175,7 @@ function notMade(exit: number | null, stderr: string): TillsyncError {
 
 const TAKES_AT_MOST_MS = 3_600_000;
 
-/** Only where a configuration file says what a command of its own would work on. */
+/** Only with a configuration file, which the backup command needs. */
 export function backupLoops(
   {
     config,
@@ -206,7 +206,7 @@ export function backupLoops(
   return [{ name: 'backup', run }];
 }
 
-/** By branch or machine, and by service where there are several: `b1`, `till-7`, `second-till-7`. */
+/** Returns branch or machine, and the service if there are several: `b1`, `till-7`, `second-till-7`. */
 function labelOf({ link }: Pick<Config, 'link'>, configFile: string): string {
   const [, instance = ''] = (serviceOf(resolve(configFile)) ?? '').split('@');
   const words = [instance, link.branch || hostname()].filter((word) => word !== '').join('-');

@@ -32,22 +32,22 @@ import type { OwnStore } from './own-store.ts';
 import { type SupervisedLoop, supervise } from './service.ts';
 
 export interface DaemonOptions extends PartsOptions, LinkOptions {
-  /** A listening socket for callbacks that is open already and outlives this process. */
+  /** An open listening socket for callbacks that outlives this process. */
   callbackSocketFd?: number | undefined;
 }
 
 export interface Daemon {
-  /** Where callbacks are received; null when the webhook is switched off. */
+  /** Address that receives callbacks; null when the webhook is switched off. */
   webhookUrl: string | null;
   localUrl: string;
   parts: Parts;
-  /** Names of the loops that have been silent for longer than they may; a restart may help. */
+  /** Returns the loops that were silent for too long; a restart may help. */
   stalledLoops(): string[];
-  /** Takes no new work, finishes what is in flight, closes everything. */
+  /** Accepts no new work, finishes running work, and closes everything. */
   stop(): Promise<void>;
 }
 
-/** Starts the whole daemon: databases, listeners, loops. Throws after closing what was open already. */
+/** Starts the whole daemon: databases, listeners, loops. If that fails, closes what was open and throws. */
 export function startDaemon(options: DaemonOptions): Promise<Daemon> {
   return buildOrRelease(options.log, (releasers) => build(options, releasers));
 }
@@ -113,10 +113,10 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   if (!isBranch(config)) orders.standing.begin({ enabled, hasSecret });
   await settleRole(config, parts);
 
-  // Whoever waits for the listeners does not wait for the first turn of every loop.
+  // The loops begin later, so that nobody waits for their first turn before the listeners are ready.
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
   const supervisor = { clock, log, signal: stopping.signal, begin };
-  // A store that nobody has set up calls nobody.
+  // A store that is not set up calls nobody.
   const working = isSetUp(config) ? loopsOf(options, parts, orders, counters, mayCall, own, wrongKeys) : [];
   for (const { name, run } of working) loops.push(supervise(name, run, supervisor));
   releasers.push('loops and callbacks', async () => {
@@ -126,9 +126,9 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     callbackLog.flush();
   });
   tellRunning(options, { webhookUrl, localUrl });
-  // Whoever holds a lock on the mirror keeps no callback waiting by it.
+  // Not awaited, so that a lock on the mirror delays no callback.
   void noteConfigChanges(parts, options.secrets, log);
-  // Not before the caller has told that it is ready.
+  // Only after the caller has reported that it is ready.
   setImmediate(beginLoops);
   return {
     webhookUrl,
@@ -141,7 +141,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
 
 const WRONG_KEY_LOGGED_EVERY_MS = 60_000;
 
-/** Counts them, and warns of them once a minute. */
+/** Counts wrong keys, and warns of them once a minute. */
 function keyWatch(
   counters: Pick<Counters, 'wrongKeys'>,
   { clock, log }: Pick<PartsOptions, 'clock' | 'log'>,
@@ -158,7 +158,7 @@ function keyWatch(
   return { wrongKeys, onWrongKey };
 }
 
-/** Nothing of it is loaded but where a hub stands in a shop. */
+/** Loaded only if a shop is at the hub's place. */
 async function ownStoreOf(
   options: DaemonOptions & { onWrongKey: WrongKeyListener },
   parts: Parts,
@@ -245,7 +245,7 @@ function hookOptions(
 ): HookLoopOptions {
   const given = { config, secrets, env: process.env };
   return {
-    // At a hub those of its own shop have a loop of their own.
+    // At a hub, its own shop's hooks have their own loop.
     hooks: config.hooks.filter(({ store }) => config.hub.store === '' || store !== true),
     receiverOf: (hook) => receiverOf(given, hook),
     mirror,
@@ -262,7 +262,7 @@ function hookOptions(
   };
 }
 
-/** For the group that may read the mirror. */
+/** Returns the socket for the group that may read the mirror. */
 function groupSocketOf({
   local: { socket },
   storage: { directory, group },
@@ -271,7 +271,7 @@ function groupSocketOf({
   return { path: socket, gid: group === '' ? statSync(directory).gid : groupId(group) };
 }
 
-/** Beside the mirror, for commands: what the mirror does not take, they would not learn of. */
+/** Stores alarms that the mirror refused in state.db, so that commands can show them. */
 function keepUnwrittenAlarms({ mirror, state }: Parts, log: Log): void {
   const keep = (alarms: Parameters<typeof state.alarms.setAside>[0]) => {
     try {

@@ -14,11 +14,11 @@ import { readSentOrder } from '../orders/order-reader.ts';
 import { createReceiver, type Receiver, type ReceiverOptions } from '../orders/receiver.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 
-/** How long after the last unreadable callback that trouble counts as over. */
+/** After this time without an unreadable callback the trouble counts as over. */
 const OVER_AFTER_MS = 86_400_000;
 const QUARANTINE_MAX = 10_000;
 
-/** What people are told of the callbacks as a whole, beside what each one does to the mirror. */
+/** Alarms and freshness about callbacks as a whole, apart from each one's effect on the mirror. */
 export class CallbackStanding {
   readonly #mirror: Pick<
     Mirror,
@@ -28,7 +28,7 @@ export class CallbackStanding {
   readonly #log: Log;
   #unreadableMonoMs: number;
   #isStoring: boolean | undefined;
-  /** Whether callbacks were put off since the poll before. */
+  /** Whether callbacks were refused for a retry since the last poll. */
   #wasPutOff = false;
 
   constructor({ mirror, clock, log }: Pick<Parts, 'mirror'> & Pick<PartsOptions, 'clock' | 'log'>) {
@@ -38,7 +38,7 @@ export class CallbackStanding {
     this.#unreadableMonoMs = clock.monotonicMs();
   }
 
-  /** Says how things stand before the first callback; what an earlier run left there may be true no more. */
+  /** Sets the state before the first callback, because an earlier run's state may be outdated. */
   begin({ enabled, hasSecret }: { enabled: boolean; hasSecret: boolean }): void {
     const { alarms, freshnessBoard } = this.#mirror;
     if (!enabled) {
@@ -66,16 +66,16 @@ export class CallbackStanding {
     this.#mirror.alarms.note('webhook.unreadable', message);
   }
 
-  /** Callbacks are on the disk; the first time, and again after a fault, that ends the alarm. */
+  /** Called when callbacks are on the disk. The first time, and after a fault, it clears the alarm. */
   kept(): void {
     if (this.#isStoring) return;
     this.#isStoring = true;
     this.#mirror.alarms.note('storage.failing', null);
   }
 
-  /** Callbacks were put off since they could not be stored. */
+  /** Called when callbacks could not be stored and their senders were asked to retry. */
   putOff(error: TillsyncError): void {
-    // A lock passes by itself, and while stopping nothing is taken.
+    // A lock passes by itself, and a stopping daemon accepts nothing.
     if (error.code === 'storage-busy' || error.code === 'aborted') return;
     this.#isStoring = false;
     this.#wasPutOff = true;
@@ -87,9 +87,9 @@ export class CallbackStanding {
   }
 
   /**
-   * After a complete poll. Ends what was noted of a failing disk unless callbacks were put off since the poll before:
-   * large ones may still find no room. Ends what was noted of unreadable ones once none lies in quarantine any more, or
-   * none came for a day.
+   * Called after a complete poll. Clears the alarm of a failing disk, unless callbacks were refused since the last
+   * poll, because large ones may still find no room. Clears the alarm of unreadable ones once none is in quarantine,
+   * or none came for a day.
    */
   settle(): void {
     const mirror = this.#mirror;
@@ -103,9 +103,9 @@ export class CallbackStanding {
 }
 
 export interface CallbackListenersOptions {
-  /** The receiver on this open socket, or on the configured address. */
+  /** Makes a receiver on this open socket, or on the configured address. */
   receiver: (listenFd: number | undefined) => Receiver;
-  /** The socket that systemd holds open over restarts. */
+  /** The socket that systemd keeps open across restarts. */
   inheritedFd: number | undefined;
   /** Where the configuration wants callbacks. */
   host: string;
@@ -121,8 +121,8 @@ export interface CallbackListeners {
 const REMEDY = 'To make them one: systemctl daemon-reload, then restart the socket unit and the service.';
 
 /**
- * Listens on the socket that was handed over, and on the configured address when that is another: the address in
- * the configuration always works, and nothing that still goes to the old one is lost. Throws `config-invalid`.
+ * Listens on the inherited socket, and on the configured address if that differs. So the configured address always
+ * works, and callbacks to the old one are not lost. Throws `config-invalid`.
  */
 export async function listenForCallbacks(options: CallbackListenersOptions): Promise<CallbackListeners> {
   const { inheritedFd, host, port, log } = options;
@@ -160,7 +160,7 @@ function isSameHost(found: string, configured: string): boolean {
 
 export type IncomingOrders = ReturnType<typeof incomingOrders>;
 
-/** What joins polls and callbacks. `mayCall`: tokens are at hand. */
+/** Connects polls and callbacks. `mayCall`: whether tokens are available. */
 export function incomingOrders(
   { config, clock, random, log }: PartsOptions,
   { mirror, orderPoll, webhookSecrets }: Pick<Parts, 'mirror' | 'orderPoll' | 'webhookSecrets'>,
@@ -202,7 +202,7 @@ export function incomingOrders(
       });
       return loop.run(signal);
     },
-    /** A receiver of callbacks. Throws `config-invalid` for TLS files it cannot read. */
+    /** Makes a receiver of callbacks. Throws `config-invalid` for unreadable TLS files. */
     receiver: (more: Pick<ReceiverOptions, 'listenFd' | 'onAnswered' | 'onDropped'>): Receiver =>
       createReceiver({
         host,
@@ -221,7 +221,7 @@ export function incomingOrders(
           standing.kept();
           for (const { entry, outcome } of kept) {
             if (entry.kind === 'order') watch.announced(entry.observation.reading.orderId);
-            // What the webhook cannot settle, a poll can.
+            // A poll decides what the webhook cannot.
             if (outcome === 'held') loop?.wake(true);
           }
         },

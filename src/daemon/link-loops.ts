@@ -17,9 +17,9 @@ import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
 
 export interface LinkOptions {
-  /** Another way between hub and branches than nats-server, for tests in one process. */
+  /** Another link than nats-server between hub and branches, for tests in one process. */
   link?: { hub?: HubLink; branch?: BranchLink };
-  /** The file of the configuration; without it a branch answers none of the hub's questions. */
+  /** The configuration file. Without it a branch answers no questions of the hub. */
   configFile?: string;
 }
 
@@ -28,7 +28,7 @@ type Options = PartsOptions & LinkOptions;
 const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
 
-/** The open branches of the configuration, as hub and branch know them. */
+/** Returns the configured open branches in the form of hub and branch. */
 export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): FeedBranch[] {
   const named = rows.named(configuredNames(config.branches));
   return configuredBranches(config).flatMap((ids, i) => {
@@ -39,7 +39,10 @@ export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): Feed
   });
 }
 
-/** A store that was a hub or a branch and is none any more feeds no branches, and says nothing of them or of a link. */
+/**
+ * Cleans up after a change of role: a store that is no hub or branch any more feeds no branches and reports nothing
+ * about them or a link.
+ */
 export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror'>): Promise<void> {
   if (isHub(config)) return;
   if (mirror.read(isFeeding)) await mirror.write(endFeeding);
@@ -71,14 +74,14 @@ const OF_THE_PLATFORM: readonly AlarmKey[] = [
   ...(['webhook.silent', 'webhook.refused', 'webhook.unreadable', 'webhook.mismatch'] as const),
 ];
 
-/** What a store with a platform of its own noted, and what nothing at a branch would ever end. */
+/** Clears states of a store with a platform, which nothing at a branch would end. */
 async function settleBranch(mirror: Mirror): Promise<void> {
   for (const key of OF_THE_PLATFORM) mirror.alarms.note(key, null);
   if (!mirror.freshness().some(({ subject }) => subject === 'auth')) return;
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'auth'"));
 }
 
-/** Nothing of a hub is loaded where there is none. */
+/** The hub's code is loaded only at a hub. */
 export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): NamedLoop[] {
   const { config, clock, log } = options;
   const { mirror, stores, state, outbox } = parts;
@@ -139,7 +142,7 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
   return [{ name: 'hub', run }, ...(options.link?.hub ? [] : [{ name: 'hub.server', run: server }])];
 }
 
-/** Tells of a link that cannot be made as of one that is down. */
+/** Reports a link that cannot be made as one that is down. */
 async function orTold<T>({ mirror }: Parts, made: Promise<T>): Promise<T> {
   try {
     return await made;
@@ -156,7 +159,7 @@ async function natsHubLink(config: Config, { state }: Parts): Promise<HubLink> {
   return new NatsHubLink(await ownAccess(state.hub, config.hub, '@hub'));
 }
 
-/** What a branch has in place of everything that calls the platform. */
+/** Returns a branch's loops, which replace everything that calls the platform. */
 export function branchLoops(options: Options, parts: Parts, onOrders: () => void): NamedLoop[] {
   const { config, secrets, clock, log } = options;
   const { mirror, stores, state, outbox, platform } = parts;
@@ -195,7 +198,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
     };
   };
   let making: ReturnType<typeof make> | undefined;
-  /** One for both loops; where it cannot be made, the next turn of a loop tries it with the files as they are then. */
+  /** One link for both loops. If it cannot be made, the next turn of a loop retries with the present files. */
   const made = () => {
     making ??= orTold(parts, make()).catch((error: unknown) => {
       making = undefined;

@@ -13,7 +13,7 @@ export interface NamedLoop {
   run: (signal: AbortSignal, beat: () => void) => Promise<void>;
 }
 
-/** The catalogue's sweep and everything that sends changes. */
+/** Returns the loops of the sweep and of sending changes. */
 export function outgoingLoops(
   options: PartsOptions,
   parts: Parts,

@@ -3,9 +3,9 @@ import { once } from 'node:events';
 import { setPriority } from 'node:os';
 
 const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
-/** Of the service manager, meant for the daemon alone. */
+/** Variables of the service manager that are meant only for the daemon. */
 const OF_THE_DAEMON = /^(NOTIFY_SOCKET|WATCHDOG_\w+|LISTEN_\w+)$/;
-/** A command of the daemon's own may take longer; callbacks may not. */
+/** Lowers the priority: a command of the daemon may take longer, but callbacks may not. */
 const NICENESS = 10;
 
 export interface OwnCommandOptions {
@@ -18,15 +18,15 @@ export interface OwnCommandOptions {
 
 /** How a command ended. */
 export interface OwnCommandEnd {
-  /** null: it took too long, or was killed. */
+  /** null if it took too long or was killed. */
   exit: number | null;
   stdout: string;
   stderr: string;
 }
 
 /**
- * Runs this very program with a command, in a process of its own that yields to the daemon. Throws what `spawn` throws,
- * and `AbortError` when the signal ends it.
+ * Runs a command of this program in its own process with lower priority. Throws what `spawn` throws, and `AbortError`
+ * when the signal ends it.
  */
 export async function runOwnCommand(
   words: readonly string[],

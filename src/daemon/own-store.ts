@@ -28,12 +28,12 @@ export interface OwnStoreOptions extends PartsOptions {
   onWrongKey: WrongKeyListener;
 }
 
-/** The shop in which a hub stands: a branch within the hub's own process, with a mirror of its own orders alone. */
+/** The shop at the hub's place: a branch in the hub's own process, with a mirror of only its own orders. */
 export interface OwnStore {
   config: Config;
   parts: Parts;
   link: OwnStoreLink;
-  /** Told when its mirror may have changed. */
+  /** Notified when its mirror may have changed. */
   changes: ChangeSignal;
   /** Local API and page, below the name of its directory. */
   plugin: FastifyPluginAsync;
@@ -41,7 +41,7 @@ export interface OwnStore {
   close(): Promise<void>;
 }
 
-/** Undefined where the hub stands in no shop. Throws `storage-…`. */
+/** Returns undefined if no shop is at the hub's place. Throws `storage-…`. */
 export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore | undefined> {
   const config = ownStoreConfig(options.config);
   if (!config) return undefined;
@@ -84,7 +84,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
       const loops = [
         ...outgoing.filter(({ name }) => name === 'inbox' || name === 'retention'),
         ...branchLoops({ ...own, link: { branch: link } }, parts, () => changes.notify()),
-        // Who is told is the hub's.
+        // The hub notifies people.
         ...alarmLoops(own, parts, counters).filter(({ name }) => name === 'standing'),
       ];
       return loops.map(({ name, run }) => ({ name: `${OWN_STORE}.${name}`, run }));
@@ -92,7 +92,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   };
 }
 
-/** Nobody has a key by which the shop is known, so that it is called otherwise is all that there is to a rename. */
+/** This shop has no key that identifies it, so a rename only changes its name. */
 async function takeNewName(
   { config: { branches }, parts, log }: OwnStoreOptions,
   own: Config,
@@ -112,8 +112,8 @@ async function takeNewName(
 }
 
 /**
- * Tells whoever reads the mirror of a shop in which the hub stands no more: nothing comes there, and what is put into its
- * inbox goes nowhere. The files stay for a person: they may hold what nobody took.
+ * Tells readers of the mirror of a shop that is no longer at the hub's place that nothing new comes, and that its
+ * inbox is not read. The files stay for a person, because they may hold unread changes.
  */
 export function markLeftStore({ config, log }: Pick<PartsOptions, 'config' | 'log'>): void {
   const directory = leftStore(config);
@@ -138,7 +138,7 @@ export function markLeftStore({ config, log }: Pick<PartsOptions, 'config' | 'lo
   }
 }
 
-/** A POS that read the mirror of all shops yesterday goes on with that of its own; not where another machine was the branch. */
+/** A POS that read the mirror of all shops continues with that of its own; not if another machine was the branch. */
 async function beginMirror(
   { config, parts: hub }: OwnStoreOptions,
   own: Config,

@@ -6,20 +6,20 @@ import type { Clock } from '../core/time.ts';
 const FIRST_FD = 3;
 
 /**
- * The listening socket that systemd opened for this process and keeps open over restarts (sd_listen_fds(3)), so
- * that callbacks wait instead of being refused; undefined without one. Further sockets are left alone.
+ * Returns the listening socket that systemd keeps open across restarts (sd_listen_fds(3)), so that callbacks wait and
+ * are not refused; undefined if there is none. Further sockets are ignored.
  */
 export function inheritedSocket(
   env: Readonly<Record<string, string | undefined>>,
   pid: number,
 ): number | undefined {
-  // The variables pass to children, for whom they are not meant.
+  // Child processes inherit the variables, although these are not meant for them.
   if (env.LISTEN_PID !== String(pid)) return undefined;
   const count = Number(env.LISTEN_FDS);
   return Number.isInteger(count) && count > 0 ? FIRST_FD : undefined;
 }
 
-/** What systemd is told, by its own names (sd_notify(3)). */
+/** Messages to systemd, by its own names (sd_notify(3)). */
 export interface ServiceNews {
   READY?: '1';
   STOPPING?: '1';
@@ -28,25 +28,25 @@ export interface ServiceNews {
   STATUS?: string;
 }
 
-/** The service manager that started this process, or nobody. */
+/** The service manager that started this process, if any. */
 export interface ServiceManager {
-  /** Never throws: news that do not arrive must not end what they are about. */
+  /** Never throws, because a lost message must not end the work it is about. */
   tell(news: ServiceNews): void;
-  /** How often a sign of life is due at least; undefined when nobody waits for one. */
+  /** Maximum time between two heartbeats; undefined if nobody expects any. */
   readonly watchdogMs: number | undefined;
 }
 
 export interface ServiceManagerOptions {
   env: Readonly<Record<string, string | undefined>>;
   pid: number;
-  /** Writes one datagram; the process's own file descriptors unless a test gives another. */
+  /** Writes one datagram; a test passes its own function. */
   write?: (fd: number, text: string) => void;
 }
 
 /**
- * Reads what the unit and the launcher left in the environment. Node has no datagram sockets of the Unix kind, so
- * the launcher connects one to `$NOTIFY_SOCKET` and hands over its number in `NOTIFY_FD`; the kernel then names
- * this process as the sender, and `NotifyAccess=main` is enough.
+ * Reads the environment of the unit and the launcher. Node has no Unix datagram sockets, so the launcher connects one
+ * to `$NOTIFY_SOCKET` and passes its number in `NOTIFY_FD`. The kernel then names this process as the sender, and
+ * `NotifyAccess=main` is enough.
  */
 export function serviceManager({ env, pid, write = writeDatagram }: ServiceManagerOptions): ServiceManager {
   const fd = wholeNumber(env.NOTIFY_FD);
@@ -59,7 +59,7 @@ export function serviceManager({ env, pid, write = writeDatagram }: ServiceManag
       try {
         write(fd, lines.join('\n'));
       } catch {
-        // systemd is starting anew or has gone; the next news may arrive.
+        // systemd restarts or has gone; the next message may arrive.
       }
     },
     watchdogMs: fd !== undefined && watchdogUs && isOurs ? watchdogUs / 1000 : undefined,
@@ -76,19 +76,19 @@ function wholeNumber(text: string | undefined): number | undefined {
 
 export interface WatchdogOptions {
   manager: ServiceManager;
-  /** Names of the loops that have been silent for too long. */
+  /** Returns the loops that were silent for too long. */
   stalledLoops: () => readonly string[];
   clock: Clock;
   log: Log;
   signal: AbortSignal;
 }
 
-/** Two signs of life may be late before systemd acts. */
+/** Two heartbeats may be late before systemd acts. */
 const SIGNS_PER_LIMIT = 3;
 
 /**
- * Gives systemd its sign of life while every loop gives its own. A process whose event loop is blocked, or whose
- * loops are dead, stays silent and is started anew. Ends with the signal, or at once when nobody waits.
+ * Sends systemd heartbeats while every loop sends its own. A process with a blocked event loop or dead loops stays
+ * silent, and systemd restarts it. Ends with the signal, or at once if nobody expects heartbeats.
  */
 export async function watchdogLoop(options: WatchdogOptions): Promise<void> {
   const { manager, stalledLoops, clock, log, signal } = options;
@@ -108,10 +108,10 @@ export async function watchdogLoop(options: WatchdogOptions): Promise<void> {
 
 const RESTART_AFTER_MS = 5_000;
 
-/** A loop under supervision, as the health endpoint and the watchdog see it. */
+/** A supervised loop as the health endpoint and the watchdog see it. */
 export interface SupervisedLoop {
   name: string;
-  /** Monotonic time of its last sign of life. */
+  /** Monotonic time of its last heartbeat. */
   readonly lastBeatMs: number;
   /** Resolves once the loop has ended after its signal. */
   ended: Promise<void>;
@@ -121,14 +121,14 @@ export interface SupervisorOptions {
   clock: Clock;
   log: Log;
   signal: AbortSignal;
-  /** Loops rest until then (default: at once). */
+  /** Loops wait for this (default: they start at once). */
   begin?: Promise<void>;
 }
 
 /**
- * Runs a loop until the signal ends it. A loop that throws or returns by itself is started again after a rest;
- * what it was doing is safe, since every loop starts from what is durable. Ending at once after each start is no
- * sign of life, but for a fault of set-up (`config-invalid`): a new process would meet the same. It is logged once.
+ * Runs a loop until the signal. A loop that throws or returns is restarted after a pause; it loses nothing, because
+ * every loop starts from durable data. Ending at once after each start gives no heartbeat, except for a set-up fault
+ * (`config-invalid`), which a new process would meet too; that is logged once.
  */
 export function supervise(
   name: string,

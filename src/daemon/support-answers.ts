@@ -14,13 +14,13 @@ export interface SupportOptions {
   /** That the daemon runs with. */
   configFile: string;
   signal: AbortSignal;
-  /** Of the shop in which the hub stands. */
+  /** True for the shop at the hub's place. */
   isOwnStore?: boolean;
 }
 
 /**
- * Answers what the hub asks for a person there with what the same command says here: as a process of its own, which
- * holds up neither orders nor counts. One at a time.
+ * Answers a hub's question with the output of the same command here. It runs in its own process, so that it delays
+ * neither orders nor counts; one at a time.
  */
 export function supportAnswers(options: SupportOptions): SupportHandler {
   let isBusy = false;
@@ -41,7 +41,7 @@ export function supportAnswers(options: SupportOptions): SupportHandler {
 
 async function withBundle(options: SupportOptions): Promise<Uint8Array> {
   const { directory } = options.config.storage;
-  // What one left that was killed.
+  // Directories left by a killed process.
   for (const name of readdirSync(directory)) {
     if (name.startsWith(SCRATCH)) rmSync(path.join(directory, name), { recursive: true, force: true });
   }
@@ -59,7 +59,7 @@ function failure(message: string): Uint8Array {
   return packSupport({ exit: 1, stdout: '', stderr: `tillsync: ${message}\n` });
 }
 
-/** Asks the command that a person would type here. */
+/** Runs the command that a person would type here. */
 async function say(
   { config, configFile, signal, isOwnStore }: SupportOptions,
   words: readonly string[],

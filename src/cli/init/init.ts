@@ -25,7 +25,7 @@ import {
 import { type AtWork, branchName, type Check, SetUp, statusPageOf, workLines } from './set-up.ts';
 import { stopped, Terminal } from './terminal.ts';
 
-/** Collects `--branch SUBSIDIARY[,EXTERNAL]`; `,EXTERNAL` names a branch by your own id alone. */
+/** Collects `--branch SUBSIDIARY[,EXTERNAL]`; `,EXTERNAL` gives only the POS's own id. */
 function branchOption(text: string, before: BranchConfig[] = []): BranchConfig[] {
   const [subsidiaryId = '', externalId = '', ...more] = text.split(',').map((id) => id.trim());
   if (more.length > 0 || (subsidiaryId === '' && externalId === '')) {
@@ -83,7 +83,7 @@ export const init = command({
   },
 });
 
-/** The whole set-up. Until all answers are tried and confirmed, the file stays as it is. */
+/** Runs the whole set-up. The file is unchanged until all answers are tried and confirmed. */
 async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   const draft = ConfigDraft.open({ file: options.config, env: cli.env });
   const secrets = loadSecrets(cli.env);
@@ -131,11 +131,11 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   }
 }
 
-/** Puts the answers of the command line into the draft. Throws `config-invalid` for one that may not stand there. */
+/** Puts the command line's answers into the draft. Throws `config-invalid` for an invalid one. */
 function applyOptions(draft: ConfigDraft, options: InitOptions, env: Cli['env']): void {
   const given: [AskedKey, string | undefined][] = [
     ['platform.base_url', options.baseUrl],
-    // A shell's path begins where the shell is; the file is read by a service that is somewhere else.
+    // A typed path is relative to the shell's directory, and the service that reads the file runs elsewhere.
     ['storage.directory', options.directory && path.resolve(options.directory)],
     ['storage.group', options.group],
     ['webhook.listen', options.webhookListen],
@@ -157,7 +157,7 @@ function applyOptions(draft: ConfigDraft, options: InitOptions, env: Cli['env'])
   if (callbackUrl !== undefined) setCallback(draft, callbackUrl);
 }
 
-/** A further company begins with ports of its own. */
+/** Another company on the machine gets its own ports. */
 async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promise<void> {
   if (!draft.isNew || draft.file === DEFAULT_CONFIG_FILE || unitsOf(draft.file) === undefined) return;
   if (!existsSync(path.dirname(draft.file))) return;
@@ -167,7 +167,7 @@ async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promis
   if (options.localListen === undefined) draft.set('local.listen', `127.0.0.1:${free.local}`);
 }
 
-/** An override of this environment is no answer; for the service it does not hold. */
+/** Warns of overrides in this environment, because the service does not have them. */
 function tellOverrides({ env, stderr }: Cli): void {
   for (const key of ASKED_KEYS) {
     const name = envName(key.replace('.', '_'));
@@ -178,7 +178,7 @@ function tellOverrides({ env, stderr }: Cli): void {
   }
 }
 
-/** Where the socket unit listens, if it does. */
+/** Returns the address of the socket unit, if it listens. */
 function callbacksAt(draft: ConfigDraft): unknown {
   return draft.value('webhook.enabled') === false ? 'nowhere' : draft.value('webhook.listen');
 }
@@ -191,14 +191,14 @@ interface Answering {
   terminal: Terminal | undefined;
 }
 
-/** Asks for what a machine of its role has, or tries what was given. */
+/** Asks the questions of the machine's role, or tries the given answers. */
 async function answer({ cli, options, secrets, setUp, terminal }: Answering): Promise<void> {
   const steps = stepsOf(setUp.draft);
   if (terminal) await new Interview(terminal, setUp, secrets).all(steps);
   else await tryAnswers(steps, { cli, options, secrets, setUp });
 }
 
-/** Tries all that a script has answered, in the order in which one rests on the other. Throws at the first fault. */
+/** Tries all answers of a script in the order of their dependencies. Throws at the first fault. */
 async function tryAnswers(
   steps: readonly Step[],
   { cli, options, secrets, setUp }: Omit<Answering, 'terminal'>,
@@ -209,21 +209,21 @@ async function tryAnswers(
       hint: 'Give it with --base-url.',
     });
   }
-  // Before anything is made, and long before systemd would say no more than that a job failed.
+  // Before anything is made, and before systemd could only say that a job failed.
   await setUp.tryListener('webhook.listen');
   await setUp.tryListener('local.listen');
-  // Read first: a wrong standard input is told before anything is made.
+  // Read first, so that a wrong standard input is reported before anything is made.
   const offered = options.tokenStdin ? (await readTokenInput(cli.stdin)).refreshToken : undefined;
   await setUp.reach();
   const state = await setUp.tokenState();
-  // A newer pair in the store wins over the token that was handed to the service at first.
+  // A newer pair in the store is used instead of the token first handed to the service.
   const token = offered ?? (state === 'ok' ? undefined : secrets.refreshToken);
   if (token !== undefined) await setUp.useToken(token);
   else await setUp.tryStoredTokens();
   for (const branch of setUp.draft.branches()) await setUp.tryBranch(branch);
 }
 
-/** The same error, with what it leaves behind. */
+/** Returns the same error with what stays stored. */
 function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unknown {
   if (!(error instanceof TillsyncError) || error.code === 'internal') return error;
   const tokens = hasStoredTokens ? ' The tokens that were handed over are stored.' : '';
@@ -239,18 +239,18 @@ function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unkno
   });
 }
 
-/** What a set-up did, as its `--json` document has it. */
+/** What a set-up did, in the form of its `--json` document. */
 interface InitReport extends Replaced, AtWork {
   file: string;
   checks: readonly Check[];
   /** How orders come in. */
   orders: 'callbacks' | 'polling';
   callbackUrl: string | null;
-  /** The secret of callbacks; null: none is needed. */
+  /** The callbacks' secret; null if none is needed. */
   webhookSecret: 'made' | 'kept' | null;
 }
 
-/** All answers once more, before they are written. */
+/** Returns all answers for a last look before they are written. */
 function summaryText(config: Config, branches: Config['branches']): string {
   const { platform, webhook, orders, shop, storage } = config;
   const callbacks = webhook.enabled
@@ -272,7 +272,7 @@ function summaryText(config: Config, branches: Config['branches']): string {
   return `\nYour answers:\n${table.trimEnd()}`;
 }
 
-/** What is allowed and probably not meant. */
+/** Returns warnings for valid but probably unintended values. */
 function warningsOf({ webhook: { enabled, callbackUrl, path } }: Config): string[] {
   if (!enabled || callbackUrl === '') return [];
   const { pathname } = new URL(callbackUrl);

@@ -10,9 +10,9 @@ import { type ListenKey, setTimeZone } from './machine.ts';
 import { branchName, type SetUp } from './set-up.ts';
 import type { Terminal } from './terminal.ts';
 
-/** What a person can put right by another answer. */
+/** Errors that another answer can correct. */
 const WRONG_ANSWER = ['usage', 'config-invalid'] as const;
-/** What may pass, or be the fault of the line. */
+/** Errors that may pass, or be the connection's fault. */
 const NO_ANSWER = [
   'platform-unreachable',
   'platform-failed',
@@ -21,25 +21,25 @@ const NO_ANSWER = [
   'forbidden',
   'unauthorized',
 ] as const;
-/** What something else than the platform answers. */
+/** Errors of a server that is not the platform. */
 const NO_PLATFORM = ['platform-refused', 'platform-garbled'] as const;
 
 const ALL = ['platform', 'branches', 'callbacks', 'local', 'timezone', 'group'] as const;
 export type Step = (typeof ALL)[number] | 'store';
 
-/** What a machine of each role is asked, in this order: a branch has no platform. */
+/** Questions for each role, in order; a branch does not ask for a platform. */
 const STEPS: Record<(typeof ROLES)[number], readonly Step[]> = {
   store: ALL,
   hub: ['platform', 'branches', 'store', 'callbacks', 'local', 'timezone', 'group'],
   branch: ['local', 'timezone', 'group'],
 };
 
-/** Those of the machine that a draft is of. */
+/** Returns the questions for a draft's role. */
 export function stepsOf(draft: ConfigDraft): readonly Step[] {
   return STEPS[draft.role()];
 }
 
-/** An address switches the webhook on; taking it away, or never having one, leaves polling alone. */
+/** Sets the callback address. An address switches the webhook on; without one, orders come only by polls. */
 export function setCallback(draft: ConfigDraft, callbackUrl: string): void {
   const before = draft.value('webhook.callback_url');
   draft.set('webhook.callback_url', callbackUrl);
@@ -47,12 +47,12 @@ export function setCallback(draft: ConfigDraft, callbackUrl: string): void {
   else if (before !== '' || draft.isNew) draft.set('webhook.enabled', false);
 }
 
-/** Asks a person for everything, trying each answer at once. Throws `aborted` when the person stops. */
+/** Asks a person for everything and tries each answer at once. Throws `aborted` when the person stops. */
 export class Interview {
   readonly #terminal: Terminal;
   readonly #setUp: SetUp;
   readonly #draft: ConfigDraft;
-  /** A token that was handed to the service; tried once, before a person is asked for one. */
+  /** A token that the service already has; it is tried once before a person is asked for one. */
   #handedIn: string | undefined;
 
   constructor(terminal: Terminal, setUp: SetUp, { refreshToken }: Secrets) {
@@ -82,7 +82,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     for (const step of steps) await ask[step]();
   }
 
-  /** Only where another program is in the way. */
+  /** Asks only if another program uses the port. */
   async #askLocal(): Promise<void> {
     if (await this.#holds(() => this.#setUp.tryListener('local.listen'))) return;
     const label = 'Where the status page and the API for the POS are';
@@ -121,7 +121,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     } while (!(await this.#holds(() => this.#setUp.reach())));
   }
 
-  /** Until tokens are stored, or left for later; false: another address shall be asked for. */
+  /** Asks until tokens are stored or left for later. Returns false to ask for another address. */
   async #hasTokens(): Promise<boolean> {
     for (;;) {
       try {
@@ -247,7 +247,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     });
   }
 
-  /** Asks for the value of a key until the answer can be taken. */
+  /** Asks for the value of a key until the answer is valid. */
   async #ask(
     key: AskedKey,
     label: string,
@@ -263,8 +263,8 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
   }
 
   /**
-   * Whether an answer is not wrong; tells what is wrong with it. After a fault of the line the person decides whether
-   * it goes on untried.
+   * Whether an answer is not wrong; says what is wrong with it. After a connection error the person decides whether
+   * to continue without a test.
    */
   async #holds(action: () => Promise<void>): Promise<boolean> {
     for (;;) {

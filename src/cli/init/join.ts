@@ -22,10 +22,10 @@ import { askSecret } from './terminal.ts';
 const TRY_FOR_MS = 30_000;
 const TRY_EVERY_MS = 1_000;
 const INVITATION_LENGTH_MAX = 100_000;
-/** Of a further store's page: behind the ports of the first one. */
+/** Port of another store's page, above the ports of the first. */
 const FURTHER_PORT = 8789;
 
-/** Of `init`, what counts for a branch. */
+/** Options of `init` for a branch. */
 export interface JoinOptions extends CommonOptions {
   directory: string | undefined;
   group: string | undefined;
@@ -36,9 +36,8 @@ export interface JoinOptions extends CommonOptions {
 }
 
 /**
- * Makes this tillsync a branch of the hub that invited it. The key of the branch is made here and stored before the hub
- * hears of it, beside one that the machine has; the one in the invitation is worth nothing afterwards. Then it is brought
- * to work.
+ * Makes this tillsync a branch of the hub that invited it. The branch's key is made and stored before the hub gets
+ * it, beside an existing one; the invitation's key is useless afterwards. Then the service is started.
  */
 export async function joinHub(cli: Cli, options: JoinOptions, given: string): Promise<Result> {
   const invitation = readInvitation(given === '-' ? await lineOf(cli) : given);
@@ -88,7 +87,7 @@ function caFileBeside(file: string): string {
   return path.join(path.resolve(path.dirname(file)), `${path.basename(file, '.toml')}.hub-ca.pem`);
 }
 
-/** The file as it will be. Throws `config-invalid` for a store that has a platform of its own. */
+/** Returns the future file. Throws `config-invalid` for a store with its own platform. */
 async function branchConfig(
   { file, env }: { file: string; env: Cli['env'] },
   { hub, branch }: Invitation,
@@ -118,7 +117,7 @@ async function branchConfig(
     ['link', 'hub', hub],
     ['link', 'branch', branch],
     ['link', 'ca_file', caFile === '' ? undefined : caFile],
-    // No socket of systemd is opened for callbacks that never come.
+    // systemd opens no socket for callbacks that never come.
     ['webhook', 'enabled', false],
     ['storage', 'directory', options.directory],
     ['storage', 'group', options.group],
@@ -132,7 +131,7 @@ async function branchConfig(
   return text;
 }
 
-/** Throws `config-invalid` where the mirror is of another branch: its orders and counts would cross over. */
+/** Throws `config-invalid` if the mirror belongs to another branch, because orders and counts would be mixed. */
 function refuseOther(file: string, { link, storage }: Config): void {
   const before = readConfig({ file, env: {} });
   if ('faults' in before || !isBranch(before.config)) return;
@@ -158,13 +157,13 @@ async function join(
   const { directory, group } = config.storage;
   const { newKey, publicKeyOf } = await import('../../link/nats.ts');
   checkGroup(group);
-  // Before it acts as the user that has to be a member.
+  // Before it becomes the user that must be a member.
   if (group !== '') await joinGroup(group, configFile, cli.env);
   actAsStorageUser({ directory, configFile, writes: true });
   const paths = prepareStorage(directory, group === '' ? undefined : group);
   const state = await openWhenFree(cli.clock, () => openState({ path: paths.state, clock: cli.clock }));
   try {
-    // Whose answer was lost the last time, the hub may know already.
+    // If the last answer was lost, the hub may already know this key.
     const proposed = state.linkKey.next();
     const own =
       proposed === undefined ? await newKey() : { seed: proposed, publicKey: await publicKeyOf(proposed) };
@@ -181,7 +180,7 @@ async function join(
 
 const JOINED = z.object({ joined: z.literal(true) });
 
-/** Again for a while where nobody answers. What the hub refuses is refused at once. */
+/** Retries for a while if nobody answers. A refusal by the hub is final. */
 async function askToJoin(
   cli: Cli,
   { hub, branch, seed, ca, expiresAt }: Invitation,
@@ -210,7 +209,7 @@ async function askToJoin(
       readAnswer(answer, JOINED);
       return;
     } catch (error) {
-      // Where only an answer was lost, the key of this branch is good already, whatever is answered to it.
+      // If only an answer was lost, this branch's key is valid already, whatever the hub now answers.
       const isKnown =
         (tries > 1 || mayBeKnown) &&
         (await ask(own.seed, 'hello', {}).then(
@@ -226,7 +225,7 @@ async function askToJoin(
   }
 }
 
-/** Nobody answered: whether the hub has taken the new key, only the hub knows. */
+/** Returns the error if nobody answered: only the hub knows whether it has accepted the new key. */
 function notKnown(cause: unknown): TillsyncError {
   const { message } = asTillsyncError(cause);
   const kept = 'A key that this machine had is kept, and the new one beside it.';

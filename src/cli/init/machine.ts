@@ -8,7 +8,7 @@ import { type Environment, nearest } from '../../config/source.ts';
 import { hasCode, TillsyncError } from '../../core/errors.ts';
 import { LANGUAGES, type Language } from '../../health/speech.ts';
 
-/** The zone of this machine; undefined for UTC, which is how servers are delivered and no shop's. */
+/** Returns this machine's zone; undefined for UTC, which servers have by default and no shop. */
 export function machineTimeZone(): string | undefined {
   let zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? 'UTC';
   try {
@@ -19,13 +19,13 @@ export function machineTimeZone(): string | undefined {
   return /^(Etc\/)?(UTC|UCT|GMT|Universal|Zulu)$/.test(zone) ? undefined : zone;
 }
 
-/** The language in which this user's machine speaks; undefined: tillsync does not speak it. */
+/** Returns the language of this user's machine; undefined if tillsync does not have it. */
 export function machineLanguage({ LC_ALL, LC_MESSAGES, LANG }: Environment): Language | undefined {
   const locale = LC_ALL || LC_MESSAGES || LANG || '';
   return LANGUAGES.find((language) => new RegExp(`^${language}([_.@-]|$)`, 'i').test(locale));
 }
 
-/** Throws `usage` that names the zone that was probably meant: `santiago` is enough for `America/Santiago`. */
+/** Sets the zone. Throws `usage` with the probable zone: `santiago` → `America/Santiago`. */
 export function setTimeZone(draft: ConfigDraft, zone: string): void {
   try {
     draft.set('orders.timezone', zone);
@@ -41,7 +41,7 @@ export function setTimeZone(draft: ConfigDraft, zone: string): void {
   }
 }
 
-/** Says before the first question that this user cannot write what a set-up writes. Throws `config-invalid`. */
+/** Checks before the first question that this user can write the set-up's files. Throws `config-invalid`. */
 export function refuseUnwritable(...directories: string[]): void {
   for (const path of directories) {
     let at = path;
@@ -65,12 +65,12 @@ const OPTIONS = { 'webhook.listen': '--webhook-listen', 'local.listen': '--local
 export type ListenKey = keyof typeof OPTIONS;
 
 const PORT_MAX = 65_535;
-/** A test of the same address by another program is over by then. */
+/** By then another program's test of the same address is over. */
 const AGAIN_AFTER_MS = 100;
 
 /**
- * Tries whether this machine lets a program listen there. Throws `usage` with who holds the port and one that is free;
- * `isOwn` says of a process whether it is the service that is to take this configuration over.
+ * Checks that a program may listen at an address. Throws `usage` with the holder of the port and a free port. `isOwn`
+ * tells whether a process is the service that will use this configuration.
  */
 export async function tryListener(
   key: ListenKey,
@@ -80,7 +80,7 @@ export async function tryListener(
   const { host, port } = address;
   if (port === 0) return;
   let code = await bindFault(address);
-  // systemd opens the socket of callbacks as root; here it may be another user who tries.
+  // systemd opens the callbacks' socket as root, and this user may be another one.
   if (code === 'EACCES' && key === 'webhook.listen') return;
   let holder = code === 'EADDRINUSE' ? asRoot(() => holderOf(port)) : undefined;
   if (code === 'EADDRINUSE' && holder === undefined) {
@@ -103,7 +103,7 @@ export async function tryListener(
   });
 }
 
-/** The first port from `from` on that nobody listens on and no other company's file in the directory names. */
+/** Returns the first port from `from` on that is free and that no other company's file in the directory names. */
 export async function freePortBeside(file: string, host: string, from: number): Promise<number> {
   const directory = dirname(file);
   const others = readdirSync(directory).filter((name) => name.endsWith('.toml') && name !== basename(file));
@@ -114,7 +114,7 @@ export async function freePortBeside(file: string, host: string, from: number): 
   return freePort(host, from, ports);
 }
 
-/** Two ports, one after the other, so that callbacks and the local API of a further company never share one. */
+/** Returns two consecutive free ports, so that another company's callbacks and local API never share one. */
 export async function freePortsBeside(
   file: string,
   webhook: Address,
@@ -132,7 +132,7 @@ async function freePort(host: string, from: number, taken: readonly number[] = [
   return 0;
 }
 
-/** Node's code, or undefined when it could be listened on. */
+/** Returns Node's error code, or undefined if the address can be opened. */
 function bindFault({ host, port }: Address): Promise<string | undefined> {
   return new Promise((resolve) => {
     const server = createServer();
@@ -141,7 +141,7 @@ function bindFault({ host, port }: Address): Promise<string | undefined> {
   });
 }
 
-/** Who listens on a port, as far as /proc tells. */
+/** Returns the process that listens on a port, as far as /proc shows it. */
 function holderOf(port: number): { pid: number; program: string } | undefined {
   const inodes = new Set(['tcp', 'tcp6'].flatMap((name) => listeningInodes(name, port)));
   if (inodes.size === 0) return undefined;
@@ -150,7 +150,7 @@ function holderOf(port: number): { pid: number; program: string } | undefined {
       for (const fd of readdirSync(`/proc/${pid}/fd`)) {
         const inode = /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${pid}/fd/${fd}`))?.[1];
         if (inode !== undefined && inodes.has(inode)) {
-          // The name of a thread, which is in comm, says less.
+          // comm has only the name of a thread.
           return { pid: Number(pid), program: basename(readlinkSync(`/proc/${pid}/exe`)) };
         }
       }
@@ -180,7 +180,7 @@ export interface Service {
   socket: string;
 }
 
-/** The units that the package has for this file; undefined for a file that none of them reads. */
+/** Returns the package's units for this file; undefined if none reads it. */
 export function unitsOf(file: string): Service | undefined {
   const unit = unitOf(file);
   return unit === null ? undefined : { unit, socket: unit.replace(/service$/, 'socket') };
@@ -192,7 +192,7 @@ export async function isInstalled({ unit }: Service, env: Environment): Promise<
   return text.trim() === 'loaded';
 }
 
-/** Whether a process that listens does so for the service: as its daemon, or as systemd for its socket unit. */
+/** Whether a listening process belongs to the service: its daemon, or systemd for its socket unit. */
 export async function isOfService(
   pid: number,
   port: number,
@@ -205,20 +205,20 @@ export async function isOfService(
   return (await show('MainPID', unit)).trim() === String(pid);
 }
 
-/** What brings a new configuration to work, in order; `moved`: callbacks arrive at another address than before. */
+/** Returns the commands that apply a new configuration, in order. `moved`: callbacks have a new address. */
 export function commandsFor({ unit, socket }: Service, moved: boolean): string[][] {
   return [
     // The generator reads from the file where the socket listens and where the service may write.
     ['daemon-reload'],
     ['enable', unit],
-    // A socket moves only while its service is stopped; where it stays, callbacks wait in it.
+    // A socket changes only while its service is stopped. If it stays, callbacks wait in it.
     ...(moved ? [['stop', unit, socket]] : []),
     ['start', socket],
     ['restart', unit],
   ];
 }
 
-/** Starts the service anew, and at boot from now on. Says what failed, or undefined when all went well. */
+/** Restarts the service and enables it at boot. Returns what failed, or undefined. */
 export async function startAnew(
   service: Service,
   moved: boolean,
@@ -235,8 +235,8 @@ export async function startAnew(
 }
 
 /**
- * Lets the user of the service that reads a configuration file hand files to the group; only root can, and for others
- * nothing happens. Throws `config-invalid`.
+ * Adds the service's user to the group, so that it can give files to it. Only root can; for others nothing happens.
+ * Throws `config-invalid`.
  */
 export async function joinGroup(group: string, configFile: string, env: Environment): Promise<void> {
   const user = serviceUserOf(configFile)?.name;
@@ -249,7 +249,7 @@ export async function joinGroup(group: string, configFile: string, env: Environm
   });
 }
 
-/** A start may bring a large mirror to a new schema first. */
+/** A start may migrate a large mirror first. */
 const START_LIMIT_MS = 15 * 60_000;
 
 function execute(

@@ -21,7 +21,7 @@ import {
 } from './machine.ts';
 import type { Terminal } from './terminal.ts';
 
-/** What was tried, and what it showed. */
+/** What was tried, and the result. */
 export interface Check {
   what: 'address' | 'tokens' | 'branch' | 'receiver' | 'service';
   subject: string;
@@ -31,10 +31,10 @@ export interface Check {
   message: string;
 }
 
-/** What became of the service, and what is left to a person. */
+/** The service's state, and what a person still has to do. */
 export interface AtWork {
   service: { unit: string; started: boolean } | null;
-  /** For a browser on this machine; null while its port is not known. */
+  /** Address for a browser on this machine; null while its port is unknown. */
   statusPage: string | null;
   /** In order; empty: nothing. */
   next: readonly string[];
@@ -48,7 +48,7 @@ export function workLines({ service, statusPage, next }: AtWork): string[] {
   ];
 }
 
-/** Where the status page is, for a browser on this machine; null while its port is not known. */
+/** Returns the status page's address for a browser on this machine; null while its port is unknown. */
 export function statusPageOf({ local: { host, port } }: Config): string | null {
   if (port === 0) return null;
   const isAny = host === '0.0.0.0' || host === '::';
@@ -60,34 +60,34 @@ export interface SetUpOptions {
   cli: Cli;
   draft: ConfigDraft;
   secrets: Secrets;
-  /** What storage.group is before the answers. */
+  /** Value of storage.group before the answers. */
   groupBefore: string;
-  /** Aborts what waits when the person has enough. */
+  /** Aborts the waits when the person stops. */
   signal: AbortSignal;
-  /** Nothing is asked of the platform; tokens are stored as they are. */
+  /** True: the platform is not called, and tokens are stored untested. */
   offline: boolean;
 }
 
 const NOT_TRIED = 'not tried';
 
-/** A branch by the ids that are known. */
+/** Returns a branch's name from its known ids. */
 export function branchName({ subsidiaryId, externalId }: BranchConfig): string {
   return [subsidiaryId, externalId].filter((id) => id !== undefined).join(' / ');
 }
 
 /**
- * Tries each answer with the daemon's own parts, so that the rate budget and the token pair are kept beside a running
- * daemon, too. Platform errors are those of `Platform`; what was tried well is noted in `checks`.
+ * Tries each answer with the daemon's own parts, so that rate budget and token pair are shared with a running daemon.
+ * Throws the platform's errors; successful tries are recorded in `checks`.
  */
 export class SetUp {
   readonly checks: Check[] = [];
   readonly draft: ConfigDraft;
   offline: boolean;
-  /** New tokens are in state.db, whatever becomes of the file. */
+  /** True once new tokens are in state.db, whatever happens to the file. */
   hasStoredTokens = false;
   readonly #options: SetUpOptions;
   readonly #progress: Progress;
-  /** Of the storage directory; the one in the draft is given to it once the file is written. */
+  /** Group of the storage directory; the draft's group is applied once the file is written. */
   #group: string;
   #open: { key: string; parts: Parts } | undefined;
 
@@ -108,12 +108,12 @@ export class SetUp {
     this.note('address', baseUrl, true, 'reached');
   }
 
-  /** How the stored tokens stand, without a call. Throws `storage-…`. */
+  /** Returns the state of the stored tokens, without a call. Throws `storage-…`. */
   async tokenState(): Promise<'none' | 'ok' | 'locked-out'> {
     return (await this.#parts()).platform.tokens.describe().state;
   }
 
-  /** Exchanges a refresh token and stores the new pair; a refused one (`auth-required`) leaves the stored pair. */
+  /** Exchanges a refresh token and stores the new pair. If it is refused (`auth-required`), the stored pair stays. */
   async useToken(refreshToken: string): Promise<void> {
     const parts = await this.#parts();
     const { tokens } = parts.platform;
@@ -132,7 +132,7 @@ export class SetUp {
     this.#tokensWork(parts);
   }
 
-  /** Throws `auth-required` when there are none or the platform refuses them. */
+  /** Throws `auth-required` when there are no tokens or the platform refuses them. */
   async tryStoredTokens(): Promise<void> {
     const parts = await this.#parts();
     if (this.offline) return this.note('tokens', 'stored tokens', null, NOT_TRIED);
@@ -147,7 +147,7 @@ export class SetUp {
     this.note('tokens', 'refresh token', true, message);
   }
 
-  /** Reads a page of the branch's products by each of its ids. Throws `usage` when they cannot be right. */
+  /** Reads a page of the branch's products by each of its ids. Throws `usage` when the ids cannot be right. */
   async tryBranch(branch: BranchConfig): Promise<void> {
     const { subsidiaryId, externalId } = branch;
     const name = branchName(branch);
@@ -191,7 +191,7 @@ export class SetUp {
     }
   }
 
-  /** Makes a secret for callbacks where there is none; the platform hears of it when tillsync starts. */
+  /** Makes a secret for callbacks if there is none; the platform gets it when tillsync starts. */
   async prepareSecret(): Promise<'made' | 'kept'> {
     const { webhookSecrets } = await this.#parts();
     if (webhookSecrets.current() !== undefined) return 'kept';
@@ -199,7 +199,7 @@ export class SetUp {
     return 'made';
   }
 
-  /** Throws `usage` where something else listens already. */
+  /** Throws `usage` if another program listens there. */
   async tryListener(key: ListenKey): Promise<void> {
     const { webhook, local, storage } = this.draft.config();
     if (key === 'webhook.listen' && !webhook.enabled) return;
@@ -214,10 +214,10 @@ export class SetUp {
     for (const address of addresses) await tryListener(key, address, isOwn);
   }
 
-  /** Starts the installed service with the new file, or says what a person has to run. Asks first where it can. */
+  /** Starts the installed service with the new file, or says what a person must run. Asks first if it can. */
   async bringToWork(how: {
     terminal: Terminal | undefined;
-    /** Callbacks arrive at another address than before. */
+    /** Whether callbacks have a new address. */
     moved: boolean;
     mayStart: boolean;
   }): Promise<AtWork> {
@@ -253,7 +253,7 @@ export class SetUp {
     return { service: { unit, started: true }, next: [] };
   }
 
-  /** How the command ends that set this up. */
+  /** Returns the exit code of the command that ran this set-up. */
   get exit(): ExitCode {
     const isFailed = this.checks.some(({ what, ok }) => what === 'service' && ok === false);
     return isFailed ? EXIT.failed : EXIT.done;
@@ -272,13 +272,13 @@ export class SetUp {
     }
   }
 
-  /** After the file is written: the storage directory gets its group. Throws `config-invalid`. */
+  /** Gives the storage directory its group, after the file is written. Throws `config-invalid`. */
   async settle(): Promise<void> {
     this.#group = String(this.draft.value('storage.group'));
     await this.#parts();
   }
 
-  /** Tells what a try showed; a later try of an answer takes the place of an earlier one. */
+  /** Records and shows a try; a later try of an answer replaces the earlier one. */
   note(what: Check['what'], subject: string, ok: boolean | null, message: string): void {
     const isSame = (other: Check) => {
       if (other.what !== what || what === 'receiver') return false;
@@ -292,7 +292,7 @@ export class SetUp {
     this.#options.cli.stderr.write(`${printable(`${mark}  ${what}: ${subject}: ${message}`)}\n`);
   }
 
-  /** A branch that is given up is no part of the report. */
+  /** Removes branches that were given up from the report. */
   forgetBranches(): void {
     const others = this.checks.filter(({ what }) => what !== 'branch');
     this.checks.splice(0, this.checks.length, ...others);
@@ -314,7 +314,7 @@ export class SetUp {
     return work().finally(() => this.#progress.end());
   }
 
-  /** The daemon's parts, anew where an answer changed what they are built from. */
+  /** Returns the daemon's parts, built again when an answer changed their input. */
   async #parts(): Promise<Parts> {
     const draft = this.draft.config();
     const config: Config = { ...draft, storage: { ...draft.storage, group: this.#group } };
@@ -326,7 +326,7 @@ export class SetUp {
     const { cli, secrets } = this.#options;
     const { env, clock, random, stderr } = cli;
     const configFile = this.draft.file;
-    // Before it acts as the user that has to be a member.
+    // Before it becomes the user that must be a member.
     if (this.#group !== '') await joinGroup(this.#group, configFile, env);
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
     const { refreshToken: _tried, accessToken: _too, ...others } = secrets;

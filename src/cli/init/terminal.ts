@@ -6,18 +6,18 @@ import { broken, type Cli, printable } from '../cli.ts';
 /** One question to a person. */
 export interface Question {
   label: string;
-  /** What it means, in a sentence or two. */
+  /** The question's meaning in a sentence or two. */
   meaning?: string;
-  /** What Enter keeps; empty or missing: Enter gives nothing. */
+  /** The value that Enter keeps; empty or missing: Enter gives nothing. */
   kept?: string;
 }
 
-/** JSON that is pasted in several lines is taken together, up to so many. */
+/** Most lines of pasted JSON that are read together. */
 const PASTED_LINES_MAX = 40;
 
 /**
- * Asks a person at a terminal. The terminal shows what is typed only while a plain question waits, so neither a
- * secret nor what is pasted behind it can be seen. After Ctrl-C or the end of input every question throws `aborted`.
+ * Asks a person at a terminal. Typed text is shown only during a plain question, so neither a secret nor text pasted
+ * after it is visible. After Ctrl-C or the end of input every question throws `aborted`.
  */
 export class Terminal {
   readonly #cli: Pick<Cli, 'stderr'>;
@@ -25,7 +25,7 @@ export class Terminal {
   readonly #ended = new AbortController();
   #isShown = false;
   #waiting: PromiseWithResolvers<string> | undefined;
-  /** Lines of a pasted text that is not whole yet. */
+  /** Lines of an incomplete pasted text. */
   #pasted: string[] = [];
 
   constructor(cli: Pick<Cli, 'stdin' | 'stderr' | 'signal'>) {
@@ -56,19 +56,19 @@ export class Terminal {
     cli.signal.addEventListener('abort', () => this.#end(), { once: true });
   }
 
-  /** Aborts once the person wants to stop. */
+  /** Aborts when the person stops. */
   get signal(): AbortSignal {
     return this.#ended.signal;
   }
 
   say(text: string): void {
-    // A terminal without a size says 0.
+    // A terminal without a size reports 0.
     const columns = this.#cli.stderr.columns || Number.POSITIVE_INFINITY;
     const lines = text.split('\n').flatMap((line) => broken(printable(line), columns - 1));
     this.#cli.stderr.write(`${lines.join('\n')}\n`);
   }
 
-  /** The answer without blanks around it; the kept one for Enter; `-` for none. */
+  /** Returns the answer without outer blanks; the kept value for Enter; '' for `-`. */
   async ask({ kept = '', ...question }: Question): Promise<string> {
     this.#put(question);
     const line = (await this.#line(kept === '' ? '> ' : `[${printable(kept)}] > `, true)).trim();
@@ -87,7 +87,7 @@ export class Terminal {
     }
   }
 
-  /** What was typed or pasted, never shown. JSON in several lines is read to its end. */
+  /** Returns typed or pasted text, which is never shown. JSON on several lines is read to its end. */
   async secret(question: Question): Promise<string> {
     this.#put(question);
     const text = await this.#line('(not shown) > ', false);
@@ -106,7 +106,7 @@ export class Terminal {
 
   async #line(prompt: string, isShown: boolean): Promise<string> {
     if (this.#ended.signal.aborted) throw stopped();
-    // What was typed before the question was put is no answer to it.
+    // Text typed before the question is not an answer to it.
     for (const name of ['e', 'u']) this.#lines.write(null, { ctrl: true, name });
     this.#waiting = Promise.withResolvers();
     this.#pasted = [];
@@ -132,7 +132,7 @@ export class Terminal {
   }
 }
 
-/** Asks for one secret and nothing else. A line that the terminal edits itself would end after 4,095 characters. */
+/** Asks for one secret. It avoids the terminal's own line editing, which would end after 4,095 characters. */
 export async function askSecret(
   cli: Pick<Cli, 'stdin' | 'stderr' | 'signal'>,
   label: string,
