@@ -1,7 +1,7 @@
 import type { FastifyPluginAsync, FastifyReply } from 'fastify';
 import { shopName } from '../app/installation.ts';
 import type { LoopBeat } from '../app/metrics.ts';
-import { fromState, holdBackStates, mirrorCounts, verdictOn } from '../app/readers.ts';
+import { fromState, holdBackStates, lineOf, mirrorCounts, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { roleOf } from '../config/roles.ts';
 import { typedWords, whenFree } from '../core/errors.ts';
@@ -31,7 +31,8 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
       outbox: outbox.counts(),
       disk: storageSpace(config.storage.directory),
     };
-    const verdict = verdictOn(mirror, { config, clock }, { ...facts, stateFault });
+    const isLineUp = lineOf(() => parts.state.alarms.heartbeat());
+    const verdict = verdictOn(mirror, { config, clock }, { ...facts, stateFault, isLineUp });
     return {
       ...{ at: isoUtc(nowMs), shop, role, currency, commands: typedWords(), verdict, versions },
       ...{ ...facts, tokensFault: stateFault, waits, freshness: mirror.freshness() },

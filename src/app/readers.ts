@@ -9,6 +9,7 @@ import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import { type Clock, keptFor } from '../core/time.ts';
 import type { DiskSpace, Facts } from '../health/facts.ts';
+import type { HeartbeatMemory } from '../health/heartbeat.ts';
 import { StandingNow } from '../health/notifier.ts';
 import { standing, type Verdict, verdictOf } from '../health/verdict.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
@@ -236,7 +237,8 @@ export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict
   const disk = storageSpace(config.storage.directory);
   const alarms = readers.alarms();
   const outbox = readStores(readers.mirror, config, clock).read(({ queries }) => queries.counts());
-  const facts = { alarms, tokens, outbox, disk, running, stateFault };
+  const isLineUp = lineOf(() => readers.heartbeat());
+  const facts = { alarms, tokens, outbox, disk, running, stateFault, isLineUp };
   return { verdict: verdictOn(readers.mirror, { config, clock }, facts), disk };
 }
 
@@ -261,21 +263,34 @@ const SHARED_FOR_MS = 200;
 export function standingNow({
   config,
   mirror,
+  state,
   platform,
   outbox,
   clock,
 }: Pick<ReadersOptions, 'config' | 'clock'> & {
   mirror: Mirror;
+  state: { alarms: { heartbeat(): HeartbeatMemory | undefined } };
   platform: { tokens: { describe(): TokenStatus } };
   outbox: { counts(): NonNullable<Facts['outbox']> };
 }): StandingNow {
   const look = () => {
     const { found: tokens, stateFault } = fromState(config, () => platform.tokens.describe());
     const disk = storageSpace(config.storage.directory);
-    const beside = { alarms: mirror.raisedAlarms(), tokens, stateFault, outbox: outbox.counts(), disk };
+    const isLineUp = lineOf(() => state.alarms.heartbeat());
+    const alarms = mirror.raisedAlarms();
+    const beside = { alarms, tokens, stateFault, outbox: outbox.counts(), disk, isLineUp };
     return standing(factsOn(mirror, { config, clock }, beside));
   };
   return new StandingNow(keptFor(SHARED_FOR_MS, clock, look), clock);
+}
+
+/** Whether signs of life get out; null: none is sent, or nobody can look. */
+export function lineOf(heartbeat: () => HeartbeatMemory | undefined): boolean | null {
+  try {
+    return heartbeat()?.ok ?? null;
+  } catch {
+    return null;
+  }
 }
 
 /** Whether orders are stale, even if another finding is reported instead. */
@@ -293,7 +308,7 @@ export function verdictOn(...known: Parameters<typeof factsOn>): Verdict {
 function factsOn(
   mirror: Mirror,
   { config, clock }: ReadersOptions,
-  beside: Pick<Facts, 'alarms' | 'tokens' | 'outbox' | 'disk' | 'running' | 'stateFault'>,
+  beside: Pick<Facts, 'alarms' | 'tokens' | 'outbox' | 'disk' | 'running' | 'stateFault' | 'isLineUp'>,
 ): Facts {
   return {
     ...beside,

@@ -178,6 +178,15 @@ function standingFacts(
   };
 }
 
+/** How the last one fared says nothing of today's line. */
+function forgetHeartbeat({ alarms }: AlarmParts['state'], log: PartsOptions['log']): undefined {
+  try {
+    alarms.forgetHeartbeat();
+  } catch (error) {
+    log.debug({ err: error }, 'how the heartbeat fared cannot be forgotten now');
+  }
+}
+
 /** undefined: nobody watches from outside. */
 function heartbeatOf(
   { config, secrets, clock, log }: PartsOptions,
@@ -186,7 +195,7 @@ function heartbeatOf(
   now: StandingNow,
 ): Heartbeat | undefined {
   const target = heartbeatTarget({ config, secrets });
-  if (!target) return undefined;
+  if (!target) return forgetHeartbeat(state, log);
   return new Heartbeat({
     ...target,
     everyMs: config.alarms.heartbeatEveryMs,

@@ -225,6 +225,12 @@ export class AlarmRows {
     this.#write(HEARTBEAT, memory);
   }
 
+  /** None is sent any more. */
+  forgetHeartbeat(): void {
+    if (!this.heartbeat()) return;
+    storing(() => sqlOf(this.#db).run('DELETE FROM alarm_memory WHERE receiver = ?', HEARTBEAT));
+  }
+
   /** The alarms that the daemon could not write into the mirror. */
   aside(): AlarmUp[] {
     const sql = 'SELECT key, message, level, raised_at AS raisedAt FROM alarms_aside ORDER BY key';

@@ -47,6 +47,10 @@ export interface Finding {
 export const FAILURE_CAUSES = [
   'refuses',
   'no-name',
+  'no-dns',
+  'no-line',
+  'silent',
+  'slow',
   'certificate-date',
   'certificate-trust',
   'no-right',
@@ -59,6 +63,12 @@ export type Cause = (typeof FAILURE_CAUSES)[number];
 const CAUSES: Readonly<Record<string, Cause>> = {
   ECONNREFUSED: 'refuses',
   ENOTFOUND: 'no-name',
+  EAI_AGAIN: 'no-dns',
+  EHOSTUNREACH: 'no-line',
+  ENETUNREACH: 'no-line',
+  ETIMEDOUT: 'silent',
+  UND_ERR_CONNECT_TIMEOUT: 'silent',
+  'platform-unreachable': 'slow',
   CERT_HAS_EXPIRED: 'certificate-date',
   CERT_NOT_YET_VALID: 'certificate-date',
   ERR_TLS_CERT_ALTNAME_INVALID: 'certificate-trust',
@@ -75,6 +85,8 @@ const CAUSES: Readonly<Record<string, Cause>> = {
 const LASTING: ReadonlySet<Cause> = new Set<Cause>([
   ...(['refuses', 'no-name', 'certificate-date', 'certificate-trust', 'no-right', 'refused'] as const),
 ]);
+/** A line that is cut looks the same, unless it is known that the line is up. */
+const LASTING_WITH_LINE: ReadonlySet<Cause> = new Set<Cause>(['no-dns', 'silent']);
 const LASTING_TRIES = 2;
 const LASTING_MS = 90_000;
 
@@ -97,6 +109,8 @@ export interface Facts {
   stateFault?: string | null | undefined;
   /** Whether the daemon runs; left out or null where that is not known, or not the point. */
   running?: boolean | null | undefined;
+  /** Whether the last sign of life reached the watcher outside; left out or null: none is sent. */
+  isLineUp?: boolean | null | undefined;
   /** How old the last good order poll may be. */
   ordersStaleAfterMs: number;
 }
@@ -211,9 +225,10 @@ function causeOf({ failure }: Freshness): { cause?: Cause } {
 }
 
 /** Whether a flow fails for the same reason, try after try, so that its age need not be waited for. */
-function isLasting(flow: Freshness, nowMs: number): boolean {
+function isLasting(flow: Freshness, { nowMs, isLineUp }: Facts): boolean {
   const { cause } = causeOf(flow);
-  if (!flow.failure || cause === undefined || !LASTING.has(cause)) return false;
+  if (!flow.failure || cause === undefined) return false;
+  if (!LASTING.has(cause) && !(isLineUp && LASTING_WITH_LINE.has(cause))) return false;
   const { tries, since } = flow.failure;
   return tries >= LASTING_TRIES && nowMs - Date.parse(since) >= LASTING_MS;
 }
@@ -229,7 +244,7 @@ function ordersFare(facts: Facts): { code: OrdersCode; more: FactsOfFinding } | 
   if (ageMs === null && (state === 'unknown' || state === 'waiting'))
     return { code: 'orders.starting', more: {} };
   const isOld = ageMs === null || ageMs > facts.ordersStaleAfterMs;
-  if (!isOld && !isLasting(poll, facts.nowMs)) return undefined;
+  if (!isOld && !isLasting(poll, facts)) return undefined;
   return { code: 'orders.stale', more: { detail: poll.message || null, since, ...causeOf(poll) } };
 }
 

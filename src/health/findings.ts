@@ -86,6 +86,11 @@ const WITHOUT_AN_ANSWER: Partial<Record<Cause, string>> = {
   refuses:
     "The platform's server takes no connections: ask its support whether it is down, and check platform.base_url.",
   'no-name': 'Check the spelling of platform.base_url, and the DNS of this machine.',
+  'no-dns': 'The name server that this machine asks gives no answer: check the router and its DNS.',
+  'no-line': 'This machine is in no network that leads out: check its cable or Wi-Fi, and the router.',
+  silent:
+    "The platform's server does not answer. Where other sites open on this machine, ask its support; else check the router.",
+  slow: 'The platform gives no whole answer in time: ask its support. A line that is too slow does the same.',
   'certificate-date':
     "Check this machine's clock. Where it is right, tell the platform's support that its certificate has expired.",
   'certificate-trust':

@@ -77,6 +77,18 @@ const FAULTS: Fault[] = [
       begin: ({ line }) => void Object.assign(line, { isCut: true, code }),
     }),
   ),
+  ...['EAI_AGAIN', 'UND_ERR_CONNECT_TIMEOUT'].map(
+    (code): Fault => ({
+      key: 'orders.stale',
+      row: 'names or connections get no answer',
+      what: `${code}, while signs of life get out`,
+      begin({ line, daemon }) {
+        const since = new Date(0).toISOString();
+        daemon.parts.state.alarms.rememberHeartbeat({ ok: true, since, message: '' });
+        Object.assign(line, { isCut: true, code });
+      },
+    }),
+  ),
   {
     key: 'auth.locked-out',
     begin({ store: { sandbox } }) {
@@ -136,7 +148,7 @@ const FAULTS: Fault[] = [
       for (let i = 0; i < 300; i++) store.sandbox.control.createOrder({}, { hidden: true });
       await store.clock.advance(5 * MINUTE_MS);
       await store.run(daemon.stop());
-      overwritePages(path.join(store.directory, 'mirror.db'), 0.5);
+      overwritePages(path.join(store.directory, 'mirror.db'), 0.7);
       scene.daemon = await store.daemon();
     },
   },

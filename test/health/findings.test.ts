@@ -46,6 +46,7 @@ const someFacts: fc.Arbitrary<Facts> = fc.record({
     fc.record({ pending: fc.nat(9), held: fc.nat(2), rejected: fc.nat(2), oldestPendingAt: someTime }),
     { nil: null },
   ),
+  isLineUp: fc.constantFrom(null, true, false),
   quarantine: fc.nat(2),
   ordersStaleAfterMs: fc.constant(600_000),
 });
