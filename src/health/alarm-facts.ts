@@ -13,47 +13,50 @@ import type {
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
 
-/** What no flow notices by itself: room on the disk, the clock, tokens that never came, orders of another company. */
+/**
+ * Facts that no flow notices itself: disk space, the clock, tokens that were never handed in, orders of another
+ * company.
+ */
 export interface AlarmFacts {
   alarms: Alarms;
-  /** Of the storage directory; null where the system does not tell. */
+  /** Disk of the storage directory; null if the system does not say. */
   disk: () => DiskSpace | null;
-  /** Whether no tokens were ever handed in. May throw `storage-…`. */
+  /** Whether tokens were never handed in. May throw `storage-…`. */
   hasNoTokens: () => boolean;
-  /** Platform's wall clock minus ours; undefined: not known. */
+  /** The platform's wall clock minus ours; undefined if unknown. */
   clockSkewMs: () => number | undefined;
-  /** Of which companies the orders are; undefined: none says. May throw `storage-…`. */
+  /** Companies of the orders; undefined if no order names one. May throw `storage-…`. */
   orderCompanies: () => { oldest: string; newest: string } | undefined;
-  /** Orders that the POS was to acknowledge by now and has not, the oldest first. May throw `storage-…`. */
+  /** Orders that the POS should have acknowledged by now, oldest first. May throw `storage-…`. */
   waitingOrders: () => readonly WaitingOrder[];
-  /** Orders of which a part could not be read, the oldest first. May throw `storage-…`. */
+  /** Orders with an unreadable part, oldest first. May throw `storage-…`. */
   incompleteOrders: () => readonly IncompleteOrder[];
-  /** Stocks of which the platform has another number than the POS counted, the worst first. May throw `storage-…`. */
+  /** Stocks whose number on the platform is not the POS's count, worst first. May throw `storage-…`. */
   stockDifferences: () => { count: number; worst: readonly NamedDifference[] };
-  /** Orders of a day that are of no branch, the newest first. May throw `storage-…`. */
+  /** Orders of the last day that belong to no branch, newest first. May throw `storage-…`. */
   strayOrders: () => readonly (OddOrder & { store: string | null })[];
-  /** Whether the sums of the day's orders hold. May throw `storage-…`. */
+  /** Whether the sums of the day's orders add up. May throw `storage-…`. */
   sumsOfOrders: () => SumsOfOrders;
-  /** Numbers between those of the day's orders that no order has. May throw `storage-…`. */
+  /** Codes missing among those of the day's orders. May throw `storage-…`. */
   missingCodes: () => MissingCodes;
-  /** Which fields of orders are new, and which are sent no more. May throw `storage-…`. */
+  /** Fields that are new in orders, and fields that are no longer sent. May throw `storage-…`. */
   fieldNews: () => FieldNews;
-  /** When the platform asked to wait, with which endpoint. */
+  /** Times at which the platform asked to wait, with the endpoint. */
   limited: Pick<Recently, 'of'>;
-  /** Who asked here with a wrong key. */
+  /** Requests with a wrong key, with their sender. */
   wrongKeys: Pick<Recently, 'of'>;
-  /** How long one may wait before a person is told; 0: for ever. */
+  /** How long an order may wait before a person is told; 0 means for ever. */
   unbookedAfterMs: number;
   /** How many shown products of each branch have an id of the POS. May throw `storage-…`. */
   branchMappings: () => readonly BranchMapping[];
-  /** Ordered items that have none, first seen at the time or later, of these branches. May throw `storage-…`. */
+  /** Ordered items without an id in these branches, first seen at `from` or later. May throw `storage-…`. */
   unmappedItems: (branches: readonly Branch[], from: string) => readonly UnmappedItem[];
-  /** A time as the shop's clock shows it. */
+  /** Formats a time on the shop's clock. */
   localTime: (iso: string) => string;
   clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
 }
 
-/** A stock of which the platform has another number than is wanted there. */
+/** A stock whose number on the platform is not the wanted one. */
 export interface NamedDifference {
   sku: string;
   branch: string;
@@ -66,7 +69,7 @@ export interface NamedDifference {
 const HOUR_MS = 3_600_000;
 const RECENT_MAX = 1_000;
 
-/** What happened within the last hour, each time with where it came from. */
+/** Events of the last hour, each with its time and origin. */
 export class Recently {
   readonly #clock: Pick<Clock, 'monotonicMs'>;
   #times: { atMonoMs: number; where: string }[] = [];
@@ -80,7 +83,7 @@ export class Recently {
     if (this.#times.length > RECENT_MAX) this.#times.shift();
   }
 
-  /** `forMs`: from the first of them to the last. */
+  /** Returns the number of events; `forMs` is the time from the first to the last. */
   of(): { count: number; forMs: number; where: string } {
     const fromMs = this.#clock.monotonicMs() - HOUR_MS;
     this.#times = this.#times.filter(({ atMonoMs }) => atMonoMs >= fromMs);
@@ -90,7 +93,7 @@ export class Recently {
   }
 }
 
-/** Notes them. The looks throw what the facts throw. */
+/** Raises and clears alarms from the facts. Its methods throw what the facts throw. */
 export class FactWatch {
   readonly #facts: AlarmFacts;
   readonly #startMonoMs: number;
@@ -131,11 +134,11 @@ export class FactWatch {
   }
 }
 
-/** From here on a clock is not right, and from there on it is wrong: orders are looked for on other days. */
+/** Clock errors: above the first the clock is not right, above the second polls ask for wrong days. */
 const CLOCK_OFF_MS = 5 * 60_000;
 const CLOCK_WRONG_MS = 12 * 3_600_000;
 
-/** Kept for whoever cannot measure it, and so that it does not flap around the mark. */
+/** Keeps the alarm for parts that cannot measure the disk, and so that it does not flap around the limit. */
 function lookAtDisk({ alarms, disk }: AlarmFacts): void {
   const space = disk();
   if (space === null) return;
@@ -143,7 +146,7 @@ function lookAtDisk({ alarms, disk }: AlarmFacts): void {
   const nearly = healingCode(space);
   if (code !== null) alarms.note(code, message);
   if (nearly !== 'storage.full') alarms.note('storage.full', null);
-  // Nearly full is not over when the disk is full.
+  // While the disk is full, the alarm for a nearly full one stays.
   if (nearly === null) alarms.note('storage.low', null);
 }
 
@@ -151,7 +154,7 @@ function lookAtClock({ alarms, clockSkewMs }: AlarmFacts): void {
   const skewMs = clockSkewMs();
   if (skewMs === undefined) return;
   const offMs = Math.abs(skewMs);
-  // In whole minutes, so that the words stay the same from one look to the next.
+  // In whole minutes, so that the text does not change with each check.
   const off = formatDuration(Math.round(offMs / 60_000) * 60_000);
   const words = `It is ${off} ${skewMs > 0 ? 'behind' : 'ahead of'} the platform's clock.`;
   const isWrong = offMs > CLOCK_WRONG_MS;
@@ -170,9 +173,9 @@ function lookAtTokens({ alarms, hasNoTokens }: AlarmFacts): void {
   alarms.note('auth.none', hasNoTokens() ? words : null);
 }
 
-/** After a start the POS may have to start, too, before it can acknowledge what came before. */
+/** After a start, the POS may have to start too before it can acknowledge earlier orders. */
 const POS_STARTS_WITHIN_MS = 5 * 60_000;
-/** After so many times as long as it may wait, an order that nobody took is red. */
+/** After this multiple of the allowed wait, an order that no POS acknowledged is red. */
 const RED_AFTER_TIMES = 3;
 const named = <Item>(items: readonly Item[], name: (item: Item) => string, count?: number): string =>
   firstNames(items, name, count).join(', ');
@@ -221,10 +224,10 @@ function lookAtStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
   alarms.note('orders.unassigned', orders.length === 0 ? null : `Order and store: ${names}.`);
 }
 
-/** Reading a day of orders takes longer than other looks. */
+/** How long the result is cached, because reading a day of orders takes longer than other checks. */
 const SUMS_FOR_MS = 5 * 60_000;
 const ODD_SHARE = 0.01;
-/** So many times as many as in the week before are no custom of the shop. */
+/** This multiple of last week's share is not the shop's normal state. */
 const ODD_TIMES = 3;
 
 function lookAtSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfOrders): void {
@@ -240,7 +243,7 @@ function lookAtCodes({ alarms }: AlarmFacts, { missing, codes, usualShare }: Mis
   alarms.note('orders.code-missing', isOdd ? words : null);
 }
 
-/** Whole orders are read for it. */
+/** How long the result is cached, because it reads whole orders. */
 const FIELDS_FOR_MS = 3_600_000;
 
 function lookAtFields({ alarms }: AlarmFacts, { added, gone }: FieldNews): void {
@@ -251,7 +254,7 @@ function lookAtFields({ alarms }: AlarmFacts, { added, gone }: FieldNews): void 
   alarms.note('orders.fields', words.filter(Boolean).join(' ') || null);
 }
 
-/** Nobody exceeds them here: so many, over so long a time, are brought on by somebody else. */
+/** tillsync itself stays within the limits. So many waits over so long a time are caused by another program. */
 const LIMITED_MIN = 3;
 const LIMITED_FOR_MS = 3 * 60_000;
 
@@ -261,7 +264,7 @@ function lookAtLimits({ alarms, limited }: AlarmFacts): void {
   alarms.note('platform.limits-shared', count >= LIMITED_MIN && forMs >= LIMITED_FOR_MS ? words : null);
 }
 
-/** A person who mistypes it gives up sooner, or gets it right. */
+/** A person who mistypes a key stops sooner or corrects it. */
 const WRONG_KEYS_MIN = 10;
 
 function lookAtKeys({ alarms, wrongKeys }: AlarmFacts): void {
@@ -270,7 +273,7 @@ function lookAtKeys({ alarms, wrongKeys }: AlarmFacts): void {
   alarms.note('local.wrong-key', count >= WRONG_KEYS_MIN ? words : null);
 }
 
-/** Who was to take such an order has, or nobody will. */
+/** An older order was either prepared by now or never will be. */
 const ORDERED_WITHIN_MS = 24 * 3_600_000;
 
 function tellUnmapped({ alarms }: AlarmFacts, mappings: readonly BranchMapping[]): void {

@@ -8,28 +8,28 @@ import type { HeartbeatMemory } from './heartbeat.ts';
 import type { Standing } from './verdict.ts';
 
 /**
- * What a person is told:
- * - `raised`, `healed`: an alarm went up or is over, each once
- * - `reminder`: it is still up
- * - `muted`: the day's last message, which says that it is
+ * A message to a person:
+ * - `raised`, `healed`: an alarm began or ended, once each
+ * - `reminder`: it still lasts
+ * - `muted`: the day's last message, which says that no more follow today
  */
 export interface AlarmNews {
   state: 'raised' | 'healed' | 'reminder' | 'muted';
   key: FindingCode | 'alarms.daily-max';
   level: FindingLevel;
   detail: string | null;
-  /** In the words for this cause; left out: as its finding says. */
+  /** Words for this cause; if left out, those of the finding. */
   words?: Pick<Finding, 'message' | 'remedy' | 'cause' | 'count'>;
-  /** When the alarm went up; null for `muted`. */
+  /** When the alarm was raised; null for `muted`. */
   since: string | null;
 }
 
 /** Who is told of alarms. */
 export type ReceiverName = 'command' | 'url';
 
-/** What was told to one receiver, kept over restarts. */
+/** The alarms that one receiver was told of, kept over restarts. */
 export interface AlarmMemory {
-  /** Alarms that were told and whose end was not told yet. */
+  /** Alarms that were sent and whose end was not sent yet. */
   told: Readonly<Partial<Record<FindingCode, { since: string; toldAtMs: number; level?: FindingLevel }>>>;
   /** Calendar day that `sent` counts. */
   day: string;
@@ -41,9 +41,9 @@ export const NOTHING_TOLD: AlarmMemory = { told: {}, day: '', sent: 0 };
 export interface AlarmRules {
   /** Milder alarms are not told. */
   level: FindingLevel;
-  /** How long an alarm must be up, or over, before it is told. */
+  /** How long an alarm must last, or be over, before it is sent. */
   settleMs: number;
-  /** How often an alarm that stays up is told again; 0: never. */
+  /** How often a lasting alarm is sent again; 0 means never. */
   repeatMs: number;
   /** Messages in one calendar day. */
   dailyMax: number;
@@ -62,11 +62,11 @@ interface Seen {
   isUp: boolean;
   sinceMonoMs: number;
   sinceMs: number;
-  /** Told at once: it has lasted before it was found. */
+  /** True if it is sent at once, because it had lasted before it was found. */
   hasLasted: boolean;
 }
 
-/** Decides what is told next. What comes and goes within the settling time is not told. */
+/** Decides what is sent next. A finding that comes and goes within the settling time is not sent. */
 export class AlarmJudge {
   readonly #rules: AlarmRules;
   readonly #seen = new Map<FindingCode, Seen>();
@@ -78,7 +78,7 @@ export class AlarmJudge {
     this.#rules = rules;
   }
 
-  /** Takes in how things stand now. What is hidden may be so or not: neither is told. */
+  /** Reads the present findings. A hidden finding may be true or not, so neither its start nor its end is sent. */
   look({ findings, hidden }: Standing, memory: AlarmMemory, at: Pick<Moment, 'nowMs' | 'monotonicMs'>): void {
     this.#up = findings
       .filter(({ code, level }) => isSent(code, level))
@@ -86,7 +86,7 @@ export class AlarmJudge {
     const codesUp = new Set(this.#up.map(({ code }) => code));
     for (const code of new Set([...codesUp, ...hidden, ...this.#seen.keys(), ...toldCodes(memory)])) {
       const isUp = codesUp.has(code);
-      // What only followed from something else has its time to go by itself once that is over.
+      // A finding that was only a consequence gets time to end by itself after its cause is over.
       if (hidden.has(code) || this.#follows(code, codesUp, at.monotonicMs)) {
         this.#seen.delete(code);
         this.#hidden.add(code);
@@ -104,7 +104,7 @@ export class AlarmJudge {
     return up.has(follows.code) || (!isUp && monotonicMs - sinceMonoMs < follows.withinMs);
   }
 
-  /** What to tell now, causes before what follows from them; undefined: nothing. */
+  /** Returns the next message, causes before consequences; undefined if there is none. */
   next(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
     const news = this.#raised(memory, at) ?? this.#healed(memory, at) ?? this.#reminder(memory, at);
     const sent = sentOn(memory, at.day);
@@ -164,7 +164,7 @@ export class AlarmJudge {
   }
 }
 
-/** One that has become red since is told anew. */
+/** Whether it was sent. An amber finding that became red is sent again. */
 function isTold({ code, level }: Finding, { told }: AlarmMemory): boolean {
   const before = told[code];
   return before !== undefined && !(before.level === 'amber' && level === 'red');
@@ -175,7 +175,7 @@ function isSent(code: FindingCode, level: FindingLevel): boolean {
   return sent === undefined || (sent === 'red' && level === 'red');
 }
 
-/** The memory once `news` has been told. */
+/** Returns the memory after `news` was sent. */
 export function afterTelling(
   memory: AlarmMemory,
   { state, key, level, since }: AlarmNews,
@@ -197,10 +197,10 @@ function toldCodes({ told }: AlarmMemory): FindingCode[] {
   return (Object.keys(told) as FindingCode[]).filter((code) => Object.hasOwn(FINDINGS, code));
 }
 
-/** A row beside the memories, under a name that no receiver has. */
+/** Name of the heartbeat's row among the memories; no receiver has it. */
 const HEARTBEAT = 'alarms.heartbeat';
 
-/** What state.db knows of alarms. Every method may throw `storage-…`. */
+/** State of alarms in state.db. Every method may throw `storage-…`. */
 export class AlarmRows {
   readonly #db: Database.Database;
 
@@ -216,7 +216,7 @@ export class AlarmRows {
     this.#write(receiver, memory);
   }
 
-  /** How the heartbeat fares; undefined: none was ever sent. */
+  /** Returns the heartbeat's state; undefined if none was ever sent. */
   heartbeat(): HeartbeatMemory | undefined {
     return this.#read(HEARTBEAT) as HeartbeatMemory | undefined;
   }
@@ -231,7 +231,7 @@ export class AlarmRows {
     storing(() => sqlOf(this.#db).run('DELETE FROM alarm_memory WHERE receiver = ?', HEARTBEAT));
   }
 
-  /** The alarms that the daemon could not write into the mirror. */
+  /** Returns alarms that the daemon could not write into the mirror. */
   aside(): AlarmUp[] {
     const sql = 'SELECT key, message, level, raised_at AS raisedAt FROM alarms_aside ORDER BY key';
     return storing(() => sqlOf(this.#db).rows<AlarmUp>(sql));

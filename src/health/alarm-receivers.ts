@@ -9,15 +9,15 @@ import type { AlarmNews, ReceiverName } from './alarm-news.ts';
 import { FINDINGS } from './findings.ts';
 import { type Language, reasonIn, spanishFinding } from './speech.ts';
 
-/** One message as a program receives it. Names stay; more may come. */
+/** One message in the form for programs. Field names never change; new ones may be added. */
 export interface AlarmReport {
   state: AlarmNews['state'] | 'test';
-  /** The code that the status page and `tillsync doctor` use; `alarms.daily-max`, `alarms.test`. */
+  /** The code, as on the status page and in `tillsync doctor`; also `alarms.daily-max`, `alarms.test`. */
   key: string;
   level: FindingLevel;
   /** What is wrong, one sentence. */
   message: string;
-  /** The words of the part that noticed it. */
+  /** Message of the part that noticed it. */
   detail: string | null;
   /** What to do about it; null once it is over. */
   remedy: string | null;
@@ -29,7 +29,7 @@ export interface AlarmReport {
   host: string;
   /** Of tillsync. */
   version: string;
-  /** All of it as one text, as chat services take it. */
+  /** Everything as one text, for chat services. */
   text: string;
 }
 
@@ -53,7 +53,7 @@ export function alarmReport(news: AlarmNews, context: ReportContext): AlarmRepor
   return complete({ state, key, level, message, detail, remedy: todo, since }, context, isKnownBetter);
 }
 
-/** What is wrong and what to do, its commands not yet as they are typed. */
+/** Returns what is wrong and what to do; commands are still placeholders. */
 function wordsOf({ key, words }: AlarmNews, { dailyMax, language }: ReportContext) {
   if (key === 'alarms.daily-max') {
     const message = `Alarms were told ${dailyMax} times today; what is still wrong tomorrow is told then.`;
@@ -63,12 +63,12 @@ function wordsOf({ key, words }: AlarmNews, { dailyMax, language }: ReportContex
   const { message, remedy } = words ?? FINDINGS[key];
   const { count = null, cause } = words ?? {};
   const spanish = language === 'es' ? spanishFinding({ code: key, count, cause }) : undefined;
-  // An empty remedy stays so: what is told before it ends it.
+  // An empty remedy stays empty, because the remedy of an earlier finding ends it.
   if (spanish) return { message: spanish.message, remedy: remedy === '' ? '' : spanish.remedy };
   return { message: message.replace(': {count}', ''), remedy };
 }
 
-/** In the shop's language, with times by its clock. */
+/** Translates a text into the shop's language, with times on its clock. */
 function forPeople(text: string, { language, timeZone, nowMs }: ReportContext): string {
   return localTimes(reasonIn(language, text), timeZone, nowMs);
 }
@@ -84,7 +84,7 @@ export function testReport(context: ReportContext): AlarmReport {
 
 type Told = Omit<AlarmReport, 'at' | 'shop' | 'host' | 'version' | 'text'>;
 
-/** `isKnownBetter`: the remedy is that of the cause, and the detail's own hint is not. */
+/** `isKnownBetter`: the remedy of the cause applies, and not the hint in the detail. */
 function complete(told: Told, context: ReportContext, isKnownBetter = false): AlarmReport {
   const { shop, version, nowMs } = context;
   const host = hostname();
@@ -117,7 +117,7 @@ function textOf(
   isKnownBetter: boolean,
 ): string {
   const began = since === null ? '' : `, ${SINCE[language]} ${localTimes(since, timeZone, nowMs)}`;
-  // Words that name a command say what to do themselves.
+  // A detail that names a command already says what to do.
   const isRemedy = !isKnownBetter && detail?.includes('tillsync ');
   const more = (isRemedy ? [detail] : [detail, remedy]).filter(Boolean).join(' ');
   const what = state === 'healed' ? `${OVER[language]}: ${message}` : message;
@@ -128,16 +128,16 @@ function textOf(
 /** Who is told of alarms. */
 export interface AlarmReceiver {
   name: ReceiverName;
-  /** For people; never the address itself, which may hold a secret. */
+  /** For people. It never contains the address, which may hold a secret. */
   description: string;
-  /** Tells once, within the configured time. Throws a TillsyncError when it did not arrive. */
+  /** Sends one message within the configured time. Throws a TillsyncError when it did not arrive. */
   tell(report: AlarmReport, signal: AbortSignal): Promise<void>;
 }
 
 const SAID_MAX = 300;
 
 /**
- * Runs the program with its arguments once for each message, without a shell: JSON on its standard input, the same in
+ * Runs the program once per message, without a shell, with JSON on standard input and the same fields in
  * `TILLSYNC_ALARM_…`.
  */
 export function commandReceiver(
@@ -179,8 +179,8 @@ function commandFailed({ what, said, cause }: ProgramEnd): TillsyncError {
 }
 
 /**
- * Sends each message as JSON by POST, with the token as `Authorization: Bearer`; every 2xx counts as arrived. The address
- * may hold a secret, so it is never told.
+ * Sends each message as JSON by POST, with the token as `Authorization: Bearer`; every 2xx counts as arrived. The
+ * address may hold a secret, so it is never shown.
  */
 export function urlReceiver(url: string, token: string | undefined, timeoutMs: number): AlarmReceiver {
   const { host } = new URL(url);

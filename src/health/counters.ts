@@ -14,17 +14,17 @@ import type { Transport } from '../platform/transport.ts';
 import { FINDINGS } from './findings.ts';
 import type { Verdict } from './verdict.ts';
 
-/** One figure, or one bucket of a histogram. */
+/** One metric value, or one bucket of a histogram. */
 export interface Sample {
-  /** Added to the family's name: `_bucket`, `_sum`, `_count`. */
+  /** Suffix of the family's name: `_bucket`, `_sum`, `_count`. */
   suffix?: string;
   labels: Readonly<Record<string, string>>;
   value: number;
 }
 
-/** All figures of one name, in base units: seconds, bytes. */
+/** All values of one metric name, in base units: seconds, bytes. */
 export interface MetricFamily {
-  /** With `_total` where it is a counter. */
+  /** Ends in `_total` for a counter. */
   name: string;
   type: 'counter' | 'gauge' | 'histogram';
   help: string;
@@ -34,13 +34,13 @@ export interface MetricFamily {
 export interface MetricOptions<L extends string> {
   name: string;
   help: string;
-  /** Names of the labels; each must have few values. */
+  /** Names of the labels; each label may have only few values. */
   labels?: readonly L[];
 }
 
 const NO_LABELS: Readonly<Record<string, string>> = {};
 
-/** Rises from the start of this process. */
+/** A counter that rises from the start of this process. */
 export class Counter<L extends string = never> implements MetricFamily {
   readonly type = 'counter';
   readonly name: string;
@@ -51,7 +51,7 @@ export class Counter<L extends string = never> implements MetricFamily {
     this.name = name;
     this.help = help;
     this.#series = new Series(labels, () => ({ value: 0 }));
-    // A figure without labels is there from the start, so that its first rise is seen as one.
+    // A counter without labels exists from the start, so that Prometheus sees its first rise.
     if (labels.length === 0) this.add(0, NO_LABELS as Record<L, string>);
   }
 
@@ -65,12 +65,12 @@ export class Counter<L extends string = never> implements MetricFamily {
 }
 
 interface Distribution {
-  /** How many fell into each bucket alone; one more than there are bounds. */
+  /** Number of values in each bucket alone; one bucket more than bounds. */
   counts: number[];
   sum: number;
 }
 
-/** How values spread over buckets, since the start of this process. */
+/** Distribution of values over buckets, since the start of this process. */
 export class Histogram<L extends string = never> implements MetricFamily {
   readonly type = 'histogram';
   readonly name: string;
@@ -78,7 +78,7 @@ export class Histogram<L extends string = never> implements MetricFamily {
   readonly #bounds: readonly number[];
   readonly #series: Series<L, Distribution>;
 
-  /** `buckets`: upper bounds, rising, without the infinite one. */
+  /** `buckets`: upper bounds in ascending order, without the infinite one. */
   constructor({ name, help, labels = [], buckets }: MetricOptions<L> & { buckets: readonly number[] }) {
     this.name = name;
     this.help = help;
@@ -109,20 +109,20 @@ export class Histogram<L extends string = never> implements MetricFamily {
   }
 }
 
-/** A figure that is looked up at the moment: one without labels, or those of `by`; null: not known, so not told. */
+/** Makes a gauge from a current value or from the samples of `by`. A null value is unknown and left out. */
 export function gauge(name: string, help: string, found: number | null | readonly Sample[]): MetricFamily {
   const samples = typeof found === 'number' ? [{ labels: NO_LABELS, value: found }] : (found ?? []);
   return { name, help, type: 'gauge', samples: () => samples };
 }
 
-/** A figure for each value of one label; without those that are not known. */
+/** Makes a sample per value of one label, without unknown ones. */
 export function by(label: string, figures: Readonly<Record<string, number | null | undefined>>): Sample[] {
   return Object.entries(figures).flatMap(([text, value]) =>
     value == null ? [] : [{ labels: { [label]: text }, value }],
   );
 }
 
-/** 1 for the state that something is in, 0 for the others. */
+/** Makes samples per state: 1 for the present state, 0 for the others. */
 export function byState(
   states: readonly string[],
   state: string,
@@ -131,7 +131,7 @@ export function byState(
   return states.map((one) => ({ labels: { ...labels, state: one }, value: one === state ? 1 : 0 }));
 }
 
-/** What is held for each set of label values. */
+/** The stored value for each set of labels. */
 class Series<L extends string, T> {
   readonly #names: readonly L[];
   readonly #make: () => T;
@@ -164,19 +164,19 @@ export const CONTENT_TYPES: Record<MetricsFormat, string> = {
   openmetrics: 'application/openmetrics-text; version=1.0.0; charset=utf-8',
 };
 
-/** Prometheus names OpenMetrics first where it takes it; nobody else asks for it. */
+/** Prometheus lists OpenMetrics in its Accept header if it supports it; no other client does. */
 export function wantedFormat(accept: string | undefined): MetricsFormat {
   return accept?.includes('application/openmetrics-text') ? 'openmetrics' : 'text';
 }
 
-/** The families as one text. A family without a figure is left out. */
+/** Returns the families as one text. A family without a sample is left out. */
 export function exposition(families: readonly MetricFamily[], format: MetricsFormat): string {
   const lines: string[] = [];
   for (const family of families) {
     const samples = [...family.samples()];
     if (samples.length === 0) continue;
     const { name, type, help } = family;
-    // OpenMetrics names a counter's family without the ending that its figures have.
+    // OpenMetrics names a counter's family without the suffix of its samples.
     const familyName = format === 'openmetrics' && type === 'counter' ? name.replace(/_total$/, '') : name;
     lines.push(`# HELP ${familyName} ${escapedHelp(help, format)}`, `# TYPE ${familyName} ${type}`);
     for (const sample of samples) lines.push(line(name, sample));
@@ -205,10 +205,10 @@ function escapedLabel(text: string): string {
   return text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
 }
 
-/** It is looked into twice a second; for longer than this only where a POS or the disk does not let it. */
+/** The inbox is read twice a second. A longer gap means that a POS or the disk prevents it. */
 const UNREAD_MS = 10_000;
 
-/** What waits in the inbox, as the last look into it found it. */
+/** What waits in the inbox, as of its last read. */
 export class InboxBacklog {
   #last: (InboxWaiting & { lookedMs: number }) | undefined;
 
@@ -239,7 +239,7 @@ export class InboxBacklog {
   }
 }
 
-/** Events looked at in one scrape: after a first import the figures catch up over the next few. */
+/** Most events counted in one scrape; after a first import the counters catch up over several scrapes. */
 const EVENTS_AT_ONCE = 20_000;
 
 interface EventRow {
@@ -249,7 +249,7 @@ interface EventRow {
   events: number;
 }
 
-/** Counts the change feed from where it stood at the start, whichever process wrote it. */
+/** Counts the feed's events since the start, whichever process wrote them. */
 export class EventCounts {
   readonly #orders = new Counter({
     name: 'tillsync_orders_received_total',
@@ -287,13 +287,13 @@ export class EventCounts {
   }
 }
 
-/** The platform may send any text; only those of its document become a label. */
+/** The platform may send any text; only its documented statuses become labels. */
 export function statusLabel(status: string | null): string {
   if (status === null) return 'none';
   return isKnownStatus(status) ? status : 'other';
 }
 
-/** Counts the quarantine by source only when something came or went: its entries may be many and large. */
+/** Counts the quarantine by source, and only when it changed, because its entries may be many and large. */
 export class QuarantineCounts {
   #mark: string | undefined;
   #bySource: Record<string, number> = {};
@@ -316,7 +316,7 @@ export class QuarantineCounts {
 
 const LEVELS: Record<Verdict['level'], number> = { green: 0, amber: 1, red: 2 };
 
-/** The verdict of the status page, so that a rule need not know how it comes about. */
+/** The status page's verdict as metrics, so that a Prometheus rule need not compute it. */
 export function verdictFamilies({ level, findings }: Verdict): MetricFamily[] {
   const codes = Object.keys(FINDINGS).map((code) => [code, 0]);
   const found = findings.map((finding) => [finding.code, LEVELS[finding.level]]);
@@ -336,7 +336,7 @@ export function verdictFamilies({ level, findings }: Verdict): MetricFamily[] {
 
 const SAMPLE_EVERY_MS = 100;
 
-/** The figures of this process under the names that every Prometheus client uses. */
+/** Metrics of this process, under the usual names of Prometheus clients. */
 export class ProcessMetrics {
   readonly #startedAtSeconds = Date.now() / 1000 - process.uptime();
   #delay: ReturnType<typeof monitorEventLoopDelay> | undefined;
@@ -362,7 +362,10 @@ export class ProcessMetrics {
     this.#delay?.disable();
   }
 
-  /** Since the last scrape. It is watched from the first one on: where nobody scrapes it costs nothing. */
+  /**
+   * Event loop delay since the last scrape. Measured only after the first scrape, so that it costs nothing without
+   * Prometheus.
+   */
   #eventLoop(): MetricFamily[] {
     if (!this.#delay) {
       this.#delay = monitorEventLoopDelay({ resolution: SAMPLE_EVERY_MS });
@@ -418,7 +421,7 @@ export const CALL_OUTCOMES = [
 ] as const;
 export type CallOutcome = (typeof CALL_OUTCOMES)[number];
 
-/** What this process counts from its start, beside what it looks up at a scrape. */
+/** Counters of this process, beside the values that a scrape reads. */
 export class Counters {
   readonly calls = new Counter({
     name: 'tillsync_platform_calls_total',
@@ -496,7 +499,7 @@ export class Counters {
     labels: ['outcome'],
   });
 
-  /** A figure that is there before it first rises: Prometheus sees no rise in one that begins at 1. */
+  /** Counters are created with 0, because Prometheus sees no rise in one that begins at 1. */
   constructor() {
     for (const endpoint of [...ENDPOINTS, 'other']) {
       for (const outcome of CALL_OUTCOMES) this.calls.add(0, { endpoint, outcome });
@@ -512,7 +515,7 @@ export class Counters {
     }
   }
 
-  /** In the order in which they are declared. */
+  /** Returns the families in order of declaration. */
   families(): MetricFamily[] {
     return Object.values(this).filter((each) => each instanceof Counter || each instanceof Histogram);
   }
@@ -521,7 +524,7 @@ export class Counters {
     this.waitSeconds.add(waitMs / 1000, { endpoint, reason });
   };
 
-  /** `status` null: the other side was gone before an answer. */
+  /** `status` is null if the sender had gone before the answer. */
   readonly answered = (status: number | null, durationMs: number): void => {
     this.callbacks.add(1, { status: status === null ? 'none' : String(status) });
     if (status === 200) this.callbackSeconds.observe(durationMs / 1000, {});
@@ -548,7 +551,7 @@ export class Counters {
   };
 }
 
-/** Counts every request that really leaves, renewals of the tokens included. */
+/** Counts every request that is really sent, including token refreshes. */
 export function measuredTransport(
   transport: Transport,
   { calls, callSeconds }: Counters,

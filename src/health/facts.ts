@@ -8,7 +8,7 @@ import {
   type FreshnessSubject,
 } from '../core/alarm.ts';
 
-/** What can be wrong: an alarm, a flow in trouble, or what the figures tell. */
+/** Codes of findings: an alarm, a flow in trouble, or a result of the facts. */
 export type FindingCode =
   | AlarmKey
   | FreshnessSubject
@@ -25,25 +25,25 @@ export type FindingCode =
   | 'storage.low'
   | 'quarantine';
 
-/** One thing that is wrong. The code stays the same in every version; sentences may be worded anew. */
+/** One thing that is wrong. Its code is the same in every version; its sentences may change. */
 export interface Finding {
   code: FindingCode;
   level: FindingLevel;
   /** What is wrong, one sentence. */
   message: string;
-  /** What to do about it, one sentence; empty where it ends with what is told before it. */
+  /** What to do about it, in one sentence; empty if the remedy of an earlier finding ends it. */
   remedy: string;
-  /** The words of the part that noticed it; null when there are none. */
+  /** Message of the part that noticed it; null if none. */
   detail: string | null;
-  /** How many things it is about; null when that is not the point. */
+  /** Number of affected things; null if it does not matter. */
   count: number | null;
   /** ISO 8601 UTC; null when unknown. */
   since: string | null;
-  /** Why it is so, where the remedy depends on it. */
+  /** The cause, if the remedy depends on it. */
   cause?: Cause | undefined;
 }
 
-/** Why calls to the platform fail. */
+/** Causes of failed calls to the platform. */
 export const FAILURE_CAUSES = [
   'refuses',
   'no-name',
@@ -59,7 +59,7 @@ export const FAILURE_CAUSES = [
 ] as const;
 export type Cause = (typeof FAILURE_CAUSES)[number];
 
-/** By the code of the failure, as a system or tillsync itself has it. */
+/** Causes by the failure's code, of the system or of tillsync. */
 const CAUSES: Readonly<Record<string, Cause>> = {
   ECONNREFUSED: 'refuses',
   ENOTFOUND: 'no-name',
@@ -81,7 +81,7 @@ const CAUSES: Readonly<Record<string, Cause>> = {
   'platform-refused': 'refused',
   'platform-failed': 'fault',
 };
-/** What a platform that is being worked on, or a line that comes back, does not say twice in minutes. */
+/** Causes that maintenance of the platform, or a recovering connection, does not give twice within minutes. */
 const LASTING: ReadonlySet<Cause> = new Set<Cause>([
   ...(['refuses', 'no-name', 'certificate-date', 'certificate-trust', 'no-right', 'refused'] as const),
 ]);
@@ -90,39 +90,39 @@ const LASTING_WITH_LINE: ReadonlySet<Cause> = new Set<Cause>(['no-dns', 'silent'
 const LASTING_TRIES = 2;
 const LASTING_MS = 90_000;
 
-/** All that is known of how things stand; null where it could not be looked up. */
+/** All facts for the verdict; null where one could not be read. */
 export interface Facts {
   nowMs: number;
-  /** False: nobody said yet which platform this store is at. */
+  /** False while no platform is configured. */
   isSetUp?: boolean | undefined;
   /** How each flow fares. */
   freshness: readonly Freshness[];
-  /** What a part noted as wrong, by the code of its finding. */
+  /** What parts noted as wrong, by the finding's code. */
   alarms: readonly (Omit<AlarmUp, 'key'> & { key: string })[];
   tokens: { state: 'none' | 'ok' | 'locked-out'; refreshExpiresInMs: number | null } | null;
   outbox: { pending: number; held: number; rejected: number; oldestPendingAt: string | null } | null;
   /** Entries in quarantine. */
   quarantine: number;
-  /** Of the storage directory; left out or null where the system does not tell. */
+  /** Disk of the storage directory; left out or null if the system does not say. */
   disk?: DiskSpace | null | undefined;
-  /** What is wrong with state.db itself; left out or null when nothing is, or this user may not look. */
+  /** Fault of state.db itself; left out or null if none, or if this user may not read it. */
   stateFault?: string | null | undefined;
-  /** Whether the daemon runs; left out or null where that is not known, or not the point. */
+  /** Whether the daemon runs; left out or null if unknown or irrelevant. */
   running?: boolean | null | undefined;
   /** Whether the last sign of life reached the watcher outside; left out or null: none is sent. */
   isLineUp?: boolean | null | undefined;
-  /** How old the last good order poll may be. */
+  /** Maximum age of the last good order poll. */
   ordersStaleAfterMs: number;
 }
 
-/** What facts add to the row of a finding; a level only where it is another one. */
+/** What facts add to a finding's row; a level only if it differs. */
 export type FactsOfFinding = Partial<Pick<Finding, 'level' | 'detail' | 'count' | 'since' | 'cause'>>;
 
 export function flowOf(subject: FreshnessSubject, { freshness }: Facts): Freshness | undefined {
   return freshness.find((flow) => flow.subject === subject);
 }
 
-/** What a part noted under this code; undefined: nothing. */
+/** Returns what a part noted under this code; undefined if nothing. */
 export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | undefined {
   const noted = alarms.find(({ key }) => key === code);
   if (!noted) return undefined;
@@ -130,7 +130,10 @@ export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | 
   return { detail: message, since: raisedAt, ...(level && { level }) };
 }
 
-/** By the disk itself: what was noted of a full one may not have found room, nor its end; undefined: it does not tell. */
+/**
+ * Judges by the disk itself, because a full disk may have no room for the alarm or its end. Returns undefined if the
+ * disk's state is unknown.
+ */
 export function hasDisk(
   code: 'storage.full' | 'storage.low',
   facts: Facts,
@@ -142,7 +145,7 @@ export function hasDisk(
   return now === code || isStill ? { detail: message } : null;
 }
 
-/** How old the last complete order poll is; null: there was none. */
+/** Returns the age of the last complete order poll; null if there was none. */
 function ordersAge(facts: Facts): number | null {
   return ageMs(flowOf('orders.poll', facts)?.lastOkAt ?? null, facts.nowMs);
 }
@@ -151,7 +154,10 @@ const MINUTE_MS = 60_000;
 const CHANGES_LATE_AFTER_MS = 5 * MINUTE_MS;
 const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
 
-/** How serious it is that a change waits since then; null: not yet. A long queue takes its time: red needs silence, too. */
+/**
+ * Returns how serious it is that a change waits since then; null if not yet. A long queue takes time, so red also
+ * needs silence.
+ */
 export function changesLate({
   since,
   freshness,
@@ -164,7 +170,7 @@ export function changesLate({
   return Math.min(waitedMs, silentMs) < CHANGES_LOST_AFTER_MS ? 'amber' : 'red';
 }
 
-/** null for a time that is missing or cannot be read; a time to come counts as now. */
+/** Returns null for a missing or unreadable time; a future time counts as now. */
 function ageMs(iso: string | null, nowMs: number): number | null {
   const ms = iso === null ? Number.NaN : Date.parse(iso);
   return Number.isNaN(ms) ? null : Math.max(nowMs - ms, 0);
@@ -172,7 +178,7 @@ function ageMs(iso: string | null, nowMs: number): number | null {
 
 const REFRESH_TOKEN_SOON_MS = 3 * 24 * 3_600_000;
 
-/** None of the orders was announced, and no callback ever was: the platform does not send any. */
+/** No order was ever announced by a callback, so the platform sends none. */
 export function neverCalled(facts: Facts): FactsOfFinding | undefined {
   const webhook = flowOf('orders.webhook', facts);
   return webhook && webhook.lastOkAt === null ? notedAs('webhook.silent', facts) : undefined;
@@ -186,7 +192,7 @@ export function hasNoTokens(facts: Facts): FactsOfFinding | null | undefined {
 export function isLockedOut(facts: Facts): FactsOfFinding | undefined {
   const noted = notedAs('auth.locked-out', facts);
   if (noted || facts.tokens) return noted ?? (facts.tokens?.state === 'locked-out' ? {} : undefined);
-  // Tokens that are there are known better, and those that never were cannot be refused.
+  // Existing tokens are judged by their own state, and tokens that never existed cannot be refused.
   const [first] = flowsIn('locked-out', facts);
   return first && { detail: first.message || null, since: first.lastOkAt };
 }
@@ -197,7 +203,7 @@ export function endsSoon({ tokens }: Facts): FactsOfFinding | undefined {
 }
 
 export function isBlocked(facts: Facts): FactsOfFinding | undefined {
-  // Any answer since proves that the block is over, also for a flow that was not tried again.
+  // Any later answer proves that the block is over, even for a flow that was not tried again.
   const okAt =
     facts.freshness
       .map(({ lastOkAt }) => lastOkAt ?? '')
@@ -216,7 +222,7 @@ export function changesWait(facts: Facts): FactsOfFinding | null | undefined {
   return level && { level, count: pending, since, ...(push && causeOf(push)) };
 }
 
-/** What is known of the age of the orders; the first of these is told. */
+/** Findings about the age of orders; the first one applies. */
 type OrdersCode = 'orders.resuming' | 'orders.starting' | 'orders.stale';
 
 function causeOf({ failure }: Freshness): { cause?: Cause } {
@@ -224,7 +230,7 @@ function causeOf({ failure }: Freshness): { cause?: Cause } {
   return cause ? { cause } : {};
 }
 
-/** Whether a flow fails for the same reason, try after try, so that its age need not be waited for. */
+/** Whether a flow fails for the same reason again and again, so that its age need not be awaited. */
 function isLasting(flow: Freshness, { nowMs, isLineUp }: Facts): boolean {
   const { cause } = causeOf(flow);
   if (!flow.failure || cause === undefined) return false;
@@ -238,7 +244,7 @@ function ordersFare(facts: Facts): { code: OrdersCode; more: FactsOfFinding } | 
   if (!poll || poll.state === 'off') return undefined;
   const { state, lastOkAt: since } = poll;
   const ageMs = ordersAge(facts);
-  // The last try was refused, and the tokens are others since.
+  // The last try was refused, and the tokens have changed since.
   if (state === 'locked-out' && facts.tokens?.state === 'ok')
     return { code: 'orders.resuming', more: { since } };
   if (ageMs === null && (state === 'unknown' || state === 'waiting'))
@@ -253,7 +259,7 @@ export function ordersAre(code: OrdersCode, facts: Facts): FactsOfFinding | unde
   return notedAs(code, facts) ?? (fare?.code === code ? fare.more : undefined);
 }
 
-/** A flow of which the last try did not work, or only in part. */
+/** Returns the finding of a flow whose last try failed, in whole or in part. */
 export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFinding | undefined {
   const flow = flowOf(subject, facts);
   if (flow?.state !== 'degraded' && flow?.state !== 'failing') return undefined;
@@ -262,7 +268,7 @@ export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFindi
 
 const BACKUP_TRIES = 2;
 
-/** No backup came about at several times, an hour apart. */
+/** Several backups, an hour apart, have failed. */
 export function backupsFail(facts: Facts): FactsOfFinding | undefined {
   const flow = flowOf('backup', facts);
   if (flow?.state !== 'failing' || (flow.failure?.tries ?? 0) < BACKUP_TRIES) return undefined;
@@ -280,7 +286,7 @@ export function counted(count: number): FactsOfFinding | null {
   return count > 0 ? { count } : null;
 }
 
-/** Of the file system that holds the storage directory, as `statfs` tells: what this user may still write. */
+/** Space of the storage directory's file system for this user, from `statfs`. */
 export interface DiskSpace {
   freeBytes: number;
   totalBytes: number;
@@ -289,23 +295,23 @@ export interface DiskSpace {
 /**
  * - `ok`: there is room
  * - `low`: free some today
- * - `full`: what comes in soon can no longer be kept, or cannot already
+ * - `full`: new data will soon not fit, or does not fit now
  */
 export interface DiskVerdict {
   level: 'ok' | 'low' | 'full';
-  /** How the status page and `doctor` name it; null when all is well. */
+  /** Code on the status page and in `doctor`; null when all is well. */
   code: 'storage.low' | 'storage.full' | null;
-  /** One sentence: how much is free. */
+  /** One sentence with the free space. */
   message: string;
 }
 
 export const DISK_FULL_BYTES = 50 * 1024 ** 2;
 export const DISK_LOW_BYTES = 500 * 1024 ** 2;
 export const DISK_LOW_SHARE = 0.05;
-/** A twentieth of a large disk is more than tillsync fills in years. */
+/** 5 % of a large disk is more than tillsync fills in years. */
 const LOW_SHARE_MAX_BYTES = 5 * 1024 ** 3;
 
-/** Whether the disk has room for what comes in: low below 500 MiB or 5 %, full below 50 MiB. */
+/** Judges the free space: low below 500 MiB or 5 %, full below 50 MiB. */
 export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
   const message = `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} are free.`;
   if (freeBytes < DISK_FULL_BYTES) return { level: 'full', code: 'storage.full', message: `Only ${message}` };
@@ -316,15 +322,15 @@ export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
   return { level: 'ok', code: null, message };
 }
 
-/** A disk counts as well again only with a tenth more room than the mark, so that it does not flap around it. */
+/** A disk heals only with a tenth more room than the limit, so that the alarm does not flap. */
 const ROOM_TO_HEAL = 0.9;
 
-/** What the disk still counts as until it has that room. */
+/** Returns the code that the disk keeps until it has that room. */
 export function healingCode(disk: DiskSpace): DiskVerdict['code'] {
   return diskVerdict({ ...disk, freeBytes: disk.freeBytes * ROOM_TO_HEAL }).code;
 }
 
-/** Bytes as a person says them: `812 MiB`, `1.5 GiB`. */
+/** Formats bytes for people: `812 MiB`, `1.5 GiB`. */
 export function formatBytes(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let value = Math.max(0, bytes);

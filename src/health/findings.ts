@@ -19,35 +19,38 @@ import {
 
 export type { FindingCode };
 
-/** A row of the table: all that is known of one code. */
+/** A row of the table: everything about one code. */
 export interface FindingRow {
   level: FindingLevel;
-  /** May end in `: {count}`, which is left out when there is no count. */
+  /** May end in `: {count}`, which is left out without a count. */
   message: string;
   remedy: string;
-  /** Where `doctor` itself tells it and the remedy would lead to `doctor` once more. */
+  /** Remedy shown by `doctor`, if the normal one would send the reader to `doctor`. */
   inDoctor?: string;
-  /** What to do where the cause is known. */
+  /** Remedies for known causes. */
   remedies?: Partial<Record<Cause, string>>;
-  /** Whether it is so; null: it is not; undefined: the figures do not say, and what a part noted counts. Left out: as noted. */
+  /**
+   * Judges the facts. null: not a finding. undefined: the facts do not say, and what a part noted counts. Left out:
+   * only what a part noted counts.
+   */
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
-  /** Not told beside one of these: it says the same better, or this only follows from it. */
+  /** Not shown beside one of these, which says it better or is its cause. */
   hiddenBy?: readonly FindingCode[];
-  /** What is sent to receivers of alarms: all of it where it is left out; `red`: only then. It is shown in any case. */
+  /** What is sent to receivers of alarms: everything if left out; `red`: only when red. It is always shown. */
   sent?: 'never' | 'red';
-  /** It has lasted before it is found, so that nobody waits any longer to be told. */
+  /** It has lasted before it is found, so it is sent at once. */
   lasted?: true;
-  /** Not sent beside that one, nor for so long after it: it goes by itself then. */
+  /** Not sent beside that finding, nor for this time after it, because it then ends by itself. */
   follows?: { code: FindingCode; withinMs: number };
-  /** Told before the set-up; all else only waits for it. */
+  /** Shown before the set-up, when all other findings only wait for it. */
   isToldBeforeSetUp?: true;
-  /** Grows old by itself while nothing runs, and has a few minutes to be made good after a start or a sleep. */
+  /** Grows old while nothing runs, so it gets a few minutes after a start or a sleep. */
   growsOld?: true;
-  /** The check of `doctor` that tells it. */
+  /** The check of `doctor` that shows it. */
   check: FindingCheck;
 }
 
-/** Checks of `doctor` that tell findings; `alarms`: those of no other. */
+/** Checks of `doctor` that show findings; `alarms` shows all others. */
 export type FindingCheck =
   | 'storage.disk'
   | 'storage.state'
@@ -71,17 +74,17 @@ export type FindingCheck =
   | 'webhook.arriving'
   | 'alarms';
 
-/** Longer than tillsync rests between two tries. */
+/** Longer than tillsync's longest pause between two tries. */
 const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
 const NO_TOKENS = ['auth.locked-out', 'auth.none'] as const;
-/** What follows from a daemon that does not run was so when it ended, or since. */
+/** A daemon that does not run explains these findings: they began at its end or later. */
 const NOT_RUNNING = ['service.down'] as const;
 
 const TRIES_AGAIN =
   'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
 const CONNECTION = 'Check the internet connection of this machine, and what else is wrong here.';
 
-/** What a person does whose calls to the platform fail for one reason, try after try. */
+/** Remedies when calls to the platform keep failing for one reason. */
 const WITHOUT_AN_ANSWER: Partial<Record<Cause, string>> = {
   refuses:
     "The platform's server takes no connections: ask its support whether it is down, and check platform.base_url.",
@@ -100,7 +103,7 @@ const WITHOUT_AN_ANSWER: Partial<Record<Cause, string>> = {
   refused: 'The platform refuses the call: send its support and ours the output of {tillsync} doctor',
 };
 
-/** The one table. Worst first, causes before what follows from them: findings are told in this order. */
+/** The one table of findings, worst first and causes before consequences. Findings are shown in this order. */
 export const FINDINGS: Record<FindingCode, FindingRow> = {
   'service.down': {
     level: 'red',

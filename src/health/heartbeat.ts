@@ -5,13 +5,13 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import type { FindingCode } from './findings.ts';
 import type { Standing } from './verdict.ts';
 
-/** How things stand, as whoever watches from outside is told: the codes of what is red; empty: nothing is. */
+/** The state that the outside watcher is told: codes of red findings; empty if none. */
 export type Pulse = readonly FindingCode[];
 
 /**
- * The address of a sign of life. Where all is well, it is the one that was configured. Where it is red: Uptime Kuma's
- * push address, and any other with a `status` in its query, gets `status=down` and the codes as `msg`; all others get
- * `/fail` at the end of their path, as healthchecks.io and those like it take it.
+ * Returns the address for a heartbeat. If all is well, it is the configured one. If red, Uptime Kuma's push address,
+ * and any with a `status` in its query, gets `status=down` and the codes as `msg`; others get `/fail` appended to
+ * their path, as healthchecks.io and similar services expect.
  */
 export function heartbeatAddress(configured: string, red: Pulse): string {
   if (red.length === 0) return configured;
@@ -25,28 +25,28 @@ export function heartbeatAddress(configured: string, red: Pulse): string {
   return url.href;
 }
 
-/** What became of the last sign of life, kept when it changes, for whoever looks beside the daemon. */
+/** Result of the last heartbeat, stored when it changes, for commands beside the daemon. */
 export interface HeartbeatMemory {
   ok: boolean;
-  /** ISO 8601 UTC; since when it is so. */
+  /** ISO 8601 UTC: since when the result is the same. */
   since: string;
-  /** Why it does not arrive; empty when it does. */
+  /** Why it does not arrive; empty if it does. */
   message: string;
 }
 
-/** Where a sign of life goes. */
+/** Where a heartbeat is sent. */
 export interface HeartbeatTarget {
-  /** May hold a secret, so that no word tells more of it than its host. */
+  /** May hold a secret, so messages name only its host. */
   url: string;
   timeoutMs: number;
   /** Of tillsync. */
   version: string;
 }
 
-/** A monitor that is gone is told by some with a 200. */
+/** Some services answer 200 for a monitor that no longer exists. */
 const NOT_TAKEN = /^OK \(not found\)|"ok":\s*false/;
 
-/** Sends one sign of life. Throws a TillsyncError when it did not arrive. */
+/** Sends one heartbeat. Throws a TillsyncError when it did not arrive. */
 export async function sendHeartbeat(
   { url, timeoutMs, version }: HeartbeatTarget,
   pulse: Pulse,
@@ -79,8 +79,8 @@ export interface HeartbeatOptions extends HeartbeatTarget {
 
 const RETRY_AFTER_MS = 15_000;
 /**
- * Tells a watcher outside that this store lives: at the start, every `everyMs`, and at once when the verdict becomes
- * red or is no longer. What does not arrive is noted, and is no alarm: the watcher misses it.
+ * Sends heartbeats to the outside watcher: at the start, every `everyMs`, and at once when the verdict turns red or
+ * ends being red. A failure is only recorded, because the watcher notices missing heartbeats.
  */
 export class Heartbeat {
   readonly #o: HeartbeatOptions;
@@ -92,7 +92,7 @@ export class Heartbeat {
     this.#o = options;
   }
 
-  /** Sends a sign of life when one is due. */
+  /** Sends a heartbeat if one is due. */
   async look(signal: AbortSignal): Promise<void> {
     const { clock, everyMs } = this.#o;
     const pulse = this.pulse();
@@ -118,7 +118,7 @@ export class Heartbeat {
       const { findings } = this.#o.standing();
       return findings.filter(({ level }) => level === 'red').map(({ code }) => code);
     } catch (error) {
-      // Busy says nothing; what cannot be read any more is a disk that fails.
+      // A busy database says nothing; an unreadable one means a failing disk.
       if (hasCode(error, 'storage-busy')) return this.#last ?? [];
       return ['storage.failing'];
     }

@@ -16,14 +16,14 @@ import type { AlarmReceiver, AlarmReport } from './alarm-receivers.ts';
 import { FINDINGS } from './findings.ts';
 import type { Standing } from './verdict.ts';
 
-/** Between two looks; more is a machine that was asleep or stood still. */
+/** Gap between two checks above which the machine slept or the process was frozen. */
 const AWAKE_GAP_MS = 60_000;
 const MADE_GOOD_WITHIN_MS = 4 * 60_000;
 
 /**
- * How things stand, as the daemon sees it from one look to the next, for all who tell it to somebody outside. What the
- * mirror no longer says is a finding itself, beside those of before: none of them is over for that. What grew old while
- * nothing ran is hidden until there was time to make it good.
+ * The findings as the daemon sees them over time, for all outside messages. If the mirror becomes unreadable, that is
+ * one more finding, and earlier ones do not count as over. Findings that grew old while nothing ran are hidden until
+ * there was time to recover.
  */
 export class StandingNow {
   readonly #look: () => Standing;
@@ -38,7 +38,7 @@ export class StandingNow {
     this.#clock = clock;
   }
 
-  /** Throws `storage-busy` alone, and then says nothing. */
+  /** Throws only `storage-busy`, which says nothing about the findings. */
   read(): Standing {
     const isSettled = this.#isSettled();
     try {
@@ -66,7 +66,7 @@ export class StandingNow {
     };
   }
 
-  /** Whether it has run without a gap for long enough that what grew old meanwhile was made good. */
+  /** Whether it has run long enough without a gap to recover what grew old. */
   #isSettled(): boolean {
     const clock = this.#clock;
     const nowMs = clock.monotonicMs();
@@ -95,10 +95,10 @@ export interface NotifierOptions {
 
 const RETRY_FIRST_MS = 10_000;
 const RETRY_LONGEST_MS = 600_000;
-/** What is being told when tillsync stops may still end. */
+/** How long a message being sent may still take when tillsync stops. */
 const STOP_GRACE_MS = 3_000;
 
-/** Tells one receiver of alarms. Where the disk refuses to keep what was told, this process remembers it. */
+/** Notifies one receiver of alarms. If the disk refuses to store what was sent, this process remembers it. */
 export class Notifier {
   readonly #o: NotifierOptions;
   readonly #judge: AlarmJudge;
@@ -112,7 +112,7 @@ export class Notifier {
     this.#judge = new AlarmJudge(options.rules);
   }
 
-  /** Tells everything that is to be told now, one after the other; `beat` with each. */
+  /** Sends everything that is due, one after the other, with `beat` after each. */
   async look(standing: Standing, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
     const { clock, dayOf } = this.#o;
     let memory = this.#memory ?? this.#read();

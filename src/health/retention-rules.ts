@@ -1,23 +1,23 @@
 import { isEnded, takesNothing } from '../orders/order.ts';
 
-/** How long what is no longer needed stays. Durations in milliseconds; 0: for ever. */
+/** How long unneeded rows are kept, in milliseconds; 0 means for ever. */
 export interface RetentionSettings {
   /** Events of the feed that are not the newest of their order. */
   readonly eventsMs: number;
   /** Payloads that a newer one replaced or confirmed. */
   readonly payloadsMs: number;
-  /** Orders whose life has ended, since their last change. */
+  /** Ended orders, counted from their last change. */
   readonly ordersMs: number;
   /** Changes that arrived or were superseded. */
   readonly outboxMs: number;
   readonly quarantineMs: number;
-  /** Customers, since the end of their orders; no unread input is kept for longer. */
+  /** Customer data, counted from the end of the order; unreadable input is kept no longer either. */
   readonly personalDataMs: number;
-  /** Content of mirror.db from which on the oldest payloads and events go sooner. */
+  /** Size of mirror.db's content above which the oldest payloads and events are deleted sooner. */
   readonly maxBytes: number;
 }
 
-/** Times in ISO 8601 UTC before which something may go; null: nothing may. */
+/** Times (ISO 8601 UTC) before which rows may be deleted; null: none may. */
 export interface RetentionCuts {
   now: string;
   events: string | null;
@@ -25,21 +25,21 @@ export interface RetentionCuts {
   orders: string | null;
   quarantine: string | null;
   audit: string | null;
-  /** Orders that ended before it lose their customers. */
+  /** Orders that ended before this time lose their customer data. */
   customers: string | null;
 }
 
 const DAY_MS = 86_400_000;
-/** Long enough to look back at the same season of the year before. */
+/** Long enough to look back at the same season of the previous year. */
 const AUDIT_MS = 400 * DAY_MS;
-/** However little room there is, this stays: time enough for a POS to come back, and for support to look. */
+/** Minimum times even without room: enough for a POS to return and for support to look. */
 const FLOOR_MS = { payloads: DAY_MS, events: 7 * DAY_MS, quarantine: 7 * DAY_MS };
-/** How often the time that things stay is halved for want of room. */
+/** How often the retention times may be halved for lack of room. */
 export const PRESSURE_MAX = 7;
 
 /**
- * What may go at `nowMs`. Each step of `pressure`, from 0 to PRESSURE_MAX, halves the time that payloads, events and
- * quarantine stay, down to a floor; orders never go for want of room.
+ * Returns the times before which rows may be deleted at `nowMs`. Each step of `pressure`, from 0 to PRESSURE_MAX,
+ * halves the time for payloads, events and quarantine, down to a minimum. Orders are never deleted for lack of room.
  */
 export function retentionCuts(settings: RetentionSettings, nowMs: number, pressure: number): RetentionCuts {
   const before = (ms: number) => (ms === 0 ? null : new Date(nowMs - ms).toISOString());
@@ -53,7 +53,7 @@ export function retentionCuts(settings: RetentionSettings, nowMs: number, pressu
     now: new Date(nowMs).toISOString(),
     events: pressed(settings.eventsMs, FLOOR_MS.events),
     payloads: pressed(settings.payloadsMs, FLOOR_MS.payloads),
-    // Nobody knows whether there are customers in what could not be read.
+    // Unreadable input may contain customer data.
     quarantine: latest(pressed(settings.quarantineMs, FLOOR_MS.quarantine), customers),
     customers,
     orders: before(settings.ordersMs),
@@ -65,36 +65,36 @@ function latest(a: string | null, b: string | null): string | null {
   return a === null || (b !== null && b > a) ? b : a;
 }
 
-/** What decides whether something of an order may go. */
+/** Facts that decide whether an order's rows may be deleted. */
 export interface OrderStanding {
   status: string | null;
-  /** ISO 8601 UTC, of its newest event. */
+  /** ISO 8601 UTC time of its newest event. */
   updatedAt: string;
   /** Newest seq. */
   seq: number;
   isAcknowledged: boolean;
   /** Whether the POS of its store acknowledges orders at all. */
   usesAcks: boolean;
-  /** First event that the stock held back for it goes by; null: nothing is held back for it. */
+  /** First event that the stock held back for it needs; null if nothing is held back for it. */
   heldBackSeq: number | null;
 }
 
 export interface FeedStanding {
-  /** Up to this seq held-back stock has taken the feed in; null: nothing is held back. */
+  /** The stock ledger has followed the feed up to this seq; null if nothing is held back. */
   heldBackTo: number | null;
   /** Of the whole feed. */
   newestSeq: number;
 }
 
-/** Over, and the POS waits for none of it: where it acknowledges orders, it has this one. */
+/** Whether the order has ended and the POS needs nothing of it: a POS that acknowledges has acknowledged it. */
 function isSettled(order: OrderStanding): boolean {
   const isBooked = !order.usesAcks || order.isAcknowledged || takesNothing(order.status);
   return isEnded(order.status) && isBooked;
 }
 
 /**
- * Whether an event may go. Never the newest of an order, so that whoever begins at any seq still learns of every
- * order there is. `order` is undefined when the order itself is gone.
+ * Whether an event may be deleted. Never the newest of an order, so that a reader who begins at any seq still sees
+ * every order. `order` is undefined when the order itself is deleted.
  */
 export function mayDropEvent(
   event: { seq: number; observedAt: string },
@@ -108,7 +108,7 @@ export function mayDropEvent(
   return event.seq !== order.seq && event.seq !== order.heldBackSeq && isSettled(order);
 }
 
-/** Whether a payload that is not the order's newest may go. */
+/** Whether a payload that is not the order's newest may be deleted. */
 export function mayDropPayload(
   payload: { receivedAt: string },
   order: OrderStanding | undefined,
@@ -118,7 +118,7 @@ export function mayDropPayload(
   return order === undefined || isEnded(order.status);
 }
 
-/** Whether an order may go with all that belongs to it. */
+/** Whether an order and all its rows may be deleted. */
 export function mayDropOrder(order: OrderStanding, feed: FeedStanding, cuts: RetentionCuts): boolean {
   if (cuts.orders === null || order.updatedAt >= cuts.orders || order.seq === feed.newestSeq) return false;
   if (feed.heldBackTo !== null && order.seq > feed.heldBackTo) return false;

@@ -32,25 +32,25 @@ interface OrderColumns {
 }
 interface Row extends Partial<OrderColumns> {
   key: number;
-  /** When it was received or changed last. */
+  /** When it was received or last changed. */
   at: string;
 }
 
-/** What goes by age, and how one of its rows goes. */
+/** A group of rows that are deleted by age, and how to delete one. */
 interface Family {
   select: string;
-  /** The column by which rows are in the order in which they came. */
+  /** The column that gives the rows' order of arrival. */
   key: string;
   cut: Exclude<keyof RetentionCuts, 'now' | 'customers'>;
-  /** Rows that go together in one transaction of a few milliseconds. */
+  /** Rows deleted in one transaction of a few milliseconds. */
   dropsAtOnce: number;
   may(row: Row, feed: FeedStanding, cuts: RetentionCuts): boolean;
   remove(db: Database.Database, row: Row): void;
 }
 
-/** A clock that shows less was never set, as after a power cut: how old such a row is nobody can tell, so it stays. */
+/** An earlier date means that the clock was never set, as after a power cut. The row's age is unknown, so it stays. */
 const CLOCKS_RIGHT_FROM = '2020';
-/** Rows that one look goes over. */
+/** Rows examined per read. */
 const LOOK_ROWS = 250;
 
 const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
@@ -76,7 +76,7 @@ function removeFrom(table: string, key: string): Family['remove'] {
   return (db, row) => void sqlOf(db).run(`DELETE FROM ${table} WHERE ${key} = ?`, row.key);
 }
 
-/** Orders before events: the events of an order that is gone follow it. */
+/** Orders before events, because the events of a deleted order follow it. */
 const FAMILIES = {
   orders: {
     select: `SELECT o.seq AS key, o.updated_at AS at, ${ORDER} FROM orders o`,
@@ -109,7 +109,7 @@ const FAMILIES = {
     may: (row, _feed, cuts) => mayDropPayload({ receivedAt: row.at }, standingOf(row), cuts),
     remove: removeFrom('order_payloads', 'payload_id'),
   },
-  /** Only those of which a poll has said what is true. */
+  /** Only held webhooks that a poll has resolved. */
   held: {
     select: `SELECT held_id AS key, resolved_at AS at FROM
       (SELECT * FROM held_notifications WHERE resolved_at IS NOT NULL)`,
@@ -160,7 +160,7 @@ function feedStanding(db: Database.Database): FeedStanding {
   return { heldBackTo: seen < 0 ? null : seen, newestSeq };
 }
 
-/** Bytes of the file that hold something; free pages are used again before the file grows. */
+/** Returns the bytes in use; free pages are reused before the file grows. */
 export function usedBytes(db: Database.Database): number {
   const sql = `SELECT (page_count - freelist_count) * page_size AS used
     FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()`;
@@ -168,8 +168,8 @@ export function usedBytes(db: Database.Database): number {
 }
 
 /**
- * The keys of what may go among the next rows after `from`, the oldest first, and where the next look goes on;
- * undefined: what follows is too young. One short read.
+ * Returns the keys that may be deleted among the next rows after `from`, oldest first, and where the next read begins
+ * (undefined: later rows are too young). One short read.
  */
 function look(db: Database.Database, { select, key, cut, may }: Family, cuts: RetentionCuts, from: number) {
   const before = cuts[cut];
@@ -177,7 +177,7 @@ function look(db: Database.Database, { select, key, cut, may }: Family, cuts: Re
   const feed = feedStanding(db);
   const sql = `${select} WHERE ${key} > ? ORDER BY ${key} LIMIT ${LOOK_ROWS}`;
   const rows = sqlOf(db).rows<Row>(sql, from);
-  // What a wrong clock dated into the future says nothing of those behind it.
+  // A row that a wrong clock dated into the future says nothing about the rows behind it.
   const young = rows.findIndex((row) => row.at >= before && row.at <= cuts.now);
   const old = young === -1 ? rows : rows.slice(0, young);
   return {
@@ -186,7 +186,7 @@ function look(db: Database.Database, { select, key, cut, may }: Family, cuts: Re
   };
 }
 
-/** Deletes those that still may go, in the caller's transaction; returns how many. */
+/** Deletes rows that still may be deleted, in the caller's transaction; returns how many. */
 function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys: readonly number[]): number {
   const { select, key, may, remove }: Family = FAMILIES[name];
   const feed = feedStanding(db);
@@ -201,21 +201,21 @@ function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys
   if (name === 'events' && dropped.length > 0) {
     sql.run("UPDATE marks SET value = max(value, ?) WHERE name = 'events.trimmed'", Math.max(...dropped));
   }
-  // Where customers go by their time, nothing of what went with them may be left in the file.
+  // If customer data is deleted by age, none of its bytes may remain in the file.
   const mayHoldCustomers = name !== 'events' && cuts.customers !== null;
   if (mayHoldCustomers && dropped.length > 0) noteToClean(db);
   return dropped.length;
 }
 
-/** Starting is for orders; what is old can wait. */
+/** After a start, orders come first; old rows can wait. */
 const FIRST_AFTER_MS = 300_000;
 const LOOK_EVERY_MS = 3_600_000;
 const RUN_EVERY_MS = 24 * 3_600_000;
-/** A customer may stay so much longer, for a reader that goes away or a disk that has room again. */
+/** Customer data may stay this much longer, until a reader closes or the disk has room. */
 const LATE_MS = 24 * 3_600_000;
-/** Between two transactions or looks, so that callbacks go first. */
+/** Pause between two transactions or reads, so that callbacks go first. */
 const PAUSE_MS = 20;
-/** Customers that are forgotten in one transaction of a few milliseconds. */
+/** Customers removed in one transaction of a few milliseconds. */
 const FORGET_AT_ONCE = 20;
 const LEASE = 'mirror.retention';
 const LEASE_HOLD_MS = 600_000;
@@ -236,13 +236,13 @@ export interface RetentionReport {
   /** Orders whose customers were forgotten. */
   forgotten: number;
   usedBytes: number;
-  /** How often the time that things stay was halved for want of room. */
+  /** How often the retention times were halved for lack of room. */
   pressure: number;
-  /** False: another process is at it, a reader holds the log, or it was stopped. */
+  /** False if another process is doing it, a reader holds the log, or it was stopped. */
   isComplete: boolean;
 }
 
-/** Lets what nobody needs any more go, once a day, or within the hour when the mirror passes its bound. */
+/** Deletes unneeded rows once a day, or within the hour when the mirror exceeds its maximum size. */
 export async function retentionLoop(options: RetentionOptions, signal: AbortSignal): Promise<void> {
   const { clock, mirror, settings, log, beat } = options;
   let runDueMs = clock.monotonicMs() + FIRST_AFTER_MS;
@@ -271,7 +271,7 @@ export async function retentionLoop(options: RetentionOptions, signal: AbortSign
 const CUT_SHORT =
   'A program reads mirror.db and keeps its log, or another tillsync cleans it. See who reads it with: {tillsync} doctor';
 
-/** Tells when customers, or bytes of them, outlast by a day the time at which they were to go. */
+/** Raises an alarm when customer data, or bytes of it, remains a day longer than allowed. */
 class CustomerWatch {
   readonly #o: RetentionOptions;
   #sinceMonoMs: number | undefined;
@@ -285,7 +285,7 @@ class CustomerWatch {
     this.#o.alarms.note('customers.not-forgotten', null);
   }
 
-  /** A run ended before its end, and why. */
+  /** Records that a run ended early, and why. */
   still(why: string): void {
     const { clock, alarms, log } = this.#o;
     this.#sinceMonoMs ??= clock.monotonicMs();
@@ -307,12 +307,12 @@ class CustomerWatch {
   }
 }
 
-/** One run. Writes nothing where nothing may go. Errors: `storage-…`; what went until then is gone. */
+/** Runs once. Writes nothing if nothing may be deleted. Throws `storage-…`; rows deleted until then stay deleted. */
 export async function retentionRun(options: RetentionOptions, signal: AbortSignal): Promise<RetentionReport> {
   const { mirror, settings, leases, alarms, clock, beat } = options;
   const report: RetentionReport = { dropped: {}, forgotten: 0, usedBytes: 0, pressure: 0, isComplete: true };
   const nowMs = clock.nowMs();
-  /** Taken only for something to delete. */
+  /** The lease is taken only if there is something to delete. */
   const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
   /** While a reader keeps the log from being emptied, each deletion would make it grow. */
   const mayWrite = async () => !signal.aborted && mirror.walBytes() <= WAL_BYTES_MAX && (await lease.hold());
@@ -342,7 +342,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
     }
     return true;
   };
-  /** Everything once, the oldest first. False: cut short. */
+  /** Goes through everything once, oldest first. Returns false if cut short. */
   const pass = async (cuts: RetentionCuts): Promise<boolean> => {
     for (const name of Object.keys(FAMILIES) as FamilyName[]) {
       for (let from: number | undefined = 0; from !== undefined; ) {

@@ -3,22 +3,22 @@ import spanish from './spanish.json' with { type: 'json' };
 
 export { withTimes } from '../core/time.ts';
 
-/** Languages of the page, alarms, `status` and `doctor`. This file goes to browsers too. */
+/** Languages of the page, alarms, `status` and `doctor`. This file is sent to browsers too. */
 export const LANGUAGES = ['en', 'es'] as const;
 export type Language = (typeof LANGUAGES)[number];
 
-/** What is wrong and what to do, by code; the English is in the table of findings. */
+/** Each finding and its remedy in Spanish, by code; the English is in the table of findings. */
 export const SPANISH_FINDINGS: Readonly<
   Record<FindingCode, { message: string; remedy: string; remedies?: Partial<Record<Cause, string>> }>
 > = spanish.findings;
 
 /**
- * Reasons in English, and the same in Spanish. `{1}`, `{2}` … stand for what is filled in. A sentence that a person can
- * see and that is missing here fails a test.
+ * English sentences and their Spanish. `{1}`, `{2}` … stand for inserted values. A test fails for a visible sentence
+ * that is missing here.
  */
 export const SPANISH_TEXTS: Readonly<Record<string, string>> = spanish.texts;
 
-/** A finding in Spanish, its commands as `{tillsync}`; undefined: a code of another version. */
+/** Returns a finding in Spanish, with commands as `{tillsync}`; undefined for a code of another version. */
 export function spanishFinding({
   code,
   count,
@@ -38,19 +38,19 @@ const SENTENCE_END = /[.!?:](?=\s|$)/;
 
 interface Pattern {
   english: string;
-  /** The first words that are not filled in: most texts are told from most patterns by them. */
+  /** The pattern's first fixed words, by which most texts can be told from most patterns. */
   lead: string;
-  /** Made when it is first needed; without a place at its end. */
+  /** Compiled on first use; without a placeholder at its end. */
   regExp?: RegExp;
-  /** It ends with a place: a command, a number, or sentences. */
+  /** It ends with a placeholder, which may hold a command, a number, or sentences. */
   isOpen: boolean;
-  /** Others may follow it; else it is words that are filled in, and known only as all of a text. */
+  /** True if other sentences may follow it; otherwise it is an inserted text, known only as a whole. */
   isSentence: boolean;
   places: string[];
   spanish: string;
-  /** It begins with a place, which may hold what another pattern knows. */
+  /** It begins with a placeholder, which may hold the text of another pattern. */
   beginsOpen: boolean;
-  /** Characters that are not filled in: of two patterns that fit, the one that says more is meant. */
+  /** Number of fixed characters. Of two patterns that match, the one with more is used. */
   said: number;
 }
 
@@ -60,17 +60,17 @@ interface Reading {
   length: number;
 }
 
-/** Of a text that a person reads; what is longer is of others, and stays as it came. */
+/** Longest text for a person. A longer text is foreign and is not translated. */
 const TEXT_MAX = 4_000;
-/** Parts of one text that are looked at: words of others may be made so that each can be read in many ways. */
+/** Most parts of one text that are examined, because a foreign text may be readable in many ways. */
 const LOOKS_MAX = 200;
 const REMEMBERED_MAX = 2_000;
 
-/** Knows texts in Spanish that are made of the sentences of a table, one after the other or one within another. */
+/** Translates texts made of a table's sentences, one after the other or one inside another. */
 export class Translator {
   readonly #table: Readonly<Record<string, string>>;
   #patterns: Pattern[] | undefined;
-  /** What was found of each text and of its parts. */
+  /** Results for each text and its parts. */
   readonly #told = new Map<string, string | undefined>();
   #looks = 0;
 
@@ -78,13 +78,13 @@ export class Translator {
     this.#table = table;
   }
 
-  /** undefined where a part of the text is not known, such as words of the platform's own. */
+  /** Returns undefined if a part of the text is unknown, such as the platform's own words. */
   whole(text: string): string | undefined {
     this.#begin();
     return this.#whole(text);
   }
 
-  /** Sentence by sentence; what is not known stays as it came. */
+  /** Translates sentence by sentence; unknown ones stay as they are. */
   known(text: string): string {
     if (text.length > TEXT_MAX) return text;
     this.#begin();
@@ -112,7 +112,7 @@ export class Translator {
     if (this.#looks >= LOOKS_MAX) return undefined;
     this.#looks += 1;
     const told = this.#read(rest);
-    // What was given up may be known when it is asked for by itself.
+    // A result that was given up is not cached, because it may be found when asked for alone.
     if (told !== undefined || this.#looks < LOOKS_MAX) this.#told.set(rest, told);
     return told;
   }
@@ -126,7 +126,7 @@ export class Translator {
     return undefined;
   }
 
-  /** What the text may begin with, the likeliest first. */
+  /** Returns the possible beginnings of the text, likeliest first. */
   #readings(text: string): Reading[] {
     this.#patterns ??= patternsOf(this.#table);
     const found: (Reading & Pick<Pattern, 'said' | 'beginsOpen'>)[] = [];
@@ -146,7 +146,7 @@ export class Translator {
     return found.sort((a, b) => Number(a.beginsOpen) - Number(b.beginsOpen) || b.said - a.said);
   }
 
-  /** What the place at the end of a pattern may hold: all that follows if it is known, else up to a next sentence. */
+  /** Returns what a placeholder at the end may hold: the whole rest if it is known, else up to a next sentence. */
   #endings(rest: string): string[] {
     if (this.#whole(rest) !== undefined) return [rest];
     const ends = [...rest.matchAll(/ (?=[A-Z])/g)].map(({ index }) => index);
@@ -154,7 +154,7 @@ export class Translator {
     return [...new Set([...ends.map((end) => rest.slice(0, end)), word, rest])];
   }
 
-  /** What was filled in may be a reason itself. */
+  /** An inserted value may itself be a translatable reason. */
   #filled(spanish: string, places: readonly string[], values: readonly string[]): string {
     return spanish.replaceAll(PLACE, (_all, name: string) => {
       const value = values[places.indexOf(name)] ?? '';
@@ -182,7 +182,7 @@ function patternsOf(table: Readonly<Record<string, string>>): Pattern[] {
 }
 
 const OPEN = /\{(?!time\}|count\})\w+\}$/;
-/** Places that hold one kind of value, for words that are too common to be told by themselves: `{time} ago`. */
+/** Placeholders of one kind of value, for words too common to be recognised alone: `{time} ago`. */
 const VALUES: Readonly<Record<string, string>> = {
   time: '(\\d+(?:ms|[smhd])(?: \\d+[smhd])?)',
   count: '(\\d+)',
@@ -192,7 +192,7 @@ function isSentence(english: string): boolean {
   return /^[A-Z]/.test(english) || SENTENCE_END.test(english);
 }
 
-/** A sentence ends with the text or before another one. */
+/** A sentence ends with the text or before another sentence. */
 function regExpOf(english: string): RegExp {
   const isOpen = OPEN.test(english);
   const escaped = english
@@ -204,12 +204,12 @@ function regExpOf(english: string): RegExp {
 
 const translator = new Translator(SPANISH_TEXTS);
 
-/** A reason in Spanish; undefined where a part of it is not known. */
+/** Returns a reason in Spanish; undefined if a part of it is unknown. */
 export function inSpanish(text: string): string | undefined {
   return translator.whole(text);
 }
 
-/** A reason in this language, as far as its sentences are known. */
+/** Returns a reason in this language, as far as its sentences are known. */
 export function reasonIn(language: Language, text: string): string {
   return language === 'es' ? translator.known(text) : text;
 }

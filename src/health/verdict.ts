@@ -5,8 +5,8 @@ import { FINDINGS } from './findings.ts';
 
 /**
  * - `green`: all is well
- * - `amber`: works, and somebody should look at it today
- * - `red`: orders or changes do not get through, somebody is needed now
+ * - `amber`: works, but somebody should look at it today
+ * - `red`: orders or changes do not get through; somebody is needed now
  */
 export interface Verdict {
   level: 'green' | FindingLevel;
@@ -14,7 +14,7 @@ export interface Verdict {
   findings: Finding[];
 }
 
-/** How things stand: what is wrong, and what may be wrong as well and is not told beside it. */
+/** The findings, and those that may be true too but are hidden by them. */
 export interface Standing {
   findings: Finding[];
   hidden: ReadonlySet<FindingCode>;
@@ -22,12 +22,12 @@ export interface Standing {
 
 const CODES = Object.keys(FINDINGS) as FindingCode[];
 
-/** What is wrong, worst first: the one place that says so. It depends on nothing but the facts, in any order. */
+/** Returns what is wrong, worst first. This is the one place that decides it, from the facts alone, in any order. */
 export function findings(facts: Facts): Finding[] {
   return standing(facts).findings;
 }
 
-/** The same, and what is hidden by it: whoever told of that before is not told that it is over. */
+/** Does the same and also returns the hidden codes, so that nobody is told that a hidden finding is over. */
 export function standing(facts: Facts): Standing {
   const found = new Map<FindingCode, Finding>();
   for (const code of CODES) {
@@ -46,13 +46,13 @@ export function standing(facts: Facts): Standing {
   return { findings: shown.sort((a, b) => rank(a) - rank(b)), hidden };
 }
 
-/** Whether everything is all right, and if not, what is wrong and what to do. */
+/** Returns the overall state, with what is wrong and what to do. */
 export function verdictOf(facts: Facts): Verdict {
   const found = findings(facts);
   return { level: found[0]?.level ?? 'green', findings: found };
 }
 
-/** What else tells why no orders are fetched. */
+/** Returns findings that also explain why no orders are fetched. */
 function causesOf(facts: Facts): readonly FindingCode[] {
   const poll = flowOf('orders.poll', facts);
   if (poll?.state === 'blocked') return ['platform.blocked'];
@@ -61,7 +61,7 @@ function causesOf(facts: Facts): readonly FindingCode[] {
   return ['orders.unreadable'];
 }
 
-/** Why no orders are fetched, where that is known, is as serious as what follows from it, and is told first. */
+/** Raises a known cause of missing orders to the same level, and puts it first. */
 function putCauseFirst(found: Map<FindingCode, Finding>, facts: Facts): void {
   const stale = found.get('orders.stale');
   const cause = causesOf(facts)

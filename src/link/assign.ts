@@ -6,12 +6,12 @@ import { IS_OPEN } from '../orders/order.ts';
 import { sendWhole } from './feed-pages.ts';
 import type { NamedBranch } from './hub-state.ts';
 
-/*
- * Whose the orders are: the branch to which a person gave the order, else the one to which its store leads. Each function
- * works within the caller's transaction.
+/**
+ * Decides to which branch an order belongs: the one a person assigned, else the one of its store. Each function works
+ * in the caller's transaction.
  */
 
-/** In `by_hand`: 0 is of the configuration, 1 of a person; an earlier id of the branch. */
+/** Values of `by_hand`: 0 from the configuration, 1 from a person, 2 for an earlier id of the branch. */
 const FORMER = 2;
 
 type RoutedBranch = Branch & Pick<NamedBranch, 'branch'>;
@@ -26,8 +26,8 @@ function routes(db: Database.Database): Routes {
 }
 
 /**
- * Stores lead where the configuration says, over what a person assigned before. Every open order of a store that leads
- * elsewhere goes down there; those of a branch that is gone are nobody's. `at`: ISO 8601 UTC.
+ * Applies the configuration's stores, which override what a person assigned before. Open orders of a store that
+ * changed its branch are sent to the new one; those of a removed branch become unassigned. `at`: ISO 8601 UTC.
  */
 export function beginRoutes(db: Database.Database, branches: readonly RoutedBranch[], at: string): void {
   const before = routes(db);
@@ -35,7 +35,7 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
   const isGone = 'branch NOT IN (SELECT value FROM json_each(?))';
   sqlOf(db).run(`DELETE FROM feed_stores WHERE ${isGone}`, known);
   sqlOf(db).run(`UPDATE unassigned_orders SET branch = NULL WHERE ${isGone}`, known);
-  // An id that a branch had before leads to it while orders are under way.
+  // A branch's earlier id still leads to it while orders are open.
   sqlOf(db).run('UPDATE feed_stores SET by_hand = ? WHERE by_hand = 0', FORMER);
   for (const { branch, externalId, subsidiaryId } of branches) {
     for (const storeId of [externalId, subsidiaryId]) {
@@ -48,27 +48,27 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
   sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
   noteUnassigned(db);
   for (const [store, branch] of routes(db)) {
-    // Who never said hello gets all of it by its first snapshot.
+    // A branch that never said hello gets everything with its first snapshot.
     const hello = 'SELECT 1 FROM feed_branches WHERE branch = ? AND line IS NOT NULL';
     if (before.get(store) !== branch && sqlOf(db).row(hello, branch)) sendOpen(db, store, at);
   }
   sendNowKnown(db, at);
 }
 
-/** Another id of the branch, by which open orders name it. */
+/** Keeps an earlier id of the branch, because open orders name it. */
 export function keepRoute(db: Database.Database, store: string, branch: string): void {
   const route = 'INSERT INTO feed_stores (store_id, branch, by_hand) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
   sqlOf(db).run(route, store, branch, FORMER);
 }
 
-/** Forgets earlier ids that no open order names any more. */
+/** Deletes earlier ids that no open order names. */
 export function pruneRoutes(db: Database.Database): void {
   const isNamed = `SELECT 1 FROM orders INDEXED BY orders_by_store
     WHERE store_external_id = feed_stores.store_id AND ${IS_OPEN}`;
   sqlOf(db).run(`DELETE FROM feed_stores WHERE by_hand = ${FORMER} AND NOT EXISTS (${isNamed})`);
 }
 
-/** Open orders that lead to no branch, whether one was lost or none was ever there. */
+/** Records open orders without a branch, whether it was removed or never known. */
 function noteUnassigned(db: Database.Database): void {
   sqlOf(db).run(
     `INSERT INTO unassigned_orders (order_id)
@@ -81,7 +81,7 @@ function noteUnassigned(db: Database.Database): void {
   sqlOf(db).run(moved);
 }
 
-/** Every open order of the store goes down to the branch to which it leads now. Gives how many. */
+/** Sends every open order of the store to its present branch. Returns how many. */
 function sendOpen(db: Database.Database, store: string, at: string): number {
   const open = `SELECT o.order_id AS orderId, s.branch FROM orders o INDEXED BY orders_by_store
     JOIN feed_stores s ON s.store_id = o.store_external_id LEFT JOIN unassigned_orders u USING (order_id)
@@ -89,7 +89,7 @@ function sendOpen(db: Database.Database, store: string, at: string): number {
   return give(db, sqlOf(db).rows<Owned>(open, store), at);
 }
 
-/** Orders that were nobody's and name a store that leads somewhere by now go down. Gives how many. */
+/** Sends unassigned orders whose store has a branch by now. Returns how many. */
 function sendNowKnown(db: Database.Database, at: string): number {
   const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM unassigned_orders u JOIN orders o USING (order_id)
     JOIN feed_stores s ON s.store_id = o.store_external_id WHERE u.branch IS NULL ORDER BY o.seq`;
@@ -110,13 +110,13 @@ function give(db: Database.Database, orders: readonly Owned[], at: string): numb
   return orders.length;
 }
 
-/** An order that nobody has assigned yet; `store`: by which it names its store, null: it names none. */
+/** An unassigned order; `store` is the store it names, or null. */
 export interface UnassignedOrder {
   orderId: string;
   store: string | null;
 }
 
-/** Orders that name no branch: how many, and the first few stores that they name. Within the caller's transaction. */
+/** Counts unassigned orders and returns the first few stores they name, in the caller's transaction. */
 export function unassigned(db: Database.Database): { orders: number; stores: (string | null)[] } {
   const count =
     'SELECT count(*) FROM unassigned_orders u JOIN orders USING (order_id) WHERE u.branch IS NULL';
@@ -134,8 +134,8 @@ export function unassignedOrders(db: Database.Database, limit: number): Unassign
 }
 
 /**
- * All orders that name this store are of the branch from now on, every open one of before too. `at`: ISO 8601 UTC. Gives
- * how many of them go down now. Within the caller's transaction. Throws `usage` for a store of the configuration, `config-invalid`.
+ * Assigns all orders of a store to the branch from now on, including open ones. `at`: ISO 8601 UTC. Returns how many
+ * are sent now. Runs in the caller's transaction. Throws `usage` for a configured store, `config-invalid`.
  */
 export function assignStore(db: Database.Database, store: string, branch: string, at: string): number {
   refuseUnknown(db, branch);
@@ -157,8 +157,8 @@ export function assignStore(db: Database.Database, store: string, branch: string
 }
 
 /**
- * One order is of the branch from now on. Gives whether that is new. Within the caller's transaction. Throws
- * `not-found`, `usage` for an order of a branch, `config-invalid`.
+ * Assigns one order to the branch. Returns whether that is new. Runs in the caller's transaction. Throws `not-found`,
+ * `usage` for an order that has a branch, `config-invalid`.
  */
 export function assignOrder(db: Database.Database, orderId: string, branch: string, at: string): boolean {
   refuseUnknown(db, branch);
@@ -172,7 +172,7 @@ export function assignOrder(db: Database.Database, orderId: string, branch: stri
   const of = row.assigned ?? (row.noted === 1 ? null : row.named);
   if (of === branch) return false;
   if (of !== null) {
-    // What went down to a branch stays there, and two would prepare it.
+    // The other branch keeps an order it got, so two branches would prepare it.
     throw new TillsyncError('usage', `Order ${orderId} is of branch ${of} already.`);
   }
   const assign = `INSERT INTO unassigned_orders (order_id, branch) VALUES (?, ?)

@@ -6,7 +6,7 @@ import { sqlOf } from '../db/sqlite.ts';
 import { FINDINGS, type FindingCode } from '../health/findings.ts';
 import type { InvitedBranch, NamedBranch } from './hub-state.ts';
 
-/* How each branch fares, as the hub can tell. */
+/** State of a branch as the hub sees it, worst first. */
 
 export const BRANCH_LEVELS = ['red', 'amber', 'never-joined', 'green'] as const;
 
@@ -46,20 +46,20 @@ export const branchStatus = z.object({
 });
 export type BranchStatus = z.output<typeof branchStatus>;
 
-/** A branch tells of itself twice a minute. */
+/** A branch reports twice a minute; after this silence it is absent. */
 const ABSENT_AFTER_MS = 90_000;
-/** Less is on its way, or was taken since it told. */
+/** Below this age, an entry is normal delay: on its way, or received after the branch's last report. */
 export const BEHIND_AFTER_MS = 120_000;
-/** Younger than this when the branch told of itself, an entry was still on its way. */
+/** An entry younger than this at the branch's last report was still on its way. */
 const ON_ITS_WAY_MS = 5_000;
-/** After so long somebody is needed: orders do not reach the branch, or its changes do not reach the hub. */
+/** After this time somebody is needed: orders do not reach the branch, or its changes do not reach the hub. */
 export const LOST_AFTER_MS = 600_000;
 
 export type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command'> & {
   commandAt?: 'branch';
 };
 
-/** What is wrong with a branch, the worst first; of what is as bad, what the hub itself sees first. */
+/** Returns a branch's faults, worst first; among equals, what the hub itself sees comes first. */
 function causes(
   named: NamedBranch,
   found: Omit<BranchStatus, keyof Cause>,
@@ -123,13 +123,13 @@ function sentence(code: FindingCode): string {
 
 const rank = (level: BranchStatus['level']) => BRANCH_LEVELS.indexOf(level);
 
-/** What the hub knows of a branch, and all that is wrong with it, the worst first. */
+/** What the hub knows of a branch, and all its faults, worst first. */
 export interface ExaminedBranch {
   found: Omit<BranchStatus, keyof Cause>;
   causes: Cause[];
 }
 
-/** Examines the branches of the configuration, in its order. */
+/** Examines the configured branches, in their order. */
 export function examineBranches(
   db: Database.Database,
   names: readonly NamedBranch[],
@@ -162,7 +162,7 @@ export function examineBranches(
 
 const WELL: Cause = { level: 'green', reason: null, message: '', command: null };
 
-/** The branches of the configuration, those first that need somebody most. */
+/** Returns the configured branches, those in the worst state first. */
 export function branchBoard(
   db: Database.Database,
   names: readonly NamedBranch[],
@@ -182,15 +182,18 @@ export function branchBoard(
   );
 }
 
-/** Stands behind every time: letters come after digits. */
+/** Sorts after every time, because letters come after digits. */
 const NEVER = 'never';
 
-/** Of the newest entry of a branch's feed. */
+/** Returns the number of the newest entry in a branch's feed. */
 export function newestNumber(db: Database.Database, branch: string): number {
   return sqlOf(db).value<number>('SELECT last_n FROM feed_branches WHERE branch = ?', branch) ?? 0;
 }
 
-/** What the mirror of a branch lacks. A connected branch has what was written since it last told of itself, as far as the hub knows. */
+/**
+ * Returns the entries missing in a branch's mirror. As far as the hub knows, a connected branch has those written
+ * after its last report.
+ */
 function behindOf(
   db: Database.Database,
   branch: string,

@@ -39,11 +39,11 @@ export interface BranchPlace {
 }
 
 /**
- * A branch's part of the mirror: how far it followed the hub, and what is on its way up. Each function works within the
- * caller's transaction.
+ * A branch's side of the link in the mirror: its position in the hub's feed, and what is being sent up. Each function
+ * works in the caller's transaction.
  */
 
-/** Begins a line where there is none yet; gives it then. */
+/** Starts a line (the numbering of what goes up) if there is none, and then returns it. */
 export function beginLink(db: Database.Database): string | undefined {
   const line = randomUUID();
   const begin = 'INSERT INTO link (one, line) VALUES (1, ?) ON CONFLICT DO NOTHING';
@@ -55,12 +55,14 @@ export function branchPlace(db: Database.Database): BranchPlace {
   return sqlOf(db).row<BranchPlace>(sql) ?? { epoch: null, mark: 0, line: '', lastU: 0 };
 }
 
-/** Lives of the hub's feed that this mirror has left; the last of them. */
+/** Returns the hub's epochs that this mirror has left; only the last ones are kept. */
 export function leftEpochs(db: Database.Database): string[] {
   return JSON.parse(sqlOf(db).value<string>('SELECT left_epochs FROM link') ?? '[]') as string[];
 }
 
-/** Whether the hub's word fits what was handed up from here; else this mirror, or the hub's, is an older copy. */
+/**
+ * Whether the hub's answer agrees with what was sent up from here. If not, this mirror or the hub's is an older copy.
+ */
 export function isAgreed(
   db: Database.Database,
   { upTo, isLineKnown }: HelloAnswer,
@@ -72,8 +74,8 @@ export function isAgreed(
 }
 
 /**
- * Numbers what is under way anew. `isCopy`: what was handed up and what came down may not be what this mirror says, so
- * it hears the hub anew, from a snapshot. Gives the line.
+ * Starts a new line and renumbers what is being sent. `isCopy`: this mirror may be an older copy, so it follows the
+ * hub again from a snapshot. Returns the line.
  */
 export function beginLine(db: Database.Database, isCopy: boolean): string {
   const items = sqlOf(db).rows<{ kind: string; changeId: number | null; body: string }>(
@@ -90,22 +92,25 @@ export function beginLine(db: Database.Database, isCopy: boolean): string {
   return line;
 }
 
-/** Whether something has a number and is not known to have arrived. */
+/** Whether a numbered item may not have arrived. */
 export function isUnderWay(db: Database.Database): boolean {
   return sqlOf(db).row('SELECT 1 FROM up_items') !== undefined;
 }
 
 export interface Applied {
   orders: number;
-  /** Whether the feed has a gap here, so that only a snapshot helps. */
+  /** Whether the feed has a gap that only a snapshot can fill. */
   hasGap: boolean;
-  /** Whether it may yet close: what is missing is of the same life, and the server gives again what was lost on the way. */
+  /**
+   * Whether the gap may still close: the missing entries are of the same epoch, and the server resends what was lost
+   * on the way.
+   */
   mayClose: boolean;
-  /** The rest was not looked at: the hub leases numbers for it first. */
+  /** The rest was not applied, because the hub must lease more numbers first. */
   isLeaseSpent: boolean;
 }
 
-/** More of them than a hub is restored while a server keeps messages. */
+/** More epochs than a hub goes through while a server keeps its messages. */
 const LEFT_MAX = 20;
 
 const ORDER = z.object({
@@ -119,7 +124,7 @@ const ORDER = z.object({
 
 const FORGET = z.object({ orderId: z.string().min(1) });
 
-/** As the hub's own reader made it. */
+/** Whether the value has the shape that the hub's reader makes. */
 function isReading(value: unknown): boolean {
   const { orderId, fields, items = [], incomplete = [] } = Object(value) as Partial<OrderReading>;
   const hasLists = Array.isArray(items) && Array.isArray(incomplete);
@@ -127,8 +132,8 @@ function isReading(value: unknown): boolean {
 }
 
 /**
- * Takes in what came down. What is here already is passed over; behind a gap, or in another life of the hub's database,
- * nothing counts until a snapshot begins.
+ * Applies entries from the hub. Entries that are here already are skipped. After a gap, or in another epoch, nothing
+ * is applied until a snapshot begins.
  */
 export function applyDown(
   stores: Stores,
@@ -147,7 +152,7 @@ export function applyDown(
       break;
     }
     if (!isNumber(message.n)) continue;
-    // Of an earlier life, which the server gives once more.
+    // An entry of an earlier epoch that the server sends again.
     if (message.epoch !== epoch && left.includes(message.epoch)) continue;
     const isSnapshot =
       message.kind === 'snapshot-begin' &&
@@ -171,13 +176,16 @@ function isNumber(n: number): boolean {
   return Number.isInteger(n) && n > 0 && n <= NUMBER_MAX;
 }
 
-/** An earlier one, said again, begins before what is here. */
+/** A repeated earlier snapshot begins before this mirror's position. */
 function isForLine({ body }: DownMessage, line: string): boolean {
   const snapshot = SNAPSHOT.safeParse(JSON.parse(body));
   return snapshot.success && (snapshot.data.line ?? line) === line;
 }
 
-/** Whether it was an order. What cannot be applied is kept for a person and does not hold up what follows. */
+/**
+ * Applies one entry; returns whether it was an order. An entry that cannot be applied is quarantined, and later ones
+ * are still applied.
+ */
 function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpellings, nowMs: number): boolean {
   const { db } = stores;
   const apply = db.transaction(() => {
@@ -185,9 +193,9 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       const sent: SentOrder = ORDER.parse(JSON.parse(message.body));
       const { source, reading, raw, observedAt, isWhole, isForgotten } = sent;
       const newer = 'SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?';
-      // A hub that was restored knows less than it has said before.
+      // A restored hub knows less than it has sent before.
       if (isWhole && sqlOf(db).row(newer, reading.orderId, observedAt) !== undefined) return false;
-      // Else that the customer is missing would be a step of its own.
+      // Otherwise the missing customer would become an event of its own.
       if (isForgotten) forgetCustomer(db, reading.orderId, spellings, isoUtc(nowMs));
       mergeOrder(db, { source, reading, raw, observedAtMs: Date.parse(observedAt) }, spellings, null);
       if (!isForgotten) noteForgotten(db, reading);
@@ -207,7 +215,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
   try {
     return apply();
   } catch (error) {
-    // A fault of the disk is no fault of the message.
+    // A disk error is not the message's fault.
     const { code = '' } = error as { code?: string };
     if (code.startsWith('SQLITE_') && !/^SQLITE_(CONSTRAINT|MISMATCH|TOOBIG)/.test(code)) throw error;
     const reason = `Entry ${message.n} of the hub (${message.kind}) could not be applied.`;
@@ -217,7 +225,10 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
   }
 }
 
-/** The hub knows a customer who is forgotten here: it was restored from a backup of before, and is to hear of it. */
+/**
+ * Notes an order whose customer was removed here but is known to the hub: it was restored from an older backup and
+ * must remove the customer again.
+ */
 function noteForgotten(db: Database.Database, { orderId, fields }: OrderReading): void {
   if (PERSONAL_FIELDS.every((field) => fields[field] == null)) return;
   const note = `INSERT INTO forgotten_up (order_id) SELECT order_id FROM orders
@@ -225,7 +236,7 @@ function noteForgotten(db: Database.Database, { orderId, fields }: OrderReading)
   sqlOf(db).run(note, orderId);
 }
 
-/** Orders of which the hub has not heard yet that their customers are forgotten; some of them. */
+/** Returns some of the orders whose removed customers the hub must be told of. */
 export function forgottenUp(db: Database.Database): string[] {
   return sqlOf(db).values<string>('SELECT order_id FROM forgotten_up LIMIT ?', FORGOTTEN_MAX);
 }
@@ -264,7 +275,9 @@ function applyResult(
   if (row && state !== 'superseded') queue.outlive(row, at);
 }
 
-/** Behind a snapshot: what still has no final word, and what the POS has booked, the hub may never have heard. */
+/**
+ * After a snapshot, sends unsettled changes and acknowledgements again, because the hub may never have received them.
+ */
 function handUpAgain({ db, intake, reservations }: Stores, underWay: readonly number[], nowMs: number): void {
   const queue = new OutboxQueue(db);
   queue.begin();
@@ -274,7 +287,7 @@ function handUpAgain({ db, intake, reservations }: Stores, underWay: readonly nu
   for (const sent of queue.all(`${under} ORDER BY version DESC`)) {
     if (isAtHub.has(sent.changeId)) continue;
     const { changeId, target: key, conflictKey } = sent;
-    // Since it was handed over the catalogue may have come, and with it newer values under the product's own name.
+    // The catalogue may have come since the submission, and with it newer values under the product's own id.
     const reading = readChange(sent.kind, sent.body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
     let rest = queue.restOf(sent, { key, conflictKey });
@@ -297,8 +310,8 @@ function handUpAgain({ db, intake, reservations }: Stores, underWay: readonly nu
 }
 
 /**
- * The hub took nothing of what is under way, since as many changes of this branch wait there as may. It waits here
- * again, under newer values, and goes up on a new line, which it gives: an answer that comes late must not be taken for it.
+ * Requeues what was being sent, because the hub refused it for a full queue. It goes up later on a new line, under
+ * newer values. Returns that line; a late answer for the old one then does not count.
  */
 export function takeBack(db: Database.Database, nowMs: number): string {
   const queue = new OutboxQueue(db);
@@ -314,13 +327,13 @@ export function takeBack(db: Database.Database, nowMs: number): string {
   return beginLine(db, false);
 }
 
-/** An item as it is kept until the hub has it. */
+/** An item as it is stored until the hub has it. */
 type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf'>;
 
 /**
- * What is to go up now: what is under way already, else the changes that have waited longest, and behind them, once no
- * change waits any more, acknowledgements. A change that has a number is on its way: newer values get a number of
- * their own. `onlySoldOut`: the hub takes nothing else for now.
+ * Returns what to send up now: items being sent already, else the oldest changes, and acknowledgements once no change
+ * waits. A numbered change is on its way, so newer values get their own number. `onlySoldOut`: the hub accepts
+ * nothing else for now.
  */
 export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
   const { db } = stores;
@@ -372,7 +385,7 @@ export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
   return underWay();
 }
 
-/** In the order in which they go up. */
+/** Returns waiting changes in the order in which they go up. */
 function waitingChanges(db: Database.Database, priority: number): OutboxChange[] {
   const which = `WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
     ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`;
@@ -380,25 +393,25 @@ function waitingChanges(db: Database.Database, priority: number): OutboxChange[]
 }
 
 /**
- * What was handed over before the catalogue came joins newer values of its product. Side by side the older one would
- * arrive last where the newer one is sold out, and so goes first.
+ * Merges values submitted before the catalogue came with newer values of the same product. Side by side, a newer
+ * sold-out change would go first and the older one arrive last.
  */
 function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxChange[]): void {
   for (const { changeId, kind, body, basis } of waiting) {
     if (basis === 'mirror') continue;
     const reading = readChange(kind, body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
-    // What is wrong about it, the hub says.
+    // If it cannot be resolved, the hub reports why.
     if (found?.state === 'resolved') decisions.retarget({ changeId }, found);
   }
 }
 
-/** The hub has everything up to this number. */
+/** Records that the hub has everything up to this number. */
 export function noteUp(db: Database.Database, upTo: number): void {
   sqlOf(db).run('DELETE FROM up_items WHERE u <= ?', upTo);
 }
 
-/** Changes and acknowledgements that the hub does not have yet, and the oldest change of them. */
+/** Counts changes and acknowledgements that the hub does not have yet, with the time of the oldest change. */
 export function waitingUp(db: Database.Database): { waiting: number; oldestWaitingAt: string | null } {
   const sql = `SELECT
     (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) +

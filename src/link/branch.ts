@@ -40,21 +40,21 @@ import {
 } from './link.ts';
 
 const HELLO_EVERY_MS = 30_000;
-/** How often a wish for a snapshot is said again. */
+/** How often a request for a snapshot is repeated. */
 const WISH_EVERY_MS = 5_000;
 const AGAIN_AFTER_MS = 2_000;
 const LOOK_EVERY_MS = 500;
-/** With fewer numbers left, the hub is asked for more. */
+/** With fewer leased numbers left, the hub is asked for more. */
 const LEASE_AHEAD = 500;
-/** So long an orderly end waits for the hub. */
+/** How long an orderly stop waits for the hub. */
 const LAST_WORD_MS = 2_000;
 const PRUNED_AT_ONCE = 1_000;
-/** Characters of what is taken in by one transaction, by about one message more at the most. */
+/** Most characters applied per transaction, plus about one message. */
 const PART_LENGTH = 500_000;
-/** The server gives again what was not taken for ten seconds; a gap that is older than this will not close. */
+/** The server resends an unacknowledged message after ten seconds; a gap older than this will not close. */
 const CLOCK_JITTER_MS = 5_000;
 export const GAP_MAX_MS = 25_000;
-/** Longer than a message that was given and not taken is kept back. */
+/** Number of empty reads that takes longer than the server holds back an unacknowledged message. */
 const IDLES_MAX = 3;
 
 export interface BranchOptions {
@@ -63,19 +63,19 @@ export interface BranchOptions {
   stores: MirrorStores;
   spellings: OrderSpellings;
   version: string;
-  /** Of this store, as its own page tells it. */
+  /** This store's verdict, as on its own page. */
   verdict: () => Verdict;
   /** `retention.outbox`. */
   outboxKeptMs: number;
   /** Told when orders came. */
   onOrders: () => void;
-  /** Told what the hub's clock says, in milliseconds since 1970. */
+  /** Called with the hub's clock, in milliseconds since 1970. */
   onHubClock: (nowMs: number) => void;
   clock: Clock;
   log: Log;
 }
 
-/** A branch: follows the hub's feed into its own mirror, and hands up what its POS changes. */
+/** A branch: applies the hub's feed to its own mirror, and sends its POS's changes up. */
 export class BranchFollower {
   readonly #options: BranchOptions;
   readonly #freshness: LinkFreshness;
@@ -85,29 +85,29 @@ export class BranchFollower {
   #isStart = true;
   /** This machine's clock minus the hub's. */
   #aheadMs = 0;
-  /** The hub hears another machine under this name: what that one follows is not taken from it. */
+  /** The hub serves another machine under this name, so this one's feed and changes are refused. */
   #isRefused = false;
   #following = new AbortController();
   #wantsSnapshot = false;
-  /** Until then the hub takes nothing but what is sold out. */
+  /** Until then the hub accepts only sold-out changes. */
   #fullUntilMs = Number.NEGATIVE_INFINITY;
   /**
-   * Of this process: numbers are given on it alone. On a line that it found another machine with a copy of the mirror
-   * may give the same ones.
+   * The line that this process started; it numbers items only on it. On a line that was there before, another machine
+   * with a copy of the mirror may use the same numbers.
    */
   #ownLine: string | undefined;
-  /** No event gets a higher number; undefined: this process has not asked yet, and gives none. */
+  /** No event gets a higher number. undefined: this process has not asked yet, and gives none. */
   #leasedSeq: number | undefined;
-  /** Nothing is taken in any more. */
+  /** True: nothing more is applied. */
   #isOver = false;
   #taking: Promise<unknown> = Promise.resolve();
-  /** Up to this number the feed was given to the server, as the hub said last. */
+  /** The feed was published to the server up to this number, by the hub's last answer. */
   #published = 0;
-  /** Since when what came last does not follow on what is here. */
+  /** Since when the last received entry leaves a gap. */
   #gapSinceMs: number | undefined;
-  /** Why what the hub announced last was not taken. */
+  /** Why the hub's last announcement was refused. */
   #refusedWays: string | null = null;
-  /** How many times running the server had nothing more though something is missing. */
+  /** How often in a row the server had nothing more although entries are missing. */
   #idles = 0;
 
   constructor(options: BranchOptions) {
@@ -116,12 +116,12 @@ export class BranchFollower {
     this.#up = new Waker(options.clock);
   }
 
-  /** A hint that there is something to hand up. */
+  /** Called when there may be something to send up. */
   wake(): void {
     this.#up.wake();
   }
 
-  /** Begins what a new mirror lacks. */
+  /** Creates what a new mirror lacks. */
   async begin(): Promise<void> {
     this.#ownLine = (await this.#options.mirror.write(beginLink)) ?? this.#ownLine;
   }
@@ -150,7 +150,7 @@ export class BranchFollower {
     }
   }
 
-  /** Each part of them in one transaction. False: they come too early, and are to be given again. */
+  /** Applies entries, each part in one transaction. Returns false if they came too early and must be sent again. */
   async take(messages: readonly DownMessage[]): Promise<boolean> {
     if (messages.length === 0) {
       this.#idle();
@@ -161,7 +161,7 @@ export class BranchFollower {
     return true;
   }
 
-  /** False: a part of the feed before these was lost on the way, and is waited for. */
+  /** Returns false if earlier entries were lost on the way and are awaited. */
   async #takePart(messages: readonly DownMessage[]): Promise<boolean> {
     const { clock, onOrders, log } = this.#options;
     if (this.#leasedSeq === undefined) await this.hello();
@@ -187,7 +187,7 @@ export class BranchFollower {
     return true;
   }
 
-  /** Undefined once this branch has said its last word. */
+  /** Returns undefined once this branch has sent its last hello. */
   async #apply(messages: readonly DownMessage[]): Promise<Applied | undefined> {
     const { stores, spellings, clock } = this.#options;
     const leasedSeq = this.#leasedSeq;
@@ -199,7 +199,10 @@ export class BranchFollower {
     return taking;
   }
 
-  /** The end of a feed is missing where the server has nothing more: another machine took it, or it was lost. */
+  /**
+   * Entries are missing at the feed's end although the server has no more: another machine received them, or they
+   * were lost.
+   */
   #idle(): void {
     const { mark } = this.#options.mirror.read(branchPlace);
     this.#idles = mark < this.#published ? this.#idles + 1 : 0;
@@ -208,7 +211,7 @@ export class BranchFollower {
     this.#up.wake();
   }
 
-  /** Says hello and hands up until the signal. */
+  /** Sends hellos and changes until the signal. */
   async handUp(signal: AbortSignal, beat: () => void): Promise<void> {
     const { clock, log } = this.#options;
     await this.begin();
@@ -248,12 +251,14 @@ export class BranchFollower {
     if (waiting > 0) mirror.freshnessBoard.report('outbox.push', 'failing', asTillsyncError(error).message);
   }
 
-  /** Renewed ahead, so that orders do not wait for it. */
+  /** The lease is renewed ahead, so that orders do not wait for it. */
   #isLeaseShort(): boolean {
     return this.#leasedSeq !== undefined && this.#options.mirror.newestSeq() > this.#leasedSeq - LEASE_AHEAD;
   }
 
-  /** Says that this process gives no number any more, so that the next one goes on from here. The hub may be away. */
+  /**
+   * Reports that this process gives no more numbers, so that the next one continues here. The hub may be unreachable.
+   */
   async sayLast(): Promise<void> {
     const { clock } = this.#options;
     this.#isOver = true;
@@ -263,9 +268,9 @@ export class BranchFollower {
     await Promise.race([told, clock.sleep(LAST_WORD_MS)]);
   }
 
-  /** Tells the hub where this branch is, and hears how the hub fares. Throws `link-…`. */
+  /** Reports this branch's position and reads the hub's state. Throws `link-…`. */
   hello(): Promise<void> {
-    // Both loops may need it at once, and the hub hears one question at a time.
+    // Both loops may need it at once, and the hub accepts one question at a time.
     this.#helloing ??= this.#sayHello().finally(() => {
       this.#helloing = undefined;
     });
@@ -309,7 +314,7 @@ export class BranchFollower {
     if (answer.hasForgotten && question.forgotten.length > 0) {
       await mirror.write((db) => noteForgottenUp(db, question.forgotten));
     }
-    // What comes before it closes no gap, so it is not waited for.
+    // Entries before the snapshot close no gap, so they are not awaited.
     if (answer.snapshotN > mirror.read(branchPlace).mark) this.#wantsSnapshot = true;
     // Numbers that a POS has seen are never given again, whatever copy this is.
     const { leasedSeq, seqAfter } = answer;
@@ -323,7 +328,7 @@ export class BranchFollower {
     }
     if (mirror.read((db) => isAgreed(db, answer, question.isOwnLine))) {
       await mirror.write((db) => noteUp(db, answer.upTo));
-      // Where only the answer was lost, nothing is left that would say so.
+      // If only the answer was lost, nothing else would report success.
       const push = mirror.freshness().find(({ subject }) => subject === 'outbox.push');
       if (push?.state === 'failing' && mirror.read(waitingUp).waiting === 0)
         mirror.freshnessBoard.ok('outbox.push');
@@ -333,13 +338,13 @@ export class BranchFollower {
     }
   }
 
-  /** How the hub's orders come in, in the time of this machine. */
+  /** Applies the state of the hub's orders, in this machine's time. */
   async #adopt({ freshness, nowMs, ordersStaleAfterMs }: HelloAnswer): Promise<void> {
     const { mirror, clock, onHubClock } = this.#options;
     if (nowMs !== null) {
       onHubClock(nowMs);
       const aheadMs = clock.nowMs() - nowMs;
-      // What a question takes on its way is no wrong clock.
+      // The travel time of a question is not a clock error.
       if (Math.abs(aheadMs - this.#aheadMs) > CLOCK_JITTER_MS) this.#aheadMs = Math.round(aheadMs);
     }
     const here = (at: string | null) => (at === null ? null : isoUtc(Date.parse(at) + this.#aheadMs));
@@ -354,7 +359,7 @@ export class BranchFollower {
     await this.#sayHello();
   }
 
-  /** Hands up what waits, one request; whether there was anything. Throws `link-…`. */
+  /** Sends one request with what waits. Returns whether there was anything. Throws `link-…`. */
   async handUpOnce(): Promise<boolean> {
     const { mirror, stores, clock, log } = this.#options;
     if (mirror.read(waitingUp).waiting === 0) return false;
@@ -394,7 +399,7 @@ export class BranchFollower {
   }
 }
 
-/** Pages of the catalogue are long: the POS's own changes wait for a few of them at most. */
+/** Splits entries into parts: catalogue pages are long, and the POS's own changes should wait for only a few. */
 function parts(messages: readonly DownMessage[]): DownMessage[][] {
   const found: DownMessage[][] = [];
   let room = 0;
@@ -409,7 +414,7 @@ function parts(messages: readonly DownMessage[]): DownMessage[][] {
   return found;
 }
 
-/** Throws `link-refused` or `link-down` for a refusal, and `link-down` for what is no answer. */
+/** Reads an answer. Throws `link-refused` or `link-down` for a refusal, and `link-down` for an invalid answer. */
 export function readAnswer<T>(text: string, schema: z.ZodType<T>): T {
   let answer: unknown;
   try {

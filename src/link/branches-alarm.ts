@@ -2,17 +2,17 @@ import type { FindingLevel } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { type Cause, type ExaminedBranch, LOST_AFTER_MS } from './branch-board.ts';
 
-/* What the hub's own health says of its branches: it is as bad as the worst of them, and one alarm. */
+/** The hub's own finding about its branches: one alarm, as bad as the worst branch. */
 
 const SILENT_AFTER_MS = 300_000;
-/** Alarms of the hub itself say the same already: `outbox.held`, `hub.unapplied`. */
+/** The hub's own alarms already report these: `outbox.held`, `hub.unapplied`. */
 const TOLD_BY_HUB: ReadonlySet<Cause['reason']> = new Set<Cause['reason']>(['outbox.held', 'quarantine']);
 
 export interface BranchesAlarmFacts {
   branches: readonly ExaminedBranch[];
-  /** Whether the hub itself has no news of orders: then its branches have none either. */
+  /** Whether the hub itself gets no orders; then its branches get none either. */
   areOrdersStale: boolean;
-  /** When the hub reached the server; before that no branch could be heard. */
+  /** When the hub connected to the server; before that it could hear no branch. */
   connectedAtMs: number;
   nowMs: number;
 }
@@ -49,7 +49,7 @@ function troubleOf({ found, causes }: ExaminedBranch, facts: BranchesAlarmFacts)
   }
   const { connectedAtMs, nowMs } = facts;
   const seenMs = seenAt === null ? 0 : Date.parse(seenAt);
-  // After an outage of the server each branch has as long again to be heard.
+  // After an outage of the server, each branch gets the same time again to report.
   const isSilent = nowMs - Math.max(seenMs, connectedAtMs) >= SILENT_AFTER_MS;
   if (seenMs < connectedAtMs && !isSilent) return null;
   const [worst] = causes.filter(({ reason }) => {

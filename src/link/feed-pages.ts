@@ -13,28 +13,31 @@ import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/order.ts
 import { orderById } from '../orders/order-queries.ts';
 import type { DownMessage, Hello, Result } from './link.ts';
 
-/*
- * What a hub puts into its feeds by pages, once nothing else waits to go down: snapshots, and changes of the catalogue.
- * An entry only names what it brings, which is read when it leaves: as it is then, so that nothing of it is kept twice.
- * Each function works within the caller's transaction.
+/**
+ * What a hub sends to branches page by page, when nothing else waits: snapshots and catalogue changes. An entry only
+ * names its content, which is read when it is sent, so that nothing is stored twice. Each function works in the
+ * caller's transaction.
  */
 
-/** What a snapshot brings, in this order: what a POS needs first comes first. */
+/** Stages of a snapshot, in order: what a POS needs first comes first. */
 const STAGES = ['open', 'results', 'catalog', 'ended'] as const;
 type Stage = (typeof STAGES)[number];
 
-/** Orders that are looked at for one page; results of one page. */
+/** Orders examined for one page; results on one page. */
 const LOOKED_AT = 500;
-/** Branches whose changes of the catalogue make one page, so that an order never waits behind many. */
+/** Branches whose catalogue changes make one page, so that an order never waits behind many. */
 const CHANGED_AT_ONCE = 4;
-/** Pages of the catalogue that a branch may have ahead: 2,000 products, some 800 kB at the server. */
+/** Catalogue pages sent ahead to a branch: 2,000 products, some 800 kB on the server. */
 const PAGES_AHEAD = 40;
 
-/** Begins to write all that a branch needs to go on without what came before; `line`: of the mirror that asked. */
+/**
+ * Starts a snapshot: all that a branch needs to continue without earlier entries. `line` belongs to the mirror that
+ * asked.
+ */
 export function beginSnapshot(db: Database.Database, branch: string, line: string, nowMs: number): void {
   const at = isoUtc(nowMs);
   addToFeed(db, branch, 'snapshot-begin', { line }, { at });
-  // What happens to an order from now on goes down whole by itself.
+  // Later events of an order send the whole order themselves.
   sqlOf(db).run(
     `UPDATE feed_branches SET snapshot_n = last_n, snapshot_at = @at, snapshot_stage = 'open', snapshot_after = 0,
        snapshot_seq = coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0), catalog_rev = @rev
@@ -50,13 +53,13 @@ interface Snapshot {
   after: number | string;
 }
 
-/** Whether a branch takes what it is sent: no more pages of the catalogue wait for it than it may have ahead. */
+/** Whether a branch has room: fewer unread catalogue pages wait for it than may be sent ahead. */
 export type HasRoom = (branch: string) => boolean;
 
-/** Puts the next page into the feeds, or into that of `only`; false: there is nothing to put. */
+/** Adds the next page to the feeds, or only to that of `only`. Returns false if there is none. */
 export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number, only?: string): boolean {
   const at = isoUtc(nowMs);
-  // All branches get their open orders before one of them gets what ended long ago.
+  // All branches get their open orders before any of them gets ended ones.
   const snapshot = sqlOf(db).row<Snapshot>(
     `SELECT branch, snapshot_stage AS stage, snapshot_seq AS seq, snapshot_after AS after FROM feed_branches
      WHERE snapshot_stage IS NOT NULL AND branch = coalesce(?, branch)
@@ -80,7 +83,7 @@ export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number, 
   return true;
 }
 
-/** Changes of the branch that the hub sends by itself. */
+/** Returns the branch's changes that the hub will send without a person. */
 function underWay(db: Database.Database, branch: string): number[] {
   return sqlOf(db).values<number>(
     `SELECT u.branch_change_id FROM handed_up u INDEXED BY handed_up_by_branch JOIN outbox o USING (change_id)
@@ -89,14 +92,14 @@ function underWay(db: Database.Database, branch: string): number[] {
   );
 }
 
-/** Whether there is something to put, into any feed or into that of `only`. */
+/** Whether there is a page to add, for any feed or for that of `only`. */
 export function hasPage(db: Database.Database, hasRoom: HasRoom, only?: string): boolean {
   const underWay = `SELECT 1 FROM feed_branches INDEXED BY feed_branches_in_snapshot
     WHERE snapshot_stage IS NOT NULL AND branch = coalesce(?, branch)`;
   return sqlOf(db).row(underWay, only ?? null) !== undefined || changedBranches(db, hasRoom).length > 0;
 }
 
-/** Open orders from the oldest to the newest, then all others from the newest to the oldest. */
+/** Adds open orders, oldest first, then all others, newest first. */
 function addOrders(
   db: Database.Database,
   { branch, stage, seq, after }: Snapshot,
@@ -117,7 +120,7 @@ function addOrders(
       seq,
     }),
   );
-  // Which a person gave to it, or which are another one's by now.
+  // Orders that a person assigned to it, or that another branch has by now.
   const others = sqlOf(db).rows<(typeof found)[number]>(
     `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders
      WHERE order_id IN (SELECT order_id FROM unassigned_orders WHERE branch = @branch
@@ -131,7 +134,7 @@ function addOrders(
   for (const { orderId, open, forgotten } of page) {
     if ((open === 1) !== isOpen) continue;
     sendWhole(db, branch, orderId, at);
-    // The branch may have the customer in what it heard of the order before.
+    // The branch may have the customer from an earlier entry.
     if (forgotten === 1) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
   }
   return page.at(-1)?.seq ?? null;
@@ -163,7 +166,7 @@ interface Changed {
 const HAS_NEWS = `(EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = '' AND c.rev > b.catalog_rev)
   OR EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))`;
 
-/** Branches that do not know yet how the catalogue has changed, those first that are farthest behind. */
+/** Returns branches that lack catalogue changes, those furthest behind first. */
 function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
   const changed = sqlOf(db).rows<Changed>(
     `SELECT branch, catalog_rev AS rev FROM feed_branches b
@@ -174,11 +177,11 @@ function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
 }
 
 /**
- * Keeps news of the catalogue from pushing orders out of the server: a branch that takes nothing is sent some pages and no
- * more. What changes meanwhile waits in `catalog_news`, each product once with its last word.
+ * Keeps catalogue pages from pushing orders out of the server: a branch that reads nothing gets only some pages.
+ * Later changes wait in `catalog_news`, each product once.
  */
 export class CatalogRoom {
-  /** Of branches without room, the mark at which it was looked at last. */
+  /** For branches without room: their position at the last check. */
   readonly #full = new Map<string, number>();
 
   /** `mark`: the newest number of its feed that the branch has. */
@@ -192,7 +195,7 @@ export class CatalogRoom {
   }
 }
 
-/** Whether a branch that is there has the catalogue as it is now; not where nobody knows which stocks are its own. */
+/** Whether a branch has the present catalogue. False if it is unknown which stocks are its own. */
 export function hasCatalog(
   db: Database.Database,
   branch: string,
@@ -214,7 +217,7 @@ function addChanges(db: Database.Database, hasRoom: HasRoom, at: string): boolea
   return changed.length > 0;
 }
 
-/** An order as it stands when it leaves. Its word is final, as a poll's is: the steps that led to it are not told again. */
+/** Sends an order as it stands when the entry is sent. It is final like a poll's; earlier events are not repeated. */
 export function sendWhole(db: Database.Database, branch: string, orderId: string, at: string): void {
   noteSent(db, branch, orderId);
   addToFeed(db, branch, 'order', null, { at, orderId });
@@ -225,12 +228,12 @@ export interface FeedEntry extends DownMessage {
   orderId: string | null;
 }
 
-/** The entry with what it brings. */
+/** Returns the entry with its content. */
 export function composed(db: Database.Database, { feedId, orderId, ...entry }: FeedEntry): DownMessage {
   if (entry.kind === 'catalog') return { ...entry, body: JSON.stringify(productsOf(db, entry)) };
   if (entry.kind !== 'order' || entry.body !== '') return entry;
   const order = orderId === null ? undefined : wholeOrder(db, entry.branch, orderId, feedId);
-  // Its number is due all the same.
+  // An entry is needed for its number.
   return order ? { ...entry, body: JSON.stringify(order) } : { ...entry, kind: 'overtaken', body: '{}' };
 }
 
@@ -241,7 +244,7 @@ function productsOf(db: Database.Database, { branch, body }: DownMessage) {
   return productsFor(db, { branch, subsidiaryId, key: key ?? '' }, JSON.parse(body) as ProductsNamed);
 }
 
-/** Undefined where a later entry brings a newer step of it, and with it the whole order. */
+/** Returns undefined if a later entry has a newer event, and so the whole order. */
 function wholeOrder(
   db: Database.Database,
   branch: string,

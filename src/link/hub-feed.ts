@@ -17,28 +17,28 @@ import { branchRow } from './hub-hello.ts';
 import type { InvitedBranch, NamedBranch } from './hub-state.ts';
 import type { Result, UpItem } from './link.ts';
 
-/** A branch with a tillsync of its own, as the hub's configuration has it. */
+/** A branch with its own tillsync, as the hub's configuration has it. */
 export interface FeedBranch extends Branch, NamedBranch {
   mayPrice: boolean;
-  /** Whether the hub's own health speaks of it; left out: it does. */
+  /** Whether the hub's own health includes it; true if left out. */
   isWatched?: boolean;
 }
 
 const DAY_MS = 86_400_000;
-/** What is said again when the server has lost it; a branch that was away for longer gets a snapshot. */
+/** How long entries are kept, to resend what the server lost; a branch that was away longer gets a snapshot. */
 export const FEED_KEPT_MS = 7 * DAY_MS;
 const PRUNED_AT_ONCE = 5_000;
-/** No id of an order is longer. */
+/** No order id is longer. */
 const ORDER_ID_MAX = 200;
-/** No poll goes back so far: of an order that has not come by then the hub will not hear. */
+/** No poll reaches further back, so the hub will never see an order that has not come by then. */
 const ACKS_WAIT_MS = 60 * DAY_MS;
 
 /**
- * The hub's part of the mirror: what goes down to the branches and how far what came up was taken in. Each function
- * works within the caller's transaction.
+ * The hub's side of the link in the mirror: what is sent to branches, and how far their items were read. Each
+ * function works in the caller's transaction.
  */
 
-/** Brings the branches to what the configuration says. A number is never given twice, so none is forgotten. */
+/** Updates the branches from the configuration. None is deleted, because a number is never given twice. */
 export function beginHub(db: Database.Database, branches: readonly FeedBranch[], nowMs: number): void {
   sqlOf(db).run('INSERT INTO hub (one, epoch) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
   for (const { branch, mayPrice } of branches) {
@@ -48,7 +48,7 @@ export function beginHub(db: Database.Database, branches: readonly FeedBranch[],
       ...[branch, Number(mayPrice)],
     );
   }
-  // A route and a snapshot go over the orders of their stores alone; no other store needs that.
+  // Routes and snapshots read only their stores' orders; no other store needs this index.
   sqlOf(db).run('CREATE INDEX IF NOT EXISTS orders_by_store ON orders (store_external_id, seq)');
   nameInCatalog(db, branches);
   beginRoutes(db, branches, isoUtc(nowMs));
@@ -60,7 +60,7 @@ interface NameInCatalog {
   subsidiaryId: string | null;
 }
 
-/** Branches that the catalogue names otherwise than was known; null: the configuration does not have them any more. */
+/** Returns branches whose name in the catalogue has changed; null: the configuration no longer has them. */
 function newNames(db: Database.Database, branches: readonly FeedBranch[]): NameInCatalog[] {
   const sql = 'SELECT branch, catalog_key AS key, subsidiary_id AS subsidiaryId FROM feed_branches';
   return sqlOf(db)
@@ -78,7 +78,7 @@ export function areNamesNew(db: Database.Database, branches: readonly FeedBranch
   return newNames(db, branches).length > 0;
 }
 
-/** Notes how the catalogue names each branch. Where that has changed, the branch hears of every product anew. */
+/** Records each branch's name in the catalogue. A branch with a new name gets every product again. */
 export function nameInCatalog(db: Database.Database, branches: readonly FeedBranch[]): void {
   for (const { branch, key, subsidiaryId } of newNames(db, branches)) {
     const name = 'UPDATE feed_branches SET catalog_key = ?, subsidiary_id = ? WHERE branch = ?';
@@ -90,17 +90,17 @@ export function nameInCatalog(db: Database.Database, branches: readonly FeedBran
   }
 }
 
-/** So many ends of changes go down in one transaction. */
+/** Most outcomes of changes sent down per transaction. */
 const SETTLED_AT_ONCE = 500;
 
-/** Whether ends of changes that branches handed up are to go down. */
+/** Whether outcomes of branches' changes have to be sent down. */
 export function hasSettled(db: Database.Database): boolean {
   return (
     sqlOf(db).row('SELECT 1 FROM handed_up INDEXED BY handed_up_settled WHERE settled = 1') !== undefined
   );
 }
 
-/** Puts them into the feeds. The mark and the end are of one transaction, so none is forgotten. */
+/** Adds outcomes to the feeds. Mark and entry are in one transaction, so none is lost. */
 export function sendSettled(db: Database.Database, nowMs: number): void {
   const sql = `SELECT u.change_id AS changeId, u.branch, u.branch_change_id AS change, o.state, o.message
     FROM handed_up u INDEXED BY handed_up_settled JOIN outbox o USING (change_id) WHERE u.settled = 1
@@ -112,7 +112,7 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
   for (const { changeId, branch, ...result } of sqlOf(db).rows<Result & { changeId: number; branch: string }>(
     sql,
   )) {
-    // A person may have had it tried again since.
+    // A person may have submitted it again since.
     const isOver = ['done', 'rejected', 'superseded'].includes(result.state);
     if (isOver) addToFeed(db, branch, 'result', result, { at });
     sqlOf(db).run('UPDATE handed_up SET settled = 0 WHERE change_id = ?', changeId);
@@ -122,13 +122,13 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
 const ENTRY = `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM feed_branches b WHERE b.branch = feed.branch), (SELECT epoch FROM hub)) AS epoch,
   n, kind, order_id AS orderId, body`;
 
-/** The next entries of a branch after a number, whether they were published or not. */
+/** Returns a branch's next entries after a number, published or not. */
 export function entriesAfter(db: Database.Database, branch: string, n: number, limit: number): FeedEntry[] {
   const sql = `${ENTRY} FROM feed WHERE branch = ? AND n > ? ORDER BY n LIMIT ?`;
   return sqlOf(db).rows<FeedEntry>(sql, branch, n, limit);
 }
 
-/** Before the newest snapshot of a branch, or where the next one will begin. */
+/** Returns the number before a branch's newest snapshot, or before its next one. */
 export function newestSnapshot(db: Database.Database, branch: string): number {
   const sql = `SELECT coalesce((SELECT max(n) - 1 FROM feed WHERE branch = @branch AND kind = 'snapshot-begin'),
     (SELECT last_n FROM feed_branches WHERE branch = @branch), 0)`;
@@ -136,8 +136,8 @@ export function newestSnapshot(db: Database.Database, branch: string): number {
 }
 
 /**
- * The next entries to be published, those of each branch in the order in which they were written. Where all of them are of
- * one branch, half the places are for what waits for others behind it. `own`: the store in the hub, which reads by itself.
+ * Returns the next entries to publish, in each branch's order. If all are of one branch, half the places are reserved
+ * for other branches behind it. `own` is the store in the hub, which reads directly.
  */
 export function unpublished(db: Database.Database, limit: number, own = ''): FeedEntry[] {
   const waiting = (other: string, most: number) =>
@@ -152,7 +152,7 @@ export function unpublished(db: Database.Database, limit: number, own = ''): Fee
   return [...first.slice(0, limit - others.length), ...others];
 }
 
-/** By their numbers, which are given once: what a new epoch writes meanwhile may have the same place in the table. */
+/** By their numbers, which are unique; a new epoch's rows may reuse the same place in the table. */
 export function notePublished(
   db: Database.Database,
   entries: readonly Pick<FeedEntry, 'branch' | 'n'>[],
@@ -162,8 +162,8 @@ export function notePublished(
 }
 
 /**
- * What the server keeps is in this place now; all that it may have lost is to be said again, but for what a branch told
- * that it has: new orders would wait behind it. Gives whether the place changed.
+ * Records the server's present stream. If it is a new one, everything it may have lost is published again, except
+ * what a branch reported to have, because new orders would wait behind it. Returns whether it changed.
  */
 export function noteStream(
   db: Database.Database,
@@ -182,7 +182,7 @@ export function noteStream(
   return true;
 }
 
-/** Forgets what is published and older than it is said again. True: there is more. */
+/** Deletes published entries that are too old to be resent. Returns true if there are more. */
 export function pruneFeed(db: Database.Database, nowMs: number): boolean {
   pruneRoutes(db);
   sqlOf(db).run('DELETE FROM handed_up WHERE change_id NOT IN (SELECT change_id FROM outbox)');
@@ -203,9 +203,9 @@ export interface TakeUpOptions {
 }
 
 /**
- * Takes in what a branch handed up, each item once and in its order; counts before the acknowledgements that say that
- * they include an order. `comeBackMs`: as many changes of the branch wait as may, so what follows `upTo` was not taken.
- * Undefined where the items do not follow on what was taken in before.
+ * Accepts a branch's items, each once and in order; counts before the acknowledgements that say they include an
+ * order. `comeBackMs`: the branch's queue is full, so items after `upTo` were not accepted. Returns undefined if the
+ * items do not follow the earlier ones.
  */
 export function takeUp(
   stores: Stores,
@@ -257,8 +257,8 @@ export function takeUp(
 }
 
 /**
- * Acknowledgements that wait, of orders that the hub has heard of and that are somebody's. That of a branch which had
- * the order before it became another's waits on: the order may come back.
+ * Waiting acknowledgements whose order is known and assigned. One of a branch that lost the order to another branch
+ * keeps waiting, because the order may return.
  */
 const HEARD = `FROM waiting_acks w JOIN orders o USING (order_id) LEFT JOIN unassigned_orders u USING (order_id)
   LEFT JOIN feed_stores s ON s.store_id = o.store_external_id
@@ -275,8 +275,8 @@ interface HeardAck {
 }
 
 /**
- * Books what branches have acknowledged, of the orders that the hub has heard of by now. One that belongs to another
- * branch is not booked; one that belongs to nobody yet waits on.
+ * Books branches' acknowledgements of orders that are known by now. One for another branch's order is not booked; one
+ * for an unassigned order keeps waiting.
  */
 export function bookWaiting({
   db,
@@ -294,7 +294,7 @@ export function bookWaiting({
       addToFeed(db, branch, 'result', refused, { at: isoUtc(clock.nowMs()) });
       continue;
     }
-    // The branch has numbers of its own: when its newest event was observed says the same at both.
+    // The branch has its own numbers, but the time of the newest event is the same on both sides.
     const isBehind =
       asOf !== null &&
       sqlOf(db).row('SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?', orderId, asOf);
@@ -314,12 +314,12 @@ export function bookWaiting({
   }
 }
 
-/** Whether an acknowledgement waits for its order, which has come. */
+/** Whether an acknowledgement waits for an order that has come. */
 export function hasWaitingAcks(db: Database.Database): boolean {
   return sqlOf(db).row(`SELECT 1 ${HEARD}`) !== undefined;
 }
 
-/** A change that went over one that waited takes its place, and whoever handed that one over is told. */
+/** A change that replaced a waiting one takes its place, and the earlier submitter is told. */
 function noteHandedUp(
   db: Database.Database,
   branch: string,
@@ -344,7 +344,7 @@ function noteHandedUp(
   );
 }
 
-/** The change as the branch may make it: stocks of its own, and what is the company's only with that right. */
+/** Returns the change within the branch's rights: its own stocks, and the company's values only if allowed. */
 function changeOf(db: Database.Database, up: UpItem, branch: FeedBranch): HandedOver | { refused: string } {
   const reference = `${branch.name}: ${up.reference ?? up.changeId}`;
   if (up.kind === 'product' && !branch.mayPrice) {
@@ -356,7 +356,7 @@ function changeOf(db: Database.Database, up: UpItem, branch: FeedBranch): Handed
   if ('fault' in reading) return { refused: reading.fault.message };
   if (reading.kind === 'product') return { ...reading, reference };
   const { subsidiaryId, subsidiaryExternalId, ...change } = reading.change;
-  // By an earlier name of it, too: its own machine may go on calling it so.
+  // Earlier names count too, because the branch's machine may still use one.
   const isOwn = (id: string | undefined) =>
     id === undefined ||
     [branch.branch, branch.subsidiaryId, branch.externalId].includes(id) ||

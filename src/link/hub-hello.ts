@@ -6,14 +6,14 @@ import { FEED_JUMP as SEQ_JUMP } from '../orders/order.ts';
 import { beginSnapshot } from './feed-pages.ts';
 import type { Hello, HelloAnswer } from './link.ts';
 
-/*
- * How the hub takes a branch's hello: where the branch is, and whether it can go on from there. An epoch is a life of the
- * feed's numbers; a branch that follows another one needs a snapshot. Each function works within the caller's transaction.
+/**
+ * Handles a branch's hello: records its position and decides whether it can continue there. A branch that follows
+ * another epoch needs a snapshot. Each function works in the caller's transaction.
  */
 
-/** So long a snapshot may be on its way before another one is made. */
+/** How long a snapshot may be on its way before another one is made. */
 const SNAPSHOT_AGAIN_MS = 600_000;
-/** Within this time the word of a second branch counts together with that of the first. */
+/** Within this time the reports of two branches count together. */
 const DOUBT_MS = 7 * 86_400_000;
 
 export interface BranchRow {
@@ -34,13 +34,13 @@ export function branchRow(db: Database.Database, branch: string): BranchRow | un
   return sqlOf(db).row<BranchRow>(sql, branch);
 }
 
-/** In which life the numbers of the branch's feed are. */
+/** Returns the epoch of a branch's feed. */
 export function epochOf(db: Database.Database, branch: string): string | undefined {
   const sql = `SELECT coalesce((SELECT epoch FROM feed_branches WHERE branch = ?), epoch) FROM hub`;
   return sqlOf(db).value<string>(sql, branch);
 }
 
-/** Whether taking the hello in changes anything. */
+/** Whether the hello changes anything. */
 export function isNews(db: Database.Database, branch: string, hello: Hello): boolean {
   const row = branchRow(db, branch);
   return (
@@ -54,35 +54,35 @@ export function isNews(db: Database.Database, branch: string, hello: Hello): boo
   );
 }
 
-/** Whether what follows on what the branch has is not kept any more: nobody will give it again. */
+/** Whether the entries after the branch's position were deleted, so that nobody can resend them. */
 function isPruned(db: Database.Database, branch: string, { lastN }: BranchRow, { mark }: Hello): boolean {
   const next = 'SELECT 1 FROM feed WHERE branch = ? AND n = ?';
   return mark < lastN && sqlOf(db).row(next, branch, mark + 1) === undefined;
 }
 
-/** Numbers that a branch may give before it asks again; its POS sees a gap of so many where it ended without a word. */
+/** Numbers leased at once. After a crash of the branch, its POS sees a gap of up to this size. */
 const LEASE = 1_000;
-/** More than this above what the hub leased is no slip of a restored hub. */
+/** More than this above the lease cannot be explained by a restored hub. */
 const CLAIM_MAX = 2 ** 30;
 
-/** Where the numbers of a branch's own feed go on, and up to which it may give them. */
+/** Where a branch's own event numbers continue, and up to which it may give them. */
 export type Lease = Required<Pick<HelloAnswer, 'seqAfter' | 'leasedSeq'>>;
 
-/** Whether no branch that is well could have given so high a number. */
+/** Whether the number is too high for any healthy branch. */
 export function isAbsurd(db: Database.Database, branch: string, { seq }: Hello): boolean {
   const row = branchRow(db, branch);
   const known = Math.max(row?.seq ?? 0, row?.leasedSeq ?? 0);
   return known > 0 && seq > known + CLAIM_MAX;
 }
 
-/** A start, an end, a copy of older files, or half of the lease is used up. */
+/** A start, a stop, a copy of older files, or a half-used lease. */
 function isLeaseNews(row: BranchRow, { isStart, isLast, seq }: Hello): boolean {
   return isStart || isLast || seq < row.seq || seq > row.leasedSeq - LEASE / 2;
 }
 
 /**
- * Leases numbers to a branch. One that starts goes on from where it ended only if it ended in an orderly way, by what the
- * hub wrote down: a copy of its files may claim whatever it likes. All others begin above what was ever leased.
+ * Leases numbers to a branch. A starting branch continues at its last number only if the hub recorded an orderly
+ * stop, because a copy of its files may claim anything. All others begin above every leased number.
  */
 export function leaseNumbers(db: Database.Database, branch: string, hello: Hello): Lease {
   const row = branchRow(db, branch);
@@ -90,7 +90,7 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
   const mayBeCopy = hello.isStart ? row.stoppedSeq !== hello.seq : hello.seq < row.seq;
   const seqAfter = mayBeCopy ? begunAfter(row, hello) : 0;
   const seq = Math.max(row.seq, hello.seq);
-  // What waits for the branch comes without asking again in between.
+  // Everything that waits for the branch fits into the lease, without another request.
   const behind = Math.max(0, row.lastN - hello.mark);
   const leasedSeq = Math.max(row.leasedSeq, Math.max(seq, seqAfter) + LEASE + behind);
   sqlOf(db).run(
@@ -102,11 +102,11 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
 
 function begunAfter({ seq, leasedSeq }: BranchRow, hello: Hello): number {
   if (leasedSeq > 0) return Math.max(leasedSeq, hello.seq);
-  // It told its numbers every half minute before they were leased.
+  // Before numbers were leased, it reported them every half minute.
   return hello.seq < seq ? seq + SEQ_JUMP : 0;
 }
 
-/** How far the branch's line was taken in, whether it is `line`, and the highest `seq` that the branch told. */
+/** Returns how far the branch's line was read, whether it is `line`, and the highest `seq` the branch reported. */
 export function lineOf(
   db: Database.Database,
   branch: string,
@@ -117,13 +117,13 @@ export function lineOf(
   return { upTo: isLineKnown ? row.upTo : 0, isLineKnown, seq: row?.seq ?? 0 };
 }
 
-/** Where the snapshot begins on which a branch has to wait that is not so far yet; 0: none. */
+/** Returns the start of a snapshot that a branch must wait for; 0 if none. */
 export function snapshotAhead(db: Database.Database, branch: string, hello: Hello): number {
   const row = branchRow(db, branch);
   return row && hello.epoch === epochOf(db, branch) && hello.mark < row.snapshotN ? row.snapshotN : 0;
 }
 
-/** Up to this number the server was given the branch's feed. */
+/** Returns the number up to which the branch's feed was published to the server. */
 export function publishedTo(db: Database.Database, branch: string): number {
   const sql = `SELECT coalesce(
     (SELECT min(n) - 1 FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch = @branch),
@@ -131,17 +131,17 @@ export function publishedTo(db: Database.Database, branch: string): number {
   return sqlOf(db).value<number>(sql, { branch }) ?? 0;
 }
 
-/** What a hello did cause; the work of it is the hub's. `all`: every branch gets a snapshot. */
+/** What a hello caused; the hub does that work. `all`: every branch gets a snapshot. */
 export type Caused = 'nothing' | 'snapshot' | 'new life' | 'new life of all';
 
 export interface HelloOptions {
   mayCause: boolean;
-  /** The newest number that the branch was heard to have, in whatever life; 0: none. */
+  /** The newest number that the branch ever reported, in any epoch; 0 if none. */
   heardMark: number;
   nowMs: number;
 }
 
-/** A snapshot that begins with the answer, so that the branch need not find out by what does not come. */
+/** The snapshot begins with the answer, so that the branch need not discover the gap. */
 function startsBehindGap(
   db: Database.Database,
   branch: string,
@@ -149,14 +149,14 @@ function startsBehindGap(
   hello: Hello,
   heardMark: number,
 ): boolean {
-  // What was taken on another copy of these files the server does not give again.
+  // The server does not resend what another copy of these files received.
   const isOlderCopy = hello.isStart && hello.mark < heardMark && heardMark <= row.lastN;
   return isOlderCopy || isPruned(db, branch, row, hello);
 }
 
 /**
- * Takes note of where a branch is, and writes it a snapshot where it cannot go on without one and `mayCause` one; else it
- * asks again. Gives what it did cause.
+ * Records a branch's position, and writes a snapshot if it cannot continue without one and `mayCause` allows it;
+ * otherwise it asks again. Returns what the hello caused.
  */
 export function takeHello(
   db: Database.Database,
@@ -167,10 +167,10 @@ export function takeHello(
   const row = branchRow(db, branch);
   if (!row) return 'nothing';
   if (row.line !== hello.line) {
-    // It begins one of its own then, and asks again.
+    // The branch then starts its own line and asks again.
     if (!hello.isOwnLine) return 'nothing';
     sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
-    // Its numbers of changes may mean others than those that were handed up under them before.
+    // Its change numbers may mean others than those submitted under them before.
     if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
   }
   if (!mayCause) return 'nothing';
@@ -186,28 +186,31 @@ export function takeHello(
   const isOtherEpoch = hello.epoch !== epoch;
   const hasGap = !isOtherEpoch && startsBehindGap(db, branch, row, hello, heardMark);
   if (!isOtherEpoch && !hello.wantsSnapshot && !hasGap) return 'nothing';
-  // One that was written for an earlier mirror of this branch is of no use to a new one.
+  // A snapshot for an earlier mirror of this branch is of no use to a new one.
   const madeMs =
     row.snapshotAt === null || row.line !== hello.line
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  // A copy that had it is not the one that asks.
+  // A copy that had received it is not the one that asks.
   const isUnderWay = isOtherEpoch || (hello.mark < row.snapshotN && heardMark < row.snapshotN);
   if (isRecent && isUnderWay) return 'nothing';
   beginSnapshot(db, branch, hello.line, nowMs);
   return 'snapshot';
 }
 
-/** Whether another branch, too, heard more than this database ever said: then it is an older copy, for all of them. */
+/**
+ * Whether a second branch also knows more than this database ever sent. Then the database is an older copy for all
+ * branches.
+ */
 function isSecondWord(db: Database.Database, branch: string, nowMs: number): boolean {
   const sql = 'SELECT 1 FROM hub WHERE doubted_by <> ? AND doubted_at >= ?';
   return sqlOf(db).row(sql, branch, isoUtc(nowMs - DOUBT_MS)) !== undefined;
 }
 
 /**
- * One branch's word gives that branch a new life of its feed, and costs no other anything: its key may be stolen. What was
- * written before must not go down as of this life: the branch would take an earlier snapshot for its own.
+ * Starts a new epoch for one branch, on its word alone, without cost to the others, because its key may be stolen.
+ * Earlier entries are deleted: sent in the new epoch, the branch would take an earlier snapshot for its own.
  */
 function beginLife(db: Database.Database, branch: string, nowMs: number): void {
   sqlOf(db).run('UPDATE hub SET doubted_by = ?, doubted_at = ?', branch, isoUtc(nowMs));
@@ -219,10 +222,10 @@ function beginLife(db: Database.Database, branch: string, nowMs: number): void {
   );
 }
 
-/** For so long after a restore, branches say which customers were forgotten since the backup. */
+/** How long after a restore branches report customers that were removed since the backup. */
 const REPLAYED_MS = 90 * 86_400_000;
 
-/** Which of these orders lose their customer here too: those of the branch, at a hub that was restored not long ago. */
+/** Returns which of these orders lose their customer here too: the branch's own, at a recently restored hub. */
 export function forgottenAgain(
   db: Database.Database,
   branch: string,

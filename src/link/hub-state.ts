@@ -8,7 +8,10 @@ import { KEPT_WAYS, type KeptWays, type WaysStore } from './ways.ts';
 
 const text = z.string().min(1);
 
-/** The hub's own keys (nkey seeds): its user, the one that has the server read its configuration again, and the key of the server's files. */
+/**
+ * The hub's keys (nkey seeds): its user, the user that makes the server reload its configuration, and the key of the
+ * server's files.
+ */
 export const HUB_KEYS = z.object({ hub: text, system: text, storage: text });
 export type HubKeys = z.infer<typeof HUB_KEYS>;
 
@@ -17,10 +20,12 @@ const serverConfigPlace = z.object({
   storeDirectory: text,
   tls: z.object({ certFile: text, keyFile: text, caFile: text.nullable() }).nullable(),
 });
-/** How the server's configuration was written last, so that it can be written again when a branch comes or goes. */
+/**
+ * How the server's configuration was last written, so that it can be written again when a branch is added or removed.
+ */
 export type ServerConfigPlace = z.infer<typeof serverConfigPlace>;
 
-/** What every backup has of a hub. Nothing in it is secret: branches are known by the public halves of their keys. */
+/** The part of a hub that every backup has. Nothing in it is secret: branches are known by their public keys. */
 export const HUB_COPY = z.object({
   serverConfig: serverConfigPlace.nullable(),
   branches: z.array(
@@ -35,7 +40,7 @@ export const HUB_COPY = z.object({
 });
 export type HubCopy = z.infer<typeof HUB_COPY>;
 
-/** What a branch said last of itself; `mark`: the newest number of the feed that is in its mirror, 0 in an earlier life of it. */
+/** A branch's last report. `mark`: the newest number of the feed in its mirror; 0 if that is of an earlier epoch. */
 export type BranchReport = Pick<
   Hello,
   'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
@@ -44,11 +49,11 @@ export type BranchReport = Pick<
 
 /** A branch of the configuration. */
 export interface NamedBranch {
-  /** Its identity: in its key, feed, stream, cursor and mirror. The name that it had first. */
+  /** Its identity in keys, feed, stream, cursor and mirror: the first name it had. */
   branch: string;
   /** What people call it. */
   name: string;
-  /** What seems to be its earlier name, under which it has a key; it is no branch yet. */
+  /** Probably its earlier name, under which it has a key. It is not a branch yet. */
   renamedFrom?: string;
   isClosed?: true;
 }
@@ -58,27 +63,27 @@ export interface InvitedBranch {
   name: string;
   subsidiaryId: string | null;
   closedAt: string | null;
-  /** Its own; null: it has not joined. */
+  /** Its own public key; null if it has not joined. */
   publicKey: string | null;
-  /** Of an invitation, which nobody has taken yet. */
+  /** Public key of an unused invitation. */
   invitedKey: string | null;
-  /** Until when the invitation is good, ISO 8601 UTC. */
+  /** When the invitation expires, ISO 8601 UTC. */
   expiresAt: string | null;
   joinedAt: string | null;
   seenAt: string | null;
-  /** It may have been heard so much later: another process wrote it down. 0: this one heard it. */
+  /** `seenAt` may be late by this much, because another process wrote it. 0: this process heard it. */
   seenLateMs: number;
   report: BranchReport | null;
 }
 
-/** In place of a public key: the shop in which the hub stands comes by no server. */
+/** Stands for a public key: the shop at the hub's place uses no server. */
 const NO_KEY = 'own';
 
-/** How often changed reports are written, all in one transaction; and the times at which branches were heard. */
+/** How often changed reports are written, all in one transaction, and how often the times of contact. */
 const REPORTS_EVERY_MS = 3_000;
 const TIMES_EVERY_MS = 60_000;
 
-/** What this process heard of a branch last. */
+/** The last report of a branch in this process. */
 interface Heard {
   report: BranchReport;
   seenMs: number;
@@ -87,8 +92,8 @@ interface Heard {
 }
 
 /**
- * Keys and branches of the hub, in state.db. What branches say of themselves stands in memory first: a sign of life is no
- * commit. Methods throw `storage-…`.
+ * The hub's keys and branches in state.db. Branches' reports are kept in memory first, because a heartbeat should
+ * cost no commit. Methods throw `storage-…`.
  */
 export class HubRows {
   readonly #db: Database.Database;
@@ -111,7 +116,7 @@ export class HubRows {
     return keys;
   }
 
-  /** Keeps these keys unless there are some; gives those that hold. */
+  /** Stores these keys unless there are some. Returns the valid ones. */
   keepKeys(keys: HubKeys): HubKeys {
     const sql = 'INSERT INTO hub (one, keys) VALUES (1, ?) ON CONFLICT DO NOTHING';
     storing(() => sqlOf(this.#db).run(sql, JSON.stringify(keys)));
@@ -136,7 +141,7 @@ export class HubRows {
     );
     return rows.map((row) => {
       const heard = this.#heard.get(row.branch);
-      // What was heard before it joined anew is of another machine.
+      // A report from before it joined again came from another machine.
       if (heard && row.joinedAt !== null && heard.seenMs >= Date.parse(row.joinedAt)) {
         return { ...row, report: heard.report, seenAt: isoUtc(heard.seenMs), seenLateMs: 0 };
       }
@@ -145,7 +150,7 @@ export class HubRows {
     });
   }
 
-  /** Those that the server knows: by a key, and of invitations those that hold. */
+  /** Returns the branches that the server knows: those with a key or a valid invitation. */
   usersOfServer(nowMs: number): ServerBranch[] {
     return this.branches().flatMap(({ branch, publicKey, invitedKey, expiresAt }) => {
       const isOpen = expiresAt !== null && Date.parse(expiresAt) > nowMs;
@@ -154,12 +159,12 @@ export class HubRows {
     });
   }
 
-  /** What never changes of the branch with this name; the name itself where it is not known. */
+  /** Returns the permanent id of the branch with this name; the name itself if unknown. */
   idOf(name: string): string {
     return this.branches().find((each) => each.name === name)?.branch ?? name;
   }
 
-  /** The shop in which the hub stands has joined by that, and one in which it stood before has to join. '': none. */
+  /** Marks the shop at the hub's place as joined; a shop that was there before must join. '' means none. */
   joinOwnStore(name: string, nowMs: number): void {
     const branch = name === '' ? '' : this.idOf(name);
     const sql = sqlOf(this.#db);
@@ -180,8 +185,8 @@ export class HubRows {
   }
 
   /**
-   * The shop in which the hub stands, where the configuration has another name for it now: its id is the same, and nothing
-   * else has one of the two names.
+   * Returns the shop at the hub's place if the configuration has renamed it: its id is the same, and nothing else has
+   * either name.
    */
   formerOwnStore(
     { name, subsidiaryId }: Pick<InvitedBranch, 'name' | 'subsidiaryId'>,
@@ -195,12 +200,12 @@ export class HubRows {
     return isSame && isGone && !isTaken ? own : undefined;
   }
 
-  /** The newest number of its feed that the branch told; 0: none. */
+  /** Returns the newest number of its feed that the branch reported; 0 if none. */
   markOf(branch: string): number {
     return this.#heard.get(branch)?.report.mark ?? 0;
   }
 
-  /** Of branches those that have joined. */
+  /** Returns the copy for a backup, with the branches that have joined. */
   copy(): HubCopy {
     return {
       serverConfig: this.serverConfig() ?? null,
@@ -212,7 +217,7 @@ export class HubRows {
     };
   }
 
-  /** Takes over what a machine knew that this one stands for from now on; it has keys, and no branches of its own. */
+  /** Takes over another machine's hub; this one has keys but no branches of its own. */
   takeOver({ serverConfig, branches }: HubCopy, nowMs: number): void {
     const sql = sqlOf(this.#db);
     storing(() =>
@@ -228,8 +233,8 @@ export class HubRows {
   }
 
   /**
-   * The branches of the configuration, by what they are called. One that was never invited and has the `subsidiaryId` of
-   * a branch with a key that nothing names any more seems to be that one, renamed.
+   * Returns the configured branches by name. One that was never invited, but has the `subsidiaryId` of a branch with
+   * a key that is no longer configured, is probably that one, renamed.
    */
   named(configured: readonly Pick<InvitedBranch, 'name' | 'subsidiaryId'>[]): NamedBranch[] {
     const rows = this.branches();
@@ -246,7 +251,7 @@ export class HubRows {
           subsidiaryId !== null &&
           each.subsidiaryId === subsidiaryId,
       );
-      // The first name of another one is taken for ever: B2, B2-2, B2-3.
+      // Another branch's first name is never reused: B2, B2-2, B2-3.
       let branch = name;
       for (let n = 2; taken.has(branch) || (branch !== name && names.has(branch)); n++)
         branch = `${name}-${n}`;
@@ -254,19 +259,19 @@ export class HubRows {
     });
   }
 
-  /** The same, of those that are open. */
+  /** Returns only those that are open. */
   open(configured: readonly Pick<InvitedBranch, 'name' | 'subsidiaryId'>[]): NamedBranch[] {
     return this.named(configured).filter(({ isClosed }) => isClosed !== true);
   }
 
-  /** That the configuration has this id for the branch, if it was invited. */
+  /** Records the configured subsidiary id of an invited branch. */
   noteSubsidiary(branch: string, subsidiaryId: string | null): void {
     const sql = `UPDATE hub_branches SET subsidiary_id = @subsidiaryId
       WHERE branch = @branch AND subsidiary_id IS NOT @subsidiaryId`;
     storing(() => sqlOf(this.#db).run(sql, { branch, subsidiaryId }));
   }
 
-  /** Another name of the same branch. One without a key that had the name gives it up. */
+  /** Renames a branch. A branch without a key that had the name loses it. */
   rename(branch: string, name: string): void {
     const sql = sqlOf(this.#db);
     storing(() =>
@@ -279,7 +284,7 @@ export class HubRows {
     );
   }
 
-  /** Its keys end; gives whether it was open. */
+  /** Ends its keys; returns whether it was open. */
   close({ branch, name }: NamedBranch, nowMs: number): boolean {
     const sql = sqlOf(this.#db);
     return storing(() =>
@@ -292,7 +297,9 @@ export class HubRows {
     );
   }
 
-  /** The key of an invitation, in place of an earlier one; the key that the branch has is good until somebody joins. */
+  /**
+   * Stores an invitation's key, replacing an earlier one. The branch's present key stays valid until somebody joins.
+   */
   invite(branch: string, invitedKey: string, expiresAtMs: number, name = branch): void {
     const sql = `INSERT INTO hub_branches (branch, name, invited_key, expires_at) VALUES (?, ?, ?, ?)
       ON CONFLICT (branch) DO UPDATE SET invited_key = excluded.invited_key, expires_at = excluded.expires_at,
@@ -300,7 +307,7 @@ export class HubRows {
     storing(() => sqlOf(this.#db).run(sql, branch, name, invitedKey, isoUtc(expiresAtMs)));
   }
 
-  /** The branch's own key from now on, in place of any other; a sentence when its invitation is worth nothing. */
+  /** Makes this the branch's only key. Returns a sentence if its invitation is not valid. */
   join(branch: string, publicKey: string, nowMs: number): string | undefined {
     const row = this.branches().find((each) => each.branch === branch);
     const { name = branch } = row ?? {};
@@ -320,14 +327,17 @@ export class HubRows {
     return storing(() => sqlOf(this.#db).row(sql, branch)) !== undefined;
   }
 
-  /** Takes its keys; it stays who it is. Gives whether it had any. */
+  /** Removes its keys but not its identity. Returns whether it had any. */
   remove(branch: string): boolean {
     const sql = `UPDATE hub_branches SET public_key = NULL, invited_key = NULL, expires_at = NULL, joined_at = NULL,
       seen_at = NULL, report = NULL WHERE branch = ? AND (public_key IS NOT NULL OR invited_key IS NOT NULL)`;
     return storing(() => sqlOf(this.#db).run(sql, branch)).changes > 0;
   }
 
-  /** Durable at once only where another process speaks for the branch: after a restart that one is still heard. */
+  /**
+   * Durable at once only when another process speaks for the branch, so that it is still the known one after a
+   * restart.
+   */
   saw(branch: string, report: BranchReport, nowMs: number): void {
     const before = this.#heard.get(branch);
     const instance = before?.report.instance ?? this.#storedInstance(branch);
@@ -335,7 +345,7 @@ export class HubRows {
     if (instance !== report.instance) this.#write([branch]);
   }
 
-  /** Writes what was heard since the last time, where it is due or `isLast`. */
+  /** Writes reports since the last time, if due or `isLast`. */
   writeHeard(nowMs: number, isLast = false): void {
     const areTimesDue = isLast || Math.abs(nowMs - this.#timesMs) >= TIMES_EVERY_MS;
     if (!areTimesDue && Math.abs(nowMs - this.#reportsMs) < REPORTS_EVERY_MS) return;
@@ -386,7 +396,7 @@ export class LinkKeyRows {
     return this.#told('SELECT seed FROM link_key');
   }
 
-  /** A key that the hub may have taken already; undefined where no answer is missing. */
+  /** Returns a key that the hub may have accepted already; undefined if no answer is missing. */
   next(): string | undefined {
     return this.#told('SELECT next_seed FROM link_key');
   }
@@ -397,7 +407,7 @@ export class LinkKeyRows {
     return seed;
   }
 
-  /** Before the hub hears of it: the answer may be lost. The key in use stays. Durable when it returns. */
+  /** Stores a key before the hub gets it, because the answer may be lost. The key in use stays. Durable on return. */
   propose(seed: string): void {
     this.#onSecret(seed);
     const sql = `INSERT INTO link_key (one, next_seed) VALUES (1, ?)
@@ -405,19 +415,19 @@ export class LinkKeyRows {
     storing(() => sqlOf(this.#db).run(sql, seed));
   }
 
-  /** The hub has taken the proposed key. */
+  /** Records that the hub has accepted the proposed key. */
   accept(): void {
     const sql = 'UPDATE link_key SET seed = next_seed, next_seed = NULL WHERE next_seed IS NOT NULL';
     storing(() => sqlOf(this.#db).run(sql));
   }
 
-  /** The hub has not taken it, and will not. */
+  /** Records that the hub has refused the proposed key for good. */
   withdraw(): void {
     storing(() => sqlOf(this.#db).run('UPDATE link_key SET next_seed = NULL'));
   }
 }
 
-/** Where a branch finds its hub, in state.db. Methods throw `storage-…`. */
+/** The addresses of a branch's hub, in state.db. Methods throw `storage-…`. */
 export class LinkWayRows implements WaysStore {
   readonly #db: Database.Database;
 

@@ -62,12 +62,12 @@ const LOOK_EVERY_MS = 200;
 const AGAIN_AFTER_MS = 2_000;
 const CHECK_EVERY_MS = 15_000;
 const PRUNE_EVERY_MS = 3_600_000;
-/** Down for less is not worth a word: a server that restarts is back sooner. */
+/** A shorter outage is not reported, because a restarting server is back sooner. */
 export const LINK_PATIENCE_MS = 60_000;
 const IN_FLIGHT = 64;
-/** Of two machines with one key the older one is heard again once the newer one said nothing for so long. */
+/** Of two machines with one key, the older one is heard again once the newer was silent for this long. */
 const SILENT_MS = 300_000;
-/** With its headers within `max_payload` of the server's configuration. */
+/** With its headers it fits into `max_payload` of the server's configuration. */
 const MESSAGE_BYTES_MAX = 8_000_000;
 /** Branches that a finding names. */
 const NAMED_MAX = 5;
@@ -76,7 +76,7 @@ const FLOWS: readonly FreshnessSubject[] = ['orders.poll', 'orders.webhook', 'ca
 
 export interface HubOptions {
   link: HubLink;
-  /** Those of the configuration, by the names and keys that they have now. */
+  /** The configured branches, with their present names and keys. */
   branches: () => readonly FeedBranch[];
   mirror: Mirror;
   stores: MirrorStores;
@@ -85,26 +85,26 @@ export interface HubOptions {
   holdBack: HoldBackSetting;
   /** How long after the last good poll orders count as missing. */
   ordersStaleAfterMs: () => number;
-  /** Whether the hub's own orders are stale, which its branches then say as well. */
+  /** Whether the hub's orders are stale, so that its branches report that too. */
   areOrdersStale: () => boolean;
-  /** Where branches find the hub from now on; left out: nothing is announced. */
+  /** The hub's addresses for its branches; if left out, none are announced. */
   announcement?: () => Announcement;
-  /** Told when changes were put in the queue. */
+  /** Called when changes were queued. */
   onQueued: () => void;
-  /** The name of the branch in which the hub stands, which reads its feed here and not from the server; left out: none. */
+  /** Name of the branch at the hub's place, which reads its feed directly and not from the server; left out if none. */
   ownStore?: string | undefined;
   clock: Clock;
   log: Log;
 }
 
-/** The hub: publishes what goes down to the branches, and answers what they ask. */
+/** The hub: publishes entries to the branches, and answers their questions. */
 export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
   readonly #misuse: MisuseWatch;
   readonly #room = new CatalogRoom();
-  /** Of each branch the process that is heard. */
+  /** For each branch, the process that is heard. */
   readonly #heard: Map<string, string>;
   #branches: readonly FeedBranch[];
   #connectedAtMs = 0;
@@ -137,7 +137,7 @@ export class Hub {
     }
   }
 
-  /** Brings the feeds to the branches as they are now; before all else. */
+  /** Updates the feeds for the present branches; called before everything else. */
   async begin(): Promise<void> {
     const { mirror, branches, rows, ownStore = '', clock } = this.#options;
     rows.joinOwnStore(ownStore, clock.nowMs());
@@ -146,7 +146,7 @@ export class Hub {
     await mirror.write((db) => beginHub(db, this.#fed(), clock.nowMs()));
   }
 
-  /** What seems to be another one, renamed, is none before a person said so. */
+  /** A branch that is probably another one, renamed, gets no feed until a person decides. */
   #fed(): FeedBranch[] {
     return this.#branches.filter(({ renamedFrom }) => renamedFrom === undefined);
   }
@@ -174,13 +174,13 @@ export class Hub {
         }
       }
       const isMore = await this.publish();
-      // A server whose disk is full or faulty answers all else.
+      // A server with a full or faulty disk still answers everything else.
       if (isCheck) this.#freshness.ok();
       if (!isMore) await clock.sleep(LOOK_EVERY_MS, signal);
     }
   }
 
-  /** Makes sure that the server has what it needs, and says again what it has lost. */
+  /** Makes sure that the server has what it needs, and publishes again what it has lost. */
   async check(): Promise<void> {
     const { link, branches, mirror, rows, ownStore = '', clock, log } = this.#options;
     this.#announcement = this.#options.announcement?.() ?? null;
@@ -231,12 +231,12 @@ export class Hub {
     alarms.note('hub.unapplied', found.length === 0 ? null : words);
   }
 
-  /** Sees to what orders, the catalogue and the branches themselves tell by now. */
+  /** Handles news of orders, the catalogue and the branches. */
   async catchUp(): Promise<void> {
     const { mirror, stores } = this.#options;
     const branches = this.#fed();
     if (mirror.read(hasWaitingAcks)) await stores.write(bookWaiting);
-    // Only a branch without an internal id in the configuration has to be guessed.
+    // Only a branch without a configured internal id must be guessed.
     const isGuessed = branches.some(({ subsidiaryId }) => subsidiaryId === null);
     if (isGuessed && mirror.read((db) => areNamesNew(db, branches))) {
       await mirror.write((db) => nameInCatalog(db, branches));
@@ -244,7 +244,7 @@ export class Hub {
     this.#tellUnapplied();
   }
 
-  /** Publishes what waits, in parts; true: there may be more. */
+  /** Publishes waiting entries in parts. Returns true if there may be more. */
   async publish(): Promise<boolean> {
     const { mirror, link, rows, ownStore, clock } = this.#options;
     const own = ownStore === undefined ? undefined : rows.idOf(ownStore);
@@ -259,7 +259,8 @@ export class Hub {
     const messages = await this.#composed(entries);
     await link.publish(
       messages.map((message) => {
-        // The server would refuse it for ever, and with it all that follows; empty, it is told by the branch's quarantine.
+        // The server would always refuse it, and with it all later ones. Sent empty, the branch reports it by its
+        // quarantine.
         const isTooLong = Buffer.byteLength(message.body) > MESSAGE_BYTES_MAX;
         return isTooLong ? { ...message, body: '{}' } : message;
       }),
@@ -268,13 +269,13 @@ export class Hub {
     return true;
   }
 
-  /** After which number a branch that reads its feed here has to go on. */
+  /** Returns the number after which a branch that reads its feed here continues. */
   feedPlace(branch: string, { epoch, mark }: Pick<Hello, 'epoch' | 'mark'>): number {
     const { mirror } = this.#options;
     return mirror.read((db) => (epoch === epochOf(db, branch) ? mark : newestSnapshot(db, branch)));
   }
 
-  /** The next entries of such a branch. They need no server, and wait for none. */
+  /** Returns the next entries of such a branch, without the server. */
   async entriesAfter(branch: string, n: number): Promise<DownMessage[]> {
     const { mirror, rows, clock } = this.#options;
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
@@ -296,15 +297,15 @@ export class Hub {
     const messages: DownMessage[] = [];
     for (const entry of entries) {
       messages.push(this.#options.mirror.read((db) => composed(db, entry)));
-      // A callback that comes in the meantime does not wait for all of them.
+      // A callback in between does not wait for all of them.
       await setImmediate();
     }
     return messages;
   }
 
-  /** The answer to a branch's question; undefined where it asks so much that it gets none. Never throws. */
+  /** Answers a branch's question; undefined if it asks too much to get an answer. Never throws. */
   answer(branch: string, question: Question, body: Uint8Array): Promise<string> | undefined {
-    // Before anything of it is read: whoever floods the hub takes no time from the others.
+    // Checked before anything is read, so that a flood takes no time from other branches.
     const entry = this.#gate.enter(branch, body.length);
     if (entry !== 'admitted') {
       this.#noteRefused(branch, question, body.length);
@@ -401,7 +402,7 @@ export class Hub {
     } satisfies HelloAnswer);
   }
 
-  /** A restored hub hears from its branches which customers were forgotten since the backup. */
+  /** At a restored hub, removes customers that branches report as removed since the backup. */
   async #forgetAgain(branch: string, orderIds: readonly string[]): Promise<void> {
     const { mirror, clock, log } = this.#options;
     const lost =
@@ -449,7 +450,7 @@ export class Hub {
     return JSON.stringify(taken);
   }
 
-  /** Whether the machine that is heard has gone, so that the one before it may speak again. */
+  /** Whether the heard machine has gone, so that the earlier one may speak again. */
   #isSilent(branch: string): boolean {
     const { rows, clock } = this.#options;
     const seenAt = rows.branches().find((each) => each.branch === branch)?.seenAt;
@@ -470,10 +471,10 @@ function refusal(code: 'expired' | 'replaced' | 'busy' | 'unreadable', message: 
   return JSON.stringify({ refused: { code, message } });
 }
 
-/** A line that is down heals by itself; a branch that is not taken needs a person. */
+/** A connection that is down recovers by itself; a refused branch needs a person. */
 const OF_THE_LINK = ['hub.link', 'hub.refused'] as const;
 
-/** How the link fares, told and raised as an alarm once it has been down for longer than a restart takes. */
+/** The link's freshness. It raises an alarm once the link was down longer than a restart takes. */
 export class LinkFreshness {
   readonly #mirror: Pick<Mirror, 'freshnessBoard' | 'alarms'>;
   readonly #clock: Clock;
@@ -499,7 +500,7 @@ export class LinkFreshness {
   }
 }
 
-/** Tells by the freshness and by an alarm that the link is down, and why. */
+/** Reports by freshness and alarm that the link is down, and why. */
 export function reportLinkDown(
   { freshnessBoard, alarms }: Pick<Mirror, 'freshnessBoard' | 'alarms'>,
   error: unknown,
@@ -513,9 +514,9 @@ export function reportLinkDown(
   }
 }
 
-/** Throws `link-refused`, or `link-down` where it is worth another try, when the hub's answer is none. */
+/** Returns `link-refused` for a refusal by the hub, or `link-down` if a retry may help. */
 export function refusalOf(code: string, message: string): TillsyncError {
-  // After a hello the hub may be able to read what follows.
+  // After a hello the hub may be able to read later messages.
   if (code === 'busy' || code === 'unreadable') return new TillsyncError('link-down', message);
   const hint =
     code === 'replaced'

@@ -5,41 +5,41 @@ import { TillsyncError } from '../core/errors.ts';
 /** One entry of a branch's feed on its way from the hub. */
 export interface DownMessage {
   branch: string;
-  /** Of which life of the hub's database `n` is. */
+  /** The epoch in which `n` counts. */
   epoch: string;
-  /** Of the branch, without a gap. */
+  /** Number in the branch's feed, without gaps. */
   n: number;
   kind: string;
   /** JSON text. */
   body: string;
 }
 
-/** What a branch asks its hub. */
+/** Questions of a branch to its hub. */
 export type Question = 'join' | 'hello' | 'changes';
 
-/** What a hub asks one branch for a person there. */
+/** Questions of a hub to one branch, for a person at the hub. */
 export const SUPPORT_QUESTIONS = ['status', 'doctor', 'bundle'] as const;
 export type SupportQuestion = (typeof SUPPORT_QUESTIONS)[number];
 
-/** The answer is JSON text; undefined: the question gets none. It never throws. `body`: JSON text as it came. */
+/** Returns the answer as JSON text, or undefined for none. Never throws. `body` is JSON text as received. */
 export type QuestionHandler = (
   branch: string,
   question: Question,
   body: Uint8Array,
 ) => Promise<string> | undefined;
 
-/** What carries messages between a hub and its branches, as the hub sees it. It may lose what it carries. */
+/** Carries messages between a hub and its branches, from the hub's side. It may lose messages. */
 export interface HubLink {
   /**
-   * Makes what is needed for these branches, and undoes what others had. Gives a name for the place where messages are
-   * kept: another name means that what was sent before may be lost. Throws `link-down`.
+   * Creates what these branches need, and removes that of others. Returns a name of the message store: a new name
+   * means that earlier messages may be lost. Throws `link-down`.
    */
   prepare(branches: readonly string[]): Promise<string>;
-  /** In their order; resolves when all are on the server's disk. Throws `link-down`; some may have arrived then. */
+  /** Publishes in order; resolves when all are on the server's disk. Throws `link-down`; some may have arrived then. */
   publish(messages: readonly DownMessage[]): Promise<void>;
-  /** Has questions answered from now on. */
+  /** Sets the handler of questions. */
   answer(handler: QuestionHandler): Promise<void>;
-  /** One question to one branch, JSON text, and its answer of any length. Throws `link-down` soon when nobody answers. */
+  /** Asks one branch (JSON text); the answer may have any length. Throws `link-down` soon if nobody answers. */
   ask(branch: string, question: SupportQuestion, body: string): Promise<Uint8Array>;
   close(): Promise<void>;
 }
@@ -47,20 +47,21 @@ export interface HubLink {
 /** Never throws. */
 export type SupportHandler = (question: SupportQuestion, body: string) => Promise<Uint8Array>;
 
-/** The same as one branch sees it. */
+/** The same link from one branch's side. */
 export interface BranchLink {
   /**
-   * Gives messages to `take` in the order in which they were published, from the first that was not taken; those that
-   * it took are not given again if the link can help it; those for which it says `false` are, behind what comes before them. None for a while: an empty list, as a sign of life. Ends with the signal. Throws `link-down`, and what `take` does.
+   * Passes messages to `take` in the order of publishing, from the first that was not accepted. Messages for which it
+   * returns `false` are passed again, behind earlier ones; accepted ones are not, if the link can avoid it. An empty
+   * list means that there are none for a while. Ends with the signal. Throws `link-down`, and what `take` throws.
    */
   follow(take: (messages: DownMessage[]) => Promise<boolean>, signal: AbortSignal): Promise<void>;
-  /** One question and its answer, both JSON text. Throws `link-down` when none came in time. */
+  /** Asks one question; both texts are JSON. Throws `link-down` when no answer came in time. */
   ask(question: Question, body: string): Promise<string>;
-  /** Has the hub's questions answered from the next connection on. */
+  /** Sets the handler of the hub's questions, from the next connection on. */
   answer(handler: SupportHandler): void;
-  /** Where there are several ways to the hub. */
+  /** For several addresses of the hub. */
   ways?: {
-    /** The hub answered, and announced that. Gives a sentence where it is refused. */
+    /** Called with the announcement in the hub's answer. Returns a sentence if it is refused. */
     heard(announced: unknown): string | null;
     told(): Hello['ways'];
   };
@@ -69,7 +70,7 @@ export interface BranchLink {
 
 const text = z.string().max(10_000);
 
-/** No number that counts something is higher: 35,000 a second for a year. One that is was made up. */
+/** Upper limit of every counting number: 35,000 a second for a year. A higher one is invented. */
 export const NUMBER_MAX = 2 ** 40;
 const number = z.number().int().min(0).max(NUMBER_MAX);
 
@@ -77,40 +78,40 @@ export const JOIN = z.strictObject({ publicKey: z.string().regex(/^U[A-Z2-7]{55}
 
 export const FORGOTTEN_MAX = 100;
 
-/** How a branch stands; also a sign of life. */
+/** A branch's report, which is also its heartbeat. */
 export const HELLO = z.object({
-  /** Of the process, new with each start: of two machines with one branch's key the newer one is heard. */
+  /** Id of the process, new at each start: of two machines with one key the newer one is heard. */
   instance: text,
   isStart: z.boolean(),
-  /** null: a mirror that never heard the hub. */
+  /** null for a mirror that never heard the hub. */
   epoch: text.nullable(),
   mark: number,
-  /** Earlier lives of the feed that it has followed, and does not follow again. */
+  /** Earlier epochs of the feed, which it does not follow again. */
   left: z.array(text).max(100).default([]),
-  /** Whether it met a gap in the feed. */
+  /** Whether it found a gap in the feed. */
   wantsSnapshot: z.boolean(),
   line: text,
-  /** Whether this process began it: only then the hub takes a line that it does not know. */
+  /** Whether this process started the line; only then the hub accepts an unknown line. */
   isOwnLine: z.boolean().default(true),
-  /** Of the newest event that its POS can read. */
+  /** Number of the newest event that its POS can read. */
   seq: number.default(0),
-  /** It ends in an orderly way, and gives no number after `seq`. */
+  /** True on an orderly stop: it gives no number after `seq`. */
   isLast: z.boolean().default(false),
   waiting: z.number().int().min(0),
   oldestWaitingAt: text.nullable(),
-  /** Changes that were refused and that nobody has looked after yet. */
+  /** Refused changes that nobody has looked at yet. */
   rejected: z.number().int().min(0).default(0),
   /** Entries in its quarantine. */
   quarantined: z.number().int().min(0).default(0),
-  /** Its own verdict, with the code of the first finding; null: it did not say. */
+  /** Its verdict with the code of the first finding; null if it did not say. */
   verdict: z
     .object({ level: z.enum(['green', 'amber', 'red']), finding: z.string().max(100).nullable() })
     .nullable()
     .default(null),
   version: text,
-  /** Orders that came with a customer who is forgotten here: the hub was restored from a backup of before. */
+  /** Orders received with a customer that was removed here: the hub was restored from an older backup. */
   forgotten: z.array(text).max(FORGOTTEN_MAX).default([]),
-  /** Which announcement of addresses the branch keeps, and why it refuses the last one; null: a branch of before. */
+  /** The branch's present announcement, and why it refuses the last one; null from an older branch. */
   ways: z
     .object({ stamp: z.string().max(100).nullable(), refused: z.string().max(1_000).nullable() })
     .nullable()
@@ -127,54 +128,57 @@ const freshness = z.object({
 });
 
 export const HELLO_ANSWER = z.object({
-  /** Up to this number of its line the hub has what the branch handed up. */
+  /** The hub has the branch's items up to this number of its line. */
   upTo: number,
   /** False: the hub has heard another line since, so this mirror is an older copy, or one of two. */
   isLineKnown: z.boolean().default(true),
-  /** The highest `seq` that the hub ever heard from this branch: further on in an older copy, or on a new machine. */
+  /** The highest `seq` the hub ever heard from this branch, perhaps from a newer copy or another machine. */
   seq: number.default(0),
-  /** The next event of the branch gets a higher number than this. */
+  /** The branch's next event gets a higher number than this. */
   seqAfter: number.default(0),
-  /** No event of the branch gets a higher number until it asked again; null: a hub of before leases none. */
+  /** No event of the branch gets a higher number until it asked again; null: an older hub leases none. */
   leasedSeq: number.nullable().default(null),
-  /** Up to this number the branch's feed was given to the server. */
+  /** The branch's feed was published to the server up to this number. */
   published: number.default(0),
-  /** A snapshot begins with this number, and nothing before it will close a gap; 0: none. */
+  /** A snapshot begins with this number, and nothing before it will close a gap; 0 if none. */
   snapshotN: number.default(0),
-  /** Whether all that the hub has read of the catalogue, of each branch whole, had come to the branch that asked. */
+  /** Whether the branch that asked has the hub's whole catalogue, with every branch swept. */
   hasCatalog: z.boolean().default(false),
-  /** How the hub's own orders come in, by its clock. */
+  /** Freshness of the hub's own orders, by its clock. */
   freshness: z.array(freshness),
-  /** The hub's clock now, in milliseconds since 1970; null: a hub of before does not say. */
+  /** The hub's clock in milliseconds since 1970; null from an older hub. */
   nowMs: z.number().nullable().default(null),
-  /** How long after the last good poll the hub's schedule has its orders count as missing. */
+  /** How long after the last good poll orders count as missing, by the hub's schedule. */
   ordersStaleAfterMs: z.number().min(0).nullable().default(null),
-  /** The hub has looked at the orders with forgotten customers of the question. */
+  /** Whether the hub has handled the question's orders with removed customers. */
   hasForgotten: z.boolean().default(false),
-  /** `Announcement`, of where the hub is from now on; one that is absurd spoils no hello. null: a hub of before. */
+  /** The hub's `Announcement` of its addresses; an invalid one does not spoil the hello. null from an older hub. */
   ways: z.unknown().default(null),
 });
 export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
 
-/** A snapshot that begins. `line`: of the branch that asked for it; one that hears the hub anew waits for its own. */
+/**
+ * Start of a snapshot. `line` belongs to the branch that asked; a branch that follows the hub again waits for its
+ * own.
+ */
 export const SNAPSHOT = z.object({ line: text.optional() });
 
-/** Its end. `underWay`: changes of the branch that the hub has and that wait for no person. */
+/** End of a snapshot. `underWay`: the branch's changes that the hub will send without a person. */
 export const SNAPSHOT_END = z.object({ underWay: z.array(z.number().int()).default([]) });
 
 export const UP_ITEM = z.object({
-  /** Number on the line, rising without a gap. */
+  /** Number on the line, rising without gaps. */
   u: number.min(1),
   kind: z.enum(['stock', 'product', 'ack']),
-  /** Of the branch's outbox; null for an acknowledgement. */
+  /** Id in the branch's outbox; null for an acknowledgement. */
   changeId: z.number().int().nullable(),
   /** Of the POS. */
   reference: text.nullable(),
-  /** As the POS handed it over; of an acknowledgement the id of the order. */
+  /** Value as the POS submitted it; for an acknowledgement the order's id. */
   value: z.unknown(),
-  /** A person typed the acknowledgement: it says nothing of the branch's POS. */
+  /** True if a person typed the acknowledgement; then it says nothing about the branch's POS. */
   isTyped: z.boolean().optional(),
-  /** When the newest event of the order was observed that the acknowledgement knows of; a branch of before does not say. */
+  /** Observation time of the newest event that the acknowledgement includes; missing from an older branch. */
   asOf: z.string().optional(),
 });
 export type UpItem = z.infer<typeof UP_ITEM>;
@@ -188,40 +192,40 @@ export const CHANGES = z.object({
 
 export const CHANGES_ANSWER = z.object({
   upTo: number,
-  /** As many changes of the branch wait at the hub as may: what follows `upTo` was not taken, and may come then. */
+  /** The branch's queue at the hub is full: items after `upTo` were not accepted and may be sent after this time. */
   comeBackMs: z.number().int().min(0).optional(),
 });
 
-/** In place of an answer; `code` says what follows from it, `message` is for a person. */
+/** Sent instead of an answer; `code` decides what follows, `message` is for a person. */
 export const REFUSAL = z.object({
   refused: z.object({ code: z.enum(['expired', 'replaced', 'busy', 'unreadable']), message: text }),
 });
 
-/** What became of a change that was handed up. `held`: a guard rail at the hub holds it for a person. */
+/** Outcome of a change that was sent up. `held`: a guard at the hub holds it for a person. */
 export const RESULT = z.object({
   change: z.number().int(),
   state: z.enum(['done', 'rejected', 'superseded', 'held']),
   message: z.string().nullable(),
-  /** The order whose acknowledgement was refused; `change` is 0 then. */
+  /** The order whose acknowledgement was refused; `change` is then 0. */
   refusedAck: z.string().optional(),
 });
 export type Result = z.infer<typeof RESULT>;
 
-/** How the person at the hub wants what the command says at the branch. */
+/** In which form the person at the hub wants the command's output. */
 export const SUPPORT_REQUEST = z.object({ json: z.boolean() });
 
-/** How the command ended at the branch, and what it wrote. */
+/** The command's exit code and output at the branch. */
 const SUPPORT_HEAD = z.object({ exit: z.number().int(), stdout: z.string(), stderr: z.string() });
 export type SupportHead = z.infer<typeof SUPPORT_HEAD>;
 
 const LINE_END = 10;
 
-/** The head is one line, what follows is the file that the command wrote. */
+/** The head is one line; the rest is the file that the command wrote. */
 export function packSupport(head: SupportHead, file: Uint8Array = Buffer.alloc(0)): Uint8Array {
   return Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), file]);
 }
 
-/** Throws `link-down` for what is no answer. */
+/** Throws `link-down` for an invalid answer. */
 export function readSupport(answer: Uint8Array): SupportHead & { file: Uint8Array } {
   const end = answer.indexOf(LINE_END);
   try {

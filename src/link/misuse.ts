@@ -1,12 +1,12 @@
 import type { Clock } from '../core/time.ts';
 
-/** What a branch does when another machine has its key: one alone does none of it. */
+/** Signs that another machine has a branch's key; one branch alone shows none of them. */
 export type Misuse = 'questions' | 'length' | 'lives' | 'numbers' | 'twice';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 
-/** From how many times within which time it is told. */
+/** How often within which time each sign is reported. */
 const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string }> = {
   questions: { count: 100, withinMs: MINUTE_MS, says: 'asks far more than a branch has reason for' },
   length: { count: 1, withinMs: HOUR_MS, says: 'sends messages that are longer than any of a branch' },
@@ -22,9 +22,9 @@ const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string 
     says: 'says again and again that it heard more than the hub ever said',
   },
 };
-/** The same of the server's place for messages, which nobody can name. */
+/** The same for new message stores of the server, which no branch can be blamed for. */
 const PLACES = { count: 3, withinMs: HOUR_MS };
-/** So long after the last time it is still told. */
+/** How long it is reported after the last time. */
 const TOLD_FOR_MS = HOUR_MS;
 
 interface Count {
@@ -33,7 +33,7 @@ interface Count {
   toldMs: number;
 }
 
-/** Counts what only somebody with a stolen key does, and says which branch's key it is. */
+/** Counts signs of a stolen key, and says which branch's key it is. */
 export class MisuseWatch {
   readonly #clock: Clock;
   readonly #counts = new Map<string, Map<Misuse, Count>>();
@@ -51,12 +51,12 @@ export class MisuseWatch {
     this.#add(count, TOLD_FROM[misuse]);
   }
 
-  /** The server keeps messages in a new place, as after its files were deleted. */
+  /** Records that the server has a new message store, as after its files were deleted. */
   notePlace(): void {
     this.#add(this.#places, PLACES);
   }
 
-  /** Sentences, each with the name of its branch. */
+  /** Returns sentences, each with its branch. */
   sentences(): string[] {
     const isTold = ({ toldMs }: Count) => this.#clock.monotonicMs() < toldMs + TOLD_FOR_MS;
     const found = [...this.#counts].flatMap(([branch, counts]) =>

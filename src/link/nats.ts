@@ -19,31 +19,31 @@ import { refuseOld } from './server-look.ts';
 import { authoritiesText, type BranchWays, isSecure, type Way } from './ways.ts';
 
 const CONNECT_TIMEOUT_MS = 10_000;
-/** A server that reads its file again refuses whoever has not said its key yet, for one to three readings in a row. */
+/** A server that reloads its configuration refuses clients that just connect, for up to three reloads in a row. */
 const REFUSALS_MAX = 4;
 const AFTER_REFUSAL_MS = 250;
-/** Where there are several ways, each is given up after so many tries, some ten seconds, for the next one. */
+/** With several addresses, the next is used after this many tries, some ten seconds. */
 const TRIES_OF_A_WAY = 6;
-/** After so many questions without an answer another way is tried, though a server is reached on this one. */
+/** After this many unanswered questions another address is tried, even if a server is connected. */
 const UNANSWERED_MAX = 3;
 const ANSWER_TIMEOUT_MS = 15_000;
 const PUBLISH_TIMEOUT_MS = 10_000;
 const FETCH_MAX = 200;
-/** Short, for an endless one can stop after a reconnect. */
+/** Short, because an endless consumer can stop after a reconnect. */
 const FETCH_MS = 15_000;
 const HEARTBEAT_MS = 5_000;
-/** How often a branch that works on an answer says so, and after what silence it is not waited for any more. */
+/** How often a branch reports that it still works on an answer, and the silence after which nobody waits. */
 const SIGN_EVERY_MS = 2_000;
 const SILENCE_MS = 8_000;
-/** Of an answer; the server takes messages of 8 MB, and others wait behind each. */
+/** Size of one part of an answer. The server accepts messages of 8 MB, but others wait behind each. */
 const PART_BYTES = 512 * 1024;
 const NO_RESPONDERS = 503;
-/** With it begins what the server makes of a reply subject in another account. */
+/** Prefix of a reply subject that the server rewrites for another account. */
 const REPLY_ACROSS_ACCOUNTS = '_R_.';
-/** The server's own code, such as for `error creating store for consumer`. */
+/** The server's own code, as for `error creating store for consumer`. */
 const CONSUMER_NOT_MADE = 10_012;
 const SECOND_NS = 1_000_000_000;
-/** After so long the server gives again what a branch did not take, such as what was on a line that broke. */
+/** After this time the server resends what a branch did not acknowledge, for example after a broken connection. */
 const ACK_WAIT_NS = 10 * SECOND_NS;
 const KEPT_S = 7 * 86_400;
 const STREAM_BYTES = 8 * 1024 ** 3;
@@ -54,33 +54,33 @@ export interface NatsOptions {
   url: string;
   /** Of the nkey. */
   seed: string;
-  /** Which end this is: the branch's name, or one of the hub's own users, which no branch can be called like. */
+  /** The user on this side: the branch's name, or one of the hub's own users, whose names no branch can have. */
   user: string | HubUser;
-  /** null: in clear text, within one machine. */
+  /** null: unencrypted, inside one machine. */
   tls: LinkTls | null;
-  /** In place of `url` and `tls`: each of them is tried. */
+  /** Used instead of `url` and `tls`: each of them is tried. */
   ways?: BranchWays | undefined;
 }
 
 export interface LinkTls {
-  /** PEM; null: the authorities that this machine knows. */
+  /** PEM; null means the authorities that this machine trusts. */
   ca: string | null;
-  /** Whose certificate the server has, where the address names it otherwise. */
+  /** Name in the server's certificate, if the address has another one. */
   serverName: string | null;
-  /** Only where nothing is told that others may not hear: whatever certificate the server shows is taken. */
+  /** Accepts any certificate; only where nothing confidential is sent. */
   takesAny?: boolean;
 }
 
-/** One connection, made when it is needed first and again whenever it is gone. */
+/** One connection, made on first use and again whenever it is gone. */
 export class NatsWire {
   readonly #options: NatsOptions;
   readonly #onConnection: (connection: NatsConnection) => void;
   #connection: NatsConnection | undefined;
-  /** On which the connection was made. */
+  /** Address on which the connection was made. */
   #way: Way | undefined;
   /** Tried after all others. */
   #shunned: string | undefined;
-  /** Told when the connection was broken and is there again: the server has forgotten what was asked before. */
+  /** Called after a reconnect: the server has forgotten earlier requests. */
   onAgain: () => void = () => {};
   #connecting: Promise<NatsConnection> | undefined;
 
@@ -92,19 +92,19 @@ export class NatsWire {
   /** Throws `link-down`, `link-refused` for a key that the hub does not know, `config-invalid` for an old server. */
   async connection(): Promise<NatsConnection> {
     if (this.#connection && !this.#connection.isClosed()) return this.#connection;
-    // Several loops may need it at once, and a second one would never be closed.
+    // Several loops may need it at once, and a second connection would never be closed.
     this.#connecting ??= this.#connect().finally(() => {
       this.#connecting = undefined;
     });
     return this.#connecting;
   }
 
-  /** What worked is the first of them; undefined before the first connection. */
+  /** The address that works; undefined before the first connection. */
   get way(): Way | undefined {
     return this.#way;
   }
 
-  /** Has another way tried first, where there is one. */
+  /** Makes another address be tried first, if there is one. */
   async shun(): Promise<void> {
     const { ways } = this.#options;
     if (!ways || !this.#way || ways.list().length < 2) return;
@@ -123,7 +123,7 @@ export class NatsWire {
         this.#way = way;
         return made;
       } catch (error) {
-        // That a key is not known says more than that a server of before is gone.
+        // An unknown key says more than an unreachable earlier server.
         if (!hasCode(fault, 'link-refused', 'config-invalid')) fault = error;
       }
     }
@@ -140,7 +140,7 @@ export class NatsWire {
         authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
         inboxPrefix: inboxOf(user),
         timeout: CONNECT_TIMEOUT_MS,
-        // A connection that ends is made anew, on another way if need be.
+        // A connection that ends is made again, on another address if needed.
         maxReconnectAttempts: ways ? TRIES_OF_A_WAY : -1,
         reconnectTimeWait: 1_000,
         reconnectJitter: 1_000,
@@ -178,10 +178,10 @@ export class NatsWire {
   async #watch(made: NatsConnection): Promise<void> {
     for await (const status of made.status()) {
       if (status.type === 'reconnect') this.onAgain();
-      // One whose key was taken away would try again for ever without a word; a new one says why.
+      // A client whose key was removed would retry for ever in silence; a new connection reports why.
       if (status.type === 'error' && isUnknownKey(status.error)) await made.close();
     }
-    // Given up for another way: what waits for it waits in vain.
+    // Given up for another address: requests on it get no answer.
     this.onAgain();
   }
 
@@ -189,7 +189,7 @@ export class NatsWire {
     await this.#connecting?.catch(() => {});
     const made = this.#connection;
     this.#connection = undefined;
-    // A drain would wait for a server that may not be there.
+    // A drain would wait for a server that may be gone.
     await made?.close();
   }
 }
@@ -199,7 +199,7 @@ function tlsOf({ url, authorities }: Way): LinkTls | null {
   return { ca: authoritiesText(authorities), serverName: null };
 }
 
-/** One refusal proves nothing: the server may have read its file again just then. */
+/** One refusal proves nothing, because the server may have just reloaded its configuration. */
 async function againWhenRefused(open: () => Promise<NatsConnection>): Promise<NatsConnection> {
   for (let refusals = 1; ; refusals++) {
     try {
@@ -211,7 +211,7 @@ async function againWhenRefused(open: () => Promise<NatsConnection>): Promise<Na
   }
 }
 
-/** The server says the same of a key that it never knew, and of one that was taken away. */
+/** The server's error is the same for an unknown and for a removed key. */
 function isUnknownKey(cause: unknown): boolean {
   return cause instanceof Error && /authorization violation/i.test(cause.message);
 }
@@ -271,7 +271,7 @@ export class NatsHubLink implements HubLink {
           ack_wait: ACK_WAIT_NS,
         } as const;
         await consumers.add(STREAM, consumer).catch(async (cause) => {
-          // Files of another key, or damaged ones, are in the way. They hold nothing that the hub cannot say again.
+          // Files of another key, or damaged ones, are in the way. The hub can publish all of their content again.
           if ((cause as { code?: number }).code === CONSUMER_NOT_MADE) await streams.delete(STREAM);
           throw cause;
         });
@@ -312,11 +312,11 @@ export class NatsHubLink implements HubLink {
     this.#answering = connection;
     const respond = (message: Msg) => {
       const [, branch = '', question = ''] = message.subject.split('.');
-      // A server with the configuration of an older tillsync has all in one account, where the hub may publish anywhere.
+      // With an older tillsync's configuration the server has one account, where the hub may publish anywhere.
       const isOwn =
         message.reply?.startsWith(REPLY_ACROSS_ACCOUNTS) || message.reply?.startsWith(`${inboxOf(branch)}.`);
       if (!isOwn) return;
-      // The one who asked asks again where the answer cannot be sent.
+      // If the answer cannot be sent, the branch asks again.
       void handler(branch, question as Question, message.data)
         ?.then((answer) => message.respond(answer))
         .catch(() => {});
@@ -343,7 +343,7 @@ export class NatsHubLink implements HubLink {
       for await (const message of messages) {
         const header = (name: string) => message.headers?.get(name) ?? '';
         if (message.headers?.code === NO_RESPONDERS) break;
-        // Of two machines with one key the first one is heard.
+        // Of two machines with one key, the first one is heard.
         by ??= header('by');
         if (header('by') !== by) continue;
         silence.refresh();
@@ -462,7 +462,7 @@ export class NatsBranchLink implements BranchLink {
     }
   }
 
-  /** As many at once as the server has ready. */
+  /** Processes as many at once as the server has ready. */
   async #takeAll(
     messages: AsyncIterable<JsMsg>,
     take: (messages: DownMessage[]) => Promise<boolean>,
@@ -474,7 +474,7 @@ export class NatsBranchLink implements BranchLink {
       if (!last) return;
       const own = batch.filter((message) => isOf(this.#branch, message));
       batch = [];
-      // What comes too early is not acknowledged, so the server gives it again.
+      // A message that came too early is not acknowledged, so the server resends it.
       if (own.length === 0 || (await take(own.map((message) => downMessage(this.#branch, message)))))
         last.ack();
     };
@@ -511,7 +511,7 @@ export class NatsBranchLink implements BranchLink {
   }
 }
 
-/** Whether the hub wrote it for this branch: another one can have its own entries delivered under a subject of ours. */
+/** Whether the hub wrote it for this branch: another branch can have its own entries delivered on our subject. */
 function isOf(branch: string, { headers }: JsMsg): boolean {
   const header = (name: string) => headers?.get(name) ?? '';
   return header('Nats-Msg-Id') === idOf({ branch, epoch: header('e'), n: Number(header('n')) });
@@ -535,8 +535,8 @@ function downMessage(branch: string, message: JsMsg): DownMessage {
 const ACCOUNTS = z.object({ data: z.object({ accounts: z.array(z.string()) }) });
 
 /**
- * Has the server read its configuration again: branches that are not in it any more are thrown out. `accounts`: those that
- * it then has to have. Throws `config-invalid` where it has others, `link-down` while it cannot be told.
+ * Makes the server reload its configuration, which disconnects removed branches. `accounts` are those it must then
+ * have. Throws `config-invalid` if it has others, `link-down` if it is unreachable.
  */
 export async function reloadServer(options: NatsOptions, accounts: readonly string[]): Promise<void> {
   const wire = new NatsWire(options);
@@ -546,7 +546,7 @@ export async function reloadServer(options: NatsOptions, accounts: readonly stri
       const subject = `$SYS.REQ.SERVER.${connection.info?.server_id ?? ''}.${what}`;
       return (await connection.request(subject, '{}', { timeout: ANSWER_TIMEOUT_MS })).json<unknown>();
     };
-    // nats-server 2.10.27 has what a new account imports from the second reading on.
+    // nats-server 2.10.27 applies a new account's imports only at the second reload.
     for (const _ of ['read', 'imported']) {
       const { error } = (await ask('RELOAD')) as { error?: { description?: string } };
       if (error) {
@@ -577,7 +577,7 @@ function otherConfiguration(url: string): TillsyncError {
   );
 }
 
-/** A new nkey of a user. */
+/** Makes a new user nkey. */
 export async function newKey(): Promise<{ seed: string; publicKey: string }> {
   const { nkeys } = await import('@nats-io/transport-node');
   const pair = nkeys.createUser();
@@ -585,7 +585,7 @@ export async function newKey(): Promise<{ seed: string; publicKey: string }> {
   return { seed, publicKey: pair.getPublicKey() };
 }
 
-/** Throws `config-invalid` for what is no seed. */
+/** Throws `config-invalid` for an invalid seed. */
 export async function publicKeyOf(seed: string): Promise<string> {
   const { nkeys } = await import('@nats-io/transport-node');
   try {

@@ -6,20 +6,20 @@ import type { BranchLink, DownMessage, Hello, Question } from './link.ts';
 
 const LOOK_EVERY_MS = 200;
 const SIGN_OF_LIFE_MS = 5_000;
-/** What came too early is given again. */
+/** Messages that came too early are passed again after this time. */
 const AGAIN_AFTER_MS = 1_000;
 
 export interface OwnStoreLinkOptions {
-  /** What the hub calls the branch. */
+  /** The hub's name for the branch. */
   branch: string;
-  /** Where its mirror is in the feed. */
+  /** Position of its mirror in the feed. */
   place: () => Pick<Hello, 'epoch' | 'mark'>;
   clock: Clock;
 }
 
 /**
- * Between a hub and the shop in which it stands, within one process: the branch reads the hub's own feed, so that its
- * orders come while the nats-server is down.
+ * Link inside one process between a hub and the shop at its place. The branch reads the hub's feed directly, so its
+ * orders come even while nats-server is down.
  */
 export class OwnStoreLink implements BranchLink {
   readonly #options: OwnStoreLinkOptions;
@@ -37,7 +37,7 @@ export class OwnStoreLink implements BranchLink {
     this.#news.wake();
   }
 
-  /** A hint that there may be something to take. */
+  /** Called when there may be something to read. */
   wake(): void {
     this.#news.wake();
   }
@@ -76,7 +76,7 @@ export class OwnStoreLink implements BranchLink {
     return answer;
   }
 
-  /** A person at the hub asks this machine. */
+  /** A person at the hub asks this machine directly. */
   answer(): void {}
 
   async close(): Promise<void> {}

@@ -1,23 +1,23 @@
 import type { Clock } from '../core/time.ts';
 
-/** No question of a branch is longer: five hundred changes have some hundred thousand bytes. */
+/** Longest question of a branch; five hundred changes have some hundred thousand bytes. */
 export const QUESTION_BYTES_MAX = 2_000_000;
-/** So many bytes of a question count as one more question. */
+/** A question counts once more for each of this many bytes. */
 const BYTES_OF_ONE = 50_000;
-/** Questions that a branch may ask at once, and how many more with each second: more than one that is well ever does. */
+/** Questions that a branch may ask at once, and per second; more than a healthy one ever asks. */
 const BURST = 60;
 const PER_SECOND = 20;
-/** The same of changes and acknowledgements: the platform takes no more of the whole company. */
+/** The same for changes and acknowledgements: the platform accepts no more from the whole company. */
 const ITEMS_BURST = 5_000;
 const ITEMS_PER_SECOND = 330;
 const TOLD_EVERY_MS = 60_000;
-/** Snapshots that one branch may cause within a minute. */
+/** Most snapshots that one branch may cause within a minute. */
 const SNAPSHOTS_MAX = 10;
 const SNAPSHOTS_WINDOW_MS = 60_000;
-/** Refusals that a branch is told within a second; what comes beyond them gets no answer. */
+/** Most refusals sent to a branch per second; further questions get no answer. */
 const REFUSALS_PER_SECOND = 20;
 
-/** `dropped`: not even a refusal is worth the time. */
+/** `dropped`: not even a refusal is sent. */
 export type Entry = 'admitted' | 'refused' | 'dropped';
 
 interface Asker {
@@ -32,7 +32,7 @@ interface Asker {
   refusalsSinceMs: number;
 }
 
-/** Keeps a branch that asks without measure from taking the hub's time from the others. */
+/** Limits each branch, so that a flood of questions takes no time from other branches. */
 export class QuestionGate {
   readonly #clock: Clock;
   readonly #askers = new Map<string, Asker>();
@@ -41,7 +41,7 @@ export class QuestionGate {
     this.#clock = clock;
   }
 
-  /** Whether the question may be looked at; where it is admitted, `leave` is to be called once it is answered. */
+  /** Whether the question may be handled. After `admitted`, call `leave` once it is answered. */
   enter(branch: string, bytes: number): Entry {
     const asker = this.#asker(branch);
     const nowMs = this.#clock.monotonicMs();
@@ -62,7 +62,7 @@ export class QuestionGate {
     return 'admitted';
   }
 
-  /** Of a question under way: in how many milliseconds so many items may come; 0: now, and then they are counted. */
+  /** For a running question: in how many milliseconds so many items may come; 0 means now, and counts them. */
   waitMs(branch: string, items: number): number {
     const asker = this.#asker(branch);
     const missing = items - asker.itemsLeft;
@@ -91,7 +91,7 @@ export class QuestionGate {
     this.#asker(branch).isAsking = false;
   }
 
-  /** Whether it is time to write into the log of the branch again. */
+  /** Whether a log line about the branch is due again. */
   isToTell(branch: string): boolean {
     const asker = this.#asker(branch);
     const nowMs = this.#clock.monotonicMs();

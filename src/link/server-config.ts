@@ -1,15 +1,15 @@
 import { TillsyncError } from '../core/errors.ts';
 import { QUESTION_BYTES_MAX } from './question-gate.ts';
 
-/** The one stream, and its subjects: one for each branch, so that all that goes down to a branch has one order. */
+/** The one stream and its subjects. Each branch has one subject, so that all its entries have one order. */
 export const STREAM = 'DOWN';
 export const downSubject = (branch: string) => `d.${branch}`;
 export const upSubject = (branch: string, question: string) => `up.${branch}.${question}`;
-/** What the hub asks a branch. */
+/** Subject for the hub's questions to a branch. */
 export const askSubject = (branch: string, question: string) => `ctl.${branch}.${question}`;
 /**
- * Where a branch answers: within what it may publish anyway. With a right to answer wherever it is asked
- * (`allow_responses`) the server would keep the reply subject of every message of the feed.
+ * Subject for a branch's answers, inside its publish rights. With `allow_responses` the server would keep the reply
+ * subject of every message of the feed.
  */
 export const answerSubject = (branch: string, id: string) => `up.${branch}.answer.${id}`;
 export const inboxOf = (user: string) => `_INBOX.${user}`;
@@ -17,7 +17,7 @@ export const inboxOf = (user: string) => `_INBOX.${user}`;
 export interface ServerConfig {
   listen: string;
   storeDirectory: string;
-  /** Under which the server encrypts its files. */
+  /** Key with which the server encrypts its files. */
   storageKey: string;
   tls: { certFile: string; keyFile: string } | null;
   /** Public keys. */
@@ -33,22 +33,22 @@ export interface ServerBranch {
   invitedKey: string | null;
 }
 
-/** Of the hub, with the stream. The server's files lie in a folder of this name, so it never changes. */
+/** The hub's account, with the stream. The server's files are in a directory of this name, so it never changes. */
 const HUB_ACCOUNT = 'TILLSYNC';
 const branchAccount = (branch: string) => `branch-${branch}`;
 
-/** The accounts that the server has to have. */
+/** Returns the accounts that the server must have. */
 export function accountNames({ branches }: Pick<ServerConfig, 'branches'>): string[] {
   return [HUB_ACCOUNT, ...branches.map(({ branch }) => branchAccount(branch))];
 }
 
 /**
- * The configuration of nats-server: what is not allowed here is forbidden. It listens for clients alone, knows only
- * these keys, and has on the disk what it acknowledged.
+ * Makes the configuration of nats-server, which forbids everything that is not allowed. It listens only for clients,
+ * knows only these keys, and acknowledges only what is on its disk.
  *
- * Each branch has an account of its own. The server writes its answers to the reply subject that a branch names; in one
- * account for all, that subject could be `$JS.API.STREAM.DELETE.DOWN`. Across accounts an answer goes back to the account
- * of the one who asked, and of the hub's subjects a branch's account has only those that it imports.
+ * Each branch has its own account. The server answers to the reply subject that a branch names; with one account for
+ * all, that could be `$JS.API.STREAM.DELETE.DOWN`. Across accounts, an answer goes to the asker's account, and a
+ * branch's account has only the hub's subjects that it imports.
  */
 export function serverConfig(config: ServerConfig): string {
   const { listen, storeDirectory, storageKey, tls, hubKey, systemKey, branches } = config;
@@ -80,13 +80,13 @@ system_account: SYS
 `;
 }
 
-/** One is usual, and two for a moment: what one key may take from the server. */
+/** One connection is usual, two occur for a moment; this limits what one key may take from the server. */
 const CONNECTIONS_MAX = 8;
 const SUBSCRIPTIONS_MAX = 100;
-/** Twice what the hub takes of a question, so that it can say who sends what is longer. */
+/** Twice the hub's maximum, so that the hub can report who sends longer questions. */
 const UP_BYTES_MAX = 2 * QUESTION_BYTES_MAX;
 
-/** What a branch may ask of the stream: how its consumer stands, and its next messages. */
+/** What a branch may ask of the stream: its consumer's state, and its next messages. */
 const consumerRequests = (branch: string) => [
   `CONSUMER.INFO.${STREAM}.${branch}`,
   `CONSUMER.MSG.NEXT.${STREAM}.${branch}`,
@@ -107,14 +107,14 @@ function exportsTo(branch: string): string[] {
 }
 
 function accountOf({ branch, publicKey, invitedKey }: ServerBranch): string {
-  // In an account without a stream of its own the server answers `$JS.API` itself, so requests have another name there.
-  // The mapping gives it to them: a branch asks as it would within the hub's account, in every version of tillsync.
+  // In an account without a stream the server answers `$JS.API` itself, so requests get another name there. The
+  // mapping lets a branch ask as inside the hub's account, with every version of tillsync.
   const asked = consumerRequests(branch).map((request) => ({
     to: `hub.API.${request}`,
     api: `$JS.API.${request}`,
   }));
   const inbox = `${inboxOf(branch)}.>`;
-  // Who has the key of the branch alone takes no invitation for it, and who has the invitation asks nothing else.
+  // A branch's own key cannot use an invitation, and an invitation's key can do nothing else.
   const own = [
     `$JS.ACK.${STREAM}.${branch}.>`,
     ...['hello', 'changes', 'answer.*'].map((what) => upSubject(branch, what)),
@@ -151,9 +151,9 @@ function userOf(key: string, publish: readonly string[], subscribe: readonly str
 export interface Invitation {
   hub: string;
   branch: string;
-  /** Of a key that is good for joining and nothing else. */
+  /** Seed of a key that can only join. */
   seed: string;
-  /** PEM of the authority that signed the server's certificate; null: one that every machine knows. */
+  /** PEM of the authority of the server's certificate; null if every machine trusts it. */
   ca: string | null;
   /** ISO 8601 UTC. */
   expiresAt: string;
@@ -165,7 +165,7 @@ export function invitationText(invitation: Invitation): string {
   return MARK + Buffer.from(JSON.stringify(invitation)).toString('base64url');
 }
 
-/** Throws `usage` for what is no invitation. Whether it is still good, the hub says, by its own clock. */
+/** Throws `usage` for an invalid invitation. The hub decides by its own clock whether it has expired. */
 export function readInvitation(text: string): Invitation {
   const found = parsed(text.trim());
   if (!found) {

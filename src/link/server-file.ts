@@ -15,10 +15,10 @@ const MODE = 0o600;
 
 /** Of the package `tillsync-hub`. */
 export const SERVER_UNIT = 'tillsync-nats.service';
-/** Also for one that runs: where it listens, and whether with TLS, it reads at its start alone. */
+/** A running server is restarted too, because it reads its address and TLS only at its start. */
 export const START_SERVER = 'sudo systemctl enable tillsync-nats && sudo systemctl restart tillsync-nats';
 
-/** Whether the server with this file is the one that the unit starts. */
+/** Whether the unit starts the server with this file. */
 export function isOfUnit(file: string): boolean {
   return file === '/var/lib/tillsync/nats/server.conf' && existsSync(`/lib/systemd/system/${SERVER_UNIT}`);
 }
@@ -30,8 +30,8 @@ export interface HubAddresses {
 }
 
 /**
- * What branches are told of where the hub is, from now on: as it is today, and as it will be. `faults`: sentences that
- * name the files that are left out, for no branch could read them.
+ * Returns the announcement of the hub's present and future addresses. `faults` names files that are left out because
+ * no branch could read them.
  */
 export function announcementOf(
   {
@@ -58,7 +58,7 @@ export function announcementOf(
   return { announcement: { addresses: [...new Set([publicUrl || nats, ...announce])], authorities }, faults };
 }
 
-/** The hub's own keys, made when they are asked for first. */
+/** Returns the hub's own keys, made on first use. */
 export async function hubKeys(rows: HubRows): Promise<HubKeys> {
   const there = rows.keys();
   if (there) return there;
@@ -66,7 +66,7 @@ export async function hubKeys(rows: HubRows): Promise<HubKeys> {
   return rows.keepKeys({ hub: hub.seed, system: system.seed, storage: randomBytes(24).toString('hex') });
 }
 
-/** How one of the hub's own users reaches the server. Throws `config-invalid`. */
+/** Returns how one of the hub's own users reaches the server. Throws `config-invalid`. */
 export async function ownAccess(
   rows: HubRows,
   { nats, publicUrl }: HubAddresses,
@@ -75,15 +75,15 @@ export async function ownAccess(
   const keys = await hubKeys(rows);
   const tls = rows.serverConfig()?.tls ?? null;
   const { host, isName } = placeOf(publicUrl || nats);
-  // No certificate is asked for an address of numbers by name.
+  // For a numeric address no certificate name is checked.
   const serverName = isName ? host : null;
-  // So that a server with a certificate that is out of date can be told to read the new one.
+  // So that a server with an expired certificate can be told to reload the new one.
   const takesAny = user === '@system';
   const how: LinkTls | null = tls && { ca: tls.caFile && readPem(tls.caFile), serverName, takesAny };
   return { url: nats, seed: user === '@hub' ? keys.hub : keys.system, user, tls: how };
 }
 
-/** What the server has to know now. */
+/** Returns the configuration that the server should have now. */
 async function wantedConfig(
   rows: HubRows,
   { nats, publicUrl }: HubAddresses,
@@ -103,21 +103,21 @@ async function wantedConfig(
   };
 }
 
-/** PEM files of the server's certificate and of its key. */
+/** PEM files of the server's certificate and its key. */
 type ServerFiles = Pick<NonNullable<ServerConfigPlace['tls']>, 'certFile' | 'keyFile'>;
 
-/** Authorities that renew by themselves do so a month before; what is left by then was not renewed. */
+/** Authorities that renew automatically do so a month before; with less time left it was not renewed. */
 export const RENEWED_BEFORE_MS = 14 * 86_400_000;
 
-/** Somebody has to look at the certificate; red: no branch takes the one that the server has. */
+/** A certificate that somebody must look at; red if no branch accepts the server's present one. */
 export interface CertificateWarning {
   message: string;
   level: FindingLevel;
 }
 
-/** What the server has to read, and what is to be said of its certificate; undefined while nobody said where it is to be. */
+/** What the server must read, and a warning about its certificate; undefined while the file's place is not set. */
 interface Written {
-  /** Another one when something in it or in its certificate changed. */
+  /** Changes when the configuration or the certificate changes. */
   stamp: string;
   changed: boolean;
   warning: CertificateWarning | null;
@@ -126,9 +126,9 @@ interface Written {
 }
 
 /**
- * Writes the server's configuration where it is not as it has to be, and beside it, in one file, a copy of the
- * certificate and its key while branches take them: so the server can always be told of a branch. It has to read both
- * then. Throws `config-invalid` when it cannot be written.
+ * Writes the server's configuration if it differs, and beside it one file with the certificate and its key, while
+ * branches accept them. So the server can always be told of a branch; it must then reload both. Throws
+ * `config-invalid` when it cannot be written.
  */
 export async function writeServerFile(
   rows: HubRows,
@@ -178,7 +178,7 @@ function seenAs(
   }
 }
 
-/** Whether the file was another one; its mode is that of `like`, where there is one. Throws `config-invalid`. */
+/** Returns whether the file changed; its mode is that of `like`, if there is one. Throws `config-invalid`. */
 function keepFile(file: string, text: string, like: string): boolean {
   const part = `${file}.${process.pid}.part`;
   try {
@@ -199,13 +199,13 @@ function keepFile(file: string, text: string, like: string): boolean {
   }
 }
 
-/** Keeps the server in step with the branches that come and go, and with a certificate that was renewed. */
+/** Keeps the server's configuration equal to the branches and the renewed certificate. */
 export class ServerKeeper {
   readonly #rows: HubRows;
   readonly #addresses: HubAddresses;
-  /** What the server has read, by all that this process knows: nothing at the start. */
+  /** What the server has loaded, as far as this process knows; undefined at the start. */
   #read: string | undefined;
-  /** What was written last, and by what: to compose it for 500 branches costs 14 ms. */
+  /** What was last written, and from which input: composing it for 500 branches takes 14 ms. */
   #looked: { basis: string; made: string; atMs: number; warning: CertificateWarning | null } | undefined;
 
   constructor(rows: HubRows, addresses: HubAddresses) {
@@ -213,7 +213,7 @@ export class ServerKeeper {
     this.#addresses = addresses;
   }
 
-  /** All that the server's file is made of. */
+  /** Returns all inputs of the server's file. */
   #basis(nowMs: number): string {
     const place = this.#rows.serverConfig();
     const { certFile, keyFile } = place?.tls ?? {};
@@ -221,21 +221,24 @@ export class ServerKeeper {
     return JSON.stringify([place ?? null, changedAt(files), this.#rows.usersOfServer(nowMs)]);
   }
 
-  /** Of what was made of it, which somebody may change. */
+  /** Returns a stamp of the written files, which somebody may change. */
   #made(): string {
     const { file } = this.#rows.serverConfig() ?? {};
     return file === undefined ? '' : JSON.stringify(changedAt([file, `${dirname(file)}/server.pem`]));
   }
 
-  /** `onCertificate` hears what is to be said of it; null: all is well. Throws `config-invalid`, and `link-down` while the server cannot be told: call it again. */
+  /**
+   * `onCertificate` gets the certificate's warning, or null. Throws `config-invalid`, and `link-down` while the
+   * server is unreachable; then call it again.
+   */
   async look(
     nowMs: number,
     onCertificate: (warning: CertificateWarning | null) => void = () => {},
   ): Promise<void> {
     const looked = this.#looked;
-    // Before it is read: what changes meanwhile is another basis.
+    // Taken before the inputs are read, so that a later change gives another value.
     const basis = this.#basis(nowMs);
-    // A certificate comes to its end without a change of its file.
+    // A certificate expires without a change of its file.
     const isFresh = looked !== undefined && Math.abs(nowMs - looked.atMs) < LOOKED_MS;
     if (isFresh && looked.basis === basis && looked.made === this.#made())
       return onCertificate(looked.warning);
@@ -255,10 +258,10 @@ function changedAt(files: readonly string[]): (number | null)[] {
   return files.map((file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? null);
 }
 
-/** So long nothing is composed anew while all that it rests on is the same. */
+/** How long nothing is composed again while all inputs are the same. */
 const LOOKED_MS = 60_000;
 
-/** Another one when a file was exchanged. */
+/** Changes when a file is replaced. */
 function stampOf(tls: ServerFiles | null): string {
   const files = tls === null ? [] : [tls.certFile, tls.keyFile];
   return files.map((file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? '').join(' ');

@@ -8,7 +8,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { type ConfiguredWays, KNOWN_AUTHORITIES } from './ways.ts';
 
-/** Older ones acknowledge what is not on the disk, and have known holes. */
+/** Older versions acknowledge what is not on the disk, and have known security holes. */
 const SERVER_MIN = [2, 10, 27];
 const TIMEOUT_MS = 5_000;
 const GREETING_MAX = 64 * 1024;
@@ -23,16 +23,16 @@ export function refuseOld(url: string, version: string): void {
   });
 }
 
-/** What a nats-server shows to whoever connects, before it asks for a key. */
+/** What a nats-server shows to every client before it asks for a key. */
 export interface ServerSeen {
   version: string;
   /** `server_name` of its configuration. */
   name: string;
-  /** null: it speaks in clear text. */
+  /** null if it is unencrypted. */
   certificate: {
     /** SHA-256. */
     fingerprint: string;
-    /** Why a branch would not take it; null: it would. */
+    /** Why a branch would refuse it; null if it would not. */
     fault: string | null;
   } | null;
 }
@@ -43,14 +43,14 @@ const INFO = z.object({
   tls_required: z.boolean().default(false),
 });
 
-/** Where `nats://…` or `tls://…` leads; `isName`: the host is no address of numbers. */
+/** Returns host and port of `nats://…` or `tls://…`; `isName`: the host is not numeric. */
 export function placeOf(url: string): { host: string; port: number; isName: boolean } {
   const { hostname, port } = new URL(url.replace(/^\w+:/, 'http:'));
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
   return { host, port: Number(port || 4222), isName: !/^[\d.]+$|:/.test(host) };
 }
 
-/** What `[link]` says of the ways to the hub. Throws `config-invalid` for a file that cannot be read. */
+/** Returns the addresses of the hub in `[link]`. Throws `config-invalid` for an unreadable file. */
 export function configuredWays(link: {
   hub: string;
   otherHubs: readonly string[];
@@ -60,7 +60,7 @@ export function configuredWays(link: {
   return { urls: [link.hub, ...link.otherHubs], authorities: [authority] };
 }
 
-/** Throws `config-invalid` for a file that cannot be read. */
+/** Throws `config-invalid` for an unreadable file. */
 export function readPem(file: string): string {
   try {
     return readFileSync(file, 'utf8');
@@ -71,9 +71,9 @@ export function readPem(file: string): string {
 }
 
 /**
- * Connects and listens to what the server says of itself. `ca`: PEM; null: the authorities that this machine knows;
- * `calledAs`: the address that its certificate is for. Throws `link-down` when nothing answers, `link-refused` for what
- * is no nats-server, `config-invalid` for an old one.
+ * Connects and reads the server's greeting. `ca`: PEM, or null for the authorities that this machine trusts;
+ * `calledAs`: the address in its certificate. Throws `link-down` if nothing answers, `link-refused` if it is no
+ * nats-server, `config-invalid` if it is too old.
  */
 export async function lookAtServer(
   url: string,
@@ -82,7 +82,7 @@ export async function lookAtServer(
 ): Promise<ServerSeen> {
   const { host, port } = placeOf(url);
   const socket = connect({ host, port });
-  // One that breaks later is told by what waits for it.
+  // A later break is reported by the code that waits for it.
   socket.on('error', () => {});
   const ends = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
   try {
@@ -112,7 +112,7 @@ export async function lookAtServer(
   }
 }
 
-/** The first line, `INFO {…}`; undefined for anything else. */
+/** Returns the first line, `INFO {…}`; undefined for anything else. */
 async function greeting(socket: Socket, signal: AbortSignal): Promise<unknown> {
   let text = '';
   while (!text.includes('\n') && text.length < GREETING_MAX) {
@@ -129,9 +129,9 @@ async function greeting(socket: Socket, signal: AbortSignal): Promise<unknown> {
   }
 }
 
-/** A certificate as it lies in its file. */
+/** A certificate as stored in its file. */
 export interface CertificateSeen {
-  /** A sentence: why no branch would take it; null: one would. */
+  /** Why no branch would accept it, in a sentence; null if one would. */
   fault: string | null;
   /** Milliseconds since the epoch. */
   validToMs: number;
@@ -140,8 +140,8 @@ export interface CertificateSeen {
 }
 
 /**
- * Looks at a certificate (PEM, the server's own first) and its key as a branch that calls `publicUrl` would (empty: by no name). Throws
- * `config-invalid` for files that cannot be read.
+ * Checks a certificate (PEM, the server's own first) and its key as a branch would that connects to `publicUrl`
+ * (empty: by no name). Throws `config-invalid` for unreadable files.
  */
 export function lookAtCertificate(
   { certFile, keyFile }: { certFile: string; keyFile: string },

@@ -2,23 +2,23 @@ import { createHash, X509Certificate } from 'node:crypto';
 import { getCACertificates } from 'node:tls';
 import * as z from 'zod';
 
-/*
- * Where a branch looks for its hub: what its configuration says, what the hub announced last, and the way that worked
- * last, which no announcement takes away.
+/**
+ * The addresses at which a branch looks for its hub: those configured, those the hub last announced, and the one that
+ * last worked, which no announcement removes.
  */
 
 export const WAYS_MAX = 8;
 const PEM_LENGTH_MAX = 20_000;
-/** In place of a PEM: the authorities that every machine knows. */
+/** Stands for a PEM: the authorities that every machine trusts. */
 export const KNOWN_AUTHORITIES = 'known';
 
 const texts = z.array(z.string());
 
-/** What a hub says of where it is from now on, in the order in which it is to be tried. */
+/** A hub's announcement of its addresses, in the order in which to try them. */
 export const ANNOUNCEMENT = z.object({ addresses: texts, authorities: texts });
 export type Announcement = z.infer<typeof ANNOUNCEMENT>;
 
-/** `authorities`: each PEM, or `KNOWN_AUTHORITIES`; they say nothing where the address is in clear text. */
+/** `authorities`: PEMs or `KNOWN_AUTHORITIES`; without meaning for an unencrypted address. */
 const way = z.object({ url: z.string(), authorities: texts });
 export type Way = z.infer<typeof way>;
 
@@ -26,7 +26,7 @@ export type Way = z.infer<typeof way>;
 export const KEPT_WAYS = z.object({ announced: ANNOUNCEMENT.nullable(), worked: way.nullable() });
 export type KeptWays = z.infer<typeof KEPT_WAYS>;
 
-/** In clear text only to this machine: what goes over it are customers' orders. */
+/** Unencrypted only to this machine, because customers' orders are sent over it. */
 export function isNatsUrl(address: string): boolean {
   const match = /^(nats|tls):\/\/(\[[^\]]+\]|[a-z0-9][a-z0-9.-]*):(\d{1,5})$/i.exec(address);
   if (!match || Number(match[3]) > 65_535) return false;
@@ -37,7 +37,7 @@ export function isSecure(address: string): boolean {
   return /^tls:/i.test(address);
 }
 
-/** Whether the text is certificates and nothing else. */
+/** Whether the text contains only certificates. */
 export function isAuthority(text: string): boolean {
   if (text === KNOWN_AUTHORITIES) return true;
   if (text.length > PEM_LENGTH_MAX) return false;
@@ -49,14 +49,14 @@ export function isAuthority(text: string): boolean {
   }
 }
 
-/** PEM of all of them; null: those that every machine knows, alone. */
+/** Returns one PEM with all of them; null if only the authorities that every machine trusts. */
 export function authoritiesText(authorities: readonly string[]): string | null {
   const own = authorities.filter((each) => each !== KNOWN_AUTHORITIES);
   if (own.length === 0) return null;
   return [...own, ...(own.length < authorities.length ? getCACertificates() : [])].join('\n');
 }
 
-/** By which both sides know that they speak of the same announcement. */
+/** Returns a digest by which both sides recognise the same announcement. */
 export function stampOf({ addresses, authorities }: Announcement): string {
   return createHash('sha256')
     .update(JSON.stringify([addresses, authorities]))
@@ -64,7 +64,9 @@ export function stampOf({ addresses, authorities }: Announcement): string {
     .slice(0, 16);
 }
 
-/** A sentence that says why a branch does not take it; undefined: it does. `isSecret`: it speaks TLS today. */
+/**
+ * Returns why a branch refuses it, in a sentence; undefined if it accepts it. `isSecret`: the branch uses TLS today.
+ */
 export function announcementFault(
   { addresses, authorities }: Announcement,
   isSecret: boolean,
@@ -98,8 +100,8 @@ export interface ConfiguredWays {
 }
 
 /**
- * Each way to the hub, in the order in which to try them. An announced authority is good beside the one of the
- * configuration; alone the way that worked last is tried with what it was trusted by.
+ * Returns each address of the hub in the order in which to try them. An announced authority is trusted beside the
+ * configured ones; only the address that last worked is tried with what it was trusted by then.
  */
 export function waysOf({ urls, authorities }: ConfiguredWays, { announced, worked }: KeptWays): Way[] {
   const trusted = unique([...authorities, ...(announced?.authorities ?? [])]);
@@ -115,7 +117,7 @@ export interface WaysStore {
   keep(ways: KeptWays): void;
 }
 
-/** A branch's ways, over what it keeps of them. */
+/** A branch's addresses of its hub, and what it stores about them. */
 export class BranchWays {
   readonly #configured: ConfiguredWays;
   readonly #store: WaysStore;
@@ -130,7 +132,10 @@ export class BranchWays {
     return waysOf(this.#configured, this.#store.read());
   }
 
-  /** The hub answered on this way, and announced that; null: it is older and announces nothing. Gives why it is refused. */
+  /**
+   * Called when the hub answered on this address with that announcement; null: an older hub announces nothing.
+   * Returns why it is refused.
+   */
   heard(used: Way, given: unknown): string | null {
     const kept = this.#store.read();
     const read = ANNOUNCEMENT.nullable().safeParse(given ?? null);
@@ -146,7 +151,7 @@ export class BranchWays {
     return this.#refused;
   }
 
-  /** For the hub, which wants to know who can be found after a move. */
+  /** Returns the present announcement for the hub, which reports branches that would not find it after a move. */
   told(): { stamp: string | null; refused: string | null } {
     const { announced } = this.#store.read();
     return { stamp: announced && stampOf(announced), refused: this.#refused };
