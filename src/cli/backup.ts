@@ -1,55 +1,79 @@
+import { readFileSync, rmSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { actAsStorageUser, asRoot, requireRights } from '../app/installation.ts';
-import { readConfig } from '../config/config.ts';
+import { hookNames, readConfig } from '../config/config.ts';
+import type { Config } from '../config/config-type.ts';
 import { companyHost } from '../config/roles.ts';
-import { credentialFile, secretVariable, serviceOf } from '../config/secrets.ts';
-import { configError } from '../config/source.ts';
-import { typedWords } from '../core/errors.ts';
+import { credentialFile, readSecrets, secretVariable, serviceOf } from '../config/secrets.ts';
+import { configError, configPath, type Environment } from '../config/source.ts';
+import { TillsyncError, typedWords } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
+import type { ReadableBy } from '../support/encryption.ts';
 import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
-import { datedName, EXIT } from './cli.ts';
+import { type Cli, datedName, EXIT, readAll } from './cli.ts';
 import { command, sourceOf } from './command.ts';
+import { askSecret } from './init/terminal.ts';
 import { Progress } from './progress.ts';
 import { fields } from './table.ts';
 
 export const backup = command({
   description:
     'Write the mirror, what the POS handed over and the configuration into one file, also while tillsync runs',
-  examples: ['backup /media/usb/tillsync.tar.gz', 'backup tillsync.tar.gz --force --json'],
+  examples: [
+    'backup /media/usb/tillsync.tar.gz',
+    'backup tillsync.tar.gz --force --json',
+    'backup /media/usb/tillsync.tar.gz --new-phrase',
+  ],
   argument: [
     '[file]',
     'the file to write, else one with the day in its name; it is read again and checked before it gets this name',
   ],
   options: {
     '--force': 'overwrite the file if it exists',
+    '--new-phrase':
+      'make a recovery phrase of 24 words, show it once, and encrypt this and every later backup so that only the ' +
+      'phrase opens them (backup.recipient)',
     '--with-tokens':
       'with the tokens, to move to another machine: stop tillsync here first and for good, for a pair of tokens ' +
       'that two machines use locks both out',
   },
   async run(call) {
-    const { cli, options, argument: file = datedName('tillsync-backup', cli.clock) } = call;
-    const { force = false, withTokens = false } = options;
+    const { cli, options, argument = datedName('tillsync-backup', cli.clock) } = call;
+    const { force = false, withTokens = false, newPhrase = false } = options;
     const { refuseExisting } = await import('../support/archive.ts');
     const { writeBackup } = await import('../support/backup.ts');
-    // Checked before the work, which may take minutes.
-    refuseExisting(file, force);
     const read = readConfig(sourceOf(call));
     if ('faults' in read) throw configError(read.faults);
     const { config, file: configFile } = read;
+    const made = newPhrase ? await makePhrase(config, configFile) : undefined;
+    const readableBy = made ? { recipient: made.recipient } : whoMayRead(config, configFile, cli.env);
+    const file = readableBy && !argument.endsWith(ENCRYPTED) ? `${argument}${ENCRYPTED}` : argument;
+    // Checked before the work, which may take minutes.
+    refuseExisting(file, force);
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: false });
     const progress = new Progress(cli);
     progress.step('copying and checking the mirror');
     const { clock, signal } = cli;
     const report = await writeBackup({
       ...{ config, env: cli.env, configFile, path: file, force, withTokens, clock, who: cli.who, signal },
+      readableBy,
     }).finally(() => progress.end());
     const { bytes, manifest, inboxFault } = report;
+    const configKeptAt = made ? asRoot(() => useOrRemove(() => made.use(clock.nowMs()), file)) : null;
     const told = warnings(report);
     for (const warning of told) cli.stderr.write(`${warning}\n`);
     return {
-      json: { file, bytes, ...manifest, warnings: told, inboxFault: inboxFault?.message ?? null },
-      text: backupText(file, report, config.retention.personalDataMs),
+      json: {
+        file,
+        bytes,
+        ...manifest,
+        isEncrypted: readableBy !== undefined,
+        ...(made && { phrase: made.phrase, recipient: made.recipient, configFile, configKeptAt }),
+        warnings: told,
+        inboxFault: inboxFault?.message ?? null,
+      },
+      text: `${backupText(file, report, config.retention.personalDataMs)}${made ? phraseText(made.phrase, configFile) : ''}`,
       exit: inboxFault === null ? EXIT.done : EXIT.partial,
     };
   },
@@ -78,6 +102,64 @@ function backupText(file: string, { bytes, manifest }: BackupReport, personalDat
   });
 }
 
+/** As the program `age` ends the names of its files. */
+const ENCRYPTED = '.age';
+
+/** undefined: whoever has the file. */
+function whoMayRead(config: Config, configFile: string, env: Environment): ReadableBy | undefined {
+  if (config.backup.recipient !== '') return { recipient: config.backup.recipient };
+  const read = asRoot(() => readSecrets(env, serviceOf(resolve(configFile)), hookNames(config)));
+  const passphrase = 'secrets' in read ? read.secrets.backupPassphrase : undefined;
+  return passphrase === undefined ? undefined : { passphrase };
+}
+
+/** A new phrase; `use` writes its public half into the configuration, and returns where the file before is kept. */
+async function makePhrase(config: Config, configFile: string) {
+  const { newRecoveryPhrase } = await import('../support/encryption.ts');
+  const { replaceFile, setKey } = await import('../config/edit.ts');
+  const made = await newRecoveryPhrase(config.shop.language);
+  const text = asRoot(() => readFileSync(configFile, 'utf8'));
+  const edited = setKey(text, 'backup', 'recipient', made.recipient);
+  return { ...made, use: (nowMs: number) => replaceFile(configFile, edited, () => {}, nowMs).keptAt };
+}
+
+/** Where the configuration does not take it nobody is shown the phrase, so a backup that it alone opens is of no use. */
+function useOrRemove(use: () => string | null, file: string): string | null {
+  try {
+    return use();
+  } catch (error) {
+    rmSync(file, { force: true });
+    throw error;
+  }
+}
+
+const WORDS_IN_LINE = 6;
+
+/** In lines that a person can copy by hand without losing the place. */
+function phraseText(phrase: string, configFile: string): string {
+  const words = phrase.split(' ').map((word, i) => `${String(i + 1).padStart(2)} ${word}`);
+  const width = Math.max(...words.map((word) => word.length)) + 2;
+  const lines = words.flatMap((_, i) =>
+    i % WORDS_IN_LINE === 0
+      ? [
+          words
+            .slice(i, i + WORDS_IN_LINE)
+            .map((word) => word.padEnd(width))
+            .join('')
+            .trimEnd(),
+        ]
+      : [],
+  );
+  return `
+Recovery phrase, shown this once:
+
+${lines.map((line) => `  ${line}`).join('\n')}
+
+Write the 24 words down in their order, and keep them away from this machine. tillsync does not keep them: without them
+nobody opens this backup or a later one (backup.recipient in ${configFile}). Earlier backups stay as they are.
+`;
+}
+
 function warnings({ manifest, tokensInUse, inboxFault }: BackupReport): string[] {
   const found: string[] = [];
   if (manifest.hasTokens) {
@@ -101,10 +183,14 @@ export const restore = command({
     'restore tillsync.tar.gz --check',
     'restore /media/usb/tillsync.tar.gz',
     'restore /media/usb/tillsync.tar.gz --with-config',
+    'restore /media/usb/tillsync.tar.gz.age --phrase',
   ],
   argument: ['<file>', 'as `tillsync backup` wrote it; it is checked whole before anything is touched'],
   options: {
     '--check': 'only check the file and tell what is in it',
+    '--phrase':
+      'ask for what opens an encrypted backup, or read it from standard input: its recovery phrase, an identity of age, ' +
+      'or the passphrase; that of this machine is tried without it',
     '--with-config':
       "take the configuration of the backup, too; the file that is here is kept beside it as .bak-TIME. Without it, this machine's own stays, unless it was never set up",
   },
@@ -116,20 +202,29 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
     const { cli, options, argument: file } = call;
     const { clock, signal } = cli;
     const { handedIn, openBackup, readBackup } = await import('../support/backup.ts');
+    const decrypt = await decryptionOf(call, file, options.phrase ?? false);
     if (options.check) {
-      const { manifest } = await readBackup(file, { signal });
+      const { manifest } = await readBackup(file, { decrypt, signal });
       return { json: manifest, text: `${file} is whole.\n${describe(manifest)}` };
     }
     const { configForRestore, restoreBackup } = await import('../support/restore.ts');
     const descriptor = openBackup(file);
     const found = await configForRestore({
-      ...{ ...sourceOf(call), backup: file, descriptor, clock, signal },
+      ...{ ...sourceOf(call), backup: file, descriptor, decrypt, clock, signal },
       takesIt: options.withConfig ?? false,
     });
     const { config, file: configFile, origin } = found;
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
     requireRights(config.storage.directory, 'write');
-    const report = await restoreBackup({ path: file, file: descriptor, config, clock, signal, who: cli.who });
+    const report = await restoreBackup({
+      path: file,
+      file: descriptor,
+      decrypt,
+      config,
+      clock,
+      signal,
+      who: cli.who,
+    });
     const configKeptAt = asRoot(() => found.write());
     const { directory, manifest } = report;
     const here = handedIn(config, configFile, cli.env);
@@ -149,6 +244,30 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
     };
   },
 });
+
+const PHRASE_BYTES_MAX = 10_000;
+
+/** By what is typed, else by the passphrase of this machine; undefined: there is neither. */
+async function decryptionOf(
+  call: Parameters<typeof sourceOf>[0] & { cli: Cli },
+  file: string,
+  isTyped: boolean,
+) {
+  const { cli } = call;
+  if (isTyped) {
+    const fault = (found: string) => new TillsyncError('usage', `A phrase is short; found ${found}.`);
+    const typed = cli.stdin.isTTY
+      ? await askSecret(cli, 'The recovery phrase or passphrase; it is not shown:')
+      : await readAll(cli.stdin, PHRASE_BYTES_MAX, fault);
+    const { decryptionBy } = await import('../support/encryption.ts');
+    return decryptionBy(typed.trim(), file);
+  }
+  const { file: configFile } = sourceOf(call);
+  const path = configPath(configFile, cli.env);
+  const read = asRoot(() => readSecrets(cli.env, serviceOf(resolve(path))));
+  const own = 'secrets' in read ? read.secrets.backupPassphrase : undefined;
+  return own === undefined ? undefined : (await import('../support/encryption.ts')).decryptionBy(own, file);
+}
 
 function describe(manifest: Manifest): string {
   const { createdAt, tillsync, platform, mirror, inbox, hasTokens, branches } = manifest;

@@ -18,7 +18,7 @@ const HEADER = `# tillsync: configuration of one company.
 # Secrets never stand in this file. Hand over the tokens once with
 #     tillsync auth set < file-with-the-refresh-token
 # or as systemd credentials named refresh-token, access-token, webhook-secret, local-api-key, alarm-url,
-# alarm-token, heartbeat-url, hook-NAME for each hook that signs, and
+# alarm-token, heartbeat-url, backup-passphrase, hook-NAME for each hook that signs, and
 # hook-NAME-url for one whose address is secret.`;
 
 /** Returns the commented sample file, from which a set-up makes the first configuration. */

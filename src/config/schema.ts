@@ -338,6 +338,11 @@ export const FILE = z.object({
         'Where they are kept; better on another disk than storage.directory. Empty: backups in storage.directory. Several shops may use one. After a change by hand: sudo systemctl daemon-reload, which lets the service write there.',
       ),
       everyMs: key(value.duration(0, 30 * DAY), '1d', 'How often one is made. "0s": never.'),
+      recipient: key(
+        value.optionalRecipient,
+        '',
+        'For whom backups are encrypted, those by hand among them: a recipient of age, such as `tillsync backup --new-phrase` writes here. Empty: they are not, unless there is a secret backup-passphrase.',
+      ),
       keep: key(value.wholeNumber(1, 1_000), 7, 'How many are kept of this shop; older ones are deleted.'),
       after: key(
         value.commandLine,

@@ -61,6 +61,8 @@ export interface Secrets {
   readonly heartbeatUrl?: string;
   /** Key by which the hub recognises this branch. */
   readonly linkSeed?: string;
+  /** Encrypts backups, where `backup.recipient` names nobody. */
+  readonly backupPassphrase?: string;
 }
 
 const WEBHOOK_SECRETS_MAX = 2;
@@ -72,6 +74,7 @@ const SINGLE = {
   alarmToken: 'alarm-token',
   heartbeatUrl: 'heartbeat-url',
   linkSeed: 'link-seed',
+  backupPassphrase: 'backup-passphrase',
 } as const;
 /** Every secret that can be handed in, by its name as a systemd credential. */
 export const SECRET_NAMES = [...Object.values(SINGLE), 'webhook-secret'];

@@ -128,7 +128,7 @@ function unreadable(error: unknown, code: string): Pick<ConfigFault, 'found' | '
 const RESERVED_ENV = new Set(
   [
     ...['CONFIG', 'BOOT_ID', 'REFRESH_TOKEN', 'ACCESS_TOKEN', 'WEBHOOK_SECRET', 'LOCAL_API_KEY'],
-    ...['ALARM_URL', 'ALARM_TOKEN', 'HEARTBEAT_URL', 'LINK_SEED'],
+    ...['ALARM_URL', 'ALARM_TOKEN', 'HEARTBEAT_URL', 'LINK_SEED', 'BACKUP_PASSPHRASE'],
     // Variables set for an alarm command, which may itself call tillsync.
     ...['ALARM_STATE', 'ALARM_KEY', 'ALARM_LEVEL', 'ALARM_MESSAGE', 'ALARM_DETAIL', 'ALARM_REMEDY'],
     ...['ALARM_SINCE', 'ALARM_AT', 'ALARM_SHOP', 'ALARM_TEXT'],

@@ -114,6 +114,11 @@ export const commandLine = kind(
   },
 );
 
+export const optionalRecipient = text(
+  'a recipient of age, "age1" and 58 characters, or ""',
+  /^(age1[02-9ac-hj-np-z]{58})?$/,
+);
+
 export const shortLine = text('text of one line and at most 80 characters, or ""', /^[^\r\n]{0,80}$/);
 
 export const optionalCurrency = text(

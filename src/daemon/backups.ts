@@ -1,6 +1,6 @@
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
-import { join, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import * as z from 'zod';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import type { Config } from '../config/config-type.ts';
@@ -42,7 +42,7 @@ export interface BackupLoopOptions {
   beat: () => void;
 }
 
-const REPORT = z.object({ bytes: z.number(), warnings: z.array(z.string()) });
+const REPORT = z.object({ file: z.string(), bytes: z.number(), warnings: z.array(z.string()) });
 
 /**
  * Makes a backup once in `backup.every` and keeps the newest `backup.keep`. The files say when the next one is due, so
@@ -111,12 +111,11 @@ export class BackupLoop {
       throw toStorageError(error, this.#directory);
     }
     const stamp = isoUtc(clock.nowMs()).replace(/[-:]|\.\d+/g, '');
-    const name = `tillsync-${label}-${stamp}.tar.gz`;
-    const file = join(this.#directory, name);
-    const { exit, stdout, stderr } = await back(file);
+    const { exit, stdout, stderr } = await back(join(this.#directory, `tillsync-${label}-${stamp}.tar.gz`));
     const report = exit === 0 || exit === 3 ? REPORT.safeParse(documentOf(stdout)) : undefined;
     if (!report?.success) throw notMade(exit, stderr);
-    const { bytes, warnings } = report.data;
+    const { file, bytes, warnings } = report.data;
+    const name = basename(file);
     const others = this.#names().filter((each) => each !== name);
     for (const old of others.slice(0, Math.max(0, others.length + 1 - settings.keep))) {
       rmSync(join(this.#directory, old), { force: true });
@@ -147,7 +146,7 @@ export class BackupLoop {
   }
 }
 
-const STAMP = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\.tar\.gz$/;
+const STAMP = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\.tar\.gz(\.age)?$/;
 
 function madeAtMs(name: string): number {
   const at = /(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\./.exec(name);

@@ -92,12 +92,17 @@ async function* judged<T>(stream: ReadableStream<T>): AsyncGenerator<T> {
 
 const MODE = 0o600;
 
+/** Bytes into others, such as encrypted ones. */
+export type Convert = (source: AsyncIterable<Uint8Array>) => AsyncIterable<Uint8Array>;
+
 export interface MakeFileOptions {
   path: string;
   /** Replaces an existing file. */
   force: boolean;
   modifiedMs: number;
   signal?: AbortSignal | undefined;
+  /** Of the compressed archive. */
+  encrypt?: Convert | undefined;
   /** Checks the open file before it gets its name; throws to refuse it. */
   verify?: (file: number) => Promise<unknown>;
 }
@@ -112,7 +117,7 @@ export async function makeArchive(
   options: MakeFileOptions,
   files: (directory: string) => Iterable<TarFile> | AsyncIterable<TarFile>,
 ): Promise<number> {
-  const { force, modifiedMs, signal, verify } = options;
+  const { force, modifiedMs, signal, encrypt, verify } = options;
   const path = resolve(options.path);
   asRoot(() => refuseExisting(path, force));
   const directory = `${path}.part-${process.pid}`;
@@ -131,7 +136,10 @@ export async function makeArchive(
       for await (const piece of packed) writeFileSync(fd, piece);
     };
     const tar = writeTar(files(directory), { modifiedMs, mode: MODE });
-    await pipeline(tar, createGzip({ level: 4 }), keep, ...(signal ? [{ signal }] : []));
+    const packed = createGzip({ level: 4 });
+    const stop = signal ? [{ signal }] : [];
+    if (encrypt) await pipeline(tar, packed, encrypt, keep, ...stop);
+    else await pipeline(tar, packed, keep, ...stop);
     fsyncSync(fd);
     await verify?.(fd);
     const { size } = fstatSync(file);

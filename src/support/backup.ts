@@ -35,6 +35,7 @@ import type { InboxAck, InboxChange, InboxRow } from '../outbox/inbox.ts';
 import { type LookIntoInboxOptions, lookIntoInbox } from '../outbox/inbox-process.ts';
 import type { InboxFrom } from '../outbox/inbox-protocol.ts';
 import {
+  type Convert,
   makeArchive,
   readTar,
   removeLeftOvers,
@@ -43,6 +44,7 @@ import {
   type TarFile,
   textFile,
 } from './archive.ts';
+import type { ReadableBy } from './encryption.ts';
 import { checkMirrorCopy, count, mirrorFactsSchema } from './restored-mirror.ts';
 
 const MANIFEST = 'manifest.json';
@@ -226,6 +228,8 @@ export interface ReadBackupOptions {
   into?: string;
   /** Returns the text of this small file. */
   text?: string;
+  /** Of an encrypted one. */
+  decrypt?: Convert | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -237,11 +241,12 @@ export async function readBackup(
   path: string,
   options: ReadBackupOptions = {},
 ): Promise<{ manifest: Manifest; text: string | undefined }> {
-  const { file: fd, signal } = options;
+  const { file: fd, signal, decrypt } = options;
   const gunzip = createGunzip();
   const source = createReadStream(path, fd === undefined ? {} : { fd, start: 0, autoClose: false });
   // An error of the streams also comes out of the reading.
-  pipeline(source, gunzip, ...(signal ? [{ signal }] : [])).catch(() => {});
+  const opened = (bytes: AsyncIterable<Uint8Array>) => openedBy(decrypt, bytes, path);
+  pipeline(source, opened, gunzip, ...(signal ? [{ signal }] : [])).catch(() => {});
   try {
     return await readFiles(gunzip, options);
   } catch (error) {
@@ -249,6 +254,30 @@ export async function readBackup(
   } finally {
     gunzip.destroy();
   }
+}
+
+const AGE_HEADER = Buffer.from('age-encryption.org/v1\n');
+
+/** The bytes of the archive, decrypted where the file is encrypted. Throws `usage` where nothing decrypts it. */
+async function* openedBy(decrypt: Convert | undefined, bytes: AsyncIterable<Uint8Array>, path: string) {
+  const pieces = bytes[Symbol.asyncIterator]();
+  const first = await pieces.next();
+  if (first.done) return;
+  const all = (async function* () {
+    yield first.value;
+    yield* { [Symbol.asyncIterator]: () => pieces };
+  })();
+  if (!AGE_HEADER.equals(first.value.subarray(0, AGE_HEADER.length))) {
+    yield* all;
+    return;
+  }
+  if (decrypt) {
+    yield* decrypt(all);
+    return;
+  }
+  throw new TillsyncError('usage', `${path} is encrypted. Nothing was changed.`, {
+    hint: `Have its recovery phrase at hand, and run: {tillsync} restore ${path} --phrase`,
+  });
 }
 
 /** Opens a backup that another user will read. Throws `not-found`, `usage`. */
@@ -356,6 +385,8 @@ export interface BackupOptions {
   path: string;
   force: boolean;
   withTokens: boolean;
+  /** Who can read it; left out: whoever has the file. */
+  readableBy?: ReadableBy | undefined;
   clock: Clock;
   /** Who makes it. */
   who: string;
@@ -419,9 +450,13 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
     yield* small;
     yield mirror();
   }
-  const verify = (file: number) => readBackup(path, { file, signal });
+  const { encrypt, decrypt } = options.readableBy
+    ? await (await import('./encryption.ts')).encryption(options.readableBy)
+    : {};
+  const verify = (file: number) => readBackup(path, { file, decrypt, signal });
   try {
-    const bytes = await makeArchive({ path, force, modifiedMs: clock.nowMs(), signal, verify }, files);
+    const made = { path, force, modifiedMs: clock.nowMs(), signal, encrypt, verify };
+    const bytes = await makeArchive(made, files);
     if (!manifest) throw new TillsyncError('internal', 'A backup was written without its list.');
     return { bytes, manifest, tokensInUse: secrets?.inUse ?? null, inboxFault: inbox.fault };
   } finally {

@@ -20,6 +20,7 @@ import { openMirror } from '../orders/mirror.ts';
 import { FEED_JUMP } from '../orders/order.ts';
 import { asWebhookMemory, NO_WEBHOOK_MEMORY } from '../orders/webhook.ts';
 import { lookIntoInbox } from '../outbox/inbox-process.ts';
+import type { Convert } from './archive.ts';
 import {
   ACKS_FILE,
   CONFIG_FILE,
@@ -144,6 +145,8 @@ export interface RestoreOptions {
   path: string;
   /** Descriptor of the backup. */
   file: number;
+  /** Of an encrypted one. */
+  decrypt?: Convert | undefined;
   config: Config;
   clock: Clock;
   /** Who restores it. */
@@ -171,8 +174,8 @@ export interface RestoreReport extends RestoredMirror {
  * runs, what readBackup throws, `storage-…`.
  */
 export async function restoreBackup(options: RestoreOptions): Promise<RestoreReport> {
-  const { path, file, config, clock, signal } = options;
-  const { manifest } = await readBackup(path, { file, signal });
+  const { path, file, decrypt, config, clock, signal } = options;
+  const { manifest } = await readBackup(path, { file, decrypt, signal });
   const { directory, group } = config.storage;
   const paths = prepareStorage(directory, group || undefined);
   const state = await openWhenFree(clock, () => openState({ path: paths.state, clock }));
@@ -200,7 +203,7 @@ interface Restoring extends RestoreOptions {
 }
 
 async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
-  const { path, file, config, clock, signal, who, manifest, paths, state } = restoring;
+  const { path, file, decrypt, config, clock, signal, who, manifest, paths, state } = restoring;
   const { directory, group } = config.storage;
   const bytes = manifest.files.reduce((sum, each) => sum + each.bytes, 0);
   const staging = makeScratch(directory, '.restore-', bytes, {
@@ -208,7 +211,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     hint: 'Free some space and restore again.',
   });
   try {
-    await readBackup(path, { file, into: staging, signal });
+    await readBackup(path, { file, decrypt, into: staging, signal });
     const nowMs = clock.nowMs();
     const stamp = stampOf(nowMs);
     const fresh = join(staging, MIRROR_FILE);
@@ -296,7 +299,9 @@ export interface ConfigForRestoreOptions extends ConfigOptions {
   /** Path and descriptor of the backup. */
   backup: string;
   descriptor: number;
-  /** Whether the backup's replaces the machine's own. */
+  /** Of an encrypted backup. */
+  decrypt?: Convert | undefined;
+  /** Whether that of the backup takes the place of the machine's own. */
   takesIt: boolean;
   clock: Clock;
   signal?: AbortSignal | undefined;
@@ -307,9 +312,9 @@ export interface ConfigForRestoreOptions extends ConfigOptions {
  * never set up. Writes nothing. Throws `config-invalid` and what readBackup throws.
  */
 export async function configForRestore(options: ConfigForRestoreOptions): Promise<ConfigForRestore> {
-  const { backup, descriptor, takesIt, clock, signal, env } = options;
+  const { backup, descriptor, decrypt, takesIt, clock, signal, env } = options;
   const file = configPath(options.file, env);
-  const { text } = await readBackup(backup, { file: descriptor, text: CONFIG_FILE, signal });
+  const { text } = await readBackup(backup, { file: descriptor, decrypt, text: CONFIG_FILE, signal });
   const isThere = existsSync(file);
   if (text === undefined && isThere && takesIt) {
     throw new TillsyncError('usage', 'The backup has no configuration. Nothing was changed.', {

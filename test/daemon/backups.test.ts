@@ -11,7 +11,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-const MADE: OwnCommandEnd = { exit: 0, stdout: '{"bytes":2097152,"warnings":[]}', stderr: '' };
+const MADE: OwnCommandEnd = { exit: 0, stdout: 'its report', stderr: '' };
 const ENDED_WELL: ProgramEnd = { ok: true, what: 'ended with 0', said: '', printed: '' };
 
 /** A loop whose command writes an empty file; `back` and `after` say how the next ones end. */
@@ -22,12 +22,14 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
   const told = { back: MADE, after: ENDED_WELL, handedOn: [] as string[] };
   const make = (label = 'till') =>
     new BackupLoop({
-      settings: { directory: '', everyMs: DAY_MS, keep: 3, after: [], ...settings },
+      settings: { directory: '', everyMs: DAY_MS, recipient: '', keep: 3, after: [], ...settings },
       storage,
       label,
       back: async (file) => {
         if (told.back.exit === 0) writeFileSync(file, '');
-        return told.back;
+        return told.back.stdout === ''
+          ? told.back
+          : { ...told.back, stdout: JSON.stringify({ file, bytes: 2_097_152, warnings: [] }) };
       },
       after: async (file) => {
         told.handedOn.push(path.basename(file));

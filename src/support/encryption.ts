@@ -1,0 +1,136 @@
+import { bech32 } from '@scure/base';
+import { entropyToMnemonic, mnemonicToEntropy } from '@scure/bip39';
+import { wordlist as english } from '@scure/bip39/wordlists/english.js';
+import { wordlist as spanish } from '@scure/bip39/wordlists/spanish.js';
+import { Decrypter, Encrypter, generateX25519Identity, identityToRecipient } from 'age-encryption';
+import { TillsyncError } from '../core/errors.ts';
+import { type Convert, TarFault } from './archive.ts';
+
+/** Backups that only the holder of a secret can read, in the format of age (age-encryption.org/v1). */
+
+/** 64 MiB for half a second; the age default takes four times as much, of machines that have little. */
+const SCRYPT_LOG_N = 16;
+
+/** For whom a backup is: an age recipient, or whoever knows a passphrase. */
+export type ReadableBy = { recipient: string } | { passphrase: string };
+
+/**
+ * Encrypts, and reads again what it encrypted: for a recipient by a second key, which ends with this process. What is
+ * decrypted throws `usage` for a wrong secret and `TarFault` where it was cut or altered. Throws `config-invalid` for what
+ * is no recipient.
+ */
+export async function encryption(readableBy: ReadableBy): Promise<{ encrypt: Convert; decrypt: Convert }> {
+  const encrypter = new Encrypter();
+  const decrypter = new Decrypter();
+  if ('passphrase' in readableBy) {
+    encrypter.setPassphrase(readableBy.passphrase);
+    encrypter.setScryptWorkFactor(SCRYPT_LOG_N);
+    decrypter.addPassphrase(readableBy.passphrase);
+  } else {
+    const ownKey = await generateX25519Identity();
+    decrypter.addIdentity(ownKey);
+    encrypter.addRecipient(await identityToRecipient(ownKey));
+    try {
+      encrypter.addRecipient(readableBy.recipient);
+    } catch (cause) {
+      throw new TillsyncError(
+        'config-invalid',
+        'backup.recipient is no age recipient. Nothing was written.',
+        {
+          hint: 'Correct it, or make another with: {tillsync} backup --new-phrase',
+          cause,
+        },
+      );
+    }
+  }
+  return {
+    async *encrypt(source) {
+      yield* await encrypter.encrypt(ReadableStream.from(source));
+    },
+    decrypt: decryptBy(decrypter, 'what was just written'),
+  };
+}
+
+/** By a recovery phrase, an identity of age, or a passphrase. Throws `usage` for a phrase that has a mistake. */
+export function decryptionBy(secret: string, file: string): Convert {
+  const decrypter = new Decrypter();
+  const identity = identityOf(secret);
+  if (identity === undefined) decrypter.addPassphrase(secret);
+  else decrypter.addIdentity(identity);
+  return decryptBy(decrypter, file);
+}
+
+function decryptBy(decrypter: Decrypter, file: string): Convert {
+  return async function* decrypt(source) {
+    const plain = await decrypter.decrypt(ReadableStream.from(source)).catch((cause: unknown) => {
+      if (cause instanceof Error && 'code' in cause) throw cause;
+      const message = `This phrase does not open ${file}. Nothing was changed.`;
+      throw new TillsyncError('usage', message, { hint: 'Was the backup made for another one?', cause });
+    });
+    try {
+      yield* plain;
+    } catch (cause) {
+      if (cause instanceof Error && 'code' in cause) throw cause;
+      throw new TarFault('it is damaged, or not whole', { cause });
+    }
+  };
+}
+
+const WORDS = 24;
+const LISTS = { en: english, es: spanish };
+/** Of the identities of age, in lower case. */
+const PREFIX = 'age-secret-key-';
+
+/**
+ * A recovery phrase: the identity of an age key as 24 words (BIP 39), which a person can write down. `recipient`: the
+ * public half, for which backups are encrypted.
+ */
+export async function newRecoveryPhrase(
+  language: keyof typeof LISTS,
+): Promise<{ phrase: string; recipient: string }> {
+  const identity = await generateX25519Identity();
+  const { bytes } = bech32.decodeToBytes(identity.toLowerCase());
+  return {
+    phrase: entropyToMnemonic(bytes, LISTS[language]).normalize('NFC'),
+    recipient: await identityToRecipient(identity),
+  };
+}
+
+/** The identity of a recovery phrase in one of the languages, or of age itself; undefined: it is neither. */
+export function identityOf(secret: string): string | undefined {
+  // With their numbers, as they were written down.
+  const words = secret
+    .trim()
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((word) => !/^\d+[.)]?$/.test(word));
+  if (words.length === 1 && words[0]?.startsWith(PREFIX)) return words[0].toUpperCase();
+  if (words.length !== WORDS) return undefined;
+  for (const list of Object.values(LISTS)) {
+    const byStart = new Map(list.map((word) => [startOf(word), word]));
+    const known = words.map((word) => byStart.get(startOf(word)));
+    const wrong = known.flatMap((word, i) => (word === undefined ? [i + 1] : []));
+    if (wrong.length > WORDS / 2) continue;
+    if (wrong.length > 0) throw mistaken(`Word ${wrong.join(', word ')} is in no recovery phrase.`);
+    try {
+      const entropy = mnemonicToEntropy(known.join(' '), list);
+      return bech32.encodeFromBytes(PREFIX, entropy).toUpperCase();
+    } catch (cause) {
+      throw mistaken('Each word can be right, but not all of them in this order.', cause);
+    }
+  }
+  return undefined;
+}
+
+/** By which a word of a list is told from all others, whether or not its accents were written. */
+function startOf(word: string): string {
+  return word.normalize('NFD').replace(/\p{M}/gu, '').slice(0, 4);
+}
+
+function mistaken(why: string, cause?: unknown): TillsyncError {
+  const hint = 'Compare it with what was written down, word by word.';
+  return new TillsyncError('usage', `The recovery phrase has a mistake. ${why} Nothing was changed.`, {
+    hint,
+    cause,
+  });
+}
