@@ -42,6 +42,7 @@ export interface HookLoopOptions {
 /** Writes of other processes send no notification. */
 const LOOK_EVERY_MS = 2_000;
 const WATCH_EVERY_MS = 1_000;
+const LOOK_FOR_ALARM_MS = 60_000;
 /** The receiver is near, and somebody may be beside the printer, filling its paper. */
 const RETRY_FIRST_MS = 2_000;
 const RETRY_LONGEST_MS = 60_000;
@@ -62,11 +63,19 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
   const queues = hooks.map((hook) => new HookQueue(options, hook, places));
   const ended = Promise.all(queues.map((queue) => queue.run(signal)));
   let testing: Promise<void> | undefined;
+  let wasLagging = false;
+  let lookDueMs = 0;
   while (!signal.aborted) {
     beat();
     const lagging = queues.flatMap((queue) => queue.lag() ?? []);
     const level = lagging.some((each) => each.level === 'red') ? 'red' : 'amber';
-    alarms.note('hooks.lagging', lagging.map(({ message }) => message).join(' ') || null, level);
+    const isLagging = lagging.length > 0;
+    // An earlier process or an older copy of the mirror may have one; to look costs more than all else here.
+    if (isLagging || wasLagging || clock.monotonicMs() >= lookDueMs) {
+      alarms.note('hooks.lagging', lagging.map(({ message }) => message).join(' ') || null, level);
+      lookDueMs = clock.monotonicMs() + LOOK_FOR_ALARM_MS;
+    }
+    wasLagging = isLagging;
     if (hooks.length > 0) {
       testing ??= answerTest(signal).finally(() => {
         testing = undefined;

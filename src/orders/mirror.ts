@@ -211,9 +211,11 @@ class Boards implements FreshnessBoard, Alarms {
     const pending = this.#alarms.get(key);
     if (pending) return pending;
     try {
-      const { message = null, level = null } =
-        this.#file.read(storedAlarms).find((alarm) => alarm.key === key) ?? {};
-      return { message, level };
+      const sql = 'SELECT message, level FROM alarms WHERE key = ?';
+      const stored = this.#file.read((db) =>
+        sqlOf(db).row<Pick<PendingAlarm, 'message' | 'level'>>(sql, key),
+      );
+      return stored ?? { message: null, level: null };
     } catch {
       return undefined;
     }
