@@ -114,10 +114,9 @@ export class OutboxQueries {
 
   /** Returns a change, or the one that finally replaced it. */
   follow(changeId: number): OutboxEntry | undefined {
-    const followed = new Set<number>();
     let entry = this.get(changeId);
-    while (entry?.supersededBy != null && !followed.has(entry.changeId)) {
-      followed.add(entry.changeId);
+    // No circle: what takes its place is not settled at that moment.
+    while (entry?.supersededBy != null) {
       const next = this.get(entry.supersededBy);
       if (!next) break;
       entry = next;

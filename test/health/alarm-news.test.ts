@@ -180,6 +180,17 @@ describe('a message', () => {
     expect(since).toBe(SINCE);
   });
 
+  it('keeps to the command that its detail names, unless what to do is known from the cause', () => {
+    const english = { ...context, language: 'en' } as const;
+    const message = 'It is refused. See why with: tillsync doctor';
+    const known = alarmReport(newsOf({ freshness: [{ ...poll, message }] }), english);
+    expect(known.text).toContain(`${message} ${known.remedy}`);
+    const { words: _ofTheCause, ...news } = newsOf({ freshness: [{ ...poll, message }] });
+    const { text, remedy } = alarmReport(news, english);
+    expect(remedy).toMatch(/./);
+    expect(text).toContain(`${message} (orders.stale`);
+  });
+
   it('speaks the language of the shop, with the same codes and the same times for programs', () => {
     const spanish = { ...context, language: 'es' } as const;
     expect(alarmReport(newsOf({ freshness: [poll] }), spanish)).toMatchObject({

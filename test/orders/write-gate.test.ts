@@ -63,3 +63,16 @@ it('lets the main thread go on when the worker died in the middle of its work', 
   gate.leave();
   expect(gate.wanted).toBe(false);
 });
+
+it('lets a worker sleep while the main thread has the lock, rather than ask all the time', async () => {
+  const gate = new WriteGate();
+  const counts = new Int32Array(new SharedArrayBuffer(16));
+  await gate.enter();
+  const ended = startWorker(gate, counts);
+  // How many sleep, for they are woken by it; what it wakes looks again and sleeps on.
+  await expect.poll(() => Atomics.notify(new Int32Array(gate.memory), 0)).toBe(1);
+  expect(Atomics.load(counts, 0)).toBe(0);
+  gate.abort();
+  gate.leave();
+  await ended;
+});
