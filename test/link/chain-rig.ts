@@ -21,7 +21,7 @@ import { readSentOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
-import { freshMirror } from '../support/fresh-mirror.ts';
+import { freshMirror, freshState } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { InProcessServer } from './in-process.ts';
 
@@ -43,6 +43,7 @@ abstract class Store {
     this.clock = clock;
     this.own = own;
     freshMirror(this.directory);
+    freshState(this.directory);
     onTestFinished(async () => {
       await this.stop();
       rmSync(this.directory, { recursive: true, force: true });

@@ -5,6 +5,7 @@ import { onTestFinished } from 'vitest';
 import { openState, type State } from '../../src/app/stores.ts';
 import type { Clock } from '../../src/core/time.ts';
 import type { PlatformLimits } from '../../src/platform/platform.ts';
+import { freshState } from '../support/fresh-mirror.ts';
 
 export const documentLimits: PlatformLimits = {
   endpointIntervalMs: 1000,
@@ -19,7 +20,7 @@ export function tempDirectory(): string {
 }
 
 /** A state.db of its own that closes itself after the test; several may share one path. */
-export function tempState(clock: Clock, path = join(tempDirectory(), 'state.db')): State & { path: string } {
+export function tempState(clock: Clock, path = freshState(tempDirectory())): State & { path: string } {
   const state = openState({ path, clock });
   let open = true;
   const close = () => {

@@ -2,6 +2,7 @@ import { copyFileSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { openConnection } from '../../src/db/mirror-connection.ts';
+import { openStateFile } from '../../src/db/state-file.ts';
 
 let made: string | undefined;
 
@@ -18,6 +19,20 @@ export function freshMirror(directory: string): string {
     openConnection({ path: made, readonly: false, group: undefined }).close();
   }
   copyFileSync(made, file);
+  return file;
+}
+
+let madeState: string | undefined;
+
+/** The same for the state.db of `directory`, with its write-ahead log, which a first start makes long. */
+export function freshState(directory: string): string {
+  const file = path.join(directory, 'state.db');
+  if (existsSync(file)) return file;
+  if (madeState === undefined || !existsSync(madeState)) {
+    madeState = path.join(mkdtempSync(path.join(tmpdir(), 'tillsync-fresh-')), 'state.db');
+    openStateFile(madeState, 100).close();
+  }
+  for (const end of ['-wal', '']) copyFileSync(madeState + end, file + end);
   return file;
 }
 

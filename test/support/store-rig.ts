@@ -16,7 +16,7 @@ import { createSandbox, type SandboxCore } from '../../src/sandbox/server.ts';
 import type { SandboxOptions } from '../../src/sandbox/shop.ts';
 import { sandboxTransport } from '../platform/rig.ts';
 import { FakeClock, seededRandom, untilIdle } from './fake-clock.ts';
-import { freshMirror } from './fresh-mirror.ts';
+import { freshMirror, freshState } from './fresh-mirror.ts';
 
 const SECRET = 'rig-secret';
 const STARTING_TURNS = 2_000;
@@ -110,6 +110,7 @@ export function storeRig({
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-rig-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   freshMirror(directory);
+  freshState(directory);
   const demo = demoConfig({ baseUrl: 'http://platform.test', directory, webhookPort: 0 });
   const settings = config({
     ...demo,
