@@ -1,10 +1,11 @@
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { seededRandom } from '../support/fake-clock.ts';
 import { fastRoot } from '../support/fast-files.ts';
 import { type Mutant, mutantsOf } from './operators.ts';
+import type { Reached } from './reached.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const HELP = `Puts small faults into the source, one after the other, and tells which of them no everyday test notices.
@@ -14,55 +15,68 @@ npm run test:mutants -- [--count N] [--seed N] [--only FOLDER] [--json FILE]
   --count N      how many, the same number from each folder of src/; 150 unless told
   --seed N       which; TILLSYNC_SEED unless told
   --only FOLDER  of one folder, such as outbox
+  --lanes N      how many side by side; 2 unless told
   --json FILE    what became of each, one JSON document a line; those that are in it are not tried again
 
-One takes from five seconds, where the tests of its folder notice it, to as long as the everyday tests. Exit codes: 0 nine
-of ten were noticed, 3 fewer.
+The everyday tests run once first, to see which of them runs through the line of which fault: only those can notice it.
+Then one takes from five seconds, where a quick test notices it, to as long as those tests. Exit codes: 0 nine of ten were
+noticed, 3 fewer.
 `;
 /** The page runs in a browser alone, which no everyday test starts; migrations are never changed. */
 const LEFT_OUT = /^src\/(page|db\/\w+\/migrations)\//;
 const NOTICED_MIN = 0.9;
 const LONGEST_MS = 600_000;
+/** Quick tests go first: most faults are noticed by one of them. */
+const QUICK_MS = 10_000;
 
 const { values } = parseArgs({
   options: {
     count: { type: 'string', default: '150' },
     seed: { type: 'string', default: process.env.TILLSYNC_SEED ?? '1' },
     only: { type: 'string' },
+    lanes: { type: 'string', default: '2' },
     json: { type: 'string' },
     help: { type: 'boolean', short: 'h', default: false },
   },
 });
 if (values.help) process.stdout.write(HELP);
-else process.exitCode = main();
+else process.exitCode = await main();
 
 interface Outcome extends Mutant {
   /** The test that failed first; null: none. */
   noticedBy: string | null;
 }
 
-function main(): number {
+async function main(): Promise<number> {
   const drawn = draw(Number(values.count), Number(values.seed), values.only);
   const known = readOutcomes();
+  const outcomes = drawn.flatMap((mutant) => known.find((each) => isSame(each, mutant)) ?? []);
+  const open = drawn.filter((mutant) => !known.some((each) => isSame(each, mutant)));
   const place = mkdtempSync(path.join(fastRoot(), 'tillsync-mutants-'));
   try {
-    copyCheckout(place);
-    const tests = testsOf(place);
-    const outcomes = drawn.map((mutant, i) => {
-      const before = known.find((each) => isSame(each, mutant));
-      const outcome = before ?? { ...mutant, noticedBy: tryOne(place, mutant, tests) };
-      if (!before && values.json) writeFileSync(values.json, `${JSON.stringify(outcome)}\n`, { flag: 'a' });
-      process.stdout.write(`${i + 1}/${drawn.length} ${sentenceOf(outcome)}\n`);
-      return outcome;
-    });
-    const survivors = outcomes.filter(({ noticedBy }) => noticedBy === null);
-    const noticed = outcomes.length - survivors.length;
-    process.stdout.write(`\n${noticed} of ${outcomes.length} were noticed. Not noticed:\n`);
-    for (const each of survivors) process.stdout.write(`${sentenceOf(each)}\n`);
-    return noticed >= NOTICED_MIN * outcomes.length ? 0 : 3;
+    const lanes = Array.from({ length: Number(values.lanes) }, (_, at) => path.join(place, String(at)));
+    for (const lane of lanes) copyCheckout(lane);
+    const [first = ''] = lanes;
+    const testsOf = open.length === 0 ? () => [] : await findTests(first, open);
+    const waiting = [...open.entries()];
+    const work = async (lane: string) => {
+      for (let next = waiting.shift(); next; next = waiting.shift()) {
+        const [at, mutant] = next;
+        const outcome = { ...mutant, noticedBy: await tryOne(lane, mutant, testsOf(at)) };
+        outcomes.push(outcome);
+        if (values.json) writeFileSync(values.json, `${JSON.stringify(outcome)}\n`, { flag: 'a' });
+        process.stdout.write(`${outcomes.length}/${drawn.length} ${sentenceOf(outcome)}\n`);
+      }
+    };
+    await Promise.all(lanes.map(work));
   } finally {
     rmSync(place, { recursive: true, force: true });
   }
+  const survivors = outcomes.filter(({ noticedBy }) => noticedBy === null);
+  const noticed = outcomes.length - survivors.length;
+  process.stdout.write(`\n${noticed} of ${outcomes.length} were noticed. Not noticed:\n`);
+  for (const each of survivors) process.stdout.write(`${sentenceOf(each)}\n`);
+  return noticed >= NOTICED_MIN * outcomes.length ? 0 : 3;
 }
 
 function sentenceOf({ file, line, operator, before, after, noticedBy }: Outcome): string {
@@ -70,8 +84,9 @@ function sentenceOf({ file, line, operator, before, after, noticedBy }: Outcome)
   return `${noticedBy === null ? 'NOT NOTICED' : 'noticed'} ${file}:${line} ${operator}: ${change}${noticedBy === null ? '' : ` (${noticedBy})`}`;
 }
 
-const isSame = (a: Mutant, b: Mutant) =>
-  a.file === b.file && a.line === b.line && a.operator === b.operator && a.before === b.before;
+function isSame(a: Mutant, b: Mutant): boolean {
+  return a.file === b.file && a.line === b.line && a.operator === b.operator && a.before === b.before;
+}
 
 function readOutcomes(): Outcome[] {
   try {
@@ -121,11 +136,49 @@ function copyCheckout(place: string): void {
   symlinkSync(path.join(ROOT, 'node_modules'), path.join(place, 'node_modules'));
 }
 
-/** Of each everyday test, which files of the checkout it reaches. */
-function testsOf(place: string): Map<string, Set<string>> {
-  const everyday = listFiles(place, 'test').filter(
-    (file) => file.endsWith('.test.ts') && !/^test\/(integration|slow|faults|recipes|bench)\//.test(file),
-  );
+/** Gives of each fault the tests that run through it, in lists that are to be run one after the other. */
+async function findTests(
+  place: string,
+  mutants: readonly Mutant[],
+): Promise<(at: number) => readonly string[][]> {
+  const noteTo = path.join(place, 'reached.jsonl');
+  const asked = path.join(place, 'lines.json');
+  writeFileSync(asked, JSON.stringify({ lines: mutants, noteTo }));
+  const options = ['--config', 'test/mutants/vitest.config.ts', '--tagsFilter', '!bulk'];
+  const { results } = await vitest(place, options, { TILLSYNC_REACHED: asked });
+  const failing = new Set(results.filter(({ status }) => status !== 'passed').map(({ test }) => test));
+  for (const test of failing) process.stdout.write(`left out, for it fails without a fault: ${test}\n`);
+  const seen = readFileSync(noteTo, 'utf8')
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => JSON.parse(line) as Reached)
+    .filter(({ test }) => !failing.has(test));
+  const outer = new Set(seen.flatMap((each) => each.outer));
+  const reachedBy = reaching(place);
+  return (at) => {
+    const { file } = mutants[at] ?? { file: '' };
+    const tests = seen.filter(({ test, lines, started }) => {
+      if (lines.includes(at)) return true;
+      // What another process runs through is not seen.
+      if (started.some((program) => reachedBy(program || test).has(file))) return true;
+      return outer.has(at) && reachedBy(test).has(file);
+    });
+    const [, folder = ''] = file.split('/');
+    const isNear = (each: Reached) => Number(each.test.startsWith(`test/${folder}/`));
+    tests.sort((a, b) => isNear(b) - isNear(a) || a.ms - b.ms);
+    let sumMs = 0;
+    const quick = tests.filter(({ ms }) => {
+      if (sumMs + ms > QUICK_MS) return false;
+      sumMs += ms;
+      return true;
+    });
+    const rest = tests.filter((each) => !quick.includes(each));
+    return [quick, rest].map((each) => each.map(({ test }) => test));
+  };
+}
+
+/** Which files of the checkout a file imports or starts, and what those do. */
+function reaching(place: string): (from: string) => Set<string> {
   const imports = new Map<string, string[]>();
   const importsOf = (file: string): string[] => {
     const before = imports.get(file);
@@ -137,72 +190,94 @@ function testsOf(place: string): Map<string, Set<string>> {
     imports.set(file, found);
     return found;
   };
-  const reached = (test: string) => {
-    const seen = new Set([test]);
-    for (const file of seen) {
+  const known = new Map<string, Set<string>>();
+  return (from) => {
+    const before = known.get(from);
+    if (before) return before;
+    const reached = new Set([from]);
+    known.set(from, reached);
+    for (const file of reached) {
       try {
-        for (const next of importsOf(file)) seen.add(next);
+        for (const next of importsOf(file)) reached.add(next);
       } catch {
         // An address that is put together at run time.
       }
     }
-    return seen;
+    return reached;
   };
-  return new Map(everyday.map((test) => [test, reached(test)]));
 }
 
-/** The name of the test that fails, or null. Those of the same folder are tried first. */
-function tryOne(
+/** The name of the test that fails, or null. */
+async function tryOne(
   place: string,
   { file, line, after }: Mutant,
-  tests: Map<string, Set<string>>,
-): string | null {
+  tests: readonly string[][],
+): Promise<string | null> {
   const target = path.join(place, file);
   const text = readFileSync(target, 'utf8');
   const lines = text.split('\n');
   lines[line - 1] = after;
   writeFileSync(target, lines.join('\n'));
   try {
-    const related = [...tests].filter(([, reached]) => reached.has(file)).map(([test]) => test);
-    const [, folder = ''] = file.split('/');
-    const near = related.filter((test) => test.startsWith(`test/${folder}/`));
-    const far = related.filter((test) => !near.includes(test));
-    return firstFailure(place, near) ?? firstFailure(place, far);
+    for (const some of tests) {
+      const failure = await firstFailure(place, some);
+      if (failure !== null) return failure;
+    }
+    return null;
   } finally {
     writeFileSync(target, text);
   }
 }
 
-function firstFailure(place: string, tests: readonly string[]): string | null {
+async function firstFailure(place: string, tests: readonly string[]): Promise<string | null> {
   if (tests.length === 0) return null;
-  const options = [
-    '--bail',
-    '1',
-    '--tagsFilter',
-    '!bulk',
-    '--reporter',
-    'json',
-    '--outputFile',
-    'outcome.json',
-  ];
-  const { status } = spawnSync(path.join(ROOT, 'node_modules/.bin/vitest'), ['run', ...options, ...tests], {
-    cwd: place,
-    timeout: LONGEST_MS,
-    stdio: 'ignore',
-  });
+  const { status, results } = await vitest(place, ['--bail', '1', '--tagsFilter', '!bulk', ...tests]);
   if (status === 0) return null;
-  try {
-    const { testResults } = JSON.parse(readFileSync(path.join(place, 'outcome.json'), 'utf8')) as {
-      testResults: { name: string; assertionResults: { status: string; fullName: string }[] }[];
-    };
-    for (const { name, assertionResults } of testResults) {
-      const failed = assertionResults.find((each) => each.status === 'failed');
-      if (failed) return `${path.relative(place, name)}: ${failed.fullName}`.slice(0, 150);
-    }
-  } catch {
-    // It ended before it could say anything.
+  for (const { test, assertionResults } of results) {
+    const failed = assertionResults.find((each) => each.status === 'failed');
+    if (!failed) continue;
+    // On a busy machine that may be no notice of the fault.
+    const late = failed.failureMessages.some((each) => /timed out/i.test(each)) ? 'TIME LIMIT ' : '';
+    return `${late}${test}: ${failed.fullName}`.slice(0, 150);
   }
-  return 'the run ended early';
+  return status === null ? `TIME LIMIT of ${LONGEST_MS / 1_000} s` : 'the run ended early';
+}
+
+interface Result {
+  test: string;
+  status: string;
+  assertionResults: { status: string; fullName: string; failureMessages: string[] }[];
+}
+
+/** Runs tests. `status`: null when they did not end in time; `results`: empty when they ended before they could say anything. */
+async function vitest(
+  place: string,
+  options: readonly string[],
+  env: Record<string, string> = {},
+): Promise<{ status: number | null; results: Result[] }> {
+  const report = path.join(place, 'outcome.json');
+  rmSync(report, { force: true });
+  const status = await new Promise<number | null>((resolve) => {
+    const words = ['run', '--reporter', 'json', '--outputFile', report, ...options];
+    const child = spawn(path.join(ROOT, 'node_modules/.bin/vitest'), words, {
+      cwd: place,
+      env: { ...process.env, ...env },
+      timeout: LONGEST_MS,
+      stdio: 'ignore',
+    });
+    child.on('exit', resolve);
+  });
+  try {
+    const { testResults } = JSON.parse(readFileSync(report, 'utf8')) as {
+      testResults: (Omit<Result, 'test'> & { name: string })[];
+    };
+    return {
+      status,
+      results: testResults.map((each) => ({ ...each, test: path.relative(place, each.name) })),
+    };
+  } catch {
+    return { status, results: [] };
+  }
 }
 
 function listFiles(root: string, folder: string): string[] {
