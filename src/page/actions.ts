@@ -12,18 +12,18 @@ import type { Caller } from './calls.ts';
 import type { Decision, OutboxTab, PageState, Stage, Store } from './state.ts';
 import { speechOf } from './words/language.ts';
 
-/** What a person can do on the page. */
+/** Actions of a person on the page. */
 export type Actions = ReturnType<typeof pageActions>;
 
 interface Around {
   api: Api;
   store: Store;
   caller: Caller;
-  /** Begins to keep the page up to date anew. */
+  /** Restarts the page's updates. */
   watch: () => void;
   /** Reads the figures anew. */
   refresh: () => void;
-  /** Remembers the language that was chosen. */
+  /** Stores the chosen language. */
   keepLanguage: (language: Language) => void;
 }
 
@@ -40,7 +40,7 @@ export function pageActions(around: Around) {
       if (!expanded.delete(stage)) expanded.add(stage);
       store.set({ expanded });
     },
-    /** Each may be left as it is. */
+    /** Changes the given parts of the filter; the others stay. */
     findBranches(wish: Partial<Pick<PageState['branches'], 'text' | 'level' | 'isWhole'>>): void {
       store.set({ branches: { ...store.state.branches, ...wish } });
     },
@@ -66,7 +66,7 @@ async function showOrder({ api, store, caller }: Around, orderId: string): Promi
   if (dialog?.kind === 'order' && dialog.orderId === orderId) store.set({ dialog: { ...dialog, answer } });
 }
 
-/** Asks for the key where it is needed, tries it, and then does what had to wait for it. */
+/** Asks for the key when it is needed, tries it, and then runs the action that waited for it. */
 function keyActions({ api, store, watch }: Around) {
   let waiting: (() => void) | undefined;
   const show = (fault: 'key.wrong' | 'key.missing' | null, isChecking = false) => {
@@ -94,7 +94,7 @@ function keyActions({ api, store, watch }: Around) {
     waiting?.();
     waiting = undefined;
   };
-  /** Opens the form; `then` is done once a right key is there. */
+  /** Opens the form; `then` runs once a correct key is entered. */
   const needKey = (then?: () => void) => {
     waiting = then;
     show(api.hasKey && then ? 'key.wrong' : null);
@@ -106,7 +106,7 @@ function keyActions({ api, store, watch }: Around) {
   return {
     needKey,
     askKey: () => needKey(store.state.link === 'locked' ? watch : undefined),
-    /** `forGood`: also after this browser was closed. */
+    /** `forGood`: keeps the key after this browser is closed. */
     useKey: (key: string, forGood: boolean) => void use(key, forGood),
     forgetKey() {
       forget();
@@ -119,7 +119,7 @@ function keyActions({ api, store, watch }: Around) {
 const PAUSE_MS = 250;
 const SEARCH_PAGE = 8;
 
-/** Searches while somebody types, at the pace of their pauses. */
+/** Searches while a person types, debounced. */
 function catalogActions({ api, store }: Around) {
   let pause: ReturnType<typeof setTimeout> | undefined;
   const load = async (text: string, after: string | null) => {
@@ -154,7 +154,7 @@ function catalogActions({ api, store }: Around) {
   };
 }
 
-/** Searches orders while somebody types, at the pace of their pauses. */
+/** Searches orders while a person types, debounced. */
 function searchActions({ api, store }: Around) {
   let pause: ReturnType<typeof setTimeout> | undefined;
   const set = (change: Partial<typeof store.state.search>) =>
@@ -174,7 +174,7 @@ function searchActions({ api, store }: Around) {
     if (search.text === text && search.day === day) set(found);
   };
   return {
-    /** Either may be left as it is; without both the board is shown again. */
+    /** Changes the given parts; without text and day the board is shown again. */
     searchOrders(wish: { text?: string; day?: string }): void {
       clearTimeout(pause);
       set(wish);
@@ -187,12 +187,12 @@ function searchActions({ api, store }: Around) {
 
 const OUTBOX_PAGE = 20;
 
-/** The list of changes, and what a person decides about them. */
+/** The list of changes, and a person's decisions about them. */
 function outboxActions({ api, store, refresh }: Around, needKey: (then: () => void) => void) {
   let size = OUTBOX_PAGE;
   const set = (change: Partial<typeof store.state.outbox>) =>
     store.set({ outbox: { ...store.state.outbox, ...change } });
-  /** Reads what is shown anew. What cannot be read stays as it was: the status tells why. */
+  /** Reads the shown list again. If that fails, it stays; the status shows the reason. */
   const refreshChanges = async () => {
     const { tab } = store.state.outbox;
     try {
@@ -230,7 +230,7 @@ function outboxActions({ api, store, refresh }: Around, needKey: (then: () => vo
   };
   return {
     refreshChanges,
-    /** With a jump the focus goes along. */
+    /** `isJump` also moves the focus. */
     showChanges(tab: OutboxTab, isJump = false): void {
       if (isJump) document.getElementById('outbox')?.focus();
       size = OUTBOX_PAGE;

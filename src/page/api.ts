@@ -12,9 +12,9 @@ export type Change = z.output<typeof api.change>;
 export type OutboxAnswer = z.output<typeof api.outboxPage>;
 export type ProductsAnswer = z.output<typeof api.productPage>;
 
-/** An answer that is no success, or none at all. */
+/** An answer that is not a success, or no answer. */
 export class ApiFault extends Error {
-  /** The API's own code; `unreachable` when there was no answer. */
+  /** The API's code; `unreachable` if there was no answer. */
   readonly code: string;
   readonly hint: string | null;
 
@@ -25,22 +25,22 @@ export class ApiFault extends Error {
   }
 }
 
-/** Keeps the key for this tab, or `forGood` for this browser; null forgets both. */
+/** Keeps the key for this tab, or with `forGood` for this browser; null deletes it from both. */
 type KeepKey = (key: string | null, forGood: boolean) => void;
 
 const TIMEOUT_MS = 15_000;
 
-/** Calls of the local API that served this page. */
+/** Calls the local API that served this page. */
 export class Api {
-  /** Shows the key, as the last refusal said it. */
+  /** The command that prints the key, from the last refusal. */
   keyCommand = '';
-  /** What the shop is called, as the last refusal said it. */
+  /** The shop's name, from the last refusal. */
   shop: string | null = null;
   #key: string | null;
   readonly #keep: KeepKey;
   readonly #base: string;
 
-  /** `base`: below which path, such as `/store` for the shop in which a hub stands. */
+  /** `base` is the path prefix, such as `/store` for the shop at the hub's place. */
   constructor(key: string | null, keep: KeepKey, base = '') {
     this.#base = base;
     this.#key = key;
@@ -64,7 +64,7 @@ export class Api {
     return this.#call<T>(path, { method: 'POST' });
   }
 
-  /** An endless answer; throws `ApiFault` when it does not begin. */
+  /** Opens a streaming response; throws `ApiFault` when it does not begin. */
   async open(path: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
     const answer = await this.#send(path, { method: 'GET', signal }, 'text/event-stream');
     if (!answer.ok || answer.body === null) throw await this.#faultOf(answer);
@@ -106,7 +106,10 @@ export class Api {
   }
 }
 
-/** How a tillsync that asks for its key calls the shop; null: another scheme, of a proxy in front, or nothing readable. */
+/**
+ * Returns the shop's name from a tillsync that asks for its key; null for another scheme, such as a proxy's, or an
+ * unreadable name.
+ */
 function realmOf({ headers }: Response): string | null {
   const realm = /^Bearer realm="([^"]+)"/.exec(headers.get('www-authenticate') ?? '')?.[1] ?? null;
   try {
@@ -116,12 +119,12 @@ function realmOf({ headers }: Response): string | null {
   }
 }
 
-/** A header carries bytes, each as one character. */
+/** A header holds bytes, one per character. */
 function headerText(key: string): string {
   return Array.from(new TextEncoder().encode(key), (byte) => String.fromCharCode(byte)).join('');
 }
 
-/** Follows the change feed from now on until it ends or the signal; throws when it does not begin. */
+/** Follows the feed from now on, until it ends or the signal; throws when it does not begin. */
 export async function followOrders(api: Api, onChange: () => void, signal: AbortSignal): Promise<void> {
   const stream = await api.open('/orders?after=newest', signal);
   const reader = stream.getReader();

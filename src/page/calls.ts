@@ -2,20 +2,20 @@ import type { BoardOrder } from '../orders/mirrored-order.ts';
 import { calledFor, type PageState, type Store } from './state.ts';
 
 const RING_EVERY_MS = 8_000;
-/** How long a hidden tab lets a visible one ring first, and any tab another. */
+/** How long a hidden tab waits so that a visible one rings first, and how long any tab waits at most. */
 const HIDDEN_WAITS_MS = 500;
 const WAITS_AT_MOST_MS = 200;
 
-/** What the browser remembers, for all its tabs of this address. */
+/** The browser's stored values, shared by all tabs of this address. */
 const KEYS = { isOn: 'tillsync.calls', seen: 'tillsync.seen', rangAt: 'tillsync.rang' } as const;
 
-/** What the switch and the orders that were seen are when the page opens. */
+/** Returns the stored switch and seen orders, when the page opens. */
 export function rememberedCalls(): PageState['calls'] {
   const isOn = localStorage.getItem(KEYS.isOn) === 'on';
   return { isOn, seen: rememberedSeen(), isSilent: isOn, canNotify: mayNotify() };
 }
 
-/** Order ids; whatever else stands there counts as none. */
+/** Returns the stored order ids; any other content counts as none. */
 function rememberedSeen(): ReadonlySet<string> {
   try {
     const ids: unknown = JSON.parse(localStorage.getItem(KEYS.seen) ?? '[]');
@@ -30,8 +30,8 @@ function mayNotify(): boolean {
 }
 
 /**
- * Calls for new orders, by sound and by notifications of the desktop, until somebody has seen each or the POS took it.
- * All tabs of a browser share what was seen, and only one of them rings at a time.
+ * Calls attention to new orders, by sound and desktop notifications, until a person has seen each or the POS
+ * acknowledged it. All tabs of a browser share the seen orders, and only one of them rings at a time.
  */
 export class Caller {
   readonly #store: Store;
@@ -41,7 +41,10 @@ export class Caller {
   #audio: AudioContext | undefined;
   #isAboutToRing = false;
 
-  /** `open` shows an order that somebody clicked at; `onSwitched`: another tab switched it on or off. */
+  /**
+   * `open` shows an order after a click on its notification; `onSwitched` is called when another tab switches it on
+   * or off.
+   */
   constructor(store: Store, open: (orderId: string) => void, onSwitched: () => void) {
     this.#store = store;
     this.#open = open;
@@ -51,12 +54,12 @@ export class Caller {
     if (store.state.calls.isOn) void this.#unlock();
   }
 
-  /** Switches it on or off, from a click: only then a browser asks for the right to notify and lets sound out. */
+  /** Switches it on or off, on a click: browsers allow notifications and sound only after one. */
   async turn(isOn: boolean): Promise<void> {
     localStorage.setItem(KEYS.isOn, isOn ? 'on' : 'off');
     this.#set({ isOn });
     if (!isOn) return this.call();
-    // Whoever switches it on has these before his eyes.
+    // A person who switches it on sees these orders now.
     this.markSeen(calledFor(this.#store.state).map(({ orderId }) => orderId));
     await this.#unlock();
     if (this.#audio?.state === 'running') ring(this.#audio);
@@ -67,7 +70,7 @@ export class Caller {
   /** Somebody has seen these orders. */
   markSeen(orderIds: readonly string[]): void {
     const { calls, board } = this.#store.state;
-    // What has left the board needs no remembering.
+    // Orders that have left the board need not be remembered.
     const known = [...calls.seen].filter((orderId) => !board.isRead || board.orders.has(orderId));
     const seen = new Set([...known, ...orderIds]);
     localStorage.setItem(KEYS.seen, JSON.stringify([...seen]));
@@ -75,7 +78,7 @@ export class Caller {
     this.call();
   }
 
-  /** Calls where it is due; to be called whenever the board was read, and now and then. */
+  /** Rings or notifies if due. Called after each read of the board, and regularly. */
   call(): void {
     const due = calledFor(this.#store.state);
     const ids = new Set(due.map(({ orderId }) => orderId));
@@ -92,7 +95,7 @@ export class Caller {
     this.#store.set({ calls: { ...this.#store.state.calls, ...change } });
   }
 
-  /** Another tab switched it, or somebody saw an order there. */
+  /** Another tab switched it, or an order was seen there. */
   #takeOver(key: string | null): void {
     if (key !== KEYS.isOn && key !== KEYS.seen) return;
     const { isOn, seen } = rememberedCalls();
@@ -108,7 +111,7 @@ export class Caller {
       this.#audio = new AudioContext();
       this.#audio.addEventListener('statechange', () => this.#heed());
     }
-    // Without a click before, it stays pending until there is one.
+    // Without an earlier click it stays pending until there is one.
     void this.#audio.resume().catch(() => undefined);
     this.#heed();
   }
@@ -123,7 +126,8 @@ export class Caller {
     const way = deliveryType === 'delivery' || deliveryType === 'pickup' ? speech.say(deliveryType) : '';
     const amount = speech.format.money(amountToPay, status?.currency ?? null);
     try {
-      // No name of a customer: a screen may stand where everybody sees it. Of two tabs one tag shows one notification.
+      // Without the customer's name, because everybody may see the screen. The tag makes two tabs show one
+      // notification.
       const title = speech.say('calls.order', { code: `#${code ?? orderId}` });
       const body = [way, amount].filter(Boolean).join(', ');
       const notification = new Notification(title, { body, tag: orderId, lang: speech.language });
@@ -133,7 +137,7 @@ export class Caller {
       });
       this.#notifications.set(orderId, notification);
     } catch {
-      // A phone's browser has them for installed pages only.
+      // A phone's browser allows notifications only for installed pages.
       this.#set({ canNotify: false });
     }
   }
@@ -146,7 +150,7 @@ export class Caller {
       () => {
         this.#isAboutToRing = false;
         const rangAgoMs = Date.now() - Number(localStorage.getItem(KEYS.rangAt));
-        // Also when the clock was put back.
+        // Also after the clock was put back.
         const isQuiet = Math.abs(rangAgoMs) >= RING_EVERY_MS;
         if (!isQuiet || this.#audio?.state !== 'running' || calledFor(this.#store.state).length === 0) return;
         localStorage.setItem(KEYS.rangAt, String(Date.now()));
@@ -160,7 +164,7 @@ export class Caller {
 const TONES_HERTZ = [880, 1175, 880, 1175];
 const TONE_S = 0.2;
 
-/** Two notes, twice: made here, so that no file has to be loaded. */
+/** Two notes, twice, generated here so that no file has to be loaded. */
 function ring(audio: AudioContext): void {
   for (const [n, hertz] of TONES_HERTZ.entries()) {
     const at = audio.currentTime + n * TONE_S;

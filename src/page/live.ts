@@ -11,21 +11,21 @@ import { boardOf, type Store } from './state.ts';
 
 const STATUS_EVERY_MS = 5_000;
 const TRENDS_EVERY_MS = 60_000;
-/** The feed tells of every change of an order, but of no acknowledgement. */
+/** How often the board is read, because the feed reports changes of orders but no acknowledgements. */
 const BOARD_EVERY_MS = 5_000;
 /** However many orders change. */
 const BOARD_PAUSE_MS = 1_000;
 const AGAIN_AFTER_MS = 2_000;
-/** Of a tab that nobody sees. */
+/** Interval for a hidden tab. */
 const HIDDEN_STATUS_EVERY_MS = 60_000;
 
-/** `all`: somebody sees the page; `orders`: nobody does, but it calls; `verdict`: its title and icon alone. */
+/** `all`: the page is visible; `orders`: hidden, but it must ring; `verdict`: only title and icon. */
 export type Watch = 'all' | 'orders' | 'verdict';
 
 interface LiveOptions {
   api: Api;
   store: Store;
-  /** The key is needed even to look. */
+  /** Called when even reading needs the key. */
   onLocked: () => void;
   /** The figures may have changed. */
   onStatus: () => void;
@@ -37,14 +37,14 @@ interface LiveOptions {
 export class Live {
   readonly #options: LiveOptions;
   #watching = new AbortController();
-  /** Aborted when the board is to be read anew. */
+  /** Aborted when the board has to be read again. */
   #changed = new AbortController();
 
   constructor(options: LiveOptions) {
     this.#options = options;
   }
 
-  /** Begins anew, whatever went on before. */
+  /** Starts again and stops whatever ran before. */
   start(watch: Watch): void {
     this.stop();
     this.#watching = new AbortController();
@@ -88,7 +88,7 @@ export class Live {
   async #status(): Promise<void> {
     const { api, store, onStatus } = this.#options;
     const status = await api.get<StatusAnswer>('/status').catch((error) => {
-      // A proxy answers, too, when tillsync does not.
+      // A proxy answers even if tillsync does not.
       if (!(error instanceof ApiFault && error.code === 'unauthorized')) store.set({ link: 'lost' });
       throw error;
     });
@@ -104,7 +104,7 @@ export class Live {
     this.#options.store.set({ trends: hours });
   }
 
-  /** Reads the board as often as it changes, and now and then. */
+  /** Reads the board after each change, and regularly. */
   async #boards(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await this.#guard(() => this.#board());
@@ -115,7 +115,7 @@ export class Live {
 
   async #board(): Promise<void> {
     const { api, store, onBoard } = this.#options;
-    // What changes from here on may not be in the answer.
+    // A change from here on may be missing in the answer.
     this.#changed = new AbortController();
     const { orders } = await api.get<BoardAnswer>('/board');
     store.set({ board: boardOf(orders, store.state.board) });

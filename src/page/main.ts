@@ -75,12 +75,12 @@ const live = new Live({
   onBoard: () => caller.call(),
 });
 
-/** Of this tab, else of a screen that was told to remember it. */
+/** Returns this tab's key, else the one that the browser was told to remember. */
 function keptKey(): string | null {
   return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 }
 
-/** A tab that nobody sees asks for little: a browser keeps few connections open at once. */
+/** A hidden tab asks for little, because a browser keeps few connections open at once. */
 function watch(): void {
   if (!document.hidden) live.start('all');
   else live.start(store.state.calls.isOn ? 'orders' : 'verdict');

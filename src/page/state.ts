@@ -3,7 +3,7 @@ import type { BoardOrder, TrendHour } from '../orders/mirrored-order.ts';
 import type { ApiFault, Branch, Change, OrderAnswer, StatusAnswer } from './api.ts';
 import type { Speech, WordKey } from './words/language.ts';
 
-/** Where an order is on its way, for the board's columns. What nobody can cook yet stands behind what is under way. */
+/** Stages of an order, the board's columns. Orders that cannot be prepared yet come after those in progress. */
 export const STAGES = ['new', 'scheduled', 'preparing', 'ready', 'underway', 'payment', 'ended'] as const;
 export type Stage = (typeof STAGES)[number];
 
@@ -22,20 +22,20 @@ const STAGE_OF: Readonly<Record<string, Stage>> = {
   refund: 'ended',
 };
 
-/** A status that is not known yet is shown where somebody looks first. */
+/** An unknown status is shown in the first column. */
 export function stageOf(status: string | null): Stage {
   const known = status !== null && Object.hasOwn(STAGE_OF, status) ? STAGE_OF[status] : undefined;
   return known ?? 'new';
 }
 
-/** When an order is due, of those that are for later. */
+/** Returns when a scheduled order is due. */
 export function dueAt({ isScheduled, scheduledFor }: BoardOrder): string | null {
   return isScheduled === false ? null : scheduledFor;
 }
 
 /**
- * Orders by stage: those that the POS has not taken for the longest time first, then the newest. Scheduled ones that
- * nobody has begun stand apart, the next one first; ended ones by their last change.
+ * Groups orders by stage: first those that wait longest for the POS, then the newest. Scheduled orders that nobody
+ * has begun are separate, the next one first; ended ones are sorted by their last change.
  */
 export function byStage(orders: Iterable<BoardOrder>): Record<Stage, BoardOrder[]> {
   const stages: Record<Stage, BoardOrder[]> = {
@@ -56,7 +56,7 @@ export function byStage(orders: Iterable<BoardOrder>): Record<Stage, BoardOrder[
   return stages;
 }
 
-/** Stands behind every time: letters come after digits. */
+/** Sorts after every time, because letters come after digits. */
 const NEVER = 'never';
 
 function unbookedFirst(a: BoardOrder, b: BoardOrder): number {
@@ -71,7 +71,7 @@ function nextFirst(a: BoardOrder, b: BoardOrder): number {
   return (dueAt(a) ?? NEVER).localeCompare(dueAt(b) ?? NEVER) || unbookedFirst(a, b);
 }
 
-/** The orders on the board by id; `fresh`: those that changed since it was last read. */
+/** The board's orders by id; `fresh` are those that changed since the last read. */
 interface Board {
   orders: ReadonlyMap<string, BoardOrder>;
   fresh: ReadonlySet<string>;
@@ -80,7 +80,7 @@ interface Board {
 
 export const NO_BOARD: Board = { orders: new Map(), fresh: new Set(), isRead: false };
 
-/** The board as it was read now; `before`: as it was shown until now. */
+/** Returns the board as read now; `before` is the one shown until now. */
 export function boardOf(orders: readonly BoardOrder[], before: Board): Board {
   const changed = orders.filter(({ orderId, seq }) => before.orders.get(orderId)?.seq !== seq);
   return {
@@ -90,7 +90,7 @@ export function boardOf(orders: readonly BoardOrder[], before: Board): Board {
   };
 }
 
-/** Those first that need somebody most, as the daemon has them. */
+/** Branches in the worst state first, in the daemon's order. */
 export const BRANCH_LEVELS = [
   'red',
   'amber',
@@ -99,9 +99,9 @@ export const BRANCH_LEVELS = [
 ] as const satisfies readonly Branch['level'][];
 
 interface Branches {
-  /** null: this is no hub, or they were not read yet. */
+  /** null if this is no hub, or the branches were not read yet. */
   all: readonly Branch[] | null;
-  /** What somebody looks for; empty: anything. */
+  /** Search text; empty for all. */
   text: string;
   level: Branch['level'] | null;
   /** All rows are shown. */
@@ -110,7 +110,7 @@ interface Branches {
 
 export const NO_BRANCHES: Branches = { all: null, text: '', level: null, isWhole: false };
 
-/** The branches that somebody looks for, by their name or by what is told of them. */
+/** Returns the branches that match the search, by name or message. */
 export function branchesShown(
   { all, text, level }: Branches,
   messageOf: (branch: Branch) => string,
@@ -123,7 +123,7 @@ export function branchesShown(
   );
 }
 
-/** A branch tells of itself twice a minute: what is younger was taken meanwhile, as far as anybody knows. */
+/** A branch reports twice a minute, so an entry younger than this has probably arrived. */
 const ON_ITS_WAY_MS = 60_000;
 
 export function isLate({ behindSince }: Branch, nowMs: number): boolean {
@@ -134,7 +134,7 @@ export const OUTBOX_TABS = ['waiting', 'held', 'rejected'] as const;
 export type OutboxTab = (typeof OUTBOX_TABS)[number];
 export type Decision = 'retry' | 'drop' | 'release';
 
-/** What asks for an answer before anything else; one at a time. */
+/** The open dialog, which needs an answer first; one at a time. */
 export type Dialog =
   /** `command` shows the key. */
   | { kind: 'key'; fault: WordKey | null; isChecking: boolean; command: string }
@@ -146,12 +146,12 @@ export interface PageState {
   speech: Speech;
   /** The daemon's clock. */
   nowMs: number;
-  /** `locked`: the key is needed even to look. */
+  /** `locked`: even reading needs the key. */
   link: 'connecting' | 'live' | 'lost' | 'locked';
   hasKey: boolean;
-  /** What the shop is called, as it is told to who has no key; null: not told. */
+  /** The shop's name as shown without the key; null if it is not shown. */
   shop: string | null;
-  /** The window is no wider than a phone's. */
+  /** Whether the window is as narrow as a phone's. */
   isNarrow: boolean;
   status: StatusAnswer | null;
   board: Board;
@@ -163,7 +163,7 @@ export interface PageState {
     tab: OutboxTab;
     changes: readonly Change[] | null;
     before: number | null;
-    /** Changes about which a decision is under way. */
+    /** Changes with a running decision. */
     deciding: ReadonlySet<number>;
   };
   catalog: {
@@ -172,10 +172,10 @@ export interface PageState {
     next: string | null;
     fault: string | null;
   };
-  /** Orders that somebody looks for; `orders` null: nobody does. */
+  /** Search for orders; `orders` is null while nobody searches. */
   search: {
     text: string;
-    /** Such as 2026-03-01, on the store's calendar; empty: any. */
+    /** Such as 2026-03-01, on the store's calendar; empty for any. */
     day: string;
     orders: readonly BoardOrder[] | null;
     /** There are more of them. */
@@ -184,19 +184,19 @@ export interface PageState {
   };
   calls: {
     isOn: boolean;
-    /** Orders that somebody has seen on this screen. */
+    /** Orders that a person has seen on this screen. */
     seen: ReadonlySet<string>;
-    /** The browser lets no sound out before somebody clicks. */
+    /** The browser blocks sound until a click. */
     isSilent: boolean;
-    /** The browser shows notifications of this page. */
+    /** Whether the browser shows this page's notifications. */
     canNotify: boolean;
   };
   dialog: Dialog | null;
-  /** Of the last decision; read out. */
+  /** Result of the last decision, read out by screen readers. */
   notice: { isFault: boolean; text: string } | null;
 }
 
-/** New orders that nobody has seen on this screen and no POS took, the oldest first. */
+/** Returns new orders that nobody has seen on this screen and no POS acknowledged, oldest first. */
 export function unseenOrders(orders: Iterable<BoardOrder>, seen: ReadonlySet<string>): BoardOrder[] {
   return [...orders]
     .filter(({ orderId, status, acknowledgedAt }) => {
@@ -205,12 +205,12 @@ export function unseenOrders(orders: Iterable<BoardOrder>, seen: ReadonlySet<str
     .sort((a, b) => (a.createdAt ?? '').localeCompare(b.createdAt ?? '') || a.seq - b.seq);
 }
 
-/** For whom the page calls just now; nobody while it is switched off. */
+/** Returns the orders for which the page rings now; none while it is switched off. */
 export function calledFor({ calls, board }: PageState): BoardOrder[] {
   return calls.isOn ? unseenOrders(board.orders.values(), calls.seen) : [];
 }
 
-/** The one state of the page; whoever draws it is told once after any number of changes in a turn. */
+/** The page's one state. Its listener is called once after all changes of one turn. */
 export class Store {
   #state: PageState;
   #isDue = false;

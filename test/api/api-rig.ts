@@ -36,7 +36,7 @@ export interface ApiRigOptions {
   others?: { host: string; port: number }[];
 }
 
-/** The mirror and the outbox in memory, behind the real API on a free port. */
+/** Opens mirror and outbox in memory, behind the real API on a free port. */
 export async function openApi(options: ApiRigOptions = {}) {
   const clock = new FakeClock();
   const signal = new ChangeSignal();
@@ -44,7 +44,7 @@ export async function openApi(options: ApiRigOptions = {}) {
   const orders = new Map<string, MirroredOrder>();
   const state = {
     reads: 0,
-    /** Streams that are told of changes. */
+    /** Number of streams that listen for changes. */
     listeners: 0,
     failure: undefined as TillsyncError | undefined,
     taken: [] as HandedOver[][],

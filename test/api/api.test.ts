@@ -239,7 +239,7 @@ describe('the outbox', () => {
       changes: [{ changeId: 3 }],
       before: null,
     });
-    // As many as asked for, and none behind them.
+    // Exactly as many as requested, and none behind them.
     expect((await call('/v1/outbox?limit=3')).body).toMatchObject({ changes: [{}, {}, {}], before: null });
     expect((await call('/v1/outbox?state=waiting')).status).toBe(200);
     expect((await call('/v1/outbox?state=open')).status).toBe(400);
@@ -322,7 +322,7 @@ describe('the OpenAPI document', () => {
       '/trends',
     ]);
     for (const [path, methods] of Object.entries(body.paths as Record<string, Record<string, object>>)) {
-      // It does not end by itself.
+      // This route's answer does not end by itself.
       if (path === '/stream') continue;
       for (const method of Object.keys(methods)) {
         const there = await call(`/v1${path.replace(/\{\w+\}/, '1')}`, { method: method.toUpperCase() });

@@ -15,7 +15,7 @@ import { type Chain, openChain } from '../link/chain-rig.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { ROOT } from '../support/workplace.ts';
 
-/** The local API of one store of the chain. */
+/** Serves the local API of one store of the chain. */
 async function serve(parts: Parts, clock: Clock): Promise<(path: string) => Promise<Response>> {
   const api = localApi({ parts, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog });
   const server = createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins: [api] });
@@ -24,7 +24,7 @@ async function serve(parts: Parts, clock: Clock): Promise<(path: string) => Prom
   return (path) => fetch(`${url}/v1${path}`, { headers: { connection: 'close' } });
 }
 
-/** What a scrape of the hub says, each time it is called. */
+/** Returns a function that returns the hub's metrics at each call. */
 function scrapes({ hub: { parts }, clock }: Chain): () => Promise<string> {
   const { config } = parts;
   const options = { parts, config, counters: new Counters(), loopsAlive: () => [], version: '1.2.3' };
@@ -72,7 +72,7 @@ it('a hub measures its branches', async () => {
   await branches[1].follower.hello();
   await hub.order(1, 'B1');
   await clock.advance(30_000);
-  // It tells of itself without having taken the order.
+  // The branch reports without having received the order.
   await branches[0].follower.hello();
   const metrics = await scrapes(chain)();
   for (const line of [
@@ -86,7 +86,7 @@ it('a hub measures its branches', async () => {
   ]) {
     expect(metrics).toContain(`\n${line}\n`);
   }
-  // What the alert rules and the dashboard say of branches.
+  // Metric names of branches in the alert rules and the dashboard.
   const files = ['config/prometheus/alerts.yml', 'config/grafana/tillsync.json'];
   const text = files.map((file) => readFileSync(path.join(ROOT, file), 'utf8')).join('\n');
   const names = new Set(text.match(/\btillsync_branch\w*/g));

@@ -16,7 +16,7 @@ const open = async (options?: ApiRigOptions) => {
   return rig;
 };
 
-/** A reader by its bare socket, so that it can stop taking. */
+/** Opens a reader on a bare socket, so that it can stop reading. */
 async function follow(query = '', headers: Record<string, string> = {}) {
   const socket = connect({ port: rig.port, host: '127.0.0.1' });
   sockets.push(socket);
@@ -38,7 +38,7 @@ async function follow(query = '', headers: Record<string, string> = {}) {
 const idsOf = ({ text }: { text: string }) =>
   [...text.matchAll(/^id: (\d+)$/gm)].map((match) => Number(match[1]));
 
-/** Lets the event loop turn until it is so; real sockets need real turns. */
+/** Runs turns of the event loop until `isSo`, because real sockets need real turns. */
 async function turns(isSo: () => boolean, max = 5000): Promise<void> {
   for (let i = 0; i < max && !isSo(); i++) await settle(1);
   expect(isSo()).toBe(true);
@@ -129,7 +129,7 @@ describe('the stream of orders', () => {
       await settle(200);
       signal.notify();
     }
-    // 24 MB are waiting; what the sockets' buffers hold is a part of it.
+    // 24 MB are waiting; the sockets' buffers hold a part of it.
     expect(state.reads).toBeLessThan(count / 25 / 2);
     reader.socket.resume();
     await turns(() => idsOf(reader).length === count, 20_000);
@@ -138,7 +138,7 @@ describe('the stream of orders', () => {
 
   it('cuts off a reader that takes nothing for a minute, and reads nothing more for it', async () => {
     const { addEvent, orders, clock, state } = await open({ streamsMax: 1 });
-    // As the machine's own clock does.
+    // The machine's own clock does the same for 0.
     const sleep = clock.sleep.bind(clock);
     clock.sleep = async (ms, signal) => (ms > 0 ? sleep(ms, signal) : undefined);
     for (let i = 0; i < 1000; i++) {

@@ -63,7 +63,7 @@ describe('the Unix socket', () => {
     const left = createServer();
     left.listen(socket);
     await once(left, 'listening');
-    // As a kill leaves it: the file without a listener.
+    // As after a kill: the file without a listener.
     const link = path.join(directory, 'kept');
     linkSync(socket, link);
     left.close();

@@ -69,7 +69,7 @@ describe('GET /metrics', () => {
 
   it('wants the key from elsewhere, as Prometheus sends it', async () => {
     const url = await serve('key-1');
-    // What a proxy passes on came from elsewhere.
+    // A request through a proxy came from elsewhere.
     const from = { 'x-forwarded-for': '192.0.2.7' };
     expect((await fetch(url, { headers: from })).status).toBe(401);
     expect((await fetch(url, { headers: { ...from, authorization: 'Bearer wrong' } })).status).toBe(401);

@@ -19,7 +19,7 @@ const items = (count: number) => Array.from({ length: count }, (_, i) => item(i 
 let directory: string;
 let mirror: Mirror;
 let stores: MirrorStores;
-/** What the platform has, oldest first. */
+/** The platform's products, oldest first. */
 let shelf: ProductRecord[];
 let calls: { page: number; limit: number }[];
 let gets: string[];
@@ -124,7 +124,7 @@ describe('a sweep', () => {
     };
     expect(await sweep()).toMatchObject({ restarts: 0, vanished: 0 });
     expect(gets).toEqual(['11']);
-    // The one that went after it had been listed is missed by the next sweep.
+    // The product that was deleted after it had been listed is missed by the next sweep.
     expect(await sweep()).toMatchObject({ restarts: 0, vanished: 1, products: 35 });
     expect(gets).toEqual(['11', '1']);
     expect(mirrored()).toEqual(ids(shelf));
@@ -193,7 +193,7 @@ describe('a sweep', () => {
     const bare = (n: number) => product(`p${n}`, `Product ${n}`, []);
     shelf = [...items(11), bare(12), ...items(15).slice(12)];
     await sweep();
-    // The totals are right, and one product is on no page.
+    // The totals are right, but one product is on no page.
     const omit = ({ docs, ...page }: ProductPage) => ({
       ...page,
       docs: docs.filter(({ id }) => id !== 'p12'),
@@ -214,7 +214,7 @@ describe('a sweep', () => {
     shelf = items(15);
     await sweep();
     shelf = [...shelf.slice(1), product('p16', 'Product 16', [{ sku: '1', stocks: { s1: ['E1', 1] } }])];
-    // Another branch has it, and not this one.
+    // Another branch lists it, but not this one.
     shape = ({ docs, totalDocs, ...page }) => ({
       ...page,
       docs: docs.filter(({ id }) => id !== 'p16'),

@@ -21,7 +21,7 @@ function rows(out: ReturnType<typeof outgoing>) {
   });
 }
 
-/** Only what a list of one branch would contain. */
+/** Returns only what a list of one branch would contain. */
 function listedIn(record: ProductRecord, subsidiaryId: string): ProductRecord {
   const children = record.children
     .filter((child) => child.stocks.some((stock) => stock.subsidiaryId === subsidiaryId))
@@ -95,7 +95,7 @@ describe('a sweep', () => {
     out.store.keepOnly([S1]);
     expect(out.store.sizes()).toEqual(new Map([['s1', 1]]));
     expect(out.catalog.byExternalId('C')).toEqual([]);
-    // The other branch lists it still.
+    // The other branch still lists it.
     expect(out.catalog.byExternalId('A')).toHaveLength(2);
     expect(out.store.unlisted(S2, new Set())).toEqual([]);
   });
@@ -199,7 +199,7 @@ describe('a product read by itself', () => {
     expect(out.store.applyRead(less, mark)).toBe(true);
     expect(out.catalog.mappingsOf('10').map((each) => each.subsidiaryId)).toEqual(['s1']);
     expect(out.catalog.mappingsOf('11')).toEqual([]);
-    // What the branches list is not what was read any more, so the next sweep looks again.
+    // The branches' digests are no longer valid, so the next sweep reads again.
     expect(out.store.applyPage(S1, [TEA], mark).written).toBe(1);
   });
 });

@@ -23,7 +23,7 @@ const qtyOf = (rig: Rig) =>
   rig.rows<{ qty: number }>('SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?', SKU, 'sub-1')[0]
     ?.qty;
 
-/** The page without one product, as a list that shifts while it is read shows it. */
+/** Returns the page without one product, as a list that shifts while it is read. */
 function without(answer: TransportAnswer, productId: string): TransportAnswer {
   const body = JSON.parse(Buffer.from(answer.bytes).toString());
   const docs = body.data.docs.filter(({ id }: { id: string }) => id !== productId);
@@ -35,7 +35,7 @@ const productOf = (rig: Rig, sku: string) =>
   rig.sandbox.control.products().find(({ children }) => children.some((child) => String(child.sku) === sku));
 
 describe('reading the catalogue', () => {
-  /** A count of 3 is sent while the answer that `isHeldUp` names is on its way. */
+  /** Sends a count of 3 while the answer that `isHeldUp` selects is on its way. */
   async function countMeanwhile(isHeldUp: (request: TransportRequest) => boolean, tamper: Tamper) {
     const rig = rigOfOneBranch();
     let isOn = false;

@@ -22,7 +22,7 @@ let clock: FakeClock;
 /** Products of the platform: stocks by branch. */
 let shelf: Map<string, Record<string, number>>;
 let calls: string[];
-/** What a record of the list of a branch shows, of all that it could. */
+/** Returns the stocks that a branch's list shows, of all stocks. */
 let shows: (branch: string, stocks: Record<string, number>) => Record<string, number>;
 
 beforeEach(() => {
@@ -83,7 +83,7 @@ const rows = (sql: string) => mirror.read((db) => db.prepare(sql).raw().all());
 /** Lists that were read whole. */
 const whole = () => calls.filter((call) => call.endsWith('asc 1')).map((call) => call.split(' ')[0]);
 
-/** The mirror has every stock of the platform, and what each branch lists. */
+/** The mirror has every stock of the platform, and each branch's listings. */
 function expectMirrored() {
   const stocks = [...shelf].flatMap(([id, of]) =>
     Object.entries(of).map(([branch, qty]) => [id.slice(1), branch, qty]),

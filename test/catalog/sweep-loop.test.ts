@@ -15,7 +15,7 @@ const begin = (branches: readonly Branch[]) => ({
 const NOON_MS = Date.UTC(2026, 0, 15, 12);
 const HOUR_MS = 3_600_000;
 
-/** A daemon that starts at `startMs`, and when by the wall clock it has read the one branch. */
+/** Starts a daemon at `startMs`, and records when it swept the one branch, by the wall clock. */
 function daemonAt(startMs: number, sweptMs: number | undefined) {
   const clock = new FakeClock(startMs);
   const ending = new AbortController();
@@ -51,7 +51,7 @@ function daemonAt(startMs: number, sweptMs: number | undefined) {
   return { clock, sweptAt, stop };
 }
 
-/** How often a daemon that starts at noon has read the one branch after `hours`. */
+/** Returns how often a daemon started at noon has swept the one branch after `hours`. */
 async function sweepsAfter(hours: number, sweptMs: number | undefined): Promise<number> {
   const { clock, sweptAt, stop } = daemonAt(NOON_MS, sweptMs);
   await clock.advance(hours * HOUR_MS);

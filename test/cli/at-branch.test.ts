@@ -9,7 +9,7 @@ import { invoke } from './invoke.ts';
 const directory = mkdtempSync(join(tmpdir(), 'tillsync-at-branch-'));
 const env = { TILLSYNC_CONFIG: join(directory, 'config.toml') };
 
-/** As the hub's own polls and sweeps fare, by what it said last. */
+/** Freshness of the hub's polls and sweeps, as in its last hello. */
 beforeAll(async () => {
   writeFileSync(
     env.TILLSYNC_CONFIG,

@@ -10,7 +10,7 @@ import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { commandsAt } from './invoke.ts';
 
-/** A store with one order; with branches it is a hub that they have joined. */
+/** Makes a store with one order; with branches, a hub that they have joined. */
 async function storeWith(branches: string[]) {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-backup-'));
   const storage = path.join(directory, 'storage');

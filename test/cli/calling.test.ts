@@ -10,7 +10,7 @@ import { invoke } from './invoke.ts';
 import { tillsync } from './run-process.ts';
 
 const SECRET = 'planted-webhook-secret';
-/** Longer than a command takes, also on a busy machine. */
+/** Longer than a command takes, even on a busy machine. */
 const ORDERS_INTERVAL_MS = Math.round(700 * Number(process.env.TILLSYNC_SLOW));
 let sandbox: Sandbox;
 let directory: string;
@@ -52,7 +52,7 @@ afterEach(async () => {
   await sandbox.close();
 });
 
-/** A loopback address that no other process has, so that every port of it is free: all of 127.0.0.0/8 is loopback. */
+/** A loopback address that no other process uses, so that all its ports are free: all of 127.0.0.0/8 is loopback. */
 const ownLoopback = () =>
   `127.${1 + ((process.pid >> 16) & 0x7f)}.${(process.pid >> 8) & 0xff}.${1 + (process.pid & 0x7f)}`;
 
@@ -334,7 +334,7 @@ test('with --no-wait a command that would have to wait for its turn ends at once
   expect(sandbox.control.calls('order.all')).toHaveLength(calls);
   const { document } = await json(['diff', 'orders', '--no-wait'], tokens);
   expect(document.error).toMatchObject({ code: 'rate-limited', retryAfterMs: expect.any(Number) });
-  // Without it the command waits, and says so once where nobody looks on.
+  // Without the option the command waits, and says so once when there is no terminal.
   const patient = await invoke(['sync', 'orders'], { env: tokens });
   expect(patient.code).toBe(0);
   expect(patient.stderr.match(/waiting: next order poll allowed in/g)).toHaveLength(1);

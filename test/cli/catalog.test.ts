@@ -160,7 +160,7 @@ describe('catalog unmapped', () => {
   const unmapped = (...words: string[]) => at.run(['catalog', 'unmapped', ...words]);
 
   test('lists what is shown and has none: as a table, as JSON, as a file, of one branch', async () => {
-    // Which stocks are those of a branch without a subsidiary_id, nobody can tell here.
+    // The stocks of a branch without a subsidiary_id are unknown here.
     expect((await unmapped('--branch', 'B2')).stderr).toContain('Every shown product has an id of yours.');
     const { control } = place.sandbox;
     const product = control.products().find(({ children }) => children[0]?.integrations.length === 0);

@@ -40,7 +40,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }));
 
-/** The command line at a copy of that mirror. */
+/** Runs the command line on a copy of that mirror. */
 function shop() {
   const storage = mkdtempSync(join(ROOT, 'shop-'));
   cpSync(TEMPLATE, storage, { recursive: true });

@@ -191,7 +191,7 @@ test('an order is acknowledged by the number that the alarm names, and what the 
   expect(several).toMatchObject({ code: 2, stdout: '' });
   expect(several.stderr).toMatch(/2 orders have the number 1008:\n +ord-[de] .*\n +ord-[de] /);
   expect(await booked('ord-a')).toBe(false);
-  // An id counts before a number, and standard input has ids alone.
+  // An id comes before a number, and standard input may have only ids.
   expect(await ack(['1005', '1006'])).toMatchObject({
     code: 0,
     results: [

@@ -9,7 +9,7 @@ import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { QUICK_LIMITS } from '../support/workplace.ts';
 
-/** A machine on which tillsync is to be set up, beside a platform. */
+/** A machine that is not set up, with a platform. */
 export interface NewPlace {
   directory: string;
   file: string;
@@ -30,7 +30,7 @@ export async function newPlace(seed: number): Promise<NewPlace> {
   return { directory, file, storage, sandbox, text: () => readFileSync(file, 'utf8') };
 }
 
-/** What a person types once the screen asks for it; `\u0003` is Ctrl-C. */
+/** What a person types after a text on the screen; `\u0003` is Ctrl-C. */
 export type Script = readonly (readonly [asked: string, typed: string])[];
 
 export interface Talk {
@@ -40,7 +40,7 @@ export interface Talk {
   screen: string;
 }
 
-/** Sits at a terminal and answers one question after the other. Fails when one never comes. */
+/** Answers one question after the other at a terminal. Fails when one never comes. */
 export async function talk(
   words: readonly string[],
   script: Script,
@@ -54,7 +54,7 @@ export async function talk(
   const answer = () => {
     const next = left[0];
     const at = next === undefined ? -1 : screen.indexOf(next[0], seen);
-    // The question is put once its prompt is there.
+    // A question is complete once its prompt is there.
     if (next === undefined || at === -1 || !/> $/.test(stripVTControlCharacters(screen.slice(at)))) return;
     seen = screen.length;
     left.shift();

@@ -9,7 +9,7 @@ import { sampleConfig } from '../../src/config/reference.ts';
 import { type NewPlace, newPlace, type Script, talk } from './init-rig.ts';
 import { invoke } from './invoke.ts';
 
-/** The sample's limits hold for every init; here the platform is as quick as its own. */
+/** The sample's limits apply to every init; this platform has quicker ones. */
 let place: NewPlace;
 let here: string[];
 

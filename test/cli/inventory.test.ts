@@ -26,7 +26,7 @@ const productOf = (sku: number) => {
   return structuredClone(found);
 };
 
-/** Of all that branch sub-1 has: a line for each stock as the platform has it, but for SKU. */
+/** Returns a CSV line for each stock of branch sub-1 as the platform has it, except for SKU. */
 function others(): string[] {
   return place.sandbox.control
     .products()
@@ -120,7 +120,7 @@ test('a count that says what orders have left is known all the same when one of 
     const result = await at.run(words, input);
     expect(result.code, result.stdout + result.stderr).toBe(0);
   };
-  /** What orders have moved leaves with the next change. */
+  /** Stocks moved by orders are sent with the next change. */
   const send = (qty: number) =>
     run(['push', 'stock', '-', '--wait'], `[{"sku":1003,"subsidiaryId":"sub-1","qty":${qty}}]`);
   const set = (qty: number) => run([...FULL, '--wait'], csv(`A-1001-1,${qty}`));
@@ -133,7 +133,7 @@ test('a count that says what orders have left is known all the same when one of 
   expect(onPlatform()).toBe(8);
   await set(8);
   await send(42);
-  // The order is open and may be edited, so its steps stay; its refund must not raise a count that has been without it.
+  // The order is open and may be edited, so its steps stay. Its refund must not raise a count that never contained it.
   const mirror = new Database(path.join(place.storage, 'mirror.db'), { readonly: true });
   expect(mirror.prepare('SELECT order_id FROM ledger_orders').pluck().all()).toEqual([internalOrderId]);
   mirror.close();

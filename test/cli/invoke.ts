@@ -5,7 +5,7 @@ import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 import type { Workplace } from '../support/workplace.ts';
 import type { ProcessOptions, ProcessResult } from './run-process.ts';
 
-/** The same command line within this process: what a command does, without the time of starting one. */
+/** Runs the command line inside this process: the same effect without the time of starting a process. */
 export async function invoke(
   words: readonly string[],
   options: ProcessOptions & { stop?: AbortController; who?: string } = {},
@@ -34,7 +34,7 @@ export async function invoke(
   return { code, ...result };
 }
 
-/** The command line at a workplace: as people use it, and as scripts do. */
+/** Runs the command line at a workplace, as people and as scripts use it. */
 export function commandsAt(place: Pick<Workplace, 'env'>, who?: string) {
   const run = (words: string[], input?: string, stop?: AbortController) =>
     invoke(words, {

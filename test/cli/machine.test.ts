@@ -7,7 +7,7 @@ import { freePortsBeside } from '../../src/cli/init/machine.ts';
 
 const host = '127.0.0.1';
 
-/** A port that somebody listens on for the test. */
+/** Opens a port for the test, so that it is in use. */
 async function usedPort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen({ host, port: 0 }, resolve));
@@ -19,7 +19,7 @@ it('freePortsBeside gives a further company two ports that nobody has, and never
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-ports-'));
   const file = path.join(directory, 'second.toml');
   const used = await usedPort();
-  // The callbacks move on to the port that the local API would have had.
+  // Callbacks get the port that the local API would have had.
   const moved = await freePortsBeside(file, { host, port: used }, { host, port: used + 1 });
   expect(moved.webhook).toBeGreaterThan(used);
   expect(moved.local).toBeGreaterThan(moved.webhook);

@@ -26,7 +26,7 @@ const stockCalls = () =>
   place.sandbox.control.calls('product.stock.batch').length +
   place.sandbox.control.calls('product.stock.put').length;
 
-/** Every stock of branch sub-1 that a change can name, as the platform has it. */
+/** Returns every stock of branch sub-1 that a change can name, as the platform has it. */
 function inventory(): { externalId: string; sku: number; qty: number }[] {
   return place.sandbox.control
     .products()
@@ -290,7 +290,7 @@ describe('a whole inventory', () => {
     const full = ['push', 'stock', '-', '--full', '--branch', 'sub-1'];
     const csv = (counted: { externalId: string; qty: number | string }[]) =>
       `externalId,qty\n${counted.map(({ externalId, qty }) => `${externalId},${qty}`).join('\n')}\n`;
-    /** All but the last three; the first of these is sold out already. */
+    /** Leaves out the last three, of which the first is sold out already. */
     const lacking = async () => {
       const [sold] = inventory().slice(-3);
       await at.run(

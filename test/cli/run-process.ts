@@ -17,7 +17,7 @@ export interface ProcessOptions {
   signalWhen?: { text: string; signal: NodeJS.Signals };
 }
 
-/** Runs the real command line as a process of its own, without the environment of the tests. */
+/** Runs the real command line in its own process, without the tests' environment. */
 export function tillsync(words: readonly string[], options: ProcessOptions = {}): Promise<ProcessResult> {
   const child = spawn(process.execPath, [MAIN, ...words], {
     env: {

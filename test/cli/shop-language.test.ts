@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openWorkplace, type Workplace } from '../support/workplace.ts';
 import { commandsAt } from './invoke.ts';
 
-/** What stands in English sentences and in no Spanish one. */
+/** Words that occur in English sentences and in no Spanish one. */
 const ENGLISH = /\b(the|is|are|was|with|and|not|yet|this|that|its|by|of)\b/i;
 
 let place: Workplace;
@@ -26,7 +26,7 @@ beforeAll(async () => {
 
 afterAll(() => place.close());
 
-/** Without paths and commands, which are as they are. */
+/** Removes paths and commands, which are not translated. */
 const words = (text: string) => text.replaceAll(/\S*[/-]\S*/g, '');
 
 describe('a shop that speaks Spanish', () => {

@@ -23,11 +23,11 @@ const CLOCK = { nowMs: () => NOW };
 const CONFIG = { shop: { name: '', currency: '', language: 'es' }, orders: { timezone: 'America/Santiago' } };
 const say = speaker(CONFIG as unknown as Parameters<typeof speaker>[0], CLOCK);
 
-/** Where the words are made that `doctor` and `status` tell a person. */
+/** Sources of the words that `doctor` and `status` show a person. */
 const FILES = ['src/support/doctor/*.ts', 'src/outbox/hold-back.ts', 'src/app/webhook-probe.ts'];
 const TABLE = [...Object.keys(commands), ...Object.keys(SPANISH_TEXTS)];
 
-/** Told as it is, or a part of what is: each of its words stands in one sentence of the table. */
+/** Whether the phrase is translated, whole or in parts: each of its words is in one sentence of the table. */
 function isKnown(phrase: string): boolean {
   if (spanish().whole(phrase) !== undefined) return true;
   const parts = phrase.split(PLACE).map((part) => part.trim());
@@ -187,7 +187,7 @@ local propio B1: su POS usa /s/store; cómo está: tillsync status --own-store
   });
 });
 
-/** Three words in a row, or two where there are no more than four. */
+/** Returns runs of three words, or of two if there are at most four. */
 function runsOf(words: readonly string[]): string[] {
   const length = words.length > 4 ? 3 : 2;
   return words
@@ -210,7 +210,7 @@ describe('the Spanish of commands', () => {
       .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
       .join('\n')
       .replaceAll('\\`', '`');
-    // What is filled in stands within these sentences, so that no more than a few words in a row need be there.
+    // Inserted values split these sentences, so only runs of a few words must be found.
     const isThere = (english: string) => {
       const words = english
         .split(/\{\w+\}|[,;:."()]/)

@@ -14,7 +14,7 @@ import { describe, expect, test } from 'vitest';
 import { replaceFile, setBranches, setKey } from '../../src/config/edit.ts';
 import { sampleConfig } from '../../src/config/reference.ts';
 
-/** Lines that only one of the two texts has. */
+/** Returns the lines that only one of the two texts has. */
 function difference(before: string, after: string): { gone: string[]; come: string[] } {
   const [a, b] = [before.split('\n'), after.split('\n')];
   return { gone: a.filter((line) => !b.includes(line)), come: b.filter((line) => !a.includes(line)) };

@@ -116,7 +116,7 @@ describe('over daylight saving', () => {
   });
 
   test('a day that the calendar skips does not hide what is due', () => {
-    // Apia went from 29 to 31 December 2011.
+    // Apia skipped 30 December 2011.
     expect(dues('0 12 * * *', 'Pacific/Apia', '2011-12-29T22:30:00Z', 2)).toEqual([
       '2011-12-30T10:00:00Z',
       '2011-12-30T22:00:00Z',

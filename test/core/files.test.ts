@@ -4,7 +4,7 @@ import path from 'node:path';
 import { expect, it } from 'vitest';
 import { replaceSecret } from '../../src/core/files.ts';
 
-/** Files in the directory that this process has open. */
+/** Returns the files in the directory that this process has open. */
 function openIn(directory: string): string[] {
   return readdirSync('/proc/self/fd').flatMap((fd) => {
     try {

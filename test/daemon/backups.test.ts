@@ -14,7 +14,7 @@ const DAY_MS = 24 * HOUR_MS;
 const MADE: OwnCommandEnd = { exit: 0, stdout: 'its report', stderr: '' };
 const ENDED_WELL: ProgramEnd = { ok: true, what: 'ended with 0', said: '', printed: '' };
 
-/** A loop whose command writes an empty file; `back` and `after` say how the next ones end. */
+/** Makes a loop whose command writes an empty file; `back` and `after` set how the next runs end. */
 function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {}) {
   const clock = new FakeClock();
   const storage = mkdtempSync(path.join(tmpdir(), 'tillsync-backups-'));
@@ -48,7 +48,7 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
   return { clock, storage, directory, names, reports, told, make };
 }
 
-/** Looks every hour for so long. */
+/** Runs the loop every hour for this time. */
 async function pass(loop: BackupLoop, clock: FakeClock, ms: number): Promise<void> {
   for (let passed = 0; passed < ms; passed += HOUR_MS) {
     await clock.advance(HOUR_MS);
@@ -79,7 +79,7 @@ it('the newest are kept, and what others put beside them stays', async () => {
   const own = names().filter((name) => !foreign.includes(name));
   expect(own).toHaveLength(3);
   expect(names()).toEqual(expect.arrayContaining(foreign));
-  // The first one is of the 15th at 13:00.
+  // The first one is from the 15th at 13:00.
   expect(own.map((name) => name.slice(14, 22))).toEqual(['20260122', '20260123', '20260124']);
 });
 

@@ -10,7 +10,7 @@ import { seededRandom } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
 
-/** A branch whose loops of the link and of the alarms run, below a hub that polls. */
+/** Opens a branch with running link and alarm loops, below a hub that polls. */
 async function running(aheadMs = 0) {
   const { hub, branches, clock, server, settle } = await openChain({ aheadMs });
   await settle();
@@ -36,7 +36,7 @@ async function running(aheadMs = 0) {
       await clock.advance(MINUTE_MS);
     }
   };
-  /** What a person is told of. */
+  /** Returns the alarms a person is told of. */
   const alarms = () => {
     const raised = parts.mirror.raisedAlarms();
     const beside = { alarms: raised, tokens: null, outbox: parts.outbox.counts(), disk: null };
@@ -136,7 +136,7 @@ it('a branch does not tell of changes that wait beside a link that is down', asy
   server.isDown = true;
   await branch.count('P1', 5, 'count-1');
   await minutes(1);
-  // That one is under way, and the next one waits behind it.
+  // The first change is being sent, and the next one waits behind it.
   await branch.count('P2', 5, 'count-2');
   await minutes(60);
   expect(parts.outbox.counts().pending).toBe(1);

@@ -26,7 +26,7 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** A store with the sample as its configuration, but for its own place on this machine. */
+/** Starts a store with the sample configuration, except for its own paths and ports. */
 async function start(name: string, baseUrl?: string) {
   const file = path.join(directory, `${name}.toml`);
   const text = sampleConfig()

@@ -7,7 +7,7 @@ import { listener } from '../support/watchers.ts';
 
 const MINUTE_MS = 60_000;
 
-/** A store that looks as often as in a shop. */
+/** Opens a store whose loops run as often as in a shop. */
 function openStore({ config = (same) => same, ...options }: StoreRigOptions = {}): StoreRig {
   return storeRig({
     ...options,
@@ -16,7 +16,7 @@ function openStore({ config = (same) => same, ...options }: StoreRigOptions = {}
   });
 }
 
-/** Hands over a new count of so many stocks. */
+/** Submits a new count for this many stocks. */
 async function handOver({ rows }: StoreRig, { localUrl }: Daemon, count: number): Promise<void> {
   const sql = `SELECT sku, subsidiary_id AS subsidiaryId, qty + 5 AS qty FROM stocks
     WHERE sku IN (SELECT sku FROM integrations
@@ -36,7 +36,7 @@ async function verdictOf({ localUrl }: Daemon): Promise<Verdict> {
   return ((await (await fetch(`${localUrl}/v1/status`)).json()) as { verdict: Verdict }).verdict;
 }
 
-/** Lets minutes pass; gives what a person was told meanwhile. */
+/** Lets minutes pass and returns what a person was told in that time. */
 async function after(store: StoreRig, daemon: Daemon, minutes: number): Promise<string[]> {
   const told: string[] = [];
   const look = listener(daemon.parts, store.clock, (news, key) => void told.push(`${news} ${key}`));
@@ -67,7 +67,7 @@ it('stock that the platform never takes is red and told, until it takes it', asy
 it('a long queue that moves is amber at the most, and is told to nobody', { tags: ['bulk'] }, async () => {
   const store = openStore({
     platform: { seed: { products: 150 } },
-    // A hundred in eight minutes in place of a hundred a second.
+    // A hundred in eight minutes instead of a hundred a second.
     config: (given) => ({ ...given, limits: { ...given.limits, endpointIntervalMs: 8 * MINUTE_MS } }),
   });
   const daemon = await store.daemon();

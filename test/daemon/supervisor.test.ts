@@ -7,7 +7,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
 
-/** A loop that does one round a minute until it `dies`, then throws `error` at each start; the signs of life it allows. */
+/** Makes a loop with one round a minute until it `dies`, then throws `error` at each start; counts its heartbeats. */
 function setUp() {
   const clock = new FakeClock();
   const stop = new AbortController();

@@ -23,7 +23,7 @@ const STEP_MS = 5_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
 const GIVEN_UP_MS = 60 * MINUTE_MS;
 
-/** A store that polls every two minutes and looks as often as in a shop. */
+/** Opens a store that polls every two minutes and whose loops run as often as in a shop. */
 const openStore = (hooks: HookSettings[] = []) =>
   storeRig({
     config: (config) => ({ ...config, hooks, orders: { ...config.orders, poll: '*/2 * * * *' } }),
@@ -32,7 +32,7 @@ const openStore = (hooks: HookSettings[] = []) =>
 
 const PAGE_BYTES = 4_096;
 
-/** Overwrites all but the beginning of a database that nobody has open. */
+/** Overwrites all but the beginning of a database that no process has open. */
 function overwritePages(file: string, keptShare: number): void {
   for (const suffix of ['-wal', '-shm']) rmSync(file + suffix, { force: true });
   const bytes = readFileSync(file);
@@ -48,10 +48,10 @@ interface Scene {
 
 interface Fault {
   key: FindingCode;
-  /** How the row of the fault matrix begins that this is about; without it, of each row with that alarm and no fault of its own. */
+  /** Beginning of the fault matrix's row. If left out, every row with this alarm that has no fault of its own. */
   row?: string;
   what?: string;
-  /** How a receiver of the store's hook fails. */
+  /** How the receiver of the store's hook fails. */
   receive?: RequestListener;
   /** How it comes about. */
   begin?: (scene: Scene) => unknown;
@@ -226,7 +226,7 @@ const FAULTS: Fault[] = [
     },
   },
   {
-    // The disk is full: not a page more for the mirror.
+    // The disk is full: the mirror gets no more pages.
     key: 'storage.failing',
     begin: ({ daemon }) => daemon.parts.mirror.read((db) => db.pragma('max_page_count = 1')),
     again: ({ store, daemon }) =>
@@ -247,9 +247,9 @@ const FAULTS: Fault[] = [
   },
 ];
 
-// A measure of each figure of the fault matrix, by hours of a store.
+// Measures each number of the fault matrix over hours of a store.
 describe('a person is told', { tags: ['bulk'] }, () => {
-  /** By row and alarm: the longest of its faults. */
+  /** By row and alarm: the longest time of its faults. */
   const measured = new Map<string, number>();
   let receive: RequestListener | undefined;
   const receiver = createServer((request, response) => receive?.(request, response));
@@ -286,7 +286,7 @@ describe('a person is told', { tags: ['bulk'] }, () => {
     for (; !told.includes(key) && waitedMs < GIVEN_UP_MS; waitedMs += STEP_MS) {
       if (waitedMs % MINUTE_MS === 0) await again?.(scene);
       await store.clock.advance(STEP_MS);
-      // What goes over a socket needs real time.
+      // Data over a socket needs real time.
       if (receive) await new Promise((resolve) => setTimeout(resolve, 5));
       await look();
     }
@@ -330,7 +330,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     server.close();
   });
 
-  /** As docs/operator.md has it set: a period of a minute and a grace of two. */
+  /** As in docs/operator.md: a period of one minute and a grace of two. */
   const isDown = () => {
     const last = heard.at(-1);
     return !last?.isWell || store.clock.monotonicMs() - last.atMs > 3 * MINUTE_MS;

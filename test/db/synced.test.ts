@@ -10,13 +10,13 @@ import { openDatabase } from '../../src/db/sqlite.ts';
 
 const real = { fsyncSync: fs.fsyncSync, renameSync: fs.renameSync };
 let directory: string;
-/** What was synced and renamed, in turn; random parts of names left out. */
+/** What was synced and renamed, in order; random parts of names are left out. */
 let done: string[];
 
 const named = (path: string) =>
   path === directory ? 'directory' : basename(path).replace(/\.[0-9a-f]{8}\.part/, '.part');
 
-/** A power cut keeps a file's bytes once it is synced, and its name once its directory is. */
+/** A file's bytes survive a power cut once the file is synced, and its name once its directory is. */
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'tillsync-synced-'));
   done = [];

@@ -15,7 +15,7 @@ async function bytesOf(files: readonly TarFile[]): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** In pieces of `size` bytes, as a disk or a network gives them. */
+/** Yields chunks of `size` bytes, like a disk or a network. */
 async function* pieces(bytes: Buffer, size: number) {
   for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size);
 }
@@ -83,7 +83,7 @@ describe('an archive', () => {
     await expect(makeArchive({ ...options, verify: refuse }, one)).rejects.toThrow('not good');
     expect(readdirSync(place)).toEqual([]);
 
-    // What a process that was killed left behind, and what one that lives is writing.
+    // Files of a killed process, and of one that is still writing.
     const [dead, alive] = [`${file}.part-4194399`, `${file}.part-1`];
     for (const left of [dead, alive]) mkdirSync(left);
     await makeArchive(options, one);

@@ -16,7 +16,7 @@ export const LOG = path.join(DIRECTORY, 'tillsync.log');
 export const CREDENTIALS = path.join(DIRECTORY, 'credentials');
 export const CONFIG = path.join(DIRECTORY, 'config.toml');
 
-/** One for each place where a secret lives; with characters that every encoding writes in another way. */
+/** One secret for each place; with characters that every encoding writes differently. */
 export const SECRETS = {
   handedInRefresh: 'handed-refresh/%20"q+Zk81',
   oldRefresh: 'old-refresh-token-gone-Wq77',
@@ -32,7 +32,7 @@ export const SECRETS = {
   urlQuery: 'url-query-Kk73',
   jwtUnknownHere: 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJOb2JvZHkifQ.c2lnbmF0dXJlLVpaMDA',
 };
-/** Known to nobody here but by the names they stand under. */
+/** Secrets known here only by the names before them. */
 export const NAMED_SECRETS = {
   authorization: 'Opaque-Aa84-unknown',
   'x-webhook-secret': 'hdr-Bb95-unknown',
@@ -68,7 +68,7 @@ const forms = (secret: string) => {
   ];
 };
 
-/** A text that names everybody and holds every secret in every form. */
+/** Returns a text with all people and with every secret in every form. */
 export const everything = () =>
   [
     ...Object.values(SECRETS).flatMap((secret) => [
@@ -174,14 +174,14 @@ export async function bundle(...words: string[]) {
   };
 }
 
-/** What of `needles` stands anywhere, unpacked, as it lies on the disk, or on the screen. */
+/** Returns the `needles` found anywhere: unpacked, on the disk, or on the screen. */
 export function found(searched: readonly string[], needles: readonly string[]): string[] {
   return needles.filter((needle) =>
     searched.some((text) => text.toLowerCase().includes(needle.toLowerCase())),
   );
 }
 
-/** Known by their looks or a fingerprint alone, so that a piece of their code cannot be told. */
+/** Secrets known only by their looks or a fingerprint, so a part of their encoded form is not recognisable. */
 const UNKNOWN: readonly string[] = [SECRETS.oldRefresh, SECRETS.jwtUnknownHere];
 const wholeForms = (secret: string) => [
   ...[secret, Buffer.from(secret).toString('hex'), Buffer.from(secret).toString('base64')],

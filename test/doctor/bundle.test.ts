@@ -50,7 +50,7 @@ describe('bundle', () => {
     expect(found(searched, secretNeedles)).toEqual([]);
     expect(found(searched, customerNeedles)).toEqual([]);
     expect(statSync(file).mode & 0o777).toBe(0o600);
-    // It says enough all the same.
+    // The bundle still has enough content.
     expect(read('log-1.txt')).toContain('kept words of the log');
     expect(read('orders.ndjson')).toContain('order-kept-1');
     expect(JSON.parse(read('state.json')).auth).toMatchObject({ state: 'ok', generation: 2 });

@@ -129,7 +129,7 @@ describe('an order', () => {
     customerPhoneNumber: '+56 9 8123 4567',
     items: [{ ...item, ...prices, modifiers: [] }],
   };
-  /** What the mirror has of its own, and no reading of the platform's says. */
+  /** Fields of the mirror that no record of the platform has. */
   const OWN = ['orderId', 'seq', 'updatedAt', 'items'];
 
   test('differs only in what the platform says', () => {

@@ -24,7 +24,7 @@ const tlsOf = (name: string) => ({
   caFile: at('ca.pem'),
 });
 
-/** For hub.example.com, signed by an authority of our own. */
+/** Makes a certificate for hub.example.com, signed by our own authority. */
 function makeCertificate(name: string): void {
   const subject = [
     '-newkey',
@@ -62,7 +62,7 @@ beforeAll(() => {
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 afterEach(() => server?.close());
 
-/** A server that greets as nats-server does, and goes on with TLS when it has a certificate; gives its address. */
+/** Starts a server that greets like nats-server, and uses TLS if it has a certificate. Returns its address. */
 async function greet(info: object | string, certificate?: string): Promise<string> {
   server = createServer((socket) => {
     socket.on('error', () => {});
@@ -121,7 +121,7 @@ describe('nats-server', () => {
       message: expect.stringContaining('Another nats-server (2.10.27)'),
     });
     expect(other.remedy).toContain(`sudo systemctl disable --now nats-server && ${START}`);
-    // So it is told as long as it has the port, whether the file of the right one is there by now or not.
+    // It is reported as long as it has the port, whether or not the right one's file exists by now.
     expect(
       serverOutcome(url, { ...place(), file: at('gone.conf') }, await look(url), null).message,
     ).toContain('Another nats-server (2.10.27)');

@@ -99,7 +99,7 @@ describe('callbacks', () => {
       ['poll', 100, 160],
     ]);
     expect(judged(db)).toMatchObject({ level: 'warn', facts: { unannounced: 3, lastWebhookAt: at(4000) } });
-    // A callback of what a poll had found already makes no event, and is a sign of life all the same.
+    // A callback for an order that a poll had found makes no event, but still shows that callbacks arrive.
     expect(judged(db, at(50))).toMatchObject({ level: 'ok', facts: { unannounced: 0 } });
   });
 

@@ -37,7 +37,7 @@ async function run(): Promise<DaemonProcess> {
   return daemon;
 }
 
-/** One stock entry of each product in the first branch, with a quantity that no other has. */
+/** Returns one stock of each product in the first branch, each with its own quantity. */
 const shelves = (): Shelf[] =>
   place.sandbox.control.products().flatMap(({ id, children: [child] }, n) => {
     const { productIdPosA, productCodePosB, extId } =

@@ -108,7 +108,7 @@ describe('callbacks', () => {
     const daemon = await place.run();
     await polled();
     expect(await notify(place, sampleNotification(1))).toBe(200);
-    // The page of freshness may follow within a second.
+    // The page with `freshness` may be written within a second.
     const bytes = () =>
       ['mirror.db', 'mirror.db-wal']
         .map((name) => readFileSync(path.join(place.storage, name), 'latin1'))
@@ -158,7 +158,7 @@ describe('callbacks', () => {
     await polled();
     disk.begin('sync-slow', '60 mirror.db');
     const { port, pathname } = new URL(place.config.webhook.callbackUrl);
-    // Written out beforehand and sent over bare sockets, so that the sender's own work is not measured.
+    // Prepared beforehand and sent over bare sockets, so that the sender's own work is not measured.
     const requests = Array.from({ length: 1_000 }, (_, n) => {
       const body = JSON.stringify(sampleNotification(n));
       return `POST ${pathname} HTTP/1.1\r\nHost: x\r\nx-webhook-secret: ${SECRET}\r\nConnection: close\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
@@ -220,7 +220,7 @@ describe('callbacks that are refused', () => {
     place = await openFaultPlace();
     const daemon = await place.run();
     await polled();
-    // Its own tries are none of the platform's.
+    // tillsync's own tests are not the platform's callbacks.
     for (let i = 0; i < 2; i++) expect((await place.command('webhook', 'test')).code).toBe(0);
     const wrong = { 'x-webhook-secret': 'another', 'x-forwarded-for': '203.0.113.7' };
     for (let i = 0; i < 2; i++) expect(await notify(place, sampleNotification(1), wrong)).toBe(401);
@@ -242,7 +242,7 @@ describe('callbacks that are refused', () => {
     expect(await notify(place, order)).toBe(200);
     await until('it is over', async () => !(await codes()).includes('webhook.refused'));
     await daemon.end('SIGTERM');
-    // Also of a process that ended meanwhile, and nothing of a customer.
+    // Includes those of a process that ended, and has no customer data.
     const last = (await listed()).at(-1);
     expect(last).toMatchObject({
       status: 200,

@@ -21,7 +21,7 @@ let place: Workplace;
 const children: ChildProcess[] = [];
 afterEach(async () => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
-  // What the holder of the socket had started goes on without it.
+  // What the socket's holder had started keeps running without it.
   const pidFile = path.join(place.directory, 'pid');
   if (existsSync(pidFile)) killIfThere(Number(readFileSync(pidFile, 'utf8')));
   await place.close();
@@ -120,7 +120,7 @@ it('a wall clock that jumps an hour ahead, an hour back and to 1970 neither stal
 describe('the sign of life for the service manager', () => {
   const LIMIT_MS = 600;
 
-  /** The daemon as systemd would start it, with a program of ours in the same process; counts its signs. */
+  /** Starts the daemon as systemd does, with our program in the same process, and counts its heartbeats. */
   async function start(program: string) {
     place = await openFaultPlace({ poll: EVERY_SECOND });
     const file = path.join(place.directory, 'program.mjs');
@@ -154,7 +154,7 @@ describe('the sign of life for the service manager', () => {
 
   it('is withheld while calls never come back, though the process answers', async () => {
     place = await openFaultPlace();
-    // No faster, and with an access token: a call of this time must not take too long on a busy machine.
+    // No faster, and with an access token: a call on this clock must not time out on a busy machine.
     const clock = hastyClock(120);
     const { token, refreshToken } = place.sandbox.issueTokens();
     const transport = createHttpTransport({ baseUrl: place.sandbox.url, clock });
@@ -196,7 +196,7 @@ describe('the sign of life for the service manager', () => {
     expect(signs).toBe(before);
     stop.abort();
     await watching;
-    // The stuck call is never given up, so the end is not waited for.
+    // The stuck call never ends, so stopping is not awaited.
     void daemon.stop();
   });
 });

@@ -11,7 +11,7 @@ import { lastOk, notify, openFaultPlace, rowsOf } from './support/fault-place.ts
 
 const DAEMON = 61_001;
 const POS = 61_003;
-/** What the two have in common. */
+/** The group that both users have in common. */
 const SHARED = 61_002;
 const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED}`];
 const DATABASE = JSON.stringify(path.join(ROOT, 'node_modules/better-sqlite3'));
@@ -33,7 +33,7 @@ afterEach(async () => {
   await place.close();
 });
 
-/** Runs a program of the POS, `db` being its connection to the mirror; what it printed, or what went wrong. */
+/** Runs a program of the POS, with `db` as its connection to the mirror. Returns what it printed, or its error. */
 function pos(program: string, how = '{ readonly: true }'): string {
   const whole = `
     const db = new (require(${DATABASE}))(process.argv[1], { fileMustExist: true, ...${how} });
@@ -52,7 +52,7 @@ function pos(program: string, how = '{ readonly: true }'): string {
 }
 const posCounts = () => pos("console.log(db.prepare('SELECT count(*) FROM orders').pluck().get())");
 
-/** A POS that keeps one read open until it is told on its input to let go. */
+/** Starts a POS that keeps one read open until its input tells it to close. */
 async function reader(
   program = "db.exec('BEGIN'); db.prepare('SELECT count(*) FROM orders').get();",
 ): Promise<ChildProcess> {
@@ -80,7 +80,7 @@ const alarm = () =>
     ?.message;
 const polled = () => until('orders were polled', () => lastOk(place, 'orders.poll') !== null);
 
-/** Changes one order so much and so often that the log grows by about `megabytes`. */
+/** Changes one order so often that the log grows by about `megabytes`. */
 async function grow(megabytes: number): Promise<void> {
   for (let n = 0; n < megabytes; n++) {
     const body = sampleNotification(1, { name: `${n} `.repeat(450_000 / String(`${n} `).length) });
@@ -182,7 +182,7 @@ describe('a POS of another user', () => {
   });
 });
 
-/** Takes a read lock on the byte that every writer needs, by a descriptor that may only read. */
+/** Takes a read lock on the byte that every writer needs, through a descriptor that may only read. */
 const LOCK = `use Fcntl; open(my $f, '<', $ARGV[0]) or die $!;
   my $lock = pack('s s x4 q q i x4', F_RDLCK, 0, 120, 1, 0);
   fcntl($f, F_SETLK, $lock) or die $!; $| = 1; print "locked"; sleep 600;`;

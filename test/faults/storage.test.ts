@@ -26,7 +26,7 @@ const ask = async (daemon: DaemonProcess, where: string) => {
   const answer = await request(`${daemon.localUrl}${where}`);
   return { status: answer.statusCode, text: await answer.body.text() };
 };
-/** Orders of which something is missing: their event, or some of their lines. */
+/** Incomplete orders: their event is missing, or some of their lines. */
 const HALVES = `SELECT o.order_id FROM orders o
   WHERE NOT EXISTS (SELECT 1 FROM order_events e WHERE e.seq = o.seq AND e.order_id = o.order_id)
   OR (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) <> json_array_length(o.payload, '$.items')
@@ -40,7 +40,7 @@ describe('a full disk', () => {
     await polled();
     expect(await notify(place, sampleNotification(1))).toBe(200);
     disk.fill();
-    // The log has room of its own for a few.
+    // The log itself has room for a few.
     let last = 1;
     while ((await notify(place, sampleNotification(last + 1))) === 200 && last < 500) last += 1;
     const taken = Array.from({ length: last }, (_, i) => i + 1);
@@ -130,7 +130,8 @@ describe('a disk that fails', () => {
     await polled();
     expect(await notify(place, sampleNotification(1))).toBe(200);
     disk.begin('sync-fails', 'mirror.db');
-    // Again and again: what the failed commit left in the log must not pass for kept when it is announced anew.
+    // Repeated, because what a failed commit left in the log must not count as stored when the order is announced
+    // again.
     for (let i = 0; i < 5; i++) {
       expect(await notify(place, sampleNotification(2))).toBe(503);
       await systemClock.sleep(300);
@@ -157,7 +158,7 @@ describe('a disk that fails for a while', () => {
       const daemon = await place.run();
       await polled();
       disk.begin(fault, 'state.db');
-      // A call may have been under way.
+      // A call may have been running.
       await systemClock.sleep(500);
       const calls = control.calls().length;
       await systemClock.sleep(2_500);
@@ -223,7 +224,7 @@ it('databases that another process locks for ten seconds do not hold up the even
     gapsMs.push(gapMs);
   }
   holder.kill('SIGKILL');
-  // A machine that is busy with something else delays some windows, a thread that waits for the lock all of them.
+  // A machine that is busy with other work delays some windows; a thread that waits for the lock delays all.
   expect(Math.min(...gapsMs)).toBeLessThan(limitMs(100));
   expect(gapsMs.length).toBeGreaterThanOrEqual(3);
   const statuses = await Promise.all(callbacks);
@@ -247,14 +248,14 @@ it(
       const { port } = watcher.address() as AddressInfo;
       place = await openFaultPlace({ poll: '* * * * * *' });
       place.env.TILLSYNC_HEARTBEAT_URL = `http://127.0.0.1:${port}/shop`;
-      // With so much room that nothing is red for want of it.
+      // Large enough that a lack of room turns nothing red.
       const disk = mountFailingDisk(place, '4G');
       const daemon = await place.run();
       await polled();
       expect(await notify(place, sampleNotification(1))).toBe(200);
       await until('it is told that all is well', () => heard.at(-1) === '/shop', 30_000);
       disk.die();
-      // As an alarm of the platform would have it, of which nothing is kept either.
+      // As an alarm of the platform would; it is not stored either.
       await until('the watcher is told', () => heard.at(-1) === '/shop/fail', 60_000);
       for (const number of [2, 3]) expect(await notify(place, sampleNotification(number))).toBe(503);
       expect((await ask(daemon, '/healthz')).status).not.toBe(500);

@@ -20,7 +20,7 @@ afterEach(() => place.close());
 const stored = () => rowsOf<Pair>(place, 'SELECT * FROM tokens', 'state.db')[0] as Pair;
 const refreshes = () => place.sandbox.control.calls('token.refresh').length;
 
-/** A daemon that polls each second and has renewed nothing itself, so that a 401 makes it renew the tokens. */
+/** Starts a daemon that polls each second and has not renewed its tokens, so that a 401 makes it renew them. */
 async function open(megabytes?: number): Promise<{ daemon: DaemonProcess; disk: SmallDisk | undefined }> {
   place = await openFaultPlace({ poll: '* * * * * *' });
   const disk = megabytes === undefined ? undefined : mountSmallDisk(place, megabytes);
@@ -45,14 +45,14 @@ async function beginRefresh(answerAfterMs: number): Promise<void> {
   await until('the platform got the refresh', () => refreshes() > before);
 }
 
-/** One more try with the dead token, then silence, while callbacks are kept; new tokens heal it. */
+/** Expects one more try with the dead token, then no calls while callbacks are stored; then gives new tokens. */
 async function expectLockOutAndCure(triesBefore: number): Promise<void> {
   const { control } = place.sandbox;
   await until('the lock-out is known', () => stored().locked_out_cause !== null, 30_000);
   expect(stored().locked_out_cause).toBe('reply-lost');
   expect(control.deadRefreshUses()).toHaveLength(1);
   expect(refreshes()).toBe(triesBefore + 1);
-  // What had left before may still arrive.
+  // A call that was sent before may still arrive.
   await systemClock.sleep(200);
   const calls = control.calls().length;
   expect(await notify(place, sampleNotification(1))).toBe(200);
@@ -91,7 +91,7 @@ describe('a token refresh', () => {
     const { daemon } = await open();
     await beginRefresh(1_500);
     const before = stored().generation;
-    // It has written what it sends, so it holds no lock while it stands still.
+    // It has written what it sends, so it holds no lock while it is frozen.
     await systemClock.sleep(300);
     daemon.child.kill('SIGSTOP');
     const { token, refreshToken } = place.sandbox.issueTokens();
@@ -126,7 +126,7 @@ describe('a token refresh', () => {
   it('that is under way when the end is asked for is seen through to its save', async () => {
     const { daemon } = await open();
     const { generation } = stored();
-    // Longer than anything else takes to stop.
+    // Longer than any other part of a stop takes.
     await beginRefresh(14_000);
     expect(stored().generation).toBe(generation);
     const askedMs = performance.now();

@@ -20,7 +20,7 @@ const ORDER =
 let place: Workplace;
 afterEach(() => place.close());
 
-/** A mirror as the first version left it, with one event in it. */
+/** Makes a mirror of the first version, with one event. */
 function oldMirror(directory: string): string[] {
   const steps = mkdtempSync(path.join(tmpdir(), 'tillsync-steps-'));
   const names = readdirSync(MIGRATIONS)
@@ -82,7 +82,7 @@ it(
   limitMs(120_000),
 );
 
-/** What a store knows of stock: counts, orders that take of it, changes, acknowledgements. */
+/** A store's data about stock: counts, orders that take it, changes, acknowledgements. */
 const STOCK = [
   'SELECT * FROM outbox ORDER BY change_id',
   'SELECT * FROM order_acks ORDER BY order_id',
@@ -122,7 +122,7 @@ it(
     expect(after.slice(4, 6).map((rows) => (rows as unknown[]).length)).toEqual([3, 5]);
 
     const mirror = path.join(place.storage, 'mirror.db');
-    // Opens the stores to write, and finds nothing to do.
+    // Opens the stores for writing and finds nothing to do.
     const upgrade = () => place.command('outbox', 'drop', '999');
     const seen = { old: 0, new: 0 };
     let step = 1;

@@ -94,7 +94,7 @@ describe('what no flow notices by itself', () => {
 
   it('is an order that waits for the POS, amber at first, red after three times as long', async () => {
     const { waits, clock } = rig();
-    // The POS, too, may have to start.
+    // The POS may have to start, too.
     expect(waits(60)).toBeUndefined();
     await clock.advance(5 * MINUTE_MS);
     expect(waits(9.9)).toBeUndefined();

@@ -13,22 +13,22 @@ import { standing } from '../../src/health/verdict.ts';
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
 const SINCE = '2026-11-21T10:00:00.000Z';
 
-/** Nothing is known but what was noted. */
+/** Facts with only what was noted. */
 const WELL = {
   ...{ nowMs: 0, freshness: [], tokens: null, outbox: null, quarantine: 0, ordersStaleAfterMs: 600_000 },
 };
 
-/** One receiver through time: what it is told, second by second. */
+/** One receiver over time: what it is told, second by second. */
 function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = {}, told = NOTHING_TOLD) {
   const judge = new AlarmJudge({ ...RULES, ...rules });
   let memory: AlarmMemory = told;
   let seconds = 0;
   return {
     memory: () => memory,
-    /** Lets time pass with these alarms up; returns what is told meanwhile. */
+    /** Lets time pass with these alarms raised; returns what is told in that time. */
     pass(forSeconds: number, ...up: (AlarmKey | [AlarmKey, FindingLevel])[]): string[] {
       const heard: string[] = [];
-      // By the second where it may matter, else each half a minute.
+      // In steps of a second where it may matter, else of half a minute.
       const stepSeconds = forSeconds > 600 ? 30 : 1;
       for (let passed = 0; passed < forSeconds; passed += stepSeconds) {
         seconds += stepSeconds;

@@ -9,7 +9,7 @@ test.each([
   [50 * MIB, 8 * GIB, 'low', 'storage.low'],
   [500 * MIB - 1, 8 * GIB, 'low', 'storage.low'],
   [500 * MIB, 8 * GIB, 'ok', null],
-  // A twentieth of a middling disk counts, a twentieth of a huge one does not.
+  // 5 % of a middle-sized disk counts, 5 % of a huge one does not.
   [1.9 * GIB, 40 * GIB, 'low', 'storage.low'],
   [2.1 * GIB, 40 * GIB, 'ok', null],
   [4.9 * GIB, 4000 * GIB, 'low', 'storage.low'],

@@ -13,7 +13,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
 const SECRET = '9b1deb4d-3b7d-4bad';
-/** How long the watcher may take; a busy machine gets more. */
+/** How long the watcher may take; a busy machine gets more time. */
 const ANSWER_MS = Math.round(200 * Number(process.env.TILLSYNC_SLOW));
 
 describe('the address of a heartbeat', () => {
@@ -83,7 +83,7 @@ describe('a heartbeat', () => {
       clock,
       log: { ...silentLog, warn: say, info: say, debug: say },
     });
-    /** Looks every five seconds; returns what was heard meanwhile. */
+    /** Runs it every five seconds; returns what was heard in that time. */
     const pass = async (ms: number) => {
       heard.length = 0;
       for (let at = 0; at < ms; at += 5_000) {
@@ -116,7 +116,7 @@ describe('a heartbeat', () => {
     expect(await pass(5_000)).toEqual(['/fail']);
     place.red = [];
     await pass(MINUTE_MS);
-    // The machine sleeps: its wall clock goes on, and what is red now is so only since then.
+    // The machine slept: the wall clock went on, and what is red now began only then.
     clock.jumpWall(8 * 60 * MINUTE_MS);
     place.red = ['orders.stale'];
     expect(await pass(3 * MINUTE_MS)).not.toContain('/fail');

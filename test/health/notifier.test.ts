@@ -7,7 +7,7 @@ import { Notifier } from '../../src/health/notifier.ts';
 import { standing } from '../../src/health/verdict.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-/** Nothing is known but what was noted. */
+/** Facts with only what was noted. */
 const WELL = {
   ...{ nowMs: 0, freshness: [], alarms: [], tokens: null, outbox: null, quarantine: 0 },
   ordersStaleAfterMs: 600_000,
@@ -49,7 +49,7 @@ function rig() {
         clock,
         log: silentLog,
       }),
-    /** Looks every second until the end. */
+    /** Runs every second until the end. */
     async run() {
       const teller = it.teller();
       while (!stop.signal.aborted) {

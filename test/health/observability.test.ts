@@ -37,14 +37,14 @@ const look = async () => {
   return scrape;
 };
 
-/** One daemon in this process that has polled, swept, taken callbacks, sent a change and refused one. */
+/** Starts one daemon in this process that has polled, swept, received callbacks, sent a change and refused one. */
 beforeAll(async () => {
   place = await openWorkplace(5);
   const { control } = place.sandbox;
   control.createOrder();
   const { port } = place.config.webhook;
   const demo = demoConfig({ baseUrl: place.sandbox.url, directory: place.storage, webhookPort: port });
-  // After the first poll the next order comes by a callback, whatever the time is.
+  // After the first poll the next order comes by a callback, at any time of day.
   const config = { ...demo, orders: { ...demo.orders, poll: '0 0 1 1 *' }, limits: QUICK_LIMITS };
   const secrets = { refreshToken: place.refreshToken, webhookSecrets: [SECRET] };
   daemon = await startDaemon({ config, secrets, clock: systemClock, random: systemRandom, log: silentLog });
@@ -125,7 +125,7 @@ describe('the alert rules and the dashboard', () => {
     (file) => {
       const names = new Set(read(file).match(METRIC));
       expect(names.size).toBeGreaterThan(10);
-      // Nothing has waited here; those of branches are there at a hub alone: test/api/branches.test.ts.
+      // Nothing has waited here, and branch metrics exist only at a hub: test/api/branches.test.ts.
       const { name: waits } = new Counters().waitSeconds;
       const isElsewhere = (name: string) => name === waits || name.startsWith('tillsync_branch');
       const unknown = [...names].filter((name) => !figures().has(name) && !isElsewhere(name));

@@ -13,7 +13,7 @@ const SETTINGS = {
   personalDataMs: 0,
   maxBytes: 1024 ** 3,
 };
-/** Looks of one run with nothing to delete: at each family but the orders that stay for ever. */
+/** Reads of one run with nothing to delete: one per family, except orders, which are kept for ever. */
 const LOOKS = 5;
 
 function begin(settings: Partial<typeof SETTINGS> = {}) {
@@ -59,7 +59,7 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
     },
     stop.signal,
   );
-  /** Hours in which it looked for what may go, and not only at the size. */
+  /** Returns the hours in which it looked for rows to delete, and not only at the size. */
   const runs = () =>
     [...new Set(reads)].filter((hour) => reads.filter((each) => each === hour).length >= LOOKS);
   return { clock, mirror, state, runs, drops, beats, alarms, lowered, leases, stop, ended };
@@ -116,14 +116,14 @@ describe('the loop of retention', () => {
     await loop.clock.advance(10 * HOUR_MS);
     expect(loop.alarms).toEqual([]);
     await loop.clock.advance(10 * HOUR_MS);
-    // Only the run fails, and not the look whether anybody is late.
+    // Only the run fails, and not the check for late deletions.
     loop.state.fail = false;
     loop.state.holdsLog = true;
     await loop.clock.advance(10 * HOUR_MS);
     expect(new Set(loop.alarms)).toEqual(new Set(['customers.not-forgotten']));
     loop.state.holdsLog = false;
     await loop.clock.advance(2 * HOUR_MS);
-    // A thread of its own writes the file anew.
+    // A thread of its own rewrites the file.
     await until(() => loop.lowered.includes('customers.not-forgotten'));
     loop.stop.abort();
     await loop.ended;

@@ -10,17 +10,17 @@ export interface Received {
   path: string;
 }
 
-/** A real receiver of a hook: keeps what comes, answers as a test says. */
+/** A real receiver of a hook: records requests and answers as the test says. */
 export interface EventReceiver {
   url: string;
   received: Received[];
-  /** Requests that wait for their answer now, and the most there ever were. */
+  /** Requests that wait for their answer now, and the most at any time. */
   open: number;
   openMax: number;
-  /** How the next request is answered: with a status, or by hand. */
+  /** How the next request is answered: with a status, or by a function. */
   answer: number | ((response: ServerResponse, event: HookEvent) => void);
   seqs(): number[];
-  /** Resolves once so many events have come; throws when they do not. */
+  /** Resolves once this many events have come; throws when they do not. */
   until(count: number): Promise<void>;
 }
 
@@ -60,7 +60,7 @@ export async function eventReceiver(): Promise<EventReceiver> {
   return receiver;
 }
 
-/** Gives sockets and processes their real time, while an injected clock stands still. */
+/** Gives sockets and processes real time, while an injected clock stands still. */
 export async function until(isSo: () => boolean, withinMs = 5_000): Promise<void> {
   const endMs = performance.now() + withinMs * Number(process.env.TILLSYNC_SLOW);
   while (!isSo()) {

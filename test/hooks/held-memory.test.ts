@@ -11,7 +11,7 @@ import { eventReceiver, hook, until } from './event-receiver.ts';
 
 const EVENTS = 4_000;
 const LOOKS = 4;
-/** Less than 200 bytes for each event; one alone has ten times as many. */
+/** Less than 200 bytes per event; one event alone has ten times as many. */
 const GROWS_BYTES_MAX = 200 * (EVENTS / LOOKS);
 
 it('holds on to nothing of the events that it has sent, however fast it sends', {
@@ -44,7 +44,7 @@ it('holds on to nothing of the events that it has sent, however fast it sends', 
     receiver.received.length = 0;
     taken += 1;
     const answer = () => void response.writeHead(200).end();
-    // It stands still for each look, an event under way.
+    // It pauses for each measurement, with one event in progress.
     if (taken % (EVENTS / LOOKS) === 0) mayGoOn = false;
     if (mayGoOn) answer();
     else answers.push(answer);

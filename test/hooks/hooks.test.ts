@@ -18,13 +18,13 @@ const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
 const STEP_MS = 2 * SECOND_MS;
 
-/** A store whose hooks a test may change between two starts. */
+/** Makes a store whose hooks a test may change between two starts. */
 function storeWith(hooks: HookSettings[], options: StoreRigOptions = {}) {
   const rig = storeRig({
     ...options,
     config: (config) => ({ ...config, hooks, orders: { ...config.orders, poll: '*/2 * * * *' } }),
   });
-  /** Callbacks of new orders, or of one order in several statuses. */
+  /** Sends callbacks of new orders, or of one order in several statuses. */
   const announce = async (daemon: Daemon, ...notifications: Record<string, unknown>[]) => {
     for (const notification of notifications) expect(await rig.announce(daemon, notification)).toBe(200);
   };
@@ -35,7 +35,7 @@ function storeWith(hooks: HookSettings[], options: StoreRigOptions = {}) {
   return { rig, announce, status };
 }
 
-/** Runs time on in small steps and gives sockets real time between them, until it is so. */
+/** Advances the clock in small steps, with real time for sockets between them, until `isSo`. */
 async function runUntil(rig: StoreRig, isSo: () => boolean, maxMs = 10 * MINUTE_MS): Promise<void> {
   for (let ms = 0; !isSo(); ms += STEP_MS) {
     if (ms > maxMs) throw new Error('it did not come about');
@@ -60,7 +60,7 @@ describe('a hook', () => {
     const page = (await (await fetch(`${daemon.localUrl}/v1/orders?after=0`)).json()) as {
       events: unknown[];
     };
-    // The order of the first event is as it was then, and is approved by now.
+    // The first event had its order as it was then; by now the order is approved.
     expect(receiver.received.slice(1).map(({ event }) => event)).toEqual(page.events.slice(1));
     expect(Object.keys(receiver.received[0]?.event ?? {})).toEqual(Object.keys(page.events[0] as object));
     expect(receiver.seqs()).toEqual([...receiver.seqs()].sort((a, b) => a - b));
@@ -119,7 +119,7 @@ describe('a hook', () => {
     await announce(first, order(1));
     await receiver.until(1);
     await until(() => rig.rows('SELECT 1 FROM hooks WHERE last_ok_at IS NOT NULL').length === 1);
-    // What the disk has when the second event is taken, before anything is written of that.
+    // Copies what the disk has when the second event is received, before anything about it is written.
     receiver.answer = (response) => {
       cpSync(rig.directory, atAnswer, {
         recursive: true,
@@ -256,12 +256,12 @@ describe('where a hook begins', () => {
     await announce(daemon, order(9_001));
     await Promise.all([now.until(1), start.until(4)]);
     expect(now.received.map(({ event }) => event.order?.code)).toEqual([9_001]);
-    // What happens to an old order from now on is news.
+    // A later event of an old order is new.
     const [first] = old;
     rig.sandbox.control.advanceOrder(first?.internalOrderId ?? '', 'dispatched');
     await runUntil(rig, () => now.received.length === 2, 10 * MINUTE_MS);
     expect(now.received[1]?.event).toMatchObject({ orderId: first?.internalOrderId, source: 'poll' });
-    // A new order of which only a poll tells is news, too.
+    // A new order that only a poll brings is new, too.
     const late = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
     await runUntil(rig, () => now.received.length === 3, 10 * MINUTE_MS);
     expect(now.received[2]?.event.orderId).toBe(late.internalOrderId);
@@ -277,7 +277,7 @@ describe('where a hook begins', () => {
     await receiver.until(1);
     await rig.run(first.stop());
 
-    // Nobody gets what comes while there is none.
+    // Nobody receives what comes while there is no hook.
     hooks.length = 0;
     const second = await rig.daemon();
     await rig.clock.advance(MINUTE_MS);
@@ -412,7 +412,7 @@ describe('hooks skip', () => {
     await announce(daemon, ...[1, 2, 3, 4].map((number) => order(number)));
     await receiver.until(1);
     await until(() => status(daemon, 'pos').failures === 1);
-    // A command has a connection of its own.
+    // A command has its own connection.
     const { mirror } = await rig.parts();
     const skip = (to: number | null) => rig.run(mirror.write((db) => skipWaiting(db, settings, to)));
     return {

@@ -10,7 +10,7 @@ import { hook, until } from './event-receiver.ts';
 
 const never = new AbortController().signal;
 
-/** About an order of somebody: only what a test made up is shown whole. */
+/** Makes a real order's event, because only an invented one is shown whole. */
 function realEvent(): HookEvent {
   const { test: _test, ...event } = madeUpEvent('2026-03-01T18:30:00.000Z');
   return { ...event, seq: 7, source: 'webhook' };
@@ -23,7 +23,7 @@ function receiverFor(settings: HookSettings, env: NodeJS.ProcessEnv = process.en
 }
 
 describe('a program', () => {
-  /** A shell script as the program of a hook, with a directory of its own as $1. */
+  /** Makes a shell script as a hook's program, with its own directory as $1. */
   function script(text: string, timeoutMs = 5_000) {
     const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hook-'));
     onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
@@ -97,7 +97,7 @@ describe('a program', () => {
   });
 });
 
-/** A process that has ended and that nobody has asked for yet does nothing any more. */
+/** A zombie, which has ended but was not reaped, does nothing more. */
 function isAlive(pid: number): boolean {
   try {
     return !/^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));

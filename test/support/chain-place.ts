@@ -15,7 +15,7 @@ import {
   type Workplace,
 } from './workplace.ts';
 
-/** A branch of a chain on this machine: a tillsync of its own, with files of its own. */
+/** A branch of a chain on this machine, with its own tillsync and files. */
 export interface BranchPlace {
   storage: string;
   configFile: string;
@@ -24,7 +24,7 @@ export interface BranchPlace {
   invitation: string;
 }
 
-/** A hub with a real nats-server, and branches that join it; all of them processes of their own. */
+/** A hub with a real nats-server, and branches that join it, all as separate processes. */
 export class ChainPlace {
   readonly directory = mkdtempSync(path.join(tmpdir(), 'tillsync-chain-'));
   serverFile = path.join(this.directory, 'nats/server.conf');
@@ -39,7 +39,7 @@ export class ChainPlace {
     this.port = port;
   }
 
-  /** `branches`: TOML; the server runs, the hub's tillsync does not yet. */
+  /** `branches` is TOML. The server runs; the hub's tillsync does not yet. */
   static async open(seed: number, branches: string): Promise<ChainPlace> {
     const place = await ChainPlace.prepare(seed, branches);
     const written = await place.hub.command('hub', 'server-config', place.serverFile);
@@ -48,7 +48,7 @@ export class ChainPlace {
     return place;
   }
 
-  /** Without a server: its configuration is not written. */
+  /** Prepares the hub without a server, whose configuration is not written. */
   static async prepare(seed: number, branches: string): Promise<ChainPlace> {
     const place = new ChainPlace(await openWorkplace(seed), await freePort());
     const { hub, port } = place;
@@ -76,7 +76,7 @@ export class ChainPlace {
     return (JSON.parse(stdout) as { invitation: string }).invitation;
   }
 
-  /** Where a branch will be, in files that are called `as`. */
+  /** Makes a future branch's place, with files named `as`. */
   branchAt(as: string, invitation: string): BranchPlace {
     const storage = path.join(this.directory, as);
     const configFile = path.join(this.directory, `${as}.toml`);
@@ -106,7 +106,7 @@ export class ChainPlace {
     return daemon;
   }
 
-  /** Ends it in an orderly way. */
+  /** Stops it in an orderly way. */
   async stop(place: BranchPlace): Promise<void> {
     const daemon = this.#of.get(place);
     await daemon?.end('SIGTERM');
@@ -120,7 +120,7 @@ export class ChainPlace {
     return runCommand(env, words);
   }
 
-  /** Whether the branch has all that the hub has for it, from its first snapshot on. */
+  /** Whether the branch has everything that the hub has for it, from its first snapshot on. */
   hasCaughtUp(name: string, { storage }: BranchPlace): boolean {
     const feed = `SELECT coalesce(b.epoch, hub.epoch) AS epoch, last_n AS n FROM hub, feed_branches b WHERE branch = '${name}'`;
     const [given] = rowsOf<{ epoch: string; n: number }>(this.hub.storage, feed);
@@ -136,7 +136,7 @@ export class ChainPlace {
   }
 }
 
-/** Rows of a database in a storage directory. */
+/** Reads rows of a database in a storage directory. */
 export function rowsOf<T>(storage: string, sql: string, file = 'mirror.db'): T[] {
   const db = new Database(path.join(storage, file), { readonly: true });
   try {

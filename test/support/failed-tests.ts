@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { TestModule, Vitest } from 'vitest/node';
 
-/** A test that did not pass; without a file: an error that belongs to none, for which the whole tier is run again. */
+/** A failed test. Without a file it is an error outside all tests, for which the whole tier is run again. */
 export interface FailedTest {
   file: string;
   title: string;
@@ -11,14 +11,15 @@ export interface FailedTest {
 const NO_FILE = '*';
 
 /**
- * The tests that failed in a run of Vitest, one a line (`file`, tab, `title`) in the file that `TILLSYNC_FAILED` names:
- * `.ci/run` runs their files once more, with `TILLSYNC_AGAIN` for the same file. Processes that tests start have neither.
+ * Writes a Vitest run's failed tests, one per line (`file`, tab, `title`), to the file in `TILLSYNC_FAILED`.
+ * `.ci/run` runs their files once more, with the same file in `TILLSYNC_AGAIN`. Processes that tests start get
+ * neither variable.
  */
 export class FailedTests {
   readonly #writeTo = take('TILLSYNC_FAILED');
   readonly #again = take('TILLSYNC_AGAIN');
 
-  /** Leaves of the tier only the files whose tests failed before. */
+  /** Keeps only the files whose tests failed before. */
   narrow({ projects }: Vitest): void {
     if (this.#again === undefined) return;
     const files = filesToRunAgain(readFileSync(this.#again, 'utf8'));
@@ -33,7 +34,7 @@ export class FailedTests {
   }
 }
 
-/** None where one of them belongs to no file. */
+/** Returns none if one of the failures belongs to no file. */
 export function filesToRunAgain(text: string): string[] {
   const files = text
     .split('\n')
@@ -42,7 +43,7 @@ export function filesToRunAgain(text: string): string[] {
   return files.includes(NO_FILE) ? [] : [...new Set(files)];
 }
 
-/** Also what failed outside of a test: while a file was read, in a hook, or between the tests. */
+/** Includes failures outside a test: while a file was loaded, in a hook, or between tests. */
 export function failedTests(
   modules: readonly TestModule[],
   errors: readonly { message: string }[],

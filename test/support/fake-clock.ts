@@ -10,7 +10,7 @@ interface Sleeper {
 
 /**
  * A clock that stands still until a test moves it. Sleepers wake in the order of their times; between two of them
- * everything that is ready runs. The wall clock can jump without the monotonic one noticing.
+ * everything that is ready runs. The wall clock can jump without the monotonic one.
  */
 export class FakeClock implements Clock {
   bootId = 'boot-1';
@@ -20,7 +20,7 @@ export class FakeClock implements Clock {
   #sleepers: Sleeper[] = [];
   #order = 0;
 
-  /** `settleAll`: how everything that is ready is let run between two sleepers. */
+  /** `settleAll` lets everything that is ready run between two sleepers. */
   constructor(
     startWallMs = Date.UTC(2026, 0, 15, 12),
     startMonoMs = 1_000_000,
@@ -59,7 +59,7 @@ export class FakeClock implements Clock {
     });
   }
 
-  /** Moves time on by `ms`, waking whoever's time comes, each at its own moment. */
+  /** Moves time on by `ms` and wakes each sleeper at its own time. */
   async advance(ms: number): Promise<void> {
     const endMs = this.#monoMs + ms;
     await this.#settle();
@@ -75,7 +75,7 @@ export class FakeClock implements Clock {
     await this.#settle();
   }
 
-  /** There are a few dozen at most, so that looking at each costs less than keeping them in order. */
+  /** There are at most a few dozen, so scanning costs less than sorting them. */
   #next(): Sleeper | undefined {
     let next: Sleeper | undefined;
     for (const sleeper of this.#sleepers) {
@@ -93,12 +93,12 @@ export class FakeClock implements Clock {
     if (at >= 0) this.#sleepers.splice(at, 1);
   }
 
-  /** The wall clock alone jumps, as when a time server corrects it. */
+  /** Makes only the wall clock jump, as a time server does. */
   jumpWall(ms: number): void {
     this.#wallOffsetMs += ms;
   }
 
-  /** The machine restarts: another boot, whose monotonic clock begins near zero; real time went on. */
+  /** Restarts the machine: another boot, whose monotonic clock begins near zero; real time went on. */
   reboot(downMs: number, uptimeMs = 0): void {
     const wallMs = this.nowMs() + downMs;
     this.bootId = `boot-${Number(this.bootId.slice(5)) + 1}`;
@@ -120,14 +120,15 @@ export async function settle(turns = 4): Promise<void> {
 const WORKER_LOOK_MS = 2;
 
 /**
- * Lets everything that is ready run to its end, a worker thread and the inbox's process too, and takes one turn when there
- * is nothing. For a program that waits for no socket and no file: then nothing of what it does depends on the machine's speed.
+ * Lets everything that is ready run to its end, including a worker thread and the inbox's process; takes one turn if
+ * there is nothing. For a program that waits for no socket and no file: its work then does not depend on the
+ * machine's speed.
  */
 export async function untilIdle(): Promise<void> {
   for (;;) {
     await new Promise<void>((resolve) => setImmediate(resolve));
     const under = process.getActiveResourcesInfo();
-    // The process that opens the inbox is given time by a timer, which runs only until it has answered.
+    // The inbox's process gets time by a timer, which runs only until it has answered.
     const asksInbox = under.includes('ProcessWrap') && under.includes('Timeout');
     if (asksInbox || under.includes('MessagePort'))
       await new Promise((resolve) => setTimeout(resolve, WORKER_LOOK_MS));

@@ -3,19 +3,19 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 
 const MEMORY = '/dev/shm';
-/** A run leaves some hundred megabytes at the most before they are removed. */
+/** A run leaves at most some hundred megabytes until they are removed. */
 const ROOM_MIN_BYTES = 2 * 1024 ** 3;
-/** Vitest imports each test file under a name of its own in each run, and the code of every one of them is kept. */
+/** Vitest imports each test file under a new name in each run, and all their compiled code is kept. */
 const COMPILED_FILES_MAX = 8_000;
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
 /**
- * Gives a test run files in memory where the machine has room, so that no test waits for the disk, and keeps the
- * compiled code of the processes that tests start. Returns what removes the files.
+ * Gives a test run files in memory if the machine has room, so that no test waits for the disk, and keeps the
+ * compiled code of processes that tests start. Returns a function that removes the files.
  */
 export default function fastFiles(): () => void {
   const directory = mkdtempSync(path.join(fastRoot(), 'tillsync-tests-'));
-  // As /tmp is: some tests read as another Unix user.
+  // Like /tmp, because some tests read as another Unix user.
   chmodSync(directory, 0o1777);
   process.env.TMPDIR = directory;
   const compiled = path.join(ROOT, 'node_modules/.cache/compiled');
@@ -25,7 +25,7 @@ export default function fastFiles(): () => void {
   return () => rmSync(directory, { recursive: true, force: true });
 }
 
-/** Where files are quickest here: in memory, or where all temporary files are. */
+/** Returns the directory with the quickest files: in memory, or the usual temporary one. */
 export function fastRoot(): string {
   try {
     const { bavail, bsize } = statfsSync(MEMORY);

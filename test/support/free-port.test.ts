@@ -5,7 +5,7 @@ import { freePort } from '../../src/demo/sandbox-platform.ts';
 
 it('a free port is below those of outgoing connections, and none that is taken', async () => {
   const taken = await freePort({ next: () => 0.999_99 });
-  // What Linux gives to the first of them.
+  // Start of Linux's range for outgoing connections.
   expect(taken).toBeLessThan(32_768);
   const server = createServer().listen(taken, '127.0.0.1');
   onTestFinished(() => void server.close());

@@ -7,8 +7,8 @@ import { openStateFile } from '../../src/db/state-file.ts';
 let made: string | undefined;
 
 /**
- * Puts a mirror into `directory` as a first start makes it, unless there is one, and returns its path. To copy one and
- * open it takes half the processor time of making one.
+ * Puts a new mirror into `directory` unless there is one, and returns its path. Copying and opening one takes half
+ * the processor time of making one.
  */
 export function freshMirror(directory: string): string {
   const file = path.join(directory, 'mirror.db');
@@ -36,7 +36,7 @@ export function freshState(directory: string): string {
   return file;
 }
 
-/** The next one is made from its SQL again, for a test that has put a fault into that. */
+/** Makes the next mirror from SQL again, for a test that has put a fault into the migrations. */
 export function forgetFreshMirror(): void {
   made = undefined;
 }

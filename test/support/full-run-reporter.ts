@@ -14,8 +14,8 @@ interface Skipped {
 }
 
 /**
- * Says the seed at the head of a run and which tests were skipped at its end. With `TILLSYNC_FULL=1`, as in `.ci/run`, a
- * skipped test that test/may-be-skipped.ts does not name fails the run. Writes down which tests failed, for `.ci/run`.
+ * Prints the seed at a run's start and the skipped tests at its end. With `TILLSYNC_FULL=1`, as in `.ci/run`, a
+ * skipped test that test/may-be-skipped.ts does not list fails the run. Records failed tests for `.ci/run`.
  */
 export class FullRunReporter implements Reporter {
   #vitest: Vitest | undefined;
@@ -34,13 +34,13 @@ export class FullRunReporter implements Reporter {
     const vitest = this.#vitest;
     if (!vitest) return;
     const unexpected = this.#tellSkipped(vitest, modules);
-    // A file with such a test is run again too, or the second run would not miss it.
+    // A file with an unexpectedly skipped test is run again too, so that the second run also notices it.
     this.#failed.write([...failedTests(modules, errors, vitest.config.root), ...unexpected]);
   }
 
   /** Those that fail the run. */
   #tellSkipped(vitest: Vitest, modules: readonly TestModule[]): Skipped[] {
-    // Whoever runs some tests by their titles skips the others.
+    // A run of some tests by title skips the others.
     if (vitest.config.testNamePattern !== undefined) return [];
     const skipped = modules.flatMap((module) =>
       [...module.children.allTests('skipped')]
@@ -78,12 +78,12 @@ export function mayBeSkipped({ file, title }: Skipped): boolean {
   return MAY_BE_SKIPPED.some((each) => each.file === file && each.title.test(title));
 }
 
-/** The Debian packages of `.ci/packages` that are not installed here. */
+/** Returns the Debian packages of `.ci/packages` that are not installed here. */
 function missingPackages(): string[] {
   const lines = readFileSync(PACKAGES, 'utf8').split('\n');
   const wanted = lines.filter((line) => /^[a-z]+:/.test(line)).flatMap((line) => line.split(/\s+/).slice(1));
   const names = [...new Set(wanted)].filter((name) => name !== '');
-  // One line for each: its name, for some packages with the architecture, and the version where it is installed.
+  // One line each: the name, for some with the architecture, and the version if it is installed.
   const { stdout } = spawnSync('dpkg-query', ['-W', ...names], { encoding: 'utf8' });
   const installed = new Set(
     (stdout ?? '').split('\n').flatMap((line) => /^([^:\t]+).*\t./.exec(line)?.[1] ?? []),

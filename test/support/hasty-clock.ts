@@ -1,7 +1,7 @@
 import { systemClock } from '../../src/core/system-clock.ts';
 import type { Clock } from '../../src/core/time.ts';
 
-/** Time that passes `factor` times as fast, for the daemon and the platform in one process with the true limits. */
+/** Makes a clock that runs `factor` times as fast, for daemon and platform in one process with the true limits. */
 export function hastyClock(factor: number): Clock {
   const startMonoMs = systemClock.monotonicMs();
   const startWallMs = systemClock.nowMs();

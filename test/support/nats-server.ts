@@ -10,7 +10,7 @@ const PROGRAM = ['/usr/sbin/nats-server', '/usr/local/bin/nats-server', '/usr/bi
 );
 
 const UNIT = path.resolve(import.meta.dirname, '../../systemd/tillsync-nats.service');
-/** As its service gives them to it. */
+/** Variables that its service sets. */
 const ENVIRONMENT = Object.fromEntries(
   [...readFileSync(UNIT, 'utf8').matchAll(/^Environment=(\w+)=(\S+)$/gm)].map(([, name, value]) => [
     name,
@@ -24,13 +24,13 @@ export const hasNatsServer = PROGRAM !== undefined;
 export interface NatsServer {
   pid: number;
   log(): string;
-  /** SIGHUP: it reads its configuration again; SIGUSR2: it throws its clients out one by one, then ends. */
+  /** SIGHUP: it reloads its configuration; SIGUSR2: it disconnects its clients one by one, then ends. */
   signal(name: NodeJS.Signals): void;
   ended: Promise<unknown>;
   kill(): Promise<void>;
 }
 
-/** Starts nats-server with the file that the hub wrote; resolves when it listens. */
+/** Starts nats-server with the hub's configuration; resolves when it listens. */
 export async function startNatsServer(file: string, port: number): Promise<NatsServer> {
   const child: ChildProcess = spawn(PROGRAM ?? 'nats-server', ['-c', file], {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -1,4 +1,4 @@
-/** Orders as the platform's document describes them, for tests; no two with the same number are different. */
+/** Makes an order as in the platform's document; the same number always gives the same order. */
 export function sampleNotification(
   number: number,
   changes: Record<string, unknown> = {},

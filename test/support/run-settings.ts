@@ -3,11 +3,11 @@ import { performance } from 'node:perf_hooks';
 
 const SEED_MAX = 2 ** 31 - 1;
 const SLOW_MAX = 100;
-/** How long the loop of `measureSlowness` takes on two quiet cores. */
+/** How long the loop of `measureSlowness` takes on two idle cores. */
 const USUAL_LOOP_MS = 120;
 const USUAL_CORES = 2;
 
-/** What `TILLSYNC_SEED` says: without it always the same seed, with "random" a new one. */
+/** Reads `TILLSYNC_SEED`: by default always the same seed, with "random" a new one. */
 export function readSeed(text: string | undefined, draw = Math.random): number {
   if (text === undefined || text === '') return 1;
   if (text === 'random') return Math.floor(draw() * SEED_MAX);
@@ -18,7 +18,7 @@ export function readSeed(text: string | undefined, draw = Math.random): number {
   );
 }
 
-/** What `TILLSYNC_SLOW` says: how many times longer the time limits of tests are; without it, as measured. */
+/** Reads `TILLSYNC_SLOW`: the factor for the tests' time limits; by default it is measured. */
 export function readSlowness(text: string | undefined, measure = measureSlowness): number {
   if (text === undefined || text === '') return measure();
   const factor = Number(text);
@@ -26,7 +26,7 @@ export function readSlowness(text: string | undefined, measure = measureSlowness
   throw new RangeError(`TILLSYNC_SLOW: found ${text}; allowed: a number from 1 to ${SLOW_MAX}.`);
 }
 
-/** Times a loop: a slow processor, a busy one and a single one make it longer. Never below 1. */
+/** Times a loop: a slow, busy or single processor makes it longer. Never below 1. */
 function measureSlowness(): number {
   const began = performance.now();
   let x = 1;

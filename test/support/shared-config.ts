@@ -1,7 +1,7 @@
 import { FullRunReporter } from './full-run-reporter.ts';
 import { readSeed, readSlowness } from './run-settings.ts';
 
-/** Worker processes inherit both, so that all tests of a run have one seed and one measure of time. */
+/** Worker processes inherit both, so that all tests of a run have one seed and one time factor. */
 try {
   process.env.TILLSYNC_SEED = String(readSeed(process.env.TILLSYNC_SEED));
   process.env.TILLSYNC_SLOW = String(readSlowness(process.env.TILLSYNC_SLOW));
@@ -10,10 +10,10 @@ try {
   process.exit(2);
 }
 
-/** A time limit of a test for this machine: the one given is that of a quiet machine with two cores. */
+/** Scales a test's time limit to this machine; the given one is for an idle machine with two cores. */
 export const limitMs = (quietMs: number): number => Math.round(quietMs * Number(process.env.TILLSYNC_SLOW));
 
-/** What the Vitest configuration of every tier has. */
+/** Settings of every tier's Vitest configuration. */
 export const shared = {
   setupFiles: [`${import.meta.dirname}/seed.ts`],
   reporters: ['default', new FullRunReporter()],

@@ -22,16 +22,16 @@ const SECRET = 'rig-secret';
 const STARTING_TURNS = 2_000;
 const CLOSING_TURNS = 20;
 const LOOK_EVERY_MS = 300_000;
-/** Every way of mapping a product occurs in ten; more cost each start a longer sweep. */
+/** Ten products include every way of mapping; more would make each start's sweep longer. */
 const SEED = { products: 10 };
 
-/** Does something to a call to the platform before it is carried, or to its answer. */
+/** Changes a call to the platform before it is carried, or its answer. */
 export type Tamper = (
   request: TransportRequest,
   pass: () => Promise<TransportAnswer>,
 ) => Promise<TransportAnswer>;
 
-/** A process's own clock, which stands still with it, as under SIGSTOP or in a machine that is asleep. */
+/** A process's own clock, which stops with the process, as under SIGSTOP or on a sleeping machine. */
 export class FreezableClock implements Clock {
   readonly #world: FakeClock;
   #thawing: Promise<void> | undefined;
@@ -58,7 +58,7 @@ export class FreezableClock implements Clock {
     await this.#thawing;
   }
 
-  /** What the process waits for: resolved only once it goes on. */
+  /** Waits while the process is frozen. */
   async frozen(): Promise<void> {
     this.#thawing ??= new Promise((resolve) => {
       this.#thaw = resolve;
@@ -73,7 +73,7 @@ export class FreezableClock implements Clock {
 }
 
 export interface StoreRigOptions {
-  /** How often loops look for what others did; seldom unless told. */
+  /** How often loops check for other processes' work; rarely by default. */
   lookEveryMs?: number;
   platform?: Partial<SandboxOptions>;
   config?: (config: Config) => Config;
@@ -81,22 +81,22 @@ export interface StoreRigOptions {
 }
 
 /**
- * A store in a directory of its own, wired as in production on a clock that a test moves: the real loops, listeners
- * and files, beside a strict platform without sockets.
+ * A store in its own directory, wired as in production, on a clock that a test moves: real loops, listeners and
+ * files, with a strict platform without sockets.
  */
 export interface StoreRig {
   clock: FakeClock;
   sandbox: SandboxCore;
   directory: string;
-  /** What a command has: everything but loops and listeners. Several share the files, as processes do. */
+  /** Opens the parts of a command: everything but loops and listeners. Several share the files, as processes do. */
   parts(tamper?: Tamper, ownClock?: Clock): Promise<Parts>;
-  /** The daemon with all its loops. */
+  /** Starts the daemon with all its loops. */
   daemon(tamper?: Tamper, own?: { clock?: Clock; holders?: Holders }): Promise<Daemon>;
-  /** Runs time until the promise is settled. */
+  /** Advances time until the promise is settled. */
   run<T>(promise: Promise<T>, maxMs?: number): Promise<T>;
-  /** What somebody else sees in the mirror. */
+  /** Reads the mirror as another program would. */
   rows<T>(sql: string, ...values: unknown[]): T[];
-  /** Sends an order as the platform announces it; the status of the answer. */
+  /** Sends an order's notification as the platform does; returns the answer's status. */
   announce(daemon: Daemon, notification: unknown): Promise<number>;
 }
 
@@ -115,7 +115,7 @@ export function storeRig({
   const settings = config({
     ...demo,
     webhook: { ...demo.webhook, callbackUrl: '' },
-    // At the start, and then seldom.
+    // Polls at the start, and then rarely.
     orders: { ...demo.orders, poll: '*/30 * * * *' },
   });
   const sandbox = createSandbox({
@@ -147,7 +147,7 @@ export function storeRig({
     over.catch(() => undefined);
     const endMs = clock.monotonicMs() + maxMs;
     while (!isOver && clock.monotonicMs() < endMs) {
-      // Listening and closing take turns, and no time.
+      // Listening and closing take turns of the event loop, but no time of the clock.
       for (let turn = 0; turn < turns && !isOver; turn++)
         await new Promise((resolve) => setImmediate(resolve));
       if (!isOver) await clock.advance(250);

@@ -7,7 +7,7 @@ import { Notifier } from '../../src/health/notifier.ts';
 
 type Watched = Pick<Parts, 'config' | 'mirror' | 'state' | 'platform' | 'outbox'>;
 
-/** Told of alarms as a receiver is, by the settings of the store; each look tells `onNews` what is to be told then. */
+/** Makes an alarm receiver with the store's settings; each call passes the due messages to `onNews`. */
 export function listener(
   parts: Watched,
   clock: Clock,
@@ -29,7 +29,7 @@ export function listener(
   return () => notifier.look(now.read(), signal);
 }
 
-/** The heartbeat of the store, to this address. */
+/** Makes the store's heartbeat to this address. */
 export function heartbeatTo(url: string, parts: Watched, clock: Clock): Heartbeat {
   const now = standingNow({ ...parts, clock });
   return new Heartbeat({

@@ -17,10 +17,10 @@ export const ROOT = path.resolve(import.meta.dirname, '../..');
 export const NODE = path.join(ROOT, 'node_modules/.bin/node');
 export const MAIN = path.join(ROOT, 'src/cli/main.ts');
 export const SECRET = 'workplace-secret';
-/** With it a command of the checkout starts with a third of the processor time: its code is compiled once for all. */
+/** Lets a command of the checkout start with a third of the processor time, because its code is compiled only once. */
 export const COMPILED = { NODE_COMPILE_CACHE: path.join(ROOT, 'node_modules/.cache/compiled') };
 
-/** The platform's rules in a hurry. */
+/** The platform's limits with shorter times. */
 export const QUICK_LIMITS: PlatformLimits = {
   endpointIntervalMs: 50,
   ordersIntervalMs: 400,
@@ -29,7 +29,7 @@ export const QUICK_LIMITS: PlatformLimits = {
   ordersPerWindow: 2_000,
 };
 
-/** A store in a temporary directory, beside a strict platform in the test's own process. */
+/** A store in a temporary directory, with a strict platform in the test's own process. */
 export interface Workplace {
   directory: string;
   storage: string;
@@ -39,9 +39,9 @@ export interface Workplace {
   refreshToken: string;
   sandbox: Sandbox;
   mirrorRows(): MirroredRow[];
-  /** Empty when the mirror equals the platform. */
+  /** Returns differences between mirror and platform; empty if they are equal. */
   differences(): string[];
-  /** Starts `tillsync run` as a process of its own, under the command in `under`, such as setpriv. */
+  /** Starts `tillsync run` as its own process, under the command in `under`, such as setpriv. */
   run(...under: string[]): Promise<DaemonProcess>;
   /** Runs one command to its end. */
   command(...words: string[]): Promise<CommandResult>;
@@ -52,7 +52,7 @@ export interface DaemonProcess {
   child: ChildProcess;
   localUrl: string;
   log(): string;
-  /** Sends the signal and waits for the end; the exit code, or null after a signal killed it. */
+  /** Sends the signal and waits for the end; returns the exit code, or null if a signal killed it. */
   end(signal: NodeJS.Signals): Promise<number | null>;
 }
 
@@ -122,7 +122,7 @@ export async function openWorkplace(
   };
 }
 
-/** Waits until `condition` holds, looking often; fails with `what` after the deadline. */
+/** Waits until `condition` holds, checking often; fails with `what` after the deadline. */
 export async function until(what: string, condition: () => boolean | Promise<boolean>, quietMs = 15_000) {
   const deadlineMs = quietMs * Number(process.env.TILLSYNC_SLOW ?? 1);
   const endMs = performance.now() + deadlineMs;

@@ -5,7 +5,7 @@ import type { Actions } from '../actions.ts';
 import { byStage, calledFor, dueAt, type PageState, STAGES, type Stage, stageOf } from '../state.ts';
 import { statusWord } from '../words/language.ts';
 
-/** Drawn, so that nobody has to tell the levels by their colour. */
+/** Shapes, so that nobody has to tell the levels by colour alone. */
 const PATHS = {
   green: svg`<path d="m5 12.5 4.5 4.5L19 7.5" />`,
   amber: svg`<path d="M12 6v7.5M12 17.8v.2" />`,
@@ -21,16 +21,16 @@ const PATHS = {
 
 export type IconName = keyof typeof PATHS;
 
-/** A picture beside words that say the same; never read out. */
+/** An icon beside words with the same meaning; never read out. */
 export function icon(name: IconName): TemplateResult {
   return html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">${PATHS[name]}</svg>`;
 }
 
-/** Orders of one column at first. */
+/** Orders shown in one column at first. */
 const SHOWN = 6;
 const SHOWN_NARROW = 3;
 
-/** The orders under way, by where they are, or those that somebody looks for. */
+/** Shows the open orders by stage, or the results of a search. */
 export function boardView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status } = state;
   const open = status?.counts.openOrders;
@@ -59,7 +59,7 @@ function stagesView(state: PageState, actions: Actions): TemplateResult {
   const stages = byStage(board.orders.values());
   const open = status?.counts.openOrders;
   const shown = STAGES.reduce((sum, stage) => sum + (stage === 'ended' ? 0 : stages[stage].length), 0);
-  // Most shops have none: no room is kept for them.
+  // Most shops have none, so the column is left out.
   const columns = STAGES.filter((stage) => stage !== 'scheduled' || stages.scheduled.length > 0);
   return html`
     ${
@@ -118,10 +118,10 @@ function callSwitch({ speech, calls }: PageState, actions: Actions): TemplateRes
   `;
 }
 
-/** Codes that are named one by one. */
+/** Codes listed one by one. */
 const NAMED_MAX = 5;
 
-/** Which orders the page calls for, and what keeps it from doing so. */
+/** Shows for which orders the page rings, and what prevents it. */
 function callsView(state: PageState, actions: Actions): TemplateResult {
   const { speech, calls } = state;
   const due = calledFor(state);

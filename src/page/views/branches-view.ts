@@ -6,7 +6,7 @@ import { BRANCH_LEVELS, branchesShown, isLate, type PageState } from '../state.t
 import type { Speech } from '../words/language.ts';
 import { type IconName, icon } from './board-view.ts';
 
-/** Rows at first: those that need somebody most. */
+/** Rows shown at first: the branches in the worst state. */
 const SHOWN = 15;
 const SHOWN_NARROW = 6;
 
@@ -17,7 +17,7 @@ const LOOK: Record<Branch['level'], IconName> = {
   green: 'green',
 };
 
-/** How the branches of a hub fare; nothing where there is none. */
+/** Shows a hub's branches; nothing elsewhere. */
 export function branchesView(state: PageState, actions: Actions): TemplateResult | typeof nothing {
   const { speech, branches, isNarrow } = state;
   const { all, level, text, isWhole } = branches;
@@ -78,7 +78,7 @@ export function branchesView(state: PageState, actions: Actions): TemplateResult
 
 const COLUMNS = ['name', 'told', 'behind', 'waiting', 'rejected', 'held', 'quarantined', 'seen'] as const;
 
-/** The roles are said, since on a phone the rows are drawn as cards and a browser then forgets what they are. */
+/** The roles are explicit: on a phone the rows are drawn as cards, and a browser then drops their roles. */
 function tableOf(shown: readonly Branch[], state: PageState): TemplateResult {
   const { speech } = state;
   return html`
@@ -144,5 +144,5 @@ function messageOf({ reason, message }: Branch, speech: Speech): ReturnType<Spee
   return isItsOwn ? { ...told, text: speech.say('branches.says', { what: told.text }) } : told;
 }
 
-/** What the hub itself sees; all else the branch says. */
+/** Reasons that the hub itself sees; all others come from the branch. */
 const OF_THE_HUB: ReadonlySet<Branch['reason']> = new Set(['absent', 'behind', 'other', 'outbox.held']);

@@ -7,7 +7,7 @@ import { OUTBOX_TABS, type OutboxTab, type PageState } from '../state.ts';
 import { changeSubject, changeValues } from '../words/language.ts';
 import { icon } from './board-view.ts';
 
-/** The mirrored catalogue, to be searched. */
+/** Shows the searchable mirrored catalogue. */
 export function catalogView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status, catalog } = state;
   const { text, products, next } = catalog;
@@ -92,7 +92,7 @@ function skuView(sku: MirroredSku, { speech: { say, format }, status }: PageStat
   `;
 }
 
-/** What waits to be sent, what waits for a person, what was refused and why. */
+/** Shows changes that wait to be sent or for a person, and refused ones with the reason. */
 export function outboxView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status, outbox, notice } = state;
   const counts = status?.outbox;
@@ -102,7 +102,7 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
     rejected: counts?.rejected ?? 0,
   };
   const { tab, changes, before } = outbox;
-  // The list is younger than the figures.
+  // The list is newer than the counts.
   if (changes !== null && before === null) count[tab] = changes.length;
   return html`
     <section class="outbox" aria-labelledby="outbox">
@@ -134,7 +134,7 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
   `;
 }
 
-/** In which branches what is not booked is kept back of counts, and what is missing for it elsewhere. */
+/** Shows the branches that hold back unbooked orders, and what the others lack for it. */
 function holdBackView({ status, speech }: PageState): TemplateResult | typeof nothing {
   const branches = status?.holdBack ?? [];
   if (branches.length === 0) return nothing;
@@ -150,7 +150,7 @@ function holdBackView({ status, speech }: PageState): TemplateResult | typeof no
   `;
 }
 
-/** What waits leaves by itself within a minute, unless something is wrong. */
+/** A waiting change is sent within a minute unless something is wrong. */
 const LEAVES_WITHIN_MS = 60_000;
 
 function mayBeDropped({ state, heldGuard, createdAt }: Change, nowMs: number): boolean {

@@ -6,7 +6,7 @@ import { changeSubject, changeValues, statusWord } from '../words/language.ts';
 
 type Amount = number | string | null;
 
-/** One order with all that a person asks about it. */
+/** Shows one order with everything a person asks about it. */
 function orderDetailView(
   { orderId, answer }: Dialog & { kind: 'order' },
   state: PageState,
@@ -87,7 +87,7 @@ function facts(
   `;
 }
 
-/** Whatever asks for an answer first. */
+/** Shows the open dialog. */
 export function dialogView(state: PageState, actions: Actions): TemplateResult {
   return html`
     <dialog aria-labelledby="dialog-title" @close=${actions.closeDialog} @click=${(event: MouseEvent) => closeOutside(event, actions)}>
@@ -96,14 +96,14 @@ export function dialogView(state: PageState, actions: Actions): TemplateResult {
   `;
 }
 
-/** Opens or closes the browser's own dialog, which keeps the focus inside and gives it back. */
+/** Opens or closes the browser's dialog, which keeps the focus inside and returns it. */
 export function syncDialog({ dialog }: PageState): void {
   const element = document.querySelector('dialog');
   if (element === null || element.open === (dialog !== null)) return;
   if (dialog !== null) element.showModal();
   else {
     element.close();
-    // What had the focus is gone with the change it was about.
+    // The element with the focus was removed together with its change.
     if (document.activeElement === document.body) document.getElementById('outbox')?.focus();
   }
 }
@@ -156,7 +156,7 @@ function keyForm(
   `;
 }
 
-/** What stands between backticks is typed. */
+/** Text between backticks is shown as typed text. */
 function ticked(text: string): (string | TemplateResult)[] {
   return text.split('`').map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part));
 }

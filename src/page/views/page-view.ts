@@ -12,7 +12,7 @@ import { catalogView, outboxView } from './lists-view.ts';
 import { dialogView } from './order-view.ts';
 import { trendsView } from './trends-view.ts';
 
-/** The whole page for a state. */
+/** Draws the whole page for a state. */
 export function pageView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status } = state;
   return html`
@@ -38,7 +38,7 @@ export function pageView(state: PageState, actions: Actions): TemplateResult {
   `;
 }
 
-/** On a narrow screen the sections stand below each other: these lead to each. */
+/** Links to the sections, which stand below each other on a narrow screen. */
 function jumpsView({ speech, status, branches, trends }: PageState): TemplateResult | typeof nothing {
   if (status === null) return nothing;
   const { rejected, held } = status.outbox;
@@ -113,7 +113,7 @@ const LOOK: Record<FreshnessState, IconName> = {
   'locked-out': 'red',
 };
 
-/** Whose card says what is wrong; what is told of no flow stands in the verdict alone. */
+/** The flow on whose card a finding is shown; other findings are shown only in the verdict. */
 const FLOW_OF: Partial<Record<FindingCode, FreshnessSubject>> = {
   'webhook.external-pos': 'orders.webhook',
   'webhook.refused': 'orders.webhook',
@@ -137,12 +137,12 @@ const FLOW_OF: Partial<Record<FindingCode, FreshnessSubject>> = {
   'hub.refused': 'hub.link',
 };
 
-/** How fresh every flow is, with what the verdict says of it. */
+/** Shows each flow's freshness with its finding. */
 function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   const findings = status?.verdict.findings ?? [];
   const known = new Map(status?.freshness.map((each) => [each.subject, each]));
   const isBranch = status?.role === 'branch';
-  /** A branch has what its hub tells it of, and no platform of its own. */
+  /** A branch shows what its hub reports, and no platform of its own. */
   const isShown = (subject: FreshnessSubject) => {
     const { state = 'unknown' } = known.get(subject) ?? {};
     if (isBranch) return subject === 'hub.link' || (subject !== 'auth' && state !== 'unknown');
@@ -152,7 +152,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
     const freshness: Freshness | undefined = known.get(subject);
     const state = freshness?.state ?? 'unknown';
     const lastOkAt = freshness?.lastOkAt ?? null;
-    // What was so when tillsync last answered says nothing of now.
+    // The state at tillsync's last answer says nothing about now.
     const isKnown = link !== 'lost';
     const finding = isKnown ? findings.find(({ code }) => FLOW_OF[code] === subject) : undefined;
     const look = finding?.level ?? (isKnown ? LOOK[state] : 'waiting');
@@ -179,7 +179,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   `;
 }
 
-/** Whether everything is all right, in one look, with what to do. */
+/** Shows at a glance whether all is well, and what to do. */
 function verdictView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status, link } = state;
   if (link === 'lost') return unreachable(state);
@@ -257,7 +257,7 @@ const TAB_OF: Partial<Record<Finding['code'], OutboxTab>> = {
   'outbox.rejected': 'rejected',
 };
 
-/** To where on this page it can be put right. */
+/** Links to the place on this page where it can be corrected. */
 function jump({ code }: Finding, speech: Speech, actions: Actions): TemplateResult | typeof nothing {
   const tab = TAB_OF[code];
   if (tab === undefined) return nothing;
@@ -266,7 +266,7 @@ function jump({ code }: Finding, speech: Speech, actions: Actions): TemplateResu
 
 const HELP = { en: 'help.html', es: 'help.es.html' } as const;
 
-/** What the document for troubleshooting says of it. */
+/** Links to the finding in the troubleshooting document. */
 function help({ code }: Finding, speech: Speech): TemplateResult {
   return html`<a class="help" href="/page/${HELP[speech.language]}#${code}" target="_blank">${speech.say('verdict.help')}</a>`;
 }
@@ -277,7 +277,7 @@ function detail({ detail }: Finding, speech: Speech): TemplateResult | typeof no
   return html`<p class="detail" lang=${language}>${text}</p>`;
 }
 
-/** Commands stand out, so that they can be copied. */
+/** Marks commands so that they can be copied. */
 function withCommands(text: string, commands: TypedWords): (string | TemplateResult)[] {
   return splitCommands(text, commands)
     .map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part))

@@ -1,7 +1,7 @@
 import { calledFor, type PageState } from '../state.ts';
 import type { WordKey } from '../words/language.ts';
 
-/** How things stand, where nobody looks at the page itself: in the title and the icon of its tab. */
+/** Shows the state in the tab's title and icon, for a person who does not look at the page. */
 export function drawTab(state: PageState): void {
   const unseen = calledFor(state).length;
   document.title = tabTitle(state, unseen);

@@ -17,7 +17,7 @@ interface PlotOptions {
   /** From zero up, evenly spaced. */
   ticks: readonly number[];
   tickText: (value: number) => string;
-  /** What it shows, for who cannot see it. */
+  /** Text for people who cannot see it. */
   label: string;
 }
 
@@ -25,7 +25,7 @@ const WIDTH = 240;
 const HEIGHT = 100;
 const GAP = 0.22;
 
-/** Bars over hours. Words are HTML, so that they keep their size; the drawing stretches. */
+/** Draws bars over hours. Labels are HTML, so that they keep their size while the drawing stretches. */
 function plotView({ bars, ticks, tickText, label }: PlotOptions): TemplateResult {
   const top = ticks.at(-1) ?? 1;
   const step = WIDTH / Math.max(bars.length, 1);
@@ -56,10 +56,10 @@ function barShape(share: number, place: { x: number; step: number; layer: number
     width=${place.step * (1 - GAP)} height=${height} />`;
 }
 
-/** A word under every sixth bar of a day. */
+/** A label under every sixth bar of a day. */
 const labelEvery = ({ length }: readonly TrendHour[]): number => Math.ceil(length / 4);
 
-/** Orders per hour, and how long changes took. */
+/** Shows orders per hour, and how long changes took. */
 export function trendsView({ trends: hours, speech }: PageState): TemplateResult | typeof nothing {
   if (hours.length === 0) return nothing;
   const trends = sinceFirst(hours);
@@ -72,10 +72,10 @@ export function trendsView({ trends: hours, speech }: PageState): TemplateResult
   `;
 }
 
-/** So many hours at least, so that a bar is no wall. */
+/** Minimum number of hours, so that a bar is not as wide as the drawing. */
 const HOURS_MIN = 6;
 
-/** Without the hours before anything happened: on the first day they would be most of the picture. */
+/** Leaves out the hours before the first order or change; on the first day they would fill most of the drawing. */
 export function sinceFirst(hours: readonly TrendHour[]): readonly TrendHour[] {
   const first = hours.findIndex(({ orders, pushed }) => orders > 0 || pushed > 0);
   if (first === -1) return hours;
@@ -160,7 +160,7 @@ function table(trends: readonly TrendHour[], { say, format }: Speech): TemplateR
   `;
 }
 
-/** The top of an axis and its ticks: round numbers, the top no lower than the highest value. */
+/** Returns an axis's ticks: round numbers, the last not below the highest value. */
 export function axis(highest: number, ticks = 4): number[] {
   if (!(highest > 0)) return [0, 1];
   const rough = highest / ticks;
@@ -169,7 +169,7 @@ export function axis(highest: number, ticks = 4): number[] {
   return Array.from({ length: Math.ceil(highest / step) + 1 }, (_, i) => round(i * step));
 }
 
-/** The same for durations in milliseconds, whose round numbers are those of a clock. */
+/** Does the same for durations in milliseconds, with a clock's round numbers. */
 export function durationAxis(highestMs: number): number[] {
   if (highestMs <= 1_000) return axis(highestMs <= 0 ? 1_000 : highestMs, 3);
   const step =
@@ -182,7 +182,7 @@ const CLOCK_STEPS_MS = [
   0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200,
 ].map((seconds) => seconds * 1000);
 
-/** Free of the dust that binary fractions leave. */
+/** Removes rounding errors of binary fractions. */
 function round(value: number): number {
   return Number(value.toPrecision(12));
 }

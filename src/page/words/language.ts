@@ -16,7 +16,7 @@ import es from './es.json' with { type: 'json' };
 
 export type WordKey = keyof typeof en.words;
 
-/** Every text of the page; `{…}` is filled in. The compiler notices a text that one of the languages lacks. */
+/** Every text of the page; `{…}` is replaced. The compiler reports a text that one language lacks. */
 export const WORDS: Record<Language, Record<WordKey | `status.${OrderStatus}`, string>> = {
   en: en.words,
   es: es.words,
@@ -24,20 +24,23 @@ export const WORDS: Record<Language, Record<WordKey | `status.${OrderStatus}`, s
 
 const PLACE = /\{(\w+)\}/g;
 
-/** A language as the views speak it. */
+/** A language for the views. */
 export interface Speech {
   language: Language;
   format: ReturnType<typeof formatFor>;
   say(key: WordKey, values?: Readonly<Record<string, string | number>>): string;
-  /** What is wrong and what to do, in this language. */
+  /** Returns a finding's message and remedy in this language. */
   finding(finding: Finding, commands: TypedWords): { message: string; remedy: string };
-  /** What is wrong with a branch: the code of a finding, or the hub's own words. */
+  /** Returns what is wrong with a branch: a finding's code, or the hub's own words. */
   branch(reason: string | null, message: string): { text: string; language: Language };
-  /** What the daemon says of a single case, its times by this clock, and the language: words of others stay as they came. */
+  /**
+   * Returns the daemon's words about one case in this language, with times on this clock. Foreign words stay as they
+   * are.
+   */
   reason(text: string): { text: string; language: Language };
 }
 
-/** The first of the preferred languages that the page speaks, else English. */
+/** Returns the first preferred language that the page has, else English. */
 export function chooseLanguage(preferred: readonly string[]): Language {
   for (const each of preferred) {
     const known = LANGUAGES.find((language) => each.toLowerCase().split('-')[0] === language);
@@ -50,7 +53,7 @@ function withValues(text: string, values: Readonly<Record<string, string | numbe
   return text.replaceAll(PLACE, (_all, name: string) => String(values[name] ?? ''));
 }
 
-/** Figures are written as in the preferred region of the language, such as es-CL. */
+/** Numbers follow the preferred region of the language, such as es-CL. */
 export function speechOf(language: Language, preferred: readonly string[]): Speech {
   const region = preferred.find((each) => each.toLowerCase().split('-')[0] === language);
   const format = formatFor(region ?? language);
@@ -83,13 +86,13 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
   };
 }
 
-/** A status in words; one that nobody knows as it is. */
+/** Returns a status in words; an unknown one stays as it is. */
 export function statusWord(status: string | null, { say }: Speech): string {
   const key = `status.${status ?? 'none'}`;
   return Object.hasOwn(en.words, key) ? say(key as WordKey) : (status ?? '');
 }
 
-/** Which product, and of a stock in which branch. */
+/** Returns the product of a change, and for a stock its branch. */
 export function changeSubject({ body, target }: Pick<Change, 'body' | 'target'>, { say }: Speech): string {
   const name =
     textOf(body.externalId) ?? (body.sku === undefined ? undefined : `SKU ${textOf(body.sku)}`) ?? target;
@@ -97,7 +100,7 @@ export function changeSubject({ body, target }: Pick<Change, 'body' | 'target'>,
   return branch === undefined ? name : `${name} · ${say('outbox.branch', { branch })}`;
 }
 
-/** The new values, one after the other. */
+/** Returns the new values, one after the other. */
 export function changeValues(
   { body }: Pick<Change, 'body'>,
   { say, format }: Speech,
@@ -131,7 +134,7 @@ const UNITS: readonly (readonly [Unit, number])[] = [
   ['second', 1_000],
 ];
 
-/** Figures and times as people of a language write them; a time that cannot be read stays as it came. */
+/** Formats numbers and times for a language; an unreadable time stays as it is. */
 export function formatFor(language: string) {
   const numbers = new Intl.NumberFormat(language);
   const amounts = new Intl.NumberFormat(language, { maximumFractionDigits: 2 });
@@ -152,7 +155,7 @@ export function formatFor(language: string) {
     number: (value: number) => numbers.format(value),
     /** A quantity as sent. */
     amount: (value: number | string | null) => written(value, amounts),
-    /** An amount as sent, in the company's currency; null: nobody has set which it is. */
+    /** Formats an amount in the company's currency; null if that is not set. */
     money(value: number | string | null, currency: string | null) {
       const format =
         currency === null ? amounts : (inCurrency.get(currency) ?? currencyOf(currency, language));
@@ -164,7 +167,7 @@ export function formatFor(language: string) {
         const { count, unit } = steady(nowMs - ms);
         return relative.format(-count, unit);
       }),
-    /** The same where there is little room, as an age. */
+    /** The same in short form, as an age. */
     age: (iso: string | null, nowMs: number) => within(iso, (ms) => age(nowMs - ms)),
     duration(ms: number) {
       if (ms < 1_000) return `${Math.round(ms)} ms`;
@@ -177,10 +180,10 @@ export function formatFor(language: string) {
         maximumFractionDigits: digits,
       }).format(ms / unitMs);
     },
-    /** Hour and minute of this machine's clock. */
+    /** Hour and minute on this machine's clock. */
     hour: (iso: string) => within(iso, (ms) => hours.format(ms)),
     moment: (iso: string | null) => within(iso, (ms) => moments.format(ms)),
-    /** Today by the clock, further away by the date: a reading that runs on would be read out again and again. */
+    /** Today as a time, otherwise as a date. A running age would be read out again and again. */
     near: (iso: string | null, nowMs: number) =>
       within(iso, (ms) => (Math.abs(nowMs - ms) < NEAR_MS ? hours : moments).format(ms)),
   };
@@ -195,7 +198,7 @@ function written(value: number | string | null, format: Intl.NumberFormat): stri
   return Number.isFinite(number) ? format.format(number) : String(value ?? '');
 }
 
-/** How old in whole units. A figure that runs with every second is no help. */
+/** Returns an age in whole units, because a number that changes every second does not help. */
 function steady(ageMs: number): { count: number; unit: Unit } {
   if (ageMs < 10_000) return { count: 0, unit: 'second' };
   const [unit, unitMs] = UNITS.find(([, each]) => ageMs >= each) ?? ['second', 1_000];
@@ -203,7 +206,7 @@ function steady(ageMs: number): { count: number; unit: Unit } {
   return { count: unit === 'second' ? count - (count % 10) : count, unit };
 }
 
-/** First words of the commands that a text may name: `tillsync` is often only the subject of its sentence. */
+/** First words of commands that a text may contain, because `tillsync` alone is often only a sentence's subject. */
 export const COMMAND_WORDS =
   'alarms audit auth backup branch bundle callbacks catalog config diff doctor events feed hooks hub init key order ' +
   'outbox product push quarantine restore run status stock sync webhook';
@@ -211,7 +214,10 @@ const INNER = '(?: [a-z]{3,}(?=[ .,;]|$))?';
 const OPTIONS = '(?: --[a-z-]+(?: [a-z]+)?)*';
 const PLACEHOLDER = '(?: [A-ZÑ]{2,})?';
 
-/** `see tillsync hooks test NAME, then …` → `['see ', 'tillsync hooks test NAME', ', then …']`: every second is a command. */
+/**
+ * `see tillsync hooks test NAME, then …` → `['see ', 'tillsync hooks test NAME', ', then …']`: every second part is a
+ * command.
+ */
 export function splitCommands(text: string, { tillsync, storage: _, ...others }: TypedWords): string[] {
   const whole = Object.values(others).map(literal).join('|');
   const first = COMMAND_WORDS.replaceAll(' ', '|');

@@ -5,18 +5,18 @@ import { Agent, request } from 'undici';
 import type { SandboxServerOptions } from '../../../src/sandbox/shop.ts';
 import { openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
 
-/** Polls, sweeps: only at the start. */
+/** Polls and sweeps only at the start. */
 const YEARLY = '0 0 1 1 *';
 
 export interface FaultPlaceOptions {
-  /** Of the order polls; only the one at the start unless told. */
+  /** Schedule of the order polls; by default only at the start. */
   poll?: string;
   sandbox?: Partial<SandboxServerOptions>;
-  /** Texts of the configuration file and what stands there instead. */
+  /** Patterns in the configuration file and their replacements. */
   config?: [RegExp, string][];
 }
 
-/** A workplace where nothing happens by itself after the start, so that a fault meets what the test means. */
+/** Opens a workplace where nothing happens by itself after the start, so that a fault hits only what the test does. */
 export async function openFaultPlace(options: FaultPlaceOptions = {}): Promise<Workplace> {
   const { poll = YEARLY, sandbox = {}, config = [] } = options;
   const place = await openWorkplace(29, sandbox);
@@ -30,7 +30,10 @@ export async function openFaultPlace(options: FaultPlaceOptions = {}): Promise<W
   return place;
 }
 
-/** Status of a callback with this body, each on a connection of its own; 'failed' when none came, 'refused' when nobody listened. */
+/**
+ * Sends a callback on its own connection and returns its status; 'failed' without an answer, 'refused' if nobody
+ * listened.
+ */
 export async function notify(
   place: Workplace,
   body: unknown,
@@ -53,7 +56,7 @@ export async function notify(
   }
 }
 
-/** Rows of a database in the storage directory, read as any program could. */
+/** Reads rows of a database in the storage directory, as any program could. */
 export function rowsOf<T = Record<string, unknown>>(place: Workplace, sql: string, file = 'mirror.db'): T[] {
   const db = new Database(path.join(place.storage, file), { readonly: true, fileMustExist: true });
   try {
@@ -63,13 +66,13 @@ export function rowsOf<T = Record<string, unknown>>(place: Workplace, sql: strin
   }
 }
 
-/** SQLite's verdict on a database in the storage directory. */
+/** Returns SQLite's integrity check of a database in the storage directory. */
 export function integrityOf(place: Workplace, file = 'mirror.db'): string {
   const [first] = rowsOf<{ integrity_check: string }>(place, 'PRAGMA integrity_check', file);
   return first?.integrity_check ?? 'nothing';
 }
 
-/** When the subject was last well, ISO 8601; null: never. */
+/** Returns when the subject last worked, ISO 8601; null if never. */
 export function lastOk(place: Workplace, subject: string): string | null {
   try {
     const sql = `SELECT last_ok_at AS at FROM freshness WHERE subject = '${subject}'`;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Workplace } from '../../support/workplace.ts';
 
-/** Faults of `faulty-disk.c`, which says what each needs to know. */
+/** Faults of `faulty-disk.c`, which describes each one's argument. */
 export type DiskFault =
   | 'sync-fails'
   | 'write-fails'
@@ -15,7 +15,7 @@ export type DiskFault =
   | 'kill-at-step'
   | 'wall-offset';
 
-/** Switches that a process started at this workplace obeys at once. */
+/** Switches that take effect at once in processes started at this workplace. */
 export interface FaultyDisk {
   begin(fault: DiskFault, what: string): void;
   end(fault: DiskFault): void;
@@ -23,7 +23,7 @@ export interface FaultyDisk {
 
 let library: string | undefined;
 
-/** Puts the library under every process that the workplace starts from now on. Needs a C compiler. */
+/** Loads the library into every process that the workplace starts from now on. Needs a C compiler. */
 export function faultyDisk(place: Pick<Workplace, 'directory' | 'env'>): FaultyDisk {
   library ??= build();
   const directory = path.join(place.directory, 'faults');

@@ -6,9 +6,9 @@ import type { Workplace } from '../../support/workplace.ts';
 
 type Place = Pick<Workplace, 'storage' | 'close'>;
 
-/** A disk of its own under the storage directory, until the workplace is closed. Needs root. */
+/** A separate disk under the storage directory, until the workplace is closed. Needs root. */
 export interface SmallDisk {
-  /** Takes all room that is left. */
+  /** Uses up all free space. */
   fill(): void;
   /** Gives it back. */
   free(): void;
@@ -35,7 +35,7 @@ export function mountSmallDisk(place: Place, megabytes: number): SmallDisk {
   };
 }
 
-/** An ext4 of its own that turns read-only at the first fault, as it does on a disk that fails. */
+/** Mounts an ext4 that turns read-only at the first error, like a failing disk. */
 export function mountFailingDisk(
   place: Workplace,
   size = '32M',
@@ -56,7 +56,7 @@ export function mountFailingDisk(
   return {
     fail: () =>
       writeFileSync(`/sys/fs/ext4/${path.basename(device)}/trigger_fs_error`, 'a fault of the disk'),
-    /** The device has no bytes any more: each read and write of it fails. Only what is in memory is still there. */
+    /** Removes the device's bytes: each read and write fails, and only what is in memory is left. */
     die() {
       execFileSync('truncate', ['-s', '0', image]);
       execFileSync('losetup', ['--set-capacity', device]);
