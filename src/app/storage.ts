@@ -7,7 +7,7 @@ import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
-import { makeDirectory } from '../db/sqlite.ts';
+import { makeOpenDirectory } from '../db/sqlite.ts';
 import type { DiskSpace } from '../health/facts.ts';
 
 /** The group may list and read. New files get the directory's group, so that the POS can read them. */
@@ -29,7 +29,7 @@ export function prepareStorage(directory: string, group?: string): StoragePaths 
   const gid = group === undefined ? undefined : groupId(group);
   try {
     const isNew = !statSync(directory, { throwIfNoEntry: false });
-    if (isNew) makeDirectory(directory, MODE & 0o777);
+    if (isNew) makeOpenDirectory(directory, MODE & 0o777);
     if (gid !== undefined) giveToGroup(gid, directory);
     if (isNew) setDirectoryMode(directory, MODE);
   } catch (cause) {

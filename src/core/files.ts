@@ -4,6 +4,7 @@ import {
   constants,
   fchmodSync,
   fchownSync,
+  fstatSync,
   fsyncSync,
   lchownSync,
   lstatSync,
@@ -62,9 +63,14 @@ export function giveOpenToGroup(gid: number, file: number, path: string): void {
   telling(gid, path, () => fchownSync(file, KEPT, gid));
 }
 
-/** Sets the mode of a directory. Throws if the path is a link. */
+/**
+ * Sets the mode of a directory. Throws if the path is a link. A hardened service may not set the group bit, so nothing
+ * is set where the directory has it from the one above.
+ */
 export function setDirectoryMode(path: string, mode: number): void {
-  withDirectory(path, constants.O_NOFOLLOW, (directory) => fchmodSync(directory, mode));
+  withDirectory(path, constants.O_NOFOLLOW, (directory) => {
+    if ((fstatSync(directory).mode & 0o7777) !== mode) fchmodSync(directory, mode);
+  });
 }
 
 function withDirectory(path: string, flags: number, use: (directory: number) => void): void {

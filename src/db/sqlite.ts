@@ -295,6 +295,16 @@ export function makeDirectory(path: string, mode: number): void {
   syncEntry(parent);
 }
 
+/** The same, with this mode whatever the mask of the process; not in a worker thread. */
+export function makeOpenDirectory(path: string, mode: number): void {
+  const mask = process.umask(0);
+  try {
+    makeDirectory(path, mode);
+  } finally {
+    process.umask(mask);
+  }
+}
+
 function syncEntry(parent: string): void {
   try {
     syncPath(parent);

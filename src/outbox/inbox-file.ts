@@ -21,7 +21,7 @@ import { freeName, giveToGroup, groupId, setDirectoryMode, stampOf } from '../co
 import type { Clock } from '../core/time.ts';
 import {
   createWithMode,
-  makeDirectory,
+  makeOpenDirectory,
   openDatabase,
   storing,
   syncPath,
@@ -432,16 +432,9 @@ function isThere(path: string): boolean {
 
 function prepareDirectory(directory: string, gid: number | undefined): void {
   const isNew = !existsSync(directory);
-  if (isNew) {
-    const umask = process.umask(0);
-    try {
-      makeDirectory(directory, DIRECTORY_MODE & 0o777);
-    } finally {
-      process.umask(umask);
-    }
-  }
+  if (isNew) makeOpenDirectory(directory, DIRECTORY_MODE & 0o777);
   if (gid !== undefined) giveToGroup(gid, directory);
-  if (!isNew || (statSync(directory).mode & 0o7777) === DIRECTORY_MODE) return;
+  if (!isNew) return;
   try {
     setDirectoryMode(directory, DIRECTORY_MODE);
   } catch {

@@ -1,15 +1,14 @@
 import { execFileSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
-import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { publish } from '../../../config/package/repository.ts';
+import { CHAIN, recipe } from './chain-recipe.ts';
 import { debianPackage, debianWithServices, type Suite } from './clean-debian.ts';
+import { MIRROR_DATE, writeSuite } from './debian-mirror.ts';
 import { builtHubPackage, builtPackage, laterPackage, Machine } from './machine.ts';
 
-const DATE = new Date('2026-01-10T12:00:00Z');
-const CHAIN = readFileSync('docs/chain.md', 'utf8');
 const PLACE = '/root/hub';
 const START = 'sudo systemctl enable tillsync-nats && sudo systemctl restart tillsync-nats';
 
@@ -27,39 +26,6 @@ for (const { suite } of SYSTEMS.filter((system) => !TRIED.includes(system))) {
   it.skip(`a hub on ${suite}: mmdebstrap, Debian's mirror or its nats-server cannot be had`);
 }
 
-/** The block of docs/chain.md that begins with a line. */
-function recipe(first: string): string {
-  const from = CHAIN.indexOf(first);
-  if (from < 0) throw new Error(`docs/chain.md has no recipe that begins with: ${first}`);
-  const lines = CHAIN.slice(from, CHAIN.indexOf('```', from)).split('\n');
-  return lines.map((line) => line.replace(/^ {3}/, '')).join('\n');
-}
-
-/** What a mirror of Debian has of one suite, signed with the key that is here. */
-function writeSuite(directory: string, suite: string, debs: readonly string[]): void {
-  const stanzas = debs.map((deb) => {
-    const name = path.join('pool', path.basename(deb));
-    mkdirSync(path.join(directory, 'pool'), { recursive: true });
-    copyFileSync(deb, path.join(directory, name));
-    const bytes = readFileSync(deb);
-    const control = execFileSync('dpkg-deb', ['--field', deb], { encoding: 'utf8' }).trimEnd();
-    return `${control}\nFilename: ${name}\nSize: ${bytes.length}\nSHA256: ${sha256(bytes)}\n`;
-  });
-  const list = Buffer.from(stanzas.join('\n'));
-  const place = 'main/binary-amd64/Packages';
-  const at = path.join(directory, 'dists', suite);
-  mkdirSync(path.dirname(path.join(at, place)), { recursive: true });
-  writeFileSync(path.join(at, place), list);
-  const named = `Origin: Debian\nCodename: ${suite}\nArchitectures: amd64\nComponents: main\nDate: ${DATE.toUTCString()}`;
-  writeFileSync(path.join(at, 'Release'), `${named}\nSHA256:\n ${sha256(list)} ${list.length} ${place}\n`);
-  const sign = ['--batch', '--yes', '--quiet', '--clearsign', '--output', path.join(at, 'InRelease')];
-  execFileSync('gpg', [...sign, path.join(at, 'Release')]);
-}
-
-function sha256(bytes: Uint8Array): string {
-  return createHash('sha256').update(bytes).digest('hex');
-}
-
 describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
   let machine: Machine;
   let place: string;
@@ -70,7 +36,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     mkdirSync(process.env.GNUPGHOME, { mode: 0o700 });
     const hub = path.join(place, 'hub');
     const repository = path.join(hub, 'repository');
-    publish({ directory: repository, debs: [builtPackage(), builtHubPackage()], date: DATE });
+    publish({ directory: repository, debs: [builtPackage(), builtHubPackage()], date: MIRROR_DATE });
     for (const [name, debs] of Object.entries(debian)) {
       writeSuite(path.join(hub, 'debian'), name, debs as string[]);
     }

@@ -132,6 +132,21 @@ export class Machine {
     return text;
   }
 
+  /** Lays a cable to another machine, and gives each end an address. */
+  cable(other: Machine, [own, others]: readonly [string, string]): void {
+    const [here, there] = [this, other].map((machine) => String(machine.#process.pid)) as [string, string];
+    const ip = (pid: string, words: string) =>
+      execFileSync('nsenter', ['-t', pid, '-n', 'ip', ...words.split(' ')]);
+    ip(here, `link add name cable type veth peer name cable netns ${there}`);
+    for (const [pid, address] of [
+      [here, own],
+      [there, others],
+    ] as const) {
+      ip(pid, `address add ${address} dev cable`);
+      ip(pid, 'link set cable up');
+    }
+  }
+
   async stop(): Promise<void> {
     for (const neighbour of this.#neighbours) neighbour.kill('SIGKILL');
     const ended = once(this.#process, 'exit');

@@ -1,0 +1,20 @@
+import { readFileSync } from 'node:fs';
+
+export const CHAIN = readFileSync('docs/chain.md', 'utf8');
+
+/** The block of docs/chain.md that begins with a line. */
+export function recipe(first: string): string {
+  const from = CHAIN.indexOf(first);
+  if (from < 0) throw new Error(`docs/chain.md has no recipe that begins with: ${first}`);
+  const lines = CHAIN.slice(from, CHAIN.indexOf('```', from)).split('\n');
+  return lines.map((line) => line.replace(/^ {3}/, '')).join('\n');
+}
+
+/** The commands of that block, each on one line; a remark behind one is none of it. */
+export function commandsOf(first: string): string[] {
+  return recipe(first)
+    .trimEnd()
+    .replaceAll(/\\\n\s*/g, '')
+    .split('\n')
+    .map((line) => line.replace(/\s+#.*/, ''));
+}

@@ -1,0 +1,159 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { publish } from '../../../config/package/repository.ts';
+import { CHAIN, commandsOf, recipe } from './chain-recipe.ts';
+import { cleanDebian, debianPackage } from './clean-debian.ts';
+import { MIRROR_DATE, writeSuite } from './debian-mirror.ts';
+import { builtHubPackage, builtPackage, Machine } from './machine.ts';
+
+/* docs/chain.md, "Your first shop", as a person types it at two Debians 12 that are joined by a cable. */
+
+/** What every Debian has, and the smallest one that is made here has not. */
+const PACKAGES = ['systemd', 'systemd-sysv', 'dbus', 'sudo', 'ca-certificates'];
+const ROOT = cleanDebian('bookworm', { packages: PACKAGES });
+const OF_TRIXIE = ['nats-server', 'adduser'].map((name) => debianPackage('trixie', name));
+const PLACE = '/srv/install';
+const ADDRESS = '10.9.0.1';
+
+const said = (line: string, document = CHAIN) => {
+  if (!document.includes(line)) throw new Error(`The document does not say: ${line}`);
+  return line;
+};
+
+const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
+
+describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', () => {
+  let place: string;
+  let first: Machine;
+  let second: Machine;
+  const typed: string[] = [];
+
+  /** At a terminal of somebody who may use sudo; `pasted`: what it reads. */
+  const type = (machine: Machine, line: string, pasted?: string) => {
+    typed.push(line);
+    const paste = pasted === undefined ? '' : `printf '%s\\n' ${quoted(pasted)} | `;
+    const { code, text } = machine.try(
+      `cd /home/ana; ${paste}runuser -u ana -- env HOME=/home/ana USER=ana bash -c ${quoted(line)}`,
+    );
+    if (code === 0) return text;
+    const log = machine.try('journalctl --no-pager -n 30').text;
+    throw new Error(`${line}\nended with ${code}:\n${text}\n${log}`);
+  };
+  const storesAt = (machine: Machine, words: string) =>
+    new Set(
+      [
+        ...machine
+          .run(`tillsync order list --json --limit 20 ${words}`)
+          .matchAll(/"storeExternalId": "(\w+)"/g),
+      ].map(([, store]) => store),
+    );
+
+  beforeAll(async () => {
+    place = mkdtempSync(path.join(tmpdir(), 'tillsync-two-shops-'));
+    process.env.GNUPGHOME = path.join(place, 'gnupg');
+    mkdirSync(process.env.GNUPGHOME, { mode: 0o700 });
+    const install = path.join(place, 'install');
+    publish({
+      directory: path.join(install, 'repository'),
+      debs: [builtPackage(), builtHubPackage()],
+      date: MIRROR_DATE,
+    });
+    writeSuite(path.join(install, 'debian'), 'trixie', OF_TRIXIE as string[]);
+    writeFileSync(path.join(install, 'archive.gpg'), execFileSync('gpg', ['--batch', '--export']));
+    first = await Machine.start('systemd', { root: ROOT as string, file: install });
+    second = await Machine.start('systemd', { root: ROOT as string, file: builtPackage() });
+    first.cable(second, [`${ADDRESS}/24`, '10.9.0.2/24']);
+    for (const machine of [first, second]) {
+      machine.run(`rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*
+        useradd --create-home --shell /bin/bash ana; echo 'ana ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/ana
+        echo '${ADDRESS} hub.example.com' >> /etc/hosts; echo "127.0.1.1 $(hostname)" >> /etc/hosts`);
+    }
+    second.run('mv /root/tillsync_*.deb /home/ana/');
+    // The first shop works for long by now.
+    first.run(`mv /root/install ${PLACE}; cp ${PLACE}/archive.gpg /usr/share/keyrings/debian-archive-keyring.gpg
+      install -D -m 644 ${PLACE}/repository/tillsync.asc /etc/apt/keyrings/tillsync.asc
+      echo 'deb [signed-by=/etc/apt/keyrings/tillsync.asc] file:${PLACE}/repository stable main' > /etc/apt/sources.list.d/tillsync.list
+      apt-get update -qq; apt-get install -y -qq tillsync
+      systemd-run --unit=platform --property=StandardOutput=file:/run/platform.json tillsync sandbox --json --port 9100 --orders-interval 1s --orders-every 1s`);
+    first.until('grep -q "^}" /run/platform.json');
+    first.run(`sed -n 's/.*"refreshToken": "\\(.*\\)".*/\\1/p' /run/platform.json |
+      tillsync init --yes --token-stdin --base-url http://127.0.0.1:9100 --branch sub-1,B1 \\
+        --callback-url http://127.0.0.1:8787/webhook --timezone America/Santiago`);
+    first.until('tillsync order list --json --limit 1 | grep -q orderId');
+  });
+
+  afterAll(async () => {
+    for (const machine of [first, second]) await machine?.stop();
+    execFileSync('gpgconf', ['--kill', 'gpg-agent']);
+    delete process.env.GNUPGHOME;
+    rmSync(place, { recursive: true, force: true });
+  });
+
+  it('brings nats-server of Debian 13 to Debian 12 with three commands', () => {
+    const lines = commandsOf("printf '%s\\n' 'Types: deb'");
+    expect(lines).toHaveLength(3);
+    for (const line of lines)
+      type(first, line.replace('http://deb.debian.org/debian', `file:${PLACE}/debian`));
+  });
+
+  it('makes the first machine the hub, with the edit of one file', () => {
+    type(first, said('sudo apt-get install tillsync-hub').replace('install', 'install -y'));
+    const edit = recipe(
+      '[hub]\nnats = "nats://127.0.0.1:4222"\npublic_url = "tls://hub.example.com:4222"\nstore',
+    );
+    const keys = [...edit.matchAll(/^(nats|public_url|store) = (.*)$/gm)];
+    expect(keys.map(([, key]) => key)).toEqual(['nats', 'public_url', 'store']);
+    const second = edit.slice(edit.lastIndexOf('[[branches]]')).trimEnd();
+    expect(second).toContain('"B2"');
+    // In an editor.
+    typed.push('edit');
+    for (const [, key, value] of keys)
+      first.run(`sed -i 's#^${key} = ""#${key} = ${value}#' /etc/tillsync/config.toml`);
+    first.run(`printf '\\n%s\\n' ${quoted(second)} >> /etc/tillsync/config.toml; tillsync config check`);
+    for (const line of commandsOf('openssl req -x509 -newkey')) type(first, line);
+    for (const line of commandsOf('sudo tillsync hub server-config \\')) type(first, line);
+    // A Debian that was just installed has no firewall.
+    expect(first.try('command -v ufw').code).not.toBe(0);
+    said('sudo ufw allow 4222/tcp');
+    const isReached = 'is reached at tls://hub.example.com:4222';
+    first.until(`tillsync doctor --json --only hub.way | grep -q '${isReached}'`, 60_000);
+  });
+
+  it('joins the second machine, where nothing but the package and a pasted line is needed', () => {
+    const told = type(first, said('sudo tillsync branch invite B1').replace('B1', 'B2'));
+    const [invitation = ''] = told.split('\n');
+    const operator = readFileSync('docs/operator.md', 'utf8');
+    const install =
+      operator.split('\n').find((line) => line.startsWith('sudo apt install ./tillsync_')) ?? '';
+    type(second, install.replace('install', 'install -y'));
+    const [join = ''] = commandsOf('sudo tillsync init --join -');
+    const joined = type(second, join, invitation);
+    expect(joined).toContain('tillsync.service is running, and starts with the machine.');
+  });
+
+  it('gives each shop its own orders, and doctor finds nothing wrong with the link at either', () => {
+    second.until('tillsync order list --json --limit 1 | grep -q orderId', 60_000);
+    first.until('tillsync order list --own-store --json --limit 1 | grep -q orderId', 60_000);
+    expect(storesAt(second, '')).toEqual(new Set(['B2']));
+    expect(storesAt(first, '--own-store')).toEqual(new Set(['B1']));
+    for (const [machine, looks] of [
+      [first, ['hub.server', 'hub.certificate', 'hub.way', 'hub.store']],
+      [second, ['hub', 'hub.way']],
+    ] as const) {
+      const { text } = machine.try('tillsync doctor --json --only hub');
+      const { checks } = JSON.parse(text) as { checks: { id: string; level: string; message: string }[] };
+      const found = checks.filter(({ id }) => looks.some((look) => look === id));
+      expect(found.map(({ id, level }) => `${id} ${level}`)).toEqual(looks.map((look) => `${look} ok`));
+    }
+  });
+
+  it('takes ten commands, and three more on Debian 12', () => {
+    expect(typed).toHaveLength(13);
+    said('Eleven commands for both machines');
+    said('ten where no firewall runs');
+    said('three more at a hub on Debian 12');
+  });
+});
