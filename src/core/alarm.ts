@@ -33,8 +33,6 @@ export type AlarmKey =
   | 'catalog.incomplete'
   | 'catalog.unmapped'
   | 'catalog.unmapped-ordered'
-  | 'hub.link'
-  | 'hub.refused'
   | 'hub.unassigned'
   | 'hub.unapplied'
   | 'hub.certificate'

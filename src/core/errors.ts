@@ -202,10 +202,14 @@ export async function whenFree<T>(
 
 /** Returns a comparable reason: the system's or database's code, such as ECONNREFUSED, else the error's code. */
 export function failureCode({ code, cause }: TillsyncError): string {
-  const first = cause instanceof AggregateError ? cause.errors[0] : cause;
-  const isNamed = typeof first === 'object' && first !== null && 'code' in first;
-  const name = isNamed && code === 'platform-unreachable' ? String(first.code) : '';
-  return /^[A-Z][A-Z0-9_]{2,60}$/.test(name) ? name : code;
+  if (code !== 'platform-unreachable' && code !== 'link-down') return code;
+  // The nats client wraps the system's error once more.
+  for (let each: unknown = cause; each instanceof Error; each = each.cause) {
+    const [first = each] = each instanceof AggregateError ? each.errors : [];
+    const name = 'code' in first ? String(first.code) : '';
+    if (/^[A-Z][A-Z0-9_]{2,60}$/.test(name)) return name;
+  }
+  return code;
 }
 
 /** Returns a number with its noun: `1 order`, `2 orders`. */

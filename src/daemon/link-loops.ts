@@ -49,7 +49,6 @@ export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror
   for (const key of OF_A_HUB) mirror.alarms.note(key, null);
   if (isBranch(config)) return settleBranch(mirror);
   if (!mirror.freshness().some(({ subject }) => subject === 'hub.link')) return;
-  for (const key of ['hub.link', 'hub.refused'] as const) mirror.alarms.note(key, null);
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
 }
 

@@ -19,6 +19,7 @@ export type FindingCode =
   | 'orders.resuming'
   | 'service.down'
   | 'webhook.external-pos'
+  | 'hub.refused'
   | 'setup.missing'
   | 'state.unusable'
   | 'storage.full'
@@ -273,6 +274,14 @@ export function backupsFail(facts: Facts): FactsOfFinding | undefined {
   const flow = flowOf('backup', facts);
   if (flow?.state !== 'failing' || (flow.failure?.tries ?? 0) < BACKUP_TRIES) return undefined;
   return { detail: flow.message, since: flow.lastOkAt };
+}
+
+/** A line that is down heals by itself; a branch that is not taken needs a person. */
+export function linkIs(code: 'hub.link' | 'hub.refused', facts: Facts): FactsOfFinding | null {
+  const link = flowOf('hub.link', facts);
+  if (link?.state !== 'degraded' && link?.state !== 'failing') return null;
+  if ((link.failure?.code === 'link-refused') !== (code === 'hub.refused')) return null;
+  return { detail: link.message || null, since: link.lastOkAt, ...causeOf(link) };
 }
 
 /** Always in the same order. */

@@ -12,6 +12,7 @@ import {
   hasNoTokens,
   isBlocked,
   isLockedOut,
+  linkIs,
   neverCalled,
   ordersAre,
   troubleOf,
@@ -303,15 +304,28 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'hub.link': {
     level: 'amber',
-    when: (facts) => troubleOf('hub.link', facts),
+    when: (facts) => linkIs('hub.link', facts),
     check: 'hub',
     inDoctor: 'Check the nats-server and the network between.',
     message:
       'The connection between the hub and its branches is down. What waits stays and follows by itself.',
     remedy: 'Check the nats-server and the network between, then run: {tillsync} doctor',
+    remedies: {
+      refuses:
+        'The nats-server takes no connections: start it at the hub: sudo systemctl start tillsync-nats',
+      'no-name': 'Check the spelling of link.hub, or hub.nats at the hub, and the DNS of this machine.',
+      'no-dns': 'The name server that this machine asks gives no answer: check the router and its DNS.',
+      'no-line': 'This machine is in no network that leads out: check its cable or Wi-Fi, and the router.',
+      silent: "The hub's machine gives no answer: check that it is on, its firewall, and the VPN between.",
+      'certificate-date':
+        "Check this machine's clock. Where it is right, the hub's certificate has expired: renew it at the hub.",
+      'certificate-trust':
+        'The hub shows a certificate that this machine does not trust: name the file of its authority in link.ca_file, or invite the branch again.',
+    },
   },
   'hub.refused': {
     level: 'red',
+    when: (facts) => linkIs('hub.refused', facts),
     check: 'hub',
     message: 'The hub does not take this branch: its key is not known there, or another machine has it.',
     remedy: 'Do what the detail says. What waits stays here and follows then.',

@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type Database from 'better-sqlite3';
 import type { FreshnessSubject } from '../core/alarm.ts';
-import { asTillsyncError, firstNames, hasCode, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, failureCode, firstNames, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
@@ -471,16 +471,13 @@ function refusal(code: 'expired' | 'replaced' | 'busy' | 'unreadable', message: 
   return JSON.stringify({ refused: { code, message } });
 }
 
-/** A connection that is down recovers by itself; a refused branch needs a person. */
-const OF_THE_LINK = ['hub.link', 'hub.refused'] as const;
-
-/** The link's freshness. It raises an alarm once the link was down longer than a restart takes. */
+/** The link's freshness, reported as down once the link was down longer than a restart takes. */
 export class LinkFreshness {
-  readonly #mirror: Pick<Mirror, 'freshnessBoard' | 'alarms'>;
+  readonly #mirror: Pick<Mirror, 'freshnessBoard'>;
   readonly #clock: Clock;
   #sinceMs: number | undefined;
 
-  constructor(mirror: Pick<Mirror, 'freshnessBoard' | 'alarms'>, clock: Clock) {
+  constructor(mirror: Pick<Mirror, 'freshnessBoard'>, clock: Clock) {
     this.#mirror = mirror;
     this.#clock = clock;
   }
@@ -488,7 +485,6 @@ export class LinkFreshness {
   ok(): void {
     this.#sinceMs = undefined;
     this.#mirror.freshnessBoard.ok('hub.link');
-    for (const key of OF_THE_LINK) this.#mirror.alarms.note(key, null);
   }
 
   failed(error: unknown): void {
@@ -500,18 +496,11 @@ export class LinkFreshness {
   }
 }
 
-/** Reports by freshness and alarm that the link is down, and why. */
-export function reportLinkDown(
-  { freshnessBoard, alarms }: Pick<Mirror, 'freshnessBoard' | 'alarms'>,
-  error: unknown,
-): void {
-  const { message, hint } = asTillsyncError(error);
-  const text = [message, hint].filter(Boolean).join(' ');
-  freshnessBoard.report('hub.link', 'failing', text);
-  const isRefused = hasCode(error, 'link-refused');
-  for (const key of OF_THE_LINK) {
-    alarms.note(key, (key === 'hub.refused') === isRefused ? text : null);
-  }
+/** Reports by the freshness that the link is down, and why. */
+export function reportLinkDown({ freshnessBoard }: Pick<Mirror, 'freshnessBoard'>, error: unknown): void {
+  const known = asTillsyncError(error);
+  const text = [known.message, known.hint].filter(Boolean).join(' ');
+  freshnessBoard.report('hub.link', 'failing', text, failureCode(known));
 }
 
 /** Returns `link-refused` for a refusal by the hub, or `link-down` if a retry may help. */

@@ -18,7 +18,7 @@ beforeAll(async () => {
   const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock() });
   mirror.freshnessBoard.ok('orders.poll');
   mirror.freshnessBoard.ok('catalog.sweep');
-  mirror.alarms.note('hub.link', 'The link is down.');
+  mirror.alarms.note('storage.low', 'Only 100 MiB are free.');
   await mirror.write((db) =>
     db.exec("INSERT INTO stocks (sku, subsidiary_id, qty) VALUES ('1', 'sub-1', 5)"),
   );

@@ -14,6 +14,7 @@ const CODES = Object.keys(FINDINGS) as FindingCode[];
 const GIB = 1024 ** 3;
 
 const someTime = fc.option(fc.constantFrom(1, 200_000, 400_000, 700_000, 3_000_000).map(ago), { nil: null });
+const failed = (code: string) => ({ code, since: ago(200_000), tries: 3 });
 const someFlow = (subject: FreshnessSubject) =>
   fc.record({
     subject: fc.constant(subject),
@@ -21,6 +22,10 @@ const someFlow = (subject: FreshnessSubject) =>
     lastOkAt: someTime,
     lastTryAt: someTime,
     message: fc.constantFrom('', 'words', 'others'),
+    failure: fc.constantFrom(
+      undefined,
+      ...['ECONNREFUSED', 'EAI_AGAIN', 'link-refused', 'rate-limited'].map(failed),
+    ),
   });
 const someFacts: fc.Arbitrary<Facts> = fc.record({
   nowMs: fc.constant(NOW_MS),

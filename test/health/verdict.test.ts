@@ -310,3 +310,29 @@ describe('why no orders are fetched', () => {
     expect(told({ ...well, alarms: [alarm('auth.none')] })).toEqual(['green']);
   });
 });
+
+describe('the link to a hub', () => {
+  const link = (code: string) => {
+    const failure = { code, since: ago(60_000), tries: 3 };
+    return withFlow('hub.link', { state: 'failing', message: 'words', failure });
+  };
+  const first = (facts: Facts) => verdictOf(facts).findings[0];
+
+  it.each([
+    ['ECONNREFUSED', 'tillsync-nats'],
+    ['ENOTFOUND', 'link.hub'],
+    ['CERT_HAS_EXPIRED', 'renew it at the hub'],
+    ['SELF_SIGNED_CERT_IN_CHAIN', 'link.ca_file'],
+    ['link-down', 'network between'],
+  ])('that is down for %s has its own remedy, which names %s', (code, words) => {
+    expect(first(link(code))).toMatchObject({
+      ...{ code: 'hub.link', level: 'amber', detail: 'words' },
+      remedy: expect.stringContaining(words),
+    });
+  });
+
+  it('that the hub refuses needs a person, and what an earlier version noted counts no more', () => {
+    expect(told(link('link-refused'))).toEqual(['red', 'hub.refused']);
+    expect(told({ ...well, alarms: [alarm('hub.link'), alarm('hub.refused')] })).toEqual(['green']);
+  });
+});
