@@ -14,6 +14,7 @@ describe('freshness', () => {
       ['catalog.sweep', 'unknown'],
       ['outbox.push', 'unknown'],
       ['auth', 'unknown'],
+      ['backup', 'unknown'],
     ]);
     expect(mirror.lastPollOkMs()).toBeNull();
   });
