@@ -119,6 +119,61 @@ export interface Facts {
 /** What facts add to a finding's row; a level only if it differs. */
 export type FactsOfFinding = Partial<Pick<Finding, 'level' | 'detail' | 'count' | 'since' | 'cause'>>;
 
+/** A row of the table: everything about one code. */
+export interface FindingRow {
+  level: FindingLevel;
+  /** May end in `: {count}`, which is left out without a count. */
+  message: string;
+  remedy: string;
+  /** Remedy shown by `doctor`, if the normal one would send the reader to `doctor`. */
+  inDoctor?: string;
+  /** Remedies for known causes. */
+  remedies?: Partial<Record<Cause, string>>;
+  /**
+   * Judges the facts. null: not a finding. undefined: the facts do not say, and what a part noted counts. Left out:
+   * only what a part noted counts.
+   */
+  when?: (facts: Facts) => FactsOfFinding | null | undefined;
+  /** Not shown beside one of these, which says it better or is its cause. */
+  hiddenBy?: readonly FindingCode[];
+  /** What is sent to receivers of alarms: everything if left out; `red`: only when red. It is always shown. */
+  sent?: 'never' | 'red';
+  /** It has lasted before it is found, so it is sent at once. */
+  lasted?: true;
+  /** Not sent beside that finding, nor for this time after it, because it then ends by itself. */
+  follows?: { code: FindingCode; withinMs: number };
+  /** Shown before the set-up, when all other findings only wait for it. */
+  isToldBeforeSetUp?: true;
+  /** Grows old while nothing runs, so it gets a few minutes after a start or a sleep. */
+  growsOld?: true;
+  /** The check of `doctor` that shows it. */
+  check: FindingCheck;
+}
+
+/** Checks of `doctor` that show findings; `alarms` shows all others. */
+export type FindingCheck =
+  | 'storage.disk'
+  | 'storage.state'
+  | 'service'
+  | 'tokens'
+  | 'orders'
+  | 'orders.booked'
+  | 'catalog'
+  | 'catalog.mapped'
+  | 'changes'
+  | 'outbox'
+  | 'stock.differs'
+  | 'hooks'
+  | 'quarantine'
+  | 'hub'
+  | 'hub.branches'
+  | 'hub.certificate'
+  | 'backup'
+  | 'platform.limits'
+  | 'webhook.registered'
+  | 'webhook.arriving'
+  | 'alarms';
+
 export function flowOf(subject: FreshnessSubject, { freshness }: Facts): Freshness | undefined {
   return freshness.find((flow) => flow.subject === subject);
 }
