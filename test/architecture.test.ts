@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 const SRC = path.resolve(import.meta.dirname, '../src');
 
-/** Slices from the bottom to the top: a slice imports itself and what stands before it. */
+/** Slices from the bottom to the top: a slice imports itself and those before it. */
 const SLICES = [
   'core',
   'db',
@@ -23,12 +23,12 @@ const SLICES = [
   'demo',
   'cli',
 ];
-/** Beside the slices: the platform in small, which knows only the platform's schemas, and the page in the browser. */
+/** Outside the slices: the sandbox, which imports only the platform's schemas, and the page in the browser. */
 const BESIDE: Record<string, string[]> = {
   sandbox: ['core', 'platform'],
   page: ['core', 'platform', 'catalog', 'orders', 'outbox', 'health', 'api'],
 };
-/** Files of rules: no database, no network, no clock of their own, nothing of Node that does I/O. */
+/** Files of rules: without database, network, clock, and Node modules that do I/O. */
 const RULES = [
   'core/alarm.ts',
   'core/errors.ts',
@@ -60,7 +60,7 @@ const RULES = [
   'health/speech.ts',
   'health/verdict.ts',
 ];
-/** What the page shares with the daemon: the words of findings. Of all else it knows types. */
+/** What the page shares with the daemon: the words of findings. Of everything else it imports only types. */
 const SENT_TO_BROWSERS = ['health/speech.ts'];
 const LINES_MAX = 600;
 const FILES_MAX = 269;
@@ -78,7 +78,7 @@ function importsOf(file: string): string[] {
 
 function mayImport(folder: string): string[] | undefined {
   const at = SLICES.indexOf(folder);
-  // The demo and the command `sandbox` start the platform in small.
+  // The demo and the command `sandbox` start the sandbox.
   return at < 0
     ? BESIDE[folder]
     : [...SLICES.slice(0, at), ...(folder === 'demo' || folder === 'cli' ? ['sandbox'] : [])];

@@ -3,7 +3,7 @@ import path from 'node:path';
 
 export interface MatrixRow {
   number: number;
-  /** File and title of each test that injects the fault; a title may be its beginning or its end. */
+  /** File and title of each test that injects the fault; the title may be only the beginning or the end. */
   tests: { file: string; title: string }[];
   /** When a person is told, or that nobody is. */
   toldAfter: string;

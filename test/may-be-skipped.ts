@@ -1,4 +1,4 @@
-/** The tests that a full run may skip, each with its reason; any other that is skipped fails `.ci/run`. */
+/** Tests that a full run may skip, each with its reason; any other skipped test fails `.ci/run`. */
 export const MAY_BE_SKIPPED: readonly { file: string; title: RegExp; why: string }[] = [
   {
     file: 'test/slow/package/hub.test.ts',

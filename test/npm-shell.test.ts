@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 
-/** A Node that only writes down what it is called with. */
+/** A Node that only records its arguments. */
 const RECORDS = '#!/bin/sh\necho "$@" >> calls\n';
-/** One that installs what npm left out, as npm does. */
+/** A Node that installs what npm left out, as npm does. */
 const INSTALLS = `${RECORDS}[ "$1" = --version ] || mkdir -p node_modules/@rolldown/binding-linux-x64-gnu\n`;
 
 describe('config/npm-shell', () => {

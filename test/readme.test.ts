@@ -32,7 +32,7 @@ function slugsOf(file: string): string[] {
   );
 }
 
-/** What the mirror has for tillsync itself: a POS that relied on it would break one day. */
+/** The mirror's tables for tillsync's own use: a POS that relied on them would break one day. */
 const OWN_TABLES =
   'acknowledging_stores audit branch_products catalog_news feed feed_branches feed_stores forgotten_up given_up_counts hand_overs handed_up held_notifications holding_branches hooks hub inbox_copied incomplete_orders ledger_orders link order_payloads sent_orders stock_counts stock_differences stock_looks stock_steps sweeps unassigned_orders up_acks up_items waiting_acks'.split(
     ' ',
@@ -67,7 +67,7 @@ const OWN_COLUMNS = [
   ]),
 ];
 
-/** `table.column` of every table that these statements make. */
+/** Returns `table.column` for every table that these statements create. */
 function columnsMadeBy(...files: string[]): string[] {
   const db = new Database(':memory:');
   db.unsafeMode(true);
@@ -83,7 +83,10 @@ function columnsMadeBy(...files: string[]): string[] {
   return rows;
 }
 
-/** `table.column` of the table in docs/pos.md under this mark: the first cell names it, the last lists the columns. */
+/**
+ * Returns `table.column` from the table in docs/pos.md under this mark: the first cell names it, the last lists the
+ * columns.
+ */
 function columnsTold(mark: string): string[] {
   const table = POS.split(`<!-- tables: ${mark} -->\n`)[1]?.split('\n\n')[0] ?? '';
   return table
@@ -185,7 +188,7 @@ describe('README and docs', () => {
       const said = withoutCount(message);
       expect(headings).toContain(said);
       expect(read('docs/troubleshooting.md'), code).toContain(`Code \`${code}\``);
-      // As the page says it, and below as the terminal does.
+      // The page's words, and below them the terminal's.
       const page = withoutCount(SPANISH.findings[code]?.message ?? '');
       expect(spanish).toContain(`\n### ${page}\n\n*${said}*\n\nCódigo \`${code}\``);
     }

@@ -7,13 +7,13 @@ import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { externalIdOf } from './catalog-samples.ts';
 import { onCore } from './http-load.ts';
 
-/** All requests together stay below what may wait of one branch. */
+/** All requests together stay below a branch's maximum of waiting changes. */
 const PER_REQUEST = 2_500;
 const PER_COMMIT = 500;
-/** Requests to each that are not counted, so that both have seen the code often enough to be fast. */
+/** Uncounted requests to each, so that both run optimised code. */
 const WARM_UP = 3;
 
-/** Changes in bulk over HTTP, durable when answered, against the bare upsert loop into the same schema. */
+/** Bulk changes over HTTP, durable when answered, against the bare upsert loop into the same schema. */
 export async function measureAccepting(parent: string, options: BenchOptions): Promise<BenchResult[]> {
   const rounds = options.quick ? 1 : 7;
   const requests = WARM_UP + (options.quick ? 2 : 4);

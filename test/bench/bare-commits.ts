@@ -7,7 +7,7 @@ import { openBenchKeeper } from './bench-keeper.ts';
 import { readSample, sampleOrder } from './sample-order.ts';
 
 export interface BareCommit {
-  /** Milliseconds of one durable commit of one new order. */
+  /** Returns the milliseconds of one durable commit of one new order. */
   run(id: string): number;
   close(): void;
 }
@@ -26,8 +26,8 @@ export function oneRowCommit(directory: string): BareCommit {
 const TABLES = ['order_events', 'orders', 'order_items', 'order_item_modifiers'] as const;
 
 /**
- * The rows that the mirror keeps of the order, with its indexes, inserted blindly in one transaction. `isTablesAlone`:
- * without its indexes and triggers, so that one more of them is seen beside it.
+ * The mirror's rows and indexes of an order, inserted blindly in one transaction. `isTablesAlone`: without indexes
+ * and triggers, so that the cost of one more shows in the comparison.
  */
 export async function sameRowsCommit(
   directory: string,

@@ -18,12 +18,12 @@ const VALUES = [
 const COLUMNS = [...VALUES, 'change_id', 'kind', 'target', 'fields', 'created_at', 'queue_seq'];
 
 export interface BareUpserts {
-  /** One durable transaction of the changes of these products. */
+  /** Writes the changes of these products in one durable transaction. */
   take(from: number, to: number, qty: number): void;
   close(): void;
 }
 
-/** One prepared upsert for each change, into the outbox of the mirror in `directory`; what it is for is known. */
+/** One prepared upsert per change, into the outbox of the mirror in `directory`; the targets are known. */
 export function bareUpserts(directory: string): BareUpserts {
   const db = new Database(path.join(directory, 'mirror.db'));
   db.pragma('journal_mode = wal');

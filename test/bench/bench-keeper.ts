@@ -6,13 +6,13 @@ import type { OrderKeeper } from '../../src/orders/order.ts';
 
 const mirrorPath = (directory: string) => path.join(directory, 'mirror.db');
 
-/** The mirror as the daemon opens it. */
+/** Opens the mirror as the daemon does. */
 export function openBenchKeeper(directory: string): { keeper: OrderKeeper; close(): Promise<void> } {
   const mirror = openMirror({ path: mirrorPath(directory), clock: systemClock });
   return { keeper: mirror, close: () => mirror.close() };
 }
 
-/** Orders that a reader finds in the mirror. */
+/** Returns the number of orders that a reader finds in the mirror. */
 export function ordersInMirror(directory: string): number {
   const db = openDatabase({ path: mirrorPath(directory), mode: 0o640, readonly: true, busyTimeoutMs: 100 });
   try {

@@ -1,38 +1,38 @@
-/** What a bench module is asked for. */
+/** Options of a bench module. */
 export interface BenchOptions {
-  /** Shorter runs and smaller data: enough to see a regression, not to quote. */
+  /** Shorter runs and smaller data: enough to notice a regression, not to quote. */
   quick: boolean;
-  /** Of a hub; left out: 500. */
+  /** Branches of the hub; 500 if left out. */
   branches?: number | undefined;
   /** Of `oversell`. */
   oversell?:
     | { days?: number | undefined; seed?: number | undefined; strategy?: string; csv?: string }
     | undefined;
-  /** Says what is being measured, for the person who waits; goes to standard error. */
+  /** Writes what is being measured to standard error, for the person who waits. */
   progress(message: string): void;
 }
 
 /** One figure: a ratio of two things measured in interleaved runs on one machine. */
 export interface BenchResult {
-  /** What is compared, in one line. */
+  /** The comparison, in one line. */
   name: string;
-  /** The measured figure; null when it could not be measured here, and `detail` says why. */
+  /** The measured figure; null if it could not be measured here, with the reason in `detail`. */
   ratio: number | null;
   /** `>= 0.40`, `<= 2.1`; an empty text is shown without a verdict. */
   bound: string;
   /** The figures behind the ratio. */
   detail: string;
-  /** What was measured side by side, for a plot. */
+  /** Side-by-side measurements, for a plot. */
   comparison?: Comparison;
 }
 
-/** Ways to do the same, under the same load. */
+/** Several ways to do the same, under the same load. */
 export interface Comparison {
   title: string;
   ways: { label: string; perSecond: number; p50Ms: number; p99Ms: number }[];
 }
 
-/** What stands for a figure that needs a program which is not here. */
+/** Returns the entry for a figure that needs a missing program. */
 export function leftOut(program: string, debianPackage = program): { ratio: null; detail: string } {
   const detail = `left out: ${program} is not installed (sudo apt-get install -y ${debianPackage})`;
   return { ratio: null, detail };
@@ -41,15 +41,15 @@ export function leftOut(program: string, debianPackage = program): { ratio: null
 /** Every `test/bench/NAME.ts` that exports `run` is a bench module. */
 export interface BenchModule {
   run(options: BenchOptions): Promise<BenchResult[]>;
-  /** How long it takes on a machine with nothing else to do, for the estimate of the time left. */
+  /** How long it takes on an idle machine, to estimate the remaining time. */
   expectedSeconds: { quick: number; full: number };
 }
 
-/** What became of one bench module. */
+/** Result of one bench module. */
 export interface Section {
   name: string;
   results: BenchResult[];
-  /** Why it ended early; its results are lost then. */
+  /** Why it ended early; its results are then lost. */
   failure?: string;
 }
 
@@ -61,26 +61,26 @@ export function verdictOf({ ratio, bound }: BenchResult): Verdict {
   return kept === undefined ? '-' : kept ? 'pass' : 'MISS';
 }
 
-/** How many bounds there were to keep, and how many were. */
+/** Counts the judged bounds and those that were kept. */
 export function countVerdicts(sections: readonly Section[]): { judged: number; kept: number } {
   const verdicts = sections.flatMap(({ results }) => results.map(verdictOf)).filter((each) => each !== '-');
   return { judged: verdicts.length, kept: verdicts.filter((each) => each === 'pass').length };
 }
 
-/** Whether there is a bound and no figure to hold against it. */
+/** Whether it has a bound but no figure. */
 export function isUnmeasured({ ratio, bound }: BenchResult): boolean {
   return ratio === null && bound !== '';
 }
 
-/** How far a quick run, which has few rounds, may go beyond the bound of a time. */
+/** By which factor a quick run, with its few rounds, may exceed a time's bound. */
 const QUICK_ROOM = 1.5;
 
-/** Whether a run fails for it. Counts, which have bounds up to 1, are as exact in a quick run. */
+/** Whether it makes the run fail. Counts, with bounds up to 1, are exact in a quick run too. */
 export function isMissed({ ratio, bound }: BenchResult, quick: boolean): boolean {
   return keepsBound(ratio, bound, quick && !/^<= [01]$/.test(bound) ? QUICK_ROOM : 1) === false;
 }
 
-/** Whether `ratio` keeps `bound`; undefined when there is nothing to judge. */
+/** Whether `ratio` keeps `bound`; undefined if there is nothing to judge. */
 function keepsBound(ratio: number | null, bound: string, room = 1): boolean | undefined {
   const match = /^(>=|<=)\s*(\d+(?:\.\d+)?)$/.exec(bound.trim());
   if (ratio === null || !match) return undefined;
@@ -88,13 +88,13 @@ function keepsBound(ratio: number | null, bound: string, room = 1): boolean | un
   return match[1] === '>=' ? ratio >= limit / room : ratio <= limit * room;
 }
 
-/** How far the rounds lie apart, so that a reader sees what the machine's noise may have done. */
+/** Returns the range of the rounds, which shows the machine's noise. */
 export function spread(ratios: readonly number[]): string {
   if (ratios.length < 2) return '';
   return `${ratios.length} rounds from ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}`;
 }
 
-/** Middle value; the mean of the two middle ones when their number is even. */
+/** Returns the median; for an even number of values, the mean of the two middle ones. */
 export function median(values: readonly number[]): number {
   if (values.length === 0) return Number.NaN;
   const sorted = [...values].sort((a, b) => a - b);

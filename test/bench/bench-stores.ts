@@ -4,7 +4,7 @@ import { openMirror } from '../../src/orders/mirror.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { BENCH_BRANCH, benchProducts } from './catalog-samples.ts';
 
-/** The mirror as the daemon opens it, with a swept catalogue of `products`. */
+/** Opens the mirror as the daemon does, with a swept catalogue of `products`. */
 export async function openBenchStores(directory: string, products: number) {
   const mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock: systemClock });
   const stores = new MirrorStores({ mirror, branches: [BENCH_BRANCH], clock: systemClock });

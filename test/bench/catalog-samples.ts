@@ -7,7 +7,7 @@ export const externalIdOf = (n: number) => `POS-${100_000 + n}`;
 export const skuOf = (n: number) => String(1_000_000 + n);
 export const targetOf = (n: number) => `sku:${skuOf(n)}@sub-1`;
 
-/** Products with one sku each, in stock in the one branch. */
+/** Makes products with one sku each, in stock in the one branch. */
 export function benchProducts(count: number): ProductRecord[] {
   return Array.from({ length: count }, (_, n) => {
     const record = {

@@ -6,10 +6,9 @@ import { systemClock } from '../../src/core/system-clock.ts';
 import { Outbox } from '../../src/outbox/outbox.ts';
 import { openBenchStores } from './bench-stores.ts';
 
-/*
- * The local API on a mirror with a catalogue, as the daemon serves it, and nothing else:
- * node change-server.ts DIRECTORY PRODUCTS
- * Prints its URL; ends in order when standard input does.
+/**
+ * Serves only the local API on a mirror with a catalogue: node change-server.ts DIRECTORY PRODUCTS. Prints its URL;
+ * stops in order when standard input ends.
  */
 const [directory = '', products = ''] = process.argv.slice(2);
 const { mirror, stores } = await openBenchStores(directory, Number(products));

@@ -7,7 +7,7 @@ import type { OutgoingPlace, StockTarget } from './outgoing-place.ts';
 
 const DIFFERENT = 200;
 
-/** A whole inventory of which little differs: how long it is planned, and how many calls it takes. */
+/** A whole inventory with few differences: the time to plan it, and the calls it takes. */
 export async function measureInventory(
   directory: string,
   place: OutgoingPlace,

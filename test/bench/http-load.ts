@@ -5,13 +5,13 @@ import { promisify } from 'node:util';
 export interface LoadOptions {
   url: string;
   secret: string;
-  /** Begins every order id, so that the ids of two runs differ. */
+  /** Prefix of every order id, so that the ids of two runs differ. */
   idPrefix: string;
-  /** Holds an order whose id reads ORDER_ID. */
+  /** File with an order whose id is ORDER_ID. */
   bodyFile: string;
   connections: number;
   seconds: number;
-  /** A connection for each delivery instead of kept-alive ones. */
+  /** Opens a connection per delivery instead of kept-alive ones. */
   newConnections: boolean;
 }
 
@@ -19,7 +19,7 @@ export interface LoadReport {
   requestsPerSecond: number;
   /** Answers with a 2xx status. */
   acknowledged: number;
-  /** Other answers, and connections that failed. */
+  /** Other answers, and failed connections. */
   failed: number;
   p50Ms: number;
   p99Ms: number;
@@ -32,7 +32,7 @@ const HAS_TASKSET = has('taskset');
 
 export const LOADER = HAS_WRK ? 'wrk' : 'built-in loader (wrk is not installed)';
 
-/** A command line that runs `program` on one core of its own where that can be had. */
+/** Returns a command line that runs `program` on a core of its own, if possible. */
 export function onCore(core: 0 | 1, program: string, args: string[]): [string, string[]] {
   return HAS_TASKSET ? ['taskset', ['-c', String(core), program, ...args]] : [program, args];
 }

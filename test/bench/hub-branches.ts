@@ -12,8 +12,8 @@ import { NatsBranchLink } from '../../src/link/nats.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 
 /**
- * Many branches in one process: of each the files, and the loops that follow the hub and hand up, as its daemon runs
- * them. Not the inbox, the API, the page, hooks and alarms, which have nothing to do with the hub.
+ * Many branches in one process: each one's files, and the loops that follow the hub and send up, as in its daemon.
+ * Without the inbox, the API, the page, hooks and alarms, which do not concern the hub.
  */
 
 export interface BenchBranch {
@@ -23,17 +23,17 @@ export interface BenchBranch {
 
 type Place = { url: string; ca: string; directory: string };
 
-/** To this program. `begin` comes first; `stop` and `start` name branches that go away and come back. */
+/** Messages to this program. `begin` comes first; `stop` and `start` name branches that disconnect and return. */
 export type BranchesOrder =
   | ({ kind: 'begin'; branches: BenchBranch[] } & Place)
   | { kind: 'stop' | 'start'; names: string[] };
 
-/** A step of an order, as it came down; `atMs`: wall clock when it was in the mirror, on the disk. */
+/** A received event of an order; `atMs` is the wall clock when it was durable in the mirror. */
 export type Committed = [branch: string, orderId: string, status: string, atMs: number];
 
 export type BranchesReport = { kind: 'done' } | { kind: 'committed'; committed: Committed[] };
 
-/** A branch that never heard its hub, for copies of it. Found below the directory of the branches. */
+/** A branch that never heard its hub, to be copied; a directory below the branches' one. */
 export const TEMPLATE = 'template';
 const FILES = ['mirror.db', 'state.db'];
 const TELL_EVERY_MS = 100;
@@ -51,11 +51,11 @@ branch = ${JSON.stringify(name)}`;
 
 const OWN = { secrets: { webhookSecrets: [] }, clock: systemClock, random: seededRandom(1), log: silentLog };
 
-/** One branch, which can go away and come back. */
+/** One branch, which can disconnect and return. */
 class RunningBranch {
   readonly #directory: string;
   readonly #url: string;
-  /** PEM of the authority of the server. */
+  /** PEM of the server's authority. */
   readonly #ca: string;
   readonly #branch: BenchBranch;
   #stopping = new AbortController();
@@ -95,7 +95,7 @@ class RunningBranch {
 
 let committed: Committed[] = [];
 
-/** Notes what a branch has taken, once it is on the disk. */
+/** Records what a branch has received, once it is on the disk. */
 function noting(branch: string, link: BranchLink, mark: () => number): BranchLink {
   return {
     ask: (question, body) => link.ask(question, body),

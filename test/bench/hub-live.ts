@@ -7,16 +7,16 @@ import { type HubPlace, openHubPlace } from './hub-place.ts';
 import { inDirectory, percentile } from './mirror-samples.ts';
 
 const BRANCHES = 500;
-/** Of a quick run, where opening 500 would take most of the time. */
+/** Branches of a quick run, where opening 500 would take most of the time. */
 const QUICK_BRANCHES = 100;
-/** Beyond 500 branches a large company has less of each. */
+/** With more than 500 branches, each has less to do. */
 const goalsOf = (branches: number) =>
   branches > BRANCHES
     ? { perSecond: 20, p99S: 1, memoryMb: 900, idlePercent: 3 }
     : { perSecond: 50, p99S: 0.5, memoryMb: 350, idlePercent: 3 };
-/** What follows a start has come to rest by then. */
+/** By then the work after a start is over. */
 const CALM_MS = 20_000;
-/** Of the events, those that are new orders; the others are steps of open ones. */
+/** Share of events that are new orders; the others are changes of open ones. */
 const NEW_SHARE = 0.3;
 const AWAY = 50;
 const DOWN_MS = 5_000;
@@ -25,7 +25,7 @@ const POLLS_WITHIN_MS = 250_000;
 const PAUSE_MS = 3_000;
 const FOLLOW_MAX_MS = 180_000;
 
-/** The hub's daemon and nats-server, and the branches that follow them. */
+/** Measures the hub's daemon and nats-server, with the branches that follow them. */
 export function measureLive(options: BenchOptions): Promise<BenchResult[]> {
   return inDirectory(async (directory) => {
     const { quick, branches = quick ? QUICK_BRANCHES : BRANCHES, progress } = options;
@@ -39,7 +39,7 @@ export function measureLive(options: BenchOptions): Promise<BenchResult[]> {
       results.push(...(await measureCommands(place, options)));
       return results;
     } catch (error) {
-      // What was measured by then took minutes.
+      // Shown before the error, because these measurements took minutes.
       for (const { name, ratio, detail } of results)
         progress(`${name}: ${ratio?.toFixed(3) ?? '-'} (${detail})`);
       throw error;
@@ -49,13 +49,13 @@ export function measureLive(options: BenchOptions): Promise<BenchResult[]> {
   });
 }
 
-/** A step of an order on its way; either end may be told of it first. Wall clock, ms. */
+/** Events of one order on their way; either end may be reported first. Wall clock in ms. */
 interface Steps {
   sent: { branch: string; sentMs: number; answeredMs: number }[];
   there: { branch: string; atMs: number }[];
 }
 
-/** What a hub costs while nobody orders or counts anything. */
+/** Measures a hub while nobody orders or counts anything. */
 async function measureIdle(place: HubPlace, { quick, progress }: BenchOptions): Promise<BenchResult> {
   const seconds = quick ? 30 : 120;
   progress(`nothing happens for ${seconds} s`);
@@ -71,7 +71,7 @@ async function measureIdle(place: HubPlace, { quick, progress }: BenchOptions): 
   };
 }
 
-/** Order events all over the company, at the pace of a large one. */
+/** Measures order events in the whole company, at a large company's rate. */
 async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const seconds = quick ? 10 : 600;
   const { length: count } = place.branches;
@@ -130,7 +130,7 @@ async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions)
     }
     await systemClock.sleep(5);
   }
-  // What brought no news to the hub goes to nobody, so the end is a pause.
+  // Events that change nothing at the hub go to nobody, so a pause marks the end.
   let before = -1;
   let movedMs = performance.now();
   await until(
@@ -138,7 +138,7 @@ async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions)
     async () => {
       const now = taken + tookMs.length;
       if (now !== before) movedMs = performance.now();
-      // A callback that the sandbox gave up is made up for by the next poll, and never counted as sent.
+      // A callback that the sandbox gave up is replaced by the next poll, and never counted as sent.
       const isQuiet = performance.now() - movedMs > POLLS_WITHIN_MS;
       if (now === before && (taken === steps || isQuiet)) return true;
       before = now;
@@ -200,7 +200,7 @@ async function measureRestart(place: HubPlace, { progress }: BenchOptions): Prom
   };
 }
 
-/** Some branches were away while orders came for them. */
+/** Measures branches that were disconnected while orders came for them. */
 async function measureReturn(place: HubPlace, { quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const events = quick ? 10_000 : 100_000;
   progress(`${events} events for ${AWAY} branches that are away`);
@@ -211,7 +211,7 @@ async function measureReturn(place: HubPlace, { quick, progress }: BenchOptions)
   const acceptedS = (performance.now() - beganMs) / 1000;
   await until('all of it is published', () => place.unpublished() === 0, 600_000);
   const publishedS = (performance.now() - beganMs) / 1000;
-  // After its crash the server gives once more what it did not know to be acknowledged: each step counts once.
+  // After its crash the server resends what it did not know to be acknowledged, so each event counts once.
   const came = new Set<string>();
   place.onCommitted = (committed) => {
     for (const [, orderId, status] of committed) if (posted.has(orderId)) came.add(`${orderId} ${status}`);
@@ -242,7 +242,7 @@ async function measureReturn(place: HubPlace, { quick, progress }: BenchOptions)
 const STATUSES = ['pending', 'picker-pending', 'inProcess', 'ready'];
 const SENDERS = 16;
 
-/** As the platform sends them, as fast as the hub takes them. Gives the ids of the orders. */
+/** Posts orders like the platform, as fast as the hub accepts them. Returns their ids. */
 async function postOrders(
   place: HubPlace,
   branches: readonly string[],
@@ -279,7 +279,7 @@ async function postOrders(
 
 const POST_TRIES_MAX = 5;
 
-/** As the platform does: again where a connection broke, as one that was kept open for long. */
+/** Retries like the platform when a connection broke, for example one kept open too long. */
 async function untilAnswered(post: () => Promise<number>): Promise<number> {
   for (let tries = 1; ; tries++) {
     try {
@@ -292,7 +292,7 @@ async function untilAnswered(post: () => Promise<number>): Promise<number> {
   }
 }
 
-/** What the commands cost that look at all branches. */
+/** Measures the commands that read all branches. */
 async function measureCommands(place: HubPlace, { progress }: BenchOptions): Promise<BenchResult[]> {
   progress('the commands that look at all branches');
   const bareMs = await place.command('--version');
@@ -318,7 +318,7 @@ interface Differences {
   foreign: number;
 }
 
-/** The steps of orders in the mirrors of these branches against those that the hub has for them. */
+/** Compares the orders' events in these branches' mirrors with those that the hub has for them. */
 function compareMirrors(place: HubPlace, branches: readonly string[]): Differences {
   const found: Differences = { lost: 0, doubled: 0, foreign: 0 };
   const wanted = new Map<string, Map<string, number>>(branches.map((branch) => [branch, new Map()]));

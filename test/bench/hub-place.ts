@@ -31,15 +31,15 @@ import {
 } from './packaged-program.ts';
 
 const PROCESSES_MIN = 4;
-/** Branches in one process at the most. */
+/** Maximum number of branches in one process. */
 const TOGETHER_MAX = 250;
-/** Also on a machine that is busy with other things. */
+/** Long enough for a machine that is busy with other work. */
 const START_MS = 600_000;
-/** Each of them in every branch; an answer of the platform carries the stock of all branches. */
+/** Each is in every branch; a record of the platform contains the stock of all branches. */
 const PRODUCTS = 20;
 /**
- * The first sweep takes a call for each branch, at the platform's pace most of what is measured: so it is over before. The
- * platform in small permits as much all the time; the hub keeps the published pace from then on.
+ * Limits during the first sweep, which needs a call per branch and would take most of the time at the published rate.
+ * The sandbox allows as much all the time; afterwards the hub keeps the published limits.
  */
 const SWEEP_LIMITS: PlatformLimits = {
   ...PUBLISHED_LIMITS,
@@ -49,24 +49,24 @@ const SWEEP_LIMITS: PlatformLimits = {
 const SECRET = 'bench-secret';
 const UNPUBLISHED = 'SELECT count(*) AS n FROM feed WHERE published = 0';
 
-/** The hub's daemon and nats-server as in production, a platform in this process, and many branches. */
+/** The hub's daemon and nats-server as in production, a sandbox in this process, and many branches. */
 export interface HubPlace {
   sandbox: Sandbox;
   callbackUrl: string;
   secret: string;
   branches: string[];
-  /** Steps of orders that branches have on the disk, as they tell it. */
+  /** Called with orders' events that branches report as durable. */
   onCommitted: (committed: Committed[]) => void;
-  /** How much of one processor the hub's own thread takes for so long, in percent. */
+  /** Returns how much of one processor the hub's main thread uses during `ms`, in percent. */
   busyPercent(ms: number): Promise<number>;
-  /** Steps that the platform sends, and whether the hub has taken them. */
+  /** Called with events that the platform sends, and whether the hub has accepted them. */
   onSent: (order: { orderId: string; status: string }, how: { sentMs: number; answeredMs: number }) => void;
   /** MiB. */
   memory(): { hub: number; server: number; branch: number };
   killServer(): Promise<void>;
   /** Resolves when it listens. */
   startServer(): Promise<void>;
-  /** Entries of the feed that are not on nats-server yet. */
+  /** Returns the feed's entries that are not on nats-server yet. */
   unpublished(): number;
   hubRows<T>(sql: string, ...values: unknown[]): T[];
   branchRows<T>(branch: string, sql: string): T[];
@@ -220,7 +220,7 @@ function haveSaidHello(hubRows: HubPlace['hubRows'], count: number): boolean {
   return hubRows<{ n: number }>(sql)[0]?.n === count;
 }
 
-/** As docs/chain.md makes them, for this machine. */
+/** Makes certificates as in docs/chain.md, for this machine. */
 function makeCertificate(directory: string): { cert: string; key: string; ca: string } {
   const at = (name: string) => path.join(directory, name);
   const openssl = (...words: string[]) => execFileSync('openssl', words, { stdio: 'ignore' });
@@ -236,11 +236,11 @@ function makeCertificate(directory: string): { cert: string; key: string; ca: st
 /** Of /proc. */
 const TICKS_PER_SECOND = 100;
 
-/** Of the first thread of a process, in which all its JavaScript runs. */
+/** Measures a process's first thread, which runs all its JavaScript. */
 async function busyPercent(pid: number, ms: number): Promise<number> {
   const seconds = () => {
     const stat = readFileSync(`/proc/${pid}/task/${pid}/stat`, 'utf8');
-    // Behind the name, which may have spaces: state is the third field, user and system time the 14th and 15th.
+    // After the name, which may contain spaces: state is the third field, user and system time the 14th and 15th.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
   };
@@ -249,7 +249,7 @@ async function busyPercent(pid: number, ms: number): Promise<number> {
   return ((seconds() - before) / ((performance.now() - beganMs) / 1000)) * 100;
 }
 
-/** Keys for all branches, as if each had joined. */
+/** Makes keys for all branches, as if each had joined. */
 async function joinAll(storage: string, names: readonly string[]): Promise<BenchBranch[]> {
   const state = openState({ path: path.join(storage, 'state.db'), clock: systemClock });
   try {

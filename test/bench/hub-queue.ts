@@ -18,19 +18,22 @@ import { inDirectory, percentile } from './mirror-samples.ts';
 
 const BRANCHES = 500;
 const INTERVAL_MS = 1_000;
-/** More than any of it takes. */
+/** More calls than any of it needs. */
 const CALLS_MAX = 400;
-/** As a branch waits when the hub is busy. */
+/** A branch waits this long when the hub is busy. */
 const AGAIN_AFTER_MS = 2_000;
 const TRIES_MAX = 100;
 const PER_CALL = 100;
 
-/** What branches hand up on its way to the platform: the hub's real queue, at the platform's pace on a clock that leaps. */
+/**
+ * Branches' changes on their way to the platform: the hub's real queue, at the platform's rate, on a clock that
+ * jumps.
+ */
 export async function measureQueue(options: BenchOptions): Promise<BenchResult[]> {
   return [...(await measureSoldOut(options)), ...(await measureFairness(options))];
 }
 
-/** Sold out at one branch while every branch counts all it has. */
+/** Measures one branch's sold-out change while every branch counts all its products. */
 async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const products = quick ? 30 : 2_000;
   const waiting = (BRANCHES * products).toLocaleString('en');
@@ -50,7 +53,7 @@ async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchR
       const waits: { calls: number; ms: number }[] = [];
       const random = seededRandom(5);
       let asked: { externalId: string; branch: string; atMs: number; atCall: number } | undefined;
-      // Handed up while a call is under way, so that it cannot be in that one.
+      // Sent up during a call, so that it cannot be part of that one.
       await place.send(async (items, call) => {
         const { externalId, branch: name, atMs, atCall } = asked ?? {};
         if (
@@ -92,7 +95,7 @@ async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchR
   });
 }
 
-/** One branch counts everything, and the others a little, a moment later. */
+/** Measures one branch that counts everything, just before the others count a few products. */
 async function measureFairness({ progress }: BenchOptions): Promise<BenchResult[]> {
   const [large, small] = [10_000, 5];
   progress(`${large} changes of one branch before ${small} of each other one`);
@@ -141,7 +144,7 @@ async function measureFairness({ progress }: BenchOptions): Promise<BenchResult[
 
 const branchOf = ({ subsidiaryId = '' }: StockChangeItem) => subsidiaryId.replace('sub-', 'B');
 
-/** What the hub says to a branch. */
+/** The hub's answer to a branch. */
 interface Answered {
   refused?: { message: string };
   upTo?: number;
@@ -151,16 +154,18 @@ interface Answered {
 interface HubQueue {
   clock: Clock;
   branches: string[];
-  /** As the branch's tillsync hands it up, which waits where the hub asks it to; throws unless all of it is taken in. */
+  /**
+   * Sends changes up like the branch's tillsync, which waits when the hub asks it to; throws unless all are accepted.
+   */
   handUp(branch: string, changes: readonly { externalId: string; qty: number }[]): Promise<void>;
-  /** Sends as the daemon does, until `onCall` has seen enough. Calls are counted from 1. */
+  /** Sends like the daemon until `onCall` returns 'enough'. Calls are counted from 1. */
   send(onCall: (items: readonly StockChangeItem[], call: number) => Promise<'on' | 'enough'>): Promise<void>;
-  /** Real time between the answer of a call and the next call, of each call so far. */
+  /** Real time between a call's answer and the next call, for each call so far. */
   workMs: number[];
   close(): Promise<void>;
 }
 
-/** The hub's mirror with a swept catalogue: the first so many products of each branch. */
+/** Opens the hub's mirror with a swept catalogue: the first `productsOf` products of each branch. */
 async function openHubQueue(directory: string, productsOf: (branch: number) => number): Promise<HubQueue> {
   const clock = leapingClock();
   const parts = await openHub(directory, clock);
@@ -372,7 +377,7 @@ async function sendAll(
 
 const NO_BOARD: FreshnessBoard = { ok: () => {}, report: () => {} };
 
-/** For a single loop: whoever sleeps is the only one, so the time of the sleep has passed at once. */
+/** A clock for a single loop: only one sleeps, so its sleep is over at once. */
 function leapingClock(): Clock {
   let passedMs = 0;
   const startMs = Date.now();

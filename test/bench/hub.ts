@@ -5,11 +5,11 @@ import { measureQueue } from './hub-queue.ts';
 
 export const expectedSeconds = { quick: 60, full: 1_100 };
 
-/** A hub with many branches: what it carries, and how its queue serves them. */
+/** A hub with many branches: its throughput, and how its queue serves them. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const live = hasNatsServer
     ? await measureLive(options)
     : [{ name: 'a hub and its branches over nats-server', bound: '<= 1', ...leftOut('nats-server') }];
-  // Its queue does not depend on how many of them are connected.
+  // Its queue does not depend on the number of connected branches.
   return options.branches === undefined ? [...live, ...(await measureQueue(options))] : live;
 }

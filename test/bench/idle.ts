@@ -18,8 +18,8 @@ import {
 export const expectedSeconds = { quick: 20, full: 640 };
 
 /**
- * What the packaged program costs while nothing happens: memory against a bare HTTP server, and writes to the disk.
- * The same from the checkout is told beside it, for Node's reading of TypeScript is a part of that.
+ * Cost of the packaged program while nothing happens: memory against a bare HTTP server, and writes to the disk. The
+ * checkout is reported too, because Node's reading of TypeScript is part of it.
  */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-idle-'));
@@ -108,14 +108,14 @@ async function measure(children: Measured, options: BenchOptions): Promise<Bench
     {
       name: `bytes written in ${seconds} idle seconds between two polls`,
       ratio: written,
-      // The mark that the daemon runs is renewed every two minutes, for who sees no process of another container.
+      // The daemon's running mark is renewed every two minutes, for processes in other containers.
       bound: '<= 200000',
       detail: `${written} bytes; no order, no poll and no callback in that time`,
     },
   ];
 }
 
-/** Everything as in a store, but with the next poll out of the way: half an hour from now. */
+/** Writes a store's configuration whose next poll is half an hour away. */
 function writeConfig(directory: string, baseUrl: string): string {
   const file = path.join(directory, 'config.toml');
   const minute = new Date(Date.now() + 30 * 60_000).getUTCMinutes();
@@ -145,7 +145,7 @@ function start(children: Child[], args: string[], environment: Record<string, st
   return child;
 }
 
-/** Bytes that it caused to be sent to the disk. */
+/** Returns the bytes that it caused to be written to the disk. */
 function writtenBytes(child: Child): number {
   return Number(/^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${child.pid}/io`, 'utf8'))?.[1]);
 }

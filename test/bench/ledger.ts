@@ -27,7 +27,7 @@ const ROUNDS = 15;
 
 const extId = (n: number) => `POS-${n}`;
 
-/** Products with one sku, in stock in each of the four branches. */
+/** Makes products with one sku, in stock in each of the four branches. */
 function products(from: number, to: number): ProductRecord[] {
   return Array.from({ length: to - from }, (_, i) => {
     const n = from + i;
@@ -45,7 +45,10 @@ function products(from: number, to: number): ProductRecord[] {
   });
 }
 
-/** Processor time of one of `count`, in ms: the least of several rounds, which other programs disturb least. */
+/**
+ * Returns the processor time of one of `count`, in ms: the minimum of several rounds, which other programs disturb
+ * least.
+ */
 async function leastMs(count: number, act: (round: number) => Promise<void> | void): Promise<number> {
   let least = Number.POSITIVE_INFINITY;
   for (let round = 0; round < ROUNDS; round++) {
@@ -57,7 +60,7 @@ async function leastMs(count: number, act: (round: number) => Promise<void> | vo
   return least;
 }
 
-/** What the ledger of stocks costs in a large company: processor time, through the product's own intake, merge and sender. */
+/** Cost of the stock ledger in a large company: processor time, through the product's own intake, merge and sender. */
 export async function run({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const [count, held] = quick ? [10_000, 200] : [100_000, 500];
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-ledger-'));

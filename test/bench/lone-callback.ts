@@ -7,8 +7,8 @@ import { sampleOrder } from './sample-order.ts';
 import { SECRET, startServer } from './server-process.ts';
 
 /**
- * One callback at a time: what waiting for company costs when there is none. The bare commit is measured both
- * as one row and as the rows that the mirror keeps of an order.
+ * One callback at a time: the cost of waiting for others when there are none. The bare commit is measured with one
+ * row and with the mirror's rows of an order.
  */
 export async function measureLone(parent: string, options: BenchOptions): Promise<BenchResult[]> {
   options.progress('lone callbacks');
@@ -22,7 +22,7 @@ export async function measureLone(parent: string, options: BenchOptions): Promis
   try {
     for (let round = 0; round < (options.quick ? 3 : 40); round++) {
       const times = { request: [], callback: [], oneRow: [], sameRows: [] } as Record<keyof Lone, number[]>;
-      // In turns, so that all find the caches alike: a lone callback comes to a machine that did other things.
+      // In turns, so that all find the same caches: a lone callback comes to a machine that did other things.
       for (let n = round * PER_ROUND; n < (round + 1) * PER_ROUND; n++) {
         times.request.push(await bare.post(sampleOrder(`b${n}`, 1234)));
         times.oneRow.push(commits[0].run(`c${n}`));
@@ -70,7 +70,7 @@ function ratio(what: string, commit: 'oneRow' | 'sameRows', rounds: readonly Lon
   };
 }
 
-/** One kept-alive connection with one request at a time, and little of its own to measure. */
+/** One kept-alive connection with one request at a time and little overhead. */
 export class LoneClient {
   readonly #socket: Socket;
   readonly #path: string;
@@ -88,7 +88,7 @@ export class LoneClient {
     });
   }
 
-  /** Milliseconds from the request's last byte to the answer's. */
+  /** Returns the milliseconds from the request's last byte to the answer's. */
   post(body: string): Promise<number> {
     const text =
       `POST ${this.#path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nx-webhook-secret: ${SECRET}\r\n` +

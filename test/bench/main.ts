@@ -57,7 +57,7 @@ async function main(): Promise<number> {
   return results.some((result) => isMissed(result, quick)) ? 3 : 0;
 }
 
-/** The exit code where nothing is to be measured. */
+/** Returns an exit code if nothing is to be measured. */
 function readArguments() {
   try {
     const { values, positionals } = parseArgs({
@@ -107,7 +107,7 @@ function readArguments() {
   }
 }
 
-/** One after the other; what fails does not take the figures of the others with it. */
+/** Runs modules one after the other; a failure does not lose the others' figures. */
 async function measure(
   names: readonly string[],
   { quick, branches, oversell }: Pick<BenchOptions, 'quick' | 'branches' | 'oversell'>,
@@ -135,7 +135,7 @@ async function measure(
   return sections;
 }
 
-/** The modules by name; the files beside them, which are helpers and programs, have a hyphen in theirs. */
+/** Returns the modules by name; helpers and programs beside them have a hyphen in theirs. */
 function moduleNames(): string[] {
   return readdirSync(import.meta.dirname)
     .filter((file) => file.endsWith('.ts') && file !== 'main.ts' && !file.includes('-'))

@@ -7,7 +7,7 @@ import { benchAnswer, benchEntry, inDirectory, percentile } from './mirror-sampl
 const PER_SECOND = 200;
 const INTERVAL_MS = 1000 / PER_SECOND;
 
-/** Callbacks at a steady rate, each from its due moment to being on the disk, while a large answer is mirrored. */
+/** Callbacks at a steady rate, each from its due time until it is on the disk, while a large answer is mirrored. */
 export async function measureCallbacks({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const orders = quick ? 10_000 : 100_000;
   const rounds = quick ? 1 : 3;
@@ -43,7 +43,7 @@ export async function measureCallbacks({ quick, progress }: BenchOptions): Promi
   ];
 }
 
-/** Latencies in milliseconds. Each callback is on its own, as when each sender waits for its answer. */
+/** Returns latencies in milliseconds. Each callback is independent, as when each sender waits for its answer. */
 async function deliver(
   mirror: Mirror,
   first: number,
@@ -56,7 +56,7 @@ async function deliver(
     const entry = benchEntry(first + i);
     const dueMs = startMs + i * INTERVAL_MS;
     await systemClock.sleep(Math.max(0, dueMs - performance.now()));
-    // A timer may fire a little early; what comes late, because the thread was busy, counts as waiting.
+    // A timer may fire a little early; a delay by a busy thread counts as waiting.
     const sentMs = Math.min(dueMs, performance.now());
     running.push(mirror.keep([entry]).then(() => void latencies.push(performance.now() - sentMs)));
   }

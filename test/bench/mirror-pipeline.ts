@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import Database from 'better-sqlite3';
 
 /**
- * The least that mirroring could be, as a program of its own: parse pages of a hundred, compare, insert, in one loop
- * with large transactions and no care for anybody else.
- * Arguments: file of one page of orders a line, an empty mirror. Prints milliseconds.
+ * The minimum work of mirroring, as a separate program: parse pages of a hundred, compare and insert in one loop,
+ * with large transactions and no regard for others. Arguments: file with one page of orders per line, an empty
+ * mirror. Prints milliseconds.
  */
 const [, , pagesFile = '', path = ''] = process.argv;
 const pages = readFileSync(pagesFile, 'utf8').trimEnd().split('\n');

@@ -2,8 +2,8 @@ import Database from 'better-sqlite3';
 import { percentile } from './mirror-samples.ts';
 
 /**
- * A POS that asks its two questions again and again. Arguments: database, milliseconds. Prints as JSON the 50th
- * and 99th percentile of each, in milliseconds.
+ * A POS that repeats its two queries. Arguments: database, milliseconds. Prints the 50th and 99th percentile of each
+ * as JSON, in milliseconds.
  */
 const [, , path = '', forMs = '1000'] = process.argv;
 const db = new Database(path, { readonly: true, timeout: 100 });

@@ -7,10 +7,10 @@ import { readOrderText } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
-/** Size of an order in the measurements that the bounds come from. */
+/** Size of an order in the measurements behind the bounds. */
 const ORDER_BYTES = 1930;
 
-/** An order with three items; `status` and `number` are all that differ. */
+/** Makes an order with three items; only `status` and `number` differ. */
 export function benchOrder(number: number, status = 'inProcess'): Record<string, unknown> {
   const createdAt = isoUtc(Date.UTC(2026, 0, 1) + number * 60_000);
   const order = sampleNotification(number, { status, createdAt, note: '' });
@@ -18,7 +18,7 @@ export function benchOrder(number: number, status = 'inProcess'): Record<string,
   return order;
 }
 
-/** An answer of GET /order/all with `count` orders. */
+/** Makes an answer of GET /order/all with `count` orders. */
 export function benchAnswer(count: number): Uint8Array {
   const parts: string[] = ['{"success":true,"data":['];
   for (let i = 0; i < count; i++) parts.push(i > 0 ? ',' : '', JSON.stringify(benchOrder(i)));
@@ -33,7 +33,7 @@ export function percentile(values: readonly number[], share: number): number {
 
 const spellings = compileSpellings();
 
-/** The order as a webhook brings it, read from its text as the receiver does. */
+/** Makes the order as a webhook brings it, read from its text as in the receiver. */
 export function benchEntry(number: number, status?: string): IntakeEntry {
   const raw = JSON.stringify(benchOrder(number, status));
   const reading = readOrderText(raw, spellings) as OrderReading;
@@ -43,7 +43,7 @@ export function benchEntry(number: number, status?: string): IntakeEntry {
   };
 }
 
-/** Runs with a directory of its own, removed afterwards. */
+/** Runs the action with its own directory, which is deleted afterwards. */
 export async function inDirectory<T>(action: (directory: string) => Promise<T>): Promise<T> {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-bench-'));
   try {

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 
-/* What wrk does, for machines without it: URL CONNECTIONS SECONDS SECRET ID_PREFIX keep|close BODY_FILE */
+/** Replaces wrk on machines without it: URL CONNECTIONS SECONDS SECRET ID_PREFIX keep|close BODY_FILE */
 const [url = '', connections = '', seconds = '', secret = '', prefix = '', reuse = '', bodyFile = ''] =
   process.argv.slice(2);
 const body = readFileSync(bodyFile, 'utf8');

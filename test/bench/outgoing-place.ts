@@ -11,22 +11,22 @@ export const INTERVAL_MS = PUBLISHED_LIMITS.endpointIntervalMs;
 const BRANCH = 'sub-1';
 const STOCK_CALLS = ['product.stock.batch', 'product.stock.put'] as const;
 
-/** A stock entry that a change can name. */
+/** A stock that a change can name. */
 export interface StockTarget {
   externalId: string;
   sku: number;
 }
 
-/** The whole daemon beside a platform that allows its published limits and not a millisecond less. */
+/** The whole daemon with a platform that enforces its published limits to the millisecond. */
 export interface OutgoingPlace {
   sandbox: Workplace['sandbox'];
   daemon: Daemon;
   targets: StockTarget[];
-  /** Posts quantities to the local API; throws unless all are taken. */
+  /** Posts quantities to the local API; throws unless all are accepted. */
   post(changes: readonly { externalId: string; qty: number }[]): Promise<void>;
-  /** Calls that carried stock, in the order of their arrival. */
+  /** Returns the calls with stock, in order of arrival. */
   stockCalls(): { arrivedMs: number; items: number }[];
-  /** Waits until everything is settled; the moment when it was. */
+  /** Waits until everything is settled; returns that time. */
   settled(deadlineMs: number): Promise<number>;
   qtyOf(target: StockTarget): number | undefined;
   close(): Promise<void>;

@@ -8,13 +8,13 @@ import { BOX } from './oversell/worker.ts';
 
 export const expectedSeconds = { quick: 12, full: 60 };
 
-/** More than the optimum, at most. */
+/** Allowed factor above the optimum. */
 const ROOM: Readonly<Record<string, number>> = {
   tillsync: 1.1,
   'tillsync by polling, with looks': 1.3,
 };
 
-/** What is sold twice when a till and a web shop share a shelf, with each way of telling the platform, on the same days. */
+/** Measures what is sold twice when a till and a web shop share a shelf, for each strategy on the same days. */
 export async function run({ quick, progress, oversell = {} }: BenchOptions): Promise<BenchResult[]> {
   const { days = quick ? 30 : 200, seed = 1, strategy, csv } = oversell;
   const own = strategy === undefined ? [] : [{ file: path.resolve(strategy) }];

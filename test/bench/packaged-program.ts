@@ -11,7 +11,7 @@ const LAUNCHER = readFileSync(path.join(ROOT, 'config/package/debian/launcher'),
 /** The program as it runs from a checkout. */
 export const CHECKOUT: Program = { args: [path.join(ROOT, 'src/cli/main.ts')], environment: {} };
 
-/** The least that Node can serve HTTP with. */
+/** The smallest HTTP server of Node. */
 export const BARE_SERVER =
   'require("node:http").createServer((_, r) => r.end("ok")).listen(0, () => console.log("up"))';
 
@@ -21,7 +21,7 @@ export interface Program {
   environment: Record<string, string>;
 }
 
-/** Bundles the program as the package has it, with what the installed launcher gives to Node. */
+/** Bundles the program as in the package, with the installed launcher's flags for Node. */
 export async function packagedProgram(directory: string): Promise<Program> {
   await bundle({ root: ROOT, directory });
   const flags = LAUNCHER.match(/(?<=\s)--[a-z0-9-]+(=\d+)?(?=\s)/g) ?? [];
@@ -32,10 +32,13 @@ export async function packagedProgram(directory: string): Promise<Program> {
   return { args: [...flags, path.join(directory, 'start.cjs')], environment };
 }
 
-/** A Node process of which the output is read. */
+/** A Node process whose output is read. */
 export type Child = ChildProcess & { stdout: Readable };
 
-/** What a program inherits here: without settings of the test runner (TILLSYNC_SEED), which no configuration has. */
+/**
+ * Returns the environment for a program: without the test runner's settings (TILLSYNC_SEED), which no configuration
+ * has.
+ */
 export function inherited(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TILLSYNC_')));
 }
@@ -47,7 +50,7 @@ export function startNode(args: string[], environment: Record<string, string> = 
   });
 }
 
-/** What it printed so far, once that matches. */
+/** Returns its output so far, once it matches. */
 export async function outputOf(child: Child, pattern: RegExp): Promise<string> {
   let text = '';
   while (!pattern.test(text)) {

@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import Fastify from 'fastify';
 
-/** Fastify as anyone would write it: check the secret, parse, keep what arrived if `keep` is there, answer. */
+/** A usual Fastify server: check the secret, parse, store with `keep` if given, answer. */
 export async function plainReceiver(
   secret: string,
   keep?: (body: unknown) => Promise<void>,

@@ -10,12 +10,12 @@ import { SECRET, type ServerProcess, startServer } from './server-process.ts';
 
 const WHAT = 'a row for each in PostgreSQL';
 
-/** Where Debian keeps the programs of each version; they are not in the search path. */
+/** Where Debian keeps each version's programs, which are not in the PATH. */
 const VERSIONS = '/usr/lib/postgresql';
 
 /**
- * The same Fastify with one INSERT for each delivery into a PostgreSQL of its own, with PostgreSQL's own settings:
- * fsync and synchronous_commit are on. The client is postgres.js: the fastest for Node, and without dependencies.
+ * The same Fastify server with one INSERT per delivery into its own PostgreSQL with default settings: fsync and
+ * synchronous_commit are on. The client is postgres.js, the fastest for Node and without dependencies.
  */
 export async function openPostgresRival(): Promise<Candidate | Missing> {
   const programs = newestPrograms();
@@ -64,11 +64,11 @@ interface User {
 interface Cluster {
   programs: string;
   user: User;
-  /** Holds the data and the socket; only the user of the server may enter. */
+  /** Holds the data and the socket; only the server's user may enter. */
   home: string;
 }
 
-/** Server, database and receiver share one core, as they would in one small machine beside the platform. */
+/** Server, database and receiver share one core, as on a small machine with the platform elsewhere. */
 async function start({ programs, user, home }: Cluster): Promise<ServerProcess> {
   const args = ['-D', path.join(home, 'data'), '-k', home, '-c', 'listen_addresses='];
   const [command, words] = onCore(0, path.join(programs, 'postgres'), args);
@@ -121,7 +121,7 @@ function newestPrograms(): string | undefined {
     .find((programs) => existsSync(path.join(programs, 'initdb')));
 }
 
-/** PostgreSQL refuses to run as root; undefined when there is no user of its own. */
+/** PostgreSQL refuses to run as root; undefined if there is no user of its own. */
 function unprivilegedUser(): User | undefined {
   if (process.getuid?.() !== 0) return {};
   try {

@@ -1,9 +1,9 @@
 import postgres from 'postgres';
 import { plainReceiver } from './plain-receiver.ts';
 
-/*
- * A receiver with a PostgreSQL behind it, as anyone would write it: node postgres-server.ts SOCKET_DIRECTORY SECRET
- * Prints its URL; ends in order when standard input does.
+/**
+ * A usual receiver with PostgreSQL: node postgres-server.ts SOCKET_DIRECTORY SECRET. Prints its URL; stops in order
+ * when standard input ends.
  */
 const [host = '', secret = ''] = process.argv.slice(2);
 const sql = postgres({ host, username: 'bench', database: 'postgres' });

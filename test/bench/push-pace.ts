@@ -6,7 +6,7 @@ import { INTERVAL_MS, type OutgoingPlace } from './outgoing-place.ts';
 
 const PER_CALL = 100;
 
-/** Distinct changes against a platform without slack: how many calls, and how close to the platform's own pace. */
+/** Distinct changes against a strict platform: the number of calls, and how close they are to the platform's rate. */
 export async function measurePace(
   place: OutgoingPlace,
   count: number,
@@ -45,7 +45,7 @@ export async function measurePace(
   ];
 }
 
-/** A change that sells something out, behind a long line. */
+/** A change that sells something out, behind a long queue. */
 export async function measureUrgent(
   place: OutgoingPlace,
   count: number,
@@ -59,7 +59,7 @@ export async function measureUrgent(
   const tookMs: number[] = [];
   for (let n = 1; n <= tries; n++) {
     await systemClock.sleep(INTERVAL_MS * (0.5 + random.next()));
-    // Those at the end of the line wait there already, with another quantity.
+    // Targets at the end of the queue wait there already, with another quantity.
     const target = waiting.at(-n);
     if (!target) throw new Error('unreachable');
     const beganMs = performance.now();
@@ -70,7 +70,7 @@ export async function measureUrgent(
   const { pending } = place.daemon.parts.outbox.counts();
   if (pending < PER_CALL) throw new Error('The line was not long enough to be waited behind.');
   for (const { changeId } of place.daemon.parts.outbox.list({ state: 'pending', limit: count })) {
-    // One that left in the meantime cannot be dropped, and is settled with its call.
+    // A change sent in the meantime cannot be dropped, and is settled with its call.
     await place.daemon.parts.outbox.drop(changeId, 'cli bench').catch(() => undefined);
   }
   await place.settled(60_000);

@@ -3,24 +3,24 @@ import { openPostgresRival } from './postgres-rival.ts';
 import { SECRET, type ServerProcess, startServer } from './server-process.ts';
 import { openWebhookRival } from './webhook-rival.ts';
 
-/** A way to receive callbacks, to be measured under the same load as the others. */
+/** A way to receive callbacks, measured under the same load as the others. */
 export interface Candidate {
-  /** As a table or a plot names it. */
+  /** Its name in a table or a plot. */
   label: string;
-  /** What the ratio of tillsync to it says; undefined for tillsync itself. */
+  /** Meaning and bound of tillsync's ratio to it; undefined for tillsync itself. */
   against?: { what: string; bound: string };
-  /** What it is, for those who ask whether the comparison is fair. */
+  /** What it is, so that a reader can judge whether the comparison is fair. */
   about: string;
-  /** A fresh one with an empty store in `directory`. */
+  /** Starts a new one with an empty store in `directory`. */
   start(directory: string): Promise<ServerProcess>;
-  /** Orders that anybody finds in its store while it runs; undefined when it stores nothing. */
+  /** Returns the orders found in its store while it runs; undefined if it stores nothing. */
   stored?(directory: string): number | Promise<number>;
-  /** Whether a delivery that it fails ends the bench. */
+  /** Whether a failed delivery ends the bench. */
   mayFail: boolean;
   close?(): void;
 }
 
-/** A candidate that this machine lacks the programs for. */
+/** A candidate whose programs this machine lacks. */
 export interface Missing {
   what: string;
   reason: string;
@@ -51,7 +51,7 @@ const COMMIT_EACH: Candidate = {
   mayFail: true,
 };
 
-/** tillsync first, then what it is measured against, with what a user would pick instead where it runs here. */
+/** Returns tillsync first, then what it is compared with, and what a user could choose instead, if that runs here. */
 export async function openCandidates(): Promise<{ candidates: Candidate[]; missing: Missing[] }> {
   const rivals = [await openPostgresRival(), openWebhookRival()];
   return {

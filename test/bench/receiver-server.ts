@@ -6,10 +6,9 @@ import { openBenchKeeper } from './bench-keeper.ts';
 import { plainReceiver } from './plain-receiver.ts';
 import { readSample } from './sample-order.ts';
 
-/*
- * The servers that the receiver bench compares, each in a process of its own:
- * node receiver-server.ts bare|per-request|tillsync DIRECTORY SECRET
- * Prints its URL; ends in order when standard input does.
+/**
+ * The servers that the receiver bench compares, each in its own process: node receiver-server.ts
+ * bare|per-request|tillsync DIRECTORY SECRET. Prints its URL; stops in order when standard input ends.
  */
 const [mode = '', directory = '', secret = ''] = process.argv.slice(2);
 

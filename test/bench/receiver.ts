@@ -13,7 +13,7 @@ const CONNECTIONS = 50;
 
 export const expectedSeconds = { quick: 50, full: 560 };
 
-/** Callbacks: durable and visible when answered, against storing nothing and against what others would do. */
+/** Callbacks that are durable and visible when answered, against storing nothing and against other solutions. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-bench-'));
   const { candidates, missing } = await openCandidates();
@@ -37,7 +37,7 @@ interface Comparing {
   newConnections: boolean;
 }
 
-/** In short rounds that all take part in, in changing order: a noisy moment spoils a round and not the median. */
+/** Runs short rounds of all candidates in changing order, so that a noisy moment spoils a round and not the median. */
 async function compare(
   directory: string,
   { candidates, missing, newConnections }: Comparing,
@@ -97,7 +97,7 @@ function inWords({ label, perSecond, p50Ms, p99Ms }: ReturnType<typeof figures>)
   return `${label} ${Math.round(perSecond)}/s (p50 ${p50Ms.toFixed(1)}, p99 ${p99Ms.toFixed(1)} ms)`;
 }
 
-/** One server, one load, and the proof that every acknowledged order is in its store. */
+/** Loads one server once, and checks that every acknowledged order is in its store. */
 async function loadOnce(
   parent: string,
   candidate: Candidate,

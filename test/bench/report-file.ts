@@ -4,7 +4,7 @@ import { type BenchResult, countVerdicts, type Section, verdictOf } from './benc
 import { figure, latenciesPlot, ratesPlot, ratiosPlot } from './report-plots.ts';
 
 export interface ReportOptions {
-  /** Made when it is not there; what a former report left under the same names is replaced. */
+  /** Created if it is missing; files of an earlier report with the same names are replaced. */
   directory: string;
   /** ISO 8601 UTC. */
   date: string;
@@ -15,7 +15,7 @@ export interface ReportOptions {
   sections: readonly Section[];
 }
 
-/** Writes report.md and its plots; the report's path. */
+/** Writes report.md and its plots; returns the report's path. */
 export function writeReport(options: ReportOptions): string {
   const { directory, sections } = options;
   mkdirSync(directory, { recursive: true });

@@ -2,7 +2,7 @@ import { type BenchResult, type Comparison, verdictOf } from './bench-result.ts'
 
 const WIDTH = 900;
 
-/** Every ratio with a bound: how much of what is allowed it uses. What reaches beyond the line misses its bound. */
+/** Draws every ratio with a bound as the used part of what is allowed. A bar beyond the line misses its bound. */
 export function ratiosPlot(results: readonly BenchResult[]): string {
   const [rowPx, topPx, fullPx] = [40, 44, 600];
   const farthest = 1.3;
@@ -41,7 +41,7 @@ export function ratesPlot({ title, ways }: Comparison): string {
   return svg(heading, topPx + ways.length * rowPx, text(0, 18, heading, 'strong') + rows.join(''));
 }
 
-/** From the 50th to the 99th percentile of each, on a scale of decades. */
+/** Draws the 50th to the 99th percentile of each, on a logarithmic scale. */
 export function latenciesPlot({ title, ways }: Comparison): string {
   const [rowPx, topPx, leftPx, fullPx] = [36, 58, 180, 640];
   const all = ways.flatMap(({ p50Ms, p99Ms }) => [p50Ms, p99Ms]).filter((ms) => ms > 0);
@@ -77,13 +77,13 @@ export function shareOf({ ratio, bound }: BenchResult): number {
   return limit === 0 ? (ratio <= 0 ? 0 : Number.POSITIVE_INFINITY) : ratio / limit;
 }
 
-/** A number as short as it may be read: 0.57, 12.3, 4,210. */
+/** Formats a number as short as it stays readable: 0.57, 12.3, 4,210. */
 export function figure(value: number): string {
   if (Number.isInteger(value) || Math.abs(value) >= 100) return Math.round(value).toLocaleString('en-US');
   return value.toFixed(Math.abs(value) >= 10 ? 1 : 2);
 }
 
-// Colours of both schemes keep their contrast; the ground is drawn, for not every viewer has one.
+// Colours with enough contrast in both schemes; the background is drawn, because not every viewer has one.
 const STYLE = `
   svg { --ground: #ffffff; --ink: #1f2328; --soft: #59636e; --good: #1a7f37; --bad: #cf222e; --other: #7d8590; --grid: #d1d9e0; }
   @media (prefers-color-scheme: dark) {

@@ -1,4 +1,4 @@
-/** Tells how long a run takes and how much of it is left, from what each part takes on a machine of its own. */
+/** Estimates a run's duration and its remaining time, from each part's time on an idle machine. */
 export class RunClock {
   readonly #parts: readonly { name: string; expectedMs: number }[];
   readonly #startMs: number;
@@ -17,7 +17,7 @@ export class RunClock {
     this.#partStartMs = nowMs;
   }
 
-  /** Milliseconds left. What is done already tells how busy this machine is. */
+  /** Returns the milliseconds left. The finished parts show how busy this machine is. */
   leftMs(nowMs: number): number {
     const sum = (parts: readonly { expectedMs: number }[]) =>
       parts.reduce((total, { expectedMs }) => total + expectedMs, 0);

@@ -10,11 +10,11 @@ export const SECRET = 'bench-secret-0123456789abcdef0123456789abcdef';
 
 export interface ServerProcess {
   url: string;
-  /** Ends it in order; a second call changes nothing. */
+  /** Stops it in order; a second call has no effect. */
   stop(): Promise<void>;
 }
 
-/** A server of ours, or as anyone would write it, on a core of its own; see the program for its arguments. */
+/** Starts a server, ours or a usual one, on its own core; see the program for its arguments. */
 export async function startServer(
   program: string,
   ...args: string[]
@@ -34,10 +34,10 @@ export async function startServer(
   };
 }
 
-/** Below those that the system gives to outgoing connections: one of them would take a port while its server is down. */
+/** Below the ports for outgoing connections, one of which would take the port while its server is down. */
 const PORTS = { from: 20_000, to: 32_767 };
 
-/** A port of the loopback that nobody listens on, and that stays free while its server is restarted. */
+/** Returns a free loopback port that stays free while its server restarts. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(PORTS.from, PORTS.to);
@@ -55,7 +55,7 @@ export async function freePort(): Promise<number> {
 
 const START_MS = 10_000;
 
-/** Waits for a server that does not tell when it is up. */
+/** Waits for a server that does not report when it is up. */
 export async function untilListening(port: number): Promise<void> {
   for (const endMs = performance.now() + START_MS; performance.now() < endMs; ) {
     const socket = connect(port, '127.0.0.1');

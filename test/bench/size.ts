@@ -16,7 +16,7 @@ const MEBIBYTE = 2 ** 20;
 
 export const expectedSeconds = { quick: 10, full: 10 };
 
-/** What has to travel: the page until it shows something, and the package. */
+/** Transferred sizes: the page until it shows something, and the package. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   return [await measureFirstPaint(options), measurePackage(options)];
 }
@@ -59,7 +59,7 @@ async function bytesUntilPainted(url: string): Promise<number> {
   }
 }
 
-/** Everything of the package that is not Node, packed as in a release. */
+/** Measures everything of the package except Node, packed as in a release. */
 function measurePackage({ progress }: BenchOptions): BenchResult {
   const result = { name: 'the package beyond its Node, in MiB', bound: '<= 15' };
   const dist = path.join(ROOT, 'dist');

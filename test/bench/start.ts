@@ -19,7 +19,7 @@ interface Start {
   residentMib: number;
 }
 
-/** From the start of the packaged program until it listens, with a warm compile cache, against a bare HTTP server. */
+/** Time from the packaged program's start until it listens, with a warm compile cache, against a bare HTTP server. */
 export async function run({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-start-'));
   try {
@@ -35,7 +35,7 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
         /tillsync is running/,
       );
     const bare = () => timed(() => startNode([bareServer]), /up/);
-    // The first start fills the cache and makes the databases.
+    // The first start fills the cache and creates the databases.
     await tillsync();
     const pairs: { ours: Start; theirs: Start }[] = [];
     const rounds = quick ? 5 : 31;
@@ -76,7 +76,7 @@ function results(pairs: readonly { ours: Start; theirs: Start }[]): BenchResult[
   ];
 }
 
-/** Nobody answers at the platform's address: the start is the same, and the calls come later. */
+/** Nothing answers at the platform's address: the start is the same, and the calls come later. */
 function writeConfig(directory: string): string {
   const file = path.join(directory, 'config.toml');
   writeFileSync(

@@ -9,10 +9,10 @@ import { SECRET, startServer } from './server-process.ts';
 const KNOWN = 5_000;
 const CONNECTIONS = 50;
 const OPENED_MS = Date.UTC(2026, 0, 15, 12);
-/** The way of an order through the shop. */
+/** An order's way through the shop. */
 const STATUSES = ['inProcess', 'ready', 'dispatched'];
 
-/** Orders that are there already and move on, beside new ones: each change keeps what the order said before. */
+/** Changes of existing orders beside new ones: each change keeps what the order said before. */
 export async function measureStatusChanges(parent: string, options: BenchOptions): Promise<BenchResult> {
   const rounds = options.quick ? 1 : 7;
   const speeds: { created: number; changed: number }[] = [];
@@ -55,7 +55,7 @@ async function measureOnce(directory: string): Promise<{ created: number; change
   }
 }
 
-/** Delivers KNOWN orders in the order of their times; milliseconds that it took. */
+/** Delivers KNOWN orders in the order of their times; returns the milliseconds it took. */
 async function deliver(clients: readonly LoneClient[], first: number, status: string): Promise<number> {
   const bodies = Array.from({ length: KNOWN }, (_, i) => {
     const number = first + i;

@@ -12,7 +12,7 @@ const BRANCHES = [
   { subsidiaryId: 'sub-2', externalId: 'B2' },
 ];
 
-/** Reading the catalogue twice: calls per branch, and what the second reading writes. */
+/** Sweeps the catalogue twice: calls per branch, and what the second sweep writes. */
 export async function measureSweep(options: BenchOptions): Promise<BenchResult[]> {
   const products = options.quick ? 1_950 : 9_950;
   const place = await openWorkplace(31, {
@@ -65,7 +65,7 @@ export async function measureSweep(options: BenchOptions): Promise<BenchResult[]
 
 const FAST = { endpointIntervalMs: 5, ordersIntervalMs: 400, windowMs: 300_000, ordersPerWindow: 2_000 };
 
-/** Products that the platform lists for a branch. */
+/** Returns the products that the platform lists for a branch. */
 function listedIn(products: CatalogProduct[], subsidiaryId: string): number {
   const isThere = (entry: { subsidiaryId: string }) => entry.subsidiaryId === subsidiaryId;
   return products.filter(({ children }) =>
@@ -88,7 +88,7 @@ function emptyLog(parts: Parts): void {
   if (parts.mirror.walBytes() !== 0) throw new Error('The log could not be emptied.');
 }
 
-/** The log begins with a header of 32 bytes, each page in it with one of 24. */
+/** The log begins with a header of 32 bytes, and each page in it with one of 24. */
 function pagesInLog(parts: Parts): number {
   const pageBytes = parts.stores.read(({ db }) => Number(db.pragma('page_size', { simple: true })));
   return Math.max(0, parts.mirror.walBytes() - 32) / (pageBytes + 24);

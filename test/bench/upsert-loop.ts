@@ -1,11 +1,11 @@
 import { bareUpserts } from './bare-upserts.ts';
 import { openBenchStores } from './bench-stores.ts';
 
-/*
- * The least that taking changes in could be: one prepared upsert for each, in transactions of the same size, into
- * the same file with the same columns and indexes. What each change is for is known before the clock runs.
+/**
+ * The minimum work of accepting changes: one prepared upsert each, in transactions of the same size, into the same
+ * file with the same columns and indexes. All targets are known beforehand.
  * node upsert-loop.ts DIRECTORY PRODUCTS PER_REQUEST PER_COMMIT
- * Prints JSON: milliseconds of each request's worth, first all new targets, then all once more.
+ * Prints JSON: milliseconds per request, first with all new targets, then with all once more.
  */
 const [directory = '', products = '', perRequest = '', perCommit = ''] = process.argv.slice(2);
 const { mirror } = await openBenchStores(directory, Number(products));

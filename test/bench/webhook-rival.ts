@@ -9,7 +9,7 @@ import { freePort, SECRET, type ServerProcess, untilListening } from './server-p
 
 const WHAT = 'a command for each (webhook and sqlite3)';
 
-/** Debian's `webhook`, set up as its manual says, with a script that stores the body before it is answered. */
+/** Debian's `webhook`, set up as in its manual, with a script that stores the body before the answer. */
 export function openWebhookRival(): Candidate | Missing {
   const absent = ['webhook', 'sqlite3'].filter((program) => !has(program));
   if (absent.length > 0) return { what: WHAT, reason: `${absent.join(' and ')} not installed` };
@@ -23,7 +23,7 @@ export function openWebhookRival(): Candidate | Missing {
   };
 }
 
-// The body is in a file that webhook makes and removes: no quoting, and no limit to the length of an argument.
+// The body is in a temporary file of webhook's: no quoting, and no limit on an argument's length.
 const SCRIPT = `#!/bin/sh
 exec sqlite3 -bail -cmd '.timeout 10000' -cmd 'PRAGMA synchronous=FULL' "$DATABASE" \\
   "INSERT INTO callbacks (received_at, body) VALUES (datetime('now'), CAST(readfile('$BODY') AS TEXT))"
@@ -65,7 +65,7 @@ function hook(script: string, bodies: string) {
     'execute-command': script,
     'command-working-directory': bodies,
     'pass-file-to-command': [{ source: 'raw-request-body', envname: 'BODY' }],
-    // Otherwise it answers 200 before the command ends, whatever becomes of it.
+    // Otherwise it answers 200 before the command ends, whatever its result.
     'include-command-output-in-response': true,
     'trigger-rule': {
       match: { type: 'value', value: SECRET, parameter: { source: 'header', name: 'X-Webhook-Secret' } },
@@ -77,7 +77,7 @@ function hook(script: string, bodies: string) {
 const databaseIn = (directory: string) => path.join(directory, 'callbacks.db');
 
 function sqlite(directory: string, statement: string): string {
-  // Commands of the load may be under way still.
+  // Commands of the load may still be running.
   const args = ['-cmd', '.timeout 10000', databaseIn(directory), statement];
   return execFileSync('sqlite3', args, { encoding: 'utf8' }).trim();
 }

@@ -67,7 +67,7 @@ function configureDailyMax(most: number): void {
   writeFileSync(place.configFile, text.replace(/daily_max = \d+/, `daily_max = ${most}`));
 }
 
-/** As a command beside the daemon does it. */
+/** Raises or clears an alarm as a command beside the daemon does. */
 async function beside(act: 'raise' | 'lower', key: AlarmKey): Promise<void> {
   const mirror = openMirror({ path: path.join(place.storage, 'mirror.db'), clock: systemClock });
   if (act === 'raise') mirror.alarms.note(key, `${key} for this test.`);
@@ -155,7 +155,7 @@ describe('alarms to a command and an address', () => {
     await second.end('SIGTERM');
     expect(brief(heard()).slice(2)).toEqual(['muted alarms.daily-max']);
     expect(posted).toHaveLength(3);
-    // One that may tell more shows that both were there to be told, and only held back.
+    // A higher maximum shows that both alarms were there and only held back.
     configureDailyMax(9);
     const third = await place.run();
     await bothHeard(5);
@@ -172,7 +172,7 @@ describe('alarms to a command and an address', () => {
   it('tell that the platform refuses the tokens, and that new ones were handed over', async () => {
     configure();
     place.env.TILLSYNC_REFRESH_TOKEN = 'never-given-by-the-platform';
-    // The catalogue, which could not be read meanwhile, may take longer than this to be whole.
+    // The catalogue, which was unreadable meanwhile, may take longer than this to be complete.
     const ofTokens = () => brief(heard()).filter((told) => told.endsWith(' auth.locked-out'));
     const daemon = await place.run();
     await until('the refusal was told', () => ofTokens().length === 1);

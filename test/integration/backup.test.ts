@@ -50,7 +50,7 @@ async function json(...words: string[]) {
   return { ...result, document: JSON.parse(result.stdout) };
 }
 
-/** Orders keep coming and changing until the returned function is called. */
+/** Makes orders come and change until the returned function is called. */
 function callbacks(): () => Promise<void> {
   const { control } = place.sandbox;
   const random = seededRandom(SEED);
@@ -91,7 +91,7 @@ describe('backup and restore', () => {
         await systemClock.sleep(200 + random.next() * 500);
         child.kill('SIGKILL');
         if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
-        // Under its name it is whole, or it is not there.
+        // Under its name the file is complete, or it does not exist.
         if (existsSync(file)) expect((await place.command('restore', file, '--check')).code).toBe(0);
         rmSync(file, { force: true });
       }

@@ -107,7 +107,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
     'gives a joining branch a key that the server knows when the invitation is printed',
     async () => {
       const other = chain.branchAt('other', await chain.invite('B1'));
-      // As `branch invite` has it: nobody waits for the daemon to tell the server.
+      // `branch invite` itself tells the server, so nobody waits for the daemon.
       expect(readFileSync(chain.serverFile, 'utf8')).toContain('DOWN.B1');
       const joined = await chain.joinAs(other);
       expect(joined.code, joined.stderr).toBe(0);
@@ -131,7 +131,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
     async () => {
       const linkOf = async (env: Record<string, string>) =>
         (await statusOf(env)).freshness.find(({ subject }) => subject === 'hub.link');
-      // The one that says last that it starts is heard.
+      // The last process that says it is starting is heard.
       await until('the first one is heard', async () => (await linkOf(branch.env))?.state === 'ok', 30_000);
       const twin = chain.branchAt('twin', '');
       copyFileSync(path.join(branch.storage, 'state.db'), path.join(twin.storage, 'state.db'));
@@ -139,7 +139,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
         .replace(branch.storage, twin.storage)
         .replace(/listen = .*/, `listen = "127.0.0.1:${await freePort()}"`);
       writeFileSync(twin.configFile, text);
-      // A restart of the daemon that copied it is not in the way: a copy is of a machine that was off.
+      // The copied daemon's lease must not be in the way: a copy is from a machine that was off.
       const db = new Database(path.join(twin.storage, 'state.db'));
       db.exec('DELETE FROM leases');
       db.close();
@@ -173,7 +173,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
         text.replace(/\d+[smhd]\b( \d+[smhd]\b)?/g, 'T').replace(/\d{4}-[\d:.TZ-]+/g, 'AT');
       const asked = await there('status');
       expect(asked.code, asked.stderr).toBe(0);
-      // Between two looks something may have happened.
+      // Something may have happened between the two calls.
       const areSame = async () =>
         plain((await there('status')).stdout) === plain((await here('status')).stdout);
       await until('both say the same', areSame, 30_000);

@@ -16,7 +16,10 @@ subsidiary_id = "sub-2"
 external_id = "B2"
 `;
 
-/* Rows of "What happens when" in docs/chain.md that need processes, files and a server; the others: test/link, hub*.test.ts. */
+/**
+ * Rows of "What happens when" in docs/chain.md that need processes, files and a server; the others: test/link,
+ * hub*.test.ts.
+ */
 describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => {
   let chain: ChainPlace;
   let hub: DaemonProcess;

@@ -21,7 +21,7 @@ let place: Workplace;
 let line: Line;
 let daemon: DaemonProcess | undefined;
 
-/** The way to the platform, which can be pulled out and put back. */
+/** The connection to the platform, which can be cut and restored. */
 class Line {
   readonly port: number;
   readonly #to: number;
@@ -65,7 +65,7 @@ async function doctor(...words: string[]): Promise<Report> {
   return { code, checks: new Map(checks.map(({ id, ...rest }) => [id, rest])) };
 }
 
-/** Those checks that are not in order. */
+/** Returns the checks that are not in order. */
 function wrong({ checks }: Report): string[] {
   return [...checks].filter(([, { level }]) => level === 'warn' || level === 'fail').map(([id]) => id);
 }
@@ -168,7 +168,7 @@ describe('what goes wrong', () => {
         /^Working, but needs attention today: The platform has never sent a callback/,
       );
       control.setWebhookBehaviour({ drop: 0 });
-      // One that a poll had found before counts as not announced for one more poll.
+      // An order that a poll had found before counts as unannounced for one more poll.
       await until('callbacks come again', async () => {
         control.createOrder();
         return isGreen();
@@ -202,7 +202,7 @@ describe('what goes wrong', () => {
     rmSync(path.join(place.storage, 'mirror.db-shm'));
     const callsBefore = place.sandbox.control.calls().length;
     const stopped = await doctor();
-    // It only reads, and the turn of GET /order/all belongs to the poll.
+    // doctor only reads, and GET /order/all is left to the poll.
     const calls = place.sandbox.control.calls().slice(callsBefore);
     expect(calls.map(({ endpoint }) => endpoint)).toEqual(['product.list', 'product.get', 'webhook.get']);
     expect({ code: stopped.code, wrong: wrong(stopped) }).toEqual({
@@ -230,7 +230,7 @@ describe.skipIf(!canMount)('a disk that runs full', () => {
         resize('300m');
         expect(await verdict()).toMatchObject({ level: 'amber', codes: ['storage.low'] });
         expect((await doctor('--only', 'storage')).code).toBe(3);
-        // Filled to the last page, so that nothing can be written any more.
+        // Fills the disk to the last page, so that nothing more can be written.
         resize('8m');
         const filler = path.join(place.storage, 'filler');
         expect(spawnSync('dd', ['if=/dev/zero', `of=${filler}`, 'bs=4k']).status).not.toBe(0);
@@ -268,7 +268,7 @@ describe.skipIf(!canChangeUser)('another user', () => {
       env: place.env,
       encoding: 'utf8',
     });
-    // What it may not look into was not checked, so all is not known to be well.
+    // What it has no permission to read was not checked, so not everything is known to be well.
     expect(status).toBe(3);
     expect(stdout).toMatch(/^skip Tokens +.*(permission|belongs to another user)/im);
     expect(stdout.match(/-> .*tillsync .*doctor/g)).toHaveLength(1);

@@ -10,7 +10,7 @@ it('a branch that hands over its whole stock keeps neither another branch nor wh
   const daemon = await rig.daemon();
   const { outbox, stores } = daemon.parts;
   const { control } = rig.sandbox;
-  /** Lets time pass by the second until it is so; fails after `maxS` seconds. */
+  /** Lets time pass, second by second, until `isSo`; fails after `maxS` seconds. */
   const passUntil = async (what: string, isSo: () => boolean, maxS: number) => {
     for (let second = 0; !isSo(); second++) {
       if (second >= maxS) throw new Error(`not within ${maxS} s: ${what}`);
@@ -18,9 +18,9 @@ it('a branch that hands over its whole stock keeps neither another branch nor wh
     }
   };
   await passUntil('the catalogue is swept', () => stores.read(({ lookup }) => lookup.isComplete), 120);
-  // Of the other branches no list was read whole: the records of the first one tell their stocks too.
+  // No list of another branch was read whole, because the first one's records contain their stocks.
   const lists = control.calls('product.list').length;
-  // One that no id of the POS names cannot be sent.
+  // A product without an id of the POS cannot be sent.
   const stocks = control
     .products()
     .flatMap(({ children }) => children)
@@ -59,7 +59,7 @@ it('a branch that hands over its whole stock keeps neither another branch nor wh
   const handedAt = sent.find(({ branch }) => branch === 'sub-3')?.handedAt ?? '';
   const leftBefore = calls.filter((at) => at <= handedAt).length;
   expect(leftBefore).toBeLessThan(calls.length / 2);
-  // One call may have been under way when they were handed over.
+  // One call may have been running when they were submitted.
   expect(lastOf('sub-3')).toBeLessThanOrEqual(leftBefore + 1);
   expect(lastOf('sub-2')).toBeLessThanOrEqual(leftBefore + 1);
   expect(lastOf('sub-1')).toBe(calls.length - 1);

@@ -6,7 +6,7 @@ import { openMirror } from '../../src/orders/mirror.ts';
 import { poll, receive, sampleNotification, temporaryDirectory } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-/** state.db and mirror.db of one store, opened and closed as a process does. */
+/** Makes state.db and mirror.db of one store, opened and closed as a process does. */
 function store() {
   const directory = join(temporaryDirectory(), 'data');
   mkdirSync(directory);
@@ -50,7 +50,7 @@ test.each(['moveAway', 'remove'] as const)(
       const seqs = mirror.eventsAfter(0, 10).map(({ seq }) => seq);
       expect(seqs).toHaveLength(3);
       expect(Math.min(...seqs)).toBeGreaterThan(last);
-      // A POS that stands at its old number gets all that is there now.
+      // A POS at its old number gets everything that is there now.
       expect(mirror.eventsAfter(last, 10)).toHaveLength(3);
       last = Math.max(...seqs);
       await close();
@@ -72,7 +72,7 @@ test('is known after many events of one import, and after a kill', async () => {
     Array.from({ length: 10_500 }, (_, i) => order(i + 1)),
   );
   expect(state.feed.highestSeq()).toBe(10_500);
-  // Nothing was closed: the file is gone under the process, as after a kill.
+  // Nothing was closed: the file disappears under the process, as after a kill.
   at.moveAway('mirror.db');
   const next = at.open();
   await receive(next.mirror, order(1));

@@ -41,7 +41,7 @@ describe('a POS that keeps its place in the feed', () => {
       const read = (await feedAfter(first.localUrl, 0)).page.events;
       const place1 = Math.max(...read.map(({ seq }) => seq));
       await first.end(signal);
-      // What doctor says of a damaged mirror: move it away and start.
+      // doctor's remedy for a damaged mirror: move it away and start.
       writeFileSync(path.join(place.storage, 'mirror.db'), 'rubbish '.repeat(1_000));
       moveAway('mirror.db');
       ids.push(control.createOrder().internalOrderId);
@@ -55,7 +55,7 @@ describe('a POS that keeps its place in the feed', () => {
       expect(Math.min(...page.events.map(({ seq }) => seq))).toBeGreaterThan(place1);
       expect(await second.end('SIGTERM')).toBe(0);
 
-      // With all of its memory lost tillsync cannot know; it says so to a POS that asks from where it stood.
+      // Without any stored state tillsync cannot know the last number, and says so to a POS that asks from its old one.
       moveAway('mirror.db', 'state.db');
       place.env.TILLSYNC_REFRESH_TOKEN = place.sandbox.issueTokens().refreshToken;
       const third = await place.run();

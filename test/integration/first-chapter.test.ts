@@ -17,7 +17,7 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** What stands in docs/pos.md, with ports that are free here and without the start of npm. */
+/** Returns the commands in docs/pos.md, with ports that are free here and without starting npm. */
 function chapter(): { first: string; second: string } {
   const text = readFileSync(path.join(ROOT, 'docs/pos.md'), 'utf8');
   const [, part = ''] = text.split('## Develop without an account\n');
@@ -33,7 +33,7 @@ function chapter(): { first: string; second: string } {
 function inTerminal(script: string): ChildProcess {
   return spawn('bash', ['-c', script], {
     cwd: directory,
-    // A group of its own, as a terminal's.
+    // A process group of its own, as in a terminal.
     detached: true,
     stdio: 'ignore',
     env: {
@@ -69,7 +69,7 @@ async function productNames(): Promise<string> {
   return products.map(({ name }: { name: string }) => name).join(', ');
 }
 
-/** Types the chapter, and waits until the order of its second block is at the POS's side. */
+/** Types the chapter's commands, and waits until the POS has the order of its second block. */
 async function followChapter(): Promise<string> {
   const { first, second } = chapter();
   terminal = inTerminal(first);

@@ -12,7 +12,7 @@ import { type DaemonProcess, until } from '../support/workplace.ts';
 const CHAIN = readFileSync('docs/chain.md', 'utf8');
 const COMMANDS_MAX = 12;
 
-/** The lines from the one that begins so to the end of its block, one command each. */
+/** Returns the lines from the one with this beginning to the end of its block, one command each. */
 function block(first: string): string[] {
   const from = CHAIN.indexOf(first);
   if (from < 0) throw new Error(`docs/chain.md has no line that begins with: ${first}`);
@@ -62,7 +62,7 @@ beforeAll(async () => {
 
 afterAll(() => chain?.close());
 
-/** As it is typed, at the place that stands for /etc/tillsync. */
+/** Runs a typed line with paths below the directory that stands for /etc/tillsync. */
 const here = (line: string) =>
   line
     .replaceAll('sudo ', '')
@@ -118,7 +118,7 @@ it.skipIf(!hasNatsServer)(
     await comes(second.storage, two);
     expect(storesIn(store)).toEqual(['B1']);
     expect(storesIn(second.storage)).toEqual(['B2']);
-    // Of yesterday once, and all that is new behind what the POS has read.
+    // Yesterday's orders once, and all new ones after what the POS has read.
     const events = rowsOf<{ seq: number; id: string }>(
       store,
       'SELECT seq, order_id AS id FROM order_events ORDER BY seq',

@@ -6,7 +6,7 @@ import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 let place: Workplace;
 afterEach(() => place.close());
 
-/** The texts of a customer that some file of the storage directory still has. */
+/** Returns the customer's texts that a file of the storage directory still contains. */
 function found(texts: readonly string[]): string[] {
   const files = readdirSync(place.storage, { recursive: true, encoding: 'utf8' })
     .map((name) => join(place.storage, name))
@@ -38,7 +38,7 @@ it('forgets a customer beside the running daemon, which goes on and does not bri
   expect(stdout).toContain('its customer is forgotten');
   expect(found(own)).toEqual([]);
 
-  // Callbacks go on, and polls that name the order leave it as it is.
+  // Callbacks continue, and polls with the order do not change it.
   const next = control.createOrder();
   await control.settled();
   await until('the next order is there', () =>

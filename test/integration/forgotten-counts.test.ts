@@ -44,7 +44,7 @@ it('a count that the shop has given up is forgotten, and the next one is obeyed'
     }
     control.putProduct(product);
   };
-  /** The round of the daemon, as it is two minutes later. */
+  /** Runs the daemon's comparison as two minutes later. */
   const compare = () =>
     daemon.parts.stores.write(({ differences }) => {
       differences.keep(differences.part(systemClock.nowMs() + 120_000));

@@ -36,7 +36,7 @@ async function listed(): Promise<ListedHook[]> {
   return (JSON.parse(stdout) as { hooks: ListedHook[] }).hooks;
 }
 
-/** A tillsync whose hook has begun: what came before is no news for it. */
+/** Starts a tillsync whose hook has started, so that earlier orders are not new to it. */
 async function running() {
   const daemon = await place.run();
   await until('the hook has begun', async () => (await listed())[0]?.seq != null);
@@ -51,7 +51,7 @@ describe('hooks of a real tillsync', () => {
     for (let life = 0; life < 6; life++) {
       const daemon = await place.run();
       const before = receiver.received.length;
-      // Some lives end with an answer under way, some between the answer and its note.
+      // Some lives end during an answer, some between the answer and saving the cursor.
       receiver.answer = (response) =>
         void setTimeout(() => response.writeHead(200).end(), life % 2 === 0 ? 40 : 0);
       for (let n = 0; n < 5; n++) place.sandbox.control.createOrder({ status: 'pending' });
@@ -62,7 +62,7 @@ describe('hooks of a real tillsync', () => {
     const daemon = await place.run();
     await until('nothing waits', async () => (await listed())[0]?.waiting === 0);
     await until('all have come', () => new Set(codes()).size === 30);
-    // What came again is the last event of a life, or the last few: in order each time, and none was left out.
+    // Only the last event or events of a life come again, always in order, and none is missing.
     const first = [...new Set(receiver.seqs())];
     expect(first).toEqual([...first].sort((a, b) => a - b));
     expect(first).toHaveLength(place.mirrorRows().length);
@@ -74,7 +74,7 @@ describe('hooks of a real tillsync', () => {
     const program = path.join(place.directory, 'program');
     const seen = path.join(place.directory, 'seen');
     const fails = path.join(place.directory, 'fails');
-    // Node reads the name of the customer and tells it, as a careless program does.
+    // Node prints the customer's name, as a careless program does.
     writeFileSync(
       program,
       `#!/bin/sh
@@ -221,9 +221,9 @@ describe('100,000 events that wait', () => {
     console.info(
       `${Math.round(taken / seconds)} events a second; resident: idle ${idleMib} MiB, waiting ${waitingMib}, ${part(busyMib, 1)} and then ${part(busyMib, 2)} while it sends; API p99 ${Math.round(p99Ms)} ms`,
     );
-    // Read into memory with their orders they would take 200; the ledger, too, takes them in by parts.
+    // Read into memory with their orders they would take 200; the ledger follows them in parts too.
     expect(waitingMib - idleMib).toBeLessThan(100);
-    // What is thrown away at full speed is collected late, and does not grow with what was sent.
+    // Garbage at full speed is collected late, but does not grow with what was sent.
     expect(part(busyMib, 2)).toBeLessThan(1.4 * part(busyMib, 1));
     expect(Math.max(...busyMib)).toBeLessThan(512);
     expect(p99Ms).toBeLessThan(limitMs(250));
@@ -235,7 +235,7 @@ describe('100,000 events that wait', () => {
 const WAITING = 100_000;
 const CAUGHT_UP = 20_000;
 
-/** Median of one third of the samples. */
+/** Returns the median of one third of the samples. */
 function part(samples: readonly number[], third: number): number {
   const length = Math.floor(samples.length / 3);
   return percentile(samples.slice(third * length, (third + 1) * length), 0.5);

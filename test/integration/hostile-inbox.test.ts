@@ -20,11 +20,11 @@ import {
 
 const DAEMON = 61_001;
 const POS = 61_003;
-/** What the two have in common. */
+/** The group that both users have in common. */
 const SHARED_GROUP = 61_002;
 const canChangeUser = process.getuid?.() === 0 && existsSync('/usr/bin/setpriv');
 const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED_GROUP}`];
-/** A callback is answered well within this, and a stop is over. */
+/** Limit for answering a callback, and for a stop. */
 const SOON_MS = limitMs(3_000);
 const TOLD_WITHIN_MS = 30_000;
 
@@ -34,7 +34,10 @@ let inbox: string;
 let callbacks = 0;
 const held = new Set<ChildProcess>();
 
-/** `db`: the inbox, if there is one; `file`: its path; `fresh(text)`: another file in its place, made by this text. */
+/**
+ * Variables of the POS's program. `db`: the inbox, if it exists; `file`: its path; `fresh(text)`: replaces it by
+ * another file, made by this text.
+ */
 const PROLOGUE = `
   const Database = require(${JSON.stringify(path.join(ROOT, 'node_modules/better-sqlite3'))});
   const fs = require('node:fs');
@@ -48,7 +51,7 @@ const PROLOGUE = `
   };
   const tables = () => [${JSON.stringify(readFileSync(path.join(ROOT, 'src/outbox/inbox-schema.sql'), 'utf8'))}];`;
 
-/** A program of the POS, as its own Unix user. */
+/** Runs a program of the POS as its own Unix user. */
 function pos(program: string): void {
   const { uid, gid } = { uid: POS, gid: SHARED_GROUP };
   execFileSync(NODE, ['-e', PROLOGUE + program, inbox], {
@@ -60,7 +63,7 @@ function pos(program: string): void {
   });
 }
 
-/** One that goes on until it is killed; resolves once it says a word. */
+/** Starts a program that runs until it is killed; resolves once it prints a word. */
 async function posThatStays(program: string): Promise<ChildProcess> {
   const child = spawn(
     NODE,
@@ -93,12 +96,12 @@ const lastPoll = () =>
   rows<{ at: string }>("SELECT last_ok_at AS at FROM freshness WHERE subject = 'orders.poll'")[0]?.at;
 const onPlatform = () => place.sandbox.control.stockOf(1001, 'sub-1');
 
-/** What the daemon said of the inbox since then, in its log or by its alarms. */
+/** Returns what the daemon said about the inbox since then, in its log and alarms. */
 function told(since: number): string {
   return [daemon.log().slice(since), alarm('inbox.damaged'), alarm('inbox.locked')].join('\n');
 }
 
-/** Callbacks, polls, page and health go on while `condition` has not come true. */
+/** Checks that callbacks, polls, page and health work until `condition` is true. */
 async function unharmedUntil(what: string, condition: () => boolean, deadlineMs = TOLD_WITHIN_MS) {
   const polledBefore = lastPoll();
   const endMs = performance.now() + limitMs(deadlineMs);
@@ -127,7 +130,7 @@ async function unharmedUntil(what: string, condition: () => boolean, deadlineMs 
 }
 
 let qty = 100;
-/** A count by way of the inbox gets to the platform. */
+/** Waits until a count submitted through the inbox reaches the platform. */
 async function worksAgain(withinMs = 15_000): Promise<void> {
   qty += 1;
   await until(
@@ -161,7 +164,7 @@ const stopsSoon = async () => {
   expect(performance.now() - startMs).toBeLessThan(SOON_MS + 2_000);
 };
 
-/** The process that opens the inbox. */
+/** Returns the process that opens the inbox. */
 async function inboxProcess(): Promise<number> {
   await until('it has a process', () => !Number.isNaN(inboxPid()));
   return inboxPid();
@@ -369,7 +372,7 @@ describe.skipIf(!canChangeUser)('whatever a POS does to the inbox', () => {
       const status = await place.command('status');
       expect(status.stdout).toContain('A program keeps the inbox locked');
 
-      // Commands wait a while for the lock, and let themselves be stopped.
+      // Commands wait a while for the lock, and can be stopped.
       const backup = spawn(NODE, [MAIN, 'backup', path.join(place.directory, 'b.tar.gz')], {
         env: place.env,
       });
@@ -393,7 +396,7 @@ describe.skipIf(!canChangeUser)('whatever a POS does to the inbox', () => {
       process.kill(child, 'SIGSTOP');
       await unharmedUntil('it is gone', () => !existsSync(`/proc/${child}`));
       await worksAgain();
-      // Whoever is silent once may have had no time.
+      // A process that was silent once may only have been slow.
       expect(alarm('inbox.damaged')).toBeUndefined();
       process.kill(await inboxProcess(), 'SIGSTOP');
       await systemClock.sleep(1_000);
@@ -406,7 +409,7 @@ describe.skipIf(!canChangeUser)('whatever a POS does to the inbox', () => {
     'one that is killed leaves no process behind and loses no row',
     async () => {
       const child = await inboxProcess();
-      // Before the stop: a process that stands still may hold a lock.
+      // Inserted before the stop, because a frozen process may hold a lock.
       pos(`open().exec("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 73)")`);
       process.kill(child, 'SIGSTOP');
       await daemon.end('SIGKILL');
@@ -463,7 +466,7 @@ function linkOf(pid: number, fd: string): string {
   }
 }
 
-/** What the daemon logged of it last. */
+/** Returns the daemon's last log line about it. */
 function aboutInbox(): string {
   return daemon
     .log()

@@ -46,7 +46,7 @@ interface Shelf {
   sku: number;
   subsidiaryId: string;
   externalId: string;
-  /** Whether the platform has a stock entry there. */
+  /** Whether the platform has a stock there. */
   isStocked: boolean;
 }
 

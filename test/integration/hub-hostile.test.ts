@@ -20,7 +20,7 @@ external_id = "B2"
 const LIAR_SECONDS = 4;
 const HONEST_MS_MAX = limitMs(5_000);
 const GROWN_MIB_MAX = 150;
-/** As many waiting changes as the hub takes of one branch. */
+/** The hub's maximum of waiting changes of one branch. */
 const WAITING_MAX = 20_000;
 
 describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
@@ -28,16 +28,16 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   let hub: Workplace;
   let daemon: DaemonProcess;
   let honest: BranchPlace;
-  /** Where the key of the liar was made. */
+  /** Place in which the liar's key was made. */
   let liarsPlace: BranchPlace;
   let liar: NatsConnection;
   let refusals: string[] = [];
 
-  /** The liar's question, under its own key. */
+  /** Asks the liar's question with its own key. */
   const ask = async (subject: string, body: string, timeout = 5_000) =>
     (await liar.request(subject, body, { timeout })).string();
 
-  /** An order for B1, until it is in B1's mirror, in milliseconds. */
+  /** Returns how long an order for B1 takes to reach B1's mirror, in milliseconds. */
   async function honestMs(): Promise<number> {
     const beganMs = performance.now();
     const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
@@ -51,7 +51,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1_024;
   };
 
-  /** Under the key of a branch or of the hub, as soon as the server knows it. */
+  /** Connects with a branch's or the hub's key, as soon as the server knows it. */
   async function connectAs(name: string, seed: string): Promise<NatsConnection> {
     const authenticator = nkeyAuthenticator(new TextEncoder().encode(seed));
     const servers = `nats://127.0.0.1:${chain.port}`;
@@ -180,7 +180,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
         await ask('up.B2.hello', hello());
         const { state: after } = await streams.info('DOWN');
         expect(after.first_seq).toBe(before.first_seq);
-        // What came for B1 meanwhile, the hub wrote.
+        // Every message for B1 since then was written by the hub.
         for (let seq = before.last_seq + 1; seq <= after.last_seq; seq++) {
           const message = await streams.getMessage('DOWN', { seq });
           if (message?.subject === 'd.B1') expect(message.header.get('Nats-Msg-Id')).toContain(':B1:');
@@ -212,7 +212,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     'names every subject of others as the reply to all that it may publish: the stream and the others are as they were',
     async () => {
       const own = await connectAsHub();
-      // All of the hub's account, to see what else of the liar's would come there.
+      // Subscribes to all of the hub's account, to see what of the liar's arrives there.
       const answered: string[] = [];
       own.subscribe('ctl.B1.>', { callback: (_error, { subject }) => void answered.push(subject) });
       try {
@@ -250,7 +250,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
             'up.B2.changes',
           )
           .concat('ctl.B1.status', '_INBOX.B1.x', '_INBOX.@hub.x', '_R_.x', '$SYS.REQ.SERVER.PING', '>');
-        // What the server writes to the reply subject is an answer, a message of the feed, or nothing at all.
+        // The server writes to the reply subject an answer, a message of the feed, or nothing.
         for (const body of ['', '{}', '{"batch":10,"expires":300000000}', hello()]) {
           for (const subject of publish) for (const reply of replies) liar.publish(subject, body, { reply });
           await liar.flush();
@@ -422,7 +422,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
       );
       expect(rowsOf<{ message: string }>(hub.storage, told)[0]?.message).toMatch(/^Branch B2 asks far more/);
       expect(rowsOf<{ message: string }>(hub.storage, told)[0]?.message).not.toContain('B1');
-      // What the hub says of it is one line a minute.
+      // The hub logs at most one line a minute about it.
       expect(daemon.log().split('asks more than it may').length - 1).toBeLessThan(4);
       await until('the liar itself is heard again', async () => {
         const answer = await ask('up.B2.hello', hello()).catch(() => '{"refused":{}}');
@@ -453,7 +453,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
       const told = new Map(files.map((name) => [name, readFileSync(path.join(unpacked, name), 'latin1')]));
       told.set('the log', own.log());
       told.set('what was printed', made.stdout + made.stderr);
-      // It does speak of the branch itself.
+      // The alarm names that branch itself.
       expect([...told.values()].join('')).toMatch(/\bB2\b/);
       const others = hub.sandbox.control.orders().filter(({ store }) => store.externalId !== 'B2');
       expect(others.length).toBeGreaterThan(0);

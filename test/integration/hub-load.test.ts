@@ -19,7 +19,7 @@ describe.skipIf(!hasNatsServer)('what happens, under load, when', () => {
 
   const rows = <T>(sql: string) => rowsOf<T>(branch.storage, sql);
 
-  /** What was ordered so far is at the branch, each once and in its order. */
+  /** Checks that all orders so far are at the branch, each once and in order. */
   async function expectWhole(): Promise<void> {
     const wanted = [...made];
     const there = () =>
@@ -100,7 +100,8 @@ describe.skipIf(!hasNatsServer)('what happens, under load, when', () => {
   it(
     'the clients are thrown out',
     async () => {
-      // So quick an end is not given to clients by themselves: the test need not wait for the server's two minutes.
+      // nats-server does not give clients so quick an end itself, and the test need not wait for the server's two
+      // minutes.
       chain.server.signal('SIGUSR2');
       await until('it throws them out', () => /lame duck/i.test(chain.server.log()), 30_000);
       await setTimeout(1_000);

@@ -7,7 +7,7 @@ import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, runCommand, until } from '../support/workplace.ts';
 
-/** A certificate for localhost, signed by an authority of our own; `again` with the same authority. */
+/** Makes a certificate for localhost, signed by our own authority; `again` uses the same authority. */
 function makeCertificate(
   directory: string,
   again?: { name: string; days: number },
@@ -158,7 +158,7 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
     async () => {
       await until('nothing is told any more', () => alarms().length === 0);
       makeCertificate(chain.directory, { name: 'elsewhere', days: 60 });
-      // Between the two files it may look at one of each.
+      // Between writing the two files the hub may read one of each.
       await until('it is told', () => alarms()[0]?.message.includes('elsewhere') ?? false);
       expect(alarms()).toMatchObject([{ level: 'amber' }]);
       const two = await chain.join('B2');

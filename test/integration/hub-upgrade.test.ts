@@ -18,7 +18,7 @@ subsidiary_id = "sub-2"
 external_id = "B2"
 `;
 
-/** The configuration as tillsync 0.1 wrote it: hub and branches in one account. */
+/** Returns the configuration of tillsync 0.1, with hub and branches in one account. */
 function inOneAccount(text: string): string {
   const head = text.slice(0, text.indexOf('  TILLSYNC {'));
   const [, hubKey] = /TILLSYNC \{\s+jetstream: enabled\s+users: \[\s+\{ nkey: (\w+)/.exec(text) ?? [];
@@ -32,7 +32,7 @@ function inOneAccount(text: string): string {
   return `${head}  TILLSYNC {\n    jetstream: enabled\n    users: [ { nkey: ${hubKey} }\n${users.join('\n')} ]\n  }\n}\nsystem_account: SYS\n`;
 }
 
-/** What a hello of tillsync 0.1 said. */
+/** Returns a hello of tillsync 0.1. */
 const oldHello = (more: object) =>
   JSON.stringify({
     instance: 'old',
@@ -72,7 +72,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       ?.message;
   const hasAccounts = () => readFileSync(chain.serverFile, 'utf8').includes('"branch-B1"');
 
-  /** As the client of tillsync 0.1 does: requests by their plain names, one acknowledgement for a batch. */
+  /** Fetches like the client of tillsync 0.1: requests by their plain names, one acknowledgement per batch. */
   async function fetchAsOld(): Promise<string[]> {
     const consumer = await jetstream(old, { checkAPI: false } as object).consumers.get('DOWN', 'B2');
     const messages = await consumer.fetch({ max_messages: 50, expires: 2_000, idle_heartbeat: 500 });
@@ -107,7 +107,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       'SELECT seed FROM link_key',
       'state.db',
     );
-    // Written by the older version: the server runs with it, and the branches are connected, when the hub is upgraded.
+    // The file of the older version: the server runs with it and the branches are connected when the hub is upgraded.
     writeFileSync(chain.serverFile, inOneAccount(readFileSync(chain.serverFile, 'utf8')));
     await chain.startServer();
     await chain.start(b1);
@@ -140,7 +140,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       db.close();
       const isDone = "SELECT 1 FROM outbox WHERE reference = 'upgrade' AND state IN ('done', 'rejected')";
       await until('the count has its final word', () => rowsOf(b1.storage, isDone).length === 1, 30_000);
-      // The branch that was not upgraded yet.
+      // The branch that is not upgraded yet.
       let answer = '';
       await until(
         'the hub hears it',
@@ -175,7 +175,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       const taken = await old.request('up.B2.changes', changes, { timeout: 5_000 });
       expect(JSON.parse(taken.string())).toMatchObject({ upTo: 1 });
       expect(chain.server.pid).toBe(pid);
-      // A client that has not said its key yet when the server reads its file once more is sent away; it comes again.
+      // A client that has not sent its key when the server reloads its file is disconnected, and comes again.
       expect(chain.server.log()).not.toMatch(/\[ERR\](?!.* Nkey "")/);
       expect(alarm()).toBeUndefined();
     },

@@ -37,7 +37,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       `SELECT state, message FROM outbox WHERE reference = '${reference}'`,
     )[0];
   const branch = (name: string) => places[name] as BranchPlace;
-  /** What the POS of a branch says by SQL. */
+  /** Inserts rows into a branch's inbox, as its POS does. */
   const insert = (name: string, sql: string, ...values: unknown[]) => {
     const db = new Database(path.join(branch(name).storage, 'inbox/inbox.db'));
     try {
@@ -78,7 +78,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     }
     const isSwept = () => rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM sweeps')[0]?.n === 2;
     await until('the catalogue is there', isSwept, 60_000);
-    // What a snapshot brings is not what a callback brings: it says of each order only how it is.
+    // A snapshot, unlike callbacks, brings only each order's present state.
     for (const [name, place] of Object.entries(places)) {
       await until(`${name} has caught up`, () => chain.hasCaughtUp(name, place), 60_000);
     }
@@ -115,7 +115,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       const connection = await connectAs('B1');
       const { internalOrderId: first } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
       const consumer = await jetstream(connection, { checkAPI: false } as object).consumers.get('DOWN', 'B1');
-      // As on a line that breaks: it was sent, and nobody took it.
+      // As after a broken connection: the message was sent, but not acknowledged.
       expect(await consumer.next({ expires: 10_000 })).not.toBeNull();
       await connection.close();
       const snapshots = () =>
@@ -192,7 +192,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
         SELECT subsidiary_id FROM integrations WHERE subsidiary_id <> '${id}'`;
         expect(rowsOf(storage, others)).toEqual([]);
       }
-      // The count of the test before is what the branch reads of its own stock by now.
+      // The count of the previous test is now the branch's stock.
       const { sku } = product('sub-1');
       expect(rowsOf(branch('B1').storage, `SELECT qty FROM stocks WHERE sku = '${sku}'`)).toEqual([
         { qty: 37 },
@@ -280,7 +280,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
 
   it('tells at the hub and at the branch how the link fares', async () => {
     const listed = await hub.command('branch', 'list', '--json');
-    // The worst first, by what each told last.
+    // Sorted, because the order depends on their last reports.
     const { branches } = JSON.parse(listed.stdout) as { branches: { branch: string; status: string }[] };
     const all = branches.map(({ branch: name, status }) => `${name} ${status}`).sort();
     expect(all).toEqual(['B1 joined', 'B2 joined']);
@@ -398,7 +398,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       expect(wrong.code).toBe(2);
       expect(wrong.stderr).toMatch(/This machine is branch B1 of the hub at nats:/);
       expect(state()).toEqual(before);
-      // The line is good where it belongs, and the branch itself may join again.
+      // The line is valid where it belongs, and the branch itself may join again.
       expect(await chain.joinAs({ ...two, invitation })).toMatchObject({ code: 0 });
       const orders = ordersOf(one.storage);
       expect(await chain.joinAs({ ...one, invitation: await chain.invite('B1') })).toMatchObject({ code: 0 });

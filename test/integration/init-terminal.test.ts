@@ -9,7 +9,7 @@ import { invitationText } from '../../src/link/server-config.ts';
 import { newPlace } from '../cli/init-rig.ts';
 import { MAIN } from '../support/workplace.ts';
 
-/** Enough to be cut by a terminal that edits lines itself, and pasted with what a person copied too much of. */
+/** Long enough to be cut by a terminal's line editing, with too much copied text after it. */
 const PASTED_TOO_MUCH = `secret-tail-${'x'.repeat(5000)}`;
 
 test('at a real terminal no key of a token is echoed, nor what was pasted behind it', async () => {
@@ -43,13 +43,13 @@ test('at a real terminal an invitation may be longer than a line that it edits i
     ['init', '--join', '-', '--config', file],
     [['Paste the line of the invitation', `${line}\r`]],
   );
-  // So far it comes only with an invitation that it could read to its end.
+  // It gets this far only if it could read the whole invitation.
   expect(screen.replaceAll('\r\n', ' ')).toContain('is of a store with a platform of its own');
   expect(screen).not.toContain(line.slice(0, 50));
   expect([code, left]).toEqual([2, 0]);
 });
 
-/** Answers one question after the other at a real terminal; `left`: of those that never came. */
+/** Answers one question after the other at a real terminal; `left` counts those that never came. */
 async function atTerminal(words: readonly string[], typed: readonly (readonly [string, string])[]) {
   const command = [process.execPath, MAIN, ...words].join(' ');
   const child = spawn('script', ['--quiet', '--return', '--command', command, '/dev/null'], {

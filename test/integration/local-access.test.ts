@@ -40,7 +40,7 @@ afterEach(async () => {
   await place.close();
 });
 
-/** HTTP status that a user of this machine gets with curl; 0: no connection. */
+/** Returns the HTTP status that a user of this machine gets with curl; 0 without a connection. */
 function curl(who: { uid: number; gid: number }, ...words: string[]): number {
   const all = ['-s', '-o', '/dev/null', '-w', '%{http_code}', '-m', '5', ...words];
   return Number(spawnSync('curl', all, { ...who, encoding: 'utf8', cwd: '/' }).stdout);
@@ -91,7 +91,7 @@ describe.skipIf(!canChangeUser)('the local API with a key', () => {
     const health = await fetch(`${daemon.localUrl}/healthz`);
     expect([health.status, await health.json()]).toEqual([200, { status: 'ok' }]);
 
-    // A command beside it has no key, and asks by the socket.
+    // A command beside the daemon has no key and uses the socket.
     delete place.env.TILLSYNC_LOCAL_API_KEY;
     const doctor = await place.command('doctor', '--offline', '--only', 'service', '--json');
     const checks = JSON.parse(doctor.stdout).checks as { id: string; level: string; message: string }[];

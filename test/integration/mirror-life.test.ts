@@ -33,7 +33,7 @@ function startKeeper(path: string, ...args: string[]): ChildProcess {
   return child;
 }
 
-/** Resolves when the process has said that it kept `count` orders; collects what it says. */
+/** Resolves when the process has reported `count` stored orders; collects its reports. */
 function said(child: ChildProcess, count: number): Promise<number[]> {
   const numbers: number[] = [];
   return new Promise((resolve) => {
@@ -54,7 +54,7 @@ const isRoot = process.getuid?.() === 0;
 const nobody = isRoot ? Number(execFileSync('id', ['-u', 'nobody'])) : 0;
 const POS_GROUP = 4242;
 
-/** Runs a read as another Unix user whose only tie to the mirror is the group; gives what it printed. */
+/** Runs a read as another Unix user who has access only through the group; returns what it printed. */
 function readAsPos(path: string, sql: string): string {
   const program = `
     const Database = require(${JSON.stringify(require_('better-sqlite3'))});
@@ -243,7 +243,7 @@ describe('the files', () => {
     for (const suffix of ['', '-wal']) copyFileSync(path + suffix, left + suffix);
     const { mirror: next } = openTestMirror({ path: left });
     expect(next.newestSeq()).toBe(1);
-    // Without the log, of which nobody knows whether it was ever synced.
+    // Without the log, which may never have been synced.
     copyFileSync(left, file);
     const db = new Database(file);
     expect(db.prepare('SELECT count(*) FROM orders').pluck().get()).toBe(1);

@@ -8,7 +8,7 @@ import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
 
-/** An authority of its own, and a certificate of it for localhost. */
+/** Makes an authority and its certificate for localhost. */
 function makeCertificate(directory: string): { cert: string; key: string; ca: string } {
   mkdirSync(directory, { recursive: true });
   const at = (file: string) => path.join(directory, file);
@@ -130,7 +130,7 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a hub that moves', () => {
       await chain.server.kill();
       const before = chain.port;
       withHub((text) => text.replaceAll(`:${before}"`, `:${nextPort}"`));
-      // It moved: nothing is announced beside where it is.
+      // The hub has moved: it announces nothing beside its present address.
       withHub((text) => text.replace(/announce.*\n/g, ''));
       await serverConfig(next);
       await chain.startServer(nextPort);
@@ -166,7 +166,7 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a hub that moves', () => {
       hub = await chain.startHub();
       await until('the branch knows', async () => (await list()).untold?.length === 0, 90_000);
       await hub.end('SIGTERM');
-      // The old server runs on with a copy of its file; nobody answers behind it.
+      // The old server keeps running with a copy of its file, but no hub answers behind it.
       const { server } = chain;
       withHub((text) => text.replaceAll(`:${nextPort}"`, `:${again}"`).replace(/announce.*\n/g, ''));
       chain.serverFile = path.join(chain.directory, 'moved/server.conf');

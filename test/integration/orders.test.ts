@@ -167,7 +167,7 @@ describe('orders, end to end', () => {
       await equal();
       control.setFault({ kind: 'block', endpoint: 'order.all', times: 1 });
       await until('the block is told', () => stateOf('orders.poll')?.state === 'blocked');
-      // What had left before the block may still arrive.
+      // A call sent before the block may still arrive.
       await systemClock.sleep(300);
       const calls = control.calls().length;
       await stop();

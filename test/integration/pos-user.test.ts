@@ -6,14 +6,14 @@ import { openWorkplace, ROOT, until, type Workplace } from '../support/workplace
 
 const DAEMON = 61_001;
 const POS = 61_003;
-/** What the two have in common. */
+/** The group that both users have in common. */
 const SHARED_GROUP = 61_002;
 const canChangeUser = process.getuid?.() === 0 && existsSync('/usr/bin/setpriv');
 const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED_GROUP}`];
 
 let place: Workplace;
 
-/** A POS that has nothing but SQL, as its own Unix user; gives the rows, or what went wrong. */
+/** Runs SQL as a POS with its own Unix user; returns the rows, or the error. */
 function pos(file: string, sql: string, mode: 'read' | 'write' = 'read'): unknown[] | string {
   const program = `
     const Database = require(${JSON.stringify(path.join(ROOT, 'node_modules/better-sqlite3'))});

@@ -15,7 +15,7 @@ beforeEach(async () => {
 });
 afterEach(() => place.close());
 
-/** No rule of the platform was broken, whatever happened. */
+/** Checks that no limit of the platform was broken. */
 function expectRulesKept(): void {
   expect(place.sandbox.control.violations()).toEqual([]);
   expect(place.sandbox.control.deadRefreshUses()).toEqual([]);
@@ -48,7 +48,7 @@ describe('tillsync run', () => {
         const before = confirmed();
         const beganMs = performance.now();
         const endMs = beganMs + 100 + random.next() * 500;
-        // A busy machine gets fewer callbacks through: the rounds after the sixth wait for some.
+        // A busy machine gets fewer callbacks through, so the rounds after the sixth wait for some.
         const isTooFew = () => round >= 6 && confirmed() < before + 4 && performance.now() - beganMs < 10_000;
         while (performance.now() < endMs || isTooFew()) {
           const order = control.createOrder();

@@ -31,7 +31,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
       `SELECT ext_id AS id FROM integrations JOIN stocks USING (sku, subsidiary_id)
        WHERE subsidiary_id = '${subsidiaryId}' AND ext_id IS NOT NULL ORDER BY sku LIMIT 1`,
     )[0]?.id as string;
-  /** What the POS of a branch says by SQL. */
+  /** Inserts rows into a branch's inbox, as its POS does. */
   const insert = ({ storage }: BranchPlace, sql: string, ...values: unknown[]) => {
     const db = new Database(path.join(storage, 'inbox/inbox.db'));
     try {
@@ -51,7 +51,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
   const stateOf = ({ storage }: BranchPlace, reference: string) =>
     rowsOf<{ state: string }>(storage, `SELECT state FROM outbox WHERE reference = '${reference}'`)[0]?.state;
 
-  /** All of it but the configuration, and the server's files where they are lost too. */
+  /** Deletes everything except the configuration, and with `withServer` the server's files too. */
   async function lose({ withServer }: { withServer: boolean }): Promise<void> {
     await hubDaemon.end('SIGKILL');
     await chain.server.kill();
@@ -61,7 +61,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     if (withServer) rmSync(path.dirname(chain.serverFile), { recursive: true });
   }
 
-  /** On a machine that has the program and the configuration. The platform gave new tokens. */
+  /** Restores on a machine that has the program, the configuration and new tokens. */
   async function restore(file: string): Promise<{ branches: string[]; tokens: string; advice: string[] }> {
     const { hub } = chain;
     const restored = await hub.command('restore', file, '--json');
@@ -175,7 +175,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
       await until('both have caught up', () =>
         ['B1', 'B2'].every((name, i) => chain.hasCaughtUp(name, branches[i] as BranchPlace)),
       );
-      // Nothing that was there is told to a POS once more.
+      // No earlier event is sent to a POS again.
       expect(branches.map((each, i) => stepsOf(each).slice(0, before[i]?.length))).toEqual(before);
       const doubled = 'SELECT order_id, status, count(*) AS n FROM order_events GROUP BY 1, 2 HAVING n > 1';
       for (const branch of branches) expect(rowsOf(branch.storage, doubled)).toEqual([]);

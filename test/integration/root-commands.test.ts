@@ -36,7 +36,7 @@ const AS_SERVICE = [
 const asService = { uid: SERVICE, gid: SHARED_GROUP, cwd: '/' };
 const SECRET = 'a secret of root';
 
-/** A place of the service's user, with what a daemon made in it, and beside it files that are root's alone. */
+/** A place of the service's user, with what a daemon made there, and beside it files that belong only to root. */
 let place: Workplace;
 let rootsOwn: string;
 let victim: string;
@@ -183,7 +183,7 @@ describe.skipIf(!isRoot)('the service user who plants links for root', () => {
   });
 });
 
-/** What a user does again and again until it is killed, as a process of its own. */
+/** Starts a process that repeats a user's attack until it is killed. */
 async function attack(user: { uid: number; gid: number }, program: string): Promise<() => Promise<void>> {
   const text = `const fs = require('fs'), path = require('path');
     const storage = ${JSON.stringify(place.storage)}, victim = ${JSON.stringify(victim)};
@@ -215,7 +215,7 @@ describe.skipIf(!isRoot)('a restore by root', () => {
       new D(${JSON.stringify(inbox)}).exec(${JSON.stringify(insert)})`;
     execFileSync(process.execPath, ['-e', program], asService);
     expect(root(['backup', backup()]).text).toContain('read again');
-    // Acknowledged since: the restore hands it to the inbox.
+    // An acknowledgement since the backup: the restore puts it into the inbox.
     root(['feed', 'ack', place.mirrorRows()[0]?.order_id as string]);
   });
   afterEach(tidy);
@@ -239,7 +239,7 @@ describe.skipIf(!isRoot)('a restore by root', () => {
     for (let round = 0; round < ROUNDS; round++) {
       const stop = await attack(
         { uid: SERVICE, gid: SHARED_GROUP },
-        // Once the mirror is in its place: before that a restore notices what is missing.
+        // Only after the mirror is in its place: before that, a restore notices what is missing.
         `const number = () => fs.statSync(path.join(storage, 'mirror.db')).ino, before = number();
          again(() => {
            const name = fs.readdirSync(storage).find((each) => each.startsWith('.restore-'));

@@ -21,7 +21,7 @@ afterEach(async () => {
   await place.close();
 });
 
-/** As the commands read it from the file of the place. */
+/** The configuration as the commands read it from the file. */
 const base = (): Config => ({ ...place.config, stock: { ...place.config.stock, holdBackUnbooked: false } });
 
 /** The daemon with another configuration. */
@@ -41,7 +41,7 @@ async function restart(changed: Partial<Config>): Promise<void> {
 }
 
 const withSafety = (safety: number) => ({ stock: { ...base().stock, safety } });
-/** In both branches, as the platform has it. */
+/** Returns the platform's quantities in both branches. */
 const offered = () => ['sub-1', 'sub-2'].map((branch) => place.sandbox.control.stockOf(1002, branch));
 const has = (...wanted: number[]) =>
   until(`the platform has ${wanted}`, () => JSON.stringify(offered()) === JSON.stringify(wanted));
@@ -67,7 +67,7 @@ it('the platform gets the new numbers when the configuration or a person keeps b
   await restart(configured);
   await has(5, 8);
 
-  // A person, in another process, while the daemon runs: the mirror is what both share.
+  // Set by a person in another process while the daemon runs; both share the mirror.
   await daemon.parts.stores.write(({ safety }) => safety.set({ sku: '1002', subsidiaryId: null, qty: 9 }));
   await has(1, 1);
   await restart(configured);
@@ -75,7 +75,7 @@ it('the platform gets the new numbers when the configuration or a person keeps b
   await daemon.parts.stores.write(({ safety }) => safety.remove({ sku: '1002', subsidiaryId: null }));
   await has(5, 8);
 
-  // What is sold online meanwhile is not given back by the next rule.
+  // The next rule does not give back what is sold online in the meantime.
   place.sandbox.control.createOrder({ subsidiaryId: 'sub-2', items: [{ sku: 1002, qty: 3 }] });
   await has(5, 5);
   await until('the order is here', () =>
@@ -139,7 +139,7 @@ it('the command sets, shows and removes it, and what it changes is seen everywhe
 
 it('a whole inventory is compared with what is offered', async () => {
   const at = commandsAt(place);
-  // The file of the place names fewer branches than the daemon's own configuration.
+  // The file names fewer branches than the daemon's own configuration.
   expect((await at.run(['sync', 'products'])).code).toBe(0);
   expect((await at.run(['stock', 'safety', 'no-such', '1'])).code).toBe(1);
   await at.run(['stock', 'safety', '1002', '3']);

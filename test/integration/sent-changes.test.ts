@@ -6,7 +6,7 @@ import { FreezableClock, type StoreRig, storeRig, type Tamper } from '../support
 const isStock = (request: TransportRequest) => request.path.startsWith('/product/stock');
 const isBatch = (request: TransportRequest) => request.path === '/product/stock/batch';
 
-/** A daemon that has read the catalogue, and the stock changes that leave it. */
+/** Starts a daemon that has swept, and records its stock changes. */
 async function seller(options: Parameters<typeof storeRig>[0] = {}, tamper: Tamper = (_, pass) => pass()) {
   const rig = storeRig({
     ...options,
@@ -100,7 +100,7 @@ describe('a count in line', () => {
     const skus = [1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010];
     const taken = await count(daemon, ...skus.map((sku): [number, number] => [sku, 3]));
     await rig.clock.advance(4_000);
-    // All, then the half that holds the refused one, until three alone are refused; then the last of them all.
+    // All, then the half with the refused one, until three are refused alone; then the last of them all.
     expect(sent.map(({ length }) => length)).toEqual([10, 5, 3, 2, 1, 1, 1, 5, 2, 1]);
     expect(daemon.parts.outbox.counts()).toMatchObject({ rejected: 0, pending: 10 });
     expect(taken).toHaveLength(10);

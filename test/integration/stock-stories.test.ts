@@ -5,12 +5,12 @@ import type { Config } from '../../src/config/config-type.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import { storeRig } from '../support/store-rig.ts';
 
-// Each story of the stock that once ended with pieces sold twice, on the running daemon.
+// Stories of the stock that once ended with pieces sold twice, each on the running daemon.
 
 const MINUTE_MS = 60_000;
 type StockConfig = Partial<Config['stock']>;
 
-/** A swept store with three products that sub-1 and sub-2 have, which nobody else uses. */
+/** Opens a swept store with three products in sub-1 and sub-2 that nothing else uses. */
 async function openShop({
   stock = {},
   guard = {},
@@ -76,7 +76,7 @@ async function openShop({
       await announce(internalOrderId);
       return internalOrderId;
     },
-    /** The platform does not follow with its stock. */
+    /** Edits an order; the platform does not change its stock. */
     async edit(orderId: string, patch: Parameters<typeof control.changeOrder>[1]) {
       control.changeOrder(orderId, patch);
       await announce(orderId);
@@ -99,7 +99,7 @@ async function openShop({
       await rest();
       return results[0]?.state;
     },
-    /** As the POS inserts it, at the time of the store's clock. */
+    /** Inserts a count as the POS does, with the time of the store's clock. */
     insert(qty: number) {
       const db = new Database(path.join(rig.directory, 'inbox', 'inbox.db'));
       const at = new Date(rig.clock.nowMs()).toISOString();
@@ -120,7 +120,7 @@ async function openShop({
       await rest();
     },
     at: (number = 1, subsidiaryId = 'sub-1') => control.stockOf(number, subsidiaryId),
-    /** What was sent of the first product, in its order. */
+    /** Returns the sent quantities of the first product, in order. */
     sent: () =>
       rig.rows<{ qty: number }>(
         "SELECT sent_qty AS qty FROM outbox WHERE kind = 'stock' AND state = 'done' AND sent_qty IS NOT NULL ORDER BY change_id",
@@ -191,7 +191,7 @@ it('story 4: an edit of an acknowledged order is kept back, also from a count th
   expect(at()).toBe(8);
   await edit(orderId, { items: lines(orderId, 5) });
   expect(at()).toBe(5);
-  // 18 were counted, one was sold over the counter, and the POS has not read the edit.
+  // 18 were counted, then one was sold over the counter, and the POS has not read the edit.
   await count(18);
   await count(17);
   expect(at()).toBe(14);

@@ -54,12 +54,12 @@ it(
     await handOver(7, 'good');
     await has(7);
     const states = (await handOver(0, 'zeros')).map(({ state }) => state);
-    // Fewer than the absolute number: it is their share.
+    // Below the absolute limit, so it is their share.
     expect(skus.length).toBeLessThan(100);
     expect(states.filter((state) => state === 'held').length).toBe(skus.length);
     expect((await at.run(['outbox', 'release', '--guard', 'zero-items'])).code).toBe(0);
     await has(0);
-    // Twice in a row: what stood before the first one counts.
+    // Twice in a row: the value before the first one counts.
     await handOver(1, 'zeros');
     await has(1);
     const [first = 0, ...others] = skus;

@@ -3,13 +3,13 @@ import { type StoreRig, storeRig } from '../support/store-rig.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Two polls, and two looks at the clock. */
+/** Two polls, and two checks of the clock. */
 const A_WHILE_MS = 660_000;
 
 const openStore = () =>
   storeRig({ config: (config) => ({ ...config, orders: { ...config.orders, poll: '0 */5 * * * *' } }) });
 
-/** This machine's clock jumps; the platform's goes on as before. */
+/** Makes this machine's clock jump; the platform's continues. */
 function jump(store: StoreRig, ms: number): void {
   store.clock.jumpWall(ms);
   store.sandbox.control.configure({ clockSkewMs: store.sandbox.control.settings().clockSkewMs - ms });
@@ -70,7 +70,7 @@ describe("this machine's clock, when it is", () => {
     expect(mirrored(store)).toEqual(placed(store));
     expect(alarms(store)).toEqual(told);
     await store.run(second.stop());
-    // What comes while it is down and the clock is put right lies in the days that nobody asked for.
+    // Orders from when it is down and the clock is corrected are on days that no poll asked for.
     order();
     await store.clock.advance(4 * DAY_MS);
     jump(store, -jumpMs);

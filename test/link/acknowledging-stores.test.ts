@@ -31,11 +31,11 @@ it('a branch that only reads orders lets none of them wait, whatever another one
   await branches[0].parts.outbox.acknowledge([idOf(1)], 'http');
   await settle();
   await clock.advance(40 * MINUTE_MS);
-  // B1 acknowledged one and has fallen silent.
+  // B1 acknowledged one order and has fallen silent.
   expect(waitingAt(chain)).toEqual([idOf(2)]);
 
   for (const number of [1, 2, 3, 4]) await hub.order(number, number < 3 ? 'B1' : 'B2', 'dispatched');
-  // The newest of the feed stays in any case.
+  // The newest event of the feed always stays.
   await hub.order(5, 'B2', 'pending');
   await settle();
   // Orders are kept for 400 days after their end.
@@ -46,11 +46,11 @@ it('a branch that only reads orders lets none of them wait, whatever another one
     { order_id: idOf(2) },
     { order_id: idOf(5) },
   ]);
-  // What B1 acknowledged is gone; that it does is not.
+  // B1's acknowledged orders are deleted; the fact that it acknowledges is not.
   expect(hub.rows('SELECT store FROM acknowledging_stores')).toEqual([{ store: 'B1' }]);
 });
 
-/** One of an older version, with these rows. */
+/** Makes a mirror of an older version, with these rows. */
 function upgraded(rows: string): Database.Database {
   const file = path.join(mkdtempSync(path.join(tmpdir(), 'tillsync-old-acks-')), 'mirror.db');
   oldStockMirror(file, 6);

@@ -14,7 +14,7 @@ const TEA = product('p1', 'Tea', [
 const CAKE = product('p2', 'Cake', [{ sku: '20', stocks: { 'sub-2': ['C', 1] } }]);
 const BREAD = product('p3', 'Bread', [{ sku: '30', stocks: { 'sub-1': ['D', 0], 'sub-2': ['E', 9] } }]);
 
-/** What stays of the tables, as a POS reads them. */
+/** The columns of the tables that a POS reads and that do not change with time. */
 const SEEN = {
   products: `SELECT product_id, name, category, show, vanished_at IS NOT NULL AS vanished FROM products ORDER BY 1`,
   skus: `SELECT sku, product_id, barcode, price, with_discount, discount, show FROM skus ORDER BY 1`,
@@ -27,14 +27,14 @@ function seen(store: BranchStore) {
   return Object.fromEntries(Object.entries(SEEN).map(([name, sql]) => [name, store.rows(sql)]));
 }
 
-/** The list of a branch: what it sells, with the stocks of all. */
+/** Returns a branch's list: the products it sells, with the stocks of all branches. */
 function listOf(records: readonly ProductRecord[], subsidiaryId: string): ProductRecord[] {
   return records.filter(({ children }) =>
     children.some(({ stocks }) => stocks.some((stock) => stock.subsidiaryId === subsidiaryId)),
   );
 }
 
-/** The same with its own stocks alone, as a single store would have it. */
+/** Returns the record with only the branch's own stocks, as a single store would have it. */
 function ownOf(record: ProductRecord, subsidiaryId: string): ProductRecord {
   const children = record.children.map((child) => ({
     ...child,
@@ -44,7 +44,7 @@ function ownOf(record: ProductRecord, subsidiaryId: string): ProductRecord {
   return { ...record, children };
 }
 
-/** A branch has what a single store that reads the same lists has. */
+/** Checks that a branch has the same as a single store that reads the same lists. */
 async function expectLikeSingle({ branches }: Chain, records: readonly ProductRecord[]): Promise<void> {
   const { outgoing } = await import('../outbox/outbox-fixture.ts');
   for (const [i, store] of branches.entries()) {
@@ -142,7 +142,7 @@ describe('the catalogue of a branch', () => {
       branches[0].rows<{ name: string }>("SELECT name FROM products WHERE product_id = 'p1'")[0]?.name;
     expect(name()).toBe('Tea 99');
     expect(branches[0].orders()).toHaveLength(1);
-    // It is there again: what changes comes at once.
+    // The branch is connected again, so changes come at once.
     await hub.sweep([named(100), CAKE, BREAD]);
     await chain.settle();
     expect(name()).toBe('Tea 100');
@@ -225,7 +225,7 @@ describe('the catalogue of a branch', () => {
     await branch.start();
     await settle();
     await expectLikeSingle(chain, [TEA, BREAD, ...many]);
-    // The hub begins anew, and its platform has no tea any more.
+    // The hub starts again, and its platform has no tea any more.
     await hub.stop();
     hub.loseMirror();
     await hub.start();
@@ -286,7 +286,7 @@ describe('the catalogue of a branch', () => {
   });
 });
 
-/** All that the files of a branch have of the catalogue. */
+/** Returns everything of the catalogue in a branch's files. */
 function branchFiles(store: BranchStore): string {
   return JSON.stringify(
     ['products', 'skus', 'stocks', 'integrations'].map((table) => store.rows(`SELECT * FROM ${table}`)),

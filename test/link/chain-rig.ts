@@ -31,9 +31,9 @@ function configOf(text: string): Config {
   return read.config;
 }
 
-/** A store of the chain: real files, and what production joins on them. Steps are the test's. */
+/** A store of the chain: real files and parts wired as in production. The test runs the steps. */
 abstract class Store {
-  /** Of this machine; the same as `clock` but for a wrong one. */
+  /** This machine's clock; the same as `clock` unless it is wrong. */
   readonly own: Clock;
   readonly directory = mkdtempSync(path.join(tmpdir(), 'tillsync-chain-'));
   readonly clock: FakeClock;
@@ -74,7 +74,7 @@ abstract class Store {
     this.#parts = undefined;
   }
 
-  /** The mirror is gone, as after a disk was exchanged; only between `stop` and `start`. */
+  /** Deletes the mirror, as when a disk is replaced; only between `stop` and `start`. */
   loseMirror(): void {
     for (const end of ['', '-wal', '-shm']) rmSync(`${this.mirrorFile}${end}`, { force: true });
   }
@@ -92,7 +92,7 @@ abstract class Store {
     }
   }
 
-  /** What a POS sees of all orders. */
+  /** Returns what a POS sees of all orders. */
   orders(store?: string): unknown[] {
     const sql = `SELECT order_id, code, status, store_external_id, amount, customer_email, payload,
         (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) AS items
@@ -114,7 +114,7 @@ export class HubStore extends Store {
   protected config: Config;
   readonly server: InProcessServer;
   hub!: Hub;
-  /** As by another schedule of its polls. */
+  /** Set as if the hub had another schedule of polls. */
   staleAfterMs: number | undefined;
   #link: HubLink | undefined;
 
@@ -124,7 +124,7 @@ export class HubStore extends Store {
     this.config = this.#configWith(TWO_BRANCHES);
   }
 
-  /** From the next start on; without `branches` the two of the beginning. */
+  /** Sets the branches from the next start on; by default the first two. */
   configure(branches = TWO_BRANCHES): void {
     this.config = this.#configWith(branches);
   }
@@ -167,7 +167,7 @@ export class HubStore extends Store {
     await super.stop();
   }
 
-  /** As the loop does: looks where the server keeps messages, then publishes all that waits. */
+  /** Publishes like the loop: reads the server's message store, then publishes everything that waits. */
   async publish(): Promise<void> {
     const place = (await this.#link?.prepare([])) ?? '';
     const branches = this.parts.state.hub.branches();
@@ -176,7 +176,7 @@ export class HubStore extends Store {
     while (await this.hub.publish());
   }
 
-  /** A whole sweep of every branch: its list has what has a stock there, with the stocks of all. */
+  /** Sweeps every branch: its list has the products with a stock there, with the stocks of all. */
   async sweep(records: readonly ProductRecord[]): Promise<void> {
     const { stores, branches } = this.parts;
     for (const branch of branches) {
@@ -192,7 +192,7 @@ export class HubStore extends Store {
     }
   }
 
-  /** An order as a callback brings it. */
+  /** Merges an order as a callback brings it. */
   async order(number: number, store: string, status = 'pending', createdAt?: string): Promise<void> {
     const value = sampleNotification(number, {
       store: { externalId: store },
@@ -213,7 +213,7 @@ export class BranchStore extends Store {
   readonly configFile: string;
   protected readonly config: Config;
   readonly server: InProcessServer;
-  /** As its own page tells it. */
+  /** The verdict on its own page. */
   verdict: Verdict = { level: 'green', findings: [] };
   follower!: BranchFollower;
   link!: BranchLink;
@@ -253,12 +253,12 @@ export class BranchStore extends Store {
     await this.follower.begin();
   }
 
-  /** Takes what the server has for this branch. */
+  /** Applies what the server has for this branch. */
   async follow(): Promise<void> {
     try {
       await this.#followOnce();
     } catch (error) {
-      // Behind a gap it waits for a while; this server gives the same again.
+      // After a gap it waits for a while; this server sends the same again.
       if (this.server.isDown || !hasCode(error, 'link-down')) throw error;
       await this.clock.advance(GAP_MAX_MS);
       await this.#followOnce();
@@ -275,8 +275,8 @@ export class BranchStore extends Store {
     }, over.signal);
   }
 
-  /** What the POS counts, by any way in. */
-  /** `store`: as the POS names its own. */
+  /** Submits a count of the POS; `store` is the POS's name of its own store. */
+  /** `store` is the POS's name of its own store. */
   async count(externalId: string, qty: number, reference: string, store?: string): Promise<void> {
     const change = { externalId, qty, ...(store !== undefined && { subsidiaryExternalId: store }) };
     await this.parts.stores.write(({ intake }) =>
@@ -290,11 +290,11 @@ export interface Chain {
   server: InProcessServer;
   hub: HubStore;
   branches: [BranchStore, BranchStore];
-  /** Lets everything through until nothing moves any more. `among`: the branches that say anything. */
+  /** Delivers everything until nothing moves any more; `among`: only these branches report. */
   settle(among?: readonly BranchStore[]): Promise<void>;
 }
 
-/** `aheadMs`: how far the clock of the first branch is ahead of all others. */
+/** `aheadMs`: how far the first branch's clock is ahead of all others. */
 export async function openChain({ aheadMs = 0 } = {}): Promise<Chain> {
   const clock = new FakeClock();
   const ahead: Clock = {

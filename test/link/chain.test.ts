@@ -20,12 +20,12 @@ const EVENTS = `SELECT order_id, status, previous_status, source, observed_at FR
   WHERE order_id IN (SELECT order_id FROM orders WHERE store_external_id = ?) ORDER BY seq`;
 const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 
-/** What the branch shows its POS is what the hub has of it. */
+/** Checks that the branch shows its POS the same as the hub. */
 function expectSame({ hub }: Chain, branch: BranchStore): void {
   expect(branch.orders()).toEqual(hub.orders(branch.name));
 }
 
-/** The catalogue that is sold in the branch, and of its stocks and ids all that the store has. */
+/** Returns the catalogue sold in the branch, with all stocks and ids that the store has of it. */
 function catalogOf(store: Chain['hub'] | BranchStore, subsidiaryId: string): unknown[][] {
   const has = `sku IN (SELECT sku FROM stocks WHERE subsidiary_id = '${subsidiaryId}')
     AND product_id IN (SELECT product_id FROM products WHERE vanished_at IS NULL)`;
@@ -139,7 +139,7 @@ describe('what goes down', () => {
     copyFileSync(`${hub.mirrorFile}.copy`, hub.mirrorFile);
     rmSync(`${hub.mirrorFile}.copy`);
     await hub.start();
-    // The numbers that orders 2 to 4 had are given again.
+    // The numbers of orders 2 to 4 are given again.
     for (const number of [5, 6]) await hub.order(number, 'B1');
     await settle();
     const ids = branches[0].rows<{ order_id: string }>('SELECT order_id FROM orders ORDER BY order_id');
@@ -180,7 +180,7 @@ describe('what goes down', () => {
     const [branch] = branches;
     await hub.publish();
     await branch.follower.hello();
-    // The first page is written, and none of it has left.
+    // The first page is written but not published.
     await hub.hub.publish();
     await hub.hub.publish();
     await hub.order(7, 'B1', 'payment-approved');
@@ -232,7 +232,7 @@ describe('what goes down', () => {
     await hub.order(1, 'B1', 'dispatched');
     await settle();
     const before = branch.rows('SELECT order_id, status FROM order_events');
-    // Written for the branch once more, and not gone down before the customer is forgotten.
+    // Written for the branch once more, and not sent before the customer is removed.
     await hub.parts.mirror.write((db) => {
       const body = JSON.parse(
         db.prepare("SELECT body FROM feed WHERE kind = 'order' AND branch = 'B1'").pluck().get() as string,
@@ -311,7 +311,7 @@ describe('a branch that says hello', () => {
     expect(hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.misuse')?.message).toMatch(
       /^Branch B2 says/,
     );
-    // The branch itself, started anew, follows that life from its snapshot on.
+    // The restarted branch follows that epoch from its snapshot on.
     await branches[1].stop();
     await branches[1].start();
     await hub.order(2, 'B2');
@@ -357,7 +357,7 @@ describe('a branch that says hello', () => {
     await hub.order(2, 'B2');
     await settle();
     expect(branches[1].orders()).toEqual(hub.orders('B2'));
-    // Nor does a hub harm a branch so.
+    // A hub cannot harm a branch in this way either.
     const message = { branch: 'B2', epoch: 'other', n: 2 ** 53 - 1, kind: 'snapshot-begin', body: '{}' };
     await branches[1].follower.take([message]);
     expect(branches[1].rows<{ epoch: string }>('SELECT epoch FROM link')[0]?.epoch).not.toBe('other');
@@ -454,7 +454,7 @@ describe('what goes up', () => {
       { state: 'waiting' },
     ]);
 
-    // Newer values join what waits, another branch has its own line, and only what is sold out goes on.
+    // Newer values merge with the waiting ones, another branch has its own queue, and only sold-out changes continue.
     await branch.count('P2', 7, 'newer');
     await branch.count('P3', 0, 'sold out');
     await other.count('Q1', 1, 'other');

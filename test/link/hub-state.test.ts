@@ -51,7 +51,7 @@ function hubRows(): {
         report: row?.report ? (JSON.parse(row.report) as BranchReport) : null,
       };
     },
-    // Another one with each commit of another connection.
+    // Changes with each commit of another connection.
     commits: () => Number(other.pragma('data_version', { simple: true })),
   };
 }
@@ -68,7 +68,7 @@ it('a sign of life is no commit: what branches say is written together every few
     rows.writeHeard(nowMs);
   }
   expect(commits()).toBe(before);
-  // In this process it is known at once.
+  // This process knows it at once.
   expect(rows.branches()[0]).toMatchObject({
     branch: 'B1',
     seenAt: new Date(nowMs).toISOString(),
@@ -154,7 +154,7 @@ it('branches keep who they are under another name, and no name of one is given t
   rows.rename('B2', 'Norte');
   expect(of('B1', 'Norte')[1]).toEqual({ branch: 'B2', name: 'Norte' });
   expect(rows.copy().branches[1]).toMatchObject({ branch: 'B2', name: 'Norte', publicKey: 'UB2' });
-  // A new one that is called as the first one was at first.
+  // A new branch with the first one's original name.
   expect(of('B2', 'Norte')).toEqual([
     { branch: 'B2-2', name: 'B2' },
     { branch: 'B2', name: 'Norte' },

@@ -2,14 +2,14 @@ import { expect, it } from 'vitest';
 import { product } from '../outbox/outbox-fixture.ts';
 import { type Chain, type HubStore, openChain } from './chain-rig.ts';
 
-/* What a hub does with the counts of its branches. */
+/** How a hub handles the counts of its branches. */
 
 const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 const RULES = { holdBack: 'auto', sendAsIs: true, skipUnchanged: true } as const;
 const stocks = { 'sub-1': ['P1', 30], 'sub-2': ['P1', 30] } as Record<string, [string, number]>;
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks }]);
 
-/** One call with all that waits; what is sent, by branch. */
+/** Makes one call with everything that waits; returns what is sent, by branch. */
 async function send({ parts }: HubStore): Promise<Record<string, number>> {
   const { callId, items } = await parts.stores.write(({ calls }) => {
     while (calls.catchUp(RULES));
@@ -40,7 +40,7 @@ it("a hub holds back of each branch once that branch's own POS has acknowledged"
   await hub.sweep([TEA]);
   await settle();
   await orderOfEach(chain, 1);
-  // What a person types, at the branch or at the hub, begins nothing.
+  // An acknowledgement typed by a person, at the branch or at the hub, does not start hold-back.
   await orderOfEach(chain, 11);
   await one.parts.outbox.acknowledge([idOf(11)], 'cli');
   await hub.parts.outbox.acknowledge([idOf(12)], 'cli');
@@ -57,7 +57,7 @@ it("a hub holds back of each branch once that branch's own POS has acknowledged"
   await settle();
   expect(await send(hub)).toEqual({ 'sub-1': 18, 'sub-2': 20 });
 
-  // An acknowledgement of another branch's order is none of that branch.
+  // An acknowledgement of another branch's order does not count for this branch.
   await one.parts.outbox.acknowledge([idOf(4)], 'http');
   await settle();
   await send(hub);
@@ -80,7 +80,7 @@ it('a hub undoes a hand-over of its branches, but what one of them has changed s
     return send(hub);
   };
   expect(await handOver([9, 12], 'good')).toEqual({ 'sub-1': 9, 'sub-2': 12 });
-  // Wrong twice in a row: what stood before the first one counts.
+  // Wrong twice in a row: the value before the first one counts.
   expect(await handOver([0, 0], 'wrong')).toEqual({ 'sub-1': 0, 'sub-2': 0 });
   expect(await handOver([1, 1], 'wrong')).toEqual({ 'sub-1': 1, 'sub-2': 1 });
   await one.count('P1', 6, 'later');
@@ -88,7 +88,7 @@ it('a hub undoes a hand-over of its branches, but what one of them has changed s
   expect(await send(hub)).toEqual({ 'sub-1': 6 });
 
   const { outbox } = hub.parts;
-  // The hub puts the branch before what its POS called it.
+  // The hub puts the branch before the POS's reference.
   const lines = ['B1: wrong', 'B2: wrong'].flatMap((reference) => outbox.undoLines({ reference }));
   const verdicts = lines.map(({ target, verdict, before }) => [target, verdict, before]);
   expect(verdicts).toEqual([

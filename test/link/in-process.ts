@@ -11,39 +11,39 @@ function down(): TillsyncError {
   return new TillsyncError('link-down', 'The link is down.');
 }
 
-/** What stands between a hub and its branches, within one process: for tests and simulations, which break it. */
+/** Stands for the server between a hub and its branches inside one process; tests and simulations break it. */
 export class InProcessServer {
   #made = 1;
   readonly #kept = new Map<string, DownMessage[]>();
-  /** How many of them a branch has taken. */
+  /** Number of messages that a branch has received. */
   readonly #taken = new Map<string, number>();
   readonly #waiting = new Set<() => void>();
   #handler: QuestionHandler | undefined;
   readonly #support = new Map<string, SupportHandler>();
   isDown = false;
-  /** Its disk takes nothing more; all else it answers. */
+  /** Its disk is full; it still answers everything else. */
   isFull = false;
-  /** The answers of the next so many questions are lost after they were acted on. */
+  /** The answers of this many questions are lost after they were handled. */
   lostAnswers = 0;
-  /** The next so many messages are stored, and the hub does not hear of it. */
+  /** This many messages are stored without the hub being told. */
   lostAcknowledgements = 0;
-  /** That the next so many parts were taken is not heard here: they are given again. */
+  /** The acknowledgements of this many parts are lost, so the parts are sent again. */
   lostTakes = 0;
 
-  /** Everything that was kept is gone, as when the server's files were deleted. */
+  /** Deletes all messages, as when the server's files were deleted. */
   lose(): void {
     this.#made += 1;
     this.#kept.clear();
     this.#taken.clear();
   }
 
-  /** What a branch has taken is gone, and the next so many as well, as after the time for which messages are kept. */
+  /** Deletes what a branch has received and `count` more messages, as after the retention time. */
   expire(branch: string, count: number): void {
     this.#kept.get(branch)?.splice(0, (this.#taken.get(branch) ?? 0) + count);
     this.#taken.set(branch, 0);
   }
 
-  /** Messages that a branch has not taken yet. */
+  /** Returns the number of messages that a branch has not received yet. */
   pending(branch: string): number {
     return (this.#kept.get(branch)?.length ?? 0) - (this.#taken.get(branch) ?? 0);
   }

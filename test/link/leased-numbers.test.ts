@@ -6,7 +6,7 @@ import { openChain } from './chain-rig.ts';
 
 const ACTIONS = ['order', 'settle', 'copy', 'kill', 'stop', 'go back', 'hub restarts'] as const;
 
-/** A walk of these is sixty restarts: the everyday tests take one. */
+/** Each walk has sixty restarts, so the everyday tests run one. */
 const WALKS = Math.ceil(Number(process.env.TILLSYNC_RUNS ?? 10) / 10);
 
 it.each(Array.from({ length: WALKS }, (_, i) => SEED + i))(
@@ -56,7 +56,7 @@ it.each(Array.from({ length: WALKS }, (_, i) => SEED + i))(
       }
       look();
     }
-    // What an older copy lacks it sees by what comes next; a snapshot that was lost with it is made anew after ten minutes.
+    // An older copy finds what it lacks by the next entry; a lost snapshot is made again after ten minutes.
     await hub.order(++orders, 'B1');
     await settle();
     await clock.advance(600_000);
@@ -75,7 +75,7 @@ it('a branch that stopped in an orderly way goes on with the next number, one th
   await settle();
   const first = newest();
   await branch.follower.sayLast();
-  // What comes behind its last word is left to the next process.
+  // An entry after its last hello is left to the next process.
   await hub.order(2, 'B1');
   await hub.publish();
   expect(newest()).toBe(first);

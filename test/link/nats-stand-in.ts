@@ -1,7 +1,7 @@
 import { createServer, type Socket } from 'node:net';
 import { onTestFinished } from 'vitest';
 
-/** What a client published; `reply` is where an answer would go. */
+/** A published message; `reply` is where an answer would go. */
 export interface Published {
   subject: string;
   reply: string;
@@ -15,13 +15,13 @@ interface Subscriber {
 }
 
 /**
- * The part of a nats-server that routes: it hands each message to whoever subscribed to its subject, headers and all.
- * It knows no rights and keeps nothing; `serve` answers in the place of JetStream.
+ * The routing part of a nats-server: it passes each message with its headers to the subscribers of its subject. It
+ * has no permissions and stores nothing; `serve` answers instead of JetStream.
  */
 export class NatsStandIn {
   readonly published: Published[] = [];
   url = '';
-  /** How many more clients are sent away when they say their key. */
+  /** How many more clients are refused when they send their key. */
   refusals = 0;
   #subscribers: Subscriber[] = [];
   readonly #served: { pattern: string; serve: (message: Published) => void }[] = [];
@@ -35,12 +35,12 @@ export class NatsStandIn {
     return standIn;
   }
 
-  /** Calls `serve` for what is published to these subjects, where no client would hear it. */
+  /** Calls `serve` for messages to these subjects, which no client then gets. */
   serve(pattern: string, serve: (message: Published) => void): void {
     this.#served.push({ pattern, serve });
   }
 
-  /** Delivers a message of the server itself; `headers` as they stand on the wire, after their first line. */
+  /** Delivers a message of the server itself; `headers` in their form on the wire, after the first line. */
   deliver(
     to: string,
     { subject = to, reply = '', headers = {}, status = '', body = '' as string | Buffer } = {},
@@ -82,7 +82,7 @@ export class NatsStandIn {
     socket.on('close', gone).on('error', gone);
   }
 
-  /** The first command, if it is all there; gives the bytes that it had. */
+  /** Runs the first command if it is complete; returns its number of bytes. */
   #command(socket: Socket, bytes: Buffer): number {
     const end = bytes.indexOf('\r\n');
     if (end === -1) return 0;
@@ -120,7 +120,7 @@ export class NatsStandIn {
   }
 }
 
-/** `*` stands for one word, `>` for all that are left. */
+/** `*` stands for one word, `>` for all remaining ones. */
 function isMatch(pattern: string, subject: string): boolean {
   const [wanted, words] = [pattern.split('.'), subject.split('.')];
   for (const [i, word] of wanted.entries()) {

@@ -2,7 +2,7 @@ import { createServer, type Server } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { NatsHubLink, newKey } from '../../src/link/nats.ts';
 
-/** Greets and answers as a nats-server of this version does, over a real socket. */
+/** Greets and answers like a nats-server of this version, over a real socket. */
 async function standIn(version: string): Promise<string> {
   const server: Server = createServer((socket) => {
     const info = {

@@ -32,7 +32,7 @@ ${ONE_SHOP}
 subsidiary_id = "sub-2"
 external_id = "B2"`;
 
-/** A machine that keeps its files; each start has a configuration of its own. */
+/** Makes a machine that keeps its files; each start has its own configuration. */
 function machine() {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-own-'));
   const server = new InProcessServer();
@@ -102,7 +102,7 @@ const events = (file: string) =>
 const codes = (file: string) =>
   rows<{ code: number }>(file, 'SELECT code FROM orders ORDER BY code').map(({ code }) => code);
 
-/** Entries of a kind that the shop has. */
+/** Counts entries of a kind that the shop has. */
 const taken = (file: string, kind: string) =>
   rows(file, `SELECT 1 FROM feed WHERE branch = 'B1' AND kind = '${kind}' AND published = 1`).length;
 
@@ -134,14 +134,14 @@ test('own store: a POS goes on where it read yesterday, and sees its own orders 
   await until('the order at its shop', () => codes(shop.own).includes(4) && events(shop.own).length === 5);
   expect(codes(shop.mirror)).toEqual([1, 2, 3, 4]);
   expect(codes(shop.own)).toEqual([1, 2, 4]);
-  // Whatever the POS reads at the hub until its path is changed, it misses nothing after it.
+  // Whatever the POS reads at the hub until its path is changed, it misses nothing afterwards.
   const since = events(shop.own).slice(3);
   expect(since.map(({ code, status }) => [code, status])).toEqual([
     [4, 'pending'],
     [2, 'cancel'],
   ]);
   expect(Math.min(...since.map(({ seq }) => seq))).toBeGreaterThan(FEED_JUMP);
-  // The snapshot told what was known, and so nothing.
+  // The snapshot brought only known content, so no event.
   await until('the snapshot', () => taken(shop.mirror, 'snapshot-end') === 1);
   expect(events(shop.own)).toHaveLength(5);
 });
@@ -190,7 +190,7 @@ test('own store: orders and counts come and go while the nats-server is down', {
   const page = await request(`${hub.localUrl}/store/`);
   expect(page.statusCode).toBe(200);
   await page.body.dump();
-  // Of a count that names no shop, the one in which the machine stands is meant.
+  // A count that names no shop means the one at the machine's place.
   expect(hub.parts.stores.directory.ownId).toBe('sub-1');
 
   const { stdout } = await shop.run('--own-store', 'status', '--json');
@@ -225,7 +225,7 @@ test('own store: another name in the configuration is a rename, without a word: 
   const { epoch } = place() ?? {};
   await before.stop();
   const hub = await shop.start(TWO_SHOPS.replaceAll('"B1"', '"Centro"'));
-  // Under the old name the platform may still call it for a while.
+  // The platform may use the old name for a while.
   await order(hub, 1, 'B1', 'payment-approved');
   await order(hub, 2, 'Centro');
   await until('both at the shop', () => events(shop.own).length === 3);
@@ -291,7 +291,7 @@ store = true`;
     checks: { id: string; level: string; message: string }[];
   };
   const wrong = checks.filter(({ level }) => level === 'fail' || level === 'warn');
-  // It runs by no service here.
+  // It does not run as a service here.
   expect(wrong.filter(({ id }) => !['service', 'version', 'disk'].includes(id))).toEqual([]);
   expect(checks.find(({ id }) => id === 'hub')).toMatchObject({ level: 'ok' });
   expect(checks.some(({ message }) => message.includes('B2'))).toBe(false);

@@ -19,7 +19,7 @@ async function backUp(hub: HubStore, withTokens = false) {
   return file;
 }
 
-/** `lost`: databases of the hub that are gone, both of them on another machine. */
+/** `lost`: the hub's databases that are missing; both on another machine. */
 async function restore({ hub }: Chain, file: string, lost: readonly string[] = []) {
   const { config } = hub.parts;
   await hub.stop();
@@ -48,7 +48,7 @@ describe('a hub that is restored from a backup', () => {
     expect(hub.rows('SELECT order_id FROM orders')).toHaveLength(2);
     await hub.start();
     expect(hub.rows('SELECT epoch FROM hub')).not.toEqual(before);
-    // What the platform's poll brings again, and one that is new.
+    // Orders that the platform's poll brings again, and a new one.
     for (const number of [3, 4, 5]) await hub.order(number, number === 4 ? 'B2' : 'B1');
     await settle();
     await settle();
@@ -72,7 +72,7 @@ describe('a hub that is restored from a backup', () => {
     await hub.order(1, 'B1');
     await hub.order(1, 'B1', 'payment-approved');
     await settle();
-    // The server has lost its files when the backup is made, so all of it is to be said again.
+    // The server has lost its files when the backup is made, so everything must be published again.
     server.lose();
     server.isDown = true;
     await hub.parts.mirror.write((db) => noteStream(db, 'another place', [], hub.clock.nowMs()));
@@ -80,7 +80,7 @@ describe('a hub that is restored from a backup', () => {
     await settle();
     await restore(chain, file);
     await hub.start();
-    // The snapshot of before is not taken for one of this life, with all steps behind it.
+    // An earlier epoch's snapshot is not mistaken for one of this epoch, with all events after it.
     const place = () => branch.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link')[0];
     const before = place();
     await hub.publish();
@@ -108,7 +108,7 @@ describe('a hub that is restored from a backup', () => {
     await restore(chain, file, ['mirror.db']);
     await hub.start();
     expect(hub.rows(known)).toHaveLength(2);
-    // Of an order that it never had, a branch says nothing that counts.
+    // A branch's report about an order that it never had does not count.
     await branches[1].parts.mirror.write((db) =>
       db.prepare('INSERT INTO forgotten_up (order_id) VALUES (?)').run(idOf(1)),
     );
@@ -143,7 +143,7 @@ describe('a hub that is restored from a backup', () => {
     await branch.count('P1', 5, 'old');
     await settle();
     const file = await backUp(hub);
-    // A newer value of P1 reached the platform since, and P2 was handed up without an answer.
+    // A newer value of P1 has reached the platform since, and P2 was sent up without an answer.
     await branch.count('P1', 7, 'newer');
     await settle();
     await hub.parts.mirror.write((db) =>
@@ -192,7 +192,7 @@ describe('a hub that is restored from a backup', () => {
     const report = await restore(chain, file, ['mirror.db', 'state.db']);
     expect(report).toMatchObject({ branches: ['B1', 'B2'], manifest: { branches: 2, hasTokens: false } });
     await hub.start();
-    // B2 has an invitation that nobody can hold it to, and the key that it works with. Times of a file may be a minute old.
+    // B2 has an invitation that is not restored, and its working key. Times in the file may be a minute old.
     const none = { seenAt: null, seenLateMs: 60_000, report: null, invitedKey: null, expiresAt: null };
     expect(hub.parts.state.hub.branches()).toEqual(known.map((each) => ({ ...each, ...none })));
     expect(hub.parts.state.hub.serverConfig()).toEqual(place);
@@ -226,7 +226,7 @@ describe('a hub that is restored from a backup', () => {
       audit.note({ who: 'cli ana', action: 'branch.remove', subject: 'branch B1' }),
     );
     hub.parts.state.hub.remove('B1');
-    // It knows a branch, so it knows them all.
+    // It knows one branch, so it knows them all.
     expect(await restore(chain, file)).toMatchObject({ branches: [] });
     await hub.start();
     expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: ['B2'] });

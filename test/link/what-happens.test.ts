@@ -11,7 +11,7 @@ import { compileSpellings } from '../../src/orders/spellings.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
 import { BranchStore, type Chain, type HubStore, openChain } from './chain-rig.ts';
 
-/* Each row of "What happens when" in docs/chain.md; with the real server in test/integration/hub*.test.ts. */
+/** Each row of "What happens when" in docs/chain.md; with the real server in test/integration/hub*.test.ts. */
 
 const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 const ids = (store: BranchStore | HubStore) =>
@@ -36,7 +36,7 @@ async function running(): Promise<Chain & { branch: BranchStore }> {
   return { ...chain, branch: chain.branches[0] };
 }
 
-/** As `tillsync restore` puts a backup in the place of the mirror. */
+/** Replaces the mirror by a backup, as `tillsync restore` does. */
 async function restore(store: BranchStore | HubStore, backup: string): Promise<void> {
   const newest = store.parts.mirror.newestSeq();
   await store.stop();
@@ -130,7 +130,7 @@ describe('what happens when', () => {
     await clock.advance(FEED_KEPT_MS + 1_000);
     server.expire('B1', server.pending('B1'));
     await branch.start();
-    // Nothing comes any more by itself: that something is missing shows in what the hub says of its feed.
+    // Nothing more comes by itself; that something is missing shows in the hub's report about its feed.
     for (let times = 0; times < 3; times++) {
       await branch.follower.hello();
       await branch.follower.take([]);
@@ -172,7 +172,7 @@ describe('what happens when', () => {
     expect(branch.orders()).toEqual(hub.orders('B1'));
     const [{ seq } = { seq: 0 }] = branch.rows<{ seq: number }>('SELECT min(seq) AS seq FROM order_events');
     expect(seq).toBeGreaterThan(1_000_000);
-    // The final word of the count before is not taken for that of the count after, which has its number.
+    // The outcome of the earlier count is not used for the later count that has its number.
     await hub.parts.mirror.write((db) =>
       db
         .prepare("UPDATE outbox SET state = 'rejected', message = 'No.' WHERE reference = 'B1: before'")
@@ -218,7 +218,7 @@ describe('what happens when', () => {
     renameSync(copy, branch.directory);
     await branch.start();
     await hub.order(5, 'B1');
-    // It waits for nothing that another copy took.
+    // It does not wait for entries that another copy received.
     const beganMs = branch.clock.monotonicMs();
     await branch.follower.hello();
     await hub.publish();
@@ -227,7 +227,7 @@ describe('what happens when', () => {
     expect(ids(branch)).toEqual([1, 2, 3, 4, 5].map(idOf));
     await settle();
     expect(branch.orders()).toEqual(hub.orders('B1'));
-    // All that the copy lacks comes behind what the POS has read.
+    // All that the copy lacks comes after what the POS has read.
     const unread = branch.rows<{ id: string }>(
       'SELECT DISTINCT order_id AS id FROM order_events WHERE seq > ?',
       seen,
@@ -258,9 +258,9 @@ describe('what happens when', () => {
     hub.parts.state.hub.remove('B1');
     await hub.stop();
     await hub.start();
-    // More than was ever leased to the one before.
+    // More than was ever leased to the earlier process.
     expect(await lowestSeq()).toBeGreaterThan(1_000);
-    // On another machine, which knows nothing but the backup.
+    // On another machine, which has only the backup.
     await restore(hub, backup);
     await hub.stop();
     for (const end of ['', '-wal', '-shm']) rmSync(`${hub.directory}/state.db${end}`, { force: true });
@@ -282,7 +282,7 @@ describe('what happens when', () => {
     await settle();
     await restore(hub, backup);
     await settle();
-    // The platform says by and by what the hub has forgotten; until then the branch goes back in nothing.
+    // The platform brings again, step by step, what the hub has lost; until then the branch goes back in nothing.
     expect(branch.rows('SELECT order_id, status FROM orders ORDER BY order_id')).toEqual([
       { order_id: idOf(1), status: 'payment-approved' },
       { order_id: idOf(2), status: 'pending' },
@@ -356,7 +356,7 @@ describe('what happens when', () => {
       message: expect.stringMatching(/Another machine works as branch B1/),
     };
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
-    // Also a hub that starts anew hears the one that it heard last.
+    // After a restart the hub also hears the process that it heard last.
     await hub.stop();
     await hub.start();
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
@@ -404,7 +404,7 @@ describe('what happens when', () => {
     await hub.parts.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
     await hub.hub.check();
     expect(alarm() ?? '').not.toMatch(/rename/);
-    // By its former name, until the last order that has it ends.
+    // By its former name, until the last order with that name ends.
     await hub.order(1, 'B2', 'payment-approved');
     await two.count('A', 3, 'counted', 'B2');
     await settle();
@@ -488,7 +488,7 @@ describe('what happens when', () => {
     // What its POS booked is not booked at the other branch.
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
     expect(hub.rows('SELECT order_id, branch FROM waiting_acks')).toEqual([{ order_id: id, branch: 'B1' }]);
-    // Nor does a snapshot forget it.
+    // A snapshot does not delete it either.
     await one.stop();
     one.loseMirror();
     await one.start();

@@ -22,11 +22,11 @@ The everyday tests run once first, to see which of them runs through the line of
 Then one takes from five seconds, where a quick test notices it, to as long as those tests. Exit codes: 0 nine of ten were
 noticed, 3 fewer.
 `;
-/** The page runs in a browser alone, which no everyday test starts; migrations are never changed. */
+/** Left out: the page runs only in a browser, which no everyday test starts, and migrations are never changed. */
 const LEFT_OUT = /^src\/(page|db\/\w+\/migrations)\//;
 const NOTICED_MIN = 0.9;
 const LONGEST_MS = 600_000;
-/** Quick tests go first: most faults are noticed by one of them. */
+/** Quick tests run first, because one of them notices most faults. */
 const QUICK_MS = 10_000;
 
 const { values } = parseArgs({
@@ -43,7 +43,7 @@ if (values.help) process.stdout.write(HELP);
 else process.exitCode = await main();
 
 interface Outcome extends Mutant {
-  /** The test that failed first; null: none. */
+  /** The test that failed first; null if none. */
   noticedBy: string | null;
 }
 
@@ -99,7 +99,7 @@ function readOutcomes(): Outcome[] {
   }
 }
 
-/** As many from each folder, and from each of its files at most as many as any other has. */
+/** Draws the same number from each folder, evenly over its files. */
 function draw(count: number, seed: number, only: string | undefined): Mutant[] {
   const random = seededRandom(seed);
   const below = (max: number) => Math.floor(random.next() * max);
@@ -127,7 +127,7 @@ function draw(count: number, seed: number, only: string | undefined): Mutant[] {
   return drawn;
 }
 
-/** What git knows, so that nothing that was left lying about is tried. */
+/** Copies only files that git knows, so that no leftover is tried. */
 function copyCheckout(place: string): void {
   const { stdout } = spawnSync('git', ['ls-files', '-z'], { cwd: ROOT, encoding: 'utf8' });
   for (const file of stdout.split('\0').filter(Boolean)) {
@@ -136,7 +136,7 @@ function copyCheckout(place: string): void {
   symlinkSync(path.join(ROOT, 'node_modules'), path.join(place, 'node_modules'));
 }
 
-/** Gives of each fault the tests that run through it, in lists that are to be run one after the other. */
+/** Returns, for each fault, the tests that run through it, in lists to be run one after the other. */
 async function findTests(
   place: string,
   mutants: readonly Mutant[],
@@ -159,7 +159,7 @@ async function findTests(
     const { file } = mutants[at] ?? { file: '' };
     const tests = seen.filter(({ test, lines, started }) => {
       if (lines.includes(at)) return true;
-      // What another process runs through is not seen.
+      // What another process runs through is not visible.
       if (started.some((program) => reachedBy(program || test).has(file))) return true;
       return outer.has(at) && reachedBy(test).has(file);
     });
@@ -177,7 +177,7 @@ async function findTests(
   };
 }
 
-/** Which files of the checkout a file imports or starts, and what those do. */
+/** Returns a function of the files that a file imports or starts, directly or indirectly. */
 function reaching(place: string): (from: string) => Set<string> {
   const imports = new Map<string, string[]>();
   const importsOf = (file: string): string[] => {
@@ -200,14 +200,14 @@ function reaching(place: string): (from: string) => Set<string> {
       try {
         for (const next of importsOf(file)) reached.add(next);
       } catch {
-        // An address that is put together at run time.
+        // An address that is built at run time.
       }
     }
     return reached;
   };
 }
 
-/** The name of the test that fails, or null. */
+/** Returns the name of the test that fails, or null. */
 async function tryOne(
   place: string,
   { file, line, after }: Mutant,
@@ -236,7 +236,7 @@ async function firstFailure(place: string, tests: readonly string[]): Promise<st
   for (const { test, assertionResults } of results) {
     const failed = assertionResults.find((each) => each.status === 'failed');
     if (!failed) continue;
-    // On a busy machine that may be no notice of the fault.
+    // On a busy machine a timeout may have another cause than the fault.
     const late = failed.failureMessages.some((each) => /timed out/i.test(each)) ? 'TIME LIMIT ' : '';
     return `${late}${test}: ${failed.fullName}`.slice(0, 150);
   }
@@ -249,7 +249,7 @@ interface Result {
   assertionResults: { status: string; fullName: string; failureMessages: string[] }[];
 }
 
-/** Runs tests. `status`: null when they did not end in time; `results`: empty when they ended before they could say anything. */
+/** Runs tests. `status` is null when they did not end in time; `results` is empty when they ended without a report. */
 async function vitest(
   place: string,
   options: readonly string[],

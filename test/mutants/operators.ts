@@ -1,12 +1,12 @@
 /** A small fault in one line of a source. */
 export interface Mutant {
-  /** From the root of the checkout. */
+  /** Path from the root of the checkout. */
   file: string;
   /** Counted from 1. */
   line: number;
   operator: string;
   before: string;
-  /** Empty: the line is taken away. */
+  /** The changed line; empty if the line is removed. */
   after: string;
 }
 
@@ -17,7 +17,7 @@ const replacing =
   (line) =>
     from.test(line) ? line.replace(from, to) : undefined;
 
-/** Each gives the line with a fault in it; undefined where it has no place for one. */
+/** Each returns the line with a fault in it; undefined if the line has no place for one. */
 const OPERATORS: Readonly<Record<string, Change>> = {
   'equal or not': (line) => {
     if (line.includes(' === ')) return line.replace(' === ', ' !== ');
@@ -50,7 +50,7 @@ const OPERATORS: Readonly<Record<string, Change>> = {
   'guard gone': (line) => (/^\s*if \(.+\) (?:return|throw|continue)\b.*;$/.test(line) ? '' : undefined),
 };
 
-/** Every fault that one line may get. */
+/** Returns every fault that one line may get. */
 export function mutantsOf(file: string, text: string): Mutant[] {
   const found: Mutant[] = [];
   let isComment = false;

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach } from 'vitest';
 
-/** The lines that are asked for, and the file to which each test file appends what it ran through. */
+/** The lines to watch, and the file to which each test file appends the lines it ran through. */
 const { lines, noteTo } = JSON.parse(readFileSync(process.env.TILLSYNC_REACHED ?? '', 'utf8')) as {
   lines: { file: string; line: number }[];
   noteTo: string;
@@ -16,11 +16,11 @@ export interface Reached {
   test: string;
   /** How long it took. */
   ms: number;
-  /** Indexes of lines that it ran. */
+  /** Indexes of the lines that it ran. */
   lines: number[];
-  /** Indexes of lines of no function: they run once in each process, for whichever test comes first. */
+  /** Indexes of lines outside functions, which run once in each process, for whichever test comes first. */
   outer: number[];
-  /** Programs that it started; "" for one whose source is not known. */
+  /** Programs that it started; "" for one with an unknown source. */
   started: string[];
 }
 
@@ -31,7 +31,7 @@ const spots = lines.map(({ file, line }) => {
   return { file: path.join(ROOT, file), offsets };
 });
 
-/** One for each process: its test files come one after the other. */
+/** One per process, because its test files run one after the other. */
 class Watch {
   readonly #session = new Session();
   #lines = new Set<number>();
@@ -79,7 +79,7 @@ class Watch {
   note(): void {
     if (this.test === '') return;
     this.#take();
-    // A process that was waited for in one go announces itself nowhere.
+    // A process that ran synchronously is not announced anywhere.
     const ticks = childrenTicks();
     if (ticks !== this.#childrenTicks && this.#started.size === 0) this.#started.add('');
     this.#childrenTicks = ticks;
@@ -101,7 +101,7 @@ class Watch {
 
 const pathOf = ({ url }: { url: string }) => fileURLToPath(new URL(url.replace(/[?#].*$/, '')));
 
-/** The smallest range of V8's coverage with the offset in it. */
+/** Returns the smallest range of V8's coverage that contains the offset. */
 function innermost(
   { functions }: Profiler.ScriptCoverage,
   offset: number,

@@ -11,7 +11,7 @@ interface Place {
   port: number;
 }
 
-/** Receivers that listen in words only: what is open can be seen in `open`. */
+/** Makes receivers without sockets; `open` shows which addresses are open. */
 function stage(options: { inherited?: Place; configured: Place; taken?: boolean }) {
   const open = new Set<string>();
   const warnings: string[] = [];

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { GapWatch } from '../../src/orders/order-poll.ts';
 
-/** What is missing among `known` at the first look, and at the second. */
+/** Returns the gaps among `known` at the first check and at the second. */
 function find(known: number[]): number[][] {
   const watch = new GapWatch({ codesBetween: () => known });
   const range = { min: 0, max: 1_000 };

@@ -24,7 +24,7 @@ import { at, DAY_MS, run } from './retention-rig.ts';
 
 const spellings = compileSpellings();
 
-/** Every personal value of an order, each of which is in nothing else. */
+/** Returns every personal value of an order, each of which occurs nowhere else. */
 function personOf(number: number) {
   const tag = `Zq${String(number).padStart(4, '0')}`;
   return {
@@ -64,7 +64,7 @@ function orderOf(number: number, status: string, more: Record<string, unknown> =
   };
 }
 
-/** Which of these values a search of the bytes of all files finds. */
+/** Returns which of these values a search of all files' bytes finds. */
 function foundIn(path: string, numbers: readonly number[]): string[] {
   const bytes = Buffer.concat(
     [path, `${path}-wal`, `${path.replace(/mirror\.db$/, 'state.db')}`].map((file) =>
@@ -94,7 +94,7 @@ describe('a customer who is forgotten', () => {
       orderOf(2, 'ready'),
       orderOf(1, 'dispatched'),
     );
-    // Goes back in its life, so it is held; the same again by another spelling is kept beside it.
+    // It would go backwards, so it is held; the same content in another spelling is stored beside it.
     await receive(mirror, orderOf(1, 'inProcess'), { ...orderOf(1, 'dispatched'), spare: personOf(1).note });
     expect(foundIn(path, [1]).length).toBeGreaterThan(5);
     const before = mirror.order(idOf(1));
@@ -137,7 +137,7 @@ describe('a customer who is forgotten', () => {
       signal: new AbortController().signal,
     });
     expect(replayed).toMatchObject({ orders: 1, changed: 0, created: 0 });
-    // What is new of the order itself is taken.
+    // New values of the order itself are applied.
     await poll(mirror, [orderOf(1, 'refund', { amountToPay: 100 })]);
     expect(mirror.order(idOf(1))).toMatchObject({ status: 'refund', amountToPay: 100, customerEmail: null });
     await mirror.clean();
@@ -206,7 +206,7 @@ describe('a customer who is forgotten', () => {
       expect(await run(mirror, 20 + hour / 24)).toMatchObject({ isComplete: false });
       expect(mirror.walBytes()).toBeLessThan(roomBytes);
     }
-    // Who is forgotten now is not in what was written anew.
+    // A customer removed now is not in the rewritten file.
     await mirror.forgetCustomers([idOf(2)]);
     expect(await mirror.clean()).toBe(false);
     expect(mirror.walBytes()).toBeLessThan(roomBytes);
@@ -258,7 +258,7 @@ describe('retention.personal_data', () => {
     await keepAt(mirror, 0, orderOf(1, 'dispatched'));
     await keepAt(mirror, 0, orderOf(2, 'ready'));
     await keepAt(mirror, 20, orderOf(3, 'cancel'));
-    // A change after the end does not put it off.
+    // A change after the end does not delay it.
     await keepAt(mirror, 50, orderOf(1, 'refund'));
     expect(await run(mirror, 61)).toMatchObject({ forgotten: 0 });
     expect(await run(mirror, 59, { settings })).toMatchObject({ forgotten: 0 });
@@ -344,7 +344,7 @@ describe('a payload without its customer', () => {
           const left = new Set(texts(JSON.parse(blanked)).map(String));
           const personal = [...texts(parts), ...texts(ofItem), ...texts(personOf(1))].map(String);
           expect(personal.filter((value) => left.has(value))).toEqual([]);
-          // Structure and all that a POS works with stay.
+          // The structure and everything that a POS works with stay.
           expect(payloadWithoutCustomer(blanked, spellings)).toBe(blanked);
           const read = (text: string) => readOrderText(text, spellings) as OrderReading;
           const { fields, items: lines, orderId } = read(blanked);

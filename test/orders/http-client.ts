@@ -9,7 +9,7 @@ export interface Answer {
   text: string;
 }
 
-/** One POST with the right secret unless told otherwise, on a connection of its own. */
+/** Sends one POST on its own connection, with the right secret by default. */
 export async function post(
   url: string,
   body: string | Uint8Array | null,
@@ -30,7 +30,7 @@ export async function post(
   }
 }
 
-/** A bare socket for what no HTTP client would send. */
+/** A bare socket for requests that no HTTP client would send. */
 export class RawConnection {
   readonly socket: Socket;
   text = '';

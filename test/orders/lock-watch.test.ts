@@ -4,7 +4,7 @@ import { LOCKING, lockPids, READ_MARKS } from '../../src/db/wal.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { openTestMirror } from './open-test-mirror.ts';
 
-/** Each try at a locked file takes 10 ms of real time: this clock lets them come seldom. */
+/** Each try at a locked file takes 10 ms of real time, so this clock makes tries rare. */
 class CoarseClock extends FakeClock {
   override sleep(ms: number, signal?: AbortSignal): Promise<void> {
     return super.sleep(Math.max(ms, 500), signal);

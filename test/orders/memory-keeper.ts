@@ -1,9 +1,9 @@
 import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../../src/orders/order.ts';
 
-/** A keeper that remembers in memory; a test may make it wait or fail. */
+/** A keeper that stores in memory; a test may make it wait or fail. */
 export class MemoryKeeper implements OrderKeeper {
   readonly groups: IntakeEntry[][] = [];
-  /** Asked before each commit; may wait, may throw. */
+  /** Called before each commit; may wait or throw. */
   before: (entries: readonly IntakeEntry[]) => void | Promise<void> = () => {};
 
   async keep(entries: readonly IntakeEntry[]): Promise<IntakeOutcome[]> {

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type KnownOrder, mergeOutcome } from '../../src/orders/merge.ts';
 import { isBackwards, isEnded, isKnownStatus, ORDER_STATUSES } from '../../src/orders/order.ts';
 
-/** A mirror of one order in the small: status alone is its content. */
+/** A model of a mirror with one order, whose only content is its status. */
 class Model {
   known: KnownOrder | undefined;
   seq = 0;

@@ -7,8 +7,8 @@ import { compileSpellings } from '../../src/orders/spellings.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /**
- * A process that keeps orders one after the other and prints the number of each when it is on the disk.
- * Arguments: path of the mirror, number of the first, `stop` to close after as many as follow, or `on`.
+ * A process that stores orders one after the other and prints each number when it is on the disk. Arguments: path of
+ * the mirror, number of the first order, and `stop` (close after the given count) or `on`.
  */
 const [, , path = '', first = '1', mode = 'on', count = '1'] = process.argv;
 const mirror = openMirror({ path, clock: systemClock });

@@ -1,19 +1,20 @@
 import { ODD_TIMES } from './odd-callbacks.ts';
 
-/*
- * What a POS must find of a callback, from the platform's document and docs/pos.md alone: nothing here calls the product.
+/**
+ * Says what a POS must find of a callback, only from the platform's document and docs/pos.md: nothing here calls the
+ * product.
  */
 
 type Sent = Record<string, unknown>;
 export type Row = Record<string, unknown>;
 
-/** What the mirror has, and what was told of it. */
+/** What the mirror has, and what was reported about it. */
 export interface Found {
-  /** Row of `orders`, by column; undefined: there is none. */
+  /** Row of `orders`, by column; undefined if there is none. */
   order: Row | undefined;
   lines: readonly Row[];
   modifiers: readonly Row[];
-  /** Reasons in quarantine that name the order, or its text. */
+  /** Reasons in quarantine that name the order, or contain its text. */
   reasons: string;
   isStray: boolean;
   payloadInQuarantine: boolean;
@@ -28,16 +29,16 @@ const isObject = (value: unknown): value is Sent =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 const isNothing = (value: unknown) => value === undefined || value === null;
 const isEmpty = (value: unknown) => typeof value === 'string' && value.trim() === '';
-/** Holds no value at all, so that nothing of it can be lost. */
+/** Whether the value has no content at all, so that nothing of it can be lost. */
 const isHollow = (value: unknown): boolean => {
   if (isNothing(value) || isEmpty(value)) return true;
   return typeof value === 'object' && Object.values(value as object).every(isHollow);
 };
 
-/** One way in which a value may stand in the mirror, and whether it has to be told. */
+/** One allowed value in the mirror, and whether it must be reported. */
 type Way = { is: unknown; told?: boolean };
 
-/** NULL and told, or for a value that is none at all: what was known. */
+/** NULL and a report; or, for a value without content, the known value. */
 function unread(value: unknown, known: unknown, mayKeep: boolean): Way[] {
   if (isNothing(value) || isEmpty(value)) return [{ is: known }];
   return mayKeep
@@ -64,7 +65,7 @@ function key(value: unknown, known: unknown): Way[] {
 }
 
 function status(value: unknown, known: unknown): Way[] {
-  // Of an object its name is the status.
+  // If the status is an object, its name counts.
   if (isObject(value) && typeof value.name === 'string') return status(value.name, known);
   if (typeof value !== 'string' || isEmpty(value)) return key(value, known);
   const trimmed = asText(value).trim();
@@ -75,7 +76,7 @@ function delivery(value: unknown, known: unknown): Way[] {
   const word = typeof value === 'string' ? value.trim().toLowerCase() : '';
   if (word === 'pickup' || word === 'delivery') return [{ is: word }];
   const ways = text(value, known);
-  // Of a way that nobody knows the blanks may stay.
+  // For an unknown delivery type the blanks may stay.
   return typeof value === 'string' ? [...ways, { is: asText(value).trim() }, { is: known }] : ways;
 }
 
@@ -157,12 +158,12 @@ const LINE: Spec = [
   ['productBasePrice', 'product_base_price', amount],
 ];
 
-/** Whether the mirror, and what was told, is as the callback says; each sentence is one breach. */
+/** Checks that the mirror and the reports agree with the callback; each sentence is one breach. */
 export class Verdict {
   readonly breaches: string[] = [];
   readonly #found: Found;
   readonly #known: Found | undefined;
-  /** Of more than five parts the rest is not named. */
+  /** With more than five parts, the rest is not listed. */
   readonly #namesAll: boolean;
   #isTold = true;
 
@@ -180,7 +181,7 @@ export class Verdict {
       if (hasPlainId(sent.internalOrderId)) this.breaches.push('the id can be read, and there is no order');
       return;
     }
-    // Of an order that has ended nothing is prepared any more; its payload has all of it.
+    // Nothing of an ended order is prepared any more; its payload has everything.
     this.#isTold = !['dispatched', 'cancel', 'refund', 'payment-canceled'].includes(String(order.status));
     this.#fields(sent, PLAIN, '', order, this.#known?.order);
     if (order.status === null) this.#mustTell('status', 'there is none');
@@ -240,7 +241,7 @@ export class Verdict {
     else if (order.store_external_id !== null && !isHollow(store)) this.#mustTell('store', show(store));
   }
 
-  /** The document does not name the field, so a value that cannot be read under one name may stand under another. */
+  /** The document does not name the field, so if one name's value is unreadable, another name's may count. */
   #schedule({ scheduledDate, when }: Sent, order: Row): void {
     const due = order.scheduled_for;
     if (order.is_scheduled !== 1) return;
@@ -248,7 +249,7 @@ export class Verdict {
     const [way] = isNothing(scheduledDate) ? [] : time(scheduledDate, null);
     const named = way?.is ?? null;
     const other = when === undefined ? null : '2026-01-16T11:30:00.000Z';
-    // What follows nothing cannot be seen to be later than the creation.
+    // Without a creation time a value cannot be known to be later.
     const right: unknown[] = [
       named ?? other ?? known,
       ...(named === null && order.created_at === null ? [null] : []),
@@ -315,7 +316,7 @@ export class Verdict {
     }
   }
 
-  /** Each option has a row; each count is one of a row, or told. */
+  /** Each option has a row; each count belongs to a row or is reported. */
   #modifier(modifier: Sent, rows: readonly Row[], word: string): void {
     for (const [name, column] of [
       ['name', 'name'],
@@ -378,7 +379,7 @@ function sumOf(values: readonly unknown[]): number {
   return values.reduce<number>((sum, value) => sum + (Number(amount(value, null)[0]?.is) || 0), 0);
 }
 
-/** A list, or a map of objects as its values; an entry that is none keeps its place. */
+/** Returns a list, or the values of a map of objects; an entry that is no object keeps its place. */
 function listOf(value: unknown): unknown[] | undefined {
   if (Array.isArray(value)) return value;
   if (!isObject(value)) return undefined;

@@ -1,29 +1,29 @@
 import { drawInt, seededRandom } from '../../src/sandbox/draws.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
-/*
- * Callbacks that the document does not describe, made from a good one. Each family changes one thing; a case has one to
- * three of them.
+/**
+ * Callbacks that the document does not describe, made from a good one. Each family changes one thing; a case has one
+ * to three of them.
  */
 
 type Random = ReturnType<typeof seededRandom>;
 type Sent = Record<string, unknown>;
 
-/** One of a list, which may be undefined: a field that is missing. */
+/** Draws an element of a list; undefined stands for a missing field. */
 function drawFrom<T>(random: Random, list: readonly T[]): T {
   return list[drawInt(random, 0, list.length - 1)] as T;
 }
 
 export interface OddCallback {
-  /** Families, for a person who reads a failure. */
+  /** Names of the families, for a person who reads a failure. */
   title: string;
-  /** A good snapshot of the same order that comes before; undefined: the order is new. */
+  /** A good earlier snapshot of the same order; undefined if the order is new. */
   before: string | undefined;
   raw: string;
 }
 
 export const SHOP_TIMEZONE = 'America/Santiago';
-/** In January the shop's clock is three hours behind UTC. Each text with its time; null: it is none. */
+/** In January the shop's clock is three hours behind UTC. Each text has its time; null if it is no time. */
 export const ODD_TIMES: readonly (readonly [sent: unknown, utc: string | null])[] = [
   ['2026-01-15T08:30:00', '2026-01-15T11:30:00.000Z'],
   ['2026-01-15 08:30', '2026-01-15T11:30:00.000Z'],
@@ -53,7 +53,7 @@ export const ODD_TIMES: readonly (readonly [sent: unknown, utc: string | null])[
   ['2026-01-15T11:30:00Z'.repeat(9), null],
 ];
 
-/** A text of this form becomes the bare token in the JSON: what JSON.stringify cannot write. */
+/** A text of this form becomes a bare token in the JSON, which JSON.stringify cannot write. */
 const bare = (token: string) => `@bare:${token}`;
 
 const ODD_AMOUNTS: readonly unknown[] = [
@@ -371,7 +371,7 @@ const FAMILIES: Readonly<Record<string, Family>> = {
 
 const NAMES = Object.keys(FAMILIES);
 
-/** Reads a draw's seed alone, so a case is the same whichever others run. */
+/** Depends only on the draw's seed, so a case is the same whichever others run. */
 export function oddCallback(seed: number, number: number): OddCallback {
   const random = seededRandom(seed * 100_003 + number);
   const changes = { createdAt: '2026-01-15T11:00:00.000Z', deliveryTime: '2026-01-15T12:00:00.000Z' };

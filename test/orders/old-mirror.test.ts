@@ -9,15 +9,15 @@ import { openConnection } from '../../src/db/mirror-connection.ts';
 import { openDatabase } from '../../src/db/sqlite.ts';
 
 const MIGRATIONS = fileURLToPath(new URL('../../src/db/mirror/migrations/', import.meta.url));
-/** The last step that made tables which a SQLite from before 2021 cannot read. */
+/** The last migration whose tables a SQLite from before 2021 cannot read. */
 const LAST_STRICT = 5;
 
-/** Indexes that a later step put another one in the place of. */
+/** Indexes that a later migration replaced. */
 const DROPPED = readdirSync(MIGRATIONS).flatMap((name) =>
   Array.from(readFileSync(join(MIGRATIONS, name), 'utf8').matchAll(/^DROP INDEX (\w+);/gm), ([, it]) => it),
 );
 
-/** A mirror as it was left by a tillsync of that time, with rows of every kind of value. */
+/** Makes a mirror as tillsync left it at that time, with rows of every kind of value. */
 function oldMirror() {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-old-mirror-'));
   const steps = mkdtempSync(join(tmpdir(), 'tillsync-steps-'));
@@ -78,7 +78,7 @@ test('an old mirror keeps every row and type, and becomes what a new one is', ()
   reader.close();
   expect(db.prepare(indexes).all()).toEqual(expect.arrayContaining(keptIndexes));
   expect(db.pragma('integrity_check', { simple: true })).toBe('ok');
-  // Acknowledgements that were kept with the blanks of a CHAR column are those of their orders now.
+  // Acknowledgements stored with the blanks of a CHAR column now belong to their orders.
   expect(db.prepare('SELECT order_id FROM order_acks ORDER BY 1').pluck().all()).toEqual(['o1', 'o2']);
   expect(db.prepare('SELECT order_id, first_seq, is_stale FROM ledger_orders').raw().all()).toEqual([
     ['o1', 1, 1],

@@ -8,8 +8,8 @@ import { openDatabase } from '../../src/db/sqlite.ts';
 const MIGRATIONS = fileURLToPath(new URL('../../src/db/mirror/migrations/', import.meta.url));
 
 /**
- * Makes a mirror of the time before stock became a ledger, with the first `schemaSteps` of its schema: counts sent short of
- * orders, a correction in the queue, a count under way, one that a guard rail holds, acknowledgements.
+ * Makes a mirror from before the stock ledger, with the first `schemaSteps` migrations: counts sent with orders
+ * subtracted, a queued correction, a count being sent, one held by a guard, acknowledgements.
  */
 export function oldStockMirror(path: string, schemaSteps: number): void {
   const steps = mkdtempSync(join(tmpdir(), 'tillsync-steps-'));
@@ -57,18 +57,18 @@ export function oldStockMirror(path: string, schemaSteps: number): void {
   // Sent as 8, and not booked yet.
   count('10', 'done', 10);
   kept('10', 10);
-  // Booked since, with its correction in line.
+  // Booked since, with its correction queued.
   count('11', 'done', 11);
   kept('11', 11);
   db.exec(
     "UPDATE unbooked_orders SET acknowledged = 1 WHERE order_id = 'o11'; INSERT INTO order_acks VALUES ('o11', 'now', 'http');",
   );
   count('11', 'pending', 11, { version: 2 });
-  // Under way as the old version stopped.
+  // Being sent when the old version stopped.
   count('12', 'sending', 12);
   // Held by a guard rail.
   count('13', 'pending', 0, { guard: 'zero-items' });
-  // Acknowledged as the old version stopped, and not corrected yet.
+  // Acknowledged when the old version stopped, and not corrected yet.
   count('14', 'done', 14);
   kept('14', 14);
   db.exec(

@@ -24,7 +24,7 @@ export function temporaryDirectory(): string {
   return directory;
 }
 
-/** A mirror in a directory of its own, closed and removed when the test ends. */
+/** Makes a mirror in its own directory, closed and deleted when the test ends. */
 export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror {
   const clock = new FakeClock();
   const path = options.path ?? freshMirror(join(temporaryDirectory(), 'data'));
@@ -33,7 +33,7 @@ export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror
   return { mirror, clock, path };
 }
 
-/** Another program that keeps a read of the mirror open until its end. */
+/** Starts another program that keeps a read of the mirror open until its end. */
 export async function readerProcess(
   path: string,
 ): Promise<{ pid: number | undefined; end: () => Promise<void> }> {
@@ -62,7 +62,7 @@ export interface HeldNotification {
   payload: string;
 }
 
-/** Webhooks that were noted and not applied, newest first. */
+/** Returns webhooks that were held and not applied, newest first. */
 export function heldNotifications(mirror: Mirror, orderId?: string): HeldNotification[] {
   const sql = `SELECT held_id AS heldId, order_id AS orderId, status, known_status AS knownStatus,
       received_at AS receivedAt, resolved_at AS resolvedAt, resolution, payload
@@ -82,7 +82,7 @@ export function observation(
   return { source, observedAtMs: OBSERVED_MS, raw: JSON.stringify(sent), reading, ...extra };
 }
 
-/** Keeps notifications as webhooks, one transaction each; gives the outcomes. */
+/** Stores notifications as webhooks, one transaction each; returns the outcomes. */
 export async function receive(mirror: Mirror, ...sent: Record<string, unknown>[]): Promise<string[]> {
   const outcomes: string[] = [];
   for (const each of sent) {
@@ -91,7 +91,7 @@ export async function receive(mirror: Mirror, ...sent: Record<string, unknown>[]
   return outcomes;
 }
 
-/** Mirrors an answer with these records, asked for now. */
+/** Mirrors an answer with these records, requested now. */
 export function poll(
   mirror: Mirror,
   records: unknown[],

@@ -239,7 +239,7 @@ describe('callbacks during a large import', () => {
       importing = false;
     });
     let keptAmid = 0;
-    // Those before the other thread has begun tell nothing.
+    // Callbacks before the other thread has begun prove nothing.
     while (importing && keptAmid < 20) {
       if (mirror.newestSeq() > kept) keptAmid += 1;
       const changed = sampleNotification(MANY - kept, { status: 'ready' });
@@ -255,7 +255,7 @@ describe('callbacks during a large import', () => {
       changes.find(({ isKept }) => !isKept)?.seq,
       changes.findLast(({ isKept }) => !isKept)?.seq,
     ];
-    // How many there is time for is the machine's; one that comes amid the answer did not wait for its end.
+    // How many there is time for depends on the machine; one that comes during the answer did not wait for its end.
     expect(changes.some(({ seq, isKept }) => isKept && seq > Number(first) && seq < Number(last))).toBe(true);
     expect(report.created + report.superseded + report.changed + report.confirmed).toBe(MANY);
     for (let i = 0; i < kept; i++) {
@@ -278,7 +278,7 @@ describe('callbacks during a large import', () => {
     other.exec('BEGIN IMMEDIATE');
     const before = files();
     const run = poll(mirror, orders(MANY), 0);
-    // The other thread has opened the file and waits for the lock with the first records in its hands.
+    // The other thread has opened the file and waits for the lock with its first records.
     while (files() === before) await sleep(5);
     await sleep(40);
     const numbers = Array.from({ length: 16 }, (_, i) => i + 1);

@@ -99,7 +99,7 @@ describe('OrderLoop', () => {
     await clock.advance(3_600_000 - 1);
     const kinds = calls.map(({ wide, runningDay }) => (wide ? 'w' : runningDay ? 'r' : 'l')).join('');
     expect(kinds).toBe('wlrrrrlrrrrlrrrrlrrrrlrrrrlrrr');
-    // A hint that something is missing may be of an order of yesterday.
+    // The missing order may be from yesterday.
     const before = calls.length;
     await clock.advance(10_000);
     loop.wake();
@@ -125,7 +125,7 @@ describe('OrderLoop', () => {
           throw new TillsyncError('platform-failed', 'The platform answered 504.');
         return { ...report, records: runningDay ? 800 : 6_000 };
       });
-      // The first look-back tells that there are many.
+      // The first look-back shows that there are many.
       await clock.advance(TWO_MINUTES_MS);
       mayFail.yes = true;
       await clock.advance(3_600_000);

@@ -6,7 +6,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 const INTERVAL_MS = 120_000;
 
-/** A shop whose processes share a lease and an interval, as state.db keeps them. */
+/** Makes a shop whose processes share a lease and an interval, as in state.db. */
 function shop() {
   const clock = new FakeClock();
   const shared = { allowedAtMs: 0, reason: 'interval' as Wait['reason'], held: false };

@@ -295,7 +295,7 @@ describe('what cannot be read', () => {
     );
     const deep = `${'{"order":'.repeat(50_000)}1${'}'.repeat(50_000)}`;
     expect(readOrderText(deep, known)).toHaveProperty('unreadable');
-    // A database makes the same text of both, and of two orders one.
+    // A database would store both as the same text, and so two orders as one.
     for (const half of ['s\\ud800', 's\\udbff']) {
       expect(readOrderText(`{"internalOrderId":"${half}"}`, known)).toHaveProperty('unreadable');
     }

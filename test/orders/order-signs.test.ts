@@ -7,7 +7,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const at = (hoursAgo: number) => new Date(NOW_MS - hoursAgo * HOUR_MS).toISOString();
 
-/** A mirror with orders of these numbers, so many hours old. */
+/** Makes a mirror with orders of these numbers and ages in hours. */
 async function mirrorOf(
   orders: readonly [code: number, hoursAgo: number, changes?: Record<string, unknown>][],
 ) {
@@ -19,7 +19,7 @@ async function mirrorOf(
   return mirror;
 }
 
-/** The orders of the week before: a number every six hours, those left out missing. */
+/** Makes the previous week's orders: a number every six hours, without the given ones. */
 const week = (first: number, without: readonly number[] = []) =>
   Array.from({ length: 24 }, (_, i): [number, number] => [first + i, 8 * 24 - 2 - i * 6]).filter(
     ([code]) => !without.includes(code),
@@ -75,7 +75,7 @@ describe('fields of orders', () => {
       { deliveryTime: undefined, taxes: [{ rate: 19, name: 'IVA' }] },
     );
     expect({ added, gone }).toEqual({ added: ['taxes'], gone: ['deliveryTime'] });
-    // A day later it is usual.
+    // A day later it counts as usual.
     const later = mirror.read((db) => fieldNews(db, NOW_MS + DAY_MS));
     expect(later).toEqual({ added: [], gone: [] });
   });

@@ -19,7 +19,7 @@ function acknowledge(mirror: Mirror, number: number, branch: string): Promise<un
   );
 }
 
-/** Of the table of statuses in a document: the status of each row, and whether it says "yes" of the view. */
+/** Returns, from a document's table of statuses, each status and whether the view contains it ("yes"). */
 function told(file: string, yes: string): Map<string, boolean> {
   const text = readFileSync(new URL(`../../docs/${file}`, import.meta.url), 'utf8');
   const table = text.split('<!-- table: statuses -->\n')[1]?.split('\n\n')[0] ?? '';
@@ -52,7 +52,7 @@ it('has an order without a status, and none that the POS of its own store acknow
   await receive(mirror, at(1, 'B1'), at(2, 'B1'), at(3, 'B2'), at(4, null), at(5, 'B1'));
   await receive(mirror, sampleNotification(6, { status: undefined, store: { externalId: 'B1' } }));
   await acknowledge(mirror, 1, 'B1');
-  // By the store in which it was, before it was moved.
+  // By the store in which it was before it was moved.
   await acknowledge(mirror, 2, 'B2');
   await acknowledge(mirror, 3, 'B2');
   await acknowledge(mirror, 4, '');

@@ -12,7 +12,7 @@ const json = (body: unknown): TransportAnswer => ({
   bytes: Buffer.from(JSON.stringify(body)),
 });
 
-/** What a poll asked for, in turn. */
+/** Records a poll's requests, in order. */
 function asked(): { queries: URLSearchParams[]; tamper: Tamper } {
   const queries: URLSearchParams[] = [];
   return {
@@ -90,7 +90,7 @@ describe('a poll', () => {
     await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
     await rig.clock.advance(1_000);
     expect(freshness(rig)).toBe('failing');
-    // A page of a proxy goes within minutes; what stays is told.
+    // A proxy's page is usually gone within minutes; if it stays, an alarm is raised.
     expect(alarms(rig)).not.toContain('orders.unreadable');
     await rig.clock.advance(6 * 60_000);
     await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
@@ -202,7 +202,7 @@ describe('a poll', () => {
 });
 
 describe('the daemon', () => {
-  /** Polls every two minutes, as by the document. */
+  /** Opens a store that polls every two minutes, as the document allows. */
   const asDocumented = () =>
     storeRig({
       config: (same) => ({

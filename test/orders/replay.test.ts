@@ -6,7 +6,7 @@ import { observation, openTestMirror } from './open-test-mirror.ts';
 
 const withNote = compileSpellings({ addressDetails: ['doorNote'] });
 
-/** A mirror of two orders, whose note at the door the rules of today can read. */
+/** Makes a mirror of two orders whose door note is readable by today's rules. */
 async function mirrored() {
   const { mirror, clock } = openTestMirror();
   for (const number of [1, 2]) {

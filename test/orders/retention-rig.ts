@@ -18,7 +18,7 @@ const SETTINGS: RetentionSettings = {
 };
 const log = { trace() {}, debug() {}, info() {}, warn() {}, error() {}, fatal() {} };
 
-/** Time stands still but for sleeps, which take none. */
+/** Makes a clock that stands still except for sleeps, which take no time. */
 function clockOn(day: number): Clock {
   let monoMs = 0;
   return {
@@ -33,7 +33,7 @@ function clockOn(day: number): Clock {
 
 interface RunOptions {
   settings?: Partial<RetentionSettings>;
-  /** In place of the mirror's own. */
+  /** Replaces methods of the mirror. */
   mirror?: Partial<RetentionOptions['mirror']>;
   leases?: Partial<Leases>;
 }
@@ -120,7 +120,7 @@ export function snapshot(mirror: Mirror): Snapshot {
   };
 }
 
-/** The promises themselves, each in its own words, not by the rule that is tested. */
+/** Checks the documented promises themselves, and not the rule under test. */
 export function judge(
   before: Snapshot,
   after: Snapshot,
@@ -160,7 +160,7 @@ export function judge(
   }
 }
 
-/** As the stock ledger notes what an order takes, from an event of the feed on; by default from its newest. */
+/** Adds a row of the stock ledger: what an order takes from an event of the feed on; by default from its newest. */
 export function holdBack(db: Database.Database, orderId: string, seq?: number): void {
   db.prepare(
     `INSERT OR IGNORE INTO ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)

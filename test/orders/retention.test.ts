@@ -32,7 +32,7 @@ describe('retention', () => {
     expect((await run(mirror, 40)).dropped).toEqual({ payloads: 4 });
     expect(rows(mirror, 'SELECT order_id AS id FROM order_payloads')).toEqual([{ id: idOf(3) }]);
     expect((await run(mirror, 95)).dropped).toEqual({ events: 4 });
-    // 8 is the newest of all, 7 and 8 are of an open order, 5 and 6 are the newest of theirs.
+    // 8 is the newest of all, 7 and 8 belong to an open order, 5 and 6 are the newest of theirs.
     expect(seqs(mirror)).toEqual([5, 6, 7, 8]);
     expect(rows(mirror, "SELECT value FROM marks WHERE name = 'events.trimmed'")).toEqual([{ value: 4 }]);
     expect((await run(mirror, 500)).dropped).toEqual({ orders: 2, events: 2 });
@@ -79,7 +79,7 @@ describe('retention', () => {
         revived = true;
         return await mirror.write(action);
       };
-      // The others stay, so that the first deletion is one of these.
+      // The other families stay, so that the first deletion is in this one.
       const settings = { ordersMs: 0, eventsMs: 0, payloadsMs: 0, [`${family}Ms`]: 30 * DAY_MS };
       const report = await run(mirror, 100, { settings, mirror: { write } });
       expect(report.dropped[family] ?? 0).toBe(0);
@@ -232,7 +232,7 @@ describe('retention', () => {
     action: fc.constantFrom('keep', 'keep', 'keep', 'ack', 'hold', 'run', 'tight'),
   });
 
-  /** The one acknowledged order is past its time before another that was not acknowledged. */
+  /** The one acknowledged order expires before another that was not acknowledged. */
   const LAST_ACK_GOES = [
     { number: 1, status: 'dispatched', days: 0, action: 'keep' },
     { number: 2, status: 'dispatched', days: 0, action: 'keep' },
@@ -249,7 +249,7 @@ describe('retention', () => {
         const { mirror } = openTestMirror();
         let day = 0;
         const acked = new Set<string>();
-        // Of an order that was never heard of nobody knows whose POS it is.
+        // For an order that never came, its POS is unknown.
         let isAcknowledging = false;
         for (const { number, status, days, action } of steps) {
           day += days;

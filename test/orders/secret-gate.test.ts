@@ -47,7 +47,7 @@ describe('SecretGate', () => {
   });
 
   it('does the same work whichever secret fits, however long the offer is', () => {
-    // Timing itself is too noisy to hold; what makes it constant is held: digests of one length, all compared.
+    // Timing itself is too noisy to test. What makes it constant is tested: digests of one length, all compared.
     const original = crypto.timingSafeEqual;
     const lengths: number[] = [];
     crypto.timingSafeEqual = ((a: Buffer, b: Buffer) => {
@@ -55,7 +55,7 @@ describe('SecretGate', () => {
       return original(a, b);
     }) as typeof original;
     try {
-      // Live ES bindings of builtin modules follow the CommonJS object after this call.
+      // After this call the ES bindings of builtin modules follow the CommonJS object.
       process.getBuiltinModule('node:module').syncBuiltinESMExports();
       const gate = gateOf(['first', 'second']);
       for (const offer of ['first', 'second', 'neither', 'x'.repeat(10_000), '']) {

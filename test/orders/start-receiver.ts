@@ -14,13 +14,13 @@ export interface Started {
   unreadable: string[];
 }
 
-/** Reads the one field these tests care for. */
+/** Reads the one field that these tests need. */
 export function readId(value: unknown): OrderReading | { unreadable: string } {
   const id = typeof value === 'object' && value !== null ? Reflect.get(value, 'internalOrderId') : undefined;
   return typeof id === 'string' ? { orderId: id, fields: {} } : { unreadable: 'No internalOrderId.' };
 }
 
-/** A receiver on a free port; the caller closes it. */
+/** Starts a receiver on a free port; the caller closes it. */
 export async function startReceiver(options: Partial<ReceiverOptions> = {}): Promise<Started> {
   const keeper = new MemoryKeeper();
   const clock = new FakeClock();

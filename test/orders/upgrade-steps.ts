@@ -1,6 +1,6 @@
 import Database from 'better-sqlite3';
 
-/** Runs `action` with `before` called ahead of each statement that it prepares or executes; returns how many there were. */
+/** Runs `action` and calls `before` ahead of each statement that it prepares or executes; returns their number. */
 export function stepThrough(before: (step: number) => void, action: () => void): number {
   const { exec, prepare } = Database.prototype;
   let step = 0;
@@ -23,7 +23,7 @@ export function stepThrough(before: (step: number) => void, action: () => void):
   return step;
 }
 
-/** A statement ends with the line that ends in a semicolon; a trigger with its END. */
+/** A statement ends with a line that ends in a semicolon, a trigger with its END. */
 function statementsOf(sql: string): string[] {
   const statements: string[] = [];
   let open = '';

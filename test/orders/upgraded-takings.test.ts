@@ -16,7 +16,7 @@ const HOLDING = { skipUnchanged: true, holdBack: true, sendAsIs: false };
 const UPGRADE = fileURLToPath(new URL('./upgrade-process.ts', import.meta.url));
 const MIGRATIONS = readdirSync(new URL('../../src/db/mirror/migrations/', import.meta.url)).length;
 
-/** What the POS and people handed over and the platform told, in the columns that both versions have. */
+/** Submissions of the POS and of people, and the platform's answers, in the columns that both versions have. */
 const FACTS = [
   `SELECT change_id, target, body, state, attempts, message, version, held_guard, call_id, sent_qty, created_at, settled_at
      FROM outbox ORDER BY change_id`,
@@ -48,7 +48,7 @@ function readMirror(path: string): { applied: number; check: unknown; facts: unk
   }
 }
 
-/** Opens the mirror as a start does, and gives what the first calls carry. */
+/** Opens the mirror as a start does, and returns what the first calls carry. */
 function start(path: string) {
   const db = openConnection({ path, readonly: false, group: undefined });
   const out = outgoing(db);
@@ -63,7 +63,9 @@ function start(path: string) {
   return { db, out, reclaimed, send };
 }
 
-/** The call goes out again with its value; what waited is sent less its order and the safety stock; no more. */
+/**
+ * The call is sent again with its value; the waiting count is sent less its order and the safety stock; nothing else.
+ */
 const FIRST_CALL = { 'sku:12@s1': 10, 'sku:15@s1': 12 };
 
 test('a store whose orders were booked whole loses nothing in the upgrade and goes on where it was', () => {
@@ -83,19 +85,19 @@ test('a store whose orders were booked whole loses nothing in the upgrade and go
   ]);
 
   const count = (sku: string, qty: number) => out.accept('stock', [{ externalId: `E${sku}`, qty }]);
-  // Not booked: kept back of the next count as well. Booked: not.
+  // An unbooked order is held back from the next count too; a booked one is not.
   count('10', 20);
   count('11', 21);
   count('14', 24);
   expect(send()).toEqual({ 'sku:10@s1': 18, 'sku:11@s1': 21, 'sku:14@s1': 24 });
-  // An acknowledgement alone raises what the last count contains, which came after its order.
+  // An acknowledgement alone adds back what the last count contains, which came after its order.
   out.reservations.acknowledge(['o10'], 'http');
   expect(send()).toEqual({ 'sku:10@s1': 20 });
   order(out, 'o12', 'B1', [['E12', 2]], 'cancel');
   const [held] = out.queries.list({ state: 'held', limit: 1 });
   out.decisions.release({ changeId: held?.changeId ?? 0 });
   expect(send()).toEqual({ 'sku:12@s1': 12, 'sku:13@s1': 0 });
-  // Acknowledged before it was heard of: booked when it comes.
+  // Acknowledged before it came: booked when it comes.
   order(out, 'o99', 'B1', [['E11', 3]]);
   expect(
     db.prepare("SELECT count(*) FROM order_acks WHERE order_id = 'o99' AND seq IS NOT NULL").pluck().get(),
@@ -106,7 +108,7 @@ test('a store whose orders were booked whole loses nothing in the upgrade and go
   });
 });
 
-/** The old schema with every fact, or the new one; then the next start does what an undisturbed one does. */
+/** The old schema with every fact, or the new one; then the next start does the same as an undisturbed one. */
 function expectWhole(path: string, before: ReturnType<typeof readMirror>, what: string): 'old' | 'new' {
   const { applied, check, facts } = readMirror(path);
   expect([TAKINGS_SCHEMA, MIGRATIONS], what).toContain(applied);
@@ -123,7 +125,7 @@ function expectWhole(path: string, before: ReturnType<typeof readMirror>, what: 
   return applied === MIGRATIONS ? 'new' : 'old';
 }
 
-/** The mirror's files, as they are now, in a directory of their own. */
+/** Copies the mirror's present files into a directory. */
 function copyOf(path: string, to: string): string {
   for (const suffix of ['', '-wal', '.before-upgrade', '.before-upgrade.part']) {
     if (existsSync(path + suffix)) cpSync(path + suffix, join(to, `mirror.db${suffix}`));
@@ -139,7 +141,7 @@ test('an upgrade that ends before any of its statements is done by the next star
   takingsMirror(old);
   const before = readMirror(old);
 
-  // What a process leaves that is killed at a statement are the files of that moment.
+  // A process killed at a statement leaves the files of that moment.
   const path = copyOf(old, directory());
   const left: string[] = [];
   const steps = stepThrough(

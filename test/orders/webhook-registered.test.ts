@@ -22,7 +22,7 @@ it('a platform that answers 403 to the read that the document does not show is n
   }
   expect(control.webhook()).toMatchObject({ callbackUrl: ADDRESS, active: true });
   expect([...told]).toEqual([]);
-  // The first refusal might have been of the token.
+  // The first refusal might have concerned the token.
   expect(reads).toBe(2);
 });
 

@@ -288,7 +288,7 @@ describe('WebhookWatch', () => {
 });
 
 describe('webhookLoop', () => {
-  /** Runs it on a clock of its own; `calls` is what the platform was asked, and after how many seconds. */
+  /** Runs the loop on its own clock; `calls` has the platform's requests and their time in seconds. */
   function loop(outcomes: (Error | undefined)[], { mayCall = (): boolean => true } = {}) {
     const clock = new FakeClock();
     const startMs = clock.monotonicMs();
@@ -301,7 +301,7 @@ describe('webhookLoop', () => {
       return 'equal' as const;
     };
     const registration = { ensure: call('ensure'), compare: async () => void (await call('compare')()) };
-    // With this number jitter adds nothing and takes nothing away.
+    // With this number jitter has no effect.
     const random = { next: () => 1 };
     const options = { registration, mayCall, clock, random, log: silentLog, beat: () => {} };
     const ended = webhookLoop(options, stop.signal);

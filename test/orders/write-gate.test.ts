@@ -3,7 +3,7 @@ import { Worker } from 'node:worker_threads';
 import { expect, it } from 'vitest';
 import { WriteGate } from '../../src/db/mirror-connection.ts';
 
-/** A worker that works in turns until it is aborted, counting them in cell 0 and overlaps in cell 1. */
+/** Starts a worker that works in turns until it is aborted, and counts them in cell 0, overlaps in cell 1. */
 function startWorker(gate: WriteGate, counts: Int32Array<SharedArrayBuffer>): Promise<void> {
   const url = new URL('../../src/db/mirror-connection.ts', import.meta.url);
   const program = `
@@ -44,7 +44,7 @@ it('never lets both sides in, and starves neither', async () => {
   gate.abort();
   await ended;
   expect(Atomics.load(counts, 1)).toBe(0);
-  // Without its turns the worker would get in only by luck while the main thread comes and goes like this.
+  // Without its turns the worker would get in only by luck while the main thread comes and goes so often.
   expect(turns).toBeGreaterThan(300);
 });
 
@@ -69,7 +69,7 @@ it('lets a worker sleep while the main thread has the lock, rather than ask all 
   const counts = new Int32Array(new SharedArrayBuffer(16));
   await gate.enter();
   const ended = startWorker(gate, counts);
-  // How many sleep, for they are woken by it; what it wakes looks again and sleeps on.
+  // Returns the number of sleepers, because it wakes them; a woken one checks again and sleeps on.
   await expect.poll(() => Atomics.notify(new Int32Array(gate.memory), 0)).toBe(1);
   expect(Atomics.load(counts, 0)).toBe(0);
   gate.abort();

@@ -23,7 +23,7 @@ function count(qty: number, handedAt: string | null): InboxBatch['changes'][numb
 const takeIn = (out: Out, batch: Partial<InboxBatch>) =>
   out.inbox.takeIn({ changes: [], acks: [], more: false, ...batch }, GUARDS_OFF);
 
-/** What is wanted of the stock once all that waits was sent. */
+/** Returns the wanted quantity of the stock once everything that waits was sent. */
 function wanted(out: Out): number {
   for (;;) {
     const { callId, items } = out.calls.claim('stock', 100, HOLDING);
@@ -143,7 +143,7 @@ it('an inbox of the version before gets seq in its place, beside a POS that has 
   ]);
   const text = "SELECT sql FROM sqlite_schema WHERE name = 'order_acks'";
   expect(pos(path).prepare(text).pluck().get()).toBe(pos(tempInbox().path).prepare(text).pluck().get());
-  // A POS that holds its lock is waited for.
+  // It waits for a POS that holds its lock.
   const locked = tempInbox();
   locked.inbox.close();
   const holder = pos(locked.path);

@@ -12,7 +12,7 @@ const GOODS = Array.from({ length: 8 }, (_, i) =>
   product(`p${i}`, `Product ${i}`, [{ sku: `${i}`, stocks: { s1: [`A${i}`, 50], s2: [`B${i}`, 50] } }]),
 );
 
-/** A store of two branches; of the first one so few more changes may wait. */
+/** Makes a store of two branches; the first has room for only `room` more changes. */
 function almostFull(room: number) {
   const out = outgoing();
   out.db.pragma('synchronous = OFF');

@@ -4,7 +4,7 @@ import { TEA } from './swept-outbox.ts';
 
 export const HOLDING: SendRules = { ...SEND_ALL, holdBack: true };
 
-/** With a catalogue; the hold-back has begun. */
+/** Makes a store with a catalogue whose hold-back is on. */
 export function holding(): ReturnType<typeof outgoing> {
   const out = outgoing();
   out.sweep([TEA]);
@@ -12,7 +12,7 @@ export function holding(): ReturnType<typeof outgoing> {
   return out;
 }
 
-/** One call with all that waits, settled as the daemon settles it; gives the quantities that were sent. */
+/** Makes one call with everything that waits and settles it as the daemon does; returns the quantities sent. */
 export function send(
   out: ReturnType<typeof outgoing>,
   state: 'done' | 'rejected' | 'retry' = 'done',
@@ -24,7 +24,7 @@ export function send(
   return items.map(({ body }) => 'qty' in body && body.qty);
 }
 
-/** When an order was placed, as the platform writes it. */
+/** Returns when an order was placed, in the platform's form. */
 export function placed(out: ReturnType<typeof outgoing>, secondsAgo: number): { createdAt: string } {
   return { createdAt: new Date(out.clock.nowMs() - secondsAgo * 1_000).toISOString() };
 }

@@ -7,7 +7,7 @@ import { BRANCHES, order, outgoing, product, SEND_ALL, tempMirror } from './outb
 const AUTO = { ...SEND_ALL, holdBack: 'auto' as const };
 const MINUTE_MS = 60_000;
 
-/** Two branches, of which nobody acknowledged an order yet. */
+/** Makes two branches in which nobody has acknowledged an order yet. */
 function shop(branches: Parameters<typeof outgoing>[1] = BRANCHES) {
   const out = outgoing(tempMirror(), branches);
   out.sweep([

@@ -9,10 +9,10 @@ import { openInboxFile } from '../../src/outbox/inbox-file.ts';
 import { outgoing } from './outbox-fixture.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 
-/** The tables as the first version made them. */
+/** The tables of the first version. */
 const FIRST_SCHEMA = readFileSync(join(import.meta.dirname, 'first-schema.sql'), 'utf8');
 
-/** An inbox of the first version in a new directory. */
+/** Makes an inbox of the first version in a new directory. */
 function firstInbox() {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-inbox-'));
   onTestFinished(() => rmSync(directory, { recursive: true }));
@@ -98,7 +98,7 @@ describe('the tables of an inbox', () => {
     inbox.remove(rowsOf(inbox.read()));
     insert(db, 'B', 2);
     expect(inbox.read().changes).toMatchObject([{ value: { externalId: 'B' } }]);
-    // The POS took its own row back: nothing is left to be removed.
+    // The POS deleted its own row, so nothing is left to delete.
     db.exec('DELETE FROM stock_changes; UPDATE sqlite_sequence SET seq = 9223372036854775807');
     inbox.close();
     inbox.read();

@@ -7,7 +7,7 @@ import { makeDirectory } from '../../src/db/sqlite.ts';
 import { openInboxFile, setAside } from '../../src/outbox/inbox-file.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-/** What was synced, in its order, as its path was then. */
+/** What was synced, in order, with its path at that time. */
 const synced: string[] = [];
 const { fsyncSync } = fs;
 
@@ -32,7 +32,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(directory, { recursive: true }));
 
-// A power cut itself is among the slow tests; these say at once which step of it was taken out.
+// A power cut itself is among the slow tests; these show at once which of its steps is missing.
 it('an inbox is there after a power cut: the file, its directory and that one’s entry are synced', () => {
   openInboxFile({ path: inbox }).db.close();
   expect(statSync(inbox).size).toBeGreaterThan(0);
@@ -47,7 +47,7 @@ it('every new directory on the way is synced into the one above', () => {
 
 it('a taken row stays gone: a commit syncs the removal of its journal too', () => {
   const { db } = openInboxFile({ path: inbox });
-  // 3: EXTRA. FULL leaves the directory, in which the journal is deleted, to the system.
+  // 3 is EXTRA. FULL leaves syncing the directory, from which the journal is deleted, to the system.
   expect(db.pragma('synchronous', { simple: true })).toBe(3);
   expect(db.pragma('journal_mode', { simple: true })).toBe('delete');
   db.close();

@@ -20,7 +20,7 @@ const LOCKED = new TillsyncError('storage-busy', 'The inbox is locked by php (pr
   hint: 'Close it.',
 });
 
-/** Gives these looks, one after the other. */
+/** Returns these results, one after the other. */
 class ScriptedLoop extends InboxLoop {
   readonly #look: () => Promise<InboxTaken>;
 
@@ -34,7 +34,7 @@ class ScriptedLoop extends InboxLoop {
   }
 }
 
-/** Runs the loop over these looks; gives what was told and logged, in its order, and `warnings` apart. */
+/** Runs the loop over these results; returns the reports and log lines in order, and `warnings` apart. */
 async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
   const clock = new FakeClock();
   const words: string[] = [];
@@ -54,7 +54,7 @@ async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
     if (look instanceof Error) throw look;
     return look ?? NOTHING;
   };
-  // Time passes by itself: a look every half second.
+  // Time passes by itself: a read every half second.
   const own = {
     ...clock,
     nowMs: () => clock.nowMs(),

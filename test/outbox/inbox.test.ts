@@ -186,7 +186,7 @@ describe('an inbox in trouble', () => {
     expect(existsSync(trouble?.keptAt ?? '')).toBe(true);
     insert(pos(path), 'B', 2);
     expect(inbox.read().changes).toHaveLength(1);
-    // A second one at the same moment does not overwrite the first.
+    // A second damaged file at the same moment does not overwrite the first.
     inbox.close();
     writeFileSync(path, 'y'.repeat(4096));
     inbox.read();
@@ -231,7 +231,7 @@ describe('an inbox in trouble', () => {
   });
 });
 
-/** Overwrites the pages after the first, which holds the schema. */
+/** Overwrites the pages after the first, which contains the schema. */
 function damage(path: string): void {
   const bytes = Buffer.alloc(statSync(path).size - 4096, 0xa5);
   const head = new Database(path, { readonly: true });

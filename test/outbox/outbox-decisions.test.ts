@@ -38,7 +38,7 @@ describe('guard rails', () => {
     expect(out.decisions.dropHeld('zero-items')).toBe(1);
     expect(out.queries.counts()).toMatchObject({ held: 0, pending: 0 });
     out.clock.jumpWall(60_001);
-    // Nine at once are no share of anything.
+    // Nine at once are below the minimum for the share.
     expect(zeros(9, 18).map(({ state }) => state)).toEqual(Array(9).fill('pending'));
   });
 
@@ -285,7 +285,7 @@ describe("a person's decisions", () => {
     send('product', { sku: 10, price: 8 }, 'done');
     expect(out.queries.get(retry(older))).toMatchObject({ state: 'pending', body: { sku: 10, name: 'x' } });
 
-    // Of two that were refused the newer one's quantity counts, and show goes only with a quantity.
+    // Of two refused changes the newer quantity counts, and show is sent only with a quantity.
     const shown = send('stock', { externalId: 'B', qty: 0, show: true }, 'rejected');
     send('stock', { externalId: 'B', qty: 5 }, 'done');
     const counted = send('stock', { externalId: 'B', qty: 6 }, 'rejected');

@@ -24,7 +24,7 @@ export const BRANCHES = [
   { subsidiaryId: 's2', externalId: 'B2' },
 ];
 
-/** A mirror of its own, closed after the test. */
+/** Makes a mirror that is closed after the test. */
 export function tempMirror(): Database.Database {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-mirror-'));
   const db = openConnection({ path: freshMirror(directory), readonly: false, group: undefined });
@@ -41,7 +41,7 @@ export interface Shelf {
   stocks: Record<string, [externalId: string, qty: number]>;
 }
 
-/** A product record as the platform would send it. */
+/** Makes a product record as the platform would send it. */
 export function product(id: string, name: string, shelves: Shelf[], extra: object = {}): ProductRecord {
   const children = shelves.map(({ sku, price = 1000, stocks }) => ({
     sku,
@@ -62,7 +62,7 @@ export function product(id: string, name: string, shelves: Shelf[], extra: objec
   return { ...content, raw: JSON.stringify({ ...content, ...extra }) };
 }
 
-/** Everything of the outgoing direction on one mirror. */
+/** Makes everything of the outgoing direction on one mirror. */
 export function outgoing(
   db = tempMirror(),
   branches: readonly Branch[] = BRANCHES,
@@ -88,7 +88,7 @@ export function outgoing(
     return out.intake.accept(items, { source, guards: { ...GUARDS_OFF, ...guards } });
   };
 
-  /** Mirrors a whole sweep of every branch. */
+  /** Mirrors a complete sweep of every branch. */
   const sweep = (records: ProductRecord[]) => {
     for (const branch of branches) {
       const mark = store.readMark();
@@ -98,7 +98,7 @@ export function outgoing(
     }
   };
 
-  /** What a process makes anew when it starts. */
+  /** Makes what a process creates when it starts. */
   const parts = () => {
     const { intake, calls, decisions, queries, reservations, inbox, safety, differences } = open();
     return { intake, calls, decisions, queries, reservations, inbox, safety, differences };
@@ -115,7 +115,7 @@ export function outgoing(
 const SPELLINGS = compileSpellings({});
 let edits = 0;
 
-/** Mirrors what a poll says of an order; each call is an event, also where nothing else of it is new. */
+/** Merges an order as a poll does; each call is an event, even if nothing else changed. */
 export function order(
   out: ReturnType<typeof outgoing>,
   orderId: string,
@@ -135,7 +135,7 @@ export function order(
   mergeOrder(out.db, observation, SPELLINGS, null);
 }
 
-/** A sender of one kind that is asked for its calls one by one. */
+/** Makes a sender of one kind that is asked for its calls one by one. */
 export function pushLoop(
   kind: ChangeKind,
   stores: MirrorStores,

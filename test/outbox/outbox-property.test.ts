@@ -14,7 +14,7 @@ const RECORDS = [
 const SKU_OF: Record<string, string> = { A: '10', B: '11', C: '20' };
 const PRODUCT_OF: Record<string, string> = { 10: 'p1', 11: 'p1', 20: 'p2' };
 
-/** The platform: the value of every field, by the name of the thing and the field. */
+/** The platform: the value of every field, by target and field. */
 class Platform {
   readonly fields = new Map<string, unknown>();
 
@@ -91,7 +91,7 @@ const step = fc.oneof(
   { weight: 1, arbitrary: fc.constantFrom('sweep', 'crash', 'resolve') },
 );
 
-/** An older `show` comes back under a newer price of its own sku, while another sku of the product has a newer one. */
+/** An older `show` returns under a newer price of its own sku, while another sku of the product has a newer `show`. */
 const OLDER_SHOW_PUT_BACK = [
   'sweep' as const,
   [
@@ -110,7 +110,7 @@ function clean(value: object): Record<string, unknown> {
 
 it('leaves the platform with the last accepted value of every field, whatever happens on the way', () => {
   const db = tempMirror();
-  // Durability is not what is tried here.
+  // Durability is not tested here.
   db.pragma('synchronous = OFF');
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), fc.boolean(), (steps, knowsCatalogue) => {
@@ -162,7 +162,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
             if (acceptance?.state === 'pending') wanted.take(value as unknown as ChangeBody);
           }
         } else if (each === 'sweep') {
-          // What the platform has right now, as one consistent read.
+          // The platform's present state, as one consistent read.
           out.sweep(recordsOf(platform));
           resolveAll();
         } else if (each === 'resolve') {
@@ -171,7 +171,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
           underWay = [];
           out.calls.reclaim();
         } else if ('claim' in each) {
-          // As the sender does: targets first, and one call of each endpoint at a time.
+          // Like the sender: targets first, and one call per endpoint at a time.
           resolveAll();
           if (underWay.filter((call) => call.kind === each.claim).length < 2) claim(each.claim, each.max);
         } else {

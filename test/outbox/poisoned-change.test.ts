@@ -18,7 +18,7 @@ const says = (status: number, body: string): TransportAnswer => ({
   ...{ status, headers: {}, bytes: Buffer.from(body) },
 });
 
-/** The sender of stocks on a mirror that has the sandbox's catalogue; `meets`: what a proxy answers in its place. */
+/** Makes a sender of stocks on a mirror with the sandbox's catalogue; `meets` returns a proxy's answer instead. */
 async function seller(meets: (request: TransportRequest) => TransportAnswer | undefined = () => undefined) {
   const { clock, sandbox, client } = await rig({ seed: { products: 240 } });
   const direct = sandboxTransport(sandbox, clock);
@@ -65,7 +65,7 @@ async function seller(meets: (request: TransportRequest) => TransportAnswer | un
     stores.intake.accept(items, { source: 'http', guards: GUARDS_OFF });
     loop.wake();
   };
-  /** Quantities of the changes in a state. */
+  /** Returns the quantities of the changes in a state. */
   const counts = (state: string) =>
     db
       .prepare<[string], number>("SELECT json_extract(body, '$.qty') FROM outbox WHERE state = ?")

@@ -5,7 +5,7 @@ import type { MirrorStores } from '../../src/outbox/stores.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-/** Changes 1, 2, … that wait for their products, and a platform that answers by what each is to meet. */
+/** Makes changes 1, 2, … that wait for their products, and a platform that answers each as given. */
 function setUp(fates: (ErrorCode | TillsyncError | null)[]) {
   const waiting = new Set(fates.map((_, i) => i + 1));
   const asked: number[] = [];

@@ -10,7 +10,7 @@ import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 const DOWN = new TillsyncError('platform-failed', 'HTTP 500.');
 
-/** A sender with a queue in memory and a platform that takes everything, unless told otherwise. */
+/** Makes a sender with a queue in memory and a platform that accepts everything by default. */
 function setUp(how: { lingerMs?: number } = {}) {
   const clock = new FakeClock();
   const waiting: (BatchItem & { urgent?: boolean })[] = [];

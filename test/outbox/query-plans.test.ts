@@ -5,9 +5,9 @@ import { outgoing, SEND_ALL, tempMirror } from './outbox-fixture.ts';
 import { StockModel } from './stock-model.ts';
 import { TEA } from './swept-outbox.ts';
 
-/** Read once when a branch begins to hold back: open orders and counts. */
+/** Read once when a branch starts to hold back: open orders and counts. */
 const ONCE = /FROM orders INDEXED BY orders_open|expected_qty IS NOT wanted_qty/;
-/** A table of the catalogue or of orders by its alias, read from end to end; or an index made for one query. */
+/** A table of the catalogue or of orders, by its alias, that is read as a whole; or an index made for one query. */
 const READS_ALL =
   /\bSCAN (i|k|s|p|o|e|c|integrations|stocks|skus|products|orders|order_items|order_events)\b|AUTOMATIC/;
 

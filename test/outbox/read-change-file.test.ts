@@ -5,7 +5,7 @@ import { type FileFormat, readChangeFile } from '../../src/outbox/change-file.ts
 
 const encode = (text: string) => new TextEncoder().encode(text);
 
-/** The file in pieces of `size` bytes, so that every boundary is tried. */
+/** Returns the file in chunks of `size` bytes, so that every boundary is tried. */
 function pieces(bytes: Uint8Array, size: number): Uint8Array[] {
   const list: Uint8Array[] = [];
   for (let at = 0; at < bytes.length; at += size) list.push(bytes.subarray(at, at + size));
@@ -131,7 +131,7 @@ describe('CSV', () => {
 });
 
 describe('CSV of a spreadsheet', () => {
-  /** As a person hands it over, who is told how it is read. */
+  /** Reads a file for a person, who is told how it is read. */
   async function told(
     text: string | Uint8Array,
     options: { decimal?: 'point' | 'comma' } = {},
@@ -342,7 +342,7 @@ describe('JSON', () => {
       for await (const some of readChangeFile(endless(), 'stock', { format })) {
         if (some.length === 0) continue;
         items.push(...brief(some));
-        // Said at once, not at the end.
+        // Reported at once, not at the end.
         expect(read).toBeLessThan(110);
       }
       expect(items).toEqual([{ externalId: 'A', qty: 5 }, fault]);
@@ -366,8 +366,8 @@ describe('any file', () => {
   const change = fc.record({
     externalId: fc
       .string({ minLength: 1, unit: 'grapheme' })
-      // NUL and the replacement character are refused: the one breaks readers, the other shows a wrong encoding. The
-      // blanks around an id are not taken.
+      // NUL and the replacement character are refused: the first breaks readers, the second shows a wrong encoding.
+      // Blanks around an id are removed.
       .filter((id) => id !== '' && id.trim() === id && !/[\0\uFFFD]/.test(id)),
     qty: fc.oneof(
       fc.nat(),

@@ -11,7 +11,7 @@ const TEA = product('p1', 'Tea', [
 const OFF = { holdBack: false, sendAsIs: true, skipUnchanged: true, trustMs: 600_000 };
 const ALL: Pick<SafetyRule, 'sku' | 'subsidiaryId'> = { sku: null, subsidiaryId: null };
 
-/** A store without the hold-back, of which the catalogue was read. */
+/** Makes a swept store without hold-back. */
 function swept() {
   const out = outgoing();
   out.sweep([TEA]);
@@ -22,7 +22,7 @@ function swept() {
 const count = (out: ReturnType<typeof outgoing>, qty: number) =>
   out.accept('stock', [{ externalId: 'A', qty }]);
 
-/** What the next call carries, as the platform takes it; without the hold-back. */
+/** Returns what the next call carries, without hold-back, and settles it. */
 function sendOff(out: ReturnType<typeof outgoing>, state: 'done' | 'retry' = 'done'): unknown[] {
   const { callId, items } = out.calls.claim('stock', 100, OFF);
   if (callId === null) return [];

@@ -5,7 +5,7 @@ import { storeRig } from '../support/store-rig.ts';
 const MINUTE_MS = 60_000;
 const SKU = 1001;
 
-/** A store without callbacks, whose POS has counted three of a product; its next poll is minutes away. */
+/** Makes a store without callbacks whose POS has counted three of a product; its next poll is minutes away. */
 async function store(stock: Partial<Config['stock']> = {}) {
   const rig = storeRig({
     lookEveryMs: 5_000,
@@ -33,7 +33,7 @@ async function store(stock: Partial<Config['stock']> = {}) {
     control.createOrder({ subsidiaryId: 'sub-1', items: [{ sku: SKU, qty }] }).internalOrderId;
   const looks = () => control.calls('product.get').length;
   const sweep = () => rig.run(daemon.parts.catalogSweep.sweep({ subsidiaryId: 'sub-1', externalId: 'B1' }));
-  /** What somebody types in the company panel. */
+  /** A person changes the quantity in the company's panel. */
   const edit = (qty: number) => {
     const children = control.products().flatMap((product) => product.children);
     const stocks = children.find(({ sku }) => sku === SKU)?.stocks ?? [];

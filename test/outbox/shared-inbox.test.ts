@@ -15,7 +15,7 @@ const GOODS = Array.from({ length: 8 }, (_, i) =>
   product(`p${i}`, `Product ${i}`, [{ sku: `${i}`, stocks: { s1: [`A${i}`, 50], s2: [`B${i}`, 50] } }]),
 );
 
-/** Of the first of two branches so few more changes may wait. */
+/** The first of two branches has room for only `room` more changes. */
 function almostFull(room: number) {
   const out = outgoing();
   out.db.pragma('synchronous = OFF');

@@ -33,7 +33,7 @@ it('steps of an acknowledged order of an article that is never counted again are
   expect(out.reservations.collect()).toBe(0);
   expect(steps()).toEqual(['o1', 'o2']);
   out.clock.jumpWall(2_000);
-  // The one that nobody booked stays.
+  // The order that nobody booked stays.
   expect(out.reservations.collect()).toBe(1);
   expect(steps()).toEqual(['o2']);
 });

@@ -6,7 +6,7 @@ import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 
 const MINUTE_MS = 60_000;
 
-/** A shop whose catalogue says how many pieces of A the platform has in B1. */
+/** Makes a shop whose catalogue sets the platform's quantity of A in B1. */
 function shop(holdBack: boolean) {
   const out = outgoing();
   const rules = { ...(holdBack ? HOLDING : SEND_ALL), holdBack };
@@ -20,7 +20,7 @@ function shop(holdBack: boolean) {
     out.accept('stock', [{ externalId: 'A', qty }]);
     return send(out, state, rules);
   };
-  /** What is told after a poll that ended `ms` later. */
+  /** Returns what is reported after a poll that ended `ms` later. */
   const told = (ms = 2 * MINUTE_MS) => {
     out.calls.catchUp(rules);
     out.clock.jumpWall(ms);
@@ -149,14 +149,14 @@ describe('an order that is over, at a branch that does not hold back', () => {
     'is told to nobody, and what the platform kept is sent again (heard before: %s)',
     (heardLive) => {
       const { out, look, again, platformHas } = over(true, heardLive);
-      // Its rows are needed as long as nothing was sent after it.
+      // Its rows are needed until something was sent after it.
       expect(out.reservations.collect()).toBe(0);
       expect(look()).toEqual([]);
       expect(again()).toEqual([17]);
       expect(out.reservations.collect()).toBe(1);
       expect(look()).toEqual([]);
       expect(again()).toEqual([]);
-      // What is missing after that is no order's.
+      // What is missing after that was not taken by an order.
       platformHas(15);
       expect(look()).toEqual([[15, 17]]);
       expect(again()).toEqual([]);

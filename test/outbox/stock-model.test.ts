@@ -9,7 +9,7 @@ const STEPS = 200;
 const REST_EVERY = 8;
 const RUNS = Number(process.env.TILLSYNC_RUNS ?? 1);
 
-/** `TILLSYNC_RUNS` makes it longer, `TILLSYNC_SEED` has other walks. */
+/** `TILLSYNC_RUNS` makes it longer, `TILLSYNC_SEED` chooses other walks. */
 it.each(PLATFORMS)(
   'a platform that %s ends with each last count less what is sold and not part of it',
   {

@@ -5,7 +5,7 @@ import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 
 const ITEMS: readonly (string | undefined)[] = ['X', 'Y'];
 const RULES = { holdBack: true, sendAsIs: false, trustMs: 600_000 };
-/** What the platform does of its own accord when it sells, and when a sale is cancelled. The document does not say. */
+/** What the platform itself does with its stock at a sale and at a cancellation. The document does not say. */
 export const PLATFORMS = ['takes-off', 'takes-off-and-gives-back', 'neither'] as const;
 export type PlatformKind = (typeof PLATFORMS)[number];
 const LATER = ['cancel', 'dispatched', 'inProcess', 'cancel'] as const;
@@ -14,17 +14,17 @@ interface ModelOrder {
   id: string;
   createdAt: string;
   status: string;
-  /** As tillsync knows it; null: not at all. */
+  /** Status as tillsync knows it; null if it does not know the order. */
   heard: string | null;
-  /** Acknowledged before it was heard of. */
+  /** Acknowledged before it came. */
   isBookedEarly: boolean;
-  /** What it took more or less with each event that changed it; `booked`: the newest count when it was acknowledged. */
+  /** What each event changed in what it takes; `booked` is the newest count at its acknowledgement. */
   moves: { item: number; qty: number; seq: number; booked: number | null }[];
   store: 'B1' | 'B2';
   /** How its lines name products. */
   word: string;
   isNews: boolean;
-  /** Whether the platform sold more than it had, so that its stock does not tell what was taken off. */
+  /** Whether the platform sold more than it had, so that its stock does not show how much was subtracted. */
   isOversold: boolean;
   lines: { item: number; qty: number; byName: boolean }[];
 }
@@ -42,34 +42,35 @@ interface Call {
 }
 
 /**
- * Two stocks at a platform, a POS that counts by two ways and books, orders that are heard of late or never in order, calls whose
- * outcome is lost or refused, guard rails, restarts and sweeps, drawn from `random`; and what the platform must have of
- * it in the end: each last count less what orders took that it cannot contain, and less the safety stock.
+ * A random model, drawn from `random`: two stocks on a platform, a POS that counts through two interfaces and
+ * acknowledges, orders that come late or out of order, calls with lost or refused outcomes, guards, restarts and
+ * sweeps. It also knows what the platform must have in the end: each last count less the orders that it cannot
+ * contain and the safety stock.
  */
 export class StockModel {
-  /** What was done, for whoever looks for the reason. */
+  /** The steps, for a person who searches for a fault's cause. */
   readonly steps: string[] = [];
   readonly #random: Random;
   readonly #skipUnchanged: boolean;
-  // A walk may take longer than an edit is kept back for; what happens then is tried by itself.
+  // A walk may take longer than an edit is held back; that case has its own test.
   readonly #out = outgoing(undefined, undefined, undefined, { editHoldMs: 86_400_000 });
   readonly #platform = [40, 40];
   readonly #words: (Word | null)[] = [null, null];
-  /** What was refused is not insisted on, but a newer word is no part of it. */
+  /** A refused count is not sent again, but a newer count does not include it. */
   readonly #refused = new Set<Word | null>([null]);
   readonly #held: ((Word & { changeId: number }) | null)[] = [null, null];
   readonly #orders: ModelOrder[] = [];
-  /** The newest hand-over of each stock, whatever became of it. */
+  /** The newest submission of each stock, whatever became of it. */
   readonly #handed = [0, 0];
-  /** Orders with an event that the ledger has not taken in. */
+  /** Orders with an event that the ledger has not followed. */
   readonly #waiting = new Set<string>();
-  /** What is kept back, by product and branch; '' stands for all of them. */
+  /** Safety stock by product and branch; '' stands for all. */
   readonly #kept = new Map<string, number>();
-  /** Acknowledgements that came while counts lay in the inbox: they book once these are taken in. */
+  /** Acknowledgements that came while counts were in the inbox; they book once these are copied. */
   #owed: { order: ModelOrder; asOf: number }[] = [];
-  /** The last count by an id that nobody knows, which may be of any stock that was not counted since. */
+  /** The last count with an unknown id, which may be of any stock that was not counted since. */
   #nameless = 0;
-  /** Whether the catalogue has the second product: lines of it are placed once it has. */
+  /** Whether the catalogue has the second product; its lines are resolved only then. */
   #isListed = true;
   #inbox: { item: number; qty: number; asOfSeq: number; handedAt: string; isOutlived: boolean }[] = [];
   #call: Call | undefined;
@@ -78,7 +79,7 @@ export class StockModel {
   #isRenamed = false;
 
   readonly #kind: PlatformKind;
-  /** By how much the platform's clock is ahead, and whether its answers tell. */
+  /** How far the platform's clock is ahead, and whether its answers show it. */
   readonly #skewMs: number;
 
   readonly #followsEdits: boolean;
@@ -86,13 +87,13 @@ export class StockModel {
   constructor(random: Random, kind: PlatformKind) {
     this.#random = random;
     this.#kind = kind;
-    // Crashes are played between transactions; the disk is not what is tried here.
+    // Crashes are played between transactions, so the disk is not tested here.
     this.#out.db.pragma('synchronous = off');
     this.#out.db.pragma('journal_mode = memory');
     this.#skipUnchanged = this.#below(4) > 0;
     this.#followsEdits = this.#below(2) === 0;
     const isTold = this.#below(2) === 0;
-    // What nobody tells has to stay within what two clocks may differ.
+    // A clock difference that no answer shows stays within the allowed margin.
     this.#skewMs =
       this.#below(isTold ? (this.#below(2) ? 7_200_000 : 120_000) : 25_000) * (this.#below(2) ? 1 : -1);
     if (isTold) this.#out.skew.ms = this.#skewMs;
@@ -115,7 +116,10 @@ export class StockModel {
     acts[this.#below(acts.length)]?.();
   }
 
-  /** All is heard of, decided and sent, and it can go on from there; gives what the platform has and what it must have, null where it was refused. */
+  /**
+   * Brings everything to an end: all orders known, decided and sent; it can continue from there. Returns what the
+   * platform has and must have, null where a count was refused.
+   */
   async rest(): Promise<{ got: unknown[]; wanted: unknown[]; calls: number }> {
     this.#look();
     if (this.#held.some(Boolean)) this.#decide();
@@ -157,7 +161,7 @@ export class StockModel {
     return this.#kept.get(places.find((place) => this.#kept.has(place)) ?? '') ?? 0;
   }
 
-  /** A rule of a product is set or forgotten by a person; those of a branch and of all by another configuration. */
+  /** A person sets or deletes a product's rule; another configuration changes those of a branch and of all. */
   #keepBack(): void {
     const sku = ['', '10', '11'][this.#below(3)] ?? '';
     const subsidiaryId = this.#below(2) ? 's1' : '';
@@ -183,14 +187,14 @@ export class StockModel {
     return this.#isListed ? this.#below(2) : 0;
   }
 
-  /** The newest hand-over of a stock, whatever became of it. */
+  /** Returns the newest submission of a stock, whatever became of it. */
   #handedOf(item: number): number {
     const text = `SELECT counted_version FROM stock_counts WHERE sku = '1${item}'`;
     const counted = this.#out.db.prepare<[], number>(text).pluck().get() ?? 0;
     return Math.max(this.#handed[item] ?? 0, this.#nameless >= counted ? this.#nameless : 0);
   }
 
-  /** By an id that nobody knows, not even the platform: it is refused, and was a hand-over all the same. */
+  /** Counts with an id that even the platform does not know: it is refused, but was a submission all the same. */
   #misname(): void {
     if (this.#below(4) > 0) return;
     const name = `nobody ${this.#version()}`;
@@ -202,7 +206,7 @@ export class StockModel {
     this.steps.push(`misname with ${this.#nameless}`);
   }
 
-  /** A product comes of which orders took before. */
+  /** Adds a product that earlier orders took. */
   #appear(): void {
     if (this.#isListed || this.#sweep || this.#below(4) > 0) return;
     this.#catchUp();
@@ -217,7 +221,7 @@ export class StockModel {
     this.steps.push('appear');
   }
 
-  /** What becomes of an order while nobody can place its lines is heard at once when they are. */
+  /** What happens to an order while its lines cannot be resolved is known at once when they can. */
   #isUnplaced({ lines }: ModelOrder): boolean {
     return !this.#isListed && lines.some(({ item }) => item === 1);
   }
@@ -225,7 +229,7 @@ export class StockModel {
   #count(): void {
     const item = this.#item();
     const qty = this.#below(4) ? 30 + this.#below(30) : this.#below(6);
-    // What lies in the inbox is taken in first, or comes under this one when it is taken in.
+    // The inbox's rows are copied first, or rank below this change when they are copied later.
     const isBlind = this.#inbox.length > 0 && this.#below(2) === 0;
     if (!isBlind) this.#look();
     const beforeInbox = isBlind ? isoUtc(this.#out.clock.nowMs()) : undefined;
@@ -242,7 +246,7 @@ export class StockModel {
     this.#held[item] = null;
   }
 
-  /** A count by the inbox, which is read later. */
+  /** Counts through the inbox, which is read later. */
   #insert(): void {
     const item = this.#item();
     const row = { item, qty: 30 + this.#below(30), asOfSeq: this.#seq(), isOutlived: false };
@@ -271,7 +275,7 @@ export class StockModel {
     if (changes.length > 0) this.steps.push(`take in ${changes.length}`);
   }
 
-  /** The platform takes off what is ordered, where it is of that kind. */
+  /** Places an order; the platform subtracts it if it is of that kind. */
   #place(): void {
     const byName = this.#below(4) === 0;
     const both = [0, 1].map((item) => ({ item, qty: 1 + item, byName }));
@@ -294,7 +298,7 @@ export class StockModel {
     if (this.#below(2)) this.#hear(placed);
   }
 
-  /** The ledger takes each event of an order in by itself, or late, but never two of them at once. */
+  /** The ledger follows each event of an order alone, perhaps late, but never two of them at once. */
   #hear(heard: ModelOrder): void {
     const { id, status, createdAt, lines, store, moves, isBookedEarly } = heard;
     if (this.#waiting.has(id)) this.#catchUp();
@@ -339,8 +343,8 @@ export class StockModel {
   }
 
   /**
-   * Nobody knows whether the platform follows with its stock when somebody edits an order. Where it does not, and the
-   * order was not heard of before, nobody can tell: what is heard first is taken for what was taken off.
+   * Edits an order. Nobody knows whether the platform changes its stock at an edit. If it does not, and the order was
+   * unknown before, its first known content counts as subtracted.
    */
   #edit(): void {
     const pending = this.#orders.filter(({ status }) => status === 'pending');
@@ -348,7 +352,7 @@ export class StockModel {
     if (!edited || isUntold(edited) || this.#isUnplaced(edited)) return;
     const follows = this.#kind !== 'neither' && (edited.heard === null || this.#followsEdits);
     const lines = edited.lines.map((line) => ({ ...line, qty: this.#below(4) }));
-    // What it does not have it does not sell: taken off and given back unheard, that would be lost for whoever counts.
+    // It does not sell what it does not have: subtracted and given back without notice, that would be lost for the POS.
     const has = (item: number, i: number) => (this.#platform[item] ?? 0) + (edited.lines[i]?.qty ?? 0);
     if (follows && lines.some(({ item, qty }, i) => has(item, i) < qty)) return;
     if (follows) this.#move(edited.lines, 1);
@@ -365,7 +369,7 @@ export class StockModel {
     }
   }
 
-  /** To another store, which has none of the two stocks. */
+  /** Moves an order to another store, which has neither stock. */
   #moveAway(): void {
     const heard = this.#orders.filter(({ heard, isNews }) => heard !== null && !isNews);
     const moved = heard[this.#below(heard.length)];
@@ -377,7 +381,7 @@ export class StockModel {
     if (this.#below(2)) this.#hear(moved);
   }
 
-  /** The POS has booked an order, as of now or as of an older event. */
+  /** The POS books an order, as of now or as of an older event. */
   #book(): void {
     const booked = this.#orders[this.#below(this.#orders.length)];
     if (!booked) return;
@@ -399,14 +403,14 @@ export class StockModel {
     const known = moves.filter((move) => move.seq <= asOf);
     const takesOf = (wanted: number) =>
       known.reduce((sum, { item, qty }) => (item === wanted ? sum + qty : sum), 0);
-    // Of an order that is in the other store then, that store's POS says it.
+    // For an order that was then in the other store, that store's POS acknowledges.
     const isHere = [0, 1].some((item) => takesOf(item) > 0) || takesNothing(heard);
     if (isHere) for (const move of known) move.booked ??= this.#handedOf(move.item);
   }
 
-  /** The catalogue names one of them otherwise from now on, or as before. */
+  /** Renames one of them in the catalogue, or restores its name. */
   #rename(): void {
-    // What was ordered by a name that no product has any more, nobody can place.
+    // What was ordered by a name that no product has any more cannot be resolved.
     if (this.#sweep || !this.#isListed) return;
     this.#catchUp();
     this.#isRenamed = !this.#isRenamed;
@@ -484,7 +488,7 @@ export class StockModel {
     this.steps.push('restart');
   }
 
-  /** Read for a while, so that what is mirrored is older than what is so. */
+  /** Sweeps over some time, so that the mirrored values are older than the real ones. */
   #stepSweep(): void {
     const { store, clock } = this.#out;
     const [branch] = BRANCHES;
@@ -508,7 +512,7 @@ export class StockModel {
     }
   }
 
-  /** So many at once that the guard rail holds them, where neither was zero. */
+  /** Sets so many stocks to zero that the guard holds them, if none was zero. */
   #zeros(): void {
     if (!this.#isListed) return;
     this.#look();
@@ -568,7 +572,7 @@ export class StockModel {
   }
 }
 
-/** What becomes of an order before it is first heard of shows only in the platform's stock, and here not even there. */
+/** What happens to an order before it first comes shows only in the platform's stock, and here not even there. */
 function isUntold({ heard, isOversold }: ModelOrder): boolean {
   return heard === null && isOversold;
 }

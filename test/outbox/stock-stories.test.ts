@@ -8,7 +8,7 @@ type Outgoing = ReturnType<typeof outgoing>;
 const TEA = product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 5], s2: ['B', 5] } }]);
 const CUP = product('p2', 'Cup', [{ sku: '12', stocks: { s1: ['C', 5] } }]);
 
-/** What leaves, by stock, until nothing does. */
+/** Returns what is sent, by stock, until nothing is left. */
 function send(out: Outgoing): Record<string, number> {
   const sent: Record<string, number> = {};
   for (;;) {
@@ -203,9 +203,9 @@ it('stock: a name that was refused before the last count of a product is not tak
 
 it.each([
   ['nothing that it takes changed', 2, 'inProcess', 8],
-  // What it took at first nobody knows any more: all of it waits for the acknowledgement of the edit.
+  // What it took at first is unknown by now: all of it waits for the acknowledgement of the edit.
   ['it took one more', 3, 'inProcess', 5],
-  // What is given back is taken out of the count once the POS has booked that, too.
+  // What is given back is counted once the POS has booked that, too.
   ['it was cancelled', 2, 'cancel', 8],
 ])(
   'stock: two events heard in one breath, the first booked, after which %s',

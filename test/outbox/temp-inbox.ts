@@ -16,7 +16,7 @@ export function tempInbox(directory = mkdtempSync(join(tmpdir(), 'tillsync-inbox
   return { path, inbox, troubles, clock };
 }
 
-/** A POS with a connection of its own. */
+/** Opens a POS's own connection. */
 export function pos(path: string): Database.Database {
   const db = new Database(path, { timeout: 0 });
   onTestFinished(() => {
@@ -28,5 +28,5 @@ export function pos(path: string): Database.Database {
 export const insert = (db: Database.Database, externalId: string, qty: number) =>
   db.prepare('INSERT INTO stock_changes (external_id, qty) VALUES (?, ?)').run(externalId, qty);
 
-/** What is to be removed once it was taken in. */
+/** Rows to delete once they were copied. */
 export const rowsOf = ({ changes, acks }: InboxBatch): InboxRow[] => [...changes, ...acks];

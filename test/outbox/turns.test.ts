@@ -10,7 +10,7 @@ interface Waiting {
   since: number;
 }
 
-/** What waits, and the calls that carry it, by the rule of turns. */
+/** Waiting changes, and the calls that carry them, by the rule of turns. */
 class Planner {
   readonly #waiting: Waiting[] = [];
   readonly #turns = [new Turns(0), new Turns(0)];
@@ -30,7 +30,7 @@ class Planner {
     }
   }
 
-  /** The next call; what was found to be known leaves the line with it. */
+  /** Returns the next call; changes found to be known leave the queue with it. */
   call(places = 100, lookMax = 2_000): Waiting[] {
     const lane = (isSoldOut: boolean) => {
       const lines = Map.groupBy(
@@ -116,7 +116,7 @@ describe('the places of a call', () => {
           for (const { branch } of planner.call(places)) got.set(branch, (got.get(branch) ?? 0) + 1);
           const hungry = new Set(planner.waiting.map(({ branch }) => branch));
           const shares = [...hungry].map((branch) => got.get(branch) ?? 0);
-          // Whoever still has something had as many turns as any other, but for the round that is under way.
+          // Each branch that still has changes had as many turns as any other, except in the current round.
           if (shares.length > 0)
             expect(Math.max(...got.values()) - Math.min(...shares)).toBeLessThanOrEqual(1);
         }

@@ -9,7 +9,7 @@ import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }]);
 type Kind = 'stock' | 'product';
 
-/** Rows of an inbox that lie there until they are taken in. */
+/** Makes rows of an inbox that stay there until they are copied. */
 function waitingInbox(out: ReturnType<typeof outgoing>) {
   let rows: InboxBatch['changes'] = [];
   let count = 0;
@@ -110,7 +110,7 @@ describe('two ways in', () => {
           else command('product', { sku: '10', ...given });
           out.clock.jumpWall(10);
           if (lookAfter) inbox.look();
-          // What was answered is no longer in the queue, and is older all the same.
+          // An answered change is no longer queued, but is still older.
           if (isSent) out.db.exec("UPDATE outbox SET state = 'done' WHERE state = 'pending'");
         });
         inbox.look();

@@ -33,7 +33,7 @@ it('undo names the count before a wrong inventory, and what the platform had whe
   handOver(out, { A: 4 }, 'good');
   send(out);
   handOver(out, { A: 0, B: 0 }, 'wrong', 'cli ana, stock.csv');
-  // Handed over twice: the first value before counts.
+  // Submitted twice: the value before the first one counts.
   send(out);
   handOver(out, { A: 0 }, 'wrong', 'cli ana, stock.csv');
   send(out);

@@ -63,7 +63,7 @@ async function sweep(...records: (typeof COFFEE)[]): Promise<void> {
   }
 }
 
-/** Sends what is in line; gives what the platform has of it in the end. */
+/** Sends what is queued; returns what the platform has of it in the end. */
 async function send(sent = new Map<string, number>()): Promise<Map<string, number>> {
   for (;;) {
     const { callId, items } = await senders.stock.claim(100);
@@ -124,7 +124,7 @@ describe('a change that was handed over before the catalogue was known', () => {
     await sweep(COFFEE);
     const { items } = await senders.stock.claim(100);
     expect(items).toHaveLength(100);
-    // Its branch has its turn beside what names none.
+    // Its branch takes turns with changes that name none.
     expect(outbox.get(1_201)).toMatchObject({ target: 'sku:1@s1', state: 'sending' });
   });
 });
@@ -253,7 +253,7 @@ describe('a count under way while its order is booked', () => {
     const { callId, items } = await sender.claim(100);
     expect(items.map(({ body }) => body)).toMatchObject([{ qty: 17 }]);
     await holding.acknowledge([reading.orderId], 'http');
-    // The acknowledgement books once nothing older lies in the inbox.
+    // The acknowledgement books once the inbox holds nothing older.
     await stores.write(({ intake }) => intake.inboxWasEmpty(isoUtc(clock.nowMs())));
     await sender.settle(
       callId ?? 0,

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 
-/** The sentences that stand in a source file, as templates: `{1}`, `{2}` … stand for what is filled in. */
+/** Returns the sentences of a source file as templates: `{1}`, `{2}` … stand for inserted values. */
 export function sentencesOf(file: string): string[] {
   const found = new Set<string>();
   for (const text of literalsOf(withoutComments(readFileSync(file, 'utf8')))) {
@@ -19,8 +19,8 @@ export function sentencesOf(file: string): string[] {
 }
 
 /**
- * Everything of two words or more in a source file, sentence or not: what becomes one when it is filled in. Sentences at
- * its ends that are filled in whole are left out.
+ * Returns every text of two words or more in a source file, also one that becomes a sentence only when it is filled
+ * in. Whole inserted sentences at its ends are left out.
  */
 export function phrasesOf(file: string): string[] {
   const phrases = literalsOf(withoutComments(readFileSync(file, 'utf8')))
@@ -29,7 +29,7 @@ export function phrasesOf(file: string): string[] {
   return [...new Set(phrases)];
 }
 
-/** Ends as one, or with the command that helps. */
+/** Whether it ends like a sentence, or with the command that helps. */
 function isSentence(text: string): boolean {
   return /^[A-Z{`]/.test(text) && (/[.!]$/.test(text) || text.includes('{tillsync}'));
 }

@@ -7,7 +7,7 @@ import { sentencesOf } from './sentences.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-/** Where reasons are made that end as a finding's detail, beside a flow, or beside a change that needs a person. */
+/** Sources of reasons that are shown as a finding's detail, beside a flow, or beside a change that needs a person. */
 const TOLD_ON_THE_PAGE = [
   'src/platform/*.ts',
   'src/catalog/sweep.ts',
@@ -23,7 +23,7 @@ const TOLD_ON_THE_PAGE = [
   'src/support/restored-mirror.ts',
 ];
 
-/** Of these files, what goes to a terminal, a log or a receiver of alarms only. */
+/** Texts of these files that are shown only in a terminal, a log or to a receiver of alarms. */
 const NOT_ON_THE_PAGE = new Set([
   'To make them one: systemctl daemon-reload, then restart the socket unit and the service.',
   'The certificate or its key cannot be read.',
@@ -35,7 +35,7 @@ const NOT_ON_THE_PAGE = new Set([
   'Nothing answers at {1} ({2}).',
   'The mirror has no counts.',
   'The order feed would give numbers a second time.',
-  // Of `status` and `doctor`; the page has words of its own for it.
+  // Of `status` and `doctor`; the page has its own words for it.
   'Branch {1}: orders that are not booked are kept back of counts.',
   'Branch {1}: counts are sent as they are.',
   'Branch {1}: counts are sent as they are, since {2}.',

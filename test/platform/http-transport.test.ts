@@ -85,7 +85,7 @@ test.each([
   });
   const answer = await transportTo(url).send({ ...wanted, bodyMaxBytes: bytes });
   expect(Buffer.compare(answer.bytes, body)).toBe(0);
-  // Whoever hands a large one to another thread needs no copy of it.
+  // A large answer can then be passed to another thread without a copy.
   if (isSaid && bytes > 0) expect(answer.bytes.byteLength).toBe(answer.bytes.buffer.byteLength);
 });
 
@@ -93,7 +93,7 @@ test('connections are kept alive, except for a request that asks for its own', a
   const { url, sockets } = await serve((_request, response) => response.end('[]'));
   const transport = transportTo(url);
   for (let i = 0; i < 5; i++) await transport.send(wanted);
-  // The next request may find the connection of the one before still being tidied up.
+  // The next request may find the last one's connection still being cleaned up.
   const kept = sockets();
   expect(kept).toBeLessThanOrEqual(2);
   for (let i = 0; i < 3; i++) await transport.send({ ...wanted, freshConnection: true });

@@ -17,7 +17,7 @@ it('takes two answers for enough where the clock was right before it was set', a
   clock.jumpWall(HOUR_MS);
   expect(await answer(-HOUR_MS)).toBeUndefined();
   expect(await answer(-HOUR_MS)).toBe(-HOUR_MS);
-  // One server of several is wrong: no clock was set here.
+  // One server of several is wrong; no clock was set here.
   expect(await answer(0)).toBe(0);
   expect(await answer(-HOUR_MS)).toBe(0);
 });
@@ -34,7 +34,7 @@ it('says nothing of a machine that slept, and after three answers what is wrong 
   };
   await answers();
   expect(platform.agreedSkewMs()).toBe(0);
-  // The wall clock of a machine that slept goes on, and the monotonic one does not.
+  // The wall clock of a machine that slept goes on; the monotonic one does not.
   clock.jumpWall(13 * HOUR_MS);
   expect(platform.agreedSkewMs()).toBeUndefined();
   await answers();

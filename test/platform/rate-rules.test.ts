@@ -42,7 +42,7 @@ interface Call {
   endMs: number;
 }
 
-/** Runs the steps against a real state.db shared by three processes and returns every call that was let through. */
+/** Runs the steps on a real state.db shared by three processes, and returns every call that was allowed. */
 async function run(steps: Step[]): Promise<Call[]> {
   const clock = new FakeClock();
   const first = tempState(clock);
@@ -58,7 +58,7 @@ async function run(steps: Step[]): Promise<Call[]> {
       calls.push(call);
       underWay.push({ call, ticket: grant.ticket });
     } else if (each.do === 'pass') {
-      // Nobody holds a call for longer than its hold: the timeout ends it.
+      // No call lasts longer than its hold, because the timeout ends it.
       await clock.advance(each.ms);
       realMs += each.ms;
       for (const { call, ticket } of underWay.filter(({ call }) => realMs >= call.endMs)) {
@@ -98,7 +98,7 @@ test('no schedule of calls, crashes, clock jumps and reboots breaks a limit', as
           if (before) expect(call.sentMs - before.endMs).toBeGreaterThanOrEqual(intervalMsOf(name, limits));
         }
       }
-      // A window as seen at the worst moment: calls that may have arrived within its length before a call's sending.
+      // The worst case of a window: calls that may have arrived within its length before a call is sent.
       for (const last of calls) {
         const within = calls.filter(
           (call) => call.sentMs <= last.sentMs && call.endMs > last.sentMs - limits.windowMs,

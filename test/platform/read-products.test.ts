@@ -9,7 +9,7 @@ function answer(data: string): CallAnswer {
   return { status: 200, headers: { 'content-type': 'application/json' }, bytes, secrets: [] };
 }
 
-/** `unit` again and again, as many as fit into `bytes`. */
+/** Repeats `unit` as often as it fits into `bytes`. */
 const list = (unit: string, bytes: number) =>
   `[${Array.from({ length: Math.floor(bytes / (unit.length + 1)) }, () => unit).join(',')}]`;
 

@@ -11,7 +11,7 @@ import type { SandboxOptions } from '../../src/sandbox/shop.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { documentLimits, tempDirectory, tempState } from './temp-state.ts';
 
-/** Every fault of a socket as the real transport tells it. */
+/** Returns a socket's fault in the form of the real transport. */
 function unreachable(): TillsyncError {
   return new TillsyncError('platform-unreachable', 'The connection ended.', {
     cause: Object.assign(new Error('other side closed'), { code: 'UND_ERR_SOCKET' }),
@@ -48,11 +48,11 @@ export interface Rig {
   clock: FakeClock;
   sandbox: SandboxCore;
   state: State & { path: string };
-  /** A client of its own, as another process would have; all share state.db. */
+  /** Makes a client as of another process; all share state.db. */
   client(options?: Partial<PlatformClientOptions>): PlatformClient;
-  /** Runs time until the promise is settled. */
+  /** Advances time until the promise is settled. */
   run<T>(promise: Promise<T>, maxMs?: number): Promise<T>;
-  /** The same, for the error it must end with. */
+  /** The same, for a promise that must reject; returns the error. */
   fault(promise: Promise<unknown>, maxMs?: number): Promise<TillsyncError>;
   told: { lockOuts: LockOut[]; healed: number; logged: string[] };
 }

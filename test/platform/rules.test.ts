@@ -140,7 +140,7 @@ test('an envelope gives its data, or says what is wrong', () => {
     ).toBe('platform-garbled');
   }
   expect(codeOf(() => readData(answer(200, '{"success":false,"message":"no"}')))).toBe('platform-refused');
-  // A name in another encoding is told, not stored with its letters replaced.
+  // A name in another encoding is reported, and not stored with replaced letters.
   const latin = { ...answer(200, ''), bytes: Buffer.from('{"data":{"name":"Ñuñoa"}}', 'latin1') };
   expect(codeOf(() => readData(latin))).toBe('platform-garbled');
 });

@@ -19,7 +19,7 @@ export function tempDirectory(): string {
   return mkdtempSync(join(tmpdir(), 'tillsync-state-'));
 }
 
-/** A state.db of its own that closes itself after the test; several may share one path. */
+/** Makes a state.db that closes after the test; several may share one path. */
 export function tempState(clock: Clock, path = freshState(tempDirectory())): State & { path: string } {
   const state = openState({ path, clock });
   let open = true;

@@ -51,7 +51,7 @@ test.each([-5 * HOUR_MS, 5 * HOUR_MS])(
       await r.clock.advance(HOUR_MS / 10);
       await r.run(platform.productGet(sku));
     }
-    // Two hours at about half an hour each, and at most one for finding out how the clocks differ.
+    // Two hours at about half an hour each, and at most one refresh to find out the clocks' difference.
     expect(refreshes(r)).toBeGreaterThanOrEqual(3);
     expect(refreshes(r)).toBeLessThanOrEqual(5);
     expect(r.sandbox.control.deadRefreshUses()).toEqual([]);
@@ -65,7 +65,7 @@ test('our own clock jumping by hours costs one refresh at most', async () => {
     await r.run(platform.productGet(sku));
     const before = refreshes(r);
     r.clock.jumpWall(jumpMs);
-    // The sandbox's clock is the same one; it goes back to where it was.
+    // The sandbox uses the same clock, so its own is set back.
     r.sandbox.control.configure({ clockSkewMs: r.sandbox.control.settings().clockSkewMs - jumpMs });
     for (let i = 0; i < 5; i++) await r.run(platform.productGet(sku));
     expect(refreshes(r) - before).toBeLessThanOrEqual(1);
@@ -149,7 +149,7 @@ test('two servers of the platform whose clocks differ by hours cost no more refr
     await r.run(platform.productGet(sku));
     await r.clock.advance(60_000);
   }
-  // Four hours at about half an hour each, and at most one for the age of the pair that was handed in.
+  // Four hours at about half an hour each, and at most one refresh for the age of the handed-in pair.
   expect(refreshes(r)).toBeLessThanOrEqual(10);
   expect(refreshes(r)).toBeGreaterThanOrEqual(7);
 });

@@ -20,7 +20,7 @@ const isRefresh = (request: TransportRequest) => request.path === '/token/refres
 
 const refreshes = ({ sandbox }: Rig) => sandbox.control.calls('token.refresh').length;
 
-/** The sandbox behind a line on which `tamper` does something to each call first, or to its answer. */
+/** Makes a transport to the sandbox on which `tamper` changes each call first, or its answer. */
 function lineTo(
   r: Rig,
   tamper: (request: TransportRequest, pass: () => Promise<TransportAnswer>) => Promise<TransportAnswer>,
@@ -162,7 +162,7 @@ test('while a process that renews is frozen, no other one uses the same token up
   const r = await rig();
   let thaw: (() => void) | undefined;
   const frozen = r.client({
-    // A process that stands still gives no sign of life.
+    // A frozen process sends no heartbeat.
     ledger: new Proxy(r.state.ledger, {
       get(target, name) {
         if (name === 'extend') return () => undefined;
@@ -290,7 +290,7 @@ test('a renewal never goes over a connection that may be stale', async () => {
   const platform = r.client({ transport, clock: systemClock, ledger: state.ledger, tokens: state.tokens });
   await platform.tokens.set({ refreshToken: 'a', accessToken: 'a' });
   await platform.webhookGet();
-  // Until the connection is free to be used again.
+  // Until the connection can be reused.
   await systemClock.sleep(20);
   await platform.tokens.refresh();
   expect(wasKept).toBe(false);

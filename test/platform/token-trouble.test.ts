@@ -9,7 +9,7 @@ const sku = { sku: '1' };
 
 const refreshes = ({ sandbox }: Rig) => sandbox.control.calls('token.refresh').length;
 
-/** A client whose store behaves otherwise in some ways. */
+/** Makes a client whose store behaves differently in some ways. */
 function withStore(r: Rig, change: (store: TokenStore) => Partial<TokenStore>) {
   const store = r.state.tokens;
   const bound: TokenStore = {
@@ -272,7 +272,7 @@ test('no log line and no error carries a token or a secret', async () => {
   expect(r.told.logged.length).toBeGreaterThan(3);
 });
 
-/** A platform that takes `answerMs` to answer a refresh. */
+/** Makes a platform that takes `answerMs` to answer a refresh. */
 function slowRefresh(r: Rig, answerMs: number) {
   const transport = sandboxTransport(r.sandbox, r.clock);
   return r.client({

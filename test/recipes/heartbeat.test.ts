@@ -18,17 +18,17 @@ import { type DaemonProcess, openWorkplace, until, type Workplace } from '../sup
 const TOKEN = '5f0c2b7a9d3e4c61';
 const PERIOD_MS = 2_000;
 
-/** What a watcher outside knows: only what it is asked. */
+/** What an outside watcher knows: only the requests that it gets. */
 interface Watcher {
-  /** The path and query that its operator is given. */
+  /** The path and query that its operator gets. */
   address: string;
   answer(request: IncomingMessage, response: ServerResponse): void;
-  /** Whether it would tell its operator now. */
+  /** Whether it would notify its operator now. */
   isDown(): boolean;
   said: string[];
 }
 
-/** As healthchecks.io takes pings (hc/api/views.py): by path, `/fail` at its end, 404 for what it does not know. */
+/** As healthchecks.io receives pings (hc/api/views.py): by path, with `/fail` at its end, 404 for an unknown one. */
 function healthchecks(): Watcher {
   let [lastMs, failed] = [0, false];
   const said: string[] = [];
@@ -49,7 +49,10 @@ function healthchecks(): Watcher {
   };
 }
 
-/** As Uptime Kuma takes pushes (server/routers/api-router.js): `status` other than `up` is down, JSON is answered. */
+/**
+ * As Uptime Kuma receives pushes (server/routers/api-router.js): a `status` other than `up` is down, and it answers
+ * JSON.
+ */
 function uptimeKuma(): Watcher {
   let [lastMs, isUp] = [0, false];
   const said: string[] = [];
@@ -135,7 +138,10 @@ describe.each([
     return checks.find(({ id }) => id === 'alarms.heartbeat') ?? { level: '', message: '' };
   }
 
-  /** Neither in what it said, nor in what it stored, nor in a bundle, even of a file that holds the address. */
+  /**
+   * Checks that the secret is neither in the output, nor in stored files, nor in a bundle, even if a file contains
+   * the address.
+   */
   async function noneLeaks(daemon: DaemonProcess, said: string): Promise<void> {
     expect(daemon.log() + said).not.toContain(TOKEN);
     for (const name of readdirSync(place.storage)) {

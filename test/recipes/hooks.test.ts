@@ -22,7 +22,7 @@ function runs(program: string): boolean {
   }
 }
 
-/** An order that a customer made, with all that a code page finds hard. */
+/** Makes a customer's order with characters that are difficult for code pages. */
 function realEvent(): HookEvent {
   const { test: _test, ...event } = madeUpEvent('2026-03-01T18:30:00.000Z');
   const [item] = event.order?.items ?? [];
@@ -61,7 +61,7 @@ function secretFile(secret: string): string {
   return file;
 }
 
-/** A printer on a port of its own: answers what is asked for its paper, keeps what it is to print. */
+/** Starts a printer on its own port: it answers questions about its paper and records what it prints. */
 async function printer(paper: number | null): Promise<{ port: string; printed: () => Buffer }> {
   const chunks: Buffer[] = [];
   const server: Server = createServer({ allowHalfOpen: true }, (socket) => {
@@ -168,7 +168,7 @@ tried('mail-order hands msmtp a whole mail, and fails when msmtp does', async ()
   expect(await run('mail-order', words, realEvent(), { ...env, END: '75' })).toMatchObject({ code: 75 });
 });
 
-/** Takes mail as a server does, or puts each off; what it was told is kept. */
+/** Starts a mail server that accepts each mail or defers it; it records what it gets. */
 async function mailServer(): Promise<{ port: string; told: string[]; isFull: boolean }> {
   const told: string[] = [];
   const server = createServer((socket) => {
@@ -230,7 +230,7 @@ it.skipIf(!hasPython || !hasMsmtp)(
       /^Content-Transfer-Encoding: (\S+)[\s\S]*?\n\n([\s\S]*?)\n\.$/m.exec(mail) ?? [];
     const text = encoding === 'base64' ? Buffer.from(body, 'base64').toString() : body;
     expect(text).toContain('2 x Té ¿negro? ¡sí!');
-    // A server that has no room now: the hook tries again.
+    // A server without room now: the hook tries again.
     server.isFull = true;
     const failed = await run('mail-order', words, realEvent(), { HOME: home });
     expect(failed.code).not.toBe(0);

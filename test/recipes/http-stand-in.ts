@@ -9,7 +9,7 @@ interface Call {
   body: string;
 }
 
-/** A server of somebody else: keeps what comes and answers with `status`. */
+/** Starts a foreign server that records requests and answers with `status`. */
 export async function httpStandIn(): Promise<{ url: string; calls: Call[]; status: number }> {
   const standIn = { url: '', calls: [] as Call[], status: 200 };
   const server = createServer((request, response) => {

@@ -11,7 +11,7 @@ const POS = 61_013;
 const SHARED_GROUP = 61_012;
 const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED_GROUP}`];
 
-/** npm packages that carry SQLite's own source of their year; what a Delphi, a FoxPro or an old Debian has within. */
+/** npm packages with SQLite's source of their year, as a Delphi, a FoxPro or an old Debian includes it. */
 const LIBRARIES = [
   { version: '3.22.0', from: 'cordova-sqlite-storage-dependencies@1.2.0' },
   { version: '3.24.0', from: 'sqlite3@4.0.2' },
@@ -120,7 +120,7 @@ describe('libraries of other years', () => {
               status: 0,
             });
           }
-          // Somebody who opens it for writing does no harm by it.
+          // A program that opens it for writing does no harm.
           expect(ask(version, 'write', mirror, FEED).rows, version).toEqual(feed);
         }
       };
@@ -130,7 +130,7 @@ describe('libraries of other years', () => {
         expect(ask(version, 'write', inbox, count), version).toEqual({ status: 0, rows: [], stderr: '' });
         await until('it arrives', () => place.sandbox.control.stockOf(1001, 'sub-1') === 20 + i);
       }
-      // What docs/pos.md says of one that is too old.
+      // As docs/pos.md describes a version that is too old.
       expect(ask(TOO_OLD.version, 'read', mirror, FEED)).toMatchObject({
         status: 1,
         stderr: 'unable to open database file\n',

@@ -14,9 +14,9 @@ const APACHE_MODULES = ['mpm_event', 'authz_core', 'socache_shmcb', 'ssl', 'prox
 interface Proxy {
   name: string;
   program: string;
-  /** As the operator's guide links it. */
+  /** The file that the operator's guide links. */
   shown: string;
-  /** All of its configuration, around what is shown, and how to start it with that in `file`. */
+  /** The whole configuration around the shown part, and the command to start it with that in `file`. */
   around: (shown: string, directory: string, port: number) => string;
   words: (file: string) => string[];
 }
@@ -67,7 +67,7 @@ afterEach(async () => {
   await place?.close();
 });
 
-/** Starts the proxy with a certificate of its own, in front of the store's receiver; gives its address. */
+/** Starts the proxy with its own certificate in front of the store's receiver; returns its address. */
 async function startProxy({ program, shown, around, words }: Proxy): Promise<string> {
   const directory = path.join(place.directory, 'proxy');
   mkdirSync(directory);
@@ -111,7 +111,7 @@ describe.each(PROXIES)('the callback address behind $name', (one) => {
     place = await openWorkplace(31);
     const url = await startProxy(one);
     place.env.TILLSYNC_WEBHOOK_CALLBACK_URL = url;
-    // Once a year: what comes now comes as a callback.
+    // Polls once a year, so a new order comes as a callback.
     place.env.TILLSYNC_ORDERS_POLL = '0 0 1 1 *';
     const daemon = await place.run();
     const { control } = place.sandbox;

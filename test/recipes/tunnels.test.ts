@@ -34,18 +34,18 @@ const write = (place: string, content: string, mode = '644') =>
     `mkdir -p $(dirname ${place}); cat > ${place} <<'END'\n${content}\nEND\nchmod ${mode} ${place}`,
   );
 
-/** The public server's part, which the guide links for proxies; `under` is how to be on that server. */
+/** Starts the public server's part, which the guide links for proxies; `under` is the prefix to run on that server. */
 function startProxy(under: string, leadsTo: string): void {
   const directory = '/etc/letsencrypt/live/shop.example.com';
   machine.run(`mkdir -p ${directory}; cd ${directory}; openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=shop.example.com \
     -addext subjectAltName=DNS:shop.example.com -keyout privkey.pem -out fullchain.pem 2>/dev/null`);
   const shown = readFileSync(PROXY, 'utf8').replace('127.0.0.1:8787', leadsTo);
   write('/root/nginx.conf', `events {}\nhttp { access_log off;\n${shown}\n}`);
-  // What it leaves running holds no output of the command, or the command would not end.
+  // A process it leaves running must not hold the command's output, or the command would not end.
   machine.run(`${under} nginx -c /root/nginx.conf < /dev/null > /run/nginx.log 2>&1`);
 }
 
-/** A platform that calls the public address, and the shop's tillsync, which polls once a year. */
+/** Starts a platform that calls the public address, and the shop's tillsync, which polls once a year. */
 function startShop(listen: string): void {
   const config = `[webhook]
 listen = "${listen}"
@@ -73,7 +73,7 @@ external_id = "B1"`;
   );
 }
 
-/** Waits for a callback beyond the first `known` of them; gives how many there are. */
+/** Waits for a callback beyond the first `known`; returns their number. */
 function awaitCallbacks(known: number): number {
   const script = `const { DatabaseSync } = require('node:sqlite');
     const began = Date.now();
@@ -94,7 +94,7 @@ function awaitCallbacks(known: number): number {
   return Number(text);
 }
 
-/** What the way lets through, as the platform meets it: the secret decides at its end, and nowhere before. */
+/** Checks that the tunnel passes everything, as the platform sees it: only the secret decides, at its end. */
 function expectSecretToDecide(): void {
   const status = (secret: string, place = '/webhook') =>
     machine.run(
@@ -106,7 +106,7 @@ function expectSecretToDecide(): void {
   expect(status(SECRET, '/v1/status')).toBe('404');
 }
 
-// Machines of their own start and end in it.
+// It starts and stops whole machines.
 vi.setConfig({ testTimeout: 300_000 });
 
 describe('a tunnel by SSH', () => {
@@ -121,7 +121,7 @@ describe('a tunnel by SSH', () => {
     machine.run('mkdir -p /run/sshd; ssh-keygen -A; /usr/sbin/sshd -t; /usr/sbin/sshd');
     machine.run(`runuser -u tillsync-tunnel -- mkdir -m 700 /var/lib/tillsync-tunnel/.ssh
       ssh-keyscan -t ed25519 shop.example.com 2>/dev/null > /var/lib/tillsync-tunnel/.ssh/known_hosts`);
-    // Both ends are on this machine, so the shop's has an address of its own.
+    // Both ends are on this machine, so the shop's end has its own address.
     const unit = file('tillsync-tunnel.service').replace(':127.0.0.1:8787', ':127.0.0.2:8787');
     write('/etc/systemd/system/tillsync-tunnel.service', unit);
     expect(machine.try('systemd-analyze verify tillsync-tunnel.service').text).toBe('');
@@ -148,7 +148,7 @@ describe('a tunnel by SSH', () => {
 
 describe('a tunnel by WireGuard', () => {
   it.skipIf(WITHOUT_WIREGUARD)('brings callbacks to a shop that only calls out itself', () => {
-    // The server is a network of its own, which the shop reaches over a line.
+    // The server is a separate network that the shop reaches over a link.
     machine.run(`mkdir -p /dev/net; [ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200
       setsid unshare --net sleep infinity < /dev/null > /dev/null 2>&1 & echo $! > /run/server.pid`);
     const onServer = 'nsenter --net -t $(cat /run/server.pid)';

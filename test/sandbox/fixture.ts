@@ -32,7 +32,7 @@ export interface Rig {
   later(method: string, path: string, body?: unknown): Promise<Answer>;
 }
 
-/** A sandbox on a fake clock behind a real socket, closed at the end of the test. */
+/** Makes a sandbox on a fake clock behind a real socket, closed at the end of the test. */
 export async function rig(options: Partial<SandboxServerOptions> = {}): Promise<Rig> {
   const clock = new FakeClock();
   const sandbox = await startSandbox({ clock, random: seededRandom(7), limits: LIMITS, ...options });

@@ -6,7 +6,7 @@ import { rig } from './fixture.ts';
 
 const URL = 'http://127.0.0.1:9/hook';
 
-/** A receiver in the same process that answers as told. */
+/** Makes a receiver in this process that answers as given. */
 function receiver(answer: () => number = () => 200) {
   const got: WebhookRequest[] = [];
   const webhookTransport = async (request: WebhookRequest) => {

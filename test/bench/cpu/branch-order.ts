@@ -18,12 +18,12 @@ import { sameRowsCommit } from '../bare-commits.ts';
 import { readSample, sampleOrder } from '../sample-order.ts';
 import { type CpuMeasure, ownCpu } from './measure.ts';
 
-/** Of a round; so many of them arrive together. */
+/** Orders per round, and how many arrive together. */
 const ORDERS = 100;
 const TOGETHER = 50;
 const BRANCH = 'B1';
 
-/** From the hub's merge over its feed to the mirror of the branch, in one process without a server between. */
+/** From the hub's merge through its feed to the branch's mirror, in one process without a server between. */
 export const BRANCH_ORDER: CpuMeasure = {
   name: 'order from hub to branch',
   beside: 'a commit of the same rows for each, once',
@@ -70,7 +70,7 @@ export const BRANCH_ORDER: CpuMeasure = {
             db.prepare<[], number>('SELECT count(*) FROM orders').pluck().get(),
           );
           if (there !== number) throw new Error(`${there} of ${number} orders are at the branch.`);
-          // What was taken is of no use to this server any more.
+          // The server may delete what was received.
           server.expire(BRANCH, 0);
         }),
       bare: () =>

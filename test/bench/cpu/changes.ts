@@ -13,10 +13,10 @@ import { startServer } from '../server-process.ts';
 import { type CpuMeasure, cpuOf, ownCpu, type Sides } from './measure.ts';
 
 const PRODUCTS = 1_000;
-/** As many as tillsync takes from the inbox at once. */
+/** As many as tillsync copies from the inbox at once. */
 const PER_COMMIT = 1_000;
 
-/** The same counts into a mirror of its own, where it is known what each one is for. */
+/** Writes the same counts into a separate mirror, where each target is known. */
 async function openBareLoop(parent: string): Promise<Pick<Sides, 'bare' | 'close'>> {
   const directory = path.join(parent, 'bare');
   mkdirSync(directory);
@@ -131,7 +131,7 @@ const ORDERS = 1_000;
 const PAGE = 100;
 const PAGES_AT_ONCE = 2;
 
-/** A page of a hundred events with their orders; the unit is an event. */
+/** A page of a hundred events with their orders; the unit is one event. */
 export const FEED_PAGE: CpuMeasure = {
   name: 'page of the feed',
   beside: 'the same rows by three prepared statements, as JSON',

@@ -42,7 +42,8 @@ export const CALLBACK: CpuMeasure = {
       cpuOf(pid, CALLBACKS, async () => {
         for (let sent = 0; sent < CALLBACKS; sent += CONNECTIONS) {
           const bodies = side.map(() => orderOf(++number));
-          // All wait when the server goes on: else the machine's other work decides how many share a commit.
+          // All requests wait when the server continues; otherwise the machine's other work decides how many share a
+          // commit.
           process.kill(pid, 'SIGSTOP');
           const answers = side.map((client, i) => client.post(bodies[i] as string));
           process.kill(pid, 'SIGCONT');
@@ -63,7 +64,10 @@ export const CALLBACK: CpuMeasure = {
 
 const orderOf = (number: number) => sampleOrder(`65a1${String(number).padStart(20, '0')}`, number);
 
-/** Beside a server without any the ratio of two machines differs by half: loading code is another thing than starting Node. */
+/**
+ * Without these libraries in the bare server, the ratio differs by half between machines, because loading code
+ * differs from starting Node.
+ */
 const LIBRARIES = [
   'fastify',
   'better-sqlite3',
@@ -88,7 +92,7 @@ const startOfLibraries = (directory: string) =>
     /up/,
   );
 
-/** Until it has said that it is up. */
+/** Measures until the program reports that it is up. */
 async function timed(child: Child, up: RegExp): Promise<number> {
   await outputOf(child, up);
   const us = spentUs(pidOf(child));
@@ -104,7 +108,7 @@ export const START: CpuMeasure = {
   async open(directory) {
     const prepared = await prepareDaemon(directory, { webhookPort: 0 });
     const bare = () => startOfLibraries(directory);
-    // The first start fills the cache and makes the databases.
+    // The first start fills the cache and creates the databases.
     await timed(startPrepared(prepared), UP);
     await bare();
     return {
@@ -119,8 +123,8 @@ const SETTLE_MS = 10_000;
 const WATCHED_MS = 10_000;
 
 /**
- * A sixth of a minute without an order, a call or a change, scaled to one. Beside it the start of a server, for a bare
- * one that idles takes nothing.
+ * Ten seconds without an order, a call or a change, scaled to a minute. It is compared with the start of a server,
+ * because an idle bare one takes nothing.
  */
 export const IDLE_MINUTE: CpuMeasure = {
   name: 'idle minute',
@@ -149,7 +153,7 @@ const UP = /tillsync is running/;
 interface DaemonOptions {
   /** 0: any. */
   webhookPort: number;
-  /** Without it nobody answers at the platform's address. */
+  /** Without it nothing answers at the platform's address. */
   platform?: { url: string; refreshToken: string };
 }
 

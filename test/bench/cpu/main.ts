@@ -18,7 +18,7 @@ const MEASURES: readonly CpuMeasure[] = [
 
 const KEPT_FILE = path.join(import.meta.dirname, 'kept.json');
 
-/** What takes more than is kept in each of them is slower; each is a new process with new files. */
+/** Most tries of a measure that is slower than its stored ratio; each is a new process with new files. */
 const TRIES_MAX = 4;
 
 const HELP = `Measures the processor time of what tillsync does most, beside bare loops, against the ratios in test/bench/cpu/kept.json.
@@ -42,7 +42,7 @@ async function main(): Promise<number> {
   let isSlower = false;
   for (const measure of wanted.measures) {
     let figure = await measureOnce(measure);
-    // A busy moment of the machine passes, and so does an unlucky layout of memory; more work stays.
+    // A busy moment of the machine passes, and so does an unlucky memory layout; a real slowdown stays.
     for (
       let more = 1;
       more < TRIES_MAX && standingOf(figure.ratio, kept[measure.name]) === 'slower';
@@ -65,7 +65,7 @@ async function main(): Promise<number> {
   return isSlower ? 3 : 0;
 }
 
-/** What is measured, and what it starts, is interrupted less by the machine's other work; root alone may ask for it. */
+/** Raises the priority of the measurement and its children over the machine's other work; only root may. */
 function goFirst(): void {
   try {
     setPriority(constants.priority.PRIORITY_HIGH);
@@ -74,7 +74,7 @@ function goFirst(): void {
   }
 }
 
-/** The exit code where nothing is to be measured. */
+/** Returns an exit code if nothing is to be measured. */
 function readArguments(): number | { keep: boolean; measures: readonly CpuMeasure[] } {
   try {
     const { values, positionals } = parseArgs({

@@ -1,17 +1,17 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Processor time of one thing that tillsync does, beside a bare loop that does what cannot be left out of it. */
+/** Processor time of one thing that tillsync does, compared with a bare loop of its indispensable parts. */
 export interface CpuMeasure {
   /** As `kept.json` has it. */
   name: string;
-  /** What the bare loop beside it does. */
+  /** What the bare loop does. */
   beside: string;
   /** At least. */
   rounds: number;
   open(directory: string): Promise<Sides>;
 }
 
-/** Each takes a round and gives the microseconds of processor time of one unit. */
+/** Each function runs a round and returns the processor time of one unit in microseconds. */
 export interface Sides {
   ours(): Promise<number>;
   bare(): Promise<number>;
@@ -24,14 +24,14 @@ export interface CpuFigure {
   bareUs: number;
 }
 
-/** The least of a side counts once it was met three times within so much. */
+/** The minimum of a side counts once three values lie within this factor. */
 const MET = 1.02;
-/** On a busy machine so many times the rounds. */
+/** Factor for the number of rounds on a busy machine. */
 const LONGER = 2;
 
 /**
- * Short rounds in turns, and of each side the least: what else runs on the machine takes caches and only ever adds to
- * what a round takes, and it adds more to the side that uses more memory, so a mean would follow the machine.
+ * Runs short rounds in turns and takes each side's minimum. Other work on the machine uses caches and only ever adds
+ * time, and it adds more to the side with more memory, so a mean would depend on the machine.
  */
 export async function measureCpu(sides: Sides, rounds: number): Promise<CpuFigure> {
   const ours: number[] = [];
@@ -52,7 +52,7 @@ function isMet(times: readonly number[]): boolean {
   return third <= least * MET;
 }
 
-/** Microseconds of all threads of this process while `action` runs, for each of its `units`. */
+/** Returns the microseconds of all threads of this process during `action`, per unit. */
 export async function ownCpu(units: number, action: () => unknown): Promise<number> {
   const before = process.cpuUsage();
   await action();
@@ -60,7 +60,10 @@ export async function ownCpu(units: number, action: () => unknown): Promise<numb
   return (user + system) / units;
 }
 
-/** The same of another process; Infinity where one of its threads ended meanwhile, whose part nobody knows. */
+/**
+ * Does the same for another process; Infinity if one of its threads ended meanwhile, because its time is then
+ * unknown.
+ */
 export async function cpuOf(pid: number, units: number, action: () => unknown): Promise<number> {
   const before = spent(pid);
   await action();
@@ -70,25 +73,25 @@ export async function cpuOf(pid: number, units: number, action: () => unknown): 
   return (sumOf(after.threads) - sumOf(before.threads)) / units;
 }
 
-/** Microseconds since a process was started. */
+/** Returns the microseconds since a process was started. */
 export function spentUs(pid: number): number {
   const { us, threads } = spent(pid);
   return Math.max(us, sumOf(threads));
 }
 
-/** Linux counts in hundredths of a second, whatever the machine. */
+/** Linux counts in hundredths of a second on every machine. */
 const TICK_US = 10_000;
 
 interface Spent {
-  /** Of all threads, also those that have ended; in whole ticks. */
+  /** Time of all threads, including ended ones, in whole ticks. */
   us: number;
-  /** Exact, of each thread that is there; none where the kernel does not tell. */
+  /** Exact time of each present thread; empty if the kernel does not report it. */
   threads: Map<string, number>;
 }
 
 function spent(pid: number): Spent {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  // The name of the program comes in brackets and may have blanks in it.
+  // The program's name is in brackets and may contain blanks.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const us = (Number(fields[11]) + Number(fields[12])) * TICK_US;
   const threads = new Map<string, number>();
@@ -97,7 +100,7 @@ function spent(pid: number): Spent {
       const [ns] = readFileSync(`/proc/${pid}/task/${id}/schedstat`, 'utf8').split(' ');
       threads.set(id, Number(ns) / 1000);
     } catch {
-      // It has just ended, or this kernel keeps no such file.
+      // It has just ended, or this kernel has no such file.
     }
   }
   return { us, threads };

@@ -7,7 +7,7 @@ import { type CpuMeasure, ownCpu } from './measure.ts';
 const TOGETHER = 50;
 const COMMITS = 4;
 
-/** The part of a callback that is not HTTP: what an index, a trigger or a statement more costs stands out here. */
+/** The part of a callback without HTTP: it shows the cost of one more index, trigger or statement. */
 export const MERGE: CpuMeasure = {
   name: 'order merged into the mirror',
   beside: 'the same rows into tables without an index or a trigger, in the same commits',

@@ -5,12 +5,12 @@ import { openMirror } from '../../../src/orders/mirror.ts';
 import { benchAnswer } from '../mirror-samples.ts';
 import { type CpuMeasure, ownCpu } from './measure.ts';
 
-/** As a poll of a day brings them; a larger answer is read on a thread of its own, which costs as much again. */
+/** As many as a normal poll brings; a larger answer is read on its own thread, which costs as much again. */
 const ORDERS = 500;
 const POLLS = 2;
 const OBSERVED_MS = Date.UTC(2026, 5, 1);
 
-/** An answer in which nothing is new; the unit is one of its orders. */
+/** An answer without anything new; the unit is one of its orders. */
 export const UNCHANGED_POLL: CpuMeasure = {
   name: 'unchanged poll',
   beside: 'parse the answer, write each order as JSON again and hash it',
@@ -18,7 +18,7 @@ export const UNCHANGED_POLL: CpuMeasure = {
   async open(directory) {
     const mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock: systemClock });
     const body = benchAnswer(ORDERS);
-    // The import takes the bytes over.
+    // A copy, because the import takes over the bytes.
     const poll = () =>
       mirror.importAnswer(body.slice(), { observedAtMs: OBSERVED_MS, asOfSeq: mirror.newestSeq() });
     await poll();

@@ -1,9 +1,9 @@
 import type { CpuFigure } from './measure.ts';
 
-/** Ratios by the names of the measures, as they were when they were last written down. */
+/** Stored ratios by the measures' names. */
 export type Kept = Record<string, number>;
 
-/** Beyond it a ratio differs from the one that is kept; less is the machine. */
+/** A ratio beyond this factor of the stored one differs; less is noise of the machine. */
 const ROOM = 1.15;
 
 export type Standing = 'as kept' | 'slower' | 'faster' | 'not kept yet';

@@ -7,7 +7,7 @@ export const sumOf = (days: readonly DayOutcome[], field: keyof DayOutcome): num
 
 const RESAMPLES = 1_000;
 
-/** By how much more pieces a day are sold that were not free, with the middle 95 % of its resampled means. */
+/** Returns how many more unavailable pieces a day are sold, with the middle 95 % of its resampled means. */
 export function pairedDifference(
   days: readonly DayOutcome[],
   best: readonly DayOutcome[],
@@ -28,7 +28,7 @@ export function pairedDifference(
 
 const COLUMNS = ['orders', 'sold', 'atsale', 'outside', 'conflict', 'lost', 'calls'] as const;
 
-/** One row for each day and strategy. */
+/** Returns one row per day and strategy. */
 export function csvOf(all: readonly PlayedStrategy[]): string {
   const rows = all.flatMap(({ name, days }) =>
     days.map((day, n) => [JSON.stringify(name), n, ...COLUMNS.map((column) => day[column])].join(',')),

@@ -1,6 +1,6 @@
 import type { NamedStrategy, ShopView, Strategy } from './strategy.ts';
 
-/** A strategy that sends something whenever the POS has another stock. */
+/** Makes a strategy that sends something whenever the POS's stock changes. */
 const onChange = (send: (shop: ShopView, product: number, qty: number) => unknown): Strategy => {
   let shop: ShopView | undefined;
   return {
@@ -23,7 +23,7 @@ const inventoryEvery = (minutes: number): NamedStrategy => ({
   }),
 });
 
-/** What shops do today, twenty lines each at most. */
+/** What shops do today, in at most twenty lines each. */
 export const PLAIN_STRATEGIES: readonly NamedStrategy[] = [
   {
     name: 'nothing',
@@ -56,7 +56,7 @@ export const PLAIN_STRATEGIES: readonly NamedStrategy[] = [
         async posChanged(product, qty) {
           const sold = (before[product] ?? 0) - qty;
           before[product] = qty;
-          // Whether an order or the counter took it, the POS does not say.
+          // The POS does not say whether an order or the counter took it.
           if (!shop || sold <= 0 || booked.delete(product)) return;
           shop.send(product, (await shop.read(product)) - sold);
         },

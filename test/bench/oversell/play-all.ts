@@ -5,7 +5,7 @@ import type { DayOutcome } from './play-day.ts';
 import type { DaySettings } from './shop-day.ts';
 import type { Played, Report } from './worker.ts';
 
-/** How a strategy fared on each day; `fault`: why it ended early. */
+/** A strategy's result on each day; `fault` says why it ended early. */
 export interface PlayedStrategy {
   name: string;
   about: string;
@@ -18,14 +18,17 @@ export interface PlayAllOptions {
   settings: DaySettings;
   seed: number;
   days: number;
-  /** Longer on one day, and it hangs. */
+  /** A strategy that takes longer for one day hangs. */
   dayMaxMs?: number;
   progress?: (done: number, of: number) => void;
 }
 
 const DAY_MAX_MS = 20_000;
 
-/** Plays all strategies, each in a thread of its own, as many at once as there are processors. One that fails stops no other. */
+/**
+ * Plays all strategies, each in its own thread, as many at once as there are processors. A failing one does not stop
+ * the others.
+ */
 export async function playAll(options: PlayAllOptions): Promise<PlayedStrategy[]> {
   const { strategies, days, progress } = options;
   const played: PlayedStrategy[] = new Array(strategies.length);

@@ -1,28 +1,28 @@
 import { OPEN_S, type ShopDay, type Visit } from './shop-day.ts';
 import type { HeardOrder, ShopView, Strategy } from './strategy.ts';
 
-/** Pieces, but for the first two. */
+/** Numbers of pieces, except the first two. */
 export interface DayOutcome {
   orders: number;
   sold: number;
-  /** Sold online and not free at that moment. */
+  /** Sold online although not available at that time. */
   atsale: number;
-  /** Of these, those offered beyond what anybody in the shop could have known to be right. */
+  /** Of these, those offered beyond what anybody in the shop could know to be right. */
   outside: number;
-  /** Free when ordered, and gone from the shelf before staff took them: no synchronising cures that. */
+  /** Available when ordered, but gone from the shelf before staff took them; no synchronisation prevents that. */
   conflict: number;
   /** Free, and not offered. */
   lost: number;
   calls: number;
 }
 
-/** A call leaves each second, and needs some of the next to take effect. */
+/** One call per second is sent, and needs a part of the next second to take effect. */
 const CALL_EVERY_S = 1;
 const CALL_TAKES_S = 0.4;
 const CALL_ITEMS = 100;
-/** What was right so long ago may still be offered: a call has to leave and arrive. */
+/** A quantity that was right this recently may still be offered, because a call must be sent and arrive. */
 const KNOWN_WITHIN_S = CALL_EVERY_S + CALL_TAKES_S + 0.1;
-/** The fastest that anybody in the shop hears of an order. */
+/** The shortest time in which anybody in the shop learns of an order. */
 const HEARD_AFTER_S = 0.2;
 const AFTER_CLOSING_S = 3_600;
 
@@ -33,8 +33,8 @@ interface Timer {
 }
 
 /**
- * Plays one day with a strategy, in time that passes as fast as it can. `isOptimum`: the platform always offers what the POS
- * has less the orders that it has not booked, without a call and without delay: the best that any knowledge of both gives.
+ * Plays one day with a strategy, as fast as possible. `isOptimum`: the platform always offers the POS's stock less
+ * unbooked orders, without a call or delay, the best that full knowledge can give.
  */
 export async function playDay(
   { stock, visits }: ShopDay,
@@ -45,13 +45,13 @@ export async function playDay(
   const shelf = [...stock];
   const pos = [...stock];
   const platform = [...stock];
-  /** Placed online and not taken from the shelf yet, by product. */
+  /** By product: ordered online and not taken from the shelf yet. */
   const unpicked = stock.map(() => 0);
-  /** What the shop could know of each product: since when, and how many are right to offer. */
+  /** What the shop could know of each product: how many are right to offer, and since when. */
   const known = stock.map((qty) => [{ atS: 0, qty }]);
   let [nowS, count, nextCallS, nextReadS] = [0, 0, 0, 0];
   let timers: Timer[] = [];
-  // What is under way, and how much of it waits for an answer of the platform, which takes time of the day.
+  // Running tasks, and how many of them wait for an answer of the platform, which takes time of the day.
   let [running, reads] = [0, 0];
   let fault: { error: unknown } | undefined;
   let wake = () => {};
@@ -75,13 +75,13 @@ export async function playDay(
   const at = (atS: number, action: () => unknown) => {
     timers.push({ atS: Math.max(atS, nowS), order: count++, action });
   };
-  /** Orders that somebody in the shop can know of and that are not booked. */
+  /** Unbooked orders that somebody in the shop can know of. */
   const knowable = stock.map(() => 0);
   const learn = (product: number) => {
     const qty = (pos[product] ?? 0) - (knowable[product] ?? 0);
     known[product]?.push({ atS: nowS, qty });
   };
-  /** The most that was right to offer within the time that a call needs. */
+  /** Returns the most that was right to offer within the time that a call needs. */
   const rightOf = (product: number) => {
     const all = known[product] ?? [];
     let most = Number.NEGATIVE_INFINITY;
@@ -182,7 +182,7 @@ export async function playDay(
     at(nowS + hearingS, () => strategy.heard?.(order));
     at(nowS + hearingS + bookingS, async () => {
       const there = Math.min(qty, shelf[product] ?? 0);
-      // What was free when it was ordered and is gone was sold over the counter meanwhile.
+      // What was available when ordered and is gone was sold over the counter since.
       outcome.conflict += Math.max(0, qty - there - missing);
       shelf[product] = (shelf[product] ?? 0) - there;
       unpicked[product] = (unpicked[product] ?? 0) - qty;

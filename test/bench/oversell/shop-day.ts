@@ -1,16 +1,16 @@
 import type { Random } from '../../../src/core/time.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 
-/** What a day is drawn from. Times in seconds. Assumptions, which `--strategy` and the sweeps of a report may change. */
+/** Parameters of a day, times in seconds. They are assumptions, which `--strategy` and a report's sweeps may change. */
 export interface DaySettings {
   products: number;
   /** Customers of both kinds in a day. */
   customers: number;
-  /** Of the customers, those who order online. */
+  /** Share of the customers who order online. */
   onlineShare: number;
   /** Mean time until staff book an order in the POS and take its pieces from the shelf. */
   bookingS: number;
-  /** How the store hears of an order: by callback within seconds, or with the next poll. */
+  /** How the store learns of an order: by callback within seconds, or by the next poll. */
   hears: 'callback' | 'poll';
 }
 
@@ -23,7 +23,7 @@ export const DAY: DaySettings = {
 };
 
 export const OPEN_S = 12 * 3_600;
-/** Pieces on the shelf in the morning: few of most articles, as of fresh goods. */
+/** Pieces on the shelf in the morning: few of most products, as with fresh goods. */
 const SCARCE_SHARE = 0.6;
 const SCARCE_MAX = 6;
 const PLENTY_MAX = 30;
@@ -32,28 +32,31 @@ const CALLBACK_S = { min: 0.2, max: 2 };
 const POLL_EVERY_S = 120;
 const TWO_PIECES_SHARE = 0.1;
 
-/** What a customer wants; the same for every strategy. */
+/** A customer's wish; the same for every strategy. */
 export interface Visit {
   atS: number;
   product: number;
   qty: number;
   isOnline: boolean;
-  /** From the shelf to the till, of who is in the shop. */
+  /** Time from the shelf to the till, for a customer in the shop. */
   basketS: number;
-  /** From the order until the store hears of it. */
+  /** Time from the order until the store learns of it. */
   hearingS: number;
-  /** From hearing of it until it is booked. */
+  /** Time from learning of it until it is booked. */
   bookingS: number;
 }
 
 export interface ShopDay {
-  /** On the shelf in the morning, by product. */
+  /** Stock on the shelf in the morning, by product. */
   stock: number[];
   /** By time. */
   visits: Visit[];
 }
 
-/** The day with this number: one stream of random numbers each, so that all strategies meet the same customers. */
+/**
+ * Returns the day with this number. Each has its own stream of random numbers, so that all strategies meet the same
+ * customers.
+ */
 export function shopDay(settings: DaySettings, seed: number, day: number): ShopDay {
   const random = seededRandom(seed * 1_000_003 + day);
   const between = ({ min, max }: { min: number; max: number }) => min + random.next() * (max - min);
@@ -80,7 +83,7 @@ function below(random: Random, max: number): number {
   return Math.floor(random.next() * max);
 }
 
-/** A few articles are wanted by most: the share of each falls with its rank. */
+/** Draws a product: most customers want a few, and each one's share falls with its rank. */
 function favourite(random: Random, products: number): number {
   const weights = Array.from({ length: products }, (_, rank) => 1 / (rank + 1));
   const total = weights.reduce((sum, each) => sum + each, 0);

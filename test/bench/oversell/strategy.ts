@@ -1,20 +1,20 @@
-/** An order as the store hears of it. */
+/** An order as the store learns of it. */
 export interface HeardOrder {
   id: string;
   product: number;
   qty: number;
-  /** Seconds since the morning at which it was placed. */
+  /** When it was placed, in seconds since the morning. */
   atS: number;
 }
 
 /** What a strategy knows and may do. All times are seconds since the morning. */
 export interface ShopView {
-  /** How many products there are; they are numbered from 0. */
+  /** Number of products, which are numbered from 0. */
   readonly products: number;
   nowS(): number;
-  /** What the POS has in its books of a product: what was there in the morning, less what was paid or booked. */
+  /** Returns the POS's stock of a product: the morning's, less what was paid or booked. */
   posStock(product: number): number;
-  /** Puts a quantity into the next call to the platform; one call a second leaves, with up to 100 items. */
+  /** Puts a quantity into the next call to the platform; one call a second, with up to 100 items. */
   send(product: number, qty: number): void;
   /** Asks the platform for its quantity; one question a second. */
   read(product: number): Promise<number>;
@@ -24,13 +24,13 @@ export interface ShopView {
 
 /** Every method is optional, and may return a promise. */
 export interface Strategy {
-  /** Before the shop opens: the platform has what the POS has. */
+  /** Called before the shop opens: the platform has the POS's stock. */
   open?(shop: ShopView): unknown;
-  /** The POS sold over the counter, or booked an order: its stock of the product is another one now. */
+  /** Called when the POS sold over the counter or booked an order, so that its stock changed. */
   posChanged?(product: number, qty: number): unknown;
-  /** The store heard of an order. */
+  /** Called when the store learns of an order. */
   heard?(order: HeardOrder): unknown;
-  /** The POS booked it; its stock has changed before. */
+  /** Called when the POS has booked it; its stock has changed before. */
   booked?(order: HeardOrder): unknown;
   /** What was sent has arrived. */
   arrived?(product: number, qty: number): unknown;
@@ -41,7 +41,7 @@ export interface NamedStrategy {
   name: string;
   /** What it does, in a few words. */
   about: string;
-  /** How the store hears of orders, where that is a part of it; left out: by callbacks. */
+  /** How the store learns of orders, if that is part of the strategy; by callbacks if left out. */
   hears?: 'callback' | 'poll';
   create(): Strategy | Promise<Strategy>;
 }

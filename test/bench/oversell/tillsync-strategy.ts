@@ -26,11 +26,13 @@ const LOOK_BELOW = 3;
 export interface TillsyncOptions {
   holdBack: boolean;
   hears: 'callback' | 'poll';
-  /** Asks the platform before the last pieces are sent. */
+  /** Whether it asks the platform before it sends the last pieces. */
   looks: boolean;
 }
 
-/** The product's own intake, ledger, queue and looks over a real mirror; only the clock and the platform are the day's. */
+/**
+ * The product's own intake, ledger, queue and looks on a real mirror; only the clock and the platform are simulated.
+ */
 class Tillsync implements Strategy {
   readonly #options: TillsyncOptions;
   readonly #directory = mkdtempSync(path.join(fastRoot(), 'tillsync-day-'));
@@ -39,7 +41,7 @@ class Tillsync implements Strategy {
   #outbox!: Outbox;
   #sender!: PushLoop;
   #looker: StockLooker | undefined;
-  /** Of the call under way: what became of each of its products. */
+  /** The running call, with the change of each of its products. */
   #call: { callId: number; changeIds: Map<number, number> } | undefined;
   #lastPollMs: number | null = null;
 
@@ -89,7 +91,7 @@ class Tillsync implements Strategy {
       log: silentLog,
       beat() {},
     });
-    // Every order is acknowledged from the first on, as of a POS that does so.
+    // Every order is acknowledged from the first on, as with a POS that acknowledges.
     this.#lastPollMs = nowMs();
     shop.every(120, () => {
       this.#lastPollMs = nowMs();
@@ -123,7 +125,7 @@ class Tillsync implements Strategy {
     await this.#send();
   }
 
-  /** Takes what is due into one call, as the sender does when a call may leave. */
+  /** Puts what is due into one call, as the sender does when a call is allowed. */
   async #send(): Promise<void> {
     if (this.#call) return;
     const { callId, items, toLook } = await this.#sender.claim(CALL_ITEMS);

@@ -6,9 +6,9 @@ import { type DaySettings, shopDay } from './shop-day.ts';
 import type { NamedStrategy } from './strategy.ts';
 import { TILLSYNC_STRATEGIES } from './tillsync-strategy.ts';
 
-/** Which days a worker plays, and with what. */
+/** The days that a worker plays, and their parameters. */
 export interface Played {
-  /** Of the box by name, or a file whose default export is one. */
+  /** A built-in strategy by name, or a file whose default export is one. */
   strategy: { name: string } | { file: string };
   settings: DaySettings;
   seed: number;
@@ -21,7 +21,7 @@ export type Report =
   | { kind: 'fault'; day: number; message: string }
   | { kind: 'done' };
 
-/** What any information could give: of the box too, and played without calls. */
+/** The best that any information could give; also built in, and played without calls. */
 const OPTIMUM: NamedStrategy = {
   name: 'optimum',
   about: 'what the POS has less what it has not booked, without delay: no information gives more',

@@ -1,4 +1,4 @@
-/** A process of its own that uses the platform as the daemon and its commands do. Told its job by its arguments. */
+/** A separate process that uses the platform as the daemon and its commands do. Its arguments contain its job. */
 
 import { openState } from '../../../src/app/stores.ts';
 import { whenFree } from '../../../src/core/errors.ts';
@@ -17,9 +17,9 @@ export interface Job {
   url: string;
   limits: PlatformLimits;
   do: 'calls' | 'refresh';
-  /** How many calls of each of three endpoints. */
+  /** Number of calls of each of three endpoints. */
   rounds?: number;
-  /** The process kills itself there, as a power cut would. */
+  /** Where the process kills itself, as a power cut would. */
   killAt?: KillPoint;
 }
 

@@ -5,7 +5,7 @@ import type { SandboxControl } from '../../../src/sandbox/control.ts';
 import type { Workplace } from '../../support/workplace.ts';
 import type { Expectations } from './soundness.ts';
 
-/** What has not come to where it belongs while nothing stands in its way; empty at last. */
+/** Returns what has not arrived although nothing stands in its way; empty in the end. */
 export function notArrived(
   { sandbox: { control }, storage, mirrorRows }: Workplace,
   { oldOrders, handedOver }: Pick<Expectations, 'oldOrders' | 'handedOver'>,
@@ -21,7 +21,7 @@ export function notArrived(
   ];
 }
 
-/** As a POS opens it: of the inbox a kill may have left a journal, which whoever only reads cannot roll back. */
+/** Opened like a POS: a kill may have left the inbox a journal, which a read-only connection cannot roll back. */
 function waiting(file: string, readonly: boolean, what: string): string[] {
   const db = new Database(file, { readonly, fileMustExist: true, timeout: 1_000 });
   try {
@@ -32,7 +32,7 @@ function waiting(file: string, readonly: boolean, what: string): string[] {
   }
 }
 
-/** The value of a target such as `stock:A-1001-2` or `price:1001`. */
+/** Returns the value of a target such as `stock:A-1001-2` or `price:1001`. */
 function atPlatform(control: SandboxControl, target: string): number | undefined {
   const [kind, name = ''] = target.split(':');
   if (kind === 'stock') {

@@ -13,10 +13,10 @@ export interface CampaignOptions {
   power?: { lies?: string };
 }
 
-/** What all the crashes of a campaign came to. */
+/** Totals of all crashes of a campaign. */
 export interface Tally {
   rounds: number;
-  /** By point: crashes at it, and those it was missed in. */
+  /** By point: the crashes at it, and those that missed it. */
   points: Map<string, { hit: number; missed: number }>;
   lockOuts: number;
   confirmed: number;
@@ -27,12 +27,12 @@ export interface Tally {
 export const ROUNDS = Number(process.env.TILLSYNC_ROUNDS ?? 40);
 
 const ROUNDS_OF_A_STORE = 10;
-/** A store that is not upgraded yet after these is crashed at the other points. */
+/** A store that is not upgraded after this many rounds is crashed at the other points. */
 const SPECIAL_ROUNDS = 3;
 const READ_EVERY = 4;
 const WANTED = process.env.TILLSYNC_POINTS;
 
-/** Crashes one store after the other; throws at the first fault, naming what repeats it. */
+/** Crashes one store after the other; throws at the first fault, with what repeats it. */
 export async function runCampaign({ program, rounds, seed, power }: CampaignOptions): Promise<Tally> {
   const tally: Tally = { rounds: 0, points: new Map(), lockOuts: 0, confirmed: 0, accepted: 0, refreshes: 0 };
   const random = seededRandom(seed);
@@ -61,7 +61,7 @@ export async function runCampaign({ program, rounds, seed, power }: CampaignOpti
         tally.rounds += 1;
         count(tally, crash);
         check(point.name, crash.faults);
-        // After a power cut -shm is gone until the daemon has started again, and another user cannot make one.
+        // After a power cut -shm is missing until the daemon has started again, and another user cannot make one.
         if (!power && store.hasRun && round % READ_EVERY === READ_EVERY - 1)
           check('read by another user', otherUserFaults(store.place));
       }

@@ -24,29 +24,29 @@ import { StoreLoad } from './store-load.ts';
 export interface CrashStoreOptions {
   seed: number;
   program: Program;
-  /** The first life finds files with this many steps of the mirror's schema; 0: none. */
+  /** The first life finds files with this many migrations of the mirror; 0 for none. */
   oldSteps: number;
-  /** A kill takes what was not synced with it; `lies` as in `openPowerLoss`. */
+  /** Whether a kill also loses what was not synced; `lies` as in `openPowerLoss`. */
   power?: { lies?: string } | undefined;
 }
 
 /** What one crash showed. */
 export interface Crash {
   point: string;
-  /** The point did not come in time and it was killed anyway. */
+  /** The point did not come in time, and it was killed anyway. */
   missed: boolean;
-  /** It fell between the rotation of the tokens and their save. */
+  /** It was killed between the rotation of the tokens and their save. */
   lockedOut: boolean;
   faults: string[];
 }
 
-/** Longer than a kill and a start take, so that whoever forgets a call over them breaks the limit. */
+/** Longer than a kill and a start take, so that a store that forgets a call breaks the limit. */
 const LIMITS = { ...QUICK_LIMITS, endpointIntervalMs: 300, ordersIntervalMs: 1_500 };
 const START_DEADLINE_MS = limitMs(15_000);
 /** A point that has not come after this long in a running daemon will not come. */
 const POINT_DEADLINE_MS = 2_500;
 
-/** One store through many crashes: the same files, the same platform, a POS and customers that never rest. */
+/** One store through many crashes: the same files, the same platform, a POS and customers that never pause. */
 export class CrashStore {
   readonly place: Workplace;
   readonly handedOver = new HandedOver();
@@ -65,7 +65,7 @@ export class CrashStore {
   #lockOuts = 0;
   #life: DaemonLife | undefined;
   isUpgraded: boolean;
-  /** Whether a life has come so far as to serve, so that all files are there. */
+  /** Whether a life has started completely, so that all files exist. */
   hasRun = false;
 
   private constructor(
@@ -130,7 +130,7 @@ export class CrashStore {
     return new CrashStore(options, { place, gate, gateUrl, callbacks }, () => http.close());
   }
 
-  /** One life, ended at `point`, and a look at what it left. */
+  /** Runs one life, ended at `point`, and checks what it left. */
   async crash(point: KillPoint): Promise<Crash> {
     const life = this.#start();
     const load = this.#load.run().then(
@@ -161,7 +161,7 @@ export class CrashStore {
     return { point: point.name, missed, lockedOut, faults: all };
   }
 
-  /** A last life that nobody kills: everything arrives, and it stops cleanly. Gives what is wrong. */
+  /** Runs a last life that is not killed: everything arrives, and it stops cleanly. Returns the faults. */
   async finish(): Promise<string[]> {
     const { control } = this.place.sandbox;
     const life = this.#start();
@@ -178,7 +178,7 @@ export class CrashStore {
     return faults;
   }
 
-  /** Keeps the files and the log for whoever looks into a fault; the place of the copy. */
+  /** Keeps the files and the log for a person; returns the copy's path. */
   keepEvidence(): string {
     const kept = mkdtempSync(path.join(tmpdir(), 'tillsync-crash-evidence-'));
     if (existsSync(this.place.storage)) cpSync(this.place.storage, kept, { recursive: true });

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { bundle } from '../../../config/package/bundle.ts';
 import { type CommandResult, NODE, ROOT, until } from '../../support/workplace.ts';
 
-/** The program as it is packaged, which starts several times faster than the checkout. */
+/** The packaged program, which starts several times faster than the checkout. */
 export interface Program {
   /** Starts it; the environment is all that it gets. */
   start(words: readonly string[], env: Record<string, string>): ChildProcess;
@@ -33,7 +33,7 @@ export class DaemonLife {
   readonly #child: ChildProcess;
   readonly #dead: Promise<unknown>;
   #log = '';
-  /** Monotonic milliseconds; null while nobody has killed it. */
+  /** Monotonic milliseconds; null while it was not killed. */
   killedMs: number | null = null;
 
   constructor(child: ChildProcess) {

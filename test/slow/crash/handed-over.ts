@@ -1,10 +1,10 @@
-/** What a POS said of one target, and what it was told. Values only rise, so that any two of them have an order. */
+/** What a POS submitted for one target, and the answers. Values only rise, so any two of them have an order. */
 interface Word {
   accepted: number;
   submitted: Set<number>;
 }
 
-/** All that a POS handed over: the measure of what must not be lost, doubled or overtaken. */
+/** Everything that a POS submitted: none of it may be lost, doubled or overtaken. */
 export class HandedOver {
   readonly #words = new Map<string, Word>();
   readonly acks = new Set<string>();
@@ -12,7 +12,7 @@ export class HandedOver {
   submitted = 0;
   accepted = 0;
 
-  /** A new value for a target, higher than all before; above `from`. */
+  /** Returns a new value for a target, higher than all before and above `from`. */
   submit(target: string, from = 0): number {
     const value = from + this.#next++;
     const word = this.#words.get(target) ?? { accepted: 0, submitted: new Set() };
@@ -22,7 +22,7 @@ export class HandedOver {
     return value;
   }
 
-  /** From here on it must not be lost: the POS was told that it is kept. */
+  /** From here on it must not be lost, because the POS was told that it is stored. */
   accept(target: string, value: number): void {
     const word = this.#words.get(target);
     if (!word?.submitted.has(value)) throw new Error(`${target} was never set to ${value}`);
@@ -35,7 +35,7 @@ export class HandedOver {
     if (this.#words.get(target)?.submitted.delete(value)) this.submitted -= 1;
   }
 
-  /** A sentence for each target of which the last accepted value is in none of `found`, nor a later one. */
+  /** Returns a sentence for each target whose last accepted value, or a later one, is not in `found`. */
   missing(found: ReadonlyMap<string, number>): string[] {
     return [...this.#words].flatMap(([target, { accepted }]) =>
       accepted > 0 && (found.get(target) ?? 0) < accepted
@@ -44,7 +44,7 @@ export class HandedOver {
     );
   }
 
-  /** The same for where all must end: a value that was never handed over is wrong there, too. */
+  /** The same for the final state, where a value that was never submitted is also wrong. */
   unlike(found: (target: string) => number | undefined): string[] {
     return [...this.#words].flatMap(([target, { accepted, submitted }]) => {
       const value = found(target) ?? 0;

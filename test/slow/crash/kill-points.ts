@@ -7,7 +7,7 @@ import type { DaemonLife } from './daemon-life.ts';
 import type { CallPoint, PlatformGate } from './platform-gate.ts';
 import type { StoreLoad } from './store-load.ts';
 
-/** What a kill may be aimed at, all of it seen from outside the process. */
+/** What a kill may be aimed at; all of it is visible from outside the process. */
 export interface Scene {
   storage: string;
   life: DaemonLife;
@@ -17,7 +17,7 @@ export interface Scene {
   random: Random;
 }
 
-/** Notifications of one life: `sent` or `confirmed` is called and then forgotten. */
+/** Notifications of one life: `sent` or `confirmed` is called once. */
 export interface CallbackWatch {
   sent?: (() => void) | undefined;
   confirmed?: (() => void) | undefined;
@@ -25,11 +25,11 @@ export interface CallbackWatch {
 
 export interface KillPoint {
   name: string;
-  /** Kills the process when it gets there; what it returns lets go of the rest. */
+  /** Kills the process when it gets there; the returned function releases the rest. */
   aim(scene: Scene): (() => void) | Promise<() => void>;
 }
 
-/** A start takes about this long. */
+/** About the duration of a start. */
 const START_MS = 350;
 const RUN_MS = 1_200;
 
@@ -58,13 +58,13 @@ export const KILL_POINTS: readonly KillPoint[] = [
   { name: 'mirror written', aim: atMirrorWrite },
 ];
 
-/** Points of a life that begins with nothing. */
+/** Kill points of a life that starts with no files. */
 export const FIRST_POINTS: readonly KillPoint[] = [
   { name: 'first: any moment of the start', aim: (scene) => later(scene, START_MS) },
   { name: 'first: sweep half', aim: (scene) => atCall(scene, ['product.list'], 'half') },
 ];
 
-/** Points of a life that upgrades the files. */
+/** Kill points of a life that upgrades the files. */
 export const UPGRADE_POINTS: readonly KillPoint[] = [
   { name: 'upgrade: any moment', aim: (scene) => later(scene, START_MS) },
   { name: 'upgrade: copy of state.db kept', aim: (scene) => atFile(scene, 'state.db.before-upgrade', 1) },
@@ -84,7 +84,7 @@ async function whileRunning(scene: Scene): Promise<() => void> {
   return later(scene, RUN_MS);
 }
 
-/** Whole answers are given up to 4 ms to be written down. */
+/** After a whole answer, up to 4 ms are left for storing it. */
 function atCall({ life, gate, random }: Scene, endpoints: readonly Endpoint[], point: CallPoint): () => void {
   const waitMs = point === 'answered' ? random.next() * 4 : 0;
   gate.ambush = { endpoints, point, act: () => killIn(life, waitMs) };
@@ -103,7 +103,7 @@ function atCallback({ life, callbacks, random }: Scene, event: keyof CallbackWat
   };
 }
 
-/** The daemon's journal appears when it begins to empty the inbox and goes when it is done. */
+/** The daemon's journal appears when it begins to empty the inbox, and is deleted when it is done. */
 async function atInbox(
   { life, storage, load }: Scene,
   sign: 'journal' | 'no journal',
@@ -114,7 +114,7 @@ async function atInbox(
   await load.inboxAtRest();
   await load.insertSome();
   await load.insertSome();
-  // What the POS itself did to the directory is told before this.
+  // Earlier events of the directory are the POS's own.
   await systemClock.sleep(5);
   const journal = path.join(storage, 'inbox', 'inbox.db-journal');
   const watcher = watching(path.dirname(journal), (name) => {

@@ -4,10 +4,10 @@ import { type CommandResult, until } from '../../support/workplace.ts';
 import type { DaemonLife } from './daemon-life.ts';
 import type { GateCall } from './platform-gate.ts';
 
-/** A whole answer is written down long before; under load it takes its time. */
+/** A whole answer is stored long before this; under load it takes longer. */
 const SAVED_WITHIN_MS = limitMs(500);
 
-/** Whether a kill fell between the rotation of the tokens and the moment at which they must be saved. */
+/** Whether a kill came between the rotation of the tokens and the moment at which they must be saved. */
 export function isInWindow(rotation: GateCall, life: number, killedMs: number): boolean {
   if (rotation.life !== life) return false;
   return rotation.answeredMs === null || killedMs - rotation.answeredMs < SAVED_WITHIN_MS;
@@ -18,11 +18,14 @@ export interface LockedOutStore {
   /** A daemon that was started with a dead refresh token. */
   life: DaemonLife;
   command: (words: string[], input?: string) => Promise<CommandResult>;
-  /** Has the platform issue a pair; its refresh token. */
+  /** Makes the platform issue a pair; returns its refresh token. */
   newToken: () => string;
 }
 
-/** The one window that no client can close: it is told for what it is, callbacks go on, and new tokens heal it. */
+/**
+ * Checks the one window that no client can close: it is reported as what it is, callbacks continue, and new tokens
+ * heal it.
+ */
 export async function lockOutFaults({ control, life, command, newToken }: LockedOutStore): Promise<string[]> {
   await life.running();
   let report = { state: '', lockedOut: null as { cause: string } | null };

@@ -4,7 +4,7 @@ import type { GateCall } from './platform-gate.ts';
 
 export interface PlatformView {
   control: SandboxControl;
-  /** In the order in which the platform did their work. */
+  /** In the order in which the platform processed them. */
   calls: readonly GateCall[];
   /** By life: when it was killed. */
   killedMs: ReadonlyMap<number, number>;
@@ -12,10 +12,10 @@ export interface PlatformView {
   lockOuts: number;
 }
 
-/** An answer is written down sooner, even by a busy machine. */
+/** Even a busy machine stores an answer sooner. */
 const SETTLED_WITHIN_MS = limitMs(500);
 
-/** What the platform saw that it must not see: a broken limit, a dead token, an old value, a value twice. */
+/** Returns what the platform must not see: a broken limit, a dead token, an old value, a value twice. */
 export function faultsOf({ control, calls, killedMs, lockOuts }: PlatformView): string[] {
   const faults = control
     .violations()
@@ -37,7 +37,7 @@ export function faultsOf({ control, calls, killedMs, lockOuts }: PlatformView): 
   return faults;
 }
 
-/** Whether a kill may have come before the answer was written down. */
+/** Whether a kill may have come before the answer was stored. */
 function mayBeUnknown({ life, answeredMs }: GateCall, killedMs: ReadonlyMap<number, number>): boolean {
   const endMs = killedMs.get(life);
   return answeredMs === null || (endMs !== undefined && endMs - answeredMs < SETTLED_WITHIN_MS);

@@ -5,8 +5,8 @@ import type { SandboxCore } from '../../../src/sandbox/server.ts';
 import { endpointOf } from '../../../src/sandbox/settings.ts';
 
 /**
- * How far a call has come: it arrived and nothing was done; the platform did its work and said nothing yet; half
- * of its answer is out; all of it is.
+ * Progress of a call: it arrived and nothing was done; the platform did its work but has not answered; half of its
+ * answer is sent; all of it is.
  */
 export type CallPoint = 'arrived' | 'done' | 'half' | 'answered';
 
@@ -21,7 +21,7 @@ export interface GateCall {
   /** Number of the daemon's life in which it was made. */
   life: number;
   applied: AppliedValue[];
-  /** Monotonic milliseconds when the whole answer was handed to the network; null: never. */
+  /** Monotonic milliseconds when the whole answer was passed to the network; null if never. */
   answeredMs: number | null;
 }
 
@@ -31,14 +31,14 @@ export interface Ambush {
   act: () => void;
 }
 
-/** The way to the sandbox, on which a call can be stopped at any of its points and every value is written down. */
+/** The connection to the sandbox, which can stop a call at any of its points and records every value. */
 export class PlatformGate {
   readonly #core: SandboxCore;
   readonly #server = createServer((request, response) => void this.#carry(request, response));
   readonly calls: GateCall[] = [];
-  /** Refresh token that the platform takes now. */
+  /** The refresh token that the platform accepts now. */
   refreshToken: string;
-  /** When the last rotation of tokens was done. */
+  /** The last rotation of tokens. */
   lastRotation: GateCall | undefined;
   life = 0;
   ambush: Ambush | undefined;
@@ -120,7 +120,7 @@ export class PlatformGate {
   }
 }
 
-/** An item of a batch, as the platform's document has it. */
+/** An item of a batch, as in the platform's document. */
 interface Item {
   externalId?: string;
   sku?: number;
@@ -133,7 +133,7 @@ interface Answer {
   data: { refreshToken?: string; errors?: { index: number }[] };
 }
 
-/** The value of an item; none where it sets neither a count nor a price. */
+/** Returns the value of an item; empty if it sets neither a count nor a price. */
 export function appliedValue({ externalId, sku, qty, price }: Item): AppliedValue[] {
   if (qty !== undefined) return [{ target: `stock:${externalId}`, value: qty }];
   return price === undefined ? [] : [{ target: `price:${sku ?? externalId?.split('-')[1]}`, value: price }];

@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import Database from 'better-sqlite3';
 import { NODE } from '../../support/workplace.ts';
 
-/** What a POS inserts in one transaction. */
+/** Rows that a POS inserts in one transaction. */
 export interface InboxRows {
   stocks: { externalId: string; qty: number }[];
   prices: { sku: number; price: number }[];
@@ -13,18 +13,18 @@ export interface InboxRows {
 }
 
 /**
- * Inserts rows; true once the transaction is committed, false when the inbox could not be had just now, undefined
- * when the POS died over it.
+ * Inserts rows. Returns true once the transaction is committed, false when the inbox was unavailable, undefined when
+ * the POS died meanwhile.
  */
 export type InsertRows = (rows: InboxRows) => Promise<boolean | undefined>;
 
-/** As a POS does that knows only SQL: open, insert, close. */
+/** Inserts like a POS that knows only SQL: open, insert, close. */
 export function insertRows(file: string, { stocks, prices, acks }: InboxRows): boolean {
   if (!existsSync(file)) return false;
   let db: Database.Database | undefined;
   try {
     db = new Database(file, { fileMustExist: true, timeout: 20 });
-    // Without it a power cut may undo a commit with a rollback journal: its deletion is not synced.
+    // Without it a power cut may undo a commit with a rollback journal, because the journal's deletion is not synced.
     db.pragma('synchronous = EXTRA');
     const stock = db.prepare('INSERT INTO stock_changes (external_id, qty) VALUES (?, ?)');
     const price = db.prepare('INSERT INTO product_changes (sku, price) VALUES (?, ?)');
@@ -45,7 +45,7 @@ export function insertRows(file: string, { stocks, prices, acks }: InboxRows): b
   }
 }
 
-/** The POS as a process of its own, which dies when the power does. */
+/** The POS as a separate process, which dies when the power does. */
 export class PosProcess {
   readonly #child: ChildProcess;
   readonly #answers: AsyncIterator<string>;

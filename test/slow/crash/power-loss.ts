@@ -17,19 +17,19 @@ import { NODE } from '../../support/workplace.ts';
 export interface PowerLossOptions {
   /** Where the library is built and the images are kept; outside `root`. */
   directory: string;
-  /** The directory whose power is lost. */
+  /** The directory that loses power. */
   root: string;
   /** A disk that lies: a file whose path ends so is never kept, however often it is synced. */
   lies?: string;
 }
 
-/** A power cut as a model: what was not synced is gone, file contents and directory entries each by themselves. */
+/** A model of a power cut: what was not synced is lost, file contents and directory entries separately. */
 export interface PowerLoss {
   /** For every process that writes below the root. */
   env: Record<string, string>;
-  /** Takes what is there now for synced. */
+  /** Counts the present files as synced. */
   adopt(): void;
-  /** Leaves what was synced. Every process that had the root open must be dead. */
+  /** Leaves only what was synced. Every process that had the root open must be dead. */
   cut(): void;
 }
 
@@ -70,7 +70,7 @@ export function openPowerLoss({ directory, root, lies }: PowerLossOptions): Powe
   };
 }
 
-/** As the library names a file. */
+/** Returns the library's name of a file. */
 function keyOf(place: string): string {
   const { ino, birthtimeNs } = statSync(place, { bigint: true });
   return `${ino}-${birthtimeNs}`;

@@ -5,7 +5,7 @@ import type { Delivery } from '../../../src/sandbox/webhook.ts';
 import type { HandedOver } from './handed-over.ts';
 import { appliedValue } from './platform-gate.ts';
 
-/** What the crashed files have to live up to, and what is remembered of them from one crash to the next. */
+/** What the crashed files must satisfy, and what is remembered from one crash to the next. */
 export interface Expectations {
   deliveries: readonly Delivery[];
   handedOver: HandedOver;
@@ -16,15 +16,15 @@ export interface Expectations {
 }
 
 export interface Findings {
-  /** A sentence for each fault; empty: all is well. */
+  /** One sentence per fault; empty if all is well. */
   faults: string[];
-  /** undefined: no token was stored yet. */
+  /** undefined if no token was stored yet. */
   refreshToken: string | undefined;
   /** Whether the mirror has the newest schema. */
   isUpgraded: boolean;
 }
 
-/** Looks at the files that a crash left, in a copy, so that the daemon finds them untouched. */
+/** Checks a copy of the files that a crash left, so that the daemon finds the originals untouched. */
 export function inspect(storage: string, copy: string, expected: Expectations): Findings {
   rmSync(copy, { recursive: true, force: true });
   if (!existsSync(storage)) return { faults: [], refreshToken: undefined, isUpgraded: false };
@@ -61,7 +61,7 @@ export function inspect(storage: string, copy: string, expected: Expectations): 
   return { faults, refreshToken, isUpgraded };
 }
 
-/** The mirror's files as another Unix user needs them; what was asked of a mirror that is there. */
+/** Returns faults in the modes of the mirror's files for another Unix user, if the mirror exists. */
 export function modeFaults(storage: string): string[] {
   const { gid } = statSync(storage);
   return ['mirror.db', 'mirror.db-wal', 'mirror.db-shm'].flatMap((name) => {

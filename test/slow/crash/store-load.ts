@@ -15,7 +15,7 @@ export interface StoreLoadOptions {
 
 /** Prices lie above all counts, so that both rise by one counter. */
 const PRICE_BASE = 10_000;
-/** SKUs that customers order; nobody counts them. */
+/** SKUs that customers order and nobody counts. */
 const ORDERED_SKUS = [1002, 1004, 1005];
 
 interface Targets {
@@ -23,7 +23,10 @@ interface Targets {
   skus: number[];
 }
 
-/** A busy store: orders, counts and prices by HTTP and by SQL, acknowledgements; each way has targets of its own. */
+/**
+ * A busy store: orders, counts and prices by HTTP and by SQL, and acknowledgements; each interface has its own
+ * targets.
+ */
 export class StoreLoad {
   readonly #o: StoreLoadOptions;
   readonly #http: Targets;
@@ -59,7 +62,7 @@ export class StoreLoad {
     }
   }
 
-  /** Until `stop`; resolves when nothing of it is under way. */
+  /** Runs until `stop`; resolves when nothing of it is in progress. */
   async run(): Promise<void> {
     this.#stopped = false;
     await Promise.all([this.#orders(), this.#overHttp(), this.#overSql()]);
@@ -69,7 +72,7 @@ export class StoreLoad {
     this.#stopped = true;
   }
 
-  /** One transaction of counts and prices, kept or not. */
+  /** Inserts one transaction of counts and prices, successful or not. */
   insertSome(): Promise<unknown> {
     this.#insertUnderWay = this.#insertSome();
     return this.#insertUnderWay;
@@ -134,7 +137,7 @@ export class StoreLoad {
       });
       ({ results } = (await answer.body.json()) as { results: { state: string }[] });
     } catch (error) {
-      // Killed before its answer, whether they were taken is not known.
+      // If it was killed before its answer, it is unknown whether they were accepted.
       const neverSent = error instanceof Error && 'code' in error && error.code === 'ECONNREFUSED';
       if (neverSent) for (const { target, value } of items) this.#o.handedOver.withdraw(target, value);
       return;

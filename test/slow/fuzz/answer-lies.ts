@@ -8,7 +8,7 @@ import { hostileValue, type JsonNode, mutateJson, nodeOf, write } from './mutate
 type Json = Record<string, unknown>;
 const absent = { text: '' };
 
-/** Answers of the product endpoints that are spoiled, made up, or about something else. */
+/** Answers of the product endpoints that are damaged, invented, or about something else. */
 export function liarOf(dice: Dice, products: () => readonly unknown[]): Liar {
   return async (request, forward) => {
     const items = itemsOf(request);
@@ -24,7 +24,7 @@ export function liarOf(dice: Dice, products: () => readonly unknown[]): Liar {
       ...{ endpoint: request.endpoint, query: new URLSearchParams(), items, isSingle, reached: false },
       ...{ status: answer.status, text: Buffer.from(answer.bytes).toString() },
     });
-    // A clear word is a true one; any other may come from a platform that did nothing.
+    // A clear answer is true; any other may come from a platform that did nothing.
     if (said.includes('applied') || dice.chance(0.5)) await forward();
     return answer;
   };
@@ -58,7 +58,7 @@ async function spoiledProduct(
   return spoiled(honest, dice);
 }
 
-/** The answer to a batch, with any of its parts false. */
+/** Returns the answer to a batch, with any of its parts false. */
 function madeUp(items: readonly Json[], token: string, dice: Dice): JsonNode {
   const blamed = new Set<number>();
   const many = dice.chance(0.03) ? dice.pick([1_500, 3_000]) : dice.below(5);
@@ -88,7 +88,7 @@ function madeUp(items: readonly Json[], token: string, dice: Dice): JsonNode {
   return dice.chance(0.2) ? mutateJson(envelope, dice) : envelope;
 }
 
-/** An entry of `errors`: perhaps with the place of another item, or the ids of another, or of nobody. */
+/** Returns an entry of `errors`, perhaps with another item's index, or another's or nobody's ids. */
 function errorOf(items: readonly Json[], at: number, token: string, dice: Dice): JsonNode {
   if (dice.chance(0.05)) return hostileValue(dice);
   const other = items[dice.below(items.length)] ?? {};

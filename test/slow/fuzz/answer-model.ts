@@ -1,14 +1,14 @@
 import type { Delivered } from './lying-transport.ts';
 
 /**
- * What the answer of a PUT says of each of its items, by the document alone: written without the reader's code, so
- * that the two can disagree.
+ * What a PUT's answer says about each item, only from the document. It is written without the reader's code, so that
+ * the two can disagree.
  */
 export type Said = 'applied' | 'refused' | 'open';
 
 type Json = Record<string, unknown>;
 
-/** Of every item of a PUT, in their order. */
+/** Returns it for every item of a PUT, in order. */
 export function saidOf(call: Delivered): Said[] {
   const open = call.items.map((): Said => 'open');
   const envelope = parsed(call);
@@ -36,7 +36,7 @@ export function saidOf(call: Delivered): Said[] {
   return call.items.map((_, i) => (blamed.has(i) ? 'refused' : isSound ? 'applied' : 'open'));
 }
 
-/** Whether the answer of a GET /product shows every value of `body` that a product shows, and at least one. */
+/** Whether the answer of a GET /product shows every readable value of `body`, and at least one. */
 export function shows(call: Delivered, body: Json): boolean {
   const envelope = parsed(call);
   if (call.status < 200 || call.status > 299 || !isObject(envelope)) return false;
@@ -59,7 +59,7 @@ function wholeRefused(call: Delivered): Said[] {
   return call.items.map(() => (call.items.length === 1 ? 'refused' : 'open'));
 }
 
-/** Which item an entry of `errors` is about: by its index, unless an id beside it says otherwise; else by its ids. */
+/** Returns the item of an entry in `errors`: by its index, unless an id beside it contradicts; else by its ids. */
 function placeOf(error: unknown, items: readonly Json[]): number | undefined {
   if (!isObject(error)) return undefined;
   const ids = (['sku', 'externalId'] as const).flatMap((name) => {

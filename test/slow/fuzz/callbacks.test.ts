@@ -15,7 +15,7 @@ import { sendRaw } from './raw-http.ts';
 
 const AT_ONCE = 20;
 const BODY_LIMIT = 1024 * 1024;
-/** A second, and one more for a machine that is shared. */
+/** A second, and one more for a shared machine. */
 const ARRIVES_WITHIN_MS = limitMs(2_000);
 const GROWTH_MIB_MAX = 64;
 const STATUSES = [200, 400, 401, 404, 405, 408, 413, 417, 501, 505];
@@ -35,7 +35,7 @@ afterAll(async () => {
   await place?.close();
 });
 
-/** An honest order comes through whatever was sent before it. */
+/** Checks that an honest order arrives whatever was sent before it. */
 async function control(where: string): Promise<void> {
   controls += 1;
   const startMs = performance.now();
@@ -81,7 +81,7 @@ function differences({ orderId, columns, items }: ExpectedOrder, isShaped: boole
 
 interface Sent {
   body: Buffer;
-  /** False: bytes were changed at random, so a field may stand where another source would have it. */
+  /** False if bytes were changed at random, so a field may be in another place. */
   isShaped: boolean;
 }
 
@@ -111,7 +111,7 @@ function judge({ body, isShaped }: Sent, status: number | undefined, seen: Set<s
   const expected = expectedOrder(json);
   if (expected === 'unreadable') expect(isQuarantined(body), where).toBe(true);
   if (expected === 'unsure' || expected === 'unreadable') return;
-  // Of an order that was told of before, the rule of the merge decides.
+  // For an order that was sent before, the merge rule decides.
   if (seen.has(expected.orderId)) expect(row(expected.orderId), where).toBeDefined();
   else expect(differences(expected, isShaped), where).toEqual([]);
   seen.add(expected.orderId);
@@ -185,7 +185,7 @@ it(`requests that nobody should send leave nothing but answers (TILLSYNC_SEED=${
           statuses.filter((status) => !STATUSES.includes(status)),
           where,
         ).toEqual([]);
-        // Bytes that were changed at random may have become a callback.
+        // Randomly changed bytes may have become a valid callback.
         if (!mayBeKept && sent === bytes) expect(isKeptSomewhere(mark), where).toBe(false);
         if (statuses[0] === 200 && sent === bytes) expect(row(mark), where).toBeDefined();
       }),

@@ -18,7 +18,7 @@ afterEach(async () => {
   await rig?.close();
 });
 
-/** The POS's last words, and what a false answer has made the mirror believe. */
+/** The POS's last values, and what a false answer has made the mirror believe. */
 class Words {
   readonly #last = new Map<string, { body: ChangeBody; field: string; value: unknown }>();
   readonly #believed = new Set<string>();
@@ -29,7 +29,7 @@ class Words {
       this.#last.set(keyOf(body, field), { body, field, value: Reflect.get(body, field) });
   }
 
-  /** The answer said so, clearly; whatever is true, nobody can know better. */
+  /** The answer said so clearly; nobody can know better, whatever is true. */
   believe(body: ChangeBody, field: string): void {
     this.lies += 1;
     this.#believed.add(keyOf(body, field));
@@ -60,7 +60,7 @@ function texts(calls: readonly Delivered[]): string {
     .join('\n');
 }
 
-/** Holds what became of each change of a call against what the answers said. */
+/** Compares each change's outcome with what the answers said. */
 function judgeOf(words: Words, products: () => ReturnType<typeof rig.place.sandbox.control.products>): Judge {
   return (_kind, items, outcomes, calls) => {
     const where = texts(calls);
@@ -106,7 +106,7 @@ function secrets(): string[] {
   return [pair?.refreshToken ?? '', pair?.accessToken ?? ''].filter((text) => text !== '');
 }
 
-/** No secret in the log, nor in anything that the POS reads. */
+/** Checks that no secret is in the log, nor in anything that the POS reads. */
 function expectNoSecret(where: string): void {
   const tables = ['outbox', 'freshness', 'alarms', 'quarantine'];
   const kept = tables.map((table) =>
@@ -121,7 +121,7 @@ function expectNoSecret(where: string): void {
 const open = () => rig.parts.outbox.counts().pending;
 const sending = () => rig.parts.outbox.counts().sending;
 
-/** Hands what was given up over again, as a person would, until only what the platform truly refuses is left. */
+/** Submits given-up changes again, as a person would, until only what the platform really refuses is left. */
 async function settleHonestly(where: string): Promise<void> {
   for (let again = 0; again < 3; again++) {
     await until(`all is settled: ${where}`, () => open() + sending() === 0, 60_000);
@@ -206,7 +206,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
     }
     stopped.abort();
     await sender;
-    // Otherwise a good deal of what was asserted would not have been.
+    // Otherwise many of the assertions would not have been reached.
     expect(words.lies).toBeLessThan(rounds(60));
   });
 
@@ -267,7 +267,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
   });
 });
 
-/** As a POS would hand it over. */
+/** Returns the body as a POS would submit it. */
 function asChange(body: ChangeBody): object {
   return 'qty' in body ? body : { ...body, sku: String(body.sku) };
 }

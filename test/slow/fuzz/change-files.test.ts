@@ -12,7 +12,7 @@ type Reading = { items: Item[] } | { refused: string };
 
 const FORMATS: readonly FileFormat[] = ['csv', 'json', 'ndjson'];
 
-/** Reads the bytes in the pieces that they come in. */
+/** Reads the bytes in the chunks in which they come. */
 async function read(kind: Kind, format: FileFormat | undefined, pieces: readonly Buffer[]): Promise<Reading> {
   const options = format === undefined ? {} : { format };
   const items: Item[] = [];
@@ -20,7 +20,7 @@ async function read(kind: Kind, format: FileFormat | undefined, pieces: readonly
     for await (const some of readChangeFile(pieces, kind, options)) items.push(...some);
     return { items };
   } catch (error) {
-    // Anything else is a fault of the reader.
+    // Any other error is a fault of the reader.
     if (!(error instanceof TillsyncError) || error.code !== 'usage') throw error;
     return { refused: error.message };
   }
@@ -87,7 +87,7 @@ describe(`files of changes (TILLSYNC_SEED=${SEED})`, () => {
       const asked = dice.chance(0.5) ? format : undefined;
       const where = `round ${n} (${kind}, ${asked}): ${bytes.subarray(0, 2_000)}`;
       const whole = await read(kind, asked, [bytes]);
-      // Text of another encoding is told by its first piece alone.
+      // Text of another encoding is recognised only by its first chunk.
       const isOtherEncoding = bytes.includes(0) || (bytes[0] ?? 0) >= 0xfe;
       if (!isOtherEncoding) expect(await read(kind, asked, pieces(bytes, dice)), where).toEqual(whole);
       if ('refused' in whole) expect(whole.refused.length, where).toBeGreaterThan(0);
@@ -141,7 +141,7 @@ const COLUMNS = new Set([
   'subsidiaryExternalId',
 ]);
 
-/** A change holds only what a change may hold; everything else says why it is none. */
+/** A change contains only allowed values; everything else says why it is refused. */
 function judge(item: Item, bytes: Buffer, where: string): void {
   if ('fault' in item) {
     expect(item.fault.message.length, where).toBeGreaterThan(0);
@@ -158,7 +158,7 @@ function judge(item: Item, bytes: Buffer, where: string): void {
     expect(typeof id === 'string' && id.trim() !== '' && id.length <= 200 && id.isWellFormed(), where).toBe(
       true,
     );
-    // Not a letter that did not stand in the file, escapes aside.
+    // No letter that was not in the file, except for escapes.
     if (!bytes.includes('\\')) expect(bytes.includes(String(id).replaceAll('"', '""')), where).toBe(true);
   }
   for (const value of [taken.qty, taken.price]) {

@@ -20,10 +20,10 @@ export const NO_LIMITS = {
   ordersPerWindow: 1_000_000,
 };
 const KINDS: readonly ChangeKind[] = ['stock', 'product'];
-/** Rests after failures take milliseconds; the calls themselves keep their time. */
+/** Factor by which pauses after failures are shortened; the calls themselves keep their time. */
 const RESTS_FASTER = 500;
 
-/** Told of each call of the sender with what it was answered on the way, before and after it is written. */
+/** Called for each call of the sender with its answer, before and after the outcome is written. */
 export type Judge = (
   kind: ChangeKind,
   items: readonly BatchItem[],
@@ -37,16 +37,16 @@ export interface ChangeRig {
   parts: Parts;
   transport: LyingTransport;
   log(): string;
-  /** The daemon's own sender of both kinds, with the reads of products that changes name. */
+  /** Runs the daemon's sender of both kinds, and the reads of products that changes name. */
   everything(signal: AbortSignal): Promise<unknown>;
-  /** A sender of one kind that runs until the signal, and sends while it may. */
+  /** Runs a sender of one kind until the signal; it sends while it may. */
   sender(kind: ChangeKind, how: SenderWishes): Promise<void>;
   close(): Promise<void>;
 }
 
 export interface SenderWishes {
   may: () => boolean;
-  /** Whether a lone change goes by itself. */
+  /** Whether a lone change is sent by the single endpoint. */
   single: () => boolean;
   judge: Judge;
   signal: AbortSignal;
@@ -129,7 +129,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
   }
 }
 
-/** Changes at random for products of the platform, each by names that are its own. */
+/** Draws random changes for products of the platform, each by names of its own. */
 export function drawChange(products: readonly CatalogProduct[], kind: ChangeKind, dice: Dice): ChangeBody {
   for (;;) {
     const product = dice.pick(products);
@@ -158,7 +158,7 @@ export function drawChange(products: readonly CatalogProduct[], kind: ChangeKind
   }
 }
 
-/** The value that the platform has of one field that a change speaks of. */
+/** Returns the platform's value of one field of a change. */
 export function platformValue(products: readonly CatalogProduct[], body: ChangeBody, field: string): unknown {
   const own = (name: string) => Reflect.get(body, name);
   for (const product of products) {

@@ -11,7 +11,7 @@ import { mutateBytes } from './mutate-bytes.ts';
 import { hostileValue, write } from './mutate-json.ts';
 
 const SAMPLE = readFileSync(path.join(import.meta.dirname, '../../../config/tillsync.sample.toml'), 'utf8')
-  // Every key in use, those included that stand there as a comment.
+  // All keys enabled, including those that the sample has as comments.
   .replace(/^# ?(\w+ = )/gm, '$1');
 const LINES = SAMPLE.split('\n').filter((line) => /^(\w+ = |\[)/.test(line));
 const KEYS = LINES.filter((line) => !line.startsWith('[')).map((line) => line.split(' = ')[0] as string);
@@ -44,7 +44,7 @@ function judge(result: ConfigResult, where: string): void {
   if ('config' in result) return;
   for (const fault of result.faults) {
     expect(fault.origin !== '' && fault.found !== '' && fault.allowed !== '', where).toBe(true);
-    // Only about the file as a whole, or a name in the environment, there is no key.
+    // Only a fault of the whole file, or of a name in the environment, has no key.
     if (fault.key === '') expect(isOfTheWhole(fault), `${where}: ${JSON.stringify(fault)}`).toBe(true);
   }
   const { message } = configError(result.faults);
@@ -154,7 +154,7 @@ describe(`a command line that nobody meant (TILLSYNC_SEED=${SEED})`, () => {
 
   it('ends with a code that is documented, and no trace of the inside', async () => {
     const dice = new Dice(SEED + 3);
-    // What a command writes goes here.
+    // Where commands write their files.
     process.chdir(mkdtempSync(path.join(tmpdir(), 'tillsync-fuzz-')));
     for (let n = 0; n < rounds(150); n++) {
       const words = Array.from({ length: 1 + dice.below(6) }, () => dice.pick(WORDS));
@@ -167,7 +167,7 @@ describe(`a command line that nobody meant (TILLSYNC_SEED=${SEED})`, () => {
   });
 });
 
-/** The sample with values and names exchanged, lines doubled, moved and left out. */
+/** Returns the sample with values and names exchanged, and lines doubled, moved or left out. */
 function brokenLines(dice: Dice): string {
   const lines = [...LINES];
   for (let blows = 1 + dice.below(4); blows > 0; blows--) {

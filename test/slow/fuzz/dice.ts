@@ -23,7 +23,7 @@ export class Dice {
     return this.#next();
   }
 
-  /** A whole number from 0 to `below - 1`. */
+  /** Returns a whole number from 0 to `below - 1`. */
   below(below: number): number {
     return Math.floor(this.#next() * below);
   }

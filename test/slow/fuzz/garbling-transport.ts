@@ -3,10 +3,10 @@ import type { Transport, TransportAnswer } from '../../../src/platform/transport
 
 export type Garble = (answer: TransportAnswer) => TransportAnswer;
 
-/** The way to the platform, on which the answers of one endpoint are spoiled while `garble` is set. */
+/** A transport to the platform that damages one endpoint's answers while `garble` is set. */
 export class GarblingTransport implements Transport {
   readonly #inner: Transport;
-  /** The last answer that was spoiled, as it went on. */
+  /** The last damaged answer, as it was passed on. */
   last: TransportAnswer | undefined;
   #garble: { endpoint: Endpoint; garble: Garble } | undefined;
 
@@ -27,7 +27,7 @@ export class GarblingTransport implements Transport {
     const answer = await this.#inner.send(request);
     if (this.#garble?.endpoint !== request.endpoint || this.#garble === undefined) return answer;
     this.last = this.#garble.garble(answer);
-    // The reader of a large answer takes its memory over.
+    // A copy, because the reader of a large answer takes over its memory.
     return { ...this.last, bytes: Buffer.from(this.last.bytes) };
   };
 

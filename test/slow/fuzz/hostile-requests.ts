@@ -3,7 +3,7 @@ import type { Dice } from './dice.ts';
 /** One request that no decent sender makes. */
 export interface HostileRequest {
   bytes: Buffer;
-  /** Whether its order may be kept: it proves itself, and its body may be whole. */
+  /** Whether its order may be stored: it has the secret, and its body may be complete. */
   mayBeKept: boolean;
 }
 
@@ -20,7 +20,7 @@ const line = ({ path }: RequestParts, method = 'POST', version = 'HTTP/1.1') =>
 const proof = ({ secret }: RequestParts) => `x-webhook-secret: ${secret}\r\n`;
 const length = ({ body }: RequestParts, by = 0) => `Content-Length: ${body.length + by}\r\n`;
 
-/** Without a valid proof; nothing of them may be kept. */
+/** Without a valid secret, so nothing of them may be stored. */
 const UNPROVEN: readonly Make[] = [
   (p) => ({ head: `${line(p)}${length(p)}\r\n` }),
   (p) => ({ head: `${line(p)}x-webhook-secret:\r\n${length(p)}\r\n` }),
@@ -44,7 +44,7 @@ const UNPROVEN: readonly Make[] = [
   }),
 ];
 
-/** That a strict parser has to refuse, or that is no callback, proof or not. */
+/** Requests that a strict parser must refuse, or that are no callback, with or without the secret. */
 const MALFORMED: readonly Make[] = [
   (p) => ({ head: `${line(p)}${proof(p)}${length(p)}${length(p, 1)}\r\n` }),
   (p) => ({ head: `${line(p)}${proof(p)}${length(p)}Transfer-Encoding: chunked\r\n\r\n` }),
@@ -78,7 +78,7 @@ const MALFORMED: readonly Make[] = [
   (p) => ({ head: `${line(p)}${proof(p)}Expect: a-miracle\r\n${length(p)}\r\n`, mayBeKept: true }),
 ];
 
-/** Odd, and yet a callback: proven, with a body that may be whole. */
+/** Odd but valid callbacks: with the secret and a body that may be complete. */
 const ODD: readonly Make[] = [
   (p) => ({ head: `${line(p)}${proof(p)}${length(p)}\r\n` }),
   (p) => ({ head: `${line(p)}X-WEBHOOK-SECRET:   ${p.secret}  \r\n${length(p)}\r\n` }),

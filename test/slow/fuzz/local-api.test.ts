@@ -15,7 +15,7 @@ const REFUSALS = [400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 429, 431, 50
 let place: Workplace;
 let daemon: DaemonProcess;
 let agent: Agent;
-/** What the platform knows, by externalId, in branches of its own. */
+/** The platform's products, by externalId, in their own branches. */
 let known: string[];
 
 beforeAll(async () => {
@@ -55,7 +55,7 @@ async function call(
     dispatcher: agent,
     headers: {
       ...(body && { 'content-type': 'application/json' }),
-      // Asked of everybody; whoever pretends to be somebody else does not have it.
+      // The key is required from everybody; a request with a false identity does not have it.
       ...(STRANGE.every((name) => headers[name] === undefined) && { 'x-api-key': KEY }),
       ...headers,
     },
@@ -79,7 +79,7 @@ interface Result {
   message?: string;
 }
 
-/** By the words of the document: whether this is an item of POST /v1/stock. Every number is exact here. */
+/** By the document's words: whether this is an item of POST /v1/stock. Every number is exact here. */
 function isStockItem(value: unknown): value is { externalId?: string; qty: number } {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
   const item = value as Record<string, unknown>;
@@ -103,7 +103,10 @@ function isStockItem(value: unknown): value is { externalId?: string; qty: numbe
   );
 }
 
-/** Whether a number in the text has more digits than JavaScript keeps: refused, unless the same name comes again. */
+/**
+ * Whether a number in the text has more digits than JavaScript keeps; it is refused unless the same name follows
+ * again.
+ */
 const isInexact = (text: string) =>
   /9007199254740993|123456789012345678|1e-400|1000000000000000055511151231257827/.test(text);
 
@@ -132,11 +135,11 @@ it(`every good item is taken beside bad ones (TILLSYNC_SEED=${SEED})`, async () 
       const value: unknown = JSON.parse(json);
       const isGood = isStockItem(value);
       if (isInexact(json)) {
-        // Taken after all, it is the last value of its change.
+        // If it is accepted after all, it is the last value of its change.
         if (result.changeId !== undefined) wanted.delete(result.changeId);
         return;
       }
-      // A refused item has a code when it is none, and a change of its own when the platform knows no such product.
+      // A refused item has a code when it is none, and its own change when the platform has no such product.
       expect(result.code === undefined, `${where}\nitem ${i}: ${json.slice(0, 300)}`).toBe(isGood);
       if (isGood && result.changeId !== undefined) wanted.set(result.changeId, value.qty + 0);
       if (isGood && known.includes(value.externalId ?? '') && Object.keys(value).length === 2) {
@@ -187,7 +190,7 @@ it(`every route answers whatever it is asked with JSON and no secret (TILLSYNC_S
     'constructor',
     'toString',
   ];
-  // A stream has no end to wait for; it has a test of its own.
+  // A stream does not end; it has its own test.
   const ended = Object.entries(paths).filter(([at]) => !at.endsWith('/stream'));
   const operations = ended.flatMap(([at, methods]) =>
     Object.keys(methods).map((method) => [at, method] as const),
@@ -218,7 +221,7 @@ it(`every route answers whatever it is asked with JSON and no secret (TILLSYNC_S
     expect([200, 207, ...REFUSALS], `${where} → ${status} ${text.slice(0, 300)}`).toContain(status);
     expect(text, where).not.toContain(KEY);
     if (status < 300 || !text.startsWith('{')) expect(() => JSON.parse(text || '{}'), where).not.toThrow();
-    // 400 where the address itself is none.
+    // 400 if the address itself is invalid.
     const isStranger = [headers.host, headers.origin, headers['x-api-key'], headers.authorization].some(
       Boolean,
     );
@@ -273,7 +276,7 @@ it(`rows of the inbox are each taken once, as they were put in, or rejected by n
     rowsOf<{ n: number }>(place, "SELECT count(*) AS n FROM outbox WHERE source = 'inbox'")[0]?.n ?? 0;
   for (let n = 0; n < rounds(300); n++) {
     const reference = `'fuzz-${n}'`;
-    // Its own product each, so that no later value takes its place.
+    // Each has its own product, so that no later value replaces it.
     const id = dice.chance(0.5) ? `'fuzz-${n}'` : dice.pick(ids);
     const key = `${dice.pick(keys)} || ${dice.chance(0.5) ? n : "''"}`;
     try {
@@ -296,7 +299,7 @@ it(`rows of the inbox are each taken once, as they were put in, or rejected by n
     "SELECT reference, body FROM outbox WHERE source = 'inbox'",
   );
   expect(rows.length - before).toBeGreaterThan(0);
-  // What came for a target before its newest value is superseded within its row.
+  // An earlier value for a target is superseded inside the row of its newest value.
   const [replaced] = rowsOf<{ n: number }>(
     place,
     "SELECT coalesce(sum(replaced), 0) AS n FROM outbox WHERE source = 'inbox'",

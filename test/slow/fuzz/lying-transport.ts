@@ -1,17 +1,17 @@
 import type { Endpoint } from '../../../src/platform/platform.ts';
 import type { Transport, TransportAnswer, TransportRequest } from '../../../src/platform/transport.ts';
 
-/** One call as the client made it and as it was answered. */
+/** One call as the client made it, and its answer. */
 export interface Delivered {
   endpoint: Endpoint | undefined;
-  /** Of GET: what it asked for. */
+  /** For GET: its query. */
   query: URLSearchParams;
-  /** Of PUT: the items, in their order; one for a single endpoint. */
+  /** For PUT: the items, in order; one for a single endpoint. */
   items: Record<string, unknown>[];
   isSingle: boolean;
   status: number;
   text: string | undefined;
-  /** False: the platform never saw it. */
+  /** False if the platform never saw it. */
   reached: boolean;
 }
 
@@ -20,7 +20,7 @@ export type Liar = (
   forward: () => Promise<TransportAnswer>,
 ) => Promise<TransportAnswer>;
 
-/** The way to the platform, on which `liar` answers in its place while it is set; keeps what was answered. */
+/** A transport to the platform for which `liar` answers while it is set; records the answers. */
 export class LyingTransport implements Transport {
   readonly calls: Delivered[] = [];
   liar: Liar | undefined;
@@ -56,14 +56,14 @@ export class LyingTransport implements Transport {
   }
 }
 
-/** The items of a PUT, in their order. */
+/** Returns the items of a PUT, in order. */
 export function itemsOf(request: Pick<TransportRequest, 'body'>): Record<string, unknown>[] | undefined {
   if (request.body === undefined) return undefined;
   const body = JSON.parse(request.body) as Record<string, unknown>;
   return Array.isArray(body.products) ? body.products : [body];
 }
 
-/** undefined for bytes that are no UTF-8. */
+/** Returns undefined for bytes that are no UTF-8. */
 function textOf(bytes: Uint8Array): string | undefined {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);

@@ -1,6 +1,6 @@
 import type { Dice } from './dice.ts';
 
-/** Bytes that parsers trip over: no UTF-8, cut characters, marks, ends of lines, quotes, brackets. */
+/** Bytes that break parsers: invalid UTF-8, cut characters, marks, line ends, quotes, brackets. */
 const SPLINTERS: readonly Buffer[] = [
   Buffer.of(0x00),
   Buffer.of(0xff),
@@ -22,7 +22,7 @@ const SPLINTERS: readonly Buffer[] = [
   Buffer.from('"__proto__":'),
 ];
 
-/** One to four blows to the bytes: flipped, cut off, left out, doubled, moved, with splinters in them. */
+/** Changes the bytes in one to four ways: flipped, cut off, left out, doubled, moved, or with such bytes inserted. */
 export function mutateBytes(bytes: Buffer, dice: Dice): Buffer {
   let mutant = bytes;
   for (let blows = 1 + dice.below(4); blows > 0; blows--) mutant = blow(mutant, dice);

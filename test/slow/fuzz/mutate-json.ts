@@ -1,6 +1,6 @@
 import type { Dice } from './dice.ts';
 
-/** JSON as it is written, so that a key may stand twice and a number have any digits. */
+/** JSON as it is written, so that a key may occur twice and a number may have any digits. */
 export type JsonNode =
   | { text: string }
   | { items: JsonNode[] }
@@ -21,7 +21,7 @@ export function write(node: JsonNode): string {
 }
 
 const DEEP = 50_000;
-/** Values of every kind that a field may turn out to have; no name of another field is in them. */
+/** Values of every kind for a field; they contain no other field's name. */
 const HOSTILE_VALUES: readonly string[] = [
   'null',
   'true',
@@ -67,7 +67,7 @@ const HOSTILE_KEYS: readonly string[] = [
   'k'.repeat(5_000),
 ];
 
-/** One to three changes somewhere in the tree; what was given stays as it is. */
+/** Makes one to three changes anywhere in a copy of the tree. */
 export function mutateJson(root: JsonNode, dice: Dice): JsonNode {
   const mutant = structuredClone(root);
   for (let changes = 1 + dice.below(3); changes > 0; changes--) change(mutant, dice);

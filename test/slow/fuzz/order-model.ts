@@ -1,11 +1,11 @@
 /**
- * What the mirror has to hold of one notification, by the document alone: written without the reader's tables, so
- * that the two can disagree. A column that is not named here is not judged.
+ * What the mirror must contain of one notification, only from the document. It is written without the reader's
+ * tables, so that the two can disagree. A column that is not listed here is not judged.
  */
 export interface ExpectedOrder {
   orderId: string;
   columns: Record<string, unknown>;
-  /** null: the notification says nothing of items. */
+  /** null if the notification has no items. */
   items: Record<string, unknown>[] | null;
 }
 
@@ -22,7 +22,7 @@ const text: Read = (value) => {
   if (!isNumber(value)) return null;
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? null : `${value}`;
 };
-/** An id without the blanks around it. */
+/** An id without outer blanks. */
 const key: Read = (value) => {
   const sent = text(value);
   return typeof sent === 'string' && sent.trim() !== '' ? sent.trim() : null;
@@ -36,7 +36,7 @@ const STATUSES = [
   ...['pending', 'payment-pending', 'payment-approved', 'payment-canceled', 'picker-pending', 'inProcess'],
   ...['ready', 'routed', 'dispatched', 'cancel', 'refund', 'shippingError'],
 ];
-/** In other letters, or with blanks around it, it is the document's. */
+/** In other letter case, or with outer blanks, it is the document's status. */
 const status: Read = (value) => {
   const sent = text(value);
   if (typeof sent !== 'string' || sent.trim() === '') return null;
@@ -96,7 +96,7 @@ const ITEM: [string, string, Read][] = [
   ['productBasePrice', 'product_base_price', amount],
 ];
 
-/** `unreadable`: it belongs into quarantine. `unsure`: the id is a number that JavaScript cannot tell. */
+/** `unreadable`: it belongs in quarantine. `unsure`: the id is a number that JavaScript cannot represent. */
 export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'unsure' {
   const value: unknown = JSON.parse(json);
   if (!isObject(value)) return 'unreadable';
@@ -115,7 +115,7 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
       ...columnsOf(value, TOP),
       ...columnsOf(address, ADDRESS),
       ...columnsOf(own(value, 'user'), USER),
-      // A text in the place of the object is taken for what the object is about.
+      // A text in place of the object counts as what the object identifies.
       store_external_id: named(own(value, 'store'), 'externalId', key),
       address_address: named(address, 'address'),
     },
@@ -123,7 +123,7 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
   };
 }
 
-/** A map of lines is its values. */
+/** A map of lines is read as its values. */
 function listOf(items: unknown): unknown[] | undefined {
   if (Array.isArray(items)) return items;
   const values = isObject(items) ? Object.values(items) : [];
@@ -132,7 +132,7 @@ function listOf(items: unknown): unknown[] | undefined {
     : undefined;
 }
 
-/** A line that cannot be read keeps its place: a row without values. */
+/** An unreadable line keeps its place, as a row without values. */
 function itemOf(line: unknown): Json {
   const item = isObject(line) ? line : {};
   const product = own(item, 'product');

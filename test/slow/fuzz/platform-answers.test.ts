@@ -44,7 +44,7 @@ afterAll(async () => {
   await place?.close();
 });
 
-/** The error's code; a fault of ours is none that a platform may bring about. */
+/** Returns the error's code; a platform must never cause a fault of ours. */
 async function codeOf(promise: Promise<unknown>, where: string): Promise<string | undefined> {
   try {
     await promise;
@@ -56,7 +56,7 @@ async function codeOf(promise: Promise<unknown>, where: string): Promise<string 
   }
 }
 
-/** Spoils the shape of the JSON, or its bytes, or what stands around it. */
+/** Damages the shape of the JSON, its bytes, or the text around it. */
 function garbler(dice: Dice): Garble {
   return (answer) => {
     const bytes = Buffer.from(answer.bytes);
@@ -88,7 +88,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
         where,
       ).toEqual([]);
       judgeOrders(where);
-      // No answer has this character: it would stand for bytes that were none.
+      // No answer contains this character: it would stand for invalid bytes.
       const isPatched = 'SELECT order_id FROM orders WHERE instr(payload, char(0xfffd))';
       expect(
         parts.mirror.read((db) => db.prepare(isPatched).all()),
@@ -101,7 +101,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
     }
   });
 
-  /** Every row is what the platform has, or what stands in its payload, which was sent. */
+  /** Every row equals the platform's, or its own payload, which was sent. */
   function judgeOrders(where: string): void {
     const wrong = new Set(wrongOrders().map((text) => /\((.+)\)/.exec(text)?.[1] ?? ''));
     const strange = parts.mirror
@@ -135,7 +135,8 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
     const vanished = (text: string) => {
       const sql = 'SELECT product_id FROM products WHERE vanished_at IS NOT NULL';
       const gone = parts.mirror.read((db) => db.prepare<[], string>(sql).pluck().all());
-      // One that only a spoiled answer spoke of may go again, and one whose SKUs it gave to another product.
+      // A product known only from a damaged answer may disappear again, and so may one whose SKUs such an answer gave
+      // to another product.
       const others = ownersIn(text);
       return place.sandbox.control.products().filter(({ id, children }) => {
         const isGivenAway = children.some(({ sku }) => others.has(sku) && others.get(sku) !== id);
@@ -193,7 +194,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
       await codeOf(parts.orderPoll.poll(), `${where}\nthe call after it`);
       await tokens.set({ refreshToken: place.sandbox.issueTokens().refreshToken });
       await parts.orderPoll.poll();
-      // Twice in a row, so that what the first one stored is known to be good.
+      // Twice in a row, so that the pair stored by the first one is known to be valid.
       await tokens.refresh();
       await tokens.refresh();
       expect(tokens.describe().state, where).toBe('ok');
@@ -201,7 +202,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
   });
 });
 
-/** Which product each SKU belongs to by an answer of GET /product/list; the last of two equal names counts. */
+/** Returns each SKU's product by an answer of GET /product/list; of two equal names the last counts. */
 function ownersIn(text: string): Map<unknown, unknown> {
   try {
     const { data } = JSON.parse(text) as { data: { docs: { id: unknown; children: { sku: unknown }[] }[] } };
@@ -213,7 +214,7 @@ function ownersIn(text: string): Map<unknown, unknown> {
   }
 }
 
-/** The refresh token of an answer that is whole and says that it succeeded. */
+/** Returns the refresh token of an answer that is complete and successful. */
 function pairIn(text: string): string | undefined {
   try {
     const { success, data } = JSON.parse(text) as { success: unknown; data: Record<string, unknown> };

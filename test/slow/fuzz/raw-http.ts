@@ -2,23 +2,23 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 
 export interface RawAnswer {
-  /** Statuses in the order in which they came. */
+  /** Statuses in order of arrival. */
   statuses: number[];
   text: string;
 }
 
 export interface RawOptions {
-  /** Ends the sender's half once everything is out. */
+  /** Ends the sender's half once everything is sent. */
   halfClose?: boolean;
-  /** Cuts the connection without a word instead of waiting for an answer. */
+  /** Cuts the connection without waiting for an answer. */
   reset?: boolean;
   /** Bytes of one write, each its own packet. */
   pieceBytes?: number;
-  /** How long an answer is waited for. */
+  /** How long to wait for an answer. */
   waitMs?: number;
 }
 
-/** Sends bytes as they are and reads what comes until the other side ends, or nothing more may come. */
+/** Sends raw bytes and reads until the other side ends, or nothing more may come. */
 export async function sendRaw(
   port: number,
   bytes: string | Buffer,
@@ -30,7 +30,7 @@ export async function sendRaw(
   socket.on('data', (chunk) => {
     text += chunk.toString('latin1');
   });
-  // Cut off in the middle of a write: what was answered before counts.
+  // If cut off during a write, the earlier answer counts.
   socket.on('error', () => {});
   const ended = new Promise<void>((resolve) => socket.once('end', resolve).once('close', () => resolve()));
   await Promise.race([once(socket, 'connect'), ended]);

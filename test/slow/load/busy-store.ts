@@ -5,15 +5,15 @@ import { systemClock } from '../../../src/core/system-clock.ts';
 import type { Random } from '../../../src/core/time.ts';
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
 
-/** One step of a life that never goes back, so that every notification is applied when it arrives. */
+/** Statuses of a life that never goes backwards, so that every notification is applied on arrival. */
 const LIFE = ['payment-approved', 'picker-pending', 'inProcess', 'ready', 'dispatched'];
 /**
- * The busiest store takes 600 orders in an hour, each told of six times: one notification a second. Ten times that,
- * and again as much in bursts.
+ * The busiest store gets 600 orders an hour with six notifications each: one a second. This is ten times that, and
+ * the same again in bursts.
  */
 const STEADY_EVERY_MS = 100;
 const BURST_EVERY_MS = 20_000;
-/** Apart from the hand-overs, which keep this process from sending for a moment. */
+/** Not at the same time as the submissions, which keep this process from sending for a moment. */
 const FIRST_BURST_MS = 10_000;
 const BURST = 200;
 const HAND_OVER_EVERY_MS = 60_000;
@@ -32,7 +32,7 @@ interface Shelf {
   subsidiaryId: string;
 }
 
-/** Orders and their steps at ten times the pace of the busiest store, and counts of the whole stock each minute. */
+/** Orders and their changes at ten times the busiest store's rate, and counts of the whole stock each minute. */
 export class BusyStore {
   readonly #o: BusyStoreOptions;
   readonly #shelves: Shelf[];
@@ -54,14 +54,14 @@ export class BusyStore {
         }),
       )
       .slice(0, HAND_OVER_ITEMS);
-    // What is ordered is counted by nobody: what is already sold would be held back from its counts.
+    // Ordered products are never counted, because orders would be held back from their counts.
     this.#ordered = skus.filter(({ integrations }) => integrations.length === 0).map(({ sku }) => sku);
     if (this.#shelves.length < HAND_OVER_ITEMS || this.#ordered.length < 20) {
       throw new Error(`The sandbox has ${this.#shelves.length} shelves and ${this.#ordered.length} others.`);
     }
   }
 
-  /** Until the signal; resolves when the last hand-over was answered. */
+  /** Runs until the signal; resolves when the last submission was answered. */
   async run(signal: AbortSignal): Promise<void> {
     await Promise.all([
       repeat(STEADY_EVERY_MS, signal, () => this.#step()),
@@ -70,7 +70,7 @@ export class BusyStore {
     ]);
   }
 
-  /** Shelves whose quantity at the platform is not what was counted last. */
+  /** Returns the shelves whose quantity on the platform is not the last count. */
   wrongShelves(): string[] {
     return [...this.#counted].flatMap(([{ sku, subsidiaryId, externalId }, qty]) => {
       const there = this.#o.control.stockOf(sku, subsidiaryId);
@@ -100,7 +100,7 @@ export class BusyStore {
     else this.#open.delete(orderId);
   }
 
-  /** The whole stock, half of it by HTTP and half by SQL. */
+  /** Submits the whole stock, half by HTTP and half by SQL. */
   async #handOver(): Promise<void> {
     this.handOvers += 1;
     const counts = this.#shelves.map((shelf) => {
@@ -135,7 +135,7 @@ export class BusyStore {
   }
 }
 
-/** At a pace that a late turn does not slow down. */
+/** Keeps its rate even if a turn comes late. */
 async function repeat(
   everyMs: number,
   signal: AbortSignal,

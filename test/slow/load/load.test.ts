@@ -25,9 +25,9 @@ const TRUE_LIMITS: PlatformLimits = {
   ordersPerWindow: 100,
 };
 const WAL_MIB_MAX = 64;
-/** What a log may have once nobody holds it: tillsync cuts it above that, with the next thing it writes. */
+/** Largest log once nobody holds it: tillsync truncates a larger one at its next write. */
 const WAL_MIB_AT_REST = 16;
-/** Memory is judged closely where it had time to settle. */
+/** Memory is judged strictly only in a run long enough for it to settle. */
 const RESIDENT_GROWTH_MAX = SECONDS >= 300 ? 1.1 : 1.3;
 
 let place: Workplace;

@@ -2,18 +2,18 @@ import Database from 'better-sqlite3';
 import { percentile } from '../../bench/mirror-samples.ts';
 
 /**
- * A POS that follows the feed by SQL, as a process of its own. Arguments: mirror.db, milliseconds between two looks,
- * milliseconds for which each look keeps its snapshot (0: not at all). At the end of its
- * standard input it prints a `ReaderReport`.
+ * A POS that follows the feed by SQL, as a separate process. Arguments: mirror.db, milliseconds between two reads,
+ * milliseconds for which each read keeps its snapshot (0: not at all). It prints a `ReaderReport` when its standard
+ * input ends.
  */
 export interface ReaderReport {
   looks: number;
   events: number;
-  /** Looks that SQLite refused, such as BUSY. */
+  /** Reads that SQLite refused, such as BUSY. */
   errors: string[];
-  /** Whether a seq came twice or out of order. */
+  /** Number of seqs that came twice or out of order. */
   disorder: number;
-  /** Of one look: the new events with their orders and items. */
+  /** Duration of one read: the new events with their orders and items. */
   p50Ms: number;
   p99Ms: number;
   maxMs: number;
@@ -45,7 +45,7 @@ process.stdin.resume().once('close', () => {
   isOver = true;
 });
 
-// The last look begins after the end was told, so it sees everything that was there then.
+// The last read begins after the end was announced, so it sees everything that was there then.
 for (let isLast = false; !isLast; ) {
   isLast = isOver;
   try {

@@ -12,7 +12,7 @@ export interface WatchReport {
   residentMib: { first: number; middle: number; last: number };
   walMibMax: number;
   openFilesMax: number;
-  /** Longest delay of the daemon's event loop, as its own metrics tell. */
+  /** Longest delay of the daemon's event loop, by its own metrics. */
   loopGapMs: number;
   /** 99th percentile of the delay, the worst of all scrapes. */
   loopP99Ms: number;
@@ -21,7 +21,7 @@ export interface WatchReport {
 const MIB = 1024 * 1024;
 const SCRAPE_EVERY = 5;
 
-/** Looks at a daemon each second: its memory, its open files, the size of the log of its mirror, its metrics. */
+/** Measures a daemon each second: memory, open files, the size of its mirror's log, its metrics. */
 export class ProcessWatch {
   readonly #pid: number;
   readonly #wal: string;

@@ -10,7 +10,7 @@ export interface RunningReader {
   end(): Promise<ReaderReport>;
 }
 
-/** Starts a POS that reads the mirror by SQL; `holdMs` is how long each look keeps its snapshot. */
+/** Starts a POS that reads the mirror by SQL; `holdMs` is how long each read keeps its snapshot. */
 export function startSqlReader(mirror: string, everyMs: number, holdMs: number): RunningReader {
   const program = path.join(import.meta.dirname, 'pos-reader.ts');
   const child: ChildProcess = spawn(NODE, [program, mirror, String(everyMs), String(holdMs)], {
@@ -34,7 +34,7 @@ export function startSqlReader(mirror: string, everyMs: number, holdMs: number):
 export class StreamReader {
   events = 0;
   newest = 0;
-  /** Events with a seq that is not higher than the one before. */
+  /** Events whose seq is not higher than the one before. */
   disorder = 0;
   readonly #closing = new AbortController();
   #over: Promise<void> = Promise.resolve();

@@ -35,7 +35,7 @@ describe.each(SYSTEMS.filter((system) => system.root))('on a clean $name without
     expect(said).toContain('http://127.0.0.1:8788');
     expect(machine.run('systemctl is-active tillsync.service')).toBe('active');
     machine.until('test "$(stat -c %U /var/lib/tillsync/state.db)" = tillsync');
-    // No curl on a clean machine; the packaged Node has its own.
+    // A clean machine has no curl; the packaged Node has fetch.
     const fetched = (address: string) =>
       machine.run(
         `/usr/lib/tillsync/node -e 'fetch("${address}").then((answer) => answer.text()).then((text) => console.log(text))'`,

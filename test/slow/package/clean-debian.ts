@@ -6,20 +6,20 @@ export type Suite = 'bookworm' | 'trixie';
 
 export interface CleanDebianOptions {
   architecture?: 'amd64' | 'arm64';
-  /** Debian packages beside those that every Debian has. */
+  /** Debian packages beyond those that every Debian has. */
   packages: readonly string[];
 }
 
 const MIRROR = process.env.TILLSYNC_DEBIAN_MIRROR ?? 'http://deb.debian.org/debian';
 const KEPT_IN = '/var/cache/clean-debian';
 const SERVICE_MANAGER = ['systemd', 'systemd-sysv', 'dbus'];
-/** What the tests of the installed service call. */
+/** Programs that the tests of the installed service use. */
 const TOOLS = ['curl', 'iproute2', 'man-db', 'procps', 'util-linux-extra'];
 const FOREIGN = '/proc/sys/fs/binfmt_misc';
 
 /**
- * The files of a Debian, made once by mmdebstrap (`apt-get install -y mmdebstrap`) and kept; undefined where that
- * cannot be had.
+ * Returns the files of a Debian, made once by mmdebstrap (`apt-get install -y mmdebstrap`) and kept; undefined if
+ * that is impossible.
  */
 export function cleanDebian(
   suite: Suite,
@@ -30,9 +30,9 @@ export function cleanDebian(
   if (spawnSync('mmdebstrap', ['--version']).status !== 0) return undefined;
   if (architecture === 'arm64' && !runsArm64()) return undefined;
   mkdirSync(KEPT_IN, { recursive: true });
-  // Under an emulator every package less counts.
+  // In an emulator every package less saves time.
   const variant = architecture === 'arm64' ? 'essential' : 'minbase';
-  // It is whole or made anew, so dpkg need not wait for the disk.
+  // It is complete or made again, so dpkg need not wait for the disk.
   const what = [
     '--mode=root',
     '--dpkgopt=force-unsafe-io',
@@ -40,7 +40,7 @@ export function cleanDebian(
     `--variant=${variant}`,
   ];
   const included = packages.length > 0 ? [`--include=${packages.join(',')}`] : [];
-  // Test files that run side by side wait for the one that makes it.
+  // Parallel test files wait for the one that makes it.
   const once = '[ -d "$ROOT" ] || { rm -rf "$ROOT.part" && "$@" && mv "$ROOT.part" "$ROOT"; }';
   const make = ['mmdebstrap', ...what, ...included, suite, `${root}.part`, MIRROR];
   const made = spawnSync('flock', [`${root}.lock`, 'sh', '-c', once, 'sh', ...make], {
@@ -55,7 +55,7 @@ export function cleanDebian(
   return root;
 }
 
-/** The file of a package as Debian's mirror has it, fetched once and kept; undefined where that cannot be had. */
+/** Returns the file of a package from Debian's mirror, fetched once and kept; undefined if that is impossible. */
 export function debianPackage(suite: Suite, name: string): string | undefined {
   const place = path.join(KEPT_IN, 'packages', suite);
   const find = () => readdirSync(place).find((file) => file.startsWith(`${name}_`));
@@ -63,7 +63,7 @@ export function debianPackage(suite: Suite, name: string): string | undefined {
   const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg';
   writeFileSync(path.join(place, 'sources'), `deb [signed-by=${keyring}] ${MIRROR} ${suite} main\n`);
   writeFileSync(path.join(place, 'status'), '');
-  // Nothing of this machine's own apt but its keys.
+  // Of this machine's apt it uses only the keys.
   const settings = [
     `Dir::Etc::SourceList=${place}/sources`,
     'Dir::Etc::SourceParts=/dev/null',
@@ -86,8 +86,8 @@ export function debianWithServices(suite: Suite): string | undefined {
 }
 
 /**
- * The files of the machine that the tests of the installed service run on: this machine's own, or with
- * `TILLSYNC_DEBIAN=trixie` those of another Debian.
+ * Returns the files of the machine for the tests of the installed service: this machine's, or with
+ * `TILLSYNC_DEBIAN=trixie` another Debian's.
  */
 export function usualMachine(): string {
   const suite = process.env.TILLSYNC_DEBIAN;
@@ -97,7 +97,7 @@ export function usualMachine(): string {
   return root;
 }
 
-/** Whether programs for arm64 run here; has the kernel start them with qemu (`qemu-user-static`) where it can. */
+/** Whether arm64 programs run here; makes the kernel start them with qemu (`qemu-user-static`) if possible. */
 export function runsArm64(): boolean {
   if (process.arch === 'arm64') return true;
   const settings = '/usr/lib/binfmt.d/qemu-aarch64.conf';

@@ -104,7 +104,7 @@ it('is the same to the byte when it is built elsewhere, at another time, by anot
       expectSame(ours, theirs);
       continue;
     }
-    // Packing takes a minute, and gives the same of the same archive.
+    // Packing takes a minute, and gives the same bytes for the same archive.
     for (const archive of ['--ctrl-tarfile', '--fsys-tarfile']) {
       const unpacked = [path.join(place, 'ours.tar'), path.join(place, 'theirs.tar')] as const;
       for (const [i, deb] of [ours, theirs].entries()) {

@@ -15,7 +15,7 @@ const START = 'sudo systemctl enable tillsync-nats && sudo systemctl restart til
 const SYSTEMS = (['bookworm', 'trixie'] as Suite[]).map((suite) => ({
   suite,
   root: debianWithServices(suite),
-  // As the mirror of each has them; adduser is what nats-server needs beside libc.
+  // Packages as in each suite's mirror; nats-server needs adduser beside libc.
   debian: {
     bookworm: [debianPackage('bookworm', 'nats-server')],
     trixie: ['nats-server', 'adduser'].map((name) => debianPackage('trixie', name)),
@@ -42,7 +42,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     }
     const key = execFileSync('gpg', ['--batch', '--export']);
     writeFileSync(path.join(hub, 'debian-archive-keyring.gpg'), key);
-    // The certificates of the docs, and one that ends soon.
+    // The certificates of the docs, and one that expires soon.
     const make = recipe('openssl req -x509 -newkey')
       .split('\n')
       .filter((line) => !line.startsWith('sudo'));
@@ -292,7 +292,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
   });
 });
 
-/** Of a later version that is built with a later tillsync. */
+/** Makes a later version that depends on a later tillsync. */
 function dependOn(version: string): (tree: string) => void {
   return (tree) =>
     void execFileSync('sed', [

@@ -36,8 +36,8 @@ export class Machine {
   }
 
   /**
-   * `root`: the directory whose files it has, without it those of the usual machine, which sees the repository too;
-   * `file`: a file or directory to be found in its /root.
+   * `root`: the directory of its files; without it those of the usual machine, which also sees the repository.
+   * `file`: a file or directory to put into its /root.
    */
   static async start(kind: 'systemd' | 'plain', { root = '', file = '' } = {}): Promise<Machine> {
     const place = mkdtempSync(path.join(tmpdir(), 'tillsync-machine-'));
@@ -80,14 +80,14 @@ export class Machine {
     return machine;
   }
 
-  /** Runs a shell command as root; throws with what it wrote when it fails. */
+  /** Runs a shell command as root; throws with its output when it fails. */
   run(command: string): string {
     const { code, text } = this.try(command);
     if (code !== 0) throw new Error(`${command}\nended with ${code}:\n${text}`);
     return text;
   }
 
-  /** Waits until a shell command ends with 0, looking often. */
+  /** Waits until a shell command ends with 0, checking often. */
   until(condition: string, quietMs = 20_000): void {
     const looks = Math.ceil(limitMs(quietMs) / LOOK_EVERY_MS);
     this.run(
@@ -103,7 +103,7 @@ export class Machine {
     return { code: status ?? -1, text: `${stdout}${stderr}`.trim() };
   }
 
-  /** Starts a shell command and gives its output once it has ended. */
+  /** Starts a shell command and returns its output once it has ended. */
   async background(command: string): Promise<string> {
     const child = spawn('nsenter', this.#enter(command), { stdio: ['ignore', 'pipe', 'inherit'] });
     let text = '';
@@ -114,7 +114,7 @@ export class Machine {
     return text;
   }
 
-  /** Starts a program of this machine in the network of that one, and gives its output once it has what is waited for. */
+  /** Starts a program of this machine in that machine's network, and returns its output once it matches `ready`. */
   async neighbour([program = '', ...words]: readonly string[], ready: RegExp): Promise<string> {
     const child = spawn('nsenter', ['-t', String(this.#process.pid), '-n', program, ...words], {
       cwd: ROOT,
@@ -177,12 +177,12 @@ export class Machine {
   }
 }
 
-/** The package that `npm run package` wrote. */
+/** Returns the package that `npm run package` wrote. */
 export function builtPackage(architecture = 'amd64'): string {
   return built('tillsync', architecture);
 }
 
-/** The one that brings the unit of the nats-server beside a hub. */
+/** Returns the package with the unit of a hub's nats-server. */
 export function builtHubPackage(): string {
   return built('tillsync-hub', 'all');
 }
@@ -194,7 +194,7 @@ function built(name: string, architecture: string): string {
   return path.join(ROOT, 'dist', `${name}_${version}_${architecture}.deb`);
 }
 
-/** A copy of the package under another version, after `change` has worked on its unpacked files. */
+/** Copies the package with another version, after `change` has edited its unpacked files. */
 export function laterPackage(deb: string, version: string, change: (tree: string) => void): string {
   const place = mkdtempSync(path.join(tmpdir(), 'tillsync-later-'));
   const tree = path.join(place, 'tree');

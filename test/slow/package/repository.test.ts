@@ -107,7 +107,7 @@ describe.each(SYSTEMS.filter((system) => system.root))('apt of $name', ({ root }
     rmSync(copy, { recursive: true, force: true });
     mkdirSync(copy);
     execFileSync('cp', ['-r', directory, copy]);
-    // As it is published later, with the newer version in it.
+    // A later state of the repository, with the newer version in it.
     execFileSync('cp', ['-r', directory, path.join(copy, 'newer')]);
     publish({ directory: path.join(copy, 'newer'), debs: [later], date: new Date(DATE.getTime() + 60_000) });
     machine = await Machine.start('plain', { root: root as string, file: copy });
@@ -118,7 +118,7 @@ describe.each(SYSTEMS.filter((system) => system.root))('apt of $name', ({ root }
 
   afterAll(() => machine?.stop());
 
-  /** Puts a byte in the middle of each file in place of another, tries, and puts all back. */
+  /** Replaces a byte in the middle of each file, runs the command, and restores all. */
   const withChangedByte = (files: string, command: string) => {
     machine.run(`rm -rf /root/whole; cp -a ${repository} /root/whole; cd ${repository}
       for file in $(find . -path '${files}' -type f); do

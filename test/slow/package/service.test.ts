@@ -244,12 +244,12 @@ describe('the installed service', () => {
       'ip address replace 10.99.0.1/32 dev lo; echo key-4711 > /etc/credstore/tillsync.local-api-key',
     );
     machine.run('cp /etc/tillsync/config.toml /root/kept.toml');
-    // The socket unit stays where it was, so the service opens this one itself.
+    // The socket unit stays unchanged, so the service opens this address itself.
     machine.run(
       `sed -i 's/127.0.0.1:8787/${host}:9797/; s/127.0.0.1:8788/${host}:8788/' /etc/tillsync/config.toml; systemctl restart tillsync.service`,
     );
     expect([status(9797, '/webhook'), status(8788, '/healthz')]).toEqual(['405', '200']);
-    // A command beside it has the secrets of the service: the key, without which it may not listen there.
+    // A command beside the service has its secrets: the key, without which it may not listen there.
     expect(machine.try('tillsync outbox drop 999999').text).toContain('999999');
     const handedIn = 'tar -xzOf /root/b.tar.gz --wildcards "*/configuration.json"';
     const bundled = machine.run(`tillsync bundle /root/b.tar.gz > /dev/null; ${handedIn}; rm /root/b.tar.gz`);

@@ -7,7 +7,7 @@ export default defineConfig({
     ...shared,
     include: ['test/slow/package/*.test.ts'],
     pool: 'forks',
-    // Machines of their own, which mostly wait for their services.
+    // Each test has its own machine, which mostly waits for its services.
     maxWorkers: 2,
     testTimeout: limitMs(180_000),
     hookTimeout: limitMs(180_000),

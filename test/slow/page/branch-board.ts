@@ -5,11 +5,11 @@ import type { PageStore } from './browser-rig.ts';
 
 const ago = (minutes: number) => new Date(systemClock.nowMs() - minutes * 60_000).toISOString();
 
-/** How a branch of the picture fares; left out: all is well. */
+/** State of a branch in the picture; if left out, all is well. */
 export interface Fares {
-  /** Minutes since it was heard of. */
+  /** Minutes since its last report. */
   seen?: number;
-  /** Entries of its feed that it lacks, and minutes since the first was written. */
+  /** Entries of its feed that it lacks, and minutes since the first of them was written. */
   behind?: number;
   behindFor?: number;
   waiting?: number;
@@ -20,7 +20,7 @@ export interface Fares {
   level?: 'amber' | 'red';
 }
 
-/** Has the hub know of its branches what these said; those that are not named are well, `null` never joined. */
+/** Makes the hub know these branches' states; unnamed ones are well, `null` never joined. */
 export async function letFare(
   { daemon }: PageStore,
   names: readonly string[],
@@ -33,7 +33,7 @@ export async function letFare(
     const { seen = 0, behind = 0, behindFor = 0, waiting = 0, oldest, finding, level = 'amber' } = how ?? {};
     if (!state.hub.hasJoined(branch)) {
       state.hub.invite(branch, `U${branch}`, systemClock.nowMs() + 60_000);
-      // Yesterday: what was heard before a branch joined is of another machine.
+      // Joined yesterday, because reports from before a branch joined are from another machine.
       state.hub.join(branch, `U${branch}`, systemClock.nowMs() - 24 * 60 * 60_000);
     }
     await mirror.write((db) => {

@@ -21,7 +21,7 @@ const FLAGS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
-  // A name that is not this machine's own, for what another machine sees.
+  // A name that is not this machine's, to see what another machine sees.
   '--host-resolver-rules=MAP shop.test 127.0.0.1',
 ];
 
@@ -29,13 +29,13 @@ export function launchBrowser(): Promise<Browser> {
   return chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
 }
 
-/** A store with its daemon in this process, beside the platform in small. */
+/** A store with its daemon in this process, and a sandbox. */
 export interface PageStore {
   place: Workplace;
   daemon: Daemon;
   url: string;
   post(path: string, body: unknown): Promise<void>;
-  /** Hands over tokens as a person does. */
+  /** Hands in tokens as a person does. */
   handOverTokens(): Promise<void>;
   restart(): Promise<void>;
   stop(): Promise<void>;
@@ -49,9 +49,9 @@ export interface PageStoreOptions {
   /** What the shop is called. */
   name?: string;
   currency?: string;
-  /** Names of branches with a tillsync of their own: the store is their hub then. */
+  /** Names of branches with their own tillsync; the store is then their hub. */
   branches?: readonly string[];
-  /** The store is this branch of a hub that is not there. */
+  /** Makes the store this branch of a hub that does not exist. */
   branch?: string;
 }
 
@@ -71,7 +71,7 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
   };
   if (branch !== undefined)
     Object.assign(config, { link: { hub: 'nats://127.0.0.1:4222', otherHubs: [], branch, caFile: '' } });
-  // Whether the server runs is not what the page is looked at for.
+  // The page's tests do not depend on a running server.
   const server = new InProcessServer();
   const link = { ...(branches && { hub: server.hub() }), ...(branch && { branch: server.branch(branch) }) };
   const secrets = {
@@ -125,16 +125,16 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
 
 export interface OpenedPage {
   page: Page;
-  /** What the browser complained of: scripts, refused content, failed requests. */
+  /** The browser's complaints: scripts, refused content, failed requests. */
   complaints: string[];
   /** Addresses that were asked for. */
   asked: string[];
-  /** Bytes that came over the wire before the page had painted its verdict. */
+  /** Bytes transferred before the page had painted its verdict. */
   firstPaintBytes: number;
   close(): Promise<void>;
 }
 
-/** Opens the page in a profile of its own and waits for its verdict, unless `isShown` is false. */
+/** Opens the page in its own profile and waits for its verdict, unless `isShown` is false. */
 export async function openPage(
   browser: Browser,
   url: string,

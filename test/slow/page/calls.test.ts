@@ -19,14 +19,14 @@ let store: PageStore;
 let opened: OpenedPage;
 let page: Page;
 
-/** What the page does with the browser's sound and notifications, as the browser is asked for it. */
+/** What the page requested from the browser's sound and notifications. */
 interface Heard {
   tones: number;
   soundIsOn: boolean;
   notices: { title: string; body: string; isOpen: boolean; click(): void }[];
 }
 
-/** Counts tones and notifications on their way into the real ones; nobody looks at the window. */
+/** Counts tones and notifications on their way to the real ones; the window is hidden. */
 function listen(): void {
   const heard: Heard = { tones: 0, soundIsOn: false, notices: [] };
   Object.assign(globalThis, { heard });
@@ -99,7 +99,7 @@ describe.skipIf(!hasChromium)('the page calls for new orders in Chromium', () =>
     await callSwitch().click();
     await expect.poll(async () => (await heard()).tones).toBe(RING);
     expect((await heard()).soundIsOn).toBe(true);
-    // What stood there when it was switched on was before everybody's eyes.
+    // Orders on the page when it was switched on count as seen.
     expect(await calls().textContent()).not.toContain('#');
 
     const order = newOrder();
@@ -185,7 +185,7 @@ describe.skipIf(!hasChromium)('the page calls for new orders in Chromium', () =>
     await other.locator('.calls').getByText(`#${order.code}`).waitFor();
     await page.waitForTimeout(9_500);
     const tones = (await heard()).tones + (await heardOn(other)).tones;
-    // One ring of the switch, then one every eight seconds.
+    // One ring from the switch, then one every eight seconds.
     expect(tones / RING).toBeGreaterThanOrEqual(2);
     expect(tones / RING).toBeLessThanOrEqual(3);
     await other.getByRole('button', { name: 'I have seen them' }).click();

@@ -12,7 +12,7 @@ import { until } from '../../support/workplace.ts';
 import { letFare } from './branch-board.ts';
 import { hasChromium, launchBrowser, openPage, openStore, type PageStore } from './browser-rig.ts';
 
-/** `TILLSYNC_PICTURES`: a directory that gets a picture of each look. Without it every pair of two choices is looked at. */
+/** `TILLSYNC_PICTURES`: a directory for a picture of each look. Without it every pair of two choices is checked. */
 const PICTURES = process.env.TILLSYNC_PICTURES;
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -39,7 +39,7 @@ const isPair = (name: string) =>
   ['1280-light-en', '1280-dark-es', '390-light-es', '390-dark-en'].includes(name);
 const LOOKED_AT = PICTURES === undefined ? LOOKS.filter(({ name }) => isPair(name)) : LOOKS;
 
-/** As four of them may stand together; each text is the product's own. */
+/** Four findings that may occur together; each text is the product's own. */
 const FOUR: readonly Finding[] = (
   [
     ['orders.stale', 14, 'connect ECONNREFUSED 203.0.113.7:443'],
@@ -53,11 +53,11 @@ const FOUR: readonly Finding[] = (
   return { ...told, code, level: 'amber', since: since(minutes), count: null, detail };
 });
 
-/** What stands on the page, and what is true of it before it is looked at. */
+/** What the page shows, and what must be true before it is checked. */
 interface State {
   name: string;
   open(): Promise<PageStore>;
-  /** Brings it about, on the store and in the page. */
+  /** Makes the state, in the store and on the page. */
   make?(store: PageStore): Promise<void>;
   answer?(status: StatusAnswer): StatusAnswer;
   until(page: Page): Promise<unknown>;
@@ -114,7 +114,7 @@ const STATES: readonly State[] = [
   { name: 'first-day', open: () => openStore({ name: 'Café Central' }), until: level('green') },
 ];
 
-/** Orders in every stage, as of a lunch. */
+/** Makes orders in every stage, as at lunch. */
 async function trade({ place: { sandbox } }: PageStore): Promise<void> {
   const { control } = sandbox;
   await until('callbacks are asked for', () => control.webhook() !== null);
@@ -178,7 +178,7 @@ describe.skipIf(!hasChromium)('the page, however it is looked at', () => {
         const { violations } = await axe.run(document);
         return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' ')}`);
       });
-      // Until the key is there each call is refused, and a browser says so.
+      // Without the key each call is refused, which a browser reports.
       const strange = complaints.filter((each) => state.name !== 'key' || !each.includes('401'));
       return [...faults, ...strange, ...(wide > 0 ? [`${wide} px too wide`] : [])];
     } finally {

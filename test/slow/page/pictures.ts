@@ -9,11 +9,11 @@ import { ROOT, until } from '../../support/workplace.ts';
 import { letFare } from './branch-board.ts';
 import { launchBrowser, openPage, openStore, type PageStore } from './browser-rig.ts';
 
-/** `npm run pictures`: the README's pictures of the page, of a store at work beside the platform in small. */
+/** `npm run pictures`: the README's pictures of the page, of a busy store with a sandbox. */
 const PLACE = path.join(ROOT, 'src/page/pictures');
 const PNGQUANT = '/usr/bin/pngquant';
 const HOUR_MS = 3_600_000;
-/** Orders in each of the last hours, the newest first: a lunch and a dinner. */
+/** Orders in each of the last hours, newest first: a lunch and a dinner. */
 const ORDERS_AN_HOUR = [5, 9, 7, 3, 1, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3, 6, 11, 9, 5, 2];
 const OPEN = ['picker-pending', 'inProcess', 'inProcess', 'ready', 'routed', 'pending'];
 const TRADE_MS = 15_000;
@@ -68,7 +68,7 @@ try {
   await browser.close();
 }
 
-/** Orders of the last hours, the newest of them open, and a POS that sells. */
+/** Makes orders of the last hours, the newest of them open, and a POS that sells. */
 async function fill({ place, daemon }: PageStore): Promise<void> {
   const { control } = place.sandbox;
   const nowMs = systemClock.nowMs();
@@ -97,7 +97,7 @@ async function take(name: string, context: BrowserContextOptions, level: string)
   await close();
 }
 
-/** Takes a picture and makes it small. */
+/** Takes a picture and compresses it. */
 async function keep(name: string, shoot: (file: string) => Promise<unknown>): Promise<void> {
   const file = path.join(PLACE, `${name}.png`);
   await shoot(file);

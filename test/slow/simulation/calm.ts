@@ -17,16 +17,16 @@ const WATCH_EVERY_MS = 30 * SECOND_MS;
 const LOOK_EVERY_MS = 2 * MINUTE_MS;
 
 export interface CalmReport {
-  /** What a person was told of alarms, such as `raised orders.stale`, when, and after which trouble. */
+  /** Alarms a person was told of, such as `raised orders.stale`, with the time and the last trouble. */
   told: string[];
-  /** What a watcher outside was told was red, each time that it became so, when, and after which trouble. */
+  /** What an outside watcher was told was red, each time with the last trouble. */
   red: string[];
-  /** What went wrong and healed by itself, by name and how often. */
+  /** Troubles that healed by themselves, by name with their number. */
   troubles: Record<string, number>;
   orders: number;
 }
 
-/** What a platform does wrong for some minutes on an ordinary day. */
+/** Faults that a platform has for some minutes on an ordinary day. */
 const FAULTS: readonly FaultSpec[] = [
   { kind: 'status', status: 503, probability: 0.7 },
   { kind: 'html', probability: 0.5 },
@@ -37,9 +37,9 @@ const FAULTS: readonly FaultSpec[] = [
 ];
 
 /**
- * Days of a store in which all that goes wrong is what goes wrong anywhere, heals by itself within minutes, and is
- * nothing to tell anybody of: the line and the platform fail for some minutes, callbacks come late or not at all, the
- * service is restarted, the machine loses its power or is switched off at night, the POS is closed for a while.
+ * Days of a store with ordinary trouble that heals within minutes and that nobody must be told of: the connection and
+ * the platform fail for minutes, callbacks come late or never, the service restarts, the machine loses power or is
+ * off at night, the POS is closed for a while.
  */
 export async function calmDays(seed: number, days: number): Promise<CalmReport> {
   const store = new SimulatedStore({
@@ -153,7 +153,7 @@ async function every(clock: Clock, ms: number, signal: AbortSignal, act: () => u
   }
 }
 
-/** Customers order, and the shop moves each order on until it is over. */
+/** Customers order, and the shop processes each order to its end. */
 async function trade(
   { sandbox: { control } }: SimulatedStore,
   clock: Clock,
@@ -161,7 +161,7 @@ async function trade(
   signal: AbortSignal,
 ): Promise<void> {
   const open: string[] = [];
-  // From thirty orders a day to eighty.
+  // Thirty to eighty orders a day.
   const busy = 0.2 + 0.3 * random.next();
   while (!signal.aborted) {
     await clock.sleep(untilOpenMs(clock.nowMs()), signal);
@@ -175,7 +175,7 @@ async function trade(
   }
 }
 
-/** Whoever is told: a receiver of alarms, and a watcher outside that hears only heartbeats. */
+/** Records what is reported: to a receiver of alarms, and to an outside watcher that hears only heartbeats. */
 async function watch(
   store: SimulatedStore,
   report: CalmReport,

@@ -4,11 +4,13 @@ import type { SandboxControl } from '../../../src/sandbox/control.ts';
 import { isPricedByPos } from './shelf.ts';
 
 const CHANGE_EVERY_MS = 5 * 3_600_000;
-/** In which the POS keeps no stock. */
+/** A branch in which the POS keeps no stock. */
 const BRANCH = 'sub-2';
 const NEW_SKUS_FROM = 900_000;
 
-/** Whoever keeps the catalogue at the platform: renames, hides, prices what the POS does not, takes in and out. */
+/**
+ * The person who maintains the platform's catalogue: renames, hides, prices what the POS does not, adds and removes.
+ */
 export class Merchant {
   readonly #options: { clock: Clock; random: Random; control: SandboxControl };
   readonly #taken: CatalogProduct[] = [];
@@ -33,7 +35,7 @@ export class Merchant {
     }
   }
 
-  /** A line with modifiers names its product alone: one with a single SKU keeps its name, so that it can be told. */
+  /** A line with modifiers has only its product's name, so a product with a single SKU keeps its name. */
   #describe(): void {
     const product = this.#any(({ children }) => children.length > 1);
     if (!product) return;

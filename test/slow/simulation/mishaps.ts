@@ -7,7 +7,7 @@ import type { SimulatedStore } from './simulated-store.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
-/** A shorter run would be nothing else. */
+/** A shorter run would consist of nothing else. */
 const HOLIDAY_DAYS_MIN = 5;
 
 /** Something that goes wrong for a while. */
@@ -18,7 +18,7 @@ export interface Mishap {
   end(): Promise<void> | void;
 }
 
-/** What the platform does wrong; each strikes some of the calls. */
+/** Faults of the platform; each applies to some of the calls. */
 const FAULTS: readonly FaultSpec[] = [
   { kind: 'status', status: 503, probability: 0.7 },
   { kind: 'status', status: 500, probability: 0.3, when: 'after' },
@@ -149,7 +149,7 @@ export class Mishaps {
     return drawn();
   }
 
-  /** Many words and takings back while the platform takes every other change without a word. */
+  /** Many counts and corrections while the platform accepts every other change without an answer. */
   #rush(lengthMs: number): Mishap {
     const { control } = this.#store.sandbox;
     const over = new AbortController();
@@ -180,7 +180,7 @@ export class Mishaps {
         try {
           db.exec('BEGIN IMMEDIATE');
         } catch {
-          // Another one has done so already.
+          // Another one holds the lock already.
         }
       },
       end: () => void db?.close(),
@@ -193,7 +193,7 @@ export class Mishaps {
     return { name, lengthMs, begin, end: () => this.#store.open() };
   }
 
-  /** Nobody switches the machine on again for days; the platform goes on. */
+  /** Nobody switches the machine on for days; the platform continues. */
   #holiday(): Mishap {
     this.#maySeeHoliday = false;
     const lengthMs = (1.5 + 1.5 * this.#random.next()) * 24 * HOUR_MS;
@@ -205,8 +205,8 @@ export class Mishaps {
   }
 
   /**
-   * Crashes once a call is answered, before the store hears of it, and the POS takes back what it said: at once by
-   * SQL, else as soon as somebody listens again.
+   * Crashes after a call is answered and before the store knows, and the POS corrects its values: at once by SQL,
+   * else as soon as the daemon listens again.
    */
   #crashWithin(family: string): Mishap {
     const { network } = this.#store;

@@ -3,14 +3,14 @@ import type { Clock } from '../../../src/core/time.ts';
 import type { Transport, TransportAnswer, TransportRequest } from '../../../src/platform/transport.ts';
 import type { SandboxCore } from '../../../src/sandbox/server.ts';
 
-/** What lies between the store and the platform. */
+/** The network between the store and the platform. */
 export class Network {
   isDown = false;
   /** Token refreshes of which the platform may know and the store does not. */
   lostRefreshes = 0;
-  /** Told of a change that the platform may have taken, or not, for all that the store will know. */
+  /** Called for a change that the platform may or may not have accepted, as far as the store knows. */
   onLost: (() => void) | undefined;
-  /** Told when the platform has answered and the store does not know it yet. */
+  /** Called when the platform has answered and the store does not know it yet. */
   onAnswered: ((request: TransportRequest) => void) | undefined;
   readonly #sandbox: SandboxCore;
   readonly #clock: Clock;
@@ -20,7 +20,7 @@ export class Network {
     this.#clock = clock;
   }
 
-  /** The way of one process, which ends with it. */
+  /** Makes a process's connection, which ends with the process. */
   transport(life: { isCut: boolean }): Transport {
     return {
       send: async (request) => {

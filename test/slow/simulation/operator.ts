@@ -3,9 +3,9 @@ import type { SimulatedStore } from './simulated-store.ts';
 
 const LOOK_EVERY_MS = 1_800_000;
 
-/** The person who looks after the store: does what tillsync asks people for, some time later. */
+/** The person who maintains the store and does what tillsync asks for, some time later. */
 export class Operator {
-  /** Pairs of tokens handed over after the first. */
+  /** Token pairs handed in after the first. */
   handOvers = 0;
   readonly #store: SimulatedStore;
 

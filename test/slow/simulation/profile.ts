@@ -8,7 +8,7 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** Moments at which America/Santiago puts its clock, or a month or a year ends there. */
+/** Moments at which America/Santiago changes its clock, or a month or a year ends there. */
 const TURNS = [
   '2026-04-05T03:00Z', // the clock goes back an hour at midnight
   '2026-09-06T04:00Z', // the clock goes forward at midnight
@@ -18,7 +18,7 @@ const TURNS = [
   '2026-05-01T04:00Z',
 ].map((text) => Date.parse(text));
 
-/** So few calls that the caps of the window hold calls back, which the intervals alone would let through. */
+/** So few calls that the window's caps delay calls that the intervals alone would allow. */
 const TIGHT_LIMITS: PlatformLimits = { ...PUBLISHED_LIMITS, requestsPerWindow: 20, ordersPerWindow: 2 };
 
 /** What the seed decides before the store opens. */
@@ -28,22 +28,24 @@ export interface Profile {
   startMs: number;
   holdBack: boolean;
   poll: string;
-  /** How often it looks for what other processes did, and at what no flow notices by itself. */
+  /** How often it checks for other processes' work, and for what no flow notices by itself. */
   lookEveryMs: number;
   orderEveryMs: number;
-  /** Whether the POS hands over by SQL into inbox.db; else by HTTP. By one way alone, since two keep no order. */
+  /**
+   * Whether the POS submits by SQL into inbox.db or by HTTP. Only one of them, because two interfaces keep no order.
+   */
   bySql: boolean;
-  /** How often something goes wrong, by the hour. */
+  /** Probability that something goes wrong, per hour. */
   mishapShare: number;
-  /** Whether the daemon is stopped, crashes and reboots among that; else it lives as long as the run. */
+  /** Whether mishaps include stops, crashes and reboots of the daemon; otherwise it runs all the time. */
   goesDown: boolean;
-  /** The platform's, which the store is told. */
+  /** The platform's limits, which the store knows. */
   limits: PlatformLimits;
-  /** How many days events, payloads and settled changes stay; null: longer than any run. */
+  /** How many days events, payloads and settled changes are kept; null: longer than any run. */
   keptDays: number | null;
-  /** By which the platform reads dates; which one that is, it does not say. */
+  /** Zone in which the platform reads dates, without saying which. */
   calendar: string;
-  /** Products of one answer; one that comes or goes while a branch is read moves the others to another page. */
+  /** Products per page; one that is added or removed during a sweep moves the others to another page. */
   pageSize: number;
   platform: Pick<
     SandboxOptions,
@@ -61,7 +63,7 @@ export function drawProfile(seed: number, days: number): Profile {
     startMs: Math.floor(turnMs - days * DAY_MS * (0.2 + 0.6 * random.next())),
     holdBack: random.next() < 0.5,
     poll: of(['*/2 * * * *', '*/3 * * * *', '*/5 * * * *']),
-    // Other processes put nothing in line.
+    // Other processes queue nothing.
     lookEveryMs: 5 * MINUTE_MS,
     orderEveryMs: of([6, 9, 15]) * MINUTE_MS,
     bySql: random.next() < 0.5,
@@ -85,7 +87,7 @@ export function drawProfile(seed: number, days: number): Profile {
   };
 }
 
-/** Chance of its own for each part, so that what one part draws changes nothing for another. */
+/** Makes a random source for each part, so that one part's draws change nothing for another. */
 export function chanceFor(seed: number, part: number): Random {
   return seededRandom(Math.imul(seed + 1, 0x9e3779b1) ^ Math.imul(part, 0x85ebca6b));
 }

@@ -1,11 +1,11 @@
 import { type CatalogProduct, idsOf } from '../../../src/sandbox/catalog.ts';
 
-/** The POS keeps the stock of these branches; what is in others is not its own. */
+/** Branches whose stock the POS keeps; it keeps none of others. */
 const BRANCHES: readonly { subsidiaryId: string; store: string }[] = [
   { subsidiaryId: 'sub-1', store: 'B1' },
   { subsidiaryId: 'sub-3', store: 'sub-3' },
 ];
-/** One thing in one branch, as the POS has it. */
+/** One product in one branch, as the POS has it. */
 export interface Shelf {
   sku: number;
   subsidiaryId: string;
@@ -15,19 +15,19 @@ export interface Shelf {
   /** Whether it names products by sku. */
   bySku: boolean;
   qty: number;
-  /** The last count it said, and the one before. */
+  /** Its last submitted count, and the one before. */
   said: number;
   saidBefore: number;
-  /** When it said it, on the world's clock. */
+  /** When it submitted it, on the world's clock. */
   saidAtMs: number;
 }
 
-/** Of which SKUs it keeps the price too. */
+/** Whether the POS keeps the price of this SKU too. */
 export function isPricedByPos(sku: number): boolean {
   return sku % 3 === 0;
 }
 
-/** What stands in the branches of the POS and has an id there. */
+/** Returns the products in the POS's branches that have an id there. */
 export function shelvesOf(products: readonly CatalogProduct[]): Shelf[] {
   return products.flatMap(({ name, children }) =>
     children.flatMap(({ sku, stocks, integrations }) =>

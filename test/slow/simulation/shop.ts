@@ -15,7 +15,7 @@ export interface ShopOptions {
   orderEveryMs: number;
 }
 
-/** Customers and staff at the platform: orders come, move on, are changed, hidden, announced again. */
+/** Customers and staff at the platform: orders come, change status, are edited, hidden and announced again. */
 export class Shop {
   readonly #options: ShopOptions;
   readonly #open: string[] = [];
@@ -30,7 +30,7 @@ export class Shop {
         stocks.map(({ subsidiaryId }) => ({
           sku,
           subsidiaryId,
-          // A line with modifiers names its product alone, so a POS can tell the sku only where there is one.
+          // A line with modifiers has only its product's name, so a POS knows the sku only if the product has one.
           mayHaveModifier: product.children.length === 1,
         })),
       ),
@@ -52,7 +52,7 @@ export class Shop {
     ]);
   }
 
-  /** A last order that everybody hears of. */
+  /** Makes a last order that everybody receives. */
   lastOrder(): void {
     this.#order(false);
   }
@@ -102,7 +102,7 @@ export class Shop {
   }
 }
 
-/** Until the shop opens; 0 while it is open. */
+/** Returns the time until the shop opens; 0 while it is open. */
 export function untilOpenMs(nowMs: number): number {
   const [from, to] = OPEN_UTC_HOURS;
   const sinceMidnightMs = nowMs % (24 * HOUR_MS);

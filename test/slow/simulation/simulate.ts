@@ -16,37 +16,37 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const GROWN_DAYS_MIN = 2;
-/** How often what was said last is taken back in the moment in which nobody knows whether it arrived. */
+/** Probability that the last value is corrected at a moment when nobody knows whether it arrived. */
 const RETURNED_SHARE = 0.5;
-/** The shop opens in so long at most when the night's look is due: what was sold last is booked by then. */
+/** The night's check is at most this long before opening: by then the last sales are booked. */
 const NIGHT_MS = 7 * HOUR_MS;
 
 export interface SimulationReport {
   profile: Profile;
-  /** A sentence for everything that is not as it must be. */
+  /** One sentence for everything that is wrong. */
   faults: string[];
-  /** Of all calls and of the mirror; the same for the same seed. */
+  /** Digest of all calls and of the mirror; the same for the same seed. */
   digest: string;
-  /** What went wrong, by name and how often. */
+  /** Mishaps by name, with their number. */
   mishaps: Record<string, number>;
   orders: number;
   calls: number;
-  /** Stocks of which the POS's last word was compared. */
+  /** Number of stocks whose last POS count was compared. */
   words: number;
-  /** At which all was quiet enough to compare them as well. */
+  /** Nights quiet enough to compare them as well. */
   nights: number;
   handOvers: number;
-  /** Times that real time ran out for a call; such a run may not be the same again. */
+  /** How often real time ran out for a call; such a run may not be repeatable. */
   overruns: number;
   bytes: Record<string, number>;
-  /** What the last daemon held beyond one that has just begun; null: the run was too short to tell. */
+  /** What the last daemon held beyond a new one; null if the run was too short. */
   grownBytes: number | null;
 }
 
-/** A store's days from one seed, with what goes wrong in them, and a calm end at which both sides must be equal. */
+/** Plays a store's days from one seed, with mishaps, and a calm end at which both sides must be equal. */
 export async function simulate(seed: number, days: number): Promise<SimulationReport> {
   const traceLimit = Error.stackTraceLimit;
-  // A trace for each aborted wait would cost more than the wait.
+  // A stack trace for each aborted wait would cost more than the wait.
   Error.stackTraceLimit = 0;
   const store = new SimulatedStore(drawProfile(seed, days));
   try {
@@ -109,7 +109,7 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
     },
     ...{ handOvers: operator.handOvers, overruns: store.stillness.overruns, bytes: store.fileBytes() },
   };
-  // Before that it is still filling what it keeps.
+  // A younger process still fills its caches.
   return { ...report, grownBytes: profile.days < GROWN_DAYS_MIN ? null : await grownBytes(store) };
 }
 
@@ -136,7 +136,7 @@ async function troubledDays(
     const drawn = [mishaps.draw(), ...(random.next() < 0.35 ? [mishaps.draw()] : [])];
     const begun: Mishap[] = [];
     for (const mishap of drawn) {
-      // A store that is down already cannot go down.
+      // A store that is down cannot go down.
       if (!store.daemon && ['stop', 'crash', 'reboot', 'holiday'].includes(mishap.name)) continue;
       seen[mishap.name] = (seen[mishap.name] ?? 0) + 1;
       begun.push(mishap);
@@ -148,7 +148,7 @@ async function troubledDays(
   return seen;
 }
 
-/** The POS catches up with the orders of the evening before; a stock is corrected within minutes then. */
+/** The POS processes the previous evening's orders; then a stock is corrected within minutes. */
 async function nightLook(store: SimulatedStore, pos: SimulatedPos): Promise<string[] | undefined> {
   for (let times = 0; times < 2; times++) {
     void pos.visit();
@@ -157,7 +157,7 @@ async function nightLook(store: SimulatedStore, pos: SimulatedPos): Promise<stri
   return nightFaults(store, pos);
 }
 
-/** Nothing goes wrong any more: long enough for every rest that was begun, and for the people. */
+/** Nothing goes wrong any more, long enough for every pause to end and for people to act. */
 async function calmHours(
   store: SimulatedStore,
   pos: SimulatedPos,
@@ -179,7 +179,7 @@ async function calmHours(
   return unread;
 }
 
-/** Stops the daemon and starts another: what the first gave back and the other does not take had piled up. */
+/** Stops the daemon and starts another: what the first one frees and the other does not use had leaked. */
 async function grownBytes(store: SimulatedStore): Promise<number> {
   const old = await usedBytes();
   await store.stop();
@@ -189,7 +189,7 @@ async function grownBytes(store: SimulatedStore): Promise<number> {
   return old - none - ((await usedBytes()) - none);
 }
 
-/** What is held on to; the memory of a buffer goes some turns after its owner. */
+/** Returns the memory in use; a buffer's memory is freed some turns after its owner. */
 async function usedBytes(): Promise<number> {
   setFlagsFromString('--expose-gc');
   const collect: () => void = runInNewContext('gc');
@@ -201,7 +201,7 @@ async function usedBytes(): Promise<number> {
   return heapUsed + external;
 }
 
-/** The catalogue as a person reads it: what orders took of a stock only a reading shows. What went wrong. */
+/** Sweeps as a person does, because only a read shows what orders took of a stock. Returns the errors. */
 async function sweep({ daemon, world }: SimulatedStore): Promise<string[]> {
   if (!daemon) return [];
   const { catalogSweep, branches } = daemon.parts;

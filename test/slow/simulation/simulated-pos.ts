@@ -18,9 +18,9 @@ interface FeedEvent {
   order: MirroredOrder | null;
 }
 
-/** A POS that books online orders, sells over the counter, counts, prices, and hands its words over. */
+/** A POS that books online orders, sells over the counter, counts, sets prices, and submits its values. */
 export class SimulatedPos {
-  /** What it saw of the feed, by number. */
+  /** Events it saw, by number. */
   readonly events = new Map<number, string>();
   /** Sentences about what must never happen. */
   readonly faults: string[] = [];
@@ -61,7 +61,7 @@ export class SimulatedPos {
     }
   }
 
-  /** Customers without end, until the signal. */
+  /** Endless customers, until the signal. */
   async rush(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await this.#queue(signal);
@@ -70,7 +70,7 @@ export class SimulatedPos {
     }
   }
 
-  /** One customer after the other for the same thing, or bringing it back, while the first count is on its way. */
+  /** One customer after the other buys or returns the same product while the first count is on its way. */
   async #queue(signal: AbortSignal): Promise<void> {
     const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
     let sold = 0;
@@ -85,7 +85,7 @@ export class SimulatedPos {
     }
   }
 
-  /** A price that is put right as soon as it is seen. */
+  /** A wrong price that is corrected as soon as it is noticed. */
   async #mistype(signal: AbortSignal): Promise<void> {
     if (this.#random.next() > 0.2) return;
     const skus = [...this.#prices.keys()];
@@ -100,7 +100,7 @@ export class SimulatedPos {
     }
   }
 
-  /** All that was sold with its last word is brought back at once. */
+  /** Everything sold with its last count is returned at once. */
   takeBack(): Promise<void> {
     for (const shelf of this.#saidLast) {
       shelf.qty = shelf.saidBefore;
@@ -109,7 +109,10 @@ export class SimulatedPos {
     return this.visit();
   }
 
-  /** Reads the feed, mostly, and hands over what is not said yet, one visit after the other; what fails waits for the next. */
+  /**
+   * Usually reads the feed, then submits what is not submitted yet, one visit after the other; a failure waits for
+   * the next visit.
+   */
   visit({ readShare = READ_SHARE } = {}): Promise<void> {
     this.#visiting = this.#visiting.then(() => this.#visit(readShare));
     return this.#visiting;
@@ -118,7 +121,7 @@ export class SimulatedPos {
   async #visit(readShare: number): Promise<void> {
     const { daemon, profile } = this.#store;
     try {
-      // A till that counts does not always know what was sold online.
+      // A till does not always know what was sold online when it counts.
       if (daemon && this.#random.next() < readShare) await this.#read();
       if (profile.bySql) this.#sayBySql();
       else if (daemon) await this.#sayByHttp();
@@ -127,13 +130,13 @@ export class SimulatedPos {
     }
   }
 
-  /** Whether it has heard and said all there is. */
+  /** Whether it has read and submitted everything. */
   isUpToDate(newestSeq: number): boolean {
     const unsaid = this.#unsaid.size + this.#unsaidPrices.size + this.#unacknowledged.length;
     return unsaid === 0 && this.#seq === newestSeq;
   }
 
-  /** A sentence for each of its words that the platform does not have. */
+  /** Returns a sentence for each of its values that the platform does not have. */
   unheard(): string[] {
     const { control } = this.#store.sandbox;
     const stocks = [...this.#said].flatMap(({ sku, subsidiaryId, qty }) => {
@@ -201,7 +204,7 @@ export class SimulatedPos {
           (productExternalId === null ? each.name === productName : each.externalId === productExternalId),
       );
       if (!shelf) continue;
-      // Where tillsync looks after what is not booked, it gives back what a count was short of by itself.
+      // If tillsync holds back unbooked orders, it adds back by itself what a count lacked.
       const isGivenBack = this.#store.profile.holdBack && shelf.saidAtMs > Date.parse(order.createdAt ?? '');
       if (sign === 0 && isGivenBack) continue;
       shelf.qty = Math.max(0, shelf.qty + sign * Number(quantity));
@@ -210,7 +213,7 @@ export class SimulatedPos {
     if (!this.#unacknowledged.includes(orderId)) this.#unacknowledged.push(orderId);
   }
 
-  /** The counts first, then that the orders are part of them. */
+  /** Submits the counts first, then acknowledges the orders they include. */
   async #sayByHttp(): Promise<void> {
     const shelves = [...this.#unsaid];
     if (shelves.length > 0) {
@@ -244,7 +247,7 @@ export class SimulatedPos {
       );
       const price = db.prepare('INSERT INTO product_changes (sku, price, inserted_at) VALUES (?, ?, ?)');
       const ack = db.prepare('INSERT INTO order_acks (order_id, inserted_at) VALUES (?, ?)');
-      // SQLite's own clock is the real one.
+      // The POS's own time, because SQLite's clock is the real one.
       const at = isoUtc(this.#store.clock.nowMs());
       db.transaction(() => {
         for (const { externalId, sku, bySku, qty, subsidiaryId } of shelves) {

@@ -33,7 +33,7 @@ export class SimulatedStore {
   readonly network: Network;
   readonly profile: Profile;
   clock: StoreClock;
-  /** Of crashed daemons, until their files are gone. */
+  /** Stopping crashed daemons, until their files are deleted. */
   readonly #ghosts = new Set<Promise<void>>();
   readonly #base: string;
   readonly #refreshToken: string;
@@ -73,19 +73,19 @@ export class SimulatedStore {
     return this.#daemon;
   }
 
-  /** Nothing where it is open already. */
+  /** Does nothing if it is open already. */
   async open(): Promise<void> {
     if (this.#daemon) return;
     this.#life = { isCut: false, ending: new AbortController() };
     this.#holders = this.#lives.begin();
     const options = this.#process(this.#holders);
     const starting = this.stillness.begin(() => startDaemon(options));
-    // Listening takes turns, and no time; a file that somebody else has locked takes time.
+    // Listening takes turns of the event loop but no time; a file that another program has locked takes time.
     await this.#ended(starting, STARTING_TURNS);
     this.#daemon = await starting;
   }
 
-  /** A command of a person beside the daemon, which polls once and ends, or is ended with the machine. */
+  /** Runs a person's command beside the daemon: it polls once, or ends with the machine. */
   async pollBeside(): Promise<void> {
     const holders = this.#lives.begin();
     const { signal } = this.#life.ending;
@@ -119,7 +119,7 @@ export class SimulatedStore {
     };
   }
 
-  /** A clean stop needs time to pass, since calls under way are seen through. */
+  /** A clean stop needs time to pass, because running calls are finished. */
   async stop(): Promise<void> {
     const daemon = this.#daemon;
     if (!daemon) return;
@@ -140,7 +140,7 @@ export class SimulatedStore {
     const left = this.directory;
     this.#directories += 1;
     mkdirSync(this.directory, { mode: 0o750 });
-    // The shared memory of a process that is gone is nobody's; SQLite makes it anew from the log.
+    // The -shm file of a dead process is left out, because SQLite makes it again from the log.
     cpSync(left, this.directory, { recursive: true, filter: (file) => !file.endsWith('-shm') });
     const ghost = daemon.stop().then(() => {
       rmSync(left, { recursive: true, force: true });
@@ -149,14 +149,14 @@ export class SimulatedStore {
     this.#ghosts.add(ghost);
   }
 
-  /** The machine lost its power: another boot when it is opened again. */
+  /** The machine loses its power; opening it again is another boot. */
   reboot(): void {
     this.crash();
     this.#boots += 1;
     this.clock = new StoreClock(this.world, this.#boots, this.clock.wrongByMs);
   }
 
-  /** Bytes of each file in the storage directory. */
+  /** Returns the size of each file in the storage directory. */
   fileBytes(): Record<string, number> {
     const files = readdirSync(this.directory, { recursive: true, encoding: 'utf8' });
     return Object.fromEntries(
@@ -187,7 +187,7 @@ export class SimulatedStore {
       },
     );
     while (!over) {
-      // Closing a listener takes turns, and no time.
+      // Closing a listener takes turns of the event loop but no time.
       for (let turn = 0; turn < turns && !over; turn++) await new Promise((resolve) => setImmediate(resolve));
       if (!over) await this.world.advance(250);
     }

@@ -3,7 +3,8 @@ import { SEED } from '../../support/seed.ts';
 import { simulate } from './simulate.ts';
 
 /**
- * `TILLSYNC_SIMULATED_DAYS` (30: a month), `TILLSYNC_SEEDS` (how many) and `TILLSYNC_SEED` (the first) make it longer.
+ * `TILLSYNC_SIMULATED_DAYS` (30: a month), `TILLSYNC_SEEDS` (how many) and `TILLSYNC_SEED` (the first) make it
+ * longer.
  */
 const DAYS = Number(process.env.TILLSYNC_SIMULATED_DAYS ?? 2);
 const COUNT = Number(process.env.TILLSYNC_SEEDS ?? 8);
@@ -19,7 +20,7 @@ describe(`a store of ${DAYS} simulated days, with what goes wrong in them`, () =
     expect(faults).toEqual([]);
     expect(orders).toBeGreaterThan(DAYS * 20);
     expect(words).toBeGreaterThan(DAYS * 5);
-    // A night on which something still is on its way tells nothing.
+    // A night on which something is still on its way is not compared.
     expect(nights).toBeGreaterThan(DAYS / 4 - 1);
     expect(grownBytes ?? 0).toBeLessThan(LEAK_BYTES_MAX);
     expect(overruns).toBe(0);

@@ -9,24 +9,24 @@ import type { SimulatedStore } from './simulated-store.ts';
 
 const MIB = 1024 * 1024;
 const DAY_MS = 86_400_000;
-/** Calls that were on their way when the platform began to block. */
+/** Allowance for calls that were on their way when the platform began to block. */
 const ON_THE_WAY_MS = 4_000;
 /** The platform's, after a 403. */
 const BLOCK_MS = 300_000;
-/** At night, this long after the last poll, nothing happened since. */
+/** At night, nothing happened in this time since the last poll. */
 const POLLED_WITHIN_MS = 900_000;
-/** After one minute and after three, at most. */
+/** At most after one minute and after three. */
 const PROBES_MAX = 3;
 
-/** What happened that explains uses of dead tokens. */
+/** Events that explain uses of dead tokens. */
 export interface Excuses {
   revocations: number;
   lostRefreshes: number;
-  /** Of more days than a refresh token may live. */
+  /** Holidays longer than a refresh token may live. */
   holidays: number;
 }
 
-/** A sentence for everything that is not as it must be, at the end of a calm hour; empty: all is well. */
+/** Returns a sentence for everything that is wrong at the end of a calm hour; empty if all is well. */
 export function faultsOf(
   store: SimulatedStore,
   daemon: Daemon,
@@ -50,8 +50,8 @@ export function faultsOf(
 }
 
 /**
- * What the platform lacks of the POS's words at night, when nothing was sold for hours and nothing is on its way;
- * undefined: something still is, so that nothing can be said.
+ * Returns the POS's values that the platform lacks at night, when nothing was sold for hours and nothing is on its
+ * way; undefined if something still is.
  */
 export function nightFaults(store: SimulatedStore, pos: SimulatedPos): string[] | undefined {
   const { daemon, clock } = store;
@@ -63,7 +63,7 @@ export function nightFaults(store: SimulatedStore, pos: SimulatedPos): string[] 
   return isQuiet && pos.isUpToDate(mirror.newestSeq()) ? pos.unheard() : undefined;
 }
 
-/** One text for all that the platform was asked and all that the mirror holds: equal for equal seeds. */
+/** Returns one digest of the platform's calls and the mirror's content; equal for equal seeds. */
 export function digestOf(store: SimulatedStore, daemon: Daemon): string {
   const hash = createHash('sha256');
   hash.update(JSON.stringify(store.sandbox.control.calls()));
@@ -136,7 +136,7 @@ function feedFaults(
     for (const { seq, orderId, status, previousStatus, source } of events) {
       if (seq <= before) faults.push(`event ${seq} follows ${before}`);
       before = seq;
-      // The event that it follows may be past its time.
+      // The event it follows may have been deleted by age.
       if (!areForgotten && (last.get(orderId) ?? null) !== previousStatus) {
         faults.push(`event ${seq} takes ${orderId} from ${previousStatus}, which was ${last.get(orderId)}`);
       }
@@ -161,8 +161,8 @@ function feedFaults(
 }
 
 /**
- * Whether the platform had left `to` for good when it came to `from`. A status it had twice tells nothing, nor does one
- * that nobody knows.
+ * Whether the platform had left `to` for good when it reached `from`. A status it had twice, or an unknown one,
+ * proves nothing.
  */
 function isPast(history: readonly string[] = [], from: string | null, to: string | null): boolean {
   const [left, reached] = [to, from].map((status) => {
@@ -182,7 +182,7 @@ function limitFaults(store: SimulatedStore): string[] {
   const probes = new Map<number, number>();
   const faults: string[] = [];
   for (const { endpoint, at, arrivedMs, broken } of control.violations()) {
-    // A block that no call has earned can be told from a missing permission only by asking again, seldom.
+    // A block without a reason can be told from a missing permission only by rare further calls.
     const from = broken === 'blocked' ? ofLie(arrivedMs) : undefined;
     if (from === undefined) faults.push(`${endpoint} at ${at} broke a limit: ${broken}`);
     else if (arrivedMs - from > ON_THE_WAY_MS) probes.set(from, (probes.get(from) ?? 0) + 1);
@@ -205,7 +205,7 @@ function tokenFaults(store: SimulatedStore, { revocations, lostRefreshes, holida
       faults.push(`${of(cause)} uses of ${cause} refresh tokens, where ${most} are explained`);
   };
   check('rotated', lostRefreshes);
-  // What reuse revokes explains itself by the reply that was lost before.
+  // A lost reply explains what the reuse of a token revokes.
   check('revoked', revocations + lostRefreshes);
   check('expired', holidays);
   check('unknown', 0);
@@ -219,7 +219,7 @@ function standingFaults({ parts, stalledLoops }: Daemon): string[] {
     .map(({ subject, state, message }) => `${subject} is ${state}: ${message}`);
   const alarms = parts.mirror
     .raisedAlarms()
-    // The machine's own disk; and what is true: somebody shows products to which the shop gave no id.
+    // Excludes the machine's own disk, and a true finding: products are shown to which the shop gave no id.
     .filter(({ key }) => !key.startsWith('storage.') && !key.startsWith('catalog.unmapped'))
     .map(({ key, message }) => `the alarm ${key} is up: ${message}`);
   const inDoubt = parts.mirror.read((db) =>
@@ -243,7 +243,7 @@ function standingFaults({ parts, stalledLoops }: Daemon): string[] {
 function diskFaults(store: SimulatedStore, orders: number): string[] {
   const days = Math.max(1, (store.world.nowMs() - store.profile.startMs) / DAY_MS);
   const most: Record<string, number> = {
-    // An order with its payload and events, and what the POS said of a day.
+    // Per order its payload and events, and per day the POS's values.
     'mirror.db': 2 * MIB + orders * 16_384 + days * 0.5 * MIB,
     'mirror.db-wal': 17 * MIB,
     'state.db': MIB,

@@ -3,21 +3,21 @@ import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { untilIdle } from '../../support/fake-clock.ts';
 
-/** A call within one machine takes milliseconds; one that takes longer waits for time to pass. */
+/** A call within one machine takes milliseconds; a longer one waits for time to pass. */
 const PATIENCE_MS = 2_000;
 
-/** Fastify tells here of each server that is made. */
+/** Fastify announces each new server here. */
 const SERVERS = channel('fastify.initialization');
 
 /**
- * Requests within the simulated time, one after the other, while time stands still until each is answered. They go
- * straight into the servers that the daemon listens with; sockets are the matter of other tests.
+ * Makes requests within the simulated time, one after the other, while time stands still until each is answered. They
+ * go directly into the daemon's servers; sockets are tested elsewhere.
  */
 export class Stillness {
   #servers: FastifyInstance[] = [];
   #underWay = 0;
   #turn: Promise<unknown> = Promise.resolve();
-  /** Calls that time had to go on for; each makes the run hard to repeat. */
+  /** Calls for which time had to advance; each makes the run hard to repeat. */
   overruns = 0;
 
   /** Lets everything that is ready run to its end. */
@@ -33,7 +33,7 @@ export class Stillness {
     }
   };
 
-  /** Reaches the servers made within `start`, and those of nobody before. Listening is real and takes no time. */
+  /** Uses only the servers made within `start`. Listening is real and takes no time. */
   async begin<T>(start: () => Promise<T>): Promise<T> {
     const servers: FastifyInstance[] = [];
     const onMade = (message: unknown) => servers.push((message as { fastify: FastifyInstance }).fastify);
@@ -51,7 +51,7 @@ export class Stillness {
     this.#servers = [];
   }
 
-  /** Rejects when nobody listens at the address. */
+  /** Rejects when nothing listens at the address. */
   call(
     url: string,
     { method = 'GET', headers = {}, body }: HttpWish = {},

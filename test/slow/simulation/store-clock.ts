@@ -12,9 +12,9 @@ interface Sleeper {
 }
 
 /**
- * The world's time, in whole milliseconds as timers have it. With parts of them a rest could be shorter than a wall
- * clock can tell, and while time stands still it would never end. Who wakes at the same moment wakes together, the
- * longest sleeper first, as with timers; then everything that is ready runs before time goes on.
+ * The world's time, in whole milliseconds like timers. With fractions, a pause could be shorter than a wall clock can
+ * show, and while time stands still it would never end. Sleepers with the same time wake together, the longest
+ * sleeper first, as with timers; then everything that is ready runs before time advances.
  */
 export class WorldClock implements Clock {
   readonly bootId = 'world';
@@ -22,7 +22,7 @@ export class WorldClock implements Clock {
   readonly #aheadMs: number;
   readonly #settle: () => Promise<void>;
   #order = 0;
-  /** A binary heap by time; those that gave up stay until their time comes. */
+  /** A binary heap by time; aborted sleepers stay until their time comes. */
   readonly #sleepers: Sleeper[] = [];
 
   constructor(startWallMs: number, settle: () => Promise<void>) {
@@ -58,7 +58,7 @@ export class WorldClock implements Clock {
     });
   }
 
-  /** Lets `ms` pass, everybody waking at the moment that is theirs. */
+  /** Lets `ms` pass; every sleeper wakes at its own time. */
   async advance(ms: number): Promise<void> {
     const endMs = this.#monoMs + Math.ceil(ms);
     await this.#settle();
@@ -114,12 +114,12 @@ function isSooner(a: Sleeper, b: Sleeper): boolean {
   return a.wakeMs < b.wakeMs || (a.wakeMs === b.wakeMs && a.order < b.order);
 }
 
-/** The clock of the store's machine for one boot. The platform and the people go by the world's. */
+/** The clock of the store's machine for one boot. The platform and people use the world's. */
 export class StoreClock implements Clock {
   readonly bootId: string;
   readonly #world: WorldClock;
   readonly #bootedMs: number;
-  /** How far the wall clock is off. */
+  /** Error of the wall clock. */
   wrongByMs: number;
 
   constructor(world: WorldClock, boot: number, wrongByMs: number) {
@@ -142,7 +142,7 @@ export class StoreClock implements Clock {
   }
 }
 
-/** The processes of the store's machine, each with a number of its own. */
+/** The processes of the store's machine, each with its own number. */
 export class Lives {
   #count = 0;
   readonly #running = new Set<string>();

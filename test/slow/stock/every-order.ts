@@ -2,10 +2,13 @@ import { expect, it } from 'vitest';
 import type { PlatformKind } from '../../outbox/stock-model.ts';
 import { Interleavings, PARTS } from './interleavings.ts';
 
-/** Some hundred thousand states at once with `TILLSYNC_WHOLE=1`, else in parts. A file for each kind: they share the cores. */
+/**
+ * All of some hundred thousand states at once with `TILLSYNC_WHOLE=1`, else in parts. One file per kind, so that they
+ * share the cores.
+ */
 export function tryEveryOrder(kind: PlatformKind): void {
   const parts = process.env.TILLSYNC_WHOLE === '1' ? [[]] : PARTS;
-  // Without a cancellation there is nothing to give back: it is `takes-off` again.
+  // Without a cancellation there is nothing to give back, so this kind equals `takes-off`.
   const tried = parts.filter(
     (without) => kind !== 'takes-off-and-gives-back' || !without.includes('cancel B'),
   );

@@ -16,11 +16,11 @@ const SAFETY = [0, 3, 1];
 
 export interface Explored {
   states: number;
-  /** The first path that ends wrong; null: none does. */
+  /** The first path that ends wrong; null if none does. */
   fault: string | null;
 }
 
-/** What the platform does by itself when an order that it took off is edited, and when it ends. */
+/** What the platform itself does when an order that it subtracted is edited, and when it ends. */
 export interface Habits {
   gives: boolean;
   follows: boolean;
@@ -29,9 +29,9 @@ export interface Habits {
 type Step = [name: string, act: () => void];
 
 /**
- * Tries every order in which the events of a small world can happen, over the mirror's real SQL, beside a shop that reads
- * the feed, books, counts and acknowledges. In each state: nothing above what the shop has free is wanted, and what the
- * platform is believed to have it has. At rest: the platform has what is wanted, after at most one more call.
+ * Tries every order of events in a small world, on the mirror's real SQL, with a shop that reads the feed, books,
+ * counts and acknowledges. In each state nothing above the shop's free stock is wanted, and the platform has what it
+ * is believed to have. At rest the platform has what is wanted, after at most one more call.
  */
 export class Exploration {
   readonly #of: SmallWorld;
@@ -104,7 +104,7 @@ export class Exploration {
     }
   }
 
-  /** Undone afterwards, in the mirror and beside it. */
+  /** Runs the action and undoes it, in the mirror and in the model. */
   #try(action: () => void): void {
     const before = structuredClone(this.#world);
     this.#savepoint.run();
@@ -140,7 +140,7 @@ export class Exploration {
     const steps: Step[] = [];
     for (const change of changes) {
       const known = orders[change.id];
-      // Two changes between two hearings only a sweep can tell.
+      // Two changes between two reads show only in a sweep.
       const isOpen = change.branch && change.lines ? !known : known && !known.isNews && known.isLive;
       if (isOpen && left(change.name, 1)) steps.push([change.name, () => this.#change(change)]);
     }
@@ -255,9 +255,9 @@ export class Exploration {
     return this.#world.events.find(({ seq }) => seq > read);
   }
 
-  /** The POS reads the next event, and books what is its own. */
+  /** The POS reads the next event, and books its own. */
   #read(branch: string): void {
-    // What a step was made of is another copy by the time it is taken.
+    // The step may run on another copy of the world.
     const pos = this.#world.pos[branch];
     const event = pos && this.#unread(pos);
     if (!event) return;
@@ -290,7 +290,7 @@ export class Exploration {
     if (answer?.state === 'rejected') this.#wrong(`the acknowledgement of ${id} as of ${seq} is refused`);
   }
 
-  /** As the shelf is now, less what the till has booked. */
+  /** Counts the shelf as it is now, less what the till has not booked. */
   #counted(stock: Stock): Count {
     const pos = this.#world.pos[branchOf(stock)];
     for (const each of Object.values(pos?.owed ?? {})) {
@@ -314,7 +314,7 @@ export class Exploration {
     this.#world.counts[this.#version()] = count;
   }
 
-  /** By an id that no product has: refused when the platform does not know it either. */
+  /** Counts with an id that no product has; refused when the platform does not know it either. */
   #misname(stock: Stock): void {
     const { qty } = this.#counted(stock);
     this.#out.accept('stock', [{ externalId: 'nobody', subsidiaryId: branchOf(stock), qty }]);
@@ -327,7 +327,7 @@ export class Exploration {
     this.#world.inbox.push({ ...this.#counted(stock), handedAt: isoUtc(this.#world.nowMs) });
   }
 
-  /** The inbox is read: what lies there is taken in, or it is seen empty. */
+  /** Reads the inbox: copies its rows, or sees it empty. */
   #look(): void {
     const { inbox, nowMs } = this.#world;
     if (inbox.length > 0) {
@@ -365,7 +365,7 @@ export class Exploration {
     });
   }
 
-  /** No event of the catalogue or of the configuration raises what is wanted. */
+  /** Checks that no event of the catalogue or the configuration raises what is wanted. */
   #raisesNothing(what: string, act: () => void): void {
     const before = new Map(this.#ledger().map(({ stock, wanted }) => [stock, wanted]));
     act();
@@ -376,7 +376,7 @@ export class Exploration {
     }
   }
 
-  /** Nothing depends on the removal of rows. */
+  /** Deletes rows; nothing may depend on them. */
   #collect(): void {
     this.#sweep();
     this.#catchUp();
@@ -387,7 +387,7 @@ export class Exploration {
     if (numbers() !== before) this.#wrong(`what is forgotten makes ${numbers()} of ${before}`);
   }
 
-  /** A person writes another safety stock into the configuration; a smaller one raises what is wanted, no other does. */
+  /** A person configures another safety stock; only a smaller one raises what is wanted. */
   #keepBack(): void {
     const qty = SAFETY[this.#world.done.filter((name) => name === 'safety').length] ?? 0;
     const change = () => {
@@ -419,7 +419,7 @@ export class Exploration {
     while (this.#out.calls.catchUp({ holdBack: true }));
   }
 
-  /** Nothing is sent while the platform has what is wanted, and no stock twice at once. */
+  /** Checks that nothing is sent while the platform has what is wanted, and no stock twice at once. */
   #claim(): boolean {
     const before = new Map(this.#ledger().map((each) => [each.stock, each]));
     const counted = this.#rows(`SELECT target FROM outbox WHERE state = 'pending' AND held_guard IS NULL`);
@@ -435,7 +435,7 @@ export class Exploration {
         this.#wrong(`${stock} leaves while a call with it is under way`);
       }
       const known = before.get(stock);
-      // A count says what is there for certain: it is sent where orders were since the platform was asked.
+      // A count is certain, so it is sent if orders came since the platform was asked.
       const isCount = counted.some(([each]) => each === target) && known?.ordered !== 0;
       if (known?.expected === qty && !isCount)
         this.#wrong(`${stock} is sent as ${qty}, which the platform has`);
@@ -467,7 +467,7 @@ export class Exploration {
     this.#settle(state);
   }
 
-  /** Of the stock that is counted: what the shop has free, by what was heard. */
+  /** Returns the shop's free stock, by what was known. */
   #free(stock: Stock, version: number): number | undefined {
     const count = this.#world.counts[version];
     if (!count) return undefined;
@@ -488,7 +488,7 @@ export class Exploration {
       const free = this.#free(stock, version);
       if (free === undefined) this.#wrong(`nobody counted ${stock} with ${version}`);
       else if (wanted > free) this.#wrong(`${wanted} of ${stock} are wanted, ${free} are free`);
-      // Never more is kept back than orders take now.
+      // Never more is held back than orders take now.
       const taken = Object.values(orders).reduce((sum, each) => sum + (each?.heard[stock] ?? 0), 0);
       if (wanted < counted - taken - this.#safetyOf(stock))
         this.#wrong(`${wanted} of ${counted} ${stock} are wanted, ${taken} are sold`);
@@ -498,7 +498,10 @@ export class Exploration {
     }
   }
 
-  /** All is heard and answered; then the shop reads, counts and acknowledges all. Many states come to the same rest. */
+  /**
+   * Everything is received and answered; then the shop reads, counts and acknowledges everything. Many states come to
+   * the same rest.
+   */
   readonly #rest = (): void => {
     for (const id of ['A', 'B'] as const) if (this.#world.orders[id]?.isNews) this.#hear(id);
     if (this.#world.call) this.#answer('done');
@@ -526,7 +529,7 @@ export class Exploration {
     }
   };
 
-  /** Sends what is due: at most one call for each stock, after which the platform has what is wanted. */
+  /** Sends what is due: at most one call per stock, after which the platform has what is wanted. */
   #quiet(when: string): void {
     const sent: Stock[] = [];
     while (this.#claim() && sent.length <= 2 * this.#of.stocks.length) {

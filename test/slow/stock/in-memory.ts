@@ -1,11 +1,11 @@
 import Database from 'better-sqlite3';
 import { tempMirror } from '../../outbox/outbox-fixture.ts';
 
-/** The mirror with its schema, without a file: nothing here is about the disk. */
+/** Opens the mirror with its schema in memory, because nothing here is about the disk. */
 export function inMemory(): Database.Database {
   const made = tempMirror();
   made.pragma('journal_mode = delete');
-  // What a step touched is copied back page by page.
+  // Small pages, because what a step changed is copied back page by page.
   made.pragma('page_size = 1024');
   made.exec('VACUUM');
   const db = new Database(made.serialize());

@@ -14,12 +14,12 @@ interface SmallOrder {
   createdAt: string;
   isHeard: boolean;
   isNews: boolean;
-  /** What it took more or less with each event; `booked`: the newest count when it was acknowledged. */
+  /** What each event changed in what it takes; `booked` is the newest count at its acknowledgement. */
   moves: { qty: number; seq: number; booked: number | null }[];
   isBookedEarly: boolean;
 }
 
-/** Everything beside the mirror: the platform, the shop, what was done. All of it is a value, so a step can be undone. */
+/** Everything outside the mirror: the platform, the shop, the steps. It is a plain value, so a step can be undone. */
 interface World {
   platform: number;
   orders: SmallOrder[];
@@ -34,11 +34,11 @@ interface World {
 
 export interface Exploration {
   states: number;
-  /** The first path that ends wrong; null: none does. */
+  /** The first path that ends wrong; null if none does. */
   fault: string | null;
 }
 
-/** What does not happen in the parts that are tried where the whole would take too long; together they have all. */
+/** Events left out in each part, where the whole would take too long; together the parts have all events. */
 export const PARTS: readonly (readonly string[])[] = [
   ['begin to sweep', 'edit A', 'lose the answer', 'cancel B', 'keep 19'],
   ['place B', 'cancel B', 'crash', 'count 15', 'book A', 'keep 19'],
@@ -48,10 +48,10 @@ export const PARTS: readonly (readonly string[])[] = [
 ];
 
 /**
- * Tries every order in which two orders, an edit, a cancellation, an acknowledgement, two counts, a safety stock, a call,
- * a lost answer, a crash and a reading of the catalogue can happen to one stock, over the mirror's real SQL, and rests in
- * each state that is reached: the platform then has the last count less what is sold and not part of it and less the
- * safety stock, after at most one more call.
+ * Tries every order in which two orders, an edit, a cancellation, an acknowledgement, two counts, a safety stock, a
+ * call, a lost answer, a crash and a sweep can happen to one stock, on the mirror's real SQL, and rests in each
+ * state: the platform then has the last count less what is sold and not part of it and less the safety stock, after
+ * at most one more call.
  */
 export class Interleavings {
   readonly #kind: PlatformKind;
@@ -66,7 +66,7 @@ export class Interleavings {
   #world: World;
   #fault: string | null = null;
 
-  /** `without`: what does not happen, to make it smaller. */
+  /** `without`: events to leave out, to make it smaller. */
   constructor(kind: PlatformKind, without: readonly string[] = []) {
     this.#kind = kind;
     this.#without = new Set(without);
@@ -109,7 +109,7 @@ export class Interleavings {
     }
   }
 
-  /** Undone afterwards, in the mirror and beside it. */
+  /** Runs the action and undoes it, in the mirror and in the model. */
   #try(action: () => void): void {
     const before = structuredClone(this.#world);
     this.#savepoint.run();
@@ -171,13 +171,13 @@ export class Interleavings {
     const now = takesNothing(status) ? 0 : qty;
     const booked = heard.isBookedEarly && !isHeard ? (this.#world.count?.version ?? 0) : null;
     if (now !== before) heard.moves.push({ qty: now - before, seq: this.#seq(), booked });
-    // Each event by itself: two of them at once are one step at the newest.
+    // Each event alone, because two at once become one step at the newest.
     while (this.#out.calls.catchUp({ holdBack: true }));
     heard.isHeard = true;
     heard.isNews = false;
   }
 
-  /** What is heard of first is what the platform took off; of an edit after that nobody knows. */
+  /** What is known of an order first is what the platform subtracted; a later edit is unknown. */
   #edit(): void {
     const edited = this.#world.orders.find(({ id }) => id === 'A');
     if (!edited) return;
@@ -208,7 +208,7 @@ export class Interleavings {
     this.#world.count = { qty, asOfSeq: this.#seq(), version };
   }
 
-  /** Of a count of 20 little is left, of one of 15 nothing. */
+  /** Little is left of a count of 20, and nothing of one of 15. */
   #keep(qty: number): void {
     this.#out.safety.set({ sku: '10', subsidiaryId: null, qty });
     this.#world.kept = qty;
@@ -265,7 +265,7 @@ export class Interleavings {
     this.#out.store.completeSweep({ branch, mark, startedAtMs, pages: 1, seen: new Set(['pX']) });
   }
 
-  /** Many states come to the same rest: what is still to happen and a reading under way are no part of it. */
+  /** Many states come to the same rest: pending events and a running sweep do not matter for it. */
   readonly #rest = (): void => {
     for (const { id, isNews } of this.#world.orders) if (isNews) this.#hear(id);
     if (this.#world.call) {
@@ -316,14 +316,14 @@ export class Interleavings {
     return known.all();
   }
 
-  /** What decides how it goes on; of times and of the feed's numbers only which is before which. */
+  /** Returns what decides how it continues; of times and feed numbers only their order. */
   #key(isOpen = true): string {
     const seqs = new Set<number>();
     const seq = (value: unknown) => {
       seqs.add(Number(value));
       return { seq: Number(value) };
     };
-    // In each row, what comes after this many columns is a number of the feed.
+    // In each row, columns after this many are numbers of the feed.
     const rows = (sql: string, plain: number) =>
       this.#look(sql).map((row) => row.map((value, n) => (n < plain || value === null ? value : seq(value))));
     const { done, nowMs: _nowMs, sweep, call, count, kept, orders, platform } = this.#world;
@@ -368,7 +368,7 @@ export class Interleavings {
       count && { qty: count.qty, version: count.version, asOfSeq: seq(count.asOfSeq) },
       call?.isApplied,
       isOpen && onceDone,
-      // A sweep is older or newer than a push and an event; its mark says which.
+      // Whether a sweep is older or newer than a push and an event follows from its mark.
       isOpen &&
         sweep && [sweep.seen, seq(sweep.mark.orderSeq), sweep.mark.push - this.#out.store.readMark().push],
     ];

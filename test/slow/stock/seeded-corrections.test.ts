@@ -153,7 +153,7 @@ function spoil(text: string): string {
 
 function begin(fault: Fault): void {
   spoiled = fault;
-  // It may be in the view.
+  // The view may contain it.
   forgetFreshMirror();
 }
 
@@ -176,7 +176,7 @@ it.each(FAULTS)('a small world finds that $name', { timeout: limitMs(600_000) },
   if (!world) expect.fail(`no small world is named ${fault.world}`);
   const found = new Exploration(world, { gives: true, follows: true }).explore().fault;
   expect(hits).toBeGreaterThan(0);
-  // What it finds is a wrong number, not a statement that cannot run.
+  // It finds a wrong number, not a statement that cannot run.
   expect(found).toMatch(/^[^\n]*$/);
 });
 

@@ -10,7 +10,7 @@ const WITHOUT_B = PARTS[1] ?? [];
 
 const WITH_SAFETY = PARTS[3] ?? [];
 
-/** Faults in the view that says what is wanted and what the platform has, each with what is left out of its search. */
+/** Faults in the view of wanted and expected quantities, each with what its search leaves out. */
 const FAULTS = [
   {
     name: 'an order heard of late counts as placed after the confirmation',
@@ -68,7 +68,7 @@ vi.mock(import('../../../src/db/mirror-connection.ts'), async (importOriginal) =
 function spoil(db: Database.Database): void {
   const view = db.prepare<[], string>("SELECT sql FROM sqlite_schema WHERE name = 'stock_ledger'").pluck();
   const sql = view.get() ?? '';
-  // A copy of one that has it already.
+  // A copied mirror that has it already.
   if (sql.includes(spoiled.to) && !spoiled.from.test(sql)) return;
   expect(sql).toMatch(spoiled.from);
   db.exec(`DROP VIEW stock_ledger; ${sql.replace(spoiled.from, spoiled.to)}`);

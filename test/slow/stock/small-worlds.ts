@@ -3,7 +3,7 @@ export type Stock = `${'s1' | 's2'}/${'10' | '11' | '12'}`;
 /** By sku. */
 export type Lines = Readonly<Record<string, number>>;
 
-/** Something that becomes of an order, once; the first of each order places it. */
+/** Something that happens to an order once; the first of each order places it. */
 export interface Change {
   id: 'A' | 'B';
   name: string;
@@ -12,45 +12,45 @@ export interface Change {
   isLive?: boolean;
 }
 
-/** What can happen beside orders, hearing, reading, acknowledging and counting; a number says how often. */
+/** Further events and how often each may happen, beside orders, reads, counts and acknowledgements. */
 export interface Budget {
   /** Counts of each stock. */
   count: number;
-  /** Counts that a guard rail holds, and what a person decides about them. */
+  /** Counts that a guard holds, and a person's decisions about them. */
   hold?: number;
-  /** Calls in which the platform refuses all. */
+  /** Calls in which the platform refuses everything. */
   refuse?: number;
-  /** Counts by an id that nobody knows. */
+  /** Counts with an unknown id. */
   misname?: number;
-  /** Counts by the inbox, which is read later. */
+  /** Counts through the inbox, which is read later. */
   insert?: number;
   /** Pieces sold over the counter. */
   sell?: number;
   rename?: number;
   map?: number;
   appear?: number;
-  /** The catalogue is read and what nothing needs is forgotten: at once, or after 91 days. */
+  /** A sweep, and deletion of unneeded rows: at once, or after 91 days. */
   collect?: number;
   wait?: number;
-  /** Another safety stock: of the branch by the configuration. */
+  /** Another configured safety stock of the branch. */
   safety?: number;
-  /** The branch has another external id, at the platform and in the configuration. */
+  /** The branch gets another external id, on the platform and in the configuration. */
   correct?: number;
-  /** A call leaves, arrives and is answered by itself; its answer may be lost. */
+  /** A call is sent, arrives and is answered in separate steps; its answer may be lost. */
   lose?: number;
 }
 
-/** A few steps around one kind of events, all of them in every order. */
+/** A few steps around one kind of events, in every order. */
 export interface SmallWorld {
   name: string;
   stocks: readonly Stock[];
   changes: readonly Change[];
   budget: Budget;
-  /** Orders whose lines name products by their names. */
+  /** Orders whose lines name products by name. */
   byName?: readonly ('A' | 'B')[];
   /** Each branch's POS acknowledges for itself. */
   areApart?: boolean;
-  /** Only with a platform that follows edits and gives back: the rest is tried in other worlds. */
+  /** Only with a platform that follows edits and gives back; other worlds test the rest. */
   isOfOneKind?: boolean;
 }
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { SmallWorld } from './small-worlds.ts';
 import type { World } from './world.ts';
 
-/** What decides how it goes on; of times, versions and numbers of the feed only which is before which. */
+/** Returns what decides how it continues; of times, versions and feed numbers only their order. */
 export function stateKey(
   world: World,
   of: SmallWorld,
@@ -20,7 +20,7 @@ export function stateKey(
     ranks.time.add(String(value));
     return { time: String(value) };
   };
-  // The first columns are numbers of the feed, then versions, then what is as it is.
+  // The first columns are feed numbers, then versions, then plain values.
   const rows = (sql: string, seqs: number, versions: number) =>
     look(sql).map((row) =>
       row.map((value, n) =>

@@ -9,11 +9,11 @@ export interface Order {
   isLive: boolean;
   createdAt: string;
   isNews: boolean;
-  /** How its lines name products: as the catalogue did when it was first heard. */
+  /** How its lines name products: by the catalogue when it first came. */
   named: { word: string; id: string } | null;
-  /** What the platform has taken off, by stock. */
+  /** What the platform has subtracted, by stock. */
   took: Quantities;
-  /** What tillsync heard last, by stock. */
+  /** What tillsync knew last, by stock. */
   heard: Quantities;
 }
 
@@ -23,7 +23,7 @@ export interface Pos {
   /** What it has booked of each order, by stock. */
   booked: Record<string, Quantities>;
   shelf: Quantities;
-  /** Orders to be acknowledged: as of which event, and which stocks are to be counted before. */
+  /** Orders to acknowledge: up to which event, and which stocks are to be counted before. */
   owed: Record<string, { seq: number; uncounted: string[] }>;
 }
 
@@ -42,13 +42,13 @@ export interface World {
   /** By version of the hand-over. */
   counts: Record<number, Count>;
   inbox: (Count & { handedAt: string })[];
-  /** The last hand-over of each stock, by whatever way. */
+  /** The last submission of each stock, through any interface. */
   last: Quantities;
   call: { id: number; items: { changeId: number; stock: Stock; qty: number }[]; isApplied: boolean } | null;
   names: { word: string; id: string; known: string[] };
   /** Pieces of each stock of the first branch that are never offered. */
   safety: number;
-  /** The external id of the first branch, at the platform and in the configuration. */
+  /** The first branch's external id, on the platform and in the configuration. */
   store: 'B1' | 'C1';
   done: string[];
   nowMs: number;

@@ -37,7 +37,7 @@ export class SimulatedBranch extends ChainStore {
     await this.follower.begin();
   }
 
-  /** Takes all that the server has for this branch. */
+  /** Applies everything that the server has for this branch. */
   async follow(): Promise<void> {
     const over = new AbortController();
     await this.#link.follow(async (messages) => {
@@ -47,13 +47,13 @@ export class SimulatedBranch extends ChainStore {
     }, over.signal);
   }
 
-  /** As the loop does: hello first, then what waits. */
+  /** Sends up like the loop: hello first, then what waits. */
   async handUp(): Promise<void> {
     await this.follower.hello();
     while (await this.follower.handUpOnce());
   }
 
-  /** The POS hands over, by whatever way in: counts first, then the orders that they include. */
+  /** The POS submits, through any interface: counts first, then acknowledgements of the orders they include. */
   async take(items: readonly HandedOver[], orderIds: readonly string[]): Promise<void> {
     const { guard: guards } = this.config;
     await this.parts.stores.write(({ intake, reservations }) => {

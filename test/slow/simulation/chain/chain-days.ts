@@ -13,22 +13,22 @@ import { ChainWorld } from './chain-world.ts';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const STEPS = 60;
-/** Of each kind that happens, how many times as often as a mishap. */
+/** How many times more often each normal step happens than each mishap. */
 const WORK_SHARE = 4;
 
 export interface ChainReport {
   seed: number;
-  /** A sentence for everything that is not as it must be. */
+  /** One sentence for everything that is wrong. */
   faults: string[];
-  /** What was done, in its order. */
+  /** The steps, in order. */
   steps: string[];
   orders: number;
 }
 
-/** What a test may break on purpose, to see that it is noticed. */
+/** Breaks something on purpose, so that a test sees that it is noticed. */
 export type Sabotage = (world: ChainWorld) => Promise<void>;
 
-/** Days of a company from one seed, with what goes wrong in them, and a calm end. */
+/** Plays days of a company from one seed, with mishaps and a calm end. */
 export async function simulateChain(seed: number, sabotage?: Sabotage): Promise<ChainReport> {
   const world = new ChainWorld(seed);
   try {
@@ -51,12 +51,12 @@ export class ChainDays {
   readonly steps: string[] = [];
   readonly faults: string[] = [];
   readonly forgotten = new Set<string>();
-  /** Orders whose customer was forgotten, and which a restored hub may know again. */
+  /** Orders whose customer was removed, and which a restored hub may know again. */
   readonly known = new Set<string>();
   readonly #random: Random;
   #hasBackup = false;
   #copies = 0;
-  /** Branch and where its older copy lies. */
+  /** Older copies of branches: their directory and backup. */
   readonly #copied = new Map<string, { directory: string; backup: string }>();
 
   constructor(world: ChainWorld) {
@@ -75,7 +75,7 @@ export class ChainDays {
     }
   }
 
-  /** Everything is up, and time enough passes for all that was begun. */
+  /** Everything is up, and enough time passes for all work to end. */
   async rest(): Promise<void> {
     const { world } = this;
     const { hub, branches, server, clock } = world;
@@ -83,9 +83,9 @@ export class ChainDays {
     Object.assign(world, { isPlatformDown: false, losesCallbacks: false });
     for (const store of [hub, ...branches]) if (!store.isOpen) await store.open();
     for (let round = 0; round < 7; round++) {
-      // A refusal or a lost answer is waited out.
+      // Waits until a refusal or a lost answer is retried.
       await clock.advance(round === 2 ? 11 * 60_000 : 130_000);
-      // After an outage the first calls wait for the rest of the token keeper.
+      // After an outage the first calls wait for the token keeper's pause.
       await this.#try(() => hub.poll());
       if (round <= 2) await this.#try(() => hub.sweep());
       for (const branch of branches) {
@@ -96,12 +96,12 @@ export class ChainDays {
         while (await hub.push());
       });
       await hub.publish();
-      // Behind a gap a branch waits for a while.
+      // After a gap a branch waits for a while.
       for (const branch of branches) await this.#try(() => branch.follow());
     }
   }
 
-  /** What is down says so; nothing else may go wrong. */
+  /** An unreachable part may say so; no other error is allowed. */
   async #try(step: () => Promise<void>): Promise<void> {
     try {
       await step();
@@ -112,7 +112,7 @@ export class ChainDays {
     }
   }
 
-  /** As the person does whom tillsync asks for them, such as after a hub was off for longer than tokens live. */
+  /** Hands in tokens as a person does when asked, for example after a hub was off longer than tokens live. */
   async #handOverTokens(): Promise<void> {
     const { hub, sandbox } = this.world;
     const { refreshToken } = sandbox.issueTokens();
@@ -142,7 +142,7 @@ export class ChainDays {
       const { world } = this;
       const place = drawFrom(this.#random, world.places);
       const hidden = drawChance(this.#random, 0.1);
-      // What an order names by no id, no POS can book; an id of all branches may mean any where the branch is unknown.
+      // A POS cannot book an item without an id; an id of all branches may mean any branch if the branch is unknown.
       const stocks = world.stocksOf(place).filter(({ id }) => place.isKnown || !id.startsWith('E-'));
       const item = { sku: drawFrom(this.#random, stocks).sku, qty: drawInt(this.#random, 1, 3) };
       const wish = { subsidiaryId: place.subsidiaryId, items: [item] };
@@ -290,7 +290,7 @@ export class ChainDays {
     hours: () => this.world.clock.advance(drawInt(this.#random, 1, 30) * HOUR_MS),
     'nine days': async () => {
       await this.world.clock.advance(9 * DAY_MS);
-      // What the server keeps no longer than seven.
+      // The server keeps messages no longer than seven days.
       for (const { name } of this.world.branches)
         this.world.server.expire(name, this.world.server.pending(name));
     },
@@ -317,14 +317,14 @@ export class ChainDays {
     if (!this.#hasBackup) return;
     if (!hub.isOpen) await hub.open();
     this.#hasBackup = false;
-    // A backup of before knows the customer again; a branch may, or may not.
+    // An older backup has the customer again; a branch may have it or not.
     for (const id of this.forgotten) this.known.add(id);
     this.forgotten.clear();
     await hub.restore(hub.backupFile);
     rmSync(hub.backupFile);
   }
 
-  /** Another machine begins with a copy of the branch's files, works for a while and is switched off. */
+  /** Another machine starts with a copy of the branch's files, works for a while and is switched off. */
   async #twoMachines(branch: SimulatedBranch): Promise<void> {
     const pos = this.world.posOf(branch.name);
     this.#copies += 1;
@@ -351,7 +351,7 @@ export class ChainDays {
       pos.branch = branch;
       await twin.close();
     }
-    // Who worked at the other machine counts again at the one that stays.
+    // The staff of the other machine count again at the one that stays.
     await branch.close();
     await branch.open();
     await pos.tellAll();

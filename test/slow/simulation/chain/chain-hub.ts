@@ -22,7 +22,7 @@ import type { ChainWorld } from './chain-world.ts';
 const SPELLINGS = compileSpellings({});
 const CALL_MAX = 100;
 
-/** The hub, with the platform at one end and the server at the other. */
+/** The hub, between the platform and the server. */
 export class SimulatedHub extends ChainStore {
   readonly #holdBack: boolean;
   hub!: Hub;
@@ -115,7 +115,7 @@ export class SimulatedHub extends ChainStore {
     await this.world.run(this.parts.orderPoll.poll());
   }
 
-  /** As the loop does: looks where the server keeps messages, then publishes all that waits. */
+  /** Publishes like the loop: reads the server's message store, then publishes everything that waits. */
   async publish(): Promise<void> {
     const { mirror, state } = this.parts;
     const { clock } = this.world;
@@ -126,7 +126,10 @@ export class SimulatedHub extends ChainStore {
     await mirror.write((db) => pruneFeed(db, clock.nowMs()));
   }
 
-  /** One call of each kind; `dies`: after the platform had it and before that was written. Whether one was made. */
+  /**
+   * Makes one call of each kind; `dies`: the process dies after the platform had it and before the outcome was
+   * written. Returns whether one was made.
+   */
   async push(dies = false): Promise<boolean> {
     const { platform } = this.parts;
     while (await this.world.run(this.#reads.step({})));
@@ -146,13 +149,13 @@ export class SimulatedHub extends ChainStore {
     return hasSent;
   }
 
-  /** Puts what no branch can read into the feed of one. */
+  /** Puts an entry that no branch can read into one branch's feed. */
   async poison(branch: string, body: object): Promise<void> {
     const at = new Date(this.world.clock.nowMs()).toISOString();
     await this.parts.mirror.write((db) => addToFeed(db, branch, 'order', body, { at }));
   }
 
-  /** As `tillsync restore` makes a backup of earlier fit to be used, and as a person decides what it holds. */
+  /** Restores an earlier backup as `tillsync restore` does, and decides about what it holds as a person does. */
   async restore(file: string): Promise<void> {
     const newest = this.parts.mirror.newestSeq();
     await this.close();

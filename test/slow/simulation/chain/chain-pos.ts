@@ -10,16 +10,16 @@ interface SeenEvent {
   status: string | null;
 }
 
-/** A POS of a branch: reads orders by `seq` alone, keeps a stock of its own and hands over each change of it. */
+/** A branch's POS: it reads orders only by `seq`, keeps its own stock and submits each change of it. */
 export class ChainPos {
   readonly #random: Random;
   branch: SimulatedBranch;
-  /** By the name that the branch and its orders have for a product. */
+  /** Stock by the product's id in the branch and its orders. */
   readonly shelf: Map<string, number>;
-  /** Orders it knows, with the status it saw last. */
+  /** Known orders with their last seen status. */
   readonly orders = new Map<string, string | null>();
   readonly #booked = new Map<string, { id: string; qty: number }[]>();
-  /** What is wrong about the numbers it was given. */
+  /** Faults in the numbers it was given. */
   readonly faults: string[] = [];
   #seq = 0;
   #references = 0;
@@ -30,7 +30,9 @@ export class ChainPos {
     this.#random = random;
   }
 
-  /** Takes in what is new. Each order is booked once; the counts that include it go before its acknowledgement. */
+  /**
+   * Reads new events. Each order is booked once; the counts that include it are submitted before its acknowledgement.
+   */
   async read(): Promise<void> {
     const sql = 'SELECT seq, order_id, status FROM order_events WHERE seq > ? ORDER BY seq';
     const events = this.branch.rows<SeenEvent>(sql, this.#seq);
@@ -62,7 +64,7 @@ export class ChainPos {
     await this.#handOver(changed, acks);
   }
 
-  /** Somebody buys, brings back or counts in the store. */
+  /** Somebody buys, returns or counts something in the store. */
   async trade(): Promise<void> {
     const ids = [...this.shelf.keys()];
     const id = ids[drawInt(this.#random, 0, ids.length - 1)] as string;
@@ -71,7 +73,7 @@ export class ChainPos {
     await this.#handOver([id], []);
   }
 
-  /** What must be refused by name. */
+  /** Submits a change that must be refused by name. */
   async err(): Promise<void> {
     await this.branch.take([this.#change({ kind: 'stock', change: { externalId: 'nobody', qty: 3 } })], []);
   }
@@ -80,7 +82,7 @@ export class ChainPos {
     await this.branch.take([this.#change({ kind: 'product', change: { sku, price } })], []);
   }
 
-  /** After its tillsync was lost or is an older one: all counts, and all orders it has. */
+  /** After its tillsync was lost or replaced by an older one, submits all counts and acknowledges all its orders. */
   async tellAll(): Promise<void> {
     await this.#handOver(this.shelf.keys(), [...this.#booked.keys()]);
   }

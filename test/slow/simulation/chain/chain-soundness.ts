@@ -4,12 +4,12 @@ import type { SimulatedBranch } from './chain-branch.ts';
 import type { ChainDays } from './chain-days.ts';
 import type { ChainWorld } from './chain-world.ts';
 
-/** What a POS sees of an order; the hub's word is the platform's. */
+/** What a POS sees of an order; the hub has the platform's version. */
 const SHOWN = `SELECT order_id, code, status, store_external_id, amount, delivery_fee, customer_email,
     (SELECT group_concat(product_external_id || ':' || quantity, ' ') FROM order_items i WHERE i.order_id = o.order_id) AS items
   FROM orders o WHERE store_external_id = ? ORDER BY order_id`;
 
-/** A sentence for everything that is not as it must be, once all has come to rest. */
+/** Returns a sentence for everything that is wrong, once all has come to rest. */
 export function chainFaults(world: ChainWorld, days: ChainDays): string[] {
   const { hub, branches, sandbox } = world;
   const violations = sandbox.control.violations();
@@ -35,7 +35,10 @@ function waitingFaults([found]: { n: number }[]): string[] {
 
 const nameOf = ({ place }: SimulatedBranch) => place.externalId ?? place.subsidiaryId;
 
-/** 0 lost, 0 doubled. Whether the hub itself has all of the platform's is the simulation of one store's to say. */
+/**
+ * Checks that nothing is lost or doubled. Whether the hub itself has all of the platform's orders is tested by the
+ * simulation of one store.
+ */
 function orderFaults({ hub, states }: ChainWorld, branch: SimulatedBranch, { known }: ChainDays): string[] {
   const faults: string[] = [];
   const shownAt = (store: ChainWorld['hub'] | SimulatedBranch) =>
@@ -59,7 +62,7 @@ function orderFaults({ hub, states }: ChainWorld, branch: SimulatedBranch, { kno
   return faults;
 }
 
-/** No byte of an order that never was of this branch: here none goes to another one. */
+/** Checks that there is no byte of an order that never was this branch's; here none moves to another one. */
 function foreignFaults({ sandbox, hub }: ChainWorld, branch: SimulatedBranch): string[] {
   const bytes = readdirSync(branch.directory)
     .filter((name) => !name.endsWith('-shm') && name !== 'inbox')
@@ -70,7 +73,7 @@ function foreignFaults({ sandbox, hub }: ChainWorld, branch: SimulatedBranch): s
   });
 }
 
-/** A final word for every change, and the right one. */
+/** Checks that every change has a final outcome, and the right one. */
 function outboxFaults(branch: SimulatedBranch): string[] {
   const sql = 'SELECT change_id AS id, kind, body, state, message, reference FROM outbox';
   return branch
@@ -92,14 +95,14 @@ function outboxFaults(branch: SimulatedBranch): string[] {
 }
 
 /**
- * Stocks of which the POS handed over a count by a name that nobody knows, perhaps, with an acknowledgement: what was sold
- * is held back until the next count.
+ * Stocks that a submitted count with an unknown id may have meant, with an acknowledgement: what was sold is held
+ * back until the next count.
  */
 const HELD_FOR_A_NAME = `SELECT sku FROM stock_steps s JOIN stock_counts c USING (sku, subsidiary_id)
   WHERE s.subsidiary_id = ? AND s.booked_version > c.counted_version AND EXISTS (
     SELECT 1 FROM outbox o WHERE o.version = s.booked_version AND o.kind = 'stock' AND o.sku IS NULL)`;
 
-/** What the platform sells is what the POS has, but for orders of weeks in which the hub could hear of none. */
+/** Checks that the platform sells what the POS has, except for orders of weeks in which the hub could not get any. */
 function stockFaults(world: ChainWorld, branch: SimulatedBranch): string[] {
   const { shelf } = world.posOf(branch.name);
   const heard = new Set(
@@ -123,7 +126,7 @@ function stockFaults(world: ChainWorld, branch: SimulatedBranch): string[] {
   });
 }
 
-/** A POS that reads by `seq` has seen every order, as it is now. */
+/** Checks that a POS that reads by `seq` has seen every order in its present state. */
 function posFaults(world: ChainWorld, branch: SimulatedBranch): string[] {
   const { hub } = world;
   const pos = world.posOf(branch.name);

@@ -16,7 +16,10 @@ function configOf(text: string): Config {
   return read.config;
 }
 
-/** A tillsync of the chain on real files in memory, without its listeners: steps of its loops are the simulation's. */
+/**
+ * A tillsync of the chain with real files in memory and without listeners; the simulation runs the steps of its
+ * loops.
+ */
 export abstract class ChainStore {
   readonly world: ChainWorld;
   readonly directory: string;
@@ -71,19 +74,19 @@ export abstract class ChainStore {
     return path.join(this.directory, 'mirror.db');
   }
 
-  /** What a backup would hold of the mirror now. */
+  /** Copies the mirror as a backup would. */
   copyMirror(to: string): void {
     rmSync(to, { force: true });
     this.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(to));
   }
 
-  /** Only while it is closed; `from` undefined: the mirror is gone. */
+  /** Only while it is closed; `from` undefined deletes the mirror. */
   replaceMirror(from?: string): void {
     for (const end of ['', '-wal', '-shm']) rmSync(`${this.mirrorFile}${end}`, { force: true });
     if (from !== undefined) copyFileSync(from, this.mirrorFile);
   }
 
-  /** All files as they are, while it is closed: a snapshot of the machine. */
+  /** Copies all files as they are, while it is closed: a snapshot of the machine. */
   filesTo(directory: string): void {
     rmSync(directory, { recursive: true, force: true });
     mkdirSync(directory);
@@ -105,7 +108,7 @@ export abstract class ChainStore {
     }
   }
 
-  /** What a POS, or somebody else beside the daemon, reads. */
+  /** Reads as a POS or another program beside the daemon does. */
   rows<T>(sql: string, ...values: unknown[]): T[] {
     if (this.#parts) return this.#parts.mirror.read((db) => db.prepare<unknown[], T>(sql).all(...values));
     const db = new Database(this.mirrorFile, { readonly: true });

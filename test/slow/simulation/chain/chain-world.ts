@@ -12,7 +12,7 @@ import { SimulatedBranch } from './chain-branch.ts';
 import { SimulatedHub } from './chain-hub.ts';
 import { ChainPos } from './chain-pos.ts';
 
-/** A branch as the platform has it; `isKnown`: in the hub's configuration. */
+/** A branch as the platform has it; `isKnown`: whether the hub's configuration has it. */
 export interface Place {
   name: string;
   subsidiaryId: string;
@@ -42,7 +42,7 @@ export class ChainWorld {
   readonly hub: SimulatedHub;
   readonly branches: SimulatedBranch[];
   readonly tills = new Map<string, ChainPos>();
-  /** States that the platform gave an order, the first among them. */
+  /** Number of states that the platform gave an order, including the first. */
   readonly states = new Map<string, number>();
   isPlatformDown = false;
   losesCallbacks = false;
@@ -87,7 +87,7 @@ export class ChainWorld {
     return this.tills.get(name) as ChainPos;
   }
 
-  /** What the platform has of a branch, by the name that its orders have for it. */
+  /** Returns the platform's stocks of a branch, by the ids in its orders. */
   stocksOf({ subsidiaryId }: Place): { id: string; sku: number; qty: number }[] {
     return this.sandbox.control.products().flatMap(({ children }) =>
       children.flatMap(({ sku, stocks, integrations }) => {
@@ -99,7 +99,7 @@ export class ChainWorld {
     );
   }
 
-  /** Runs time until the promise is settled. */
+  /** Advances time until the promise is settled. */
   async run<T>(promise: Promise<T>): Promise<T> {
     let isOver = false;
     const over = promise.finally(() => {
@@ -120,7 +120,7 @@ export class ChainWorld {
     rmSync(this.directory, { recursive: true, force: true });
   }
 
-  /** The way to the platform: it answers whole, or is not reached. */
+  /** The connection to the platform: calls arrive and are answered, or fail. */
   #transport(): Transport {
     return {
       send: async ({ method, path: url, headers, body, signal }) => {
