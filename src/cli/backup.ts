@@ -12,7 +12,7 @@ import type { BackupReport, Manifest } from '../support/backup.ts';
 import type { ReadableBy } from '../support/encryption.ts';
 import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
 import { type Cli, datedName, EXIT, readAll } from './cli.ts';
-import { command, sourceOf } from './command.ts';
+import { type Call, command, type Result, sourceOf } from './command.ts';
 import { askSecret } from './init/terminal.ts';
 import { Progress } from './progress.ts';
 import { fields } from './table.ts';
@@ -43,9 +43,7 @@ export const backup = command({
     const { force = false, withTokens = false, newPhrase = false } = options;
     const { refuseExisting } = await import('../support/archive.ts');
     const { writeBackup } = await import('../support/backup.ts');
-    const read = readConfig(sourceOf(call));
-    if ('faults' in read) throw configError(read.faults);
-    const { config, file: configFile } = read;
+    const { config, file: configFile } = loadedConfig(call);
     const made = newPhrase ? await makePhrase(config, configFile) : undefined;
     const readableBy = made ? { recipient: made.recipient } : whoMayRead(config, configFile, cli.env);
     const file = readableBy && !argument.endsWith(ENCRYPTED) ? `${argument}${ENCRYPTED}` : argument;
@@ -100,6 +98,13 @@ function backupText(file: string, { bytes, manifest }: BackupReport, personalDat
     }),
     ...(branches !== undefined && { branches: `${branches}, by the public halves of their keys` }),
   });
+}
+
+/** With the path of its file. Throws `config-invalid`. */
+function loadedConfig(call: Parameters<typeof sourceOf>[0]): { config: Config; file: string } {
+  const read = readConfig(sourceOf(call));
+  if ('faults' in read) throw configError(read.faults);
+  return read;
 }
 
 /** As the program `age` ends the names of its files. */
@@ -184,9 +189,13 @@ export const restore = command({
     'restore /media/usb/tillsync.tar.gz',
     'restore /media/usb/tillsync.tar.gz --with-config',
     'restore /media/usb/tillsync.tar.gz.age --phrase',
+    'restore --before-upgrade',
   ],
-  argument: ['<file>', 'as `tillsync backup` wrote it; it is checked whole before anything is touched'],
+  argument: ['[file]', 'as `tillsync backup` wrote it; it is checked whole before anything is touched'],
   options: {
+    '--before-upgrade':
+      'no file, but the databases as they were before the last upgrade: after the earlier version was installed again. ' +
+      'Tokens, limits, acknowledgements and the numbers of the feed are taken over from the newer ones',
     '--check': 'only check the file and tell what is in it',
     '--phrase':
       'ask for what opens an encrypted backup, or read it from standard input: its recovery phrase, an identity of age, ' +
@@ -201,6 +210,20 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
   async run(call) {
     const { cli, options, argument: file } = call;
     const { clock, signal } = cli;
+    if (options.beforeUpgrade) {
+      if (file !== undefined || options.check || options.phrase || options.withConfig) {
+        throw new TillsyncError(
+          'usage',
+          '--before-upgrade takes no file and no other option. Nothing was changed.',
+        );
+      }
+      return await beforeUpgrade(call);
+    }
+    if (file === undefined) {
+      throw new TillsyncError('usage', 'No file was named.', {
+        hint: 'Name a backup, or take the databases from before an upgrade: {tillsync} restore --before-upgrade',
+      });
+    }
     const { handedIn, openBackup, readBackup } = await import('../support/backup.ts');
     const decrypt = await decryptionOf(call, file, options.phrase ?? false);
     if (options.check) {
@@ -244,6 +267,32 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
     };
   },
 });
+
+async function beforeUpgrade(call: Pick<Call, 'cli' | 'options'>): Promise<Result> {
+  const { cli } = call;
+  const { clock, signal } = cli;
+  const { config, file: configFile } = loadedConfig(call);
+  actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
+  requireRights(config.storage.directory, 'write');
+  const { restoreBeforeUpgrade } = await import('../support/before-upgrade.ts');
+  const report = await restoreBeforeUpgrade({ config, clock, signal, who: cli.who });
+  const { mirror, stateKeptAt } = report;
+  const kept =
+    stateKeptAt === null ? [] : [`The newer state.db is kept as ${stateKeptAt}; delete it when all is well.`];
+  const advice = [
+    ...kept,
+    ...(mirror
+      ? adviceFor(mirror, isoUtc(clock.nowMs()).slice(0, 10))
+      : [`Start tillsync: ${typedWords().start}`]),
+  ];
+  const what = [...(mirror ? ['mirror.db'] : []), ...(stateKeptAt === null ? [] : ['state.db'])].join(
+    ' and ',
+  );
+  return {
+    json: { ...report, advice },
+    text: `${what} in ${config.storage.directory}: as before the upgrade.\n${advice.map((line) => `${line}\n`).join('')}`,
+  };
+}
 
 const PHRASE_BYTES_MAX = 10_000;
 

@@ -79,7 +79,7 @@ function checkApplied(db: Database.Database, known: Migration[], name: string): 
   if (strange >= known.length) {
     const message = `${name} was written by a newer tillsync; it was left untouched.`;
     throw new TillsyncError('storage-newer', message, {
-      hint: 'Install the newer tillsync again.',
+      hint: 'Install the newer tillsync again, or give this one its files back: {tillsync} restore --before-upgrade',
     });
   }
   const message = `${name} has the schema step ${applied[strange]}, unknown here.`;

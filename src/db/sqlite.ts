@@ -146,7 +146,8 @@ const HINTS: Record<StorageCode, string> = {
   'storage-readonly': 'Check that the file and its directory belong to the user tillsync runs as.',
   'storage-corrupt':
     'A failing disk looks the same, so see to the disk first. If it stays, move the file away with its -wal and -shm and restore a backup, or let tillsync build a new one.',
-  'storage-newer': 'Install the newer tillsync again.',
+  'storage-newer':
+    'Install the newer tillsync again, or give this one its files back: {tillsync} restore --before-upgrade',
   'storage-failed': 'Check the disk, the directory and its permissions.',
 };
 

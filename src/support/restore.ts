@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import * as z from 'zod';
@@ -39,7 +39,8 @@ import {
   knownSince,
   prepareRestoredMirror,
   type RestoredMirror,
-  swapMirror,
+  swapDatabase,
+  unsentSince,
 } from './restored-mirror.ts';
 
 const ackSchema = z.object({ orderId: z.string().min(1), key: z.string(), seq: z.number().int().optional() });
@@ -66,6 +67,15 @@ function keepChanges(staging: string, directory: string, stamp: string): KeptCha
       renameSync(join(staging, name), path);
       return { kind, path };
     });
+}
+
+/** Adds what the POS handed over since the backup, and the present mirror had not sent yet. */
+function keepUnsentOf(mirror: string, since: string, staging: string): void {
+  for (const { kind, document } of unsentSince(mirror, since)) {
+    appendFileSync(join(staging, kind === 'stock' ? STOCK_FILE : PRODUCT_FILE), `${document}\n`, {
+      mode: 0o600,
+    });
+  }
 }
 
 /**
@@ -141,12 +151,24 @@ function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webhook'>): 
 const RESTORE_TAKES_AT_MOST_MS = 3_600_000;
 const ACKS_AT_ONCE = 5_000;
 
-export interface RestoreOptions {
+/** What is restored. */
+export interface RestoreSource {
+  /** For the audit, such as the name of the backup. */
+  name: string;
+  manifest: Manifest;
+  /** Puts the files of the manifest into this directory. */
+  stage(into: string): Promise<unknown>;
+}
+
+export interface RestoreBackupOptions extends RestoreOptions {
   path: string;
   /** Descriptor of the backup. */
   file: number;
   /** Of an encrypted one. */
   decrypt?: Convert | undefined;
+}
+
+export interface RestoreOptions {
   config: Config;
   clock: Clock;
   /** Who restores it. */
@@ -173,9 +195,16 @@ export interface RestoreReport extends RestoredMirror {
  * anything changes. The state of the platform's limits and a working token pair stay. Throws `usage` while the daemon
  * runs, what readBackup throws, `storage-…`.
  */
-export async function restoreBackup(options: RestoreOptions): Promise<RestoreReport> {
-  const { path, file, decrypt, config, clock, signal } = options;
+export async function restoreBackup(options: RestoreBackupOptions): Promise<RestoreReport> {
+  const { path, file, decrypt, signal } = options;
   const { manifest } = await readBackup(path, { file, decrypt, signal });
+  const stage = (into: string) => readBackup(path, { file, decrypt, into, signal });
+  return await restoreFrom({ name: basename(path), manifest, stage }, options);
+}
+
+/** The same from any source. Throws what `stage` throws, too. */
+export async function restoreFrom(source: RestoreSource, options: RestoreOptions): Promise<RestoreReport> {
+  const { config, clock } = options;
   const { directory, group } = config.storage;
   const paths = prepareStorage(directory, group || undefined);
   const state = await openWhenFree(clock, () => openState({ path: paths.state, clock }));
@@ -187,7 +216,7 @@ export async function restoreBackup(options: RestoreOptions): Promise<RestoreRep
       });
     }
     try {
-      return await restoreInto({ ...options, manifest, paths, state });
+      return await restoreInto({ ...options, source, paths, state });
     } finally {
       state.leases.release(RUNNING, fence);
     }
@@ -197,13 +226,14 @@ export async function restoreBackup(options: RestoreOptions): Promise<RestoreRep
 }
 
 interface Restoring extends RestoreOptions {
-  manifest: Manifest;
+  source: RestoreSource;
   paths: StoragePaths;
   state: State;
 }
 
 async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
-  const { path, file, decrypt, config, clock, signal, who, manifest, paths, state } = restoring;
+  const { source, config, clock, who, paths, state } = restoring;
+  const { manifest } = source;
   const { directory, group } = config.storage;
   const bytes = manifest.files.reduce((sum, each) => sum + each.bytes, 0);
   const staging = makeScratch(directory, '.restore-', bytes, {
@@ -211,7 +241,8 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     hint: 'Free some space and restore again.',
   });
   try {
-    await readBackup(path, { file, decrypt, into: staging, signal });
+    await source.stage(staging);
+    keepUnsentOf(paths.mirror, manifest.createdAt, staging);
     const nowMs = clock.nowMs();
     const stamp = stampOf(nowMs);
     const fresh = join(staging, MIRROR_FILE);
@@ -221,7 +252,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const prepared = prepareRestoredMirror(fresh, {
       continueAfterSeq,
       audited,
-      deed: { who, action: 'restore', subject: basename(path), detail: `made ${manifest.createdAt}` },
+      deed: { who, action: 'restore', subject: source.name, detail: `made ${manifest.createdAt}` },
       clock,
     });
     if (group !== '') giveToGroup(groupId(group), fresh);
@@ -229,7 +260,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const acks = acksToRestore(staging, { ...plan, newestSeq: manifest.mirror.newestSeq });
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
-    const wasThere = swapMirror(fresh, paths.mirror, keptAt);
+    const wasThere = swapDatabase(fresh, paths.mirror, keptAt);
     // Leaves -wal and -shm behind, so that the POS can read it before the daemon starts.
     const { feed } = state;
     await openMirror({ path: paths.mirror, clock, feed, ...(group !== '' && { group }) }).close();

@@ -86,6 +86,22 @@ export function knownSince(path: string, mark: FeedMark | null, since: string): 
   });
 }
 
+/** Changes handed over since a backup that were not answered yet, oldest first; none if the mirror cannot be read. */
+export function unsentSince(path: string, since: string): { kind: 'stock' | 'product'; document: string }[] {
+  try {
+    return lookInto(path, (db) =>
+      db
+        .prepare<[string], { kind: 'stock' | 'product'; document: string }>(
+          `SELECT kind, body AS document FROM outbox
+            WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version`,
+        )
+        .all(since),
+    );
+  } catch {
+    return [];
+  }
+}
+
 /** Returns operators' actions on a mirror since a backup; empty if unreadable. */
 export function auditedSince(path: string, since: string, clock: Clock): AuditEntry[] {
   try {
@@ -195,11 +211,11 @@ export function prepareRestoredMirror(
 }
 
 /**
- * Replaces the mirror by a database and keeps the old one under `kept`, while the daemon is stopped. A crash leaves
+ * Replaces a database by another and keeps the old one under `kept`, while the daemon is stopped. A crash leaves
  * the old one or the new one whole. Readers keep the old one until they reopen. Returns whether there was an old one.
  * Throws `storage-…`.
  */
-export function swapMirror(fresh: string, path: string, kept: string): boolean {
+export function swapDatabase(fresh: string, path: string, kept: string): boolean {
   return storing(() => {
     const isThere = existsSync(path) || existsSync(`${path}-wal`);
     if (isThere && foldLog(path) && linked(path, kept)) {

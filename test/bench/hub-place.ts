@@ -34,7 +34,7 @@ const PROCESSES_MIN = 4;
 /** Maximum number of branches in one process. */
 const TOGETHER_MAX = 250;
 /** Long enough for a machine that is busy with other work. */
-const START_MS = 600_000;
+const START_MS = 1_800_000;
 /** Each is in every branch; a record of the platform contains the stock of all branches. */
 const PRODUCTS = 20;
 /**

@@ -316,7 +316,11 @@ export async function databaseOutcome(
   const { applied, known } = 'schema' in health ? health.schema : { applied: 0, known: 0 };
   if (applied > known) {
     const message = `${kind}.db was written by a newer tillsync, and this one leaves it alone.`;
-    return failed(message, 'Install the newer tillsync again.', facts);
+    return failed(
+      message,
+      'Install the newer tillsync again, or give this one its files back: {tillsync} restore --before-upgrade',
+      facts,
+    );
   }
   if (applied < known) {
     const message = `${kind}.db is still as an older tillsync made it.`;

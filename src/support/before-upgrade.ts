@@ -1,0 +1,157 @@
+import { copyFileSync, existsSync, rmSync, statSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import type Database from 'better-sqlite3';
+import { RUNNING, storagePaths } from '../app/storage.ts';
+import { openState } from '../app/stores.ts';
+import { companyHost } from '../config/roles.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
+import { freeName, openWhenFree, stampOf } from '../core/files.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import { systemHolders } from '../db/lease.ts';
+import { lookInto, openDatabase, storing } from '../db/sqlite.ts';
+import { openMirror } from '../orders/mirror.ts';
+import { MIRROR_FILE, makeScratch } from './backup.ts';
+import { type RestoreOptions, type RestoreReport, restoreFrom } from './restore.ts';
+import { checkMirrorCopy, swapDatabase } from './restored-mirror.ts';
+
+/** Ends the names of the copies that an upgrade makes of a database before it changes it. */
+const SUFFIX = '.before-upgrade';
+const STATE_MODE = 0o600;
+
+export interface BeforeUpgradeReport {
+  /** What became of the mirror; null: this version can read it, so it stays. */
+  mirror: RestoreReport | null;
+  /** Where the newer state.db is kept; null: this version can read it, so it stays. */
+  stateKeptAt: string | null;
+}
+
+/**
+ * Puts the databases from before the last upgrade back, for the earlier version that was installed again. Of a newer
+ * state.db everything that this version knows is taken over, tokens and limits above all. Of a newer mirror.db the
+ * acknowledgements, the numbers of the feed, and what was not sent yet. Both are kept beside the files. Repeated after a
+ * crash, it does what is left. Throws `usage` while the daemon runs or where nothing is of a newer version, `not-found`
+ * without a copy, `storage-…`.
+ */
+export async function restoreBeforeUpgrade(options: RestoreOptions): Promise<BeforeUpgradeReport> {
+  const { config, clock } = options;
+  const paths = storagePaths(config.storage.directory);
+  const isMirrorNewer = await isNewer(() => openMirror({ path: paths.mirror, clock }).close());
+  const isStateNewer = await isNewer(async () => {
+    (await openWhenFree(clock, () => openState({ path: paths.state, clock }))).close();
+  });
+  if (!isMirrorNewer && !isStateNewer) {
+    throw new TillsyncError(
+      'usage',
+      'The databases are of this version of tillsync already. Nothing was changed.',
+      {
+        hint: 'Install the earlier version first, then run this again.',
+      },
+    );
+  }
+  for (const path of [...(isMirrorNewer ? [paths.mirror] : []), ...(isStateNewer ? [paths.state] : [])]) {
+    if (existsSync(path + SUFFIX)) continue;
+    throw new TillsyncError('not-found', `There is no copy ${path}${SUFFIX}. Nothing was changed.`, {
+      hint: 'Install the newer version again, or restore a backup: {tillsync} restore FILE',
+    });
+  }
+  const stateKeptAt = isStateNewer ? restoreState(paths.state, config.storage.directory, clock) : null;
+  return { stateKeptAt, mirror: isMirrorNewer ? await restoreMirror(paths.mirror, options) : null };
+}
+
+async function isNewer(open: () => unknown): Promise<boolean> {
+  try {
+    await open();
+    return false;
+  } catch (error) {
+    if (hasCode(error, 'storage-newer')) return true;
+    throw error;
+  }
+}
+
+async function restoreMirror(path: string, options: RestoreOptions): Promise<RestoreReport> {
+  const copy = `${path}${SUFFIX}`;
+  const { size, mtimeMs } = statSync(copy);
+  const manifest = {
+    format: 'tillsync-backup' as const,
+    formatVersion: 1,
+    createdAt: isoUtc(mtimeMs),
+    tillsync: 'the version before',
+    platform: companyHost(options.config),
+    files: [{ name: MIRROR_FILE, bytes: size, sha256: '' }],
+    mirror: checkMirrorCopy(copy),
+    inbox: null,
+    hasConfig: false,
+    hasTokens: false,
+    handedIn: [],
+  };
+  const stage = async (into: string) => copyFileSync(copy, join(into, MIRROR_FILE));
+  return await restoreFrom({ name: basename(copy), manifest, stage }, options);
+}
+
+/** Returns where the newer file is kept. */
+function restoreState(path: string, directory: string, clock: Clock): string {
+  refuseWhileRunning(path, directory);
+  const staging = makeScratch(directory, '.restore-', 2 * statSync(path).size, {
+    say: (room, needed) => `${room}; the restore needs ${needed}. Nothing was changed.`,
+    hint: 'Free some space and restore again.',
+  });
+  try {
+    const fresh = join(staging, 'state.db');
+    copyFileSync(path + SUFFIX, fresh);
+    const pragmas = { journal_mode: 'delete' };
+    const db = openDatabase({ path: fresh, mode: STATE_MODE, busyTimeoutMs: 100, pragmas });
+    try {
+      storing(() => takeOverRows(db, path));
+    } finally {
+      db.close();
+    }
+    const kept = freeName(`${path}.before-restore-${stampOf(clock.nowMs())}`);
+    swapDatabase(fresh, path, kept);
+    return kept;
+  } finally {
+    rmSync(staging, { recursive: true, force: true });
+  }
+}
+
+function refuseWhileRunning(path: string, directory: string): void {
+  const holder = lookInto(path, (db) =>
+    db
+      .prepare<[string], string>('SELECT holder FROM leases WHERE name = ? AND held = 1')
+      .pluck()
+      .get(RUNNING),
+  );
+  if (holder === undefined || systemHolders.isAlive(holder) === false) return;
+  throw new TillsyncError('usage', `tillsync runs on ${directory}. Nothing was changed.`, {
+    hint: 'Stop it first ({stop}), restore, and start it again.',
+  });
+}
+
+/** Replaces the rows of each table by those of a newer file, in the columns that both have. */
+function takeOverRows(db: Database.Database, newer: string): void {
+  db.prepare('ATTACH ? AS newer').run(newer);
+  const columnsOf = (schema: string, table: string) =>
+    db
+      .prepare<[string, string], string>('SELECT name FROM pragma_table_info(?, ?)')
+      .pluck()
+      .all(table, schema);
+  const tables = db
+    .prepare<[], string>(
+      "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name <> 'schema_migrations'",
+    )
+    .pluck()
+    .all();
+  db.pragma('foreign_keys = 0');
+  db.transaction(() => {
+    for (const table of tables) {
+      const there = new Set(columnsOf('newer', table));
+      const columns = columnsOf('main', table)
+        .filter((column) => there.has(column))
+        .join(', ');
+      if (columns === '') continue;
+      db.exec(
+        `DELETE FROM main.${table}; INSERT INTO main.${table} (${columns}) SELECT ${columns} FROM newer.${table}`,
+      );
+    }
+  }).immediate();
+  db.exec('DETACH newer');
+}
