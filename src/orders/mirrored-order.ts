@@ -28,6 +28,16 @@ const item = z.object({
   baseUnitPrice: amount.describe('List unit price without discounts'),
   productPrice: amount.describe('Final item price including additionals'),
   productBasePrice: amount.describe('List item price including additionals'),
+  sku: text.describe(
+    'Which SKU it is; null: the catalogue does not know it yet, or it may be any of several',
+  ),
+  productId: text,
+  matchedBy: z
+    .enum(['external_id', 'name'])
+    .nullable()
+    .describe(
+      'How that was found; a line with modifiers carries no id and is found by the name of its product',
+    ),
   modifiers: z.array(modifier),
 });
 
@@ -41,6 +51,7 @@ export const order = z.object({
   storeExternalId: text,
   websiteId: text,
   name: text,
+  channel: text.describe('Through what it was placed: the last part of its name'),
   createdAt: text.describe('ISO 8601 in UTC where the sent text could be read as a time; so for all times'),
   deliveryType: text.describe('delivery or pickup'),
   amountToPay: amount.describe('Total to pay, including shipping'),
@@ -69,7 +80,10 @@ export const order = z.object({
 });
 
 export type MirroredOrder = z.output<typeof order>;
-export type OrderItem = MirroredOrder['items'][number];
+/** A line as the mirror has it. */
+export type PlacedItem = MirroredOrder['items'][number];
+/** A line as it is sent. */
+export type OrderItem = Omit<PlacedItem, 'sku' | 'productId' | 'matchedBy'>;
 export type OrderModifier = OrderItem['modifiers'][number];
 
 /** An order that its POS is to prepare and to book. */

@@ -13,9 +13,9 @@ import {
   type Unreadable,
   type WaitingOrder,
 } from './order.ts';
-import { columnsAs, itemsOf, ORDER_FIELDS } from './order-rows.ts';
+import { columnsAs, ORDER_FIELDS, placedItemsOf } from './order-rows.ts';
 
-const COLUMNS = ['orderId', 'seq', 'updatedAt', ...ORDER_FIELDS];
+const COLUMNS = ['orderId', 'seq', 'updatedAt', ...ORDER_FIELDS, 'channel'];
 const ORDER = `SELECT ${columnsAs(COLUMNS)} FROM orders`;
 export const EVENT = `SELECT ${columnsAs(['seq', 'orderId', 'status', 'previousStatus', 'source', 'observedAt'])}
   FROM order_events`;
@@ -80,7 +80,7 @@ export function ordersToBook(db: Database.Database, { stores, after, limit }: To
 }
 
 function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
-  return { ...row, isScheduled: fromBit(row.isScheduled), items: itemsOf(db, row.orderId) };
+  return { ...row, isScheduled: fromBit(row.isScheduled), items: placedItemsOf(db, row.orderId) };
 }
 
 /** Returns the history of one order. It reads the whole feed, so it is for people and not for loops. */

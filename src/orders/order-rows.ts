@@ -6,7 +6,7 @@ import { feedOrder } from './branch-feed.ts';
 import { withoutCustomer } from './customer.ts';
 import { type MergedOrder, noteIncomplete } from './incomplete-orders.ts';
 import { mergeOutcome } from './merge.ts';
-import type { OrderItem, OrderModifier } from './mirrored-order.ts';
+import type { OrderItem, OrderModifier, PlacedItem } from './mirrored-order.ts';
 import {
   isEnded,
   isToBook,
@@ -17,6 +17,7 @@ import {
   type OrderSource,
 } from './order.ts';
 import { doSumsDiffer, statedNumbers } from './order-reader.ts';
+import { channelOf, placeLine } from './placed-lines.ts';
 import { ITEM_SPELLINGS, ORDER_SPELLINGS, type OrderSpellings, snakeCase } from './spellings.ts';
 
 /** Every scalar field of an order. Its column has the same name in snake_case. */
@@ -48,6 +49,7 @@ export function columnsAs(fields: readonly string[]): string[] {
 export type Value = string | number | null;
 
 const STATUS_AT = ORDER_FIELDS.indexOf('status');
+const NAME_AT = ORDER_FIELDS.indexOf('name');
 const STORE_AT = ORDER_FIELDS.indexOf('storeExternalId');
 const CREATED_AT = ORDER_FIELDS.indexOf('createdAt');
 const IS_SCHEDULED_AT = ORDER_FIELDS.indexOf('isScheduled');
@@ -117,12 +119,13 @@ const OWN_FIELDS = [
 ];
 const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])}, coalesce(lines_seq, seq) AS linesSeq
   FROM orders WHERE order_id = ?`;
-const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, order_id)
-  VALUES (${marks(WRITTEN.length + 2)})`;
+const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, channel, order_id)
+  VALUES (${marks(WRITTEN.length + 3)})`;
 const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)},
-  to_book_since = coalesce(to_book_since, ?), payload_at = NULL WHERE order_id = ?`;
+  to_book_since = coalesce(to_book_since, ?), channel = coalesce(?, channel), payload_at = NULL WHERE order_id = ?`;
 // Without ORDER BY, which makes this small query three times as slow even with nothing to sort.
 const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ?`;
+const PLACED_ITEMS = ITEMS.replace('line,', 'line, sku, product_id AS productId, matched_by AS matchedBy,');
 const MODIFIERS = `SELECT line, modifier, ${columnsAs(MODIFIER_FIELDS)} FROM order_item_modifiers
   WHERE order_id = ?`;
 
@@ -145,7 +148,7 @@ function insertsOf(table: string, columns: number): Inserts {
   return { columns, texts };
 }
 
-const INSERT_ITEMS = insertsOf('order_items', ITEM_FIELDS.length + 2);
+const INSERT_ITEMS = insertsOf('order_items', ITEM_FIELDS.length + 5);
 const INSERT_MODIFIERS = insertsOf('order_item_modifiers', MODIFIER_FIELDS.length + 3);
 
 /** Returns the digest of the last confirmed poll record, and the code; undefined for an unknown order. */
@@ -168,9 +171,18 @@ export function updateDigest(db: Database.Database, orderId: string, pollDigest:
 
 /** Returns the items of an order in their order. */
 export function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
-  const items: OrderItem[] = [];
-  for (const { line, ...item } of sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, orderId)) {
-    items[line - 1] = { ...item, modifiers: [] };
+  return itemsBy<OrderItem>(db, ITEMS, orderId);
+}
+
+/** The same with what each line is in the catalogue. */
+export function placedItemsOf(db: Database.Database, orderId: string): PlacedItem[] {
+  return itemsBy<PlacedItem>(db, PLACED_ITEMS, orderId);
+}
+
+function itemsBy<Item extends OrderItem>(db: Database.Database, text: string, orderId: string): Item[] {
+  const items: Item[] = [];
+  for (const { line, ...item } of sqlOf(db).rows<Item & { line: number }>(text, orderId)) {
+    items[line - 1] = { ...item, modifiers: [] } as OrderItem as Item;
   }
   const modifiers = sqlOf(db).rows<OrderModifier & { line: number; modifier: number }>(MODIFIERS, orderId);
   for (const { line, modifier, ...rest } of modifiers) {
@@ -225,6 +237,8 @@ function insertItems(db: Database.Database, orderId: string, items: readonly Ord
     const item = items[i] as OrderItem;
     lines.push(orderId, i + 1);
     for (const field of ITEM_FIELDS) lines.push(asSent(item[field]));
+    const { sku, productId, matchedBy } = placeLine(sqlOf(db), item);
+    lines.push(sku, productId, matchedBy);
     for (let j = 0; j < item.modifiers.length; j++) {
       options.push(orderId, i + 1, j + 1);
       for (const field of MODIFIER_FIELDS)
@@ -375,7 +389,14 @@ export function mergeOrder(
     for (const value of values) row.push(asSent(value));
     row.push(Number(seq), linesSeq, source, pollDigest, source, raw, observedAt);
     const sumsDiffer = sumsOf(values, items, raw) ?? known?.sumsDiffer ?? null;
-    row.push(endedAt, forgottenAt, sumsDiffer, toBookSince, orderId);
+    row.push(
+      endedAt,
+      forgottenAt,
+      sumsDiffer,
+      toBookSince,
+      channelOf(values[NAME_AT] as string | null),
+      orderId,
+    );
     sql.run(known ? UPDATE_ORDER : INSERT_ORDER, ...row);
     if (!known) noteEarlyAcknowledgement(db, orderId, values);
     if (known && !sameItems) {

@@ -12,7 +12,7 @@ export type OrderSource = 'webhook' | 'poll';
  * The scalar fields of an order. A missing key means that the source said nothing, so the known value stays. null
  * means that the source said it is empty.
  */
-export type OrderFields = Partial<Omit<MirroredOrder, 'orderId' | 'seq' | 'updatedAt' | 'items'>>;
+export type OrderFields = Partial<Omit<MirroredOrder, 'orderId' | 'seq' | 'updatedAt' | 'channel' | 'items'>>;
 
 /** Longest accepted order id, in UTF-16 units. */
 export const ORDER_ID_LENGTH_MAX = 512;

@@ -4,6 +4,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { newestSeq, newestSeqAt } from '../orders/mirror-file.ts';
 import { IS_OPEN, type OrderEvent, takesNothing } from '../orders/order.ts';
+import { noteSku } from '../orders/placed-lines.ts';
 import type { AckBranch, Acknowledgement, AckResult } from './change.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { HoldingBranches } from './holding-branches.ts';
@@ -53,6 +54,11 @@ interface LedgerOrder {
   firstSeq: number;
   takes: number;
   placedMs: number;
+}
+
+interface SentLine extends Record<'sku' | 'externalId' | 'name', string | null> {
+  number: number;
+  quantity: number | string | null;
 }
 
 type StockQty = Place & { qty: number };
@@ -478,20 +484,15 @@ export class Reservations {
     const places = JSON.parse(before?.places ?? '{}') as LinePlaces;
     const quantities: Quantities = new Map();
     let isUnplaced = 0;
-    const items = this.#sql.rows<{
-      externalId: string | null;
-      name: string | null;
-      quantity: number | string | null;
-    }>(
-      `SELECT product_external_id AS externalId, product_name AS name, quantity FROM order_items WHERE order_id = ?`,
-      orderId,
-    );
-    for (const { externalId, name, quantity } of items) {
+    const lines = `SELECT line AS number, sku, product_external_id AS externalId, product_name AS name, quantity
+      FROM order_items WHERE order_id = ?`;
+    for (const { number, sku, externalId, name, quantity } of this.#sql.rows<SentLine>(lines, orderId)) {
       const sent = quantity === null ? 0 : Number(quantity);
       const qty = Number.isFinite(sent) ? Math.max(0, sent) : 0;
       const line = JSON.stringify([store, externalId, externalId === null ? name : null]);
       const found = places[line] ?? this.#placesOf(store, externalId, name);
       if (found.length > 0) places[line] = found;
+      if (sku === null) noteSku(this.#sql, orderId, number, found);
       // A line of 0 takes nothing, but remains the same line if it is edited to more.
       if (qty === 0) continue;
       if (found.length === 0) isUnplaced = 1;

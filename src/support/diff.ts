@@ -13,7 +13,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { recordText, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { readingWithoutCustomer } from '../orders/customer.ts';
-import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';
+import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
 import type { OrderFields, OrderReading } from '../orders/order.ts';
 import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
 import { knownOrder } from '../orders/order-rows.ts';
@@ -53,9 +53,20 @@ export function orderDifferences(
   return differences;
 }
 
-function itemsText(items: readonly OrderItem[]): string {
+/** The same on both sides. */
+const OF_MIRROR: Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'> = {
+  sku: null,
+  productId: null,
+  matchedBy: null,
+};
+
+/** What the lines say; what they are in the catalogue the mirror alone knows. */
+function itemsText(items: readonly (OrderItem | PlacedItem)[]): string {
   return JSON.stringify(
-    items.map(({ modifiers, ...item }) => [sorted(item), modifiers.map((each) => sorted({ ...each }))]),
+    items.map(({ modifiers, ...item }) => [
+      sorted({ ...item, ...OF_MIRROR }),
+      modifiers.map((each) => sorted({ ...each })),
+    ]),
   );
 }
 

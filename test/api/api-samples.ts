@@ -5,6 +5,7 @@ const NO_TEXTS = [
   'storeExternalId',
   'websiteId',
   'name',
+  'channel',
   'createdAt',
   'deliveryType',
   'deliveryTime',
@@ -43,6 +44,9 @@ export function sampleOrder(orderId: string, seq: number, status: string): Mirro
     baseUnitPrice: 1000,
     productPrice: '2000',
     productBasePrice: 2000,
+    sku: '1001',
+    productId: 'p1',
+    matchedBy: 'external_id',
     modifiers: [
       {
         name: 'Sauce',

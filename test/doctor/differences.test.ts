@@ -127,10 +127,11 @@ describe('an order', () => {
     customerLastName: 'L',
     customerEmail: 'e@shop.test',
     customerPhoneNumber: '+56 9 8123 4567',
-    items: [{ ...item, ...prices, modifiers: [] }],
+    channel: null,
+    items: [{ ...item, ...prices, modifiers: [], sku: '1', productId: 'p', matchedBy: 'name' }],
   };
   /** Fields of the mirror that no record of the platform has. */
-  const OWN = ['orderId', 'seq', 'updatedAt', 'items'];
+  const OWN = ['orderId', 'seq', 'updatedAt', 'channel', 'items'];
 
   test('differs only in what the platform says', () => {
     expect(orderDifferences(order, { orderId: 'o', fields: { status: 'ready', amount: '10' } })).toEqual([]);

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { OrderItem } from '../../src/orders/mirrored-order.ts';
 import { ORDER_STATUSES } from '../../src/orders/order.ts';
 import {
   heldNotifications,
@@ -12,6 +13,10 @@ import {
 
 const ID = '65a100000000000000000001';
 const order = (changes: Record<string, unknown> = {}) => sampleNotification(1, changes);
+
+/** As the mirror gives lines back of which its catalogue knows nothing. */
+const kept = (items: readonly OrderItem[] = []) =>
+  items.map((item) => ({ ...item, sku: null, productId: null, matchedBy: null }));
 
 describe('keeping a notification', () => {
   it('fills the tables a POS reads, with amounts as numbers', async () => {
@@ -74,8 +79,9 @@ describe('keeping a notification', () => {
       seq: 1,
       updatedAt: '2026-01-15T12:00:00.000Z',
       scheduledFor: null,
+      channel: 'Web',
       ...reading.fields,
-      items: reading.items,
+      items: kept(reading.items),
     });
     expect(mirror.orderPayload(ID)).toBe(raw);
     expect(mirror.order('nothing')).toBeUndefined();
@@ -94,12 +100,12 @@ describe('keeping a notification', () => {
       modifiers: n % 8 === 0 ? [{ name: 'Salsas', options }] : [],
     }));
     await receive(mirror, order({ items }));
-    const kept = mirror.order(ID);
-    expect(kept?.items.map(({ productName }) => productName)).toEqual(
+    const large = mirror.order(ID);
+    expect(large?.items.map(({ productName }) => productName)).toEqual(
       items.map(({ product }) => product.name),
     );
-    expect(kept?.items).toEqual(observation('webhook', order({ items })).reading.items);
-    expect(kept?.items[16]?.modifiers).toHaveLength(options.length);
+    expect(large?.items).toEqual(kept(observation('webhook', order({ items })).reading.items));
+    expect(large?.items[16]?.modifiers).toHaveLength(options.length);
   });
 
   it('makes an event of each change, and none of a repetition', async () => {
@@ -176,7 +182,7 @@ describe('keeping a notification', () => {
     const { mirror } = openTestMirror();
     const changed = order({ items: change(order().items as unknown[]) });
     expect(await receive(mirror, order(), changed)).toEqual(['created', 'changed']);
-    expect(mirror.order(ID)?.items).toEqual(observation('webhook', changed).reading.items);
+    expect(mirror.order(ID)?.items).toEqual(kept(observation('webhook', changed).reading.items));
   });
 
   it('writes all of a group or, when the process dies in it, nothing', async () => {
@@ -294,7 +300,7 @@ describe('any true history', () => {
         await poll(mirror, [truth]);
         const { reading } = observation('poll', truth);
         expect(mirror.order(reading.orderId)).toMatchObject(reading.fields);
-        expect(mirror.order(reading.orderId)?.items).toEqual(reading.items);
+        expect(mirror.order(reading.orderId)?.items).toEqual(kept(reading.items));
         const events = mirror.eventsAfter(0, 100_000).filter(({ orderId }) => orderId === reading.orderId);
         for (const [i, event] of events.entries()) {
           expect(event.previousStatus).toBe(events[i - 1]?.status ?? null);

@@ -23,7 +23,7 @@ const FACTS = [
   'SELECT order_id, acked_at, source FROM order_acks ORDER BY order_id',
   'SELECT * FROM order_events ORDER BY seq',
   'SELECT order_id, status, seq, store_external_id, updated_at, payload FROM orders ORDER BY order_id',
-  'SELECT * FROM order_items ORDER BY order_id, line',
+  'SELECT order_id, line, product_external_id, product_name, quantity, product_price FROM order_items ORDER BY order_id, line',
   'SELECT sku, subsidiary_id, counted_qty, counted_seq, counted_version, refused_version, call_qty FROM stock_counts ORDER BY sku',
   'SELECT * FROM stocks ORDER BY sku',
   'SELECT * FROM stock_safety',

@@ -40,7 +40,7 @@ CREATE TABLE orders (
   customer_phone_number TEXT,
   payload_source TEXT NOT NULL,
   payload TEXT NOT NULL
-, payload_at TEXT, to_book_since TEXT, ended_at TEXT, forgotten_at TEXT, lines_seq INTEGER, sums_differ INTEGER);
+, payload_at TEXT, to_book_since TEXT, ended_at TEXT, forgotten_at TEXT, lines_seq INTEGER, sums_differ INTEGER, channel TEXT);
 
 CREATE INDEX orders_by_seq ON orders (seq);
 
@@ -61,7 +61,7 @@ CREATE TABLE order_items (
   unit_price,
   base_unit_price,
   product_price,
-  product_base_price,
+  product_base_price, sku TEXT, product_id TEXT, matched_by TEXT,
   PRIMARY KEY (order_id, line)
 ) WITHOUT ROWID;
 
@@ -790,6 +790,7 @@ INSERT INTO schema_migrations (number, name) VALUES (40, '0040-ended-orders');
 INSERT INTO schema_migrations (number, name) VALUES (41, '0041-forgotten-again');
 INSERT INTO schema_migrations (number, name) VALUES (42, '0042-failures');
 INSERT INTO schema_migrations (number, name) VALUES (43, '0043-orders-to-book');
+INSERT INTO schema_migrations (number, name) VALUES (44, '0044-placed-lines');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);

@@ -1,0 +1,74 @@
+import type { Sql } from '../db/sqlite.ts';
+import type { OrderItem, PlacedItem } from './mirrored-order.ts';
+
+/** What of the catalogue a line of an order is. */
+export type LinePlace = Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'>;
+
+const NOWHERE: LinePlace = { sku: null, productId: null, matchedBy: null };
+
+/** The least and the greatest of what is found: one and the same where it is one. */
+interface Ends {
+  sku: string | null;
+  productId: string | null;
+  lastSku: string | null;
+  lastProductId: string | null;
+}
+
+const ENDS =
+  'min(sku) AS sku, max(sku) AS lastSku, min(product_id) AS productId, max(product_id) AS lastProductId';
+// Aggregates over one pass: a callback waits for it, and an ORDER BY with a LIMIT takes three times as long.
+const BY_ID = `SELECT ${ENDS} FROM (${['ext_id', 'product_id_pos_a', 'product_code_pos_b']
+  .map((column) => `SELECT sku, product_id FROM integrations WHERE ${column} = @id`)
+  .join(' UNION ALL ')})`;
+const BY_NAME = `SELECT ${ENDS} FROM products p CROSS JOIN skus s USING (product_id)
+  WHERE p.name = ? AND p.vanished_at IS NULL`;
+
+/**
+ * Looks a line up as the ledger of stock does: by its id in all three mapping fields, then by its product's name. What
+ * may be several skus is none; the ledger, which knows the branches, tells them apart later.
+ */
+export function placeLine(
+  sql: Sql,
+  { productExternalId, productName }: Pick<OrderItem, 'productExternalId' | 'productName'>,
+): LinePlace {
+  const byId = productExternalId === null ? undefined : sql.row<Ends>(BY_ID, { id: productExternalId });
+  if (byId && byId.sku !== null) return placeOf(byId, 'external_id');
+  const byName = productName === null ? undefined : sql.row<Ends>(BY_NAME, productName);
+  return byName && byName.sku !== null ? placeOf(byName, 'name') : NOWHERE;
+}
+
+function placeOf(
+  { sku, lastSku, productId, lastProductId }: Ends,
+  matchedBy: LinePlace['matchedBy'],
+): LinePlace {
+  if (productId !== lastProductId) return NOWHERE;
+  return { sku: sku === lastSku ? sku : null, productId, matchedBy };
+}
+
+/**
+ * Notes the sku of a line that had none: its product came later, or its branch tells which of several it is. `places`: what
+ * the ledger found.
+ */
+export function noteSku(
+  sql: Sql,
+  orderId: string,
+  line: number,
+  places: readonly (readonly [sku: string, subsidiaryId: string])[],
+): void {
+  const [sku, ...others] = new Set(places.map(([each]) => each));
+  if (sku === undefined || others.length > 0) return;
+  const isById = `EXISTS (SELECT 1 FROM integrations n WHERE n.sku = @sku
+    AND order_items.product_external_id IN (n.ext_id, n.product_id_pos_a, n.product_code_pos_b))`;
+  sql.run(
+    `UPDATE order_items SET sku = @sku, product_id = (SELECT s.product_id FROM skus s WHERE s.sku = @sku),
+       matched_by = CASE WHEN ${isById} THEN 'external_id' ELSE 'name' END
+     WHERE order_id = @orderId AND line = @line AND sku IS NULL`,
+    { sku, orderId, line },
+  );
+}
+
+/** `#1005 - Ana Soto - delivery - Web` → `Web`. null: the name has another shape, and may be a person's. */
+export function channelOf(name: string | null): string | null {
+  if (name === null || !/^#.* - .* - .* - ./s.test(name)) return null;
+  return name.slice(name.lastIndexOf(' - ') + 3).trim() || null;
+}
