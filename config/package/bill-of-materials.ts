@@ -19,7 +19,7 @@ const NO_PARTS = ['node', 'modules', 'napi'];
  */
 export function billOfMaterials({ facts, architecture, packages, date }: BillOptions): string {
   const { name, version, description, maintainer } = facts;
-  const whole = `pkg:deb/${name}@${version}?arch=${architecture}`;
+  const whole = `pkg:deb/${name}@${encodeURIComponent(version)}?arch=${architecture}`;
   const components = packages.map((shipped) => {
     const purl = `pkg:npm/${shipped.name.replace('@', '%40')}@${shipped.version}`;
     return {

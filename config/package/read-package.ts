@@ -1,9 +1,11 @@
+import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
 /** What package.json and CHANGELOG.md say of tillsync. */
 export interface PackageFacts {
   name: string;
+  /** As `buildVersion` has it. */
   version: string;
   description: string;
   /** `author` of package.json: `Name <address>`. */
@@ -26,8 +28,33 @@ export function readPackage(root: string): PackageFacts {
       `package.json says version ${version}, CHANGELOG.md begins with ${newest?.version ?? 'none'}. Write what is new into CHANGELOG.md.`,
     );
   }
-  const changelog = entries.map((entry) => debianEntry(name, entry, author)).join('\n');
-  return { name, version, description, maintainer: author, releasedAt: noonOf(newest) / 1000, changelog };
+  const built = buildVersion(root, version);
+  const [first, ...earlier] = [{ ...newest, version: built }, ...entries.slice(1)];
+  const changelog = [first, ...earlier].map((entry) => debianEntry(name, entry, author)).join('\n');
+  return {
+    name,
+    version: built,
+    description,
+    maintainer: author,
+    releasedAt: noonOf(newest) / 1000,
+    changelog,
+  };
+}
+
+/**
+ * Names each commit that is built: `0.1.0` for the one with the tag v0.1.0, and without git; else `0.1.0+812.g5d62668e1`,
+ * which comes after 0.1.0 and after every build of fewer commits, for apt too.
+ */
+export function buildVersion(root: string, version: string): string {
+  const git = (...words: string[]) => {
+    const { status, stdout } = spawnSync('git', ['-C', root, ...words], { encoding: 'utf8' });
+    return status === 0 ? stdout.trim() : undefined;
+  };
+  const commits = git('rev-list', '--count', 'HEAD');
+  const commit = git('rev-parse', '--short=9', 'HEAD');
+  if (commits === undefined || commit === undefined) return version;
+  if (git('tag', '--points-at', 'HEAD')?.split('\n').includes(`v${version}`)) return version;
+  return `${version}+${commits}.g${commit}`;
 }
 
 interface ChangelogEntry {

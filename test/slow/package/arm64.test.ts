@@ -37,7 +37,7 @@ describe.each(SYSTEMS.filter((system) => system.root))(
     it('is installed', () => {
       expect(machine.run('dpkg --print-architecture; uname -m')).toBe('arm64\naarch64');
       machine.run(`dpkg -i /root/${path.basename(builtPackage('arm64'))}`);
-      expect(machine.run('tillsync --version')).toMatch(/^\d+\.\d+\.\d+$/);
+      expect(machine.run('tillsync --version')).toMatch(/^\d+\.\d+\.\d+(\+\d+\.g[0-9a-f]{9})?$/);
       expect(machine.run('stat -c "%a %U:%G" /var/lib/tillsync')).toBe('2750 tillsync:tillsync');
     });
 

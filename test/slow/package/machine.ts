@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { readPackage } from '../../../config/package/read-package.ts';
 import { limitMs } from '../../support/shared-config.ts';
 import { usualMachine } from './clean-debian.ts';
 
@@ -188,9 +189,7 @@ export function builtHubPackage(): string {
 }
 
 function built(name: string, architecture: string): string {
-  const { version } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as {
-    version: string;
-  };
+  const { version } = readPackage(ROOT);
   return path.join(ROOT, 'dist', `${name}_${version}_${architecture}.deb`);
 }
 

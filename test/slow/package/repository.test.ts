@@ -3,6 +3,7 @@ import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmS
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readPackage } from '../../../config/package/read-package.ts';
 import { publish } from '../../../config/package/repository.ts';
 import { debianWithServices } from './clean-debian.ts';
 import { builtHubPackage, builtPackage, laterPackage, Machine } from './machine.ts';
@@ -166,7 +167,7 @@ describe.each(SYSTEMS.filter((system) => system.root))('apt of $name', ({ root }
 
   it('installs from it, and then updates to what is published next', () => {
     machine.run('apt-get update -qq; apt-get install -y -qq tillsync');
-    const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
+    const { version } = readPackage(process.cwd());
     expect(machine.run('tillsync --version')).toBe(version);
     machine.run(`rm -r ${repository}; mv /root/place/newer ${repository}; apt-get update -qq`);
     expect(machine.run('apt-get -s upgrade')).toContain(`Inst tillsync [${version}] (0.9.0`);
