@@ -27,11 +27,15 @@ beforeEach(() => {
 describe('RefusedCallbacks', () => {
   function watch() {
     const up = new Map<string, string>();
+    const noted: (string | null)[] = [];
     const alarms = {
-      note: (key: string, trouble: string | null) =>
-        void (trouble === null ? up.delete(key) : up.set(key, trouble)),
+      note: (key: string, trouble: string | null) => {
+        noted.push(trouble);
+        if (trouble === null) up.delete(key);
+        else up.set(key, trouble);
+      },
     };
-    return { refused: new RefusedCallbacks({ alarms, bodyLimitBytes: 1_048_576, clock }), up };
+    return { refused: new RefusedCallbacks({ alarms, bodyLimitBytes: 1_048_576, clock }), up, noted };
   }
 
   it('tells a shop with five orders an hour, and not of the odd one a day', async () => {
@@ -46,6 +50,12 @@ describe('RefusedCallbacks', () => {
       refused.answered({ ...REFUSED, from: '203.0.113.7' });
     }
     expect(up.get('webhook.refused')).toMatch(/another secret.*401.*203\.0\.113\.7/);
+  });
+
+  it('looks at the board once for the good ones of a busy day, not for each', () => {
+    const { refused, noted } = watch();
+    for (let i = 0; i < 50; i++) refused.answered(GOOD);
+    expect(noted).toEqual([null]);
   });
 
   it.each<[string, Partial<Callback>]>([
