@@ -23,6 +23,7 @@ function rig() {
     tries: 0,
     isDown: false,
     isDiskFull: false,
+    unreadable: null as TillsyncError | null,
     stored: NOTHING_TOLD as AlarmMemory,
     teller: () =>
       new Notifier({
@@ -37,7 +38,10 @@ function rig() {
         },
         rules: { level: 'amber', settleMs: 0, repeatMs: 0, dailyMax: 20 },
         rows: {
-          memory: () => it.stored,
+          memory: () => {
+            if (it.unreadable) throw it.unreadable;
+            return it.stored;
+          },
           remember(_receiver, memory) {
             if (it.isDiskFull) throw new TillsyncError('storage-full', 'Full.');
             it.stored = memory;
@@ -99,5 +103,26 @@ describe('telling of alarms', () => {
     expect(place.stored).toMatchObject({ told: {}, sent: 2 });
     place.end();
     await running;
+  });
+
+  it('waits for memory that another process has locked, and tells again rather than never what is lost', async () => {
+    const told = async (unreadable: TillsyncError) => {
+      const place = rig();
+      place.up = ['storage.full'];
+      const running = place.run();
+      await place.clock.advance(2_000);
+      place.end();
+      await running;
+      expect(place.told).toEqual(['raised storage.full']);
+      const again = rig();
+      Object.assign(again, { up: ['storage.full'], stored: place.stored, unreadable });
+      const runningAgain = again.run();
+      await again.clock.advance(60_000);
+      again.end();
+      await runningAgain;
+      return again.told;
+    };
+    expect(await told(new TillsyncError('storage-busy', 'Locked.'))).toEqual([]);
+    expect(await told(new TillsyncError('storage-corrupt', 'Damaged.'))).toEqual(['raised storage.full']);
   });
 });
