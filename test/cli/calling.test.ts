@@ -223,6 +223,8 @@ describe('orders', () => {
       { kept: [], unreadable: [expect.any(String)] },
     ]);
     expect((await json(['quarantine', 'list'])).document.quarantine).toHaveLength(1);
+    const { stderr } = await invoke(['quarantine', 'retry', '--all'], { env: learnt });
+    expect(stderr).toMatch(/^\d+: stays: No order/m);
     expect((await json(['order', 'show', 'x-1'])).code).toBe(0);
     expect((await json(['quarantine', 'retry'])).code).toBe(2);
     expect((await json(['quarantine', 'retry', '99'])).code).toBe(1);

@@ -12,7 +12,7 @@ interface Place {
 }
 
 /** Makes receivers without sockets; `open` shows which addresses are open. */
-function stage(options: { inherited?: Place; configured: Place; taken?: boolean }) {
+function stage(options: { inherited?: Place; configured: Place; taken?: Error }) {
   const open = new Set<string>();
   const warnings: string[] = [];
   const log: Log = { debug() {}, info() {}, error() {}, warn: (_fields, message) => warnings.push(message) };
@@ -22,7 +22,7 @@ function stage(options: { inherited?: Place; configured: Place; taken?: boolean 
     const url = `http://${host}:${port}/webhook`;
     return {
       async listen() {
-        if (listenFd === undefined && options.taken) throw new TillsyncError('config-invalid', 'taken');
+        if (listenFd === undefined && options.taken) throw options.taken;
         open.add(url);
         return { url, host, port };
       },
@@ -36,6 +36,7 @@ function stage(options: { inherited?: Place; configured: Place; taken?: boolean 
   return { listen, open, warnings };
 }
 
+const TAKEN = new TillsyncError('config-invalid', 'taken');
 const CONFIGURED = { host: '127.0.0.1', port: 8787 };
 
 describe('listenForCallbacks', () => {
@@ -70,14 +71,20 @@ describe('listenForCallbacks', () => {
 
   it('goes on with the socket alone when the configured address cannot be had', async () => {
     const configured = { host: '0.0.0.0', port: 8787 };
-    const { listen, open, warnings } = stage({ inherited: CONFIGURED, configured, taken: true });
+    const { listen, open, warnings } = stage({ inherited: CONFIGURED, configured, taken: TAKEN });
     expect((await listen()).url).toBe('http://127.0.0.1:8787/webhook');
     expect(open.size).toBe(1);
     expect(warnings).toHaveLength(1);
   });
 
   it('fails when there is no socket and the configured address cannot be had', async () => {
-    const { listen } = stage({ configured: CONFIGURED, taken: true });
+    const { listen } = stage({ configured: CONFIGURED, taken: TAKEN });
     await expect(listen()).rejects.toMatchObject({ code: 'config-invalid' });
+  });
+
+  it('takes a fault of the program for no address that cannot be had', async () => {
+    const configured = { host: '0.0.0.0', port: 8787 };
+    const { listen } = stage({ inherited: CONFIGURED, configured, taken: new TypeError('a fault') });
+    await expect(listen()).rejects.toThrow('a fault');
   });
 });
