@@ -34,8 +34,17 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
     const isLineUp = lineOf(() => parts.state.alarms.heartbeat());
     const verdict = verdictOn(mirror, { config, clock }, { ...facts, stateFault, isLineUp });
     return {
-      ...{ at: isoUtc(nowMs), shop, role, currency, commands: typedWords(), verdict, versions },
-      ...{ ...facts, tokensFault: stateFault, waits, freshness: mirror.freshness() },
+      at: isoUtc(nowMs),
+      shop,
+      role,
+      currency,
+      commands: typedWords(),
+      verdict,
+      versions,
+      ...facts,
+      tokensFault: stateFault,
+      waits,
+      freshness: mirror.freshness(),
       holdBack: holdBackStates(mirror, config),
       counts: { ...counts, products },
     };

@@ -207,7 +207,11 @@ function storesOf(
   skewMs: () => number | undefined,
 ): MirrorStores {
   return new MirrorStores({
-    ...{ mirror, clock, areApart: isHub(config), branches: configuredBranches(config), skewMs },
+    mirror,
+    clock,
+    areApart: isHub(config),
+    branches: configuredBranches(config),
+    skewMs,
     own: ownBranch(config),
     ownName: isBranch(config) ? config.link.branch : undefined,
     safety: configuredSafety(config),

@@ -41,14 +41,19 @@ export class Sender {
     const { parts, config } = this.#options;
     const { stores, mirror, platform, state, outbox } = parts;
     const differences = new DifferenceWatch({
-      ...{ stores, clock: this.#options.clock },
+      stores,
+      clock: this.#options.clock,
       onDifference: config.stock.onDifference,
       lastPollOkMs: () => mirror.lastPollOkMs(),
       onQueued: () => outbox.queued(),
     });
     this.#maintenance = new OutboxMaintenance({
       ...this.#options,
-      ...{ stores, platform, leases: state.leases, alarms: mirror.alarms, beat },
+      stores,
+      platform,
+      leases: state.leases,
+      alarms: mirror.alarms,
+      beat,
       holdBack: config.stock.holdBackUnbooked,
       compare: async () => {
         const polledMs = mirror.lastPollOkMs();
@@ -72,10 +77,16 @@ export class Sender {
     const { holdBackUnbooked: holdBack, skipUnchanged, trustForMs: trustMs, platformDeducts } = config.stock;
     const loop = new PushLoop({
       ...this.#options,
-      ...{ kind, platform, stores, freshness: this.#freshness, beat },
+      kind,
+      platform,
+      stores,
+      freshness: this.#freshness,
+      beat,
       rules: { holdBack, skipUnchanged, trustMs, platformDeducts },
       looker: new StockLooker({
-        ...{ stores, platform, clock: this.#options.clock },
+        stores,
+        platform,
+        clock: this.#options.clock,
         lookBelow: config.stock.lookBelow,
         isHeardLate: () => mirror.freshness().some(isHeardLate),
       }),

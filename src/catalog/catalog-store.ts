@@ -223,8 +223,14 @@ export class CatalogStore {
     const at = isoUtc(nowMs);
     for (const branch of this.#branches) {
       this.#sql.putSweep.run({
-        ...{ branch: branchKey(branch), subsidiaryId: null, startedAt: at, completedAt: at },
-        ...{ completedMs: nowMs, asOfSeq: 0, pages: 0, products: 0 },
+        branch: branchKey(branch),
+        subsidiaryId: null,
+        startedAt: at,
+        completedAt: at,
+        completedMs: nowMs,
+        asOfSeq: 0,
+        pages: 0,
+        products: 0,
       });
     }
   }

@@ -21,7 +21,10 @@ export const audit = command({
       if (entries.length === 0) return { json: { audit: entries }, above: 'Nothing was noted.\n' };
       const text = table(entries, {
         [`WHEN (${timezone})`]: (entry) => when(entry.at, timezone),
-        ...{ WHO: 'who', DID: 'action', 'ON WHAT': 'subject', DETAIL: 'detail' },
+        WHO: 'who',
+        DID: 'action',
+        'ON WHAT': 'subject',
+        DETAIL: 'detail',
       });
       return { json: { audit: entries }, text };
     }),

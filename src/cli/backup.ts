@@ -54,7 +54,15 @@ export const backup = command({
     progress.step('copying and checking the mirror');
     const { clock, signal } = cli;
     const report = await writeBackup({
-      ...{ config, env: cli.env, configFile, path: file, force, withTokens, clock, who: cli.who, signal },
+      config,
+      env: cli.env,
+      configFile,
+      path: file,
+      force,
+      withTokens,
+      clock,
+      who: cli.who,
+      signal,
       readableBy,
     }).finally(() => progress.end());
     const { bytes, manifest, inboxFault } = report;
@@ -233,7 +241,12 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
     const { configForRestore, restoreBackup } = await import('../support/restore.ts');
     const descriptor = openBackup(file);
     const found = await configForRestore({
-      ...{ ...sourceOf(call), backup: file, descriptor, decrypt, clock, signal },
+      ...sourceOf(call),
+      backup: file,
+      descriptor,
+      decrypt,
+      clock,
+      signal,
       takesIt: options.withConfig ?? false,
     });
     const { config, file: configFile, origin } = found;

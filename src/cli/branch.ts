@@ -111,11 +111,15 @@ const list = command({
         text: table(
           branches,
           {
-            ...{ BRANCH: 'branch', STATUS: 'status', VERDICT: 'level' },
+            BRANCH: 'branch',
+            STATUS: 'status',
+            VERDICT: 'level',
             [`SEEN (${timezone})`]: ({ seenAt }) => when(seenAt, timezone),
-            ...{ BEHIND: 'behind', WAITING: 'waiting' },
+            BEHIND: 'behind',
+            WAITING: 'waiting',
             'OLDEST WAITING': ({ oldestWaitingAt }) => when(oldestWaitingAt, timezone),
-            ...{ QUARANTINE: 'quarantined', VERSION: 'version' },
+            QUARANTINE: 'quarantined',
+            VERSION: 'version',
             'WHAT IS WRONG': 'message',
           },
           ['BEHIND', 'WAITING', 'QUARANTINE'],
@@ -320,5 +324,13 @@ const rename = command({
 });
 
 export const branch = group('Invite, list, ask, rename, close and remove the branches of a hub', {
-  ...{ invite, list, status, doctor, bundle, assign, rename, close, remove },
+  invite,
+  list,
+  status,
+  doctor,
+  bundle,
+  assign,
+  rename,
+  close,
+  remove,
 });

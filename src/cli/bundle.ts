@@ -53,7 +53,10 @@ export const bundle = command({
     const collected = await collectBundle({
       file: options.config,
       isOwnStore: options.ownStore,
-      ...{ env, clock, random, signal },
+      env,
+      clock,
+      random,
+      signal,
       unit: options.unit ?? unitOf(configPath(options.config, env)) ?? 'tillsync.service',
       logFiles: options.log ?? [],
       withCustomerData: options.withCustomerData ?? false,

@@ -31,7 +31,9 @@ export const demo = command({
     progress.note('A small platform and tillsync start on this machine. Ctrl-C ends it with a summary.');
     let nextMs = Number.NEGATIVE_INFINITY;
     const options: DemoOptions = {
-      ...{ clock, random, signal },
+      clock,
+      random,
+      signal,
       ...(seconds !== undefined && { durationMs: seconds * 1000 }),
       onView: (view) => {
         const nowMs = clock.monotonicMs();
@@ -108,8 +110,12 @@ function branchesText(summary: BranchesDemoSummary): string {
   const of = table(
     branches,
     {
-      ...{ BRANCH: 'branch', 'AT PLATFORM': 'atPlatform', 'IN ITS MIRROR': 'inMirror', EQUAL: 'equal' },
-      ...{ BOOKED: 'booked', 'SOLD OVER THE COUNTER': 'soldOverTheCounter' },
+      BRANCH: 'branch',
+      'AT PLATFORM': 'atPlatform',
+      'IN ITS MIRROR': 'inMirror',
+      EQUAL: 'equal',
+      BOOKED: 'booked',
+      'SOLD OVER THE COUNTER': 'soldOverTheCounter',
       'STOCKS EQUAL': ({ stocksEqual, stocks }) => `${stocksEqual} of ${stocks}`,
     },
     ['AT PLATFORM', 'IN ITS MIRROR', 'EQUAL', 'BOOKED', 'SOLD OVER THE COUNTER', 'STOCKS EQUAL'],
@@ -177,7 +183,12 @@ export const sandbox = command({
     const { host, port, seed, envelope, record, callbackUrl } = options;
     const secret = env.TILLSYNC_WEBHOOK_SECRET?.split('\n')[0] ?? '';
     const platform = await startSandboxPlatform({
-      ...{ clock, random, log: silentLog, host, port, seed },
+      clock,
+      random,
+      log: silentLog,
+      host,
+      port,
+      seed,
       limits: { ...PUBLISHED_LIMITS, ordersIntervalMs: options.ordersInterval ?? ORDERS_INTERVAL_MS },
       ordersEveryMs: options.ordersEvery ?? ORDERS_EVERY_MS,
       shape: { envelope, record },

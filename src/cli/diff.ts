@@ -136,7 +136,11 @@ function productsText({ compared, differences, moved, unreadable }: ProductsDiff
 /** Returns the differences between mirror and platform as a table. */
 export function differenceTable(differences: readonly ProductDifference[]): string {
   return table(differences, {
-    ...{ PRODUCT: 'productId', SKU: 'sku', BRANCH: 'subsidiaryId' },
-    ...{ WHAT: 'field', MIRROR: 'mirror', PLATFORM: 'platform' },
+    PRODUCT: 'productId',
+    SKU: 'sku',
+    BRANCH: 'subsidiaryId',
+    WHAT: 'field',
+    MIRROR: 'mirror',
+    PLATFORM: 'platform',
   });
 }

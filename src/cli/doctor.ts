@@ -101,7 +101,7 @@ export const doctor = command({
   async run({ cli, options }) {
     const { checksNamed, examine } = await import('../support/doctor/doctor.ts');
     const { readDoctorSetup } = await import('../support/doctor/machine.ts');
-    const { clock, random, env, signal, stderr } = cli;
+    const { clock, random, signal, stderr } = cli;
     const { only = [], offline = false } = options;
     const unknown = only.find((word) => checksNamed(word).length === 0);
     if (unknown !== undefined) {
@@ -123,7 +123,12 @@ export const doctor = command({
         becomeStorageUser({ directory, configFile: setup.file, writes: false });
       }
       const examination = examine({
-        ...{ setup, env, clock, random, signal, only, offline },
+        setup,
+        clock,
+        random,
+        signal,
+        only,
+        offline,
         onCheck: (id) => stderr.isTTY && progress.step(say(`checking: ${CHECK_TITLES[id]}`)),
         onWait: (wait) => progress.wait(wait),
       });

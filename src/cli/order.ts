@@ -204,7 +204,14 @@ const list = command({
       const named =
         branch === undefined ? undefined : namedBranch(configuredBranches(config, mirror), branch);
       const filter = {
-        ...{ limit, status, open, due, code, customer, text, unbooked },
+        limit,
+        status,
+        open,
+        due,
+        code,
+        customer,
+        text,
+        unbooked,
         createdFrom: instant('--day', day, timeZone),
         createdBefore: ends.filter((end) => end !== undefined).sort()[0],
         stores: named && [named.subsidiaryId, named.externalId].filter((id) => id !== null),

@@ -150,7 +150,8 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
       return previewResult(previews, { items, problems, inventory });
     }
     const done = await handOver(cli, tools, changes, {
-      ...{ wait, hold },
+      wait,
+      hold,
       file: file === '-' ? 'standard input' : path.basename(file),
     });
     progress.end();

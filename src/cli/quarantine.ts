@@ -29,7 +29,9 @@ const list = command({
           ID: 'quarantineId',
           FROM: 'source',
           [`RECEIVED (${timezone})`]: (entry) => when(entry.receivedAt, timezone),
-          ...{ SEEN: 'seen', BYTES: 'bytes', WHY: 'reason' },
+          SEEN: 'seen',
+          BYTES: 'bytes',
+          WHY: 'reason',
         },
         ['ID', 'SEEN', 'BYTES'],
       );

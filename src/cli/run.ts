@@ -35,7 +35,12 @@ export const run = command({
     const manager = serviceManager({ env, pid: process.pid });
     const callbackSocketFd = inheritedSocket(env, process.pid);
     const daemon = await startDaemon({
-      ...{ config, secrets, clock, random, log, callbackSocketFd },
+      config,
+      secrets,
+      clock,
+      random,
+      log,
+      callbackSocketFd,
       configFile: configPath(call.options.config, env),
       onSecret: registerSecret,
     });

@@ -175,7 +175,11 @@ async function forgotten(
         return gone;
       });
   const stocks = done.map(({ sku, subsidiaryId, countedQty, wantedQty, expectedQty }) => ({
-    ...{ sku, subsidiaryId, counted: countedQty, wanted: wantedQty, platform: expectedQty },
+    sku,
+    subsidiaryId,
+    counted: countedQty,
+    wanted: wantedQty,
+    platform: expectedQty,
   }));
   const left = chosen.length - done.length;
   const columns = {

@@ -69,8 +69,13 @@ export const keepFor = kind(
 
 const MIB = 1024 ** 2;
 const BYTE_UNITS: Record<string, number> = {
-  ...{ B: 1, KiB: 1024, MiB: MIB, GiB: 1024 ** 3 },
-  ...{ KB: 1000, MB: 1000 ** 2, GB: 1000 ** 3 },
+  B: 1,
+  KiB: 1024,
+  MiB: MIB,
+  GiB: 1024 ** 3,
+  KB: 1000,
+  MB: 1000 ** 2,
+  GB: 1000 ** 3,
 };
 
 /** A number of bytes, or a text with a unit; read as bytes. */

@@ -169,7 +169,10 @@ function standingFacts(
         return {
           count: worst.length === 0 ? 0 : count,
           worst: worst.map(({ sku, subsidiaryId, platformQty, wantedQty, sinceMs }) => ({
-            ...{ sku, platformQty, wantedQty, since: isoUtc(sinceMs) },
+            sku,
+            platformQty,
+            wantedQty,
+            since: isoUtc(sinceMs),
             branch: branches.find((each) => each.subsidiaryId === subsidiaryId)?.externalId ?? subsidiaryId,
           })),
         };

@@ -200,7 +200,9 @@ export function backupLoops(
           signal,
         }),
       freshness: mirror.freshnessBoard,
-      ...{ clock, log, beat },
+      clock,
+      log,
+      beat,
     }).run(signal);
   return [{ name: 'backup', run }];
 }

@@ -258,7 +258,11 @@ function hookOptions(
       answerWish(state.wishes, HOOK_TEST, { clock, signal }, (asked: HookTest) =>
         testHook({ ...given, clock, signal, mirror }, asked),
       ).catch((error) => log.debug({ err: error }, 'a test of a hook cannot be answered now')),
-    ...{ clock, random, log, lookEveryMs, beat },
+    clock,
+    random,
+    log,
+    lookEveryMs,
+    beat,
   };
 }
 

@@ -91,7 +91,11 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
     const announced = () => announcementOf(config.hub, state.hub.serverConfig());
     const link = options.link?.hub ?? (await orTold(parts, natsHubLink(config, parts)));
     const hub = new Hub({
-      ...{ link, mirror, stores, clock, log },
+      link,
+      mirror,
+      stores,
+      clock,
+      log,
       branches: () => feedBranches(config, state.hub),
       rows: state.hub,
       guards: config.guard,

@@ -41,7 +41,12 @@ export function outgoingLoops(
       {
         path: storagePaths(directory).inbox,
         group: group === '' ? undefined : group,
-        ...{ stores, alarms, lookEveryMs, clock, log, beat },
+        stores,
+        alarms,
+        lookEveryMs,
+        clock,
+        log,
+        beat,
         guards: config.guard,
         holdBack: config.stock.holdBackUnbooked,
         onWaiting: (waiting) => counters.inbox.saw(waiting, clock),

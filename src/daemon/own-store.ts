@@ -47,7 +47,12 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   if (!config) return undefined;
   const { clock, random, log, onSecret, lookEveryMs, holders, apiKey, onWrongKey } = options;
   const own: PartsOptions = {
-    ...{ config, clock, random, log, lookEveryMs, onSecret },
+    config,
+    clock,
+    random,
+    log,
+    lookEveryMs,
+    onSecret,
     secrets: { webhookSecrets: [] },
     ...(holders && { holders }),
   };
@@ -73,7 +78,11 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   });
   const api = localApi({ parts, apiKey, onWrongKey, version: programVersion(), changes, clock, log });
   return {
-    ...{ config, parts, link, changes, close },
+    config,
+    parts,
+    link,
+    changes,
+    close,
     plugin: async (app) => {
       await app.register(api, { prefix: `/${OWN_STORE}` });
       await app.register(pageRoutes(pageFiles, log), { prefix: `/${OWN_STORE}` });

@@ -78,7 +78,10 @@ export async function runBranchesDemo(
       externalId: `B${i + 1}`,
     }));
     const sandbox = await startSandbox({
-      ...{ clock, random, limits: DEMO_LIMITS, accessTokenLifetimeMs: 20_000 },
+      clock,
+      random,
+      limits: DEMO_LIMITS,
+      accessTokenLifetimeMs: 20_000,
       seed: { branches: names },
     });
     releasers.push('sandbox', () => sandbox.close());
@@ -124,7 +127,11 @@ async function startHub(
   const [webhookPort, localPort, natsPort] = await Promise.all([freePort(), freePort(), freePort()]);
   const nats = `nats://127.0.0.1:${natsPort}`;
   const config = demoConfig({
-    ...{ baseUrl: sandbox.url, directory, webhookPort, localPort, nats },
+    baseUrl: sandbox.url,
+    directory,
+    webhookPort,
+    localPort,
+    nats,
     branches: names,
   });
   const { refreshToken } = sandbox.issueTokens();
@@ -263,9 +270,12 @@ async function close(
     const { booked = 0, soldOverTheCounter = 0, shelves = [] } = sold[i] ?? {};
     const own = control.orders().filter(({ store }) => store.externalId === externalId);
     return {
-      ...{ branch: externalId, booked, soldOverTheCounter },
+      branch: externalId,
+      booked,
+      soldOverTheCounter,
       ...compareOrders(own, rowsOf(daemon)),
-      ...{ stocks: shelves.length, stocksEqual: shelvesEqual(control, shelves) },
+      stocks: shelves.length,
+      stocksEqual: shelvesEqual(control, shelves),
     };
   });
   return {

@@ -120,7 +120,10 @@ export function playTraffic(
 ): Promise<TrafficSummary> {
   control.setWebhookBehaviour(UNRELIABLE_WEBHOOK);
   return runTraffic({
-    ...{ clock, random, control, signal },
+    clock,
+    random,
+    control,
+    signal,
     plan: { orderEveryMs: 500, stepEveryMs: 250 },
     onEvent: ({ kind, order }) => onEvent?.(`order #${order.code} ${WORDS[kind]} (${order.status})`),
   });

@@ -160,7 +160,9 @@ export interface SandboxPlatform {
 export async function startSandboxPlatform(options: SandboxPlatformOptions): Promise<SandboxPlatform> {
   const { clock, random, ordersEveryMs, webhook, shape, seed, ...rest } = options;
   const { control, ...sandbox } = await startSandbox({
-    ...{ ...rest, clock, random },
+    ...rest,
+    clock,
+    random,
     ...(shape && { shape }),
     ...(seed !== undefined && { seed: { random: seededRandom(seed) } }),
   });

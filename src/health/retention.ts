@@ -142,7 +142,8 @@ function standingOf({ orderId, ...row }: Row): OrderStanding | undefined {
   if (orderId == null) return undefined;
   const { status = null, updatedAt, orderSeq, isAcknowledged, usesAcks, heldBackSeq = null } = row;
   return {
-    ...{ status, heldBackSeq },
+    status,
+    heldBackSeq,
     updatedAt: updatedAt ?? '',
     seq: orderSeq ?? 0,
     isAcknowledged: isAcknowledged === 1,

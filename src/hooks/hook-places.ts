@@ -85,7 +85,14 @@ export function statusOf(db: Database.Database, hook: HookSettings): HookStatus 
   return {
     name: hook.name,
     to: hook.url === '' ? (hook.command[0] ?? '') : new URL(hook.url).origin,
-    ...{ seq, waiting, isMore, waitsSince, lastOkAt, failures, lastFailureAt, lastFailure },
+    seq,
+    waiting,
+    isMore,
+    waitsSince,
+    lastOkAt,
+    failures,
+    lastFailureAt,
+    lastFailure,
     nextTryAt: place?.nextTryAt ?? null,
   };
 }

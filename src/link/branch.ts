@@ -282,8 +282,15 @@ export class BranchFollower {
     const { epoch, mark, line } = mirror.read(branchPlace);
     const { level, findings } = verdict();
     return {
-      ...{ instance: this.#instance, isStart: this.#isStart, wantsSnapshot: this.#wantsSnapshot, version },
-      ...{ epoch, mark, line, isOwnLine: line === this.#ownLine, ...mirror.read(waitingUp) },
+      instance: this.#instance,
+      isStart: this.#isStart,
+      wantsSnapshot: this.#wantsSnapshot,
+      version,
+      epoch,
+      mark,
+      line,
+      isOwnLine: line === this.#ownLine,
+      ...mirror.read(waitingUp),
       left: mirror.read(leftEpochs),
       forgotten: mirror.read(forgottenUp),
       seq: mirror.newestSeq(),

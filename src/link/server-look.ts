@@ -94,7 +94,9 @@ export async function lookAtServer(
     if (!isSecure) return { version, name, certificate: null };
     const called = placeOf(calledAs);
     const secure = connectSecure({
-      ...{ socket, host: called.host, rejectUnauthorized: false },
+      socket,
+      host: called.host,
+      rejectUnauthorized: false,
       ...(called.isName && { servername: called.host }),
       ...(ca !== null && { ca }),
     });

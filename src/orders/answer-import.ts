@@ -106,7 +106,12 @@ export class AnswerImport {
     const records = this.#list?.length ?? 0;
     this.report = {
       listFound: this.#list !== undefined,
-      ...{ records, created: 0, changed: 0, confirmed: 0, superseded: 0, unreadable: 0 },
+      records,
+      created: 0,
+      changed: 0,
+      confirmed: 0,
+      superseded: 0,
+      unreadable: 0,
       createdIds: [],
       morePages: this.#list !== undefined && speaksOfMorePages(answer.hints, records),
       codes: null,

@@ -239,7 +239,12 @@ export function callbackRoute(
     const status = reply.raw.headersSent ? reply.raw.statusCode : null;
     const { orderId = null, code = null, orderStatus = null, fault = null } = notedWith(reply.raw);
     const callback = {
-      ...{ atMs: clock.nowMs(), status, orderId, code, orderStatus, from: senderOf(request) },
+      atMs: clock.nowMs(),
+      status,
+      orderId,
+      code,
+      orderStatus,
+      from: senderOf(request),
       fault: status === null ? ('cut-off' as const) : fault,
       isProbe: request.raw.headers[PROBE_HEADER] !== undefined,
     };

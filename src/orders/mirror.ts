@@ -318,7 +318,11 @@ export class Mirror implements OrderKeeper {
   constructor(options: MirrorOptions) {
     const { path, clock, group, readonly = false, spellings = {}, timezone, listPath = '', feed } = options;
     this.#file = new MirrorFile({
-      ...{ path, clock, readonly, group, feed },
+      path,
+      clock,
+      readonly,
+      group,
+      feed,
       onWritten: (db) => {
         walCare.tend(db);
         this.#lockWatch.free();
@@ -515,10 +519,7 @@ export class Mirror implements OrderKeeper {
     });
   }
 
-  /**
-   * At a branch: how long after the last good poll the hub counts orders as missing; undefined if the hub did not
-   * say.
-   */
+  /** At a branch: time without a good poll after which orders count as missing; undefined if the hub did not say. */
   hubStaleAfterMs(): number | undefined {
     return this.read((db) => mark(db, 'hub.stale-after-ms'));
   }

@@ -77,7 +77,10 @@ export class OrderImport {
     const { file, listPath, spellings, timezone } = this.#options;
     const { observedAtMs, asOfSeq, signal, onProgress } = options;
     const answer = new AnswerImport({
-      ...{ body, listPath, observedAtMs, asOfSeq },
+      body,
+      listPath,
+      observedAtMs,
+      asOfSeq,
       digestOf: this.#digestOf,
       spellings: compileSpellings(spellings, timezone),
     });
@@ -100,7 +103,12 @@ export class OrderImport {
     const { observedAtMs, asOfSeq, signal, onProgress } = options;
     const { path, gate } = file;
     const task: ImportTask = {
-      ...{ path, spellings, timezone, listPath, observedAtMs, asOfSeq },
+      path,
+      spellings,
+      timezone,
+      listPath,
+      observedAtMs,
+      asOfSeq,
       body: ownedBytes(body),
       gate: gate.memory,
     };

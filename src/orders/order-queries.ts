@@ -319,21 +319,40 @@ export interface ReceivedDetail extends ReceivedEntry {
 /** Tables of payloads by the letter of their ids, with the SQL of their columns. */
 const KEPT = {
   o: {
-    ...{ table: 'orders', state: 'newest', number: 'seq', orderId: 'order_id', source: 'payload_source' },
-    ...{ receivedAt: 'coalesce(payload_at, updated_at)', status: 'status' },
+    table: 'orders',
+    state: 'newest',
+    number: 'seq',
+    orderId: 'order_id',
+    source: 'payload_source',
+    receivedAt: 'coalesce(payload_at, updated_at)',
+    status: 'status',
   },
   p: {
-    ...{ table: 'order_payloads AS p', state: 'earlier', number: 'payload_id', orderId: 'order_id' },
-    ...{ source: 'source', receivedAt: 'received_at' },
+    table: 'order_payloads AS p',
+    state: 'earlier',
+    number: 'payload_id',
+    orderId: 'order_id',
+    source: 'source',
+    receivedAt: 'received_at',
     status: '(SELECT e.status FROM order_events e WHERE e.seq = p.seq AND p.applied = 1)',
   },
   h: {
-    ...{ table: 'held_notifications', state: 'held', number: 'held_id', orderId: 'order_id' },
-    ...{ source: "'webhook'", receivedAt: 'received_at', status: 'status' },
+    table: 'held_notifications',
+    state: 'held',
+    number: 'held_id',
+    orderId: 'order_id',
+    source: "'webhook'",
+    receivedAt: 'received_at',
+    status: 'status',
   },
   q: {
-    ...{ table: 'quarantine', state: 'quarantined', number: 'quarantine_id', orderId: 'NULL' },
-    ...{ source: 'source', receivedAt: 'received_at', status: 'NULL' },
+    table: 'quarantine',
+    state: 'quarantined',
+    number: 'quarantine_id',
+    orderId: 'NULL',
+    source: 'source',
+    receivedAt: 'received_at',
+    status: 'NULL',
   },
 } satisfies Record<string, { state: ReceivedState } & Record<string, string>>;
 type Letter = keyof typeof KEPT;

@@ -150,7 +150,7 @@ export class OutboxCalls {
       const at = isoUtc(this.#clock.nowMs());
       for (const each of settled) {
         const { row, stock } = each;
-        if (stock) this.#ledger.isSettled(stock);
+        if (stock) this.#ledger.markSettled(stock);
         if (!row) continue;
         claim.settled += 1;
         this.#sql.run(
@@ -306,14 +306,14 @@ export class OutboxCalls {
     const { row, stock } = candidate;
     if (!row) {
       const { changeId, attempts, address, wantedQty: qty, expectedQty, orderedQty } = stock;
-      this.#ledger.isSent(stock, { ...call, qty, hadQty: orderedQty === 0 ? expectedQty : null });
+      this.#ledger.markSent(stock, { ...call, qty, hadQty: orderedQty === 0 ? expectedQty : null });
       return { changeId, attempts, target: stockTarget(stock), body: { ...address, qty } };
     }
     const { changeId, target, attempts, body, subsidiaryId } = row;
     let qty: number | null = null;
     if (stock) {
       qty = wantedOf(stock);
-      this.#ledger.isSent(stock, { ...call, qty, hadQty: null });
+      this.#ledger.markSent(stock, { ...call, qty, hadQty: null });
     } else if ('qty' in body) {
       // The product is unknown, so only the safety stock of the branch or of all products applies.
       qty = lessSafety(body.qty, this.#safety.lookup()(null, subsidiaryId));
@@ -437,8 +437,19 @@ export class OutboxCalls {
     const body = { ...(this.#addressOf(stock) ?? stock.address), qty: stock.countedQty };
     const change = {
       ...({ changeId, version, kind: 'stock', source: 'hold-back', basis: 'mirror' } as const),
-      ...{ target, conflictKey: target, sku, subsidiaryId, branch: subsidiaryId, body, asOfSeq, message },
-      ...{ origin: 'tillsync', reference: null, heldGuard: null, zeroedAt: null, createdAt: at },
+      target,
+      conflictKey: target,
+      sku,
+      subsidiaryId,
+      branch: subsidiaryId,
+      body,
+      asOfSeq,
+      message,
+      origin: 'tillsync',
+      reference: null,
+      heldGuard: null,
+      zeroedAt: null,
+      createdAt: at,
     };
     this.#queue.putRejected(change, true);
     this.#ledger.count(change, stock, body);

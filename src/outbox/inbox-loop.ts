@@ -91,7 +91,9 @@ export class InboxLoop {
     const { path, group, log } = options;
     this.#options = options;
     this.#inbox = new InboxProcess({
-      ...{ path, group, signal },
+      path,
+      group,
+      signal,
       onTrouble: ({ kind, keptAt, message }) => {
         log.error({ kind, keptAt }, message);
         // A damaged file has its own alarm for as long as it is kept.

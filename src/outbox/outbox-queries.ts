@@ -76,7 +76,11 @@ export class OutboxQueries {
          AND (@target IS NULL OR instr(target, @target) > 0 OR instr(body, @target) > 0)
        ORDER BY change_id DESC LIMIT @limit`,
       {
-        ...{ kind, since, target, reference, limit },
+        kind,
+        since,
+        target,
+        reference,
+        limit,
         before: filter.before ?? Number.MAX_SAFE_INTEGER,
         state: state === 'held' || state === 'waiting' ? 'pending' : (state ?? null),
         orState: state === 'waiting' ? 'sending' : null,

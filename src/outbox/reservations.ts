@@ -445,7 +445,12 @@ export class Reservations {
          ON CONFLICT DO UPDATE SET qty = round(qty + excluded.qty, 9),
            booked_version = CASE WHEN booked_version IS NOT NULL THEN max(booked_version, excluded.booked_version) END`,
         {
-          ...{ sku: place.sku, subsidiaryId: place.subsidiaryId, orderId, seq, qty, bookedVersion },
+          sku: place.sku,
+          subsidiaryId: place.subsidiaryId,
+          orderId,
+          seq,
+          qty,
+          bookedVersion,
           placedMs: order?.placedMs ?? 0,
           isFirst: Number(order?.takes === 1 && order.firstSeq === seq),
           heldUntilMs: isEdit ? this.#clock.nowMs() + this.#editHoldMs : null,

@@ -229,7 +229,8 @@ export class PushCall {
 
   #note({ changeId }: BatchItem, state: Answer['state'], message?: string, isAlone = false): void {
     this.#answers.set(changeId, {
-      ...{ changeId, state },
+      changeId,
+      state,
       ...(message !== undefined && { message }),
       ...(isAlone && { isAlone }),
     });

@@ -146,7 +146,13 @@ export class StockLedger {
          change_id = excluded.change_id, address = excluded.address
          WHERE excluded.counted_version >= stock_counts.counted_version`,
       {
-        ...{ sku, subsidiaryId, qty, asOfSeq, version, changeId, address: JSON.stringify(address) },
+        sku,
+        subsidiaryId,
+        qty,
+        asOfSeq,
+        version,
+        changeId,
+        address: JSON.stringify(address),
         countedMs: Date.parse(createdAt) || 0,
       },
     );
@@ -228,12 +234,15 @@ export class StockLedger {
   }
 
   /** Records that the platform has the wanted quantity. */
-  isSettled(stock: Place): void {
+  markSettled(stock: Place): void {
     this.#set(stock, 'dirty = 0');
   }
 
-  /** It leaves with a call. */
-  isSent(stock: Place, call: { callId: number; qty: number; orderSeq: number; hadQty: number | null }): void {
+  /** Records the call that sends the stock, and the quantity in it. */
+  markSent(
+    stock: Place,
+    call: { callId: number; qty: number; orderSeq: number; hadQty: number | null },
+  ): void {
     const columns =
       'call_id = @callId, call_qty = @qty, call_seq = @orderSeq, call_had_qty = @hadQty, dirty = 0';
     this.#set(stock, columns, call);

@@ -430,7 +430,9 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
     const copy = join(scratch ?? beside, MIRROR_FILE);
     copyDatabase(paths.mirror, copy);
     const mirror = () => ({
-      ...{ name: MIRROR_FILE, bytes: statSync(copy).size, content: createReadStream(copy) },
+      name: MIRROR_FILE,
+      bytes: statSync(copy).size,
+      content: createReadStream(copy),
     });
     manifest = {
       format: 'tillsync-backup',

@@ -299,7 +299,10 @@ export function diffStock(
       const { sku, subsidiaryId, countedQty, wantedQty, expectedQty, confirmedMs } = stock;
       const sinceMs = stores.read(({ differences }) => differences.sinceMs(stock)) ?? confirmedMs;
       diff.differences.push({
-        ...{ sku, branch: nameOf.get(subsidiaryId) ?? subsidiaryId, countedQty, wantedQty },
+        sku,
+        branch: nameOf.get(subsidiaryId) ?? subsidiaryId,
+        countedQty,
+        wantedQty,
         name: findProducts(stores, { sku })[0]?.name ?? null,
         platformQty: expectedQty ?? 0,
         since: isoUtc(sinceMs),

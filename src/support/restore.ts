@@ -268,8 +268,15 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const tokens = manifest.hasTokens ? restoreTokens(join(staging, TOKENS_FILE), state) : 'none';
     const branches = isHub(config) ? await restoreHub(staging, state, audited, nowMs) : [];
     return {
-      ...{ manifest, directory, keptAt: wasThere ? keptAt : null, feedJumped, ...prepared },
-      ...{ tokens, branches, acks: acks.length, changes },
+      manifest,
+      directory,
+      keptAt: wasThere ? keptAt : null,
+      feedJumped,
+      ...prepared,
+      tokens,
+      branches,
+      acks: acks.length,
+      changes,
     };
   } finally {
     rmSync(staging, { recursive: true, force: true });

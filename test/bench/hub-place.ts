@@ -110,7 +110,9 @@ async function build(
   const webhook = httpWebhookTransport();
   let place: HubPlace;
   const sandbox = await startSandbox({
-    ...{ clock: systemClock, random: seededRandom(41), limits: SWEEP_LIMITS },
+    clock: systemClock,
+    random: seededRandom(41),
+    limits: SWEEP_LIMITS,
     seed: {
       branches: names.map((externalId, i) => ({ subsidiaryId: `sub-${i + 1}`, externalId })),
       products: PRODUCTS,
@@ -191,7 +193,12 @@ async function build(
   for (const each of processes) each.onCommitted = (committed) => place.onCommitted(committed);
   await Promise.all(processes.map((each) => each.begin({ url: tlsUrl, ca, directory: branchesAt })));
   place = {
-    ...{ sandbox, callbackUrl, secret: SECRET, branches: names, command, hubRows },
+    sandbox,
+    callbackUrl,
+    secret: SECRET,
+    branches: names,
+    command,
+    hubRows,
     busyPercent: (ms) => busyPercent(hub.pid ?? 0, ms),
     onCommitted: () => {},
     onSent: () => {},

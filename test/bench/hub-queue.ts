@@ -67,8 +67,10 @@ async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchR
           const branch = `B${1 + Math.floor(random.next() * BRANCHES)}`;
           // The last of its products, which waits at the end of the queue with another quantity.
           asked = {
-            ...{ externalId: externalIdOf(products - 1 - waits.length), branch },
-            ...{ atMs: place.clock.monotonicMs(), atCall: call },
+            externalId: externalIdOf(products - 1 - waits.length),
+            branch,
+            atMs: place.clock.monotonicMs(),
+            atCall: call,
           };
           await place.handUp(branch, [{ externalId: asked.externalId, qty: 0 }]);
         }
@@ -294,7 +296,9 @@ async function fillCatalogue(
         show: true,
       }));
       const integrations = there.map(({ subsidiaryId }) => ({
-        ...{ subsidiaryId: subsidiaryId ?? '', productIdPosA: null, productCodePosB: null },
+        subsidiaryId: subsidiaryId ?? '',
+        productIdPosA: null,
+        productCodePosB: null,
         extId: externalIdOf(n),
       }));
       const child = {
@@ -314,7 +318,10 @@ async function fillCatalogue(
   for (const [i, branch] of branches.entries()) {
     await stores.write(({ catalog }) =>
       catalog.completeSweep({
-        ...{ branch, mark: catalog.readMark(), startedAtMs: clock.nowMs(), pages: 1 },
+        branch,
+        mark: catalog.readMark(),
+        startedAtMs: clock.nowMs(),
+        pages: 1,
         seen: i === 0 ? seen : new Set<string>(),
       }),
     );
@@ -347,7 +354,11 @@ async function sendAll(
   };
   const unasked = () => Promise.reject(new Error('nobody asks this'));
   const loop = new PushLoop({
-    ...{ kind: 'stock', stores, clock, random: seededRandom(4), log: silentLog },
+    kind: 'stock',
+    stores,
+    clock,
+    random: seededRandom(4),
+    log: silentLog,
     platform: {
       delayMs: async (endpoint) =>
         Math.max(0, (lastMs[endpoint as keyof typeof lastMs] ?? 0) + INTERVAL_MS - clock.monotonicMs()),
@@ -361,7 +372,9 @@ async function sendAll(
         await take('product.stock.put', [item]);
         return 'applied';
       },
-      ...{ productPut: unasked, productBatch: unasked, productGet: unasked },
+      productPut: unasked,
+      productBatch: unasked,
+      productGet: unasked,
     },
     rules: { holdBack: false, skipUnchanged: true, trustMs: 3_600_000, platformDeducts: true },
     hasBranches: true,

@@ -36,7 +36,9 @@ function products(from: number, to: number): ProductRecord[] {
       ...{ sku: `${n}`, barcode: null, price: 1990, withDiscount: false, discount: 0, show: true },
       stocks: of.map((each) => ({ ...each, qty: 100, show: true })),
       integrations: of.map((each) => ({
-        ...{ ...each, productIdPosA: null, productCodePosB: null },
+        ...each,
+        productIdPosA: null,
+        productCodePosB: null,
         extId: extId(n),
       })),
     };
@@ -81,7 +83,11 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
     }
     const outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true });
     const sender = new PushLoop({
-      ...{ kind: 'stock' as const, stores, clock: systemClock, hasBranches: true, lingerMs: 0 },
+      kind: 'stock' as const,
+      stores,
+      clock: systemClock,
+      hasBranches: true,
+      lingerMs: 0,
       lastPollOkMs: () => systemClock.nowMs(),
       rules: { holdBack: true, skipUnchanged: true, trustMs: 600_000, platformDeducts: true },
       platform: {} as PushLoopOptions['platform'],

@@ -21,7 +21,10 @@ export async function run({ quick, progress, oversell = {} }: BenchOptions): Pro
   const strategies = [...BOX.map(({ name }) => ({ name })), ...own];
   let tenths = 0;
   const played = await playAll({
-    ...{ strategies, settings: DAY, seed, days },
+    strategies,
+    settings: DAY,
+    seed,
+    days,
     progress(done, of) {
       const now = Math.floor((10 * done) / of);
       if (now > tenths) progress(`${done} of ${of} days, seed ${seed}`);

@@ -63,7 +63,11 @@ async function sweep(refused: readonly string[] = []) {
         const totalPages = Math.ceil(listed.length / query.limit);
         return {
           docs: docs.map(([id, stocks]) => record(id, shows(branch, stocks))),
-          ...{ unreadable: [], totalDocs: listed.length, limit: query.limit, page: query.page, totalPages },
+          unreadable: [],
+          totalDocs: listed.length,
+          limit: query.limit,
+          page: query.page,
+          totalPages,
           hasNextPage: query.page < totalPages,
         };
       },

@@ -79,7 +79,10 @@ describe('products without an id', () => {
 describe('an ordered item without an id', () => {
   const item = (externalId: string | null, modifiers: object[] = []) => ({
     ...{ product: { externalId, name: externalId ?? 'Torta' }, amount: 1, comment: '', modifiers },
-    ...{ unitPrice: 1, baseUnitPrice: 1, productPrice: 1, productBasePrice: 1 },
+    unitPrice: 1,
+    baseUnitPrice: 1,
+    productPrice: 1,
+    productBasePrice: 1,
   });
   const order = (number: number, items: object[], more: object = {}) =>
     sampleNotification(number, { status: 'inProcess', store: { externalId: 'B1' }, items, ...more });

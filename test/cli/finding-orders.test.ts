@@ -78,8 +78,15 @@ beforeAll(async () => {
       customer: ['=HYPERLINK(1)', 'Díaz, Ñ', '+569 1'],
       items: [
         {
-          ...{ productName: 'Espresso', quantity: 2, productExternalId: 'A-1', comment: null, modifiers: [] },
-          ...{ unitPrice: null, baseUnitPrice: null, productPrice: null, productBasePrice: null },
+          productName: 'Espresso',
+          quantity: 2,
+          productExternalId: 'A-1',
+          comment: null,
+          modifiers: [],
+          unitPrice: null,
+          baseUnitPrice: null,
+          productPrice: null,
+          productBasePrice: null,
         },
       ],
     }),

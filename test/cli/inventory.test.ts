@@ -53,7 +53,10 @@ test('articles that only the till knows are passed over and told, and hold up no
   for (const night of [1, 2]) {
     const { code, document } = await at.json([...FULL, '--wait'], text);
     expect({ code, ...document }, `night ${night}`).toMatchObject({
-      ...{ code: 0, held: 0, rejected: 0, problems: [] },
+      code: 0,
+      held: 0,
+      rejected: 0,
+      problems: [],
       inventory: { unknown: 25, unclear: 0, catalogFault: null },
     });
     expect(onPlatform()).toBe(0);

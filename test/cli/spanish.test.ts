@@ -108,7 +108,11 @@ describe('what status says', () => {
       inMs.flatMap((refreshExpiresInMs) =>
         [true, false].flatMap((hasAccessToken) =>
           [null, NOW - 180_000].map((openIntentAtMs) => ({
-            ...{ ...status, accessExpiresInMs, refreshExpiresInMs, hasAccessToken, openIntentAtMs },
+            ...status,
+            accessExpiresInMs,
+            refreshExpiresInMs,
+            hasAccessToken,
+            openIntentAtMs,
             state: 'ok' as const,
           })),
         ),
@@ -147,11 +151,20 @@ describe('what status says', () => {
       },
     ];
     const report: StatusReport = {
-      ...{ at: new Date(NOW).toISOString(), shop: 'Local Centro', currency: null, storage: '/s', disk: null },
+      at: new Date(NOW).toISOString(),
+      shop: 'Local Centro',
+      currency: null,
+      storage: '/s',
+      disk: null,
       holdBack: [{ branch: 'B1', isOn: false, missing: ['acknowledgement', 'external_id'] }],
       ownStore: { branch: 'B1', storage: '/s/store' },
       verdict: verdictOf({
-        ...{ nowMs: NOW, freshness: [], tokens: null, quarantine: 2, ordersStaleAfterMs: 0, outbox: null },
+        nowMs: NOW,
+        freshness: [],
+        tokens: null,
+        quarantine: 2,
+        ordersStaleAfterMs: 0,
+        outbox: null,
         alarms,
       }),
       running: false,

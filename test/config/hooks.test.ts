@@ -36,12 +36,20 @@ from = "start"
 timeout = "2m"`;
   expect(read(text)).toEqual([
     {
-      ...{ name: 'pos', url: 'https://pos.example.com/orders?key=1', command: [], statuses: [] },
-      ...{ from: 'now', timeoutMs: 30_000 },
+      name: 'pos',
+      url: 'https://pos.example.com/orders?key=1',
+      command: [],
+      statuses: [],
+      from: 'now',
+      timeoutMs: 30_000,
     },
     {
-      ...{ name: 'printer-2', url: '', command: ['/usr/local/bin/print', 'a b'] },
-      ...{ statuses: ['payment-approved'], from: 'start', timeoutMs: 120_000 },
+      name: 'printer-2',
+      url: '',
+      command: ['/usr/local/bin/print', 'a b'],
+      statuses: ['payment-approved'],
+      from: 'start',
+      timeoutMs: 120_000,
     },
   ]);
   expect(read('')).toEqual([]);

@@ -3,7 +3,10 @@ import { runProgram } from '../../src/core/program.ts';
 
 const run = (command: string[], variables: Record<string, string> = {}) =>
   runProgram(command, {
-    ...{ input: '', env: process.env, variables, timeoutMs: 60_000 },
+    input: '',
+    env: process.env,
+    variables,
+    timeoutMs: 60_000,
     signal: new AbortController().signal,
   });
 
@@ -19,7 +22,8 @@ it.each([
 
 it('says of a program that the system does not take that it cannot be started', async () => {
   expect(await run(['/bin/echo', 'a\u0000b'])).toMatchObject({
-    ...{ ok: false, what: expect.stringMatching(/^cannot be started/) },
+    ok: false,
+    what: expect.stringMatching(/^cannot be started/),
   });
   expect((await run(['/nowhere/at-all'])).what).toMatch(/^cannot be started/);
 });

@@ -93,8 +93,15 @@ export async function plantMirror(clock: FakeClock): Promise<void> {
     fields: { status: 'pending', code: 7, createdAt: '2026-01-02T00:00:00.000Z', ...CUSTOMER },
     items: [
       {
-        ...{ productExternalId: 'E-1', productName: 'Pizza', quantity: 1, comment: COMMENT, unitPrice: 1 },
-        ...{ baseUnitPrice: 1, productPrice: 1, productBasePrice: 1, modifiers: [] },
+        productExternalId: 'E-1',
+        productName: 'Pizza',
+        quantity: 1,
+        comment: COMMENT,
+        unitPrice: 1,
+        baseUnitPrice: 1,
+        productPrice: 1,
+        productBasePrice: 1,
+        modifiers: [],
       },
     ],
   };

@@ -13,7 +13,8 @@ const stock = (last: Partial<LastSent>) =>
 it('says when the platform last took a change, without sending one', () => {
   expect(stock({})).toMatchObject({ level: 'skipped', message: 'No stock was sent yet.' });
   expect(stock({ takenAt: '2026-01-02T11:57:00.000Z' })).toMatchObject({
-    ...{ level: 'ok', message: 'Last taken 3m ago.' },
+    level: 'ok',
+    message: 'Last taken 3m ago.',
   });
 });
 

@@ -193,7 +193,9 @@ describe('a reader that takes a lock as no SQLite does', () => {
     await polled();
     const shm = path.join(place.storage, 'mirror.db-shm');
     const locker = spawn('perl', ['-e', LOCK, shm], {
-      ...{ uid: POS, gid: SHARED, cwd: '/' },
+      uid: POS,
+      gid: SHARED,
+      cwd: '/',
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     readers.push(locker);

@@ -15,7 +15,12 @@ const SINCE = '2026-11-21T10:00:00.000Z';
 
 /** Facts with only what was noted. */
 const WELL = {
-  ...{ nowMs: 0, freshness: [], tokens: null, outbox: null, quarantine: 0, ordersStaleAfterMs: 600_000 },
+  nowMs: 0,
+  freshness: [],
+  tokens: null,
+  outbox: null,
+  quarantine: 0,
+  ordersStaleAfterMs: 600_000,
 };
 
 /** One receiver over time: what it is told, second by second. */
@@ -151,7 +156,10 @@ describe('a message', () => {
   const at = { nowMs: Date.parse(SINCE) + 300_000, monotonicMs: 300_000, day: 'one day' };
   const LATER = { ...at, monotonicMs: at.monotonicMs + 300_000 };
   const context = {
-    ...{ shop: 'Local 7', dailyMax: 9, version: '', nowMs: at.nowMs },
+    shop: 'Local 7',
+    dailyMax: 9,
+    version: '',
+    nowMs: at.nowMs,
     timeZone: 'America/Santiago',
   };
   const poll = {
@@ -194,7 +202,10 @@ describe('a message', () => {
   it('speaks the language of the shop, with the same codes and the same times for programs', () => {
     const spanish = { ...context, language: 'es' } as const;
     expect(alarmReport(newsOf({ freshness: [poll] }), spanish)).toMatchObject({
-      ...{ state: 'raised', key: 'orders.stale', level: 'red', since: SINCE },
+      state: 'raised',
+      key: 'orders.stale',
+      level: 'red',
+      since: SINCE,
       at: new Date(at.nowMs).toISOString(),
       message: 'Ya no se traen pedidos de la plataforma.',
       detail:

@@ -7,7 +7,12 @@ import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const HELD: Finding = {
-  ...{ code: 'outbox.held', level: 'amber', message: '1 change.', remedy: '', detail: null, count: 1 },
+  code: 'outbox.held',
+  level: 'amber',
+  message: '1 change.',
+  remedy: '',
+  detail: null,
+  count: 1,
   since: '2026-01-01T00:00:00.000Z',
 };
 
@@ -23,7 +28,9 @@ it('tells of a mirror that cannot be read, and takes nothing else for over meanw
   expect(() => now.read()).toThrow('Busy.');
   fault = new TillsyncError('storage-corrupt', 'It is damaged.');
   const failing = {
-    ...{ code: 'storage.failing', level: 'red', detail: 'The mirror cannot be read: It is damaged.' },
+    code: 'storage.failing',
+    level: 'red',
+    detail: 'The mirror cannot be read: It is damaged.',
     since: '2026-01-15T12:00:00.000Z',
   };
   expect(now.read().findings).toMatchObject([failing, HELD]);

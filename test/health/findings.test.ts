@@ -63,7 +63,11 @@ const well: Facts = {
   stateFault: null,
   disk: { freeBytes: 90 * GIB, totalBytes: 100 * GIB },
   freshness: FRESHNESS_SUBJECTS.map((subject) => ({
-    ...{ subject, state: 'ok', lastOkAt: ago(30_000), lastTryAt: ago(30_000), message: '' },
+    subject,
+    state: 'ok',
+    lastOkAt: ago(30_000),
+    lastTryAt: ago(30_000),
+    message: '',
   })),
   alarms: [],
   tokens: { state: 'ok', refreshExpiresInMs: 20 * 86_400_000 },

@@ -9,7 +9,12 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 /** Facts with only what was noted. */
 const WELL = {
-  ...{ nowMs: 0, freshness: [], alarms: [], tokens: null, outbox: null, quarantine: 0 },
+  nowMs: 0,
+  freshness: [],
+  alarms: [],
+  tokens: null,
+  outbox: null,
+  quarantine: 0,
   ordersStaleAfterMs: 600_000,
 };
 

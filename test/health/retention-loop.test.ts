@@ -9,7 +9,11 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const SETTINGS = {
-  ...{ eventsMs: 90 * DAY_MS, payloadsMs: 30 * DAY_MS, ordersMs: 0, outboxMs: 0, quarantineMs: 90 * DAY_MS },
+  eventsMs: 90 * DAY_MS,
+  payloadsMs: 30 * DAY_MS,
+  ordersMs: 0,
+  outboxMs: 0,
+  quarantineMs: 90 * DAY_MS,
   personalDataMs: 0,
   maxBytes: 1024 ** 3,
 };

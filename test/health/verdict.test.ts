@@ -78,7 +78,9 @@ describe('orders', () => {
   it('that fail for one reason, try after try, are stale before they are old', () => {
     const failing = (code: string, tries: number, sinceMs: number) =>
       withFlow('orders.poll', {
-        ...{ state: 'failing', message: 'No connection.', lastOkAt: ago(240_000) },
+        state: 'failing',
+        message: 'No connection.',
+        lastOkAt: ago(240_000),
         failure: { code, since: ago(sinceMs), tries },
       });
     expect(told(failing('ECONNREFUSED', 1, 120_000))).toEqual(['amber', 'orders.poll']);
@@ -95,7 +97,8 @@ describe('orders', () => {
 
   it('that cannot be kept have the disk as their cause', () => {
     const facts = withFlow('orders.poll', {
-      ...{ state: 'failing', lastOkAt: ago(700_000) },
+      state: 'failing',
+      lastOkAt: ago(700_000),
       failure: { code: 'storage-full', since: ago(600_000), tries: 5 },
     });
     const full = { ...facts, disk: { freeBytes: 1, totalBytes: 8 * 1024 ** 3 } };
@@ -326,7 +329,9 @@ describe('the link to a hub', () => {
     ['link-down', 'network between'],
   ])('that is down for %s has its own remedy, which names %s', (code, words) => {
     expect(first(link(code))).toMatchObject({
-      ...{ code: 'hub.link', level: 'amber', detail: 'words' },
+      code: 'hub.link',
+      level: 'amber',
+      detail: 'words',
       remedy: expect.stringContaining(words),
     });
   });

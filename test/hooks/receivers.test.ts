@@ -38,8 +38,12 @@ describe('a program', () => {
   it('gets the event on standard input and nothing secret in its environment', async () => {
     const { settings, read } = script('cat > $1/input; env > $1/env; echo "$2" > $1/words');
     const env = {
-      ...{ PATH: process.env.PATH, HOME: '/root', TILLSYNC_REFRESH_TOKEN: 'planted-1' },
-      ...{ TILLSYNC_HOOK_PRINTER: 'planted-2', CREDENTIALS_DIRECTORY: '/run/planted-3', NOTIFY_FD: '4' },
+      PATH: process.env.PATH,
+      HOME: '/root',
+      TILLSYNC_REFRESH_TOKEN: 'planted-1',
+      TILLSYNC_HOOK_PRINTER: 'planted-2',
+      CREDENTIALS_DIRECTORY: '/run/planted-3',
+      NOTIFY_FD: '4',
     };
     const words = { ...settings, command: [...settings.command, '$(id); `id` "quoted"'] };
     const event = realEvent();

@@ -321,7 +321,11 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
       const store = unassigned[0]?.store ?? '';
       const assigned = await hub.command('branch', 'assign', 'B1', '--store', store, '--json');
       expect(JSON.parse(assigned.stdout)).toEqual({
-        ...{ branch: 'B1', store, order: null, orders: 2, unassigned: [] },
+        branch: 'B1',
+        store,
+        order: null,
+        orders: 2,
+        unassigned: [],
       });
       await until('both are at the branch', () =>
         [one, two].every((order) => ordersOf(branch.storage).includes(order?.internalOrderId ?? '')),

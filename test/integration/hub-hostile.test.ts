@@ -283,8 +283,15 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
 
   const hello = (more: object = {}) =>
     JSON.stringify({
-      ...{ instance: 'liar', isStart: true, epoch: null, mark: 0, wantsSnapshot: false, line: 'lie' },
-      ...{ waiting: 0, oldestWaitingAt: null, version: '0' },
+      instance: 'liar',
+      isStart: true,
+      epoch: null,
+      mark: 0,
+      wantsSnapshot: false,
+      line: 'lie',
+      waiting: 0,
+      oldestWaitingAt: null,
+      version: '0',
       ...more,
     });
   const changes = (items: object[], more: object = {}) =>

@@ -131,7 +131,9 @@ async function openShop({
 function product(number: number, name: string) {
   const stocks = ['sub-1', 'sub-2'].map((subsidiaryId) => ({ subsidiaryId, qty: 5, show: true }));
   const integrations = ['sub-1', 'sub-2'].map((subsidiaryId) => ({
-    ...{ subsidiaryId, productIdPosA: null, productCodePosB: null },
+    subsidiaryId,
+    productIdPosA: null,
+    productCodePosB: null,
     extId: `E${number}`,
   }));
   const child = {

@@ -129,7 +129,12 @@ describe('the board of branches', () => {
       chain.clock.nowMs(),
     );
     expect(of(chain, 'B1')).toMatchObject({
-      ...{ level: 'amber', reason: 'other', waiting: 4, rejected: 2, quarantined: 1, version: '9' },
+      level: 'amber',
+      reason: 'other',
+      waiting: 4,
+      rejected: 2,
+      quarantined: 1,
+      version: '9',
     });
   });
 

@@ -146,7 +146,12 @@ export class HubStore extends Store {
     this.#link = link;
     const branches = () => feedBranches(this.config, state.hub);
     this.hub = new Hub({
-      ...{ link, branches, mirror, stores, rows: state.hub, guards: this.config.guard },
+      link,
+      branches,
+      mirror,
+      stores,
+      rows: state.hub,
+      guards: this.config.guard,
       ...{ holdBack: false, onQueued: () => {}, clock: this.clock, log: silentLog },
       ordersStaleAfterMs: () => this.staleAfterMs ?? ordersStaleAfterMs(this.config, mirror),
 
@@ -248,7 +253,8 @@ export class BranchStore extends Store {
         onOrders: () => {},
         onHubClock: (nowMs: number) => platform.clock.observe(nowMs),
       },
-      ...{ clock: this.own, log: silentLog },
+      clock: this.own,
+      log: silentLog,
     });
     await this.follower.begin();
   }
@@ -311,7 +317,10 @@ export async function openChain({ aheadMs = 0 } = {}): Promise<Chain> {
   ];
   for (const store of [hub, ...branches]) await store.start();
   return {
-    ...{ clock, server, hub, branches },
+    clock,
+    server,
+    hub,
+    branches,
     async settle(among: readonly BranchStore[] = branches) {
       server.isDown = false;
       server.lostAnswers = 0;

@@ -549,7 +549,11 @@ describe('what goes up', () => {
     const { hub, branches, settle } = await openChain();
     const [branch] = branches;
     branch.verdict = verdictOf({
-      ...{ nowMs: 0, freshness: [], alarms: [], tokens: null, outbox: null },
+      nowMs: 0,
+      freshness: [],
+      alarms: [],
+      tokens: null,
+      outbox: null,
       quarantine: 3,
       ordersStaleAfterMs: 0,
     });
@@ -614,7 +618,8 @@ describe('what goes up', () => {
         onOrders: () => {},
         onHubClock: () => {},
       },
-      ...{ clock, log: silentLog },
+      clock,
+      log: silentLog,
     });
     await twin.hello();
     await expect(branch.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });

@@ -14,7 +14,11 @@ async function backUp(hub: HubStore, withTokens = false) {
   const file = path.join(hub.directory, `backup-${withTokens}.tar.gz`);
   await writeBackup({
     ...{ config: hub.parts.config, env: {}, configFile: '/nowhere/config.toml' },
-    ...{ path: file, force: true, withTokens, clock: hub.clock, who: 'cli ana' },
+    path: file,
+    force: true,
+    withTokens,
+    clock: hub.clock,
+    who: 'cli ana',
   });
   return file;
 }

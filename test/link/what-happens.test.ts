@@ -41,7 +41,9 @@ async function restore(store: BranchStore | HubStore, backup: string): Promise<v
   const newest = store.parts.mirror.newestSeq();
   await store.stop();
   prepareRestoredMirror(backup, {
-    ...{ continueAfterSeq: newest, audited: [], clock: store.clock },
+    continueAfterSeq: newest,
+    audited: [],
+    clock: store.clock,
     deed: { who: 'a person', action: 'restore' },
   });
   store.loseMirror();

@@ -49,7 +49,9 @@ describe('freshness', () => {
     };
     await fail('ETIMEDOUT');
     expect(await fail('ECONNREFUSED')).toEqual({
-      ...{ code: 'ECONNREFUSED', since: '2026-01-15T12:01:00.000Z', tries: 1 },
+      code: 'ECONNREFUSED',
+      since: '2026-01-15T12:01:00.000Z',
+      tries: 1,
     });
     expect(await fail('ECONNREFUSED')).toMatchObject({ since: '2026-01-15T12:01:00.000Z', tries: 2 });
     await mirror.close();

@@ -105,8 +105,16 @@ describe('a customer who is forgotten', () => {
     expect(foundIn(path, [2]).length).toBeGreaterThan(5);
     const after = mirror.order(idOf(1));
     expect(after).toMatchObject({
-      ...{ code: 1, status: 'dispatched', amountToPay: 15990, seq: before?.seq, storeExternalId: 'B1' },
-      ...{ name: null, customerFirstName: null, customerEmail: null, addressAddress: null, addressLat: null },
+      code: 1,
+      status: 'dispatched',
+      amountToPay: 15990,
+      seq: before?.seq,
+      storeExternalId: 'B1',
+      name: null,
+      customerFirstName: null,
+      customerEmail: null,
+      addressAddress: null,
+      addressLat: null,
     });
     expect(
       after?.items.map(({ productExternalId, quantity, comment }) => [productExternalId, quantity, comment]),

@@ -44,7 +44,8 @@ export function oldStockMirror(path: string, schemaSteps: number): void {
       )
       .run({
         ...{ target: `sku:${sku}@s1`, body: body(sku, qty), state, sku, sent: qty - 2 },
-        ...{ version: more.version ?? 1, guard: more.guard ?? null },
+        version: more.version ?? 1,
+        guard: more.guard ?? null,
       });
   const kept = (sku: string, qty: number) =>
     db

@@ -5,8 +5,14 @@ import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const GOOD: Callback = {
-  ...{ atMs: 0, status: 200, fault: null, orderId: 'o1', code: 7, orderStatus: 'ready' },
-  ...{ from: '10.0.0.1', isProbe: false },
+  atMs: 0,
+  status: 200,
+  fault: null,
+  orderId: 'o1',
+  code: 7,
+  orderStatus: 'ready',
+  from: '10.0.0.1',
+  isProbe: false,
 };
 const REFUSED: Callback = {
   ...GOOD,

@@ -12,8 +12,12 @@ import { observation, sampleNotification } from './open-test-mirror.ts';
 export const DAY_MS = 86_400_000;
 export const START_MS = Date.UTC(2026, 0, 1);
 const SETTINGS: RetentionSettings = {
-  ...{ eventsMs: 90 * DAY_MS, payloadsMs: 30 * DAY_MS, ordersMs: 400 * DAY_MS },
-  ...{ outboxMs: 30 * DAY_MS, quarantineMs: 90 * DAY_MS, maxBytes: 1024 ** 3 },
+  eventsMs: 90 * DAY_MS,
+  payloadsMs: 30 * DAY_MS,
+  ordersMs: 400 * DAY_MS,
+  outboxMs: 30 * DAY_MS,
+  quarantineMs: 90 * DAY_MS,
+  maxBytes: 1024 ** 3,
   personalDataMs: 0,
 };
 const log = { trace() {}, debug() {}, info() {}, warn() {}, error() {}, fatal() {} };

@@ -71,7 +71,10 @@ export function takingsMirror(path: string): void {
            iif(@callQty IS NULL, NULL, 6), @dirty)`,
       )
       .run({
-        ...{ sku, qty: count.qty, version: count.version, changeId: change(sku, count) },
+        sku,
+        qty: count.qty,
+        version: count.version,
+        changeId: change(sku, count),
         address: JSON.stringify({ externalId: `E${sku}`, subsidiaryId: 's1' }),
         refused: count.state === 'rejected' ? count.version : 0,
         callQty: more.callQty ?? null,

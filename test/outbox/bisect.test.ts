@@ -10,7 +10,10 @@ async function run(size: number, isBad: (item: number) => boolean, details: Erro
   const never = () => Promise.reject(new Error('not asked'));
   const call = new PushCall(
     {
-      ...{ productPut: never, productStockPut: never, productBatch: never, productGet: never },
+      productPut: never,
+      productStockPut: never,
+      productBatch: never,
+      productGet: never,
       async productStockBatch(items) {
         calls += 1;
         const ids = items.map(({ qty }) => qty);

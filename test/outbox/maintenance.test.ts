@@ -83,7 +83,10 @@ function setUp(how: { get?: () => Promise<ProductRecord | null>; sent?: () => Pr
         return how.get ? await how.get() : null;
       },
     },
-    ...{ holdBack: true, keptMs: 0, newestSeq: () => state.seq, leases },
+    holdBack: true,
+    keptMs: 0,
+    newestSeq: () => state.seq,
+    leases,
     alarms: {
       note: (key: AlarmKey, trouble: string | null) =>
         void (trouble === null ? alarms.delete(key) : alarms.set(key, trouble)),

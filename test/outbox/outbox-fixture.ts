@@ -105,7 +105,14 @@ export function outgoing(
   };
 
   const out = {
-    ...{ db, clock, catalog, store, accept, sweep, resolve, skew },
+    db,
+    clock,
+    catalog,
+    store,
+    accept,
+    sweep,
+    resolve,
+    skew,
     ...parts(),
     restart: () => void Object.assign(out, parts()),
   };
@@ -145,7 +152,13 @@ export function pushLoop(
   { hasBranches = true }: { hasBranches?: boolean } = {},
 ): PushLoop {
   return new PushLoop({
-    ...{ kind, stores, clock, lastPollOkMs, hasBranches, lingerMs: 0, log: silentLog },
+    kind,
+    stores,
+    clock,
+    lastPollOkMs,
+    hasBranches,
+    lingerMs: 0,
+    log: silentLog,
     rules: { holdBack: false, skipUnchanged: true, trustMs: 600_000, platformDeducts: true, ...rules },
     platform: {} as PushLoopOptions['platform'],
     freshness: new PushFreshness({ ok() {}, report() {} }),

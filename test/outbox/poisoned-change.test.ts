@@ -41,9 +41,12 @@ async function seller(meets: (request: TransportRequest) => TransportAnswer | un
       write: async (action) => action(stores),
     } as MirrorStores,
     rules: { holdBack: false, skipUnchanged: false },
-    ...{ hasBranches: true, lastPollOkMs: () => null, status: () => 'sends' },
+    hasBranches: true,
+    lastPollOkMs: () => null,
+    status: () => 'sends',
     freshness: new PushFreshness({ ok() {}, report() {} }),
-    ...{ lingerMs: 250, lookEveryMs: MINUTE_MS },
+    lingerMs: 250,
+    lookEveryMs: MINUTE_MS,
   });
   const ending = new AbortController();
   const running = loop.run(ending.signal);

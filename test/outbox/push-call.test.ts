@@ -9,8 +9,14 @@ const product = (price: number): ProductRecord => ({
   ...{ id: 'p', name: 'Tea', category: null, show: true, raw: '{}' },
   children: [
     {
-      ...{ sku: '10', barcode: null, withDiscount: null, discount: null, show: true },
-      ...{ price, stocks: [], integrations: [] },
+      sku: '10',
+      barcode: null,
+      withDiscount: null,
+      discount: null,
+      show: true,
+      price,
+      stocks: [],
+      integrations: [],
     },
   ],
 });

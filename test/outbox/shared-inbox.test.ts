@@ -82,7 +82,12 @@ it('InboxLoop gets past thousands of rows of one full branch, and comes back for
     read: <T>(use: (own: typeof out) => T) => use(out),
   };
   const inbox = new InboxLoop({
-    ...{ path: file, stores, clock: out.clock, guards: GUARDS_OFF, holdBack: false, log: silentLog },
+    path: file,
+    stores,
+    clock: out.clock,
+    guards: GUARDS_OFF,
+    holdBack: false,
+    log: silentLog,
     ...{ onWaiting: ({ rows }: { rows: number }) => waiting.push(rows), onTaken: () => {} },
   } as unknown as InboxLoopOptions);
   onTestFinished(async () => {

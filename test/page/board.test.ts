@@ -32,9 +32,24 @@ describe('the board', () => {
 
 describe('the branches that somebody looks for', () => {
   const branch = (name: string, level: Branch['level'], message = ''): Branch => ({
-    ...{ branch: name, status: 'joined', level, reason: null, message, command: null, commandAt: 'hub' },
-    ...{ joinedAt: null, expiresAt: null, seenAt: null, behind: 0, behindSince: null, waiting: 0 },
-    ...{ oldestWaitingAt: null, rejected: 0, held: 0, quarantined: 0, version: null },
+    branch: name,
+    status: 'joined',
+    level,
+    reason: null,
+    message,
+    command: null,
+    commandAt: 'hub',
+    joinedAt: null,
+    expiresAt: null,
+    seenAt: null,
+    behind: 0,
+    behindSince: null,
+    waiting: 0,
+    oldestWaitingAt: null,
+    rejected: 0,
+    held: 0,
+    quarantined: 0,
+    version: null,
   });
   const all = [
     branch('Mall-2', 'red', 'Nothing is heard of it.'),

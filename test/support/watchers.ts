@@ -33,7 +33,10 @@ export function listener(
 export function heartbeatTo(url: string, parts: Watched, clock: Clock): Heartbeat {
   const now = standingNow({ ...parts, clock });
   return new Heartbeat({
-    ...{ url, everyMs: parts.config.alarms.heartbeatEveryMs, timeoutMs: 1_000, version: '' },
+    url,
+    everyMs: parts.config.alarms.heartbeatEveryMs,
+    timeoutMs: 1_000,
+    version: '',
     standing: () => now.read(),
     remember() {},
     onSent() {},

@@ -70,8 +70,13 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   const people = withCustomerData ? undefined : peopleOf(paths.mirror, leftOut);
   const faults = 'faults' in setup ? setup.faults : [];
   const subject = {
-    ...{ ...options, configFile: setup.file, config, faults, handedIn: [...known.handedIn] },
-    ...{ directory, paths },
+    ...options,
+    configFile: setup.file,
+    config,
+    faults,
+    handedIn: [...known.handedIn],
+    directory,
+    paths,
   };
   const sections: Section[] = [
     ...machineSections(subject),

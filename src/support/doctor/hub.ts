@@ -177,7 +177,11 @@ const NAMED_MAX = 5;
 export function branchesOutcome(board: readonly BranchStatus[]): Outcome {
   const facts = {
     branches: board.map(({ branch, status, level, reason, seenAt }) => ({
-      ...{ branch, status, level, reason, seenAt },
+      branch,
+      status,
+      level,
+      reason,
+      seenAt,
     })),
   };
   const joined = board.filter(({ joinedAt }) => joinedAt !== null);

@@ -94,7 +94,9 @@ async function openStore(directory: string, text: string): Promise<{ config: Con
   const parts = await openParts({
     config: read.config,
     secrets: { webhookSecrets: [] },
-    ...{ clock: systemClock, random: seededRandom(3), log: silentLog },
+    clock: systemClock,
+    random: seededRandom(3),
+    log: silentLog,
     transport: { send: () => Promise.reject(new Error('nobody is called')), close: async () => {} },
   });
   return { config: read.config, parts };
@@ -116,7 +118,12 @@ external_id = "${BRANCH}"
   const link = server.hub();
   const branches = feedBranches(config, state.hub);
   const hub = new Hub({
-    ...{ link, branches: () => branches, mirror, stores, rows: state.hub, guards: config.guard },
+    link,
+    branches: () => branches,
+    mirror,
+    stores,
+    rows: state.hub,
+    guards: config.guard,
     ...{ holdBack: false, onQueued: () => {}, clock: systemClock, log: silentLog },
     ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
 
@@ -145,7 +152,8 @@ async function openBranch(
     ...{ link: server.branch(BRANCH), mirror, stores, spellings: compileSpellings({}), version: '0' },
     ...{ verdict: () => ({ level: 'green', findings: [] }) as const, outboxKeptMs: 0, onOrders: () => {} },
     onHubClock: (nowMs: number) => platform.clock.observe(nowMs),
-    ...{ clock: systemClock, log: silentLog },
+    clock: systemClock,
+    log: silentLog,
   });
   await follower.begin();
   await follower.hello();

@@ -70,7 +70,10 @@ class Tillsync implements Strategy {
     this.#outbox.afterInbox(async () => true);
     if (looks) {
       this.#looker = new StockLooker({
-        ...{ stores, clock, lookBelow: LOOK_BELOW, isHeardLate: () => hears === 'poll' },
+        stores,
+        clock,
+        lookBelow: LOOK_BELOW,
+        isHeardLate: () => hears === 'poll',
         platform: {
           productGet: async (which, call) => {
             const product = Number('sku' in which ? which.sku : Number.NaN);
@@ -81,7 +84,12 @@ class Tillsync implements Strategy {
       });
     }
     this.#sender = new PushLoop({
-      ...{ kind: 'stock' as const, stores, clock, hasBranches: true, lingerMs: 0, looker: this.#looker },
+      kind: 'stock' as const,
+      stores,
+      clock,
+      hasBranches: true,
+      lingerMs: 0,
+      looker: this.#looker,
       lastPollOkMs: () => this.#lastPollMs,
       rules: { holdBack, skipUnchanged: true, trustMs: 600_000, platformDeducts: true },
       platform: {} as PushLoopOptions['platform'],
@@ -105,7 +113,9 @@ class Tillsync implements Strategy {
 
   async heard({ id, product, qty, atS }: HeardOrder): Promise<void> {
     const sent = {
-      ...{ internalOrderId: id, code: Number(id.slice('order-'.length)), status: 'picker-pending' },
+      internalOrderId: id,
+      code: Number(id.slice('order-'.length)),
+      status: 'picker-pending',
       items: [{ product: { externalId: extId(product), name: `Producto ${product}` }, amount: qty }],
       createdAt: new Date(MORNING_MS + atS * 1_000).toISOString(),
       store: { externalId: BRANCH.externalId },

@@ -21,8 +21,13 @@ export function liarOf(dice: Dice, products: () => readonly unknown[]): Liar {
     const token = request.headers.authorization ?? '';
     const answer = jsonAnswer(madeUp(items, token, dice), dice, token);
     const said = saidOf({
-      ...{ endpoint: request.endpoint, query: new URLSearchParams(), items, isSingle, reached: false },
-      ...{ status: answer.status, text: Buffer.from(answer.bytes).toString() },
+      endpoint: request.endpoint,
+      query: new URLSearchParams(),
+      items,
+      isSingle,
+      reached: false,
+      status: answer.status,
+      text: Buffer.from(answer.bytes).toString(),
     });
     // A clear answer is true; any other may come from a platform that did nothing.
     if (said.includes('applied') || dice.chance(0.5)) await forward();

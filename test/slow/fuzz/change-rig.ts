@@ -60,7 +60,9 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
   );
   const lines: string[] = [];
   const { log, registerSecret } = createLogger({
-    ...{ level: 'debug', pretty: false, clock },
+    level: 'debug',
+    pretty: false,
+    clock,
     stream: { write: (text) => lines.push(text) },
   });
   const parts = await openParts({
@@ -71,7 +73,11 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
       stock: { ...place.config.stock, holdBackUnbooked: false },
     },
     secrets: { refreshToken: place.refreshToken, webhookSecrets: [] },
-    ...{ clock, random: seededRandom(seed), log, transport, onSecret: registerSecret },
+    clock,
+    random: seededRandom(seed),
+    log,
+    transport,
+    onSecret: registerSecret,
   });
   for (const branch of parts.branches) await parts.catalogSweep.sweep(branch);
   return {
@@ -82,7 +88,10 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
     everything: (signal) => {
       const { config } = parts;
       const whole = new Sender({
-        ...{ parts, config, clock, log },
+        parts,
+        config,
+        clock,
+        log,
         random: seededRandom(seed),
         mayCall: () => true,
       });
@@ -112,7 +121,11 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
       }
     }
     const loop: PushLoop = new Watched({
-      ...{ kind, stores: at.stores, hasBranches: true, lingerMs: 0, log },
+      kind,
+      stores: at.stores,
+      hasBranches: true,
+      lingerMs: 0,
+      log,
       rules: { holdBack: false, skipUnchanged: true, trustMs: 600_000, platformDeducts: true },
       lastPollOkMs: () => clock.nowMs(),
       platform: Object.assign(at.platform, {

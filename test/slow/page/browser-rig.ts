@@ -81,7 +81,11 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
   };
   const start = () =>
     startDaemon({
-      ...{ config, secrets, clock: systemClock, random: seededRandom(1), log: silentLog },
+      config,
+      secrets,
+      clock: systemClock,
+      random: seededRandom(1),
+      log: silentLog,
       link,
     });
   let daemon: Daemon | undefined = await start();

@@ -53,7 +53,9 @@ export async function calmDays(seed: number, days: number): Promise<CalmReport> 
     },
     platform: {
       ...drawProfile(seed, days).platform,
-      ...{ latencyMs: [1, 400], accessTokenLifetimeMs: HOUR_MS, refreshTokenLifetimeMs: 30 * DAY_MS },
+      latencyMs: [1, 400],
+      accessTokenLifetimeMs: HOUR_MS,
+      refreshTokenLifetimeMs: 30 * DAY_MS,
     },
   });
   const { sandbox, world, network } = store;
@@ -68,8 +70,12 @@ export async function calmDays(seed: number, days: number): Promise<CalmReport> 
     await store.open();
     await world.advance(5 * MINUTE_MS);
     sandbox.control.setWebhookBehaviour({
-      ...{ drop: 0.005, duplicate: 0.05, reorder: 0.05, delay: 0.1 },
-      ...{ reorderMs: MINUTE_MS, delayMs: [200, MINUTE_MS] },
+      drop: 0.005,
+      duplicate: 0.05,
+      reorder: 0.05,
+      delay: 0.1,
+      reorderMs: MINUTE_MS,
+      delayMs: [200, MINUTE_MS],
     });
     const living = [
       trade(store, world, chanceFor(seed, 23), closing.signal),

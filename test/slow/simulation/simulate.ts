@@ -76,7 +76,10 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   await store.open();
   await world.advance(5 * MINUTE_MS);
   control.setWebhookBehaviour({
-    ...{ drop: 0.05, duplicate: 0.1, reorder: 0.1, delay: 0.15 },
+    drop: 0.05,
+    duplicate: 0.1,
+    reorder: 0.1,
+    delay: 0.15,
     reorderMs: MINUTE_MS,
     delayMs: [200, 2 * MINUTE_MS],
   });
@@ -100,14 +103,19 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   const excuses = { ...mishaps.excuses, lostRefreshes };
   const faults = [...nights.flat(), ...unread, ...faultsOf(store, daemon, pos, shop.history, excuses)];
   const report = {
-    ...{ profile, faults, digest: digestOf(store, daemon), mishaps: seen },
+    profile,
+    faults,
+    digest: digestOf(store, daemon),
+    mishaps: seen,
     ...{
       orders: control.orders().length,
       calls: control.calls().length,
       words: pos.words,
       nights: nights.length,
     },
-    ...{ handOvers: operator.handOvers, overruns: store.stillness.overruns, bytes: store.fileBytes() },
+    handOvers: operator.handOvers,
+    overruns: store.stillness.overruns,
+    bytes: store.fileBytes(),
   };
   // A younger process still fills its caches.
   return { ...report, grownBytes: profile.days < GROWN_DAYS_MIN ? null : await grownBytes(store) };

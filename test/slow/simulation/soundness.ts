@@ -91,20 +91,30 @@ function productDifferences({ parts }: Daemon, platform: readonly CatalogProduct
   );
   const differences = platform.flatMap(({ id, name, category, show, children }) => {
     const there = {
-      ...{ name, category, show, vanishedAt: null },
+      name,
+      category,
+      show,
+      vanishedAt: null,
       skus: children.toSorted(bySku).map(({ sku, stocks, integrations, ...rest }) => ({
-        ...{ sku: String(sku), ...rest },
+        sku: String(sku),
+        ...rest,
         stocks: stocks.toSorted(byBranch),
         integrations: integrations.toSorted(byBranch),
       })),
     };
     const product = mirrored.get(id);
     const here = product && {
-      ...{ name: product.name, category: product.category, show: product.show },
+      name: product.name,
+      category: product.category,
+      show: product.show,
       vanishedAt: product.vanishedAt,
       skus: product.skus.toSorted(bySku).map(({ stocks, integrations, ...rest }) => ({
-        ...{ sku: rest.sku, barcode: rest.barcode, price: rest.price },
-        ...{ withDiscount: fromBit(rest.withDiscount), discount: rest.discount, show: rest.show },
+        sku: rest.sku,
+        barcode: rest.barcode,
+        price: rest.price,
+        withDiscount: fromBit(rest.withDiscount),
+        discount: rest.discount,
+        show: rest.show,
         stocks: stocks.toSorted(byBranch).map(({ subsidiaryId, qty, show: shown }) => ({
           subsidiaryId,
           qty,

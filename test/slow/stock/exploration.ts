@@ -67,7 +67,9 @@ export class Exploration {
       last: {},
       call: null,
       names: { word: 'Name', id: 'X', known },
-      ...{ safety: 0, store: 'B1' as const, done: [] },
+      safety: 0,
+      store: 'B1' as const,
+      done: [],
       nowMs: this.#out.clock.nowMs() + 3_600_000,
     };
     this.#sweep();

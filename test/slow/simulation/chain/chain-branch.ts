@@ -30,7 +30,12 @@ export class SimulatedBranch extends ChainStore {
     const { clock, server } = this.world;
     this.#link = server.branch(this.name);
     this.follower = new BranchFollower({
-      ...{ link: this.#link, mirror, stores, spellings: SPELLINGS, version: '0', outboxKeptMs: 0 },
+      link: this.#link,
+      mirror,
+      stores,
+      spellings: SPELLINGS,
+      version: '0',
+      outboxKeptMs: 0,
       ...{ onOrders: () => {}, onHubClock: () => {}, clock, log: silentLog },
       verdict: () => ({ level: 'green', findings: [] }),
     });

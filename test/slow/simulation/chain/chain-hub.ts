@@ -59,7 +59,12 @@ export class SimulatedHub extends ChainStore {
     this.#link = server.hub();
     const branches = feedBranches(this.config, state.hub);
     this.hub = new Hub({
-      ...{ link: this.#link, branches: () => branches, mirror, stores, rows: state.hub, guards },
+      link: this.#link,
+      branches: () => branches,
+      mirror,
+      stores,
+      rows: state.hub,
+      guards,
       ...{
         holdBack: this.#holdBack,
         onQueued: () => {},
@@ -82,10 +87,17 @@ export class SimulatedHub extends ChainStore {
     const { skipUnchanged, trustForMs: trustMs, platformDeducts } = stock;
     const push = (kind: ChangeKind) =>
       new PushLoop({
-        ...{ kind, platform, stores, freshness, clock, log: silentLog },
+        kind,
+        platform,
+        stores,
+        freshness,
+        clock,
+        log: silentLog,
         random: chanceFor(seed, 10),
         rules: { holdBack: this.#holdBack, skipUnchanged, trustMs, platformDeducts },
-        ...{ hasBranches: true, lastPollOkMs: () => mirror.lastPollOkMs(), status: () => 'sends' },
+        hasBranches: true,
+        lastPollOkMs: () => mirror.lastPollOkMs(),
+        status: () => 'sends',
         ...{ lingerMs: 0, beat: () => {} },
       });
     this.#reads = new ProductReads({ stores, platform, clock, onQueued: () => {} });
@@ -176,7 +188,9 @@ export class SimulatedHub extends ChainStore {
 
 export function prepareRestored(file: string, newestSeq: number, { clock }: ChainWorld): void {
   prepareRestoredMirror(file, {
-    ...{ continueAfterSeq: newestSeq + FEED_JUMP, audited: [], clock },
+    continueAfterSeq: newestSeq + FEED_JUMP,
+    audited: [],
+    clock,
     deed: { who: 'a person', action: 'restore', subject: 'a backup', detail: '' },
   });
 }

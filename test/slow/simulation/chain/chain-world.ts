@@ -53,7 +53,9 @@ export class ChainWorld {
     this.directory = mkdtempSync(path.join(fast, 'tillsync-chain-'));
     const { clock } = this;
     this.sandbox = createSandbox({
-      ...{ clock, random: chanceFor(seed, 1), limits: PUBLISHED_LIMITS },
+      clock,
+      random: chanceFor(seed, 1),
+      limits: PUBLISHED_LIMITS,
       seed: {
         branches: PLACES.map(({ subsidiaryId, externalId }) => ({ subsidiaryId, externalId })),
         products: PRODUCTS,
@@ -126,7 +128,10 @@ export class ChainWorld {
       send: async ({ method, path: url, headers, body, signal }) => {
         if (this.isPlatformDown) throw new TillsyncError('platform-unreachable', 'The network is down.');
         const answer = await this.sandbox.handle({
-          ...{ method, url, headers, body },
+          method,
+          url,
+          headers,
+          body,
           signal: signal ?? new AbortController().signal,
         });
         if (answer.kind === 'dropped') throw new TillsyncError('platform-unreachable', 'No answer.');
