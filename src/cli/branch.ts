@@ -255,7 +255,7 @@ const rename = command({
     'Say that a branch has another name in the configuration: it keeps its key, its numbers and its mirror',
   examples: ['branch rename B2 Norte'],
   argument: ['<names...>', 'what it was called before, and what the configuration calls it now'],
-  more: '\nChange [[branches]] of the configuration first, then restart. Orders that name the old id go to it until the last of\nthem has ended.',
+  more: '\nChange [[branches]] of the configuration first, then restart. Orders that name the old id go to it until the last of\nthem has ended. The same name twice says that a branch is the one of before, whose subsidiary_id was wrong.',
   run: (call) =>
     withHub(call, async ({ parts: { state, stores }, config }) => {
       const [old, name, ...more] = call.argument;
@@ -274,7 +274,13 @@ const rename = command({
         );
       }
       const known = state.hub.branches();
-      const branch = known.find((each) => each.name === old);
+      const configured = configuredNames(config.branches);
+      const names = configured.map((each) => each.name);
+      // Two branches that swap their names have the same one for a while.
+      const isOffered = state.hub.named(configured).find((each) => each.name === name)?.renamedFrom === old;
+      const id = configured.find((each) => each.name === name)?.subsidiaryId ?? null;
+      const called = known.filter((each) => each.name === old);
+      const branch = (isOffered && called.find((each) => each.subsidiaryId === id)) || called[0];
       if (!branch) {
         throw new TillsyncError(
           'not-found',
@@ -284,10 +290,10 @@ const rename = command({
           },
         );
       }
-      const names = configuredNames(config.branches).map((each) => each.name);
       const other = known.find((each) => each.name === name);
       const isOther = other !== undefined && (other.publicKey !== null || other.invitedKey !== null);
-      if (isOther || (names.includes(name) && names.includes(old))) {
+      const isTaken = isOther || (names.includes(name) && names.includes(old));
+      if (isTaken && !isOffered && old !== name) {
         throw new TillsyncError(
           'usage',
           `There is a branch ${name} already; ${old} keeps its name, and nothing was changed.`,
@@ -305,10 +311,11 @@ const rename = command({
           },
         );
       }
-      state.hub.rename(branch.branch, name);
+      state.hub.rename(branch.branch, name, id);
       const { keepRoute } = await import('../link/assign.ts');
       await stores.write(({ db, audit }) => {
-        keepRoute(db, old, branch.branch);
+        // Where another branch has the name now, its orders are that one's.
+        if (!names.includes(old)) keepRoute(db, old, branch.branch);
         audit.note({
           who: call.cli.who,
           action: 'branch.rename',
@@ -316,9 +323,10 @@ const rename = command({
           detail: `now ${name}`,
         });
       });
+      const now = old === name ? `is the one of before, with the id ${id}` : `is called ${name} from now on`;
       return {
         json: { branch: name, before: old },
-        text: `Branch ${old} is called ${name} from now on. It keeps its key, its numbers and its mirror.\n`,
+        text: `Branch ${old} ${now}. It keeps its key, its numbers and its mirror.\n`,
       };
     }),
 });

@@ -33,7 +33,7 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
   const before = routes(db);
   const known = JSON.stringify(branches.map(({ branch }) => branch));
   const isGone = 'branch NOT IN (SELECT value FROM json_each(?))';
-  sqlOf(db).run(`DELETE FROM feed_stores WHERE ${isGone}`, known);
+  leaveStores(db, isGone, known);
   sqlOf(db).run(`UPDATE unassigned_orders SET branch = NULL WHERE ${isGone}`, known);
   // A branch's earlier id still leads to it while orders are open.
   sqlOf(db).run('UPDATE feed_stores SET by_hand = ? WHERE by_hand = 0', FORMER);
@@ -44,6 +44,7 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
       if (storeId !== null) sqlOf(db).run(route, storeId, branch);
     }
   }
+  takeStoresBack(db, known);
   pruneRoutes(db);
   sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
   noteUnassigned(db);
@@ -53,6 +54,23 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
     if (before.get(store) !== branch && sqlOf(db).row(hello, branch)) sendOpen(db, store, at);
   }
   sendNowKnown(db, at);
+}
+
+/** A branch that waits for a person to say what it is called now gets all of its stores again, also former ids. */
+function leaveStores(db: Database.Database, isGone: string, known: string): void {
+  const leave = `INSERT OR REPLACE INTO left_stores (store_id, branch, by_hand)
+    SELECT store_id, branch, iif(by_hand = 0, ${FORMER}, by_hand) FROM feed_stores WHERE ${isGone}`;
+  sqlOf(db).run(leave, known);
+  sqlOf(db).run(`DELETE FROM feed_stores WHERE ${isGone}`, known);
+}
+
+/** Where a store leads elsewhere by now, it stays there. */
+function takeStoresBack(db: Database.Database, known: string): void {
+  const isBack = 'branch IN (SELECT value FROM json_each(?))';
+  const take = `INSERT INTO feed_stores (store_id, branch, by_hand)
+    SELECT store_id, branch, by_hand FROM left_stores WHERE ${isBack} ON CONFLICT DO NOTHING`;
+  sqlOf(db).run(take, known);
+  sqlOf(db).run(`DELETE FROM left_stores WHERE ${isBack}`, known);
 }
 
 /** Keeps an earlier id of the branch, because open orders name it. */

@@ -73,7 +73,11 @@ function causes(
   const ageMs = (iso: string | null) => (iso === null ? 0 : nowMs - Date.parse(iso));
   const invite = `${tillsync} branch invite ${branch}`;
   if (renamedFrom !== undefined) {
-    const message = `It has the subsidiary_id of ${renamedFrom}, which is not in the configuration any more: where that is its earlier name, say so, and it goes on as it was. As a branch of its own it is invited.`;
+    // Its name is that of another shop's branch.
+    const message =
+      named.branch === named.name
+        ? `It has the subsidiary_id of ${renamedFrom}, which is not in the configuration any more: where that is its earlier name, say so, and it goes on as it was. As a branch of its own it is invited.`
+        : `It has the subsidiary_id of ${renamedFrom}, so no order goes to it until you say which shop it is. Where only the id was wrong: ${tillsync} branch rename ${branch} ${branch}. Where that is its earlier name:`;
     return [
       {
         level: 'amber',

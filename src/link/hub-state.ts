@@ -91,6 +91,31 @@ interface Heard {
   written: string | null;
 }
 
+type ConfiguredName = Pick<InvitedBranch, 'name' | 'subsidiaryId'>;
+
+/**
+ * Whether the configuration gives the name of a branch to another shop: it has another `subsidiaryId`, and one of the two
+ * ids is of another branch. Else a machine would get the orders of that shop. An id that was merely wrong is corrected.
+ */
+function isOfAnother(
+  row: InvitedBranch,
+  { name, subsidiaryId }: ConfiguredName,
+  configured: readonly ConfiguredName[],
+  rows: readonly InvitedBranch[],
+): boolean {
+  const isOwn = row.publicKey === NO_KEY;
+  if (isOwn || row.subsidiaryId === null || subsidiaryId === null || row.subsidiaryId === subsidiaryId)
+    return false;
+  const isSettled = (each: ConfiguredName) =>
+    rows.some((known) => known.name === each.name && known.subsidiaryId === each.subsidiaryId);
+  return (
+    configured.some(
+      (each) => each.name !== name && each.subsidiaryId === row.subsidiaryId && !isSettled(each),
+    ) ||
+    rows.some((known) => known !== row && known.publicKey !== null && known.subsidiaryId === subsidiaryId)
+  );
+}
+
 /**
  * The hub's keys and branches in state.db. Branches' reports are kept in memory first, because a heartbeat should
  * cost no commit. Methods throw `storage-…`.
@@ -233,23 +258,26 @@ export class HubRows {
   }
 
   /**
-   * Returns the configured branches by name. One that was never invited, but has the `subsidiaryId` of a branch with
-   * a key that is no longer configured, is probably that one, renamed.
+   * Returns the configured branches by name. One that is not known by its name and its `subsidiaryId`, but has the
+   * `subsidiaryId` of a branch with a key that is no longer configured, is probably that one, renamed.
    */
-  named(configured: readonly Pick<InvitedBranch, 'name' | 'subsidiaryId'>[]): NamedBranch[] {
+  named(configured: readonly ConfiguredName[]): NamedBranch[] {
     const rows = this.branches();
     const names = new Set(configured.map(({ name }) => name));
     const taken = new Set(rows.map(({ branch }) => branch));
-    return configured.map(({ name, subsidiaryId }) => {
-      const row = rows.find((each) => each.name === name);
+    const isSame = (row: InvitedBranch, each: ConfiguredName) =>
+      row.name === each.name && !isOfAnother(row, each, configured, rows);
+    return configured.map((each) => {
+      const { name, subsidiaryId } = each;
+      const row = rows.find((known) => isSame(known, each));
       if (row) return { branch: row.branch, name, ...(row.closedAt !== null && { isClosed: true as const }) };
       const before = rows.find(
-        (each) =>
-          each.publicKey !== null &&
-          each.publicKey !== NO_KEY &&
-          !names.has(each.name) &&
+        (known) =>
+          known.publicKey !== null &&
+          known.publicKey !== NO_KEY &&
           subsidiaryId !== null &&
-          each.subsidiaryId === subsidiaryId,
+          known.subsidiaryId === subsidiaryId &&
+          !configured.some((other) => isSame(known, other)),
       );
       // Another branch's first name is never reused: B2, B2-2, B2-3.
       let branch = name;
@@ -260,7 +288,7 @@ export class HubRows {
   }
 
   /** Returns only those that are open. */
-  open(configured: readonly Pick<InvitedBranch, 'name' | 'subsidiaryId'>[]): NamedBranch[] {
+  open(configured: readonly ConfiguredName[]): NamedBranch[] {
     return this.named(configured).filter(({ isClosed }) => isClosed !== true);
   }
 
@@ -272,14 +300,16 @@ export class HubRows {
   }
 
   /** Renames a branch. A branch without a key that had the name loses it. */
-  rename(branch: string, name: string): void {
+  rename(branch: string, name: string, subsidiaryId: string | null = null): void {
     const sql = sqlOf(this.#db);
     storing(() =>
       sql.transaction(() => {
         const free = `DELETE FROM hub_branches WHERE coalesce(name, branch) = ? AND branch <> ?
           AND public_key IS NULL AND invited_key IS NULL`;
         sql.run(free, name, branch);
-        sql.run('UPDATE hub_branches SET name = ? WHERE branch = ?', name, branch);
+        const update = `UPDATE hub_branches SET name = ?, subsidiary_id = coalesce(?, subsidiary_id)
+          WHERE branch = ?`;
+        sql.run(update, name, subsidiaryId, branch);
       }),
     );
   }

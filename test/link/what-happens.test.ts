@@ -30,6 +30,9 @@ const RENAMED = `
   subsidiary_id = "sub-2"
   external_id = "Norte"`;
 
+const named = (...shops: [string, string][]) =>
+  shops.map(([id, name]) => `[[branches]]\nsubsidiary_id = "${id}"\nexternal_id = "${name}"\n`).join('');
+
 async function running(): Promise<Chain & { branch: BranchStore }> {
   const chain = await openChain();
   await chain.settle();
@@ -425,6 +428,93 @@ describe('what happens when', () => {
     await hub.order(1, 'B2', 'dispatched');
     await hub.parts.mirror.write((db) => pruneFeed(db, hub.clock.nowMs()));
     expect(routes().map(({ store }) => store)).toEqual(['Norte', 'sub-2']);
+  });
+
+  it('two branches swap their names: no machine gets an order of the other shop, and each goes on', async () => {
+    const { hub, branches, settle } = await running();
+    const [one, two] = branches;
+    for (const [number, store] of [
+      [1, 'B1'],
+      [2, 'B2'],
+    ] as const)
+      await hub.order(number, store, 'dispatched');
+    await settle();
+    hub.configure(named(['sub-1', 'B2'], ['sub-2', 'B1']));
+    await hub.stop();
+    await hub.start();
+    await hub.order(3, 'B2');
+    await hub.order(4, 'B1');
+    for (const branch of branches)
+      await expect(branch.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
+    expect([ids(one), ids(two)]).toEqual([[idOf(1)], [idOf(2)]]);
+    await hub.hub.check();
+    const alarm = () => hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.branches')?.message;
+    expect(alarm()).toMatch(/B1: It has the subsidiary_id of B2.* branch rename B1 B1.* branch rename B2 B1/);
+    hub.parts.state.hub.rename('B2', 'B1', 'sub-2');
+    hub.parts.state.hub.rename('B1', 'B2', 'sub-1');
+    await hub.hub.check();
+    await settle();
+    // The machine of sub-1 is called B2 now.
+    expect([ids(one), ids(two)]).toEqual([
+      [idOf(1), idOf(3)],
+      [idOf(2), idOf(4)],
+    ]);
+    expect(alarm()).toBeUndefined();
+  });
+
+  it('the ids of two branches were mixed up, and are corrected: a person says so once', async () => {
+    const { hub, branches, settle } = await running();
+    await settle();
+    hub.configure(named(['sub-2', 'B1'], ['sub-1', 'B2']));
+    await hub.stop();
+    await hub.start();
+    await hub.order(1, 'B1');
+    expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 1 }]);
+    hub.parts.state.hub.rename('B1', 'B1', 'sub-2');
+    await hub.hub.check();
+    await settle();
+    expect(branches.map(ids)).toEqual([[idOf(1)], []]);
+  });
+
+  it('a renamed branch leaves its name to a new shop: its machine gets no order of that one', async () => {
+    const { hub, branches, settle } = await running();
+    const [, two] = branches;
+    await settle();
+    hub.configure(named(['sub-1', 'B1'], ['sub-2', 'Norte'], ['sub-7', 'B2']));
+    await hub.stop();
+    await hub.start();
+    await hub.order(1, 'B2');
+    await hub.order(2, 'Norte');
+    await expect(two.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
+    hub.parts.state.hub.rename('B2', 'Norte', 'sub-2');
+    await hub.hub.check();
+    await settle();
+    expect(ids(two)).toEqual([idOf(2)]);
+    const feedOf = 'SELECT branch FROM sent_orders WHERE order_id = ?';
+    expect(hub.rows(feedOf, idOf(1))).toEqual([{ branch: 'B2-2' }]);
+  });
+
+  it('a branch is renamed twice and back, the second time while it is away', async () => {
+    const { hub, branches, settle } = await running();
+    const [one, two] = branches;
+    await settle();
+    for (const [from, to] of [
+      ['B2', 'Norte'],
+      ['Norte', 'Sur'],
+      ['Sur', 'B2'],
+    ] as const) {
+      hub.configure(named(['sub-1', 'B1'], ['sub-2', to]));
+      await hub.stop();
+      await hub.start();
+      hub.parts.state.hub.rename('B2', to, 'sub-2');
+      await hub.parts.mirror.write((db) => keepRoute(db, from, 'B2'));
+      await hub.hub.check();
+      await hub.order(to.length, to);
+      await settle([one]);
+    }
+    await settle();
+    expect(ids(two)).toEqual([idOf(2), idOf(3), idOf(5)]);
+    expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 0 }]);
   });
 
   it('a branch is taken out of the configuration', async () => {

@@ -747,6 +747,12 @@ CREATE VIEW orders_to_book AS
 SELECT * FROM orders_unbooked
 WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
 
+CREATE TABLE left_stores (
+  store_id TEXT NOT NULL PRIMARY KEY,
+  branch TEXT NOT NULL,
+  by_hand INTEGER NOT NULL
+) WITHOUT ROWID;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -791,6 +797,7 @@ INSERT INTO schema_migrations (number, name) VALUES (41, '0041-forgotten-again')
 INSERT INTO schema_migrations (number, name) VALUES (42, '0042-failures');
 INSERT INTO schema_migrations (number, name) VALUES (43, '0043-orders-to-book');
 INSERT INTO schema_migrations (number, name) VALUES (44, '0044-placed-lines');
+INSERT INTO schema_migrations (number, name) VALUES (45, '0045-left-stores');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);
