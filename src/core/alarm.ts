@@ -47,7 +47,8 @@ export type AlarmKey =
   | 'inbox.locked'
   | 'hooks.lagging'
   | 'stock.differs'
-  | 'local.wrong-key';
+  | 'local.wrong-key'
+  | 'alarms.untold';
 
 /**
  * - `amber`: works, but somebody should check it today

@@ -231,3 +231,21 @@ export function firstNames<Item>(
   const names = items.slice(0, NAMED_MAX).map(name);
   return count > names.length ? [...names, `+${count - names.length}`] : names;
 }
+
+/** Makes foreign text fit for people and programs: without control characters, and cut. */
+export function cleaned(value: string, lengthMax: number): string {
+  const text = Array.from(value.slice(0, lengthMax), (char) => (isControl(char) ? ' ' : char)).join('');
+  return value.length > lengthMax ? `${text}…` : text;
+}
+
+function isControl(char: string): boolean {
+  return (char < ' ' && char !== '\n' && char !== '\t') || char === '\u007f';
+}
+
+/** Longer is no reason that a person reads. */
+const TOLD_MAX = 2_000;
+
+/** Makes a reason fit to be told and kept: its commands as one types them, and foreign text in it cleaned and cut. */
+export function toldText(text: string): string {
+  return cleaned(asTyped(text), TOLD_MAX);
+}

@@ -1,9 +1,10 @@
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
-import { TillsyncError } from './errors.ts';
+import { cleaned, TillsyncError } from './errors.ts';
 
 /** Variables that a program gets, to find its way. Secrets, credentials and systemd's sockets are not passed on. */
 const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC_CONFIG)$/;
 const SAID_MAX = 1_000;
+/** Linux accepts 128 KiB for each, and a NUL would end it. */
 const VARIABLE_MAX = 8_000;
 /** Time for output that is still on its way when the program ends. A child of it may keep the pipe open. */
 const LAST_WORDS_MS = 200;
@@ -44,7 +45,7 @@ export async function runProgram(
   const { spawn } = await import('node:child_process');
   if (signal.aborted) throw stopped();
   const passed = Object.entries(env).filter(([name]) => PASSED_ON.test(name));
-  const own = Object.entries(variables ?? {}).map(([name, value]) => [name, cleaned(value)]);
+  const own = Object.entries(variables ?? {}).map(([name, value]) => [name, cleaned(value, VARIABLE_MAX)]);
   let child: ChildProcessWithoutNullStreams;
   try {
     child = spawn(program, words, {
@@ -93,16 +94,6 @@ export async function runProgram(
     child.stderr.destroy();
     child.stdout.destroy();
   }
-}
-
-/** Makes foreign text fit for the environment: a NUL ends a variable, and Linux accepts 128 KiB for each. */
-function cleaned(value: string): string {
-  const text = Array.from(value.slice(0, VARIABLE_MAX), (char) => (isControl(char) ? ' ' : char)).join('');
-  return value.length > VARIABLE_MAX ? `${text}…` : text;
-}
-
-function isControl(char: string): boolean {
-  return (char < ' ' && char !== '\n' && char !== '\t') || char === '\u007f';
 }
 
 function lastOf(stream: NodeJS.ReadableStream): () => string {

@@ -45,7 +45,6 @@ export function alarmLoops(
   const { mirror, state, platform, branches } = parts;
   const { settleMs, unbookedAfterMs, heartbeatEveryMs } = config.alarms;
   const tellEveryMs = Math.min(TELL_EVERY_MS, Math.max(TELL_EVERY_MIN_MS, settleMs / 2));
-  const about = reportContext(config);
   const calendar = zoneCalendar(config.orders.timezone);
   const wallTime = (ms: number) => new Date(calendar.wallMs(ms)).toISOString();
   const now = standingNow({ ...parts, config, clock });
@@ -62,6 +61,7 @@ export function alarmLoops(
   });
 
   const orderNowMs = () => clock.nowMs() + (isBranch(config) ? (platform.clock.skewMs() ?? 0) : 0);
+  const notifiers = notifiersOf(options, parts, counters, (ms) => wallTime(ms).slice(0, 10));
   const facts = new FactWatch({
     alarms: mirror.alarms,
     disk: () => storageSpace(config.storage.directory),
@@ -75,25 +75,11 @@ export function alarmLoops(
     unmappedItems: (of, from) =>
       mirror.read((db) => unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: of, from })),
     ...standingFacts(parts, clock, oddOrders(config, parts, orderNowMs)),
+    untold: () => notifiers.flatMap(({ notifier }) => notifier.trouble() ?? []),
     limited: parts.limited,
     wrongKeys,
     localTime: (iso) => wallTime(Date.parse(iso)).slice(0, 16).replace('T', ' '),
     clock,
-  });
-  const notifiers = alarmReceivers(receiving).map((receiver) => {
-    const notifier = new Notifier({
-      receiver,
-      rules: config.alarms,
-      rows: state.alarms,
-      report: (news) => alarmReport(news, { ...about, nowMs: clock.nowMs() }),
-      dayOf: (nowMs) => wallTime(nowMs).slice(0, 10),
-      onNotified: (channel, outcome) => counters.alarmMessages.add(1, { channel, outcome }),
-      clock,
-      log,
-    });
-    return loop(`alarms.${receiver.name}`, tellEveryMs, (signal, beat) =>
-      notifier.look(now.read(), signal, beat),
-    );
   });
   const heartbeat = heartbeatOf(options, parts, counters, now);
   return [
@@ -102,7 +88,9 @@ export function alarmLoops(
       // A branch has no sender, which elsewhere reports these changes.
       if (isBranch(config)) notifyPeople(mirror.alarms, parts.outbox.counts());
     }),
-    ...notifiers,
+    ...notifiers.map(({ name, notifier }) =>
+      loop(`alarms.${name}`, tellEveryMs, (signal, beat) => notifier.look(now.read(), signal, beat)),
+    ),
     ...(heartbeat
       ? [
           loop('alarms.heartbeat', Math.min(TELL_EVERY_MS, heartbeatEveryMs), (signal) =>
@@ -120,6 +108,34 @@ export function alarmLoops(
       ),
     ),
   ];
+}
+
+interface NamedNotifier {
+  name: string;
+  notifier: Notifier;
+}
+
+/** One for each receiver of the configuration. `dayOf`: the shop's calendar day. */
+function notifiersOf(
+  { config, secrets, clock, log }: PartsOptions,
+  { state }: AlarmParts,
+  counters: Pick<Counters, 'alarmMessages'>,
+  dayOf: (nowMs: number) => string,
+): NamedNotifier[] {
+  const about = reportContext(config);
+  return alarmReceivers({ config, secrets, env: process.env }).map((receiver) => {
+    const notifier = new Notifier({
+      receiver,
+      rules: config.alarms,
+      rows: state.alarms,
+      report: (news) => alarmReport(news, { ...about, nowMs: clock.nowMs() }),
+      dayOf,
+      onNotified: (channel, outcome) => counters.alarmMessages.add(1, { channel, outcome }),
+      clock,
+      log,
+    });
+    return { name: receiver.name, notifier };
+  });
 }
 
 /** Stocks that an alarm names. */

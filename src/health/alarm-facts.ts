@@ -43,6 +43,8 @@ export interface AlarmFacts {
   fieldNews: () => FieldNews;
   /** Times at which the platform asked to wait, with the endpoint. */
   limited: Pick<Recently, 'of'>;
+  /** Why a message waits for a receiver of alarms, for each that does not take it. */
+  untold: () => readonly string[];
   /** Requests with a wrong key, with their sender. */
   wrongKeys: Pick<Recently, 'of'>;
   /** How long an order may wait before a person is told; 0 means for ever. */
@@ -128,6 +130,7 @@ export class FactWatch {
     lookAtFields(this.#facts, this.#fields());
     lookAtLimits(this.#facts);
     lookAtKeys(this.#facts);
+    lookAtReceivers(this.#facts);
     const mappings = this.#mappings();
     tellUnmapped(this.#facts, mappings);
     tellUnmappedItems(this.#facts, mappings);
@@ -262,6 +265,10 @@ function lookAtLimits({ alarms, limited }: AlarmFacts): void {
   const { count, forMs, where } = limited.of();
   const words = `In the last hour the platform asked ${count} times to wait, the last with ${where}, though the published limits were kept.`;
   alarms.note('platform.limits-shared', count >= LIMITED_MIN && forMs >= LIMITED_FOR_MS ? words : null);
+}
+
+function lookAtReceivers({ alarms, untold }: AlarmFacts): void {
+  alarms.note('alarms.untold', untold().join(' ') || null);
 }
 
 /** A person who mistypes a key stops sooner or corrects it. */

@@ -374,6 +374,12 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     remedy:
       'See all with: {tillsync} diff stock. Have the POS hand over what it has of them, or put them right in the company panel. Where the panel is right: {tillsync} stock forget --all-differing.',
   },
+  'alarms.untold': {
+    level: 'amber',
+    check: 'alarms',
+    message: 'An alarm could not be told to one of its receivers.',
+    remedy: 'Try the receivers, which say what is wrong: {tillsync} alarms test',
+  },
   'hooks.lagging': {
     level: 'amber',
     hiddenBy: [...NOT_RUNNING],

@@ -98,6 +98,17 @@ const RETRY_LONGEST_MS = 600_000;
 /** How long a message being sent may still take when tillsync stops. */
 const STOP_GRACE_MS = 3_000;
 
+/** A receiver that was only busy takes one of these, within two minutes. */
+const UNTOLD_TRIES = 4;
+
+/** That a receiver does not take alarms is for the others: it would hear of it when it is over. */
+function withoutOwn({ findings, hidden }: Standing): Standing {
+  return {
+    findings: findings.filter(({ code }) => code !== 'alarms.untold'),
+    hidden: new Set([...hidden, 'alarms.untold']),
+  };
+}
+
 /** Notifies one receiver of alarms. If the disk refuses to store what was sent, this process remembers it. */
 export class Notifier {
   readonly #o: NotifierOptions;
@@ -105,6 +116,7 @@ export class Notifier {
   #memory: AlarmMemory | undefined;
   #isSaved = true;
   #failures = 0;
+  #lastFailure = '';
   #restUntilMonoMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: NotifierOptions) {
@@ -112,8 +124,14 @@ export class Notifier {
     this.#judge = new AlarmJudge(options.rules);
   }
 
+  /** Why a message waits for this receiver though it was tried several times; null: none does. */
+  trouble(): string | null {
+    return this.#failures >= UNTOLD_TRIES ? this.#lastFailure : null;
+  }
+
   /** Sends everything that is due, one after the other, with `beat` after each. */
-  async look(standing: Standing, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
+  async look(all: Standing, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
+    const standing = this.trouble() === null ? all : withoutOwn(all);
     const { clock, dayOf } = this.#o;
     let memory = this.#memory ?? this.#read();
     if (memory === undefined) return;
@@ -124,7 +142,10 @@ export class Notifier {
       const nowMs = clock.nowMs();
       const at = { nowMs, monotonicMs: clock.monotonicMs(), day: dayOf(nowMs) };
       const news = this.#judge.next(memory, at);
-      if (!news) return;
+      if (!news) {
+        this.#failures = 0;
+        return;
+      }
       beat();
       if (!(await this.#tell(news, signal))) return;
       memory = afterTelling(memory, news, at);
@@ -164,6 +185,7 @@ export class Notifier {
     this.#restUntilMonoMs = clock.monotonicMs() + retryInMs;
     onNotified(receiver.name, 'failed');
     const { message, hint } = asTillsyncError(error);
+    this.#lastFailure = message;
     const fields = { alarm: news.key, receiver: receiver.name, failures: this.#failures, retryInMs, hint };
     log[this.#failures === 1 ? 'error' : 'debug'](fields, message);
   }

@@ -10,7 +10,7 @@ import {
   type FreshnessState,
   type FreshnessSubject,
 } from '../core/alarm.ts';
-import { asTyped } from '../core/errors.ts';
+import { toldText } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { sqlOf, walBytes } from '../db/sqlite.ts';
 import { LockWatch, truncateWal, WAL_BYTES_MAX, WalCare } from '../db/wal.ts';
@@ -149,7 +149,7 @@ class Boards implements FreshnessBoard, Alarms {
   }
 
   note(key: AlarmKey, trouble: string | null, level: FindingLevel | null = null): void {
-    this.#putAlarm(key, trouble === null ? null : asTyped(trouble), trouble === null ? null : level);
+    this.#putAlarm(key, trouble === null ? null : toldText(trouble), trouble === null ? null : level);
   }
 
   /** Returns one entry per subject, including reports that are not written yet. */
@@ -195,7 +195,7 @@ class Boards implements FreshnessBoard, Alarms {
   }
 
   #put({ message, ...rest }: Freshness): void {
-    this.#freshness.set(rest.subject, { ...rest, message: asTyped(message) });
+    this.#freshness.set(rest.subject, { ...rest, message: toldText(message) });
     void this.flush();
   }
 

@@ -25,6 +25,7 @@ describe('what no flow notices by itself', () => {
       hasNoTokens: false,
       waiting: [] as WaitingOrder[],
       incomplete: [] as IncompleteOrder[],
+      untold: [] as string[],
       stray: [] as (OddOrder & { store: string | null })[],
       codes: { missing: [], codes: 0, usualShare: 0 } as MissingCodes,
       fields: { added: [], gone: [] } as FieldNews,
@@ -50,6 +51,7 @@ describe('what no flow notices by itself', () => {
       sumsOfOrders: () => now.sums,
       missingCodes: () => now.codes,
       fieldNews: () => now.fields,
+      untold: () => now.untold,
       limited,
       wrongKeys,
       branchMappings: () => now.mappings,
@@ -130,6 +132,15 @@ describe('what no flow notices by itself', () => {
     );
     now.fields = { added: [], gone: [] };
     await clock.advance(61 * MINUTE_MS);
+    expect(look(9_000)).toEqual([]);
+  });
+
+  it('is a receiver of alarms that does not take them, with why', () => {
+    const { look, up, now } = rig();
+    now.untold = ['The alarm was not taken: pager.test answered 500.'];
+    expect(look(9_000)).toEqual(['alarms.untold']);
+    expect(up.get('alarms.untold')).toBe('The alarm was not taken: pager.test answered 500.');
+    now.untold = [];
     expect(look(9_000)).toEqual([]);
   });
 

@@ -131,3 +131,34 @@ describe('telling of alarms', () => {
     expect(await told(new TillsyncError('storage-corrupt', 'Damaged.'))).toEqual(['raised storage.full']);
   });
 });
+
+describe('a receiver that does not take alarms', () => {
+  it('is told of after a minute of tries, is not told of itself, and ends when it takes them or nothing waits', async () => {
+    const place = rig();
+    Object.assign(place, { isDown: true, up: ['orders.stale', 'alarms.untold'] });
+    const teller = place.teller();
+    const { signal } = new AbortController();
+    const alarms = () => place.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' }));
+    const pass = async (ms: number) => {
+      for (const endMs = place.clock.monotonicMs() + ms; place.clock.monotonicMs() < endMs; ) {
+        await teller.look(standing({ ...WELL, alarms: alarms() }), signal);
+        await place.clock.advance(5_000);
+      }
+    };
+    await pass(30_000);
+    expect(teller.trouble()).toBeNull();
+    await pass(90_000);
+    expect(teller.trouble()).toBe('Down.');
+    place.isDown = false;
+    await pass(600_000);
+    expect(place.told[0]).toBe('raised orders.stale');
+    expect(teller.trouble()).toBeNull();
+
+    Object.assign(place, { isDown: true, up: ['orders.stale', 'outbox.full', 'alarms.untold'] });
+    await pass(200_000);
+    expect(teller.trouble()).toBe('Down.');
+    place.up = ['orders.stale', 'alarms.untold'];
+    await pass(700_000);
+    expect(teller.trouble()).toBeNull();
+  });
+});

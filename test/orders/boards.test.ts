@@ -131,6 +131,17 @@ describe('alarms', () => {
     expect(mirror.read((db) => db.prepare('SELECT key FROM alarms').all())).toEqual([]);
   });
 
+  it('keep foreign text cleaned and cut', async () => {
+    const { mirror } = openTestMirror();
+    mirror.alarms.note('hub.misuse', `a\0b\u001b[31m ${'x'.repeat(200_000)}`);
+    mirror.freshnessBoard.report('orders.poll', 'failing', 'c\0d');
+    await mirror.flushBoards();
+    const message = mirror.raisedAlarms()[0]?.message ?? '';
+    expect(message).toMatch(/^a b \[31m x+…$/);
+    expect(message.length).toBeLessThan(2_100);
+    expect(mirror.freshness()[0]?.message).toBe('c d');
+  });
+
   it('cost no write when nothing is new', async () => {
     const { mirror } = openTestMirror();
     mirror.alarms.note('orders.stale', 'x');
