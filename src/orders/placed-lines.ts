@@ -20,8 +20,10 @@ const ENDS =
 const BY_ID = `SELECT ${ENDS} FROM (${['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map((column) => `SELECT sku, product_id FROM integrations WHERE ${column} = @id`)
   .join(' UNION ALL ')})`;
-const BY_NAME = `SELECT ${ENDS} FROM products p CROSS JOIN skus s USING (product_id)
-  WHERE p.name = ? AND p.vanished_at IS NULL`;
+// Two reads of one table each, since a join of the two takes four times as long, found or not.
+const BY_NAME = `SELECT min(product_id) AS productId, max(product_id) AS lastProductId FROM products
+  WHERE name = ? AND vanished_at IS NULL`;
+const OF_PRODUCT = 'SELECT min(sku) AS sku, max(sku) AS lastSku FROM skus WHERE product_id = ?';
 
 /**
  * Looks a line up as the ledger of stock does: by its id in all three mapping fields, then by its product's name. What
@@ -33,8 +35,13 @@ export function placeLine(
 ): LinePlace {
   const byId = productExternalId === null ? undefined : sql.row<Ends>(BY_ID, { id: productExternalId });
   if (byId && byId.sku !== null) return placeOf(byId, 'external_id');
-  const byName = productName === null ? undefined : sql.row<Ends>(BY_NAME, productName);
-  return byName && byName.sku !== null ? placeOf(byName, 'name') : NOWHERE;
+  const byName =
+    productName === null
+      ? undefined
+      : sql.row<Pick<Ends, 'productId' | 'lastProductId'>>(BY_NAME, productName);
+  if (!byName || byName.productId === null || byName.productId !== byName.lastProductId) return NOWHERE;
+  const skus = sql.row<Pick<Ends, 'sku' | 'lastSku'>>(OF_PRODUCT, byName.productId);
+  return skus ? placeOf({ ...byName, ...skus }, 'name') : NOWHERE;
 }
 
 function placeOf(
