@@ -42,6 +42,9 @@ describe('finding the records of an answer', () => {
     expect(speaksOfMorePages({ totalPages: 2 }, 5)).toBe(true);
     expect(speaksOfMorePages({ page: 3, totalPages: 3, totalDocs: 15, limit: 5 }, 5)).toBe(false);
     expect(speaksOfMorePages({ totalDocs: 6, limit: 5 }, 5)).toBe(true);
+    // Without a limit it may count more than it would ever list.
+    expect(speaksOfMorePages({ totalDocs: 6 }, 5)).toBe(false);
+    expect(speaksOfMorePages({ limit: 5 }, 5)).toBe(false);
     expect(speaksOfMorePages({}, 5)).toBe(false);
   });
 

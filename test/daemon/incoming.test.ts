@@ -6,6 +6,8 @@ import { loadSetup } from '../../src/config/config.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { startDaemon } from '../../src/daemon/daemon.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+import { sampleNotification } from '../support/order-samples.ts';
+import { storeRig } from '../support/store-rig.ts';
 
 it('incomingOrders refuses a certificate that cannot be read, and never takes callbacks in clear text instead', async () => {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-tls-'));
@@ -29,4 +31,21 @@ it('incomingOrders refuses a certificate that cannot be read, and never takes ca
     message: 'The certificate or its key cannot be read.',
     hint: expect.stringContaining('webhook.tls_cert_file'),
   });
+});
+
+it('incomingOrders takes callbacks that come after the poll for late ones, not for silence', async () => {
+  const rig = storeRig({
+    config: (given) => ({ ...given, orders: { ...given.orders, poll: '*/2 * * * *' } }),
+  });
+  const daemon = await rig.daemon();
+  await rig.clock.advance(5 * 60_000);
+  for (let i = 0; i < 5; i++) {
+    const order = rig.sandbox.control.createOrder({}, { hidden: true });
+    await rig.clock.advance(2 * 60_000);
+    const { internalOrderId, code } = order;
+    expect(rig.rows('SELECT 1 FROM orders WHERE order_id = ?', internalOrderId)).toHaveLength(1);
+    expect(await rig.announce(daemon, sampleNotification(code, { internalOrderId, code }))).toBe(200);
+  }
+  await rig.clock.advance(10 * 60_000);
+  expect(daemon.parts.mirror.raisedAlarms().map(({ key }) => key)).not.toContain('webhook.silent');
 });

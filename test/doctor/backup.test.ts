@@ -1,4 +1,4 @@
-import { closeSync, mkdtempSync, openSync, statSync, writeSync } from 'node:fs';
+import { chmodSync, closeSync, mkdtempSync, openSync, statSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
@@ -114,6 +114,13 @@ describe('a copy of a mirror', () => {
     restored.exec(`INSERT INTO order_events (order_id, source, observed_at) VALUES ('e', 'poll', '${AT}')`);
     restored.close();
     expect(inCopy('SELECT max(seq) AS seq FROM order_events')).toEqual([{ seq: 5 }]);
+  });
+
+  it('is readable for the POS in the end, however closed the archive had it', () => {
+    copyDatabase(source, copy);
+    chmodSync(copy, 0o600);
+    prepared(0);
+    expect(statSync(copy).mode & 0o777).toBe(0o640);
   });
 
   it('continues a feed that never gave a number', () => {

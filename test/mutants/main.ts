@@ -264,8 +264,13 @@ async function vitest(
       env: { ...process.env, ...env },
       timeout: LONGEST_MS,
       stdio: 'ignore',
+      detached: true,
     });
-    child.on('exit', resolve);
+    child.on('exit', (code) => {
+      // Daemons of a test that was cut off.
+      if (child.pid !== undefined) killGroup(child.pid);
+      resolve(code);
+    });
   });
   try {
     const { testResults } = JSON.parse(readFileSync(report, 'utf8')) as {
@@ -277,6 +282,14 @@ async function vitest(
     };
   } catch {
     return { status, results: [] };
+  }
+}
+
+function killGroup(pid: number): void {
+  try {
+    process.kill(-pid, 'SIGKILL');
+  } catch {
+    // All have ended.
   }
 }
 
