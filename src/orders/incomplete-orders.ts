@@ -236,20 +236,24 @@ const ADDED_SHARE = 0.8;
 
 /**
  * Fields that nearly all of the newest orders have and none of before, and those that all of before had and none of the
- * newest. Callbacks and polls apart, for each has fields of its own. What came a day ago is usual.
+ * newest. Each kind of orders apart, for an order to be fetched has no address. What came a day ago is usual.
  */
 export function fieldNews(db: Database.Database, nowMs: number): FieldNews {
-  const sql = `SELECT payload FROM orders WHERE created_at > ? AND created_at <= ? AND payload_source = ?
-    AND forgotten_at IS NULL ORDER BY created_at DESC LIMIT ?`;
+  const kind = ['payload_source', 'delivery_type', 'is_scheduled'];
+  const kinds = `SELECT DISTINCT ${kind} FROM orders WHERE created_at > ? AND created_at <= ?`;
+  const payloads = `SELECT payload FROM orders WHERE created_at > ? AND created_at <= ?
+    AND (${kind.map((column) => `${column} IS ?`).join(' AND ')}) AND forgotten_at IS NULL
+    ORDER BY created_at DESC LIMIT ?`;
+  const [dayFrom, dayTo] = [isoUtc(nowMs - DAY_MS), isoUtc(nowMs + DAY_MS)];
+  const from = isoUtc(nowMs - EARLIER_DAYS * DAY_MS);
   const [added, gone] = [new Set<string>(), new Set<string>()];
-  for (const source of ['webhook', 'poll']) {
-    const read = (fromMs: number, toMs: number, limit: number) =>
-      sqlOf(db).values<string>(sql, isoUtc(fromMs), isoUtc(toMs), source, limit).map(fieldsOf);
-    const newest = read(nowMs - DAY_MS, nowMs + DAY_MS, NEWEST_READ);
+  for (const each of sqlOf(db).rows<Record<string, unknown>>(kinds, dayFrom, dayTo)) {
+    const values = Object.values(each);
+    const newest = sqlOf(db).values<string>(payloads, dayFrom, dayTo, ...values, NEWEST_READ);
     if (newest.length < NEWEST_MIN) continue;
-    const earlier = read(nowMs - EARLIER_DAYS * DAY_MS, nowMs - DAY_MS, EARLIER_READ);
+    const earlier = sqlOf(db).values<string>(payloads, from, dayFrom, ...values, EARLIER_READ);
     if (earlier.length < EARLIER_MIN) continue;
-    const [now, before] = [countsOf(newest), countsOf(earlier)];
+    const [now, before] = [countsOf(newest.map(fieldsOf)), countsOf(earlier.map(fieldsOf))];
     for (const [name, count] of now)
       if (count >= ADDED_SHARE * newest.length && !before.has(name)) added.add(name);
     for (const [name, count] of before) if (count === earlier.length && !now.has(name)) gone.add(name);

@@ -86,6 +86,12 @@ describe('fields of orders', () => {
     expect(await news({ counts: { x: 1 } }, { counts: { x: 1, 65123: 1 } })).toMatchObject({ added: [] });
   });
 
+  it('are no news where a shop sells to be fetched for a day, and then has no address', async () => {
+    const { added, gone } = await news({}, { deliveryType: 'pickup', address: undefined });
+    expect({ added, gone }).toEqual({ added: [], gone: [] });
+    expect((await news({}, { address: undefined })).gone).toEqual(['address']);
+  });
+
   it('of callbacks and of polls are compared apart', async () => {
     const { mirror } = await news({}, {}, 6);
     const sent = Array.from({ length: 6 }, (_, i) =>
