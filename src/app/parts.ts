@@ -253,8 +253,7 @@ function connect(
   mirror: Mirror,
   limited: Recently,
 ): PlatformClient {
-  const { baseUrl } = config.platform;
-  const own = () => (isBranch(config) ? NO_PLATFORM : createHttpTransport({ baseUrl, clock }));
+  const own = () => (isBranch(config) ? NO_PLATFORM : createHttpTransport({ ...config.platform, clock }));
   const direct = transport ?? own();
   const { freshnessBoard, alarms } = mirror;
   const platformAlarms = new PlatformAlarms(

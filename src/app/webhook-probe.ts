@@ -1,12 +1,15 @@
 import { once } from 'node:events';
 import { existsSync, readFileSync, statSync } from 'node:fs';
-import { connect as connectPlain, isIP } from 'node:net';
+import http from 'node:http';
+import https from 'node:https';
+import { connect as connectPlain, isIP, type Socket } from 'node:net';
 import { connect as connectSecure } from 'node:tls';
 import { Agent, request } from 'undici';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { PROBE_HEADER } from '../orders/callbacks.ts';
 import { addressOf, networkFault } from '../platform/transport.ts';
+import { type Address, type PlatformWay, proxyAddress, proxyOf, trustOf } from '../platform/way.ts';
 
 /** Result of one try of an address. */
 export interface ProbeResult {
@@ -122,21 +125,60 @@ function judgeRight(url: string, status: number | string): ProbeResult {
  * Checks that the base address accepts connections, with a valid certificate for https. It sends no request, so no
  * limit of the platform counts it. Throws `platform-unreachable`, `aborted`.
  */
-export async function reachPlatform(baseUrl: string, signal: AbortSignal): Promise<void> {
-  const { isTls, ...to } = addressOf(baseUrl);
+export async function reachPlatform(way: PlatformWay, signal: AbortSignal): Promise<void> {
+  const { isTls, ...to } = addressOf(way.baseUrl);
   const named = isIP(to.host) === 0 ? { servername: to.host } : {};
-  const socket = isTls ? connectSecure({ ...to, ...named }) : connectPlain(to);
-  // Errors after the result do not matter.
-  socket.on('error', () => {});
+  const secureContext = isTls ? trustOf(way) : undefined;
+  const trusted = secureContext ? { secureContext } : {};
+  const proxy = proxyOf(way);
   const limit = AbortSignal.timeout(TIMEOUT_MS);
+  const stop = AbortSignal.any([signal, limit]);
+  let socket: Socket | undefined;
   try {
-    await once(socket, isTls ? 'secureConnect' : 'connect', { signal: AbortSignal.any([signal, limit]) });
+    if (proxy !== undefined && isTls) socket = await throughProxy(proxy, to, stop);
+    const tunnel = socket ? { socket } : {};
+    // Requests without TLS go to the proxy itself.
+    const nearest = proxy === undefined ? to : proxyAddress(proxy);
+    socket = isTls ? connectSecure({ ...to, ...named, ...trusted, ...tunnel }) : connectPlain(nearest);
+    // Errors after the result do not matter.
+    socket.on('error', () => {});
+    await once(socket, isTls ? 'secureConnect' : 'connect', { signal: stop });
   } catch (error) {
     if (signal.aborted) throw new TillsyncError('aborted', 'Stopped while a connection was tried.');
-    throw networkFault(limit.aborted ? timedOut() : error, to);
+    if (error instanceof TillsyncError) throw error;
+    throw networkFault(
+      limit.aborted ? timedOut() : error,
+      to,
+      proxy === undefined ? undefined : proxyAddress(proxy),
+    );
   } finally {
-    socket.destroy();
+    socket?.destroy();
   }
+}
+
+/** A tunnel to the platform. Throws what the system throws, and with undici's own code where the proxy refuses. */
+async function throughProxy(proxy: string, to: Address, signal: AbortSignal): Promise<Socket> {
+  const { protocol, username, password } = new URL(proxy);
+  const credentials = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  const host = to.host.includes(':') ? `[${to.host}]` : to.host;
+  const asked = (protocol === 'https:' ? https : http).request({
+    ...proxyAddress(proxy),
+    method: 'CONNECT',
+    path: `${host}:${to.port}`,
+    headers: {
+      host: `${host}:${to.port}`,
+      ...(username !== '' && {
+        'proxy-authorization': `Basic ${Buffer.from(credentials).toString('base64')}`,
+      }),
+    },
+    signal,
+  });
+  asked.end();
+  const [answer, socket] = (await once(asked, 'connect')) as [http.IncomingMessage, Socket];
+  socket.on('error', () => {});
+  if (answer.statusCode === 200) return socket;
+  socket.destroy();
+  throw Object.assign(new Error(), { code: 'UND_ERR_ABORTED' });
 }
 
 function timedOut(): Error {

@@ -50,6 +50,16 @@ export const FILE = z.object({
       isAsked: true,
     }),
     timeoutMs: key(value.duration(SECOND, 10 * MINUTE), '30s', 'How long one answer may take.'),
+    proxy: key(
+      value.optionalUrl,
+      '',
+      'A proxy on the way to the platform, such as "http://proxy.example:3128". Empty: as HTTPS_PROXY and NO_PROXY of the environment say, where one with a password belongs.',
+    ),
+    caFile: key(
+      value.optionalPath,
+      '',
+      'PEM file of a further authority that may sign the certificate of the platform, such as of a proxy that looks into the traffic. Those of the machine (/etc/ssl/certs) are trusted in any case.',
+    ),
     webhookReadMethod: key(
       value.oneOf('GET', 'POST'),
       'GET',

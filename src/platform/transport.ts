@@ -4,17 +4,13 @@ import { TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import type { Endpoint } from './platform.ts';
 import { envelopeAnswer } from './schemas.ts';
-
-/** What was to be reached. */
-export interface Address {
-  host: string;
-  port: number;
-}
+import { type Address, type PlatformWay, proxyAddress, proxyOf, trustOf } from './way.ts';
 
 const ONLINE =
   'Check the internet connection and the firewall of this machine; tillsync tries again by itself.';
 const CLOCK = "Check this machine's clock, and platform.base_url.";
 const SPELLING = 'Check the address and its port.';
+const PROXY = 'Check platform.proxy, or HTTPS_PROXY in the environment, and ask who looks after the proxy.';
 
 type Fault = [fault: string, hint: string];
 const NO_SUCH_NAME: Fault = [
@@ -42,11 +38,24 @@ const FAULTS: Record<string, Fault> = {
   ERR_TLS_CERT_ALTNAME_INVALID: ['the certificate there is not one of {host}', CLOCK],
 };
 const NOT_HTTPS = /^ERR_SSL|^EPROTO$/;
+/** Where a proxy stands between, these are of the connection to it; others are of the platform behind it. */
+const OF_THE_CONNECTION =
+  /^(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT|UND_ERR_CONNECT_TIMEOUT)$/;
+/** undici's code for a proxy that answers CONNECT with anything but 200. */
+const BY_THE_PROXY = 'UND_ERR_ABORTED';
 
 /** Turns an error of undici or the system into `platform-unreachable`, with the error as its cause. */
-export function networkFault(error: unknown, address: Address): TillsyncError {
+export function networkFault(error: unknown, platform: Address, proxy?: Address): TillsyncError {
   const code = codeOf(error);
-  const [fault, hint] = sentenceOf(code);
+  if (proxy && code === BY_THE_PROXY) {
+    const { host, port } = proxy;
+    const message = `Cannot reach the platform: the proxy ${host}:${port} does not let it through to ${platform.host}.`;
+    return new TillsyncError('platform-unreachable', message, { cause: error, hint: PROXY });
+  }
+  const isOfProxy = proxy !== undefined && OF_THE_CONNECTION.test(code ?? '');
+  const address = isOfProxy ? proxy : platform;
+  const [fault, ofPlatform] = sentenceOf(code);
+  const hint = isOfProxy ? PROXY : ofPlatform;
   const told = fault.replace('{host}', address.host).replace('{port}', String(address.port));
   const ending = code === undefined ? '' : ` (${code})`;
   return new TillsyncError('platform-unreachable', `Cannot reach the platform: ${told}${ending}.`, {
@@ -141,33 +150,36 @@ const FIRST_BYTES = 65_536;
 const CONNECTIONS = 8;
 
 /** Creates an HTTP/1.1 transport with undici agents of its own. */
-export function createHttpTransport(options: {
-  /** The platform's base address, with or without a path. */
-  baseUrl: string;
-  clock: Clock;
-  connectTimeoutMs?: number;
-}): Transport {
+export function createHttpTransport(
+  options: PlatformWay & { clock: Clock; connectTimeoutMs?: number },
+): Transport {
   const base = options.baseUrl.replace(/\/+$/, '');
   const address = addressOf(base);
-  // Only the total timeout below counts, because undici's own are coarse.
-  const common = {
-    connect: { timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS },
-    headersTimeout: 0,
-    bodyTimeout: 0,
-    allowH2: false,
+  const proxy = proxyOf(options);
+  let agents: { kept: Dispatcher; fresh: Dispatcher } | undefined;
+  /** undici is loaded with the first call, because a service opens its ports before it calls. */
+  const madeAgents = ({ Agent, ProxyAgent }: Pick<typeof import('undici'), 'Agent' | 'ProxyAgent'>) => {
+    const timeout = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
+    const secureContext = trustOf(options);
+    const connect = { timeout, ...(secureContext && { secureContext }) };
+    // Only the total timeout below counts, because undici's own are coarse.
+    const common = { connect, headersTimeout: 0, bodyTimeout: 0, allowH2: false };
+    const agent = (more: Agent.Options) =>
+      proxy === undefined
+        ? new Agent({ ...common, ...more })
+        : new ProxyAgent({ ...common, ...more, uri: proxy, requestTls: connect, proxyTls: connect });
+    return {
+      kept: agent({ connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS }),
+      fresh: agent({ pipelining: 0 }),
+    };
   };
-  let agents: { kept: Agent; fresh: Agent } | undefined;
   return {
     async send(wanted) {
       const limit = timeLimit(options.clock, wanted);
       try {
-        // undici is loaded with the first call, because a service opens its ports before it calls.
-        const { Agent, request } = await import('undici');
-        agents ??= {
-          kept: new Agent({ ...common, connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS }),
-          fresh: new Agent({ ...common, pipelining: 0 }),
-        };
-        const answer = await request(base + wanted.path, {
+        const undici = await import('undici');
+        agents ??= madeAgents(undici);
+        const answer = await undici.request(base + wanted.path, {
           method: wanted.method as Dispatcher.HttpMethod,
           headers: wanted.headers,
           body: wanted.body ?? null,
@@ -180,7 +192,10 @@ export function createHttpTransport(options: {
           bytes: await readBody(answer.body, Number(answer.headers['content-length']), wanted.bodyMaxBytes),
         };
       } catch (error) {
-        throw error instanceof TillsyncError ? error : (limit.reason() ?? networkFault(error, address));
+        throw error instanceof TillsyncError
+          ? error
+          : (limit.reason() ??
+              networkFault(error, address, proxy === undefined ? undefined : proxyAddress(proxy)));
       } finally {
         limit.end();
       }

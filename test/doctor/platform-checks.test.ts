@@ -176,11 +176,15 @@ test('the way to the platform is tried without asking anything, and what is wron
   }).listen(0, '127.0.0.1');
   await once(plain, 'listening');
   const { port } = plain.address() as AddressInfo;
-  expect(await networkOutcome(`http://127.0.0.1:${port}/base`, signal)).toMatchObject({ level: 'ok' });
-  expect(await networkOutcome(`https://127.0.0.1:${port}`, signal)).toMatchObject({ level: 'fail' });
+  expect(await networkOutcome({ baseUrl: `http://127.0.0.1:${port}/base` }, signal)).toMatchObject({
+    level: 'ok',
+  });
+  expect(await networkOutcome({ baseUrl: `https://127.0.0.1:${port}` }, signal)).toMatchObject({
+    level: 'fail',
+  });
   plain.close();
   await once(plain, 'close');
-  expect(await networkOutcome(`http://127.0.0.1:${port}`, signal)).toMatchObject({
+  expect(await networkOutcome({ baseUrl: `http://127.0.0.1:${port}` }, signal)).toMatchObject({
     level: 'fail',
     message: `Cannot reach the platform: 127.0.0.1 refuses connections on port ${port} (ECONNREFUSED).`,
   });

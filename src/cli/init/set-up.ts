@@ -104,7 +104,7 @@ export class SetUp {
     const baseUrl = String(this.draft.value('platform.base_url'));
     if (this.offline) return this.note('address', baseUrl, null, NOT_TRIED);
     const { reachPlatform } = await import('../../app/webhook-probe.ts');
-    await this.#during(`trying ${baseUrl}`, () => reachPlatform(baseUrl, this.#options.signal));
+    await this.#during(`trying ${baseUrl}`, () => reachPlatform({ baseUrl }, this.#options.signal));
     this.note('address', baseUrl, true, 'reached');
   }
 

@@ -323,7 +323,7 @@ class Examination {
     return {
       'platform.network': async () => {
         if (offline) return skipped('Not tried: --offline.');
-        const outcome = await networkOutcome(config.platform.baseUrl, signal);
+        const outcome = await networkOutcome(config.platform, signal);
         this.#reached = outcome.level === 'ok';
         return outcome;
       },

@@ -12,6 +12,7 @@ import { type ConfigFault, describeFault, isSetUp } from '../../config/source.ts
 import { asTillsyncError } from '../../core/errors.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import { addressOf } from '../../platform/transport.ts';
+import { type PlatformWay, proxyAddress, proxyOf } from '../../platform/way.ts';
 import { failed, hidden, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
 
 /** Reports the versions of this command's parts. */
@@ -30,12 +31,14 @@ export function sqliteVersion(): string {
 }
 
 /** Checks that a connection to the platform's address is possible. It sends no request, so it uses no limit. */
-export async function networkOutcome(baseUrl: string, signal: AbortSignal): Promise<Outcome> {
-  const { isTls: tls, ...to } = addressOf(baseUrl);
-  const facts = { ...to, tls };
+export async function networkOutcome(way: PlatformWay, signal: AbortSignal): Promise<Outcome> {
+  const { isTls: tls, ...to } = addressOf(way.baseUrl);
+  const proxyUrl = proxyOf(way);
+  const proxy = proxyUrl === undefined ? null : namedProxy(proxyUrl);
+  const facts = { ...to, tls, proxy, caFile: way.caFile || null };
   const startMs = performance.now();
   try {
-    await reachPlatform(baseUrl, signal);
+    await reachPlatform(way, signal);
   } catch (error) {
     if (signal.aborted) return outcomeOfError(error);
     const { message, hint = '', cause } = asTillsyncError(error);
@@ -43,7 +46,13 @@ export async function networkOutcome(baseUrl: string, signal: AbortSignal): Prom
     return failed(message, hint, { ...facts, code });
   }
   const tookMs = Math.round(performance.now() - startMs);
-  return well(`${to.host}:${to.port} takes connections (${tookMs} ms).`, { ...facts, tookMs });
+  const through = proxy === null ? '' : ` through the proxy ${proxy}`;
+  return well(`${to.host}:${to.port} takes connections${through} (${tookMs} ms).`, { ...facts, tookMs });
+}
+
+function namedProxy(url: string): string {
+  const { host, port } = proxyAddress(url);
+  return `${host}:${port}`;
 }
 
 /** A unit as `systemctl show` reports it. */

@@ -1,0 +1,52 @@
+import { readFileSync } from 'node:fs';
+import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
+import { getProxyForUrl } from 'proxy-from-env';
+import { TillsyncError } from '../core/errors.ts';
+
+/** What was to be reached. */
+export interface Address {
+  host: string;
+  port: number;
+}
+
+/** How the platform is reached. */
+export interface PlatformWay {
+  baseUrl: string;
+  /** Address of a proxy; left out or empty: as HTTPS_PROXY and NO_PROXY of the environment say. */
+  proxy?: string | undefined;
+  /** PEM file of further authorities; left out or empty: none. */
+  caFile?: string | undefined;
+}
+
+/** The proxy that the requests go through; undefined: none. It may hold a password, so it is never shown. */
+export function proxyOf({ baseUrl, proxy }: PlatformWay): string | undefined {
+  return proxy || getProxyForUrl(baseUrl) || undefined;
+}
+
+/** Host and port of a proxy, without its password. Throws `config-invalid` for what is no address. */
+export function proxyAddress(proxy: string): Address {
+  if (!URL.canParse(proxy)) {
+    throw new TillsyncError('config-invalid', 'The address of the proxy is none.', {
+      hint: 'Correct platform.proxy, or HTTPS_PROXY in the environment, such as "http://proxy.example:3128".',
+    });
+  }
+  const { protocol, hostname, port } = new URL(proxy);
+  return {
+    host: hostname.replace(/^\[(.*)\]$/, '$1'),
+    port: Number(port) || (protocol === 'https:' ? 443 : 80),
+  };
+}
+
+/** What a connection trusts; undefined: what the process trusts. Throws `config-invalid` for a file of no use. */
+export function trustOf({ caFile = '' }: PlatformWay): SecureContext | undefined {
+  if (caFile === '') return undefined;
+  try {
+    return createSecureContext({ ca: [...getCACertificates('default'), readFileSync(caFile, 'utf8')] });
+  } catch (cause) {
+    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : 'no PEM';
+    throw new TillsyncError('config-invalid', `platform.ca_file, ${caFile}, cannot be used (${code}).`, {
+      cause,
+      hint: 'Name a PEM file that the user of tillsync can read.',
+    });
+  }
+}
