@@ -284,7 +284,7 @@ export function standingNow({
   return new StandingNow(keptFor(SHARED_FOR_MS, clock, look), clock);
 }
 
-/** Whether signs of life get out; null: none is sent, or nobody can look. */
+/** Returns whether the last heartbeat reached its watcher; null if none is sent or its state cannot be read. */
 export function lineOf(heartbeat: () => HeartbeatMemory | undefined): boolean | null {
   try {
     return heartbeat()?.ok ?? null;

@@ -108,14 +108,14 @@ function backupText(file: string, { bytes, manifest }: BackupReport, personalDat
   });
 }
 
-/** With the path of its file. Throws `config-invalid`. */
+/** Returns the configuration and the path of its file. Throws `config-invalid`. */
 function loadedConfig(call: Parameters<typeof sourceOf>[0]): { config: Config; file: string } {
   const read = readConfig(sourceOf(call));
   if ('faults' in read) throw configError(read.faults);
   return read;
 }
 
-/** As the program `age` ends the names of its files. */
+/** The program `age` gives encrypted files this ending too. */
 const ENCRYPTED = '.age';
 
 /** undefined: whoever has the file. */
@@ -126,7 +126,10 @@ function whoMayRead(config: Config, configFile: string, env: Environment): Reada
   return passphrase === undefined ? undefined : { passphrase };
 }
 
-/** A new phrase; `use` writes its public half into the configuration, and returns where the file before is kept. */
+/**
+ * Makes a recovery phrase. `use` writes its public half into the configuration file and returns where the old file is
+ * kept.
+ */
 async function makePhrase(config: Config, configFile: string) {
   const { newRecoveryPhrase } = await import('../support/encryption.ts');
   const { replaceFile, setKey } = await import('../config/edit.ts');
@@ -136,7 +139,10 @@ async function makePhrase(config: Config, configFile: string) {
   return { ...made, use: (nowMs: number) => replaceFile(configFile, edited, () => {}, nowMs).keptAt };
 }
 
-/** Where the configuration does not take it nobody is shown the phrase, so a backup that it alone opens is of no use. */
+/**
+ * Removes the backup if the configuration cannot be written: the phrase is then never shown, and nothing else opens
+ * it.
+ */
 function useOrRemove(use: () => string | null, file: string): string | null {
   try {
     return use();
@@ -148,7 +154,7 @@ function useOrRemove(use: () => string | null, file: string): string | null {
 
 const WORDS_IN_LINE = 6;
 
-/** In lines that a person can copy by hand without losing the place. */
+/** Prints numbered words, six a line, so that a person copying them does not lose the place. */
 function phraseText(phrase: string, configFile: string): string {
   const words = phrase.split(' ').map((word, i) => `${String(i + 1).padStart(2)} ${word}`);
   const width = Math.max(...words.map((word) => word.length)) + 2;
@@ -309,7 +315,7 @@ async function beforeUpgrade(call: Pick<Call, 'cli' | 'options'>): Promise<Resul
 
 const PHRASE_BYTES_MAX = 10_000;
 
-/** By what is typed, else by the passphrase of this machine; undefined: there is neither. */
+/** Decrypts with a typed phrase, or with this machine's passphrase; undefined if there is neither. */
 async function decryptionOf(
   call: Parameters<typeof sourceOf>[0] & { cli: Cli },
   file: string,

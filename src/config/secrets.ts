@@ -61,7 +61,7 @@ export interface Secrets {
   readonly heartbeatUrl?: string;
   /** Key by which the hub recognises this branch. */
   readonly linkSeed?: string;
-  /** Encrypts backups, where `backup.recipient` names nobody. */
+  /** Encrypts backups if `backup.recipient` is empty. */
   readonly backupPassphrase?: string;
 }
 

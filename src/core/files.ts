@@ -64,8 +64,8 @@ export function giveOpenToGroup(gid: number, file: number, path: string): void {
 }
 
 /**
- * Sets the mode of a directory. Throws if the path is a link. A hardened service may not set the group bit, so nothing
- * is set where the directory has it from the one above.
+ * Sets a directory's mode. Throws if the path is a link. A hardened service may not set the group bit, so a directory
+ * that inherited the right mode is left alone.
  */
 export function setDirectoryMode(path: string, mode: number): void {
   withDirectory(path, constants.O_NOFOLLOW, (directory) => {

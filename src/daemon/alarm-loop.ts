@@ -197,7 +197,7 @@ function standingFacts(
   };
 }
 
-/** How the last one fared says nothing of today's line. */
+/** The result of the last heartbeat, before this start, says nothing about today's connection. */
 function forgetHeartbeat({ alarms }: AlarmParts['state'], log: PartsOptions['log']): undefined {
   try {
     alarms.forgetHeartbeat();

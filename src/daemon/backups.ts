@@ -45,11 +45,11 @@ export interface BackupLoopOptions {
 const REPORT = z.object({ file: z.string(), bytes: z.number(), warnings: z.array(z.string()) });
 
 /**
- * Makes a backup once in `backup.every` and keeps the newest `backup.keep`. The files say when the next one is due, so
- * one that was deleted is made again, and a machine that is off at night makes its own after the next start.
+ * Makes a backup every `backup.every` and keeps the newest `backup.keep`. The files' names tell when the next is due:
+ * a deleted backup is made again, and a machine that is off at night makes its backup after the next start.
  *
- * States: idle, until one is due; making; handing on, until `backup.after` has ended well with the file. A restart while
- * handing on is the end of it: the next backup is handed on.
+ * States: idle until a backup is due; making it; handing it on until `backup.after` succeeds. A restart while handing
+ * on gives that file up: `backup.after` then runs for the next backup.
  */
 export class BackupLoop {
   readonly #o: BackupLoopOptions;

@@ -296,7 +296,9 @@ export function makeDirectory(path: string, mode: number): void {
   syncEntry(parent);
 }
 
-/** The same, with this mode whatever the mask of the process; not in a worker thread. */
+/**
+ * As makeDirectory, but exactly this mode: the umask is ignored. Not for worker threads, which cannot set the umask.
+ */
 export function makeOpenDirectory(path: string, mode: number): void {
   const mask = process.umask(0);
   try {

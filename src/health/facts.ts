@@ -86,7 +86,7 @@ const CAUSES: Readonly<Record<string, Cause>> = {
 const LASTING: ReadonlySet<Cause> = new Set<Cause>([
   ...(['refuses', 'no-name', 'certificate-date', 'certificate-trust', 'no-right', 'refused'] as const),
 ]);
-/** A line that is cut looks the same, unless it is known that the line is up. */
+/** A cut internet connection has these causes too, so they count only when heartbeats prove that it works. */
 const LASTING_WITH_LINE: ReadonlySet<Cause> = new Set<Cause>(['no-dns', 'silent']);
 const LASTING_TRIES = 2;
 const LASTING_MS = 90_000;
@@ -110,7 +110,7 @@ export interface Facts {
   stateFault?: string | null | undefined;
   /** Whether the daemon runs; left out or null if unknown or irrelevant. */
   running?: boolean | null | undefined;
-  /** Whether the last sign of life reached the watcher outside; left out or null: none is sent. */
+  /** Whether the last heartbeat reached its watcher; left out or null if none is sent. */
   isLineUp?: boolean | null | undefined;
   /** Maximum age of the last good order poll. */
   ordersStaleAfterMs: number;
@@ -331,7 +331,7 @@ export function backupsFail(facts: Facts): FactsOfFinding | undefined {
   return { detail: flow.message, since: flow.lastOkAt };
 }
 
-/** A line that is down heals by itself; a branch that is not taken needs a person. */
+/** A broken link recovers by itself; a branch that the hub refuses needs a person. */
 export function linkIs(code: 'hub.link' | 'hub.refused', facts: Facts): FactsOfFinding | null {
   const link = flowOf('hub.link', facts);
   if (link?.state !== 'degraded' && link?.state !== 'failing') return null;

@@ -70,7 +70,8 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
     const lagging = queues.flatMap((queue) => queue.lag() ?? []);
     const level = lagging.some((each) => each.level === 'red') ? 'red' : 'amber';
     const isLagging = lagging.length > 0;
-    // An earlier process or an older copy of the mirror may have one; to look costs more than all else here.
+    // An earlier process or a restored mirror may have left an alarm. Reading alarms is costly here, so it is done
+    // rarely.
     if (isLagging || wasLagging || clock.monotonicMs() >= lookDueMs) {
       alarms.note('hooks.lagging', lagging.map(({ message }) => message).join(' ') || null, level);
       lookDueMs = clock.monotonicMs() + LOOK_FOR_ALARM_MS;

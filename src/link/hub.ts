@@ -471,7 +471,7 @@ function refusal(code: 'expired' | 'replaced' | 'busy' | 'unreadable', message: 
   return JSON.stringify({ refused: { code, message } });
 }
 
-/** The link's freshness, reported as down once the link was down longer than a restart takes. */
+/** Reports the link as down only after it was down for longer than a restart takes. */
 export class LinkFreshness {
   readonly #mirror: Pick<Mirror, 'freshnessBoard'>;
   readonly #clock: Clock;
@@ -496,7 +496,7 @@ export class LinkFreshness {
   }
 }
 
-/** Reports by the freshness that the link is down, and why. */
+/** Reports in the freshness that the link is down, and why. */
 export function reportLinkDown({ freshnessBoard }: Pick<Mirror, 'freshnessBoard'>, error: unknown): void {
   const known = asTillsyncError(error);
   const text = [known.message, known.hint].filter(Boolean).join(' ');

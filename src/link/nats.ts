@@ -19,7 +19,7 @@ import { refuseOld } from './server-look.ts';
 import { authoritiesText, type BranchWays, isSecure, type Way } from './ways.ts';
 
 const CONNECT_TIMEOUT_MS = 10_000;
-/** A server that reloads its configuration refuses clients that just connect, for up to three reloads in a row. */
+/** A server that reloads its configuration refuses clients while they connect, during up to three reloads in a row. */
 const REFUSALS_MAX = 4;
 const AFTER_REFUSAL_MS = 250;
 /** With several addresses, the next is used after this many tries, some ten seconds. */

@@ -91,7 +91,7 @@ export class GroupCommit {
     });
   }
 
-  /** Resolves when nothing waits and no commit is under way. */
+  /** Resolves when no commit waits or runs. */
   drained(): Promise<void> {
     return this.#working ? new Promise((resolve) => this.#idle.push(resolve)) : Promise.resolve();
   }

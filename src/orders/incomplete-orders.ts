@@ -164,22 +164,23 @@ export function sumsOfOrders(db: Database.Database, nowMs: number): SumsOfOrders
 export interface MissingCodes {
   /** The newest first. */
   missing: readonly number[];
-  /** Numbers of the day between the first and the last, those that are missing too. */
+  /** How many numbers lie between the day's first and last, missing ones included. */
   codes: number;
-  /** The share that was missing in the week before, 0 to 1: a platform may count orders that nobody paid. */
+  /** Share of numbers missing in the week before, 0 to 1. A platform may also number orders that nobody paid. */
   usualShare: number;
 }
 
-/** Longest run of missing numbers still taken for missing orders; longer ones are another numbering. */
+/** A longer run of missing numbers is taken for a change of numbering, not for missing orders. */
 const RUN_MAX = 200;
-/** An answer may be a little older than the orders that came meanwhile. */
+/** A poll's answer may lack orders created in the last minutes before it. */
 const SETTLED_AFTER_MS = 5 * 60_000;
-/** Of fewer nobody knows what is usual. */
+/** With fewer numbers in the week before, the usual share is unknown. */
 const USUAL_MIN = 10;
 
 /**
- * Numbers between those of a day's orders that no order has, though a poll that reached back to the oldest open order was
- * made since, `lookedMs` on the platform's clock; null: none was.
+ * Returns the order numbers of the last day that no order has: #4, #5, #7 → #6. Only orders older than the last poll
+ * that reached back to the oldest open order count; `lookedMs` is its time on the platform's clock, null if there was
+ * none.
  */
 export function missingCodes(db: Database.Database, nowMs: number, lookedMs: number | null): MissingCodes {
   const untilMs = Math.min(nowMs + DAY_MS, (lookedMs ?? 0) - SETTLED_AFTER_MS);
@@ -198,7 +199,7 @@ export function missingCodes(db: Database.Database, nowMs: number, lookedMs: num
   const weekFrom = range(nowMs - 8 * DAY_MS, nowMs - DAY_MS);
   const dayFrom = range(nowMs - DAY_MS, Math.max(untilMs, 0));
   const week = between(weekFrom);
-  // From the last order before, so that none is lost between the two.
+  // Starts at the week's last order, so that a gap between week and day counts too.
   const day = between(
     dayFrom && { min: Math.min(dayFrom.min, weekFrom?.max ?? dayFrom.min), max: dayFrom.max },
   );
@@ -208,7 +209,7 @@ export function missingCodes(db: Database.Database, nowMs: number, lookedMs: num
 
 const CODES_BETWEEN = 'SELECT code FROM orders WHERE code BETWEEN ? AND ?';
 
-/** What lies between these numbers, the newest first. */
+/** Returns the numbers missing between these, highest first: [4, 5, 7] → [6]. */
 function gapsIn(codes: readonly number[]): { missing: number[]; codes: number } {
   const known = [...new Set(codes.filter(Number.isSafeInteger))].sort((a, b) => b - a);
   const missing: number[] = [];
@@ -220,13 +221,13 @@ function gapsIn(codes: readonly number[]): { missing: number[]; codes: number } 
   return { missing, codes: known.length + missing.length };
 }
 
-/** Names of fields, such as `items[].product.name`; never what stands in them. */
+/** Names of fields, such as `items[].product.name`, without their values. */
 export interface FieldNews {
   added: readonly string[];
   gone: readonly string[];
 }
 
-/** So many of the newest orders of a day say what is sent now, and so many of before what was. */
+/** The newest orders of the day show the present fields; orders of the two weeks before show the usual ones. */
 const NEWEST_READ = 20;
 const NEWEST_MIN = 5;
 const EARLIER_READ = 200;
@@ -235,8 +236,8 @@ const EARLIER_DAYS = 14;
 const ADDED_SHARE = 0.8;
 
 /**
- * Fields that nearly all of the newest orders have and none of before, and those that all of before had and none of the
- * newest. Each kind of orders apart, for an order to be fetched has no address. What came a day ago is usual.
+ * Returns `added`, fields of at least 80 % of the newest orders and of no earlier one, and `gone`, fields of all
+ * earlier orders and of no newest one. Each kind of order is compared apart: a pickup order has no address.
  */
 export function fieldNews(db: Database.Database, nowMs: number): FieldNews {
   const kind = ['payload_source', 'delivery_type', 'is_scheduled'];
@@ -261,7 +262,7 @@ export function fieldNews(db: Database.Database, nowMs: number): FieldNews {
   return { added: topmost(added), gone: topmost(gone) };
 }
 
-/** A field within one that is named as well says nothing more. */
+/** Drops fields inside another one of the set: {`a`, `a.b`} → {`a`}. */
 function topmost(names: ReadonlySet<string>): string[] {
   const isWithin = (name: string) =>
     [...names].some(
@@ -276,7 +277,7 @@ function countsOf(all: readonly ReadonlySet<string>[]): Map<string, number> {
   return counts;
 }
 
-/** Deeper is no field of an order, and a longer name, or one with a number in it, is a value that stands as a key. */
+/** Deeper keys are not fields of an order. Keys that are longer or contain a number are values used as keys. */
 const DEPTH_MAX = 6;
 const IS_NAME = /^(?!.*\d{3})[A-Za-z_][\w-]{0,39}$/;
 
@@ -298,7 +299,7 @@ function fieldsOf(payload: string): ReadonlySet<string> {
   try {
     walk(JSON.parse(payload), '', 0);
   } catch {
-    // A payload that is no JSON has no fields.
+    // A payload that is not JSON has no fields.
   }
   return names;
 }

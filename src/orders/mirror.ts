@@ -506,7 +506,7 @@ export class Mirror implements OrderKeeper {
     return this.read((db) => mark(db, 'orders.asked-ms')) ?? this.lastPollOkMs();
   }
 
-  /** When the last complete poll asked that reached back to the oldest open order, on the platform's clock; null: never. */
+  /** Start of the last complete poll back to the oldest open order, on the platform's clock; null if never. */
   lastWidePollAskedMs(): number | null {
     return this.read((db) => mark(db, WIDE_ASKED)) ?? null;
   }
@@ -519,7 +519,7 @@ export class Mirror implements OrderKeeper {
     });
   }
 
-  /** At a branch: time without a good poll after which orders count as missing; undefined if the hub did not say. */
+  /** At a branch: orders count as missing after this time without a good poll; undefined if the hub sent none. */
   hubStaleAfterMs(): number | undefined {
     return this.read((db) => mark(db, 'hub.stale-after-ms'));
   }

@@ -86,7 +86,7 @@ export type PlacedItem = MirroredOrder['items'][number];
 export type OrderItem = Omit<PlacedItem, 'sku' | 'productId' | 'matchedBy'>;
 export type OrderModifier = OrderItem['modifiers'][number];
 
-/** An order that its POS is to prepare and to book. */
+/** An order that the POS has to prepare and book. */
 export const orderToBook = order.extend({
   acknowledgedAt: isoTime
     .nullable()

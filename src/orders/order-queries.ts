@@ -59,16 +59,16 @@ export function* eachOrder(db: Database.Database, filter: OrderFilter): Generato
   for (const row of rows) yield withItems(db, row);
 }
 
-/** Which of the orders that a POS is to book are meant. */
+/** Selects among the orders that a POS has to book. */
 export interface ToBookFilter {
-  /** Only those of a store, by any of these ids. */
+  /** Only orders of a store with one of these ids. */
   stores?: readonly string[] | undefined;
-  /** Only those whose newest event is above it, to page on. */
+  /** Only orders with a newest event above this number, for paging. */
   after: number;
   limit: number;
 }
 
-/** What a POS is to prepare and to book, by their newest event; a few rows of the view. */
+/** Returns the orders that a POS has to prepare and book, by their newest event. */
 export function ordersToBook(db: Database.Database, { stores, after, limit }: ToBookFilter): OrderToBook[] {
   const ofStores = stores ? 'AND store_external_id IN (SELECT value FROM json_each(@stores))' : '';
   const rows = sqlOf(db).rows<OrderRow & { ackedAt: string | null }>(

@@ -505,7 +505,7 @@ type Sums = Pick<OrderFields, 'amount' | 'amountToPay' | 'deliveryFee' | 'coupon
 const ROUNDED_SHARE = 0.01;
 const ROUNDED_MIN = 0.05;
 
-/** Returns null if a sum is missing. `stated`: every number in the order; called only where sums differ. */
+/** Returns null if a sum is missing. `stated` returns all numbers in the order and runs only if the sums differ. */
 export function doSumsDiffer(
   fields: Sums,
   items: readonly OrderItem[],

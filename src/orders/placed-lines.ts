@@ -1,12 +1,12 @@
 import type { Sql } from '../db/sqlite.ts';
 import type { OrderItem, PlacedItem } from './mirrored-order.ts';
 
-/** What of the catalogue a line of an order is. */
+/** The product and sku in the catalogue that an order line belongs to. */
 export type LinePlace = Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'>;
 
 const NOWHERE: LinePlace = { sku: null, productId: null, matchedBy: null };
 
-/** The least and the greatest of what is found: one and the same where it is one. */
+/** Smallest and largest match. They are equal if there is only one. */
 interface Ends {
   sku: string | null;
   productId: string | null;
@@ -16,7 +16,7 @@ interface Ends {
 
 const ENDS =
   'min(sku) AS sku, max(sku) AS lastSku, min(product_id) AS productId, max(product_id) AS lastProductId';
-// Aggregates over one pass: a callback waits for it, and an ORDER BY with a LIMIT takes three times as long.
+// Aggregates need one pass, and a callback waits for it. ORDER BY with LIMIT takes three times as long.
 const BY_ID = `SELECT ${ENDS} FROM (${['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map((column) => `SELECT sku, product_id FROM integrations WHERE ${column} = @id`)
   .join(' UNION ALL ')})`;
@@ -26,8 +26,8 @@ const BY_NAME = `SELECT min(product_id) AS productId, max(product_id) AS lastPro
 const OF_PRODUCT = 'SELECT min(sku) AS sku, max(sku) AS lastSku FROM skus WHERE product_id = ?';
 
 /**
- * Looks a line up as the ledger of stock does: by its id in all three mapping fields, then by its product's name. What
- * may be several skus is none; the ledger, which knows the branches, tells them apart later.
+ * Finds a line's sku as the stock ledger does: by its id in all three mapping fields, then by its product's name.
+ * Several possible skus give null; the ledger, which knows the branches, decides between them later.
  */
 export function placeLine(
   sql: Sql,
@@ -53,8 +53,8 @@ function placeOf(
 }
 
 /**
- * Notes the sku of a line that had none: its product came later, or its branch tells which of several it is. `places`: what
- * the ledger found.
+ * Stores the sku of a line that had none, because its product came later or only its branch tells which of several it
+ * is. `places` are the ledger's matches.
  */
 export function noteSku(
   sql: Sql,
@@ -74,7 +74,7 @@ export function noteSku(
   );
 }
 
-/** `#1005 - Ana Soto - delivery - Web` → `Web`. null: the name has another shape, and may be a person's. */
+/** `#1005 - Ana Soto - delivery - Web` → `Web`; null for another form, which may be a person's name. */
 export function channelOf(name: string | null): string | null {
   if (name === null || !/^#.* - .* - .* - ./s.test(name)) return null;
   return name.slice(name.lastIndexOf(' - ') + 3).trim() || null;

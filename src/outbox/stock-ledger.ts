@@ -272,7 +272,7 @@ export class StockLedger {
     return this.#stocks('WHERE call_id IS NOT NULL');
   }
 
-  /** Drops a change's count, as a person decided: it is not sent, and its submission counts as given up. */
+  /** Drops a change's count, because a person decided so: it is never sent, and its submission counts as given up. */
   giveUp(changeId: number): void {
     const text =
       'UPDATE stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';

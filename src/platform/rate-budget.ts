@@ -51,7 +51,7 @@ export interface BlockRecord {
 }
 
 export interface BlockHistory {
-  /** Calls in the current window, of all endpoints and of `order.all`. */
+  /** Calls of all endpoints, and of `order.all`, in the current window. */
   requests: number;
   orders: number;
   /** The last block of everything and the last block of this endpoint alone; null when there was none. */

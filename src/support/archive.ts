@@ -92,7 +92,7 @@ async function* judged<T>(stream: ReadableStream<T>): AsyncGenerator<T> {
 
 const MODE = 0o600;
 
-/** Bytes into others, such as encrypted ones. */
+/** Turns bytes into other bytes, such as encrypted ones. */
 export type Convert = (source: AsyncIterable<Uint8Array>) => AsyncIterable<Uint8Array>;
 
 export interface MakeFileOptions {

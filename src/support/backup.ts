@@ -258,7 +258,7 @@ export async function readBackup(
 
 const AGE_HEADER = Buffer.from('age-encryption.org/v1\n');
 
-/** The bytes of the archive, decrypted where the file is encrypted. Throws `usage` where nothing decrypts it. */
+/** Yields the archive's bytes, decrypting an encrypted file. Throws `usage` if nothing here decrypts it. */
 async function* openedBy(decrypt: Convert | undefined, bytes: AsyncIterable<Uint8Array>, path: string) {
   const pieces = bytes[Symbol.asyncIterator]();
   const first = await pieces.next();
@@ -385,7 +385,7 @@ export interface BackupOptions {
   path: string;
   force: boolean;
   withTokens: boolean;
-  /** Who can read it; left out: whoever has the file. */
+  /** Who can read the backup; if left out, everyone who has the file. */
   readableBy?: ReadableBy | undefined;
   clock: Clock;
   /** Who makes it. */

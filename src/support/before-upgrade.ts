@@ -14,23 +14,22 @@ import { MIRROR_FILE, makeScratch } from './backup.ts';
 import { type RestoreOptions, type RestoreReport, restoreFrom } from './restore.ts';
 import { checkMirrorCopy, swapDatabase } from './restored-mirror.ts';
 
-/** Ends the names of the copies that an upgrade makes of a database before it changes it. */
+/** Suffix of the copy that an upgrade makes of a database before changing it. */
 const SUFFIX = '.before-upgrade';
 const STATE_MODE = 0o600;
 
 export interface BeforeUpgradeReport {
-  /** What became of the mirror; null: this version can read it, so it stays. */
+  /** Result for the mirror; null if this version can read the mirror, which then stays. */
   mirror: RestoreReport | null;
-  /** Where the newer state.db is kept; null: this version can read it, so it stays. */
+  /** Path of the newer state.db; null if this version can read state.db, which then stays. */
   stateKeptAt: string | null;
 }
 
 /**
- * Puts the databases from before the last upgrade back, for the earlier version that was installed again. Of a newer
- * state.db everything that this version knows is taken over, tokens and limits above all. Of a newer mirror.db the
- * acknowledgements, the numbers of the feed, and what was not sent yet. Both are kept beside the files. Repeated after a
- * crash, it does what is left. Throws `usage` while the daemon runs or where nothing is of a newer version, `not-found`
- * without a copy, `storage-…`.
+ * Puts back the databases from before the last upgrade, after the earlier version was installed again. From a newer
+ * state.db, it takes over every column that this version knows, above all tokens and limits; from a newer mirror.db,
+ * acknowledgements, feed numbers and unsent changes. Both newer files are kept. After a crash, a second run does the
+ * rest. Throws `usage` if the daemon runs or no database is newer, `not-found` without a copy, `storage-…`.
  */
 export async function restoreBeforeUpgrade(options: RestoreOptions): Promise<BeforeUpgradeReport> {
   const { config, clock } = options;
@@ -88,7 +87,7 @@ async function restoreMirror(path: string, options: RestoreOptions): Promise<Res
   return await restoreFrom({ name: basename(copy), manifest, stage }, options);
 }
 
-/** Returns where the newer file is kept. */
+/** Returns the path that the newer file is kept at. */
 function restoreState(path: string, directory: string, clock: Clock): string {
   refuseWhileRunning(path, directory);
   const staging = makeScratch(directory, '.restore-', 2 * statSync(path).size, {
@@ -126,7 +125,7 @@ function refuseWhileRunning(path: string, directory: string): void {
   });
 }
 
-/** Replaces the rows of each table by those of a newer file, in the columns that both have. */
+/** Replaces each table's rows by those of a newer file, in the columns that both files have. */
 function takeOverRows(db: Database.Database, newer: string): void {
   db.prepare('ATTACH ? AS newer').run(newer);
   const columnsOf = (schema: string, table: string) =>

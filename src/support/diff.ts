@@ -60,7 +60,7 @@ const OF_MIRROR: Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'> = {
   matchedBy: null,
 };
 
-/** What the lines say; what they are in the catalogue the mirror alone knows. */
+/** Compares the lines without sku and product, which only the mirror knows. */
 function itemsText(items: readonly (OrderItem | PlacedItem)[]): string {
   return JSON.stringify(
     items.map(({ modifiers, ...item }) => [

@@ -6,18 +6,18 @@ import { Decrypter, Encrypter, generateX25519Identity, identityToRecipient } fro
 import { TillsyncError } from '../core/errors.ts';
 import { type Convert, TarFault } from './archive.ts';
 
-/** Backups that only the holder of a secret can read, in the format of age (age-encryption.org/v1). */
+/** Backups that only the holder of a secret can read, in the age format (age-encryption.org/v1). */
 
-/** 64 MiB for half a second; the age default takes four times as much, of machines that have little. */
+/** scrypt then needs 64 MiB and half a second. age's default needs four times as much, too much for small machines. */
 const SCRYPT_LOG_N = 16;
 
-/** For whom a backup is: an age recipient, or whoever knows a passphrase. */
+/** Who can read a backup: an age recipient, or whoever knows a passphrase. */
 export type ReadableBy = { recipient: string } | { passphrase: string };
 
 /**
- * Encrypts, and reads again what it encrypted: for a recipient by a second key, which ends with this process. What is
- * decrypted throws `usage` for a wrong secret and `TarFault` where it was cut or altered. Throws `config-invalid` for what
- * is no recipient.
+ * Encrypts, and decrypts its own output for the check. For a recipient it adds a second key, which exists only in
+ * this process. Decrypting throws `usage` for a wrong secret and `TarFault` for a cut or altered file. Throws
+ * `config-invalid` if the recipient is not one of age.
  */
 export async function encryption(readableBy: ReadableBy): Promise<{ encrypt: Convert; decrypt: Convert }> {
   const encrypter = new Encrypter();
@@ -51,7 +51,7 @@ export async function encryption(readableBy: ReadableBy): Promise<{ encrypt: Con
   };
 }
 
-/** By a recovery phrase, an identity of age, or a passphrase. Throws `usage` for a phrase that has a mistake. */
+/** Decrypts with a recovery phrase, an age identity or a passphrase. Throws `usage` if a phrase has a mistake. */
 export function decryptionBy(secret: string, file: string): Convert {
   const decrypter = new Decrypter();
   const identity = identityOf(secret);
@@ -78,12 +78,12 @@ function decryptBy(decrypter: Decrypter, file: string): Convert {
 
 const WORDS = 24;
 const LISTS = { en: english, es: spanish };
-/** Of the identities of age, in lower case. */
+/** Prefix of age identities, in lower case. */
 const PREFIX = 'age-secret-key-';
 
 /**
- * A recovery phrase: the identity of an age key as 24 words (BIP 39), which a person can write down. `recipient`: the
- * public half, for which backups are encrypted.
+ * Makes an age key as a recovery phrase: 24 words (BIP 39) that a person can write down. Backups are encrypted for
+ * `recipient`, its public half.
  */
 export async function newRecoveryPhrase(
   language: keyof typeof LISTS,
@@ -96,9 +96,12 @@ export async function newRecoveryPhrase(
   };
 }
 
-/** The identity of a recovery phrase in one of the languages, or of age itself; undefined: it is neither. */
+/**
+ * Returns the age identity of a recovery phrase in any of the languages, or of an age identity itself; undefined for
+ * another text.
+ */
 export function identityOf(secret: string): string | undefined {
-  // With their numbers, as they were written down.
+  // People write the words down with their numbers: `1 abandon 2 ability`.
   const words = secret
     .trim()
     .toLowerCase()
@@ -122,7 +125,7 @@ export function identityOf(secret: string): string | undefined {
   return undefined;
 }
 
-/** By which a word of a list is told from all others, whether or not its accents were written. */
+/** The first four letters without accents, which are unique in each list: `Ábaco` → `abac`. */
 function startOf(word: string): string {
   return word.normalize('NFD').replace(/\p{M}/gu, '').slice(0, 4);
 }

@@ -69,7 +69,7 @@ function keepChanges(staging: string, directory: string, stamp: string): KeptCha
     });
 }
 
-/** Adds what the POS handed over since the backup, and the present mirror had not sent yet. */
+/** Adds changes that the POS handed over since the backup and that the present mirror has not sent. */
 function keepUnsentOf(mirror: string, since: string, staging: string): void {
   for (const { kind, document } of unsentSince(mirror, since)) {
     appendFileSync(join(staging, kind === 'stock' ? STOCK_FILE : PRODUCT_FILE), `${document}\n`, {
@@ -153,7 +153,7 @@ const ACKS_AT_ONCE = 5_000;
 
 /** What is restored. */
 export interface RestoreSource {
-  /** For the audit, such as the name of the backup. */
+  /** Name for the audit, such as the backup's. */
   name: string;
   manifest: Manifest;
   /** Puts the files of the manifest into this directory. */
@@ -202,7 +202,7 @@ export async function restoreBackup(options: RestoreBackupOptions): Promise<Rest
   return await restoreFrom({ name: basename(path), manifest, stage }, options);
 }
 
-/** The same from any source. Throws what `stage` throws, too. */
+/** As restoreBackup, from any source. Also throws what `stage` throws. */
 export async function restoreFrom(source: RestoreSource, options: RestoreOptions): Promise<RestoreReport> {
   const { config, clock } = options;
   const { directory, group } = config.storage;
@@ -339,7 +339,7 @@ export interface ConfigForRestoreOptions extends ConfigOptions {
   descriptor: number;
   /** Of an encrypted backup. */
   decrypt?: Convert | undefined;
-  /** Whether that of the backup takes the place of the machine's own. */
+  /** Whether the backup's configuration replaces the machine's own. */
   takesIt: boolean;
   clock: Clock;
   signal?: AbortSignal | undefined;

@@ -86,7 +86,7 @@ export function knownSince(path: string, mark: FeedMark | null, since: string): 
   });
 }
 
-/** Changes handed over since a backup that were not answered yet, oldest first; none if the mirror cannot be read. */
+/** Changes handed over since a backup and not yet answered, oldest first; none if the mirror cannot be read. */
 export function unsentSince(path: string, since: string): { kind: 'stock' | 'product'; document: string }[] {
   try {
     return lookInto(path, (db) =>
@@ -211,9 +211,9 @@ export function prepareRestoredMirror(
 }
 
 /**
- * Replaces a database by another and keeps the old one under `kept`, while the daemon is stopped. A crash leaves
- * the old one or the new one whole. Readers keep the old one until they reopen. Returns whether there was an old one.
- * Throws `storage-…`.
+ * Replaces a database by another while the daemon is stopped, and keeps the old one under `kept`. A crash leaves
+ * either the old one or the new one whole. Readers see the old one until they reopen. Returns whether there was an
+ * old one. Throws `storage-…`.
  */
 export function swapDatabase(fresh: string, path: string, kept: string): boolean {
   return storing(() => {

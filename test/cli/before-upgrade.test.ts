@@ -12,7 +12,7 @@ import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { commandsAt } from './invoke.ts';
 
-/** A store that was upgraded to a version that this one does not know, and worked on with it. */
+/** A store that was upgraded to an unknown later version and used with it. */
 async function upgradedStore() {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-upgraded-'));
   const storage = path.join(directory, 'storage');
@@ -86,7 +86,7 @@ const idOf = (mirror: string, seq: number) =>
     db.prepare<[number], string>('SELECT order_id FROM order_events WHERE seq = ?').pluck().get(seq),
   ) ?? '';
 
-/** As if a later version had worked on the file. */
+/** Changes the file as a later version would have. */
 function makeNewer(file: string, changes: string): void {
   sql(file, (db) =>
     db.exec(`${changes}; INSERT INTO schema_migrations (name) VALUES ('9999-of-a-later-version')`),
@@ -106,7 +106,7 @@ it('restore --before-upgrade gives the earlier version its files, with what came
   expect([code, stderr]).toEqual([0, '']);
   expect(document.mirror).toMatchObject({ feedJumped: false, continuesAfterSeq: 3, acks: 1 });
 
-  // A rotated refresh token is good once: the one from before would lock the store out.
+  // A rotated refresh token works once: the earlier one would lock the store out.
   expect(withState(paths.state, ({ tokens }) => tokens.read()?.refreshToken)).toBe('rotated-since');
   expect((await json(['order', 'list'])).document.orders).toHaveLength(2);
   const inbox = path.join(storage, 'inbox/inbox.db');

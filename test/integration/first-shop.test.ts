@@ -7,7 +7,10 @@ import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
 
-/* docs/chain.md, "Your first shop", word by word: from one shop to two, on this machine; on two Debians: test/slow/package/two-shops. */
+/**
+ * docs/chain.md, "Your first shop", word by word: from one shop to two on this machine. For two Debian machines:
+ * test/slow/package/two-shops.
+ */
 
 const CHAIN = readFileSync('docs/chain.md', 'utf8');
 const COMMANDS_MAX = 12;

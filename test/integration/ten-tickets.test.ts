@@ -10,7 +10,10 @@ import { seededRandom } from '../support/fake-clock.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { openWorkplace, ROOT, SECRET, until, type Workplace } from '../support/workplace.ts';
 
-/* What shops ask support, each answered by the documents and at most three commands beside the running daemon. */
+/**
+ * Questions that shops ask support. Each is answered by the documents and at most three commands beside the running
+ * daemon.
+ */
 
 let place: Workplace;
 let daemon: Daemon;
@@ -40,7 +43,7 @@ interface Ticket {
   says: string;
   /** In docs/troubleshooting.md and docs/troubleshooting.es.md. */
   heading: [english: string, spanish: string];
-  /** Brings the shop there; returns the names that the commands need. */
+  /** Brings the shop into the state of the question; returns the values that its commands need. */
   bring: () => Promise<Record<string, string | number>>;
   typed: string[];
   /** What the last command says. */

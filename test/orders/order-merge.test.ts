@@ -14,7 +14,7 @@ import {
 const ID = '65a100000000000000000001';
 const order = (changes: Record<string, unknown> = {}) => sampleNotification(1, changes);
 
-/** As the mirror gives lines back of which its catalogue knows nothing. */
+/** Lines as the mirror returns them if its catalogue has none of their products. */
 const kept = (items: readonly OrderItem[] = []) =>
   items.map((item) => ({ ...item, sku: null, productId: null, matchedBy: null }));
 

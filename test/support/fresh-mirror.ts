@@ -24,7 +24,10 @@ export function freshMirror(directory: string): string {
 
 let madeState: string | undefined;
 
-/** The same for the state.db of `directory`, with its write-ahead log, which a first start makes long. */
+/**
+ * Puts a new state.db into `directory` unless there is one; returns its path. Copies the write-ahead log too, which a
+ * first start leaves long.
+ */
 export function freshState(directory: string): string {
   const file = path.join(directory, 'state.db');
   if (existsSync(file)) return file;

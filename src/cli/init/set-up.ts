@@ -292,7 +292,7 @@ export class SetUp {
     this.#options.cli.stderr.write(`${printable(`${mark}  ${what}: ${subject}: ${message}`)}\n`);
   }
 
-  /** Removes branches that were given up from the report. */
+  /** Removes given-up branches from the report. */
   forgetBranches(): void {
     const others = this.checks.filter(({ what }) => what !== 'branch');
     this.checks.splice(0, this.checks.length, ...others);

@@ -5,21 +5,21 @@ import { buildProgram, type Program } from './daemon-life.ts';
 import { FIRST_POINTS, KILL_POINTS, UPGRADE_POINTS } from './kill-points.ts';
 
 /*
- * `TILLSYNC_CRASH_ROOT` names other sources to crash, such as a copy with one guard taken out. Each of these is
- * found, the first ten by the kills and the rest by the power cuts:
- *   the callback is answered before its commit          acknowledged, and not in the mirror
- *   the copied inbox rows are not remembered            more changes than were handed over
- *   the inbox is emptied before its rows are copied     accepted, and nowhere
- *   no intent is written before a refresh               the lock-out is told as refused
- *   the new pair is saved late                          dead without a kill in the window
- *   a lock-out is not written down                      it is never told; dead tokens are used again
+ * `TILLSYNC_CRASH_ROOT` names other sources to crash, such as a copy without one of the guards. The run finds each of
+ * these faults (left) by its effect (right). The kills find the first ten, the power cuts the rest:
+ *   the callback is answered before its commit          an acknowledged order is not in the mirror
+ *   the copied inbox rows are not remembered            there are more changes than were handed over
+ *   the inbox is emptied before its rows are copied     an accepted change is nowhere
+ *   no intent is written before a refresh               a lock-out is reported as a refusal
+ *   the new pair is saved late                          the tokens are dead without a kill in the window
+ *   a lock-out is not written down                      it is never reported; dead tokens are used again
  *   the upgrade is no transaction                       the daemon does not start any more
- *   a start forgets the calls of the last life          the limit of orders is broken
- *   what was under way is not reclaimed                 never sent
- *   what was under way goes over newer values           an older value at the platform
- *   synchronous = NORMAL                                lost tokens, events and changes
- *   the end of an inbox commit is not synced            taken in twice
- *   a new directory is not synced                       the inbox is gone with what was in it
+ *   a start forgets the last process's calls            the limit of orders is broken
+ *   changes in calls of a dead process stay there       they are never sent
+ *   changes of a dead process replace newer values      the platform gets an older value
+ *   synchronous = NORMAL                                tokens, events and changes are lost
+ *   the end of an inbox commit is not synced            a change is taken in twice
+ *   a new directory is not synced                       the inbox is gone with its content
  */
 
 let program: Program;

@@ -2,19 +2,21 @@ import { defineConfig } from 'vitest/config';
 import { limitMs, shared } from '../../support/shared-config.ts';
 
 /**
- * `npm run test:fuzz`: hostile input of every kind, about a minute. `TILLSYNC_SEED=random` makes another
- * run (each prints its seed), `TILLSYNC_FUZZ_RUNS` multiplies the rounds (default 1).
+ * `npm run test:fuzz`: hostile input of every kind, about a minute. `TILLSYNC_SEED=random` makes another run (each
+ * prints its seed), `TILLSYNC_FUZZ_RUNS` multiplies the rounds (default 1).
  *
- * Each of these, put into a copy of the sources, is found:
- *   callbacks: a doubled secret is let in; so is one in another case; bytes that are no UTF-8 are patched; a whole number
- *   loses digits as a text; an amount is parsed; what is unreadable is not quarantined
- *   files: a value of any depth throws; trailing text is told piece by piece; a line with too many cells is taken
- *   configuration: a table where a size belongs throws
- *   local API and inbox: one bad item refuses its neighbours; ids of 64 bits are rounded; two keys of bytes are one
- *   platform: bytes of a poll are patched; a product that a page left out is gone; a rotation keeps the old token
- *   changes: an answer without a clear success is taken for one; a refusal to show a product refuses the change; a
- *   description that nobody can see is taken for applied; an index counts against the ids beside it; a false total is
- *   let pass; another product's name confirms a change; a message repeats the token; a retry overrules a newer word
+ * The tests find each of these faults when it is put into a copy of the sources:
+ *   callbacks: a secret given twice is accepted; a secret in another case is accepted; invalid UTF-8 is replaced, not
+ *   refused; a whole number in quotes loses digits; an amount is parsed; an unreadable callback is not quarantined
+ *   files: deep nesting throws; text after the end is reported several times; a line with too many cells is accepted
+ *   configuration: a table in place of a size throws
+ *   local API and inbox: one bad item gets its neighbours refused; ids of 64 bits are rounded; two different keys of
+ *   bytes count as one
+ *   platform: invalid UTF-8 of a poll is replaced; a product missing from one page vanishes; a rotation keeps the old
+ *   token
+ *   changes: an answer without clear success counts as success; a refusal to show a product refuses the whole change;
+ *   a description that cannot be read counts as applied; an index outweighs the id beside it; a false total is
+ *   accepted; another product's name confirms a change; a message repeats the token; a retry overwrites a newer change
  */
 export default defineConfig({
   test: {

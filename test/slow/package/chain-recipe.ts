@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 
 export const CHAIN = readFileSync('docs/chain.md', 'utf8');
 
-/** The block of docs/chain.md that begins with a line. */
+/** Returns the code block of docs/chain.md that begins with `first`. */
 export function recipe(first: string): string {
   const from = CHAIN.indexOf(first);
   if (from < 0) throw new Error(`docs/chain.md has no recipe that begins with: ${first}`);
@@ -10,7 +10,7 @@ export function recipe(first: string): string {
   return lines.map((line) => line.replace(/^ {3}/, '')).join('\n');
 }
 
-/** The commands of that block, each on one line; a remark behind one is none of it. */
+/** Returns the commands of that block, one a line, without the comments behind them. */
 export function commandsOf(first: string): string[] {
   return recipe(first)
     .trimEnd()

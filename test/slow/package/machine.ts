@@ -133,7 +133,7 @@ export class Machine {
     return text;
   }
 
-  /** Lays a cable to another machine, and gives each end an address. */
+  /** Connects another machine by a network cable and gives both ends an address. */
   cable(other: Machine, [own, others]: readonly [string, string]): void {
     const [here, there] = [this, other].map((machine) => String(machine.#process.pid)) as [string, string];
     const ip = (pid: string, words: string) =>

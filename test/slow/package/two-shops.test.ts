@@ -9,9 +9,9 @@ import { cleanDebian, debianPackage } from './clean-debian.ts';
 import { MIRROR_DATE, writeSuite } from './debian-mirror.ts';
 import { builtHubPackage, builtPackage, Machine } from './machine.ts';
 
-/* docs/chain.md, "Your first shop", as a person types it at two Debians 12 that are joined by a cable. */
+/** docs/chain.md, "Your first shop", as a person types it at two Debian 12 machines joined by a cable. */
 
-/** What every Debian has, and the smallest one that is made here has not. */
+/** Packages that every Debian has, but not the minimal one made here. */
 const PACKAGES = ['systemd', 'systemd-sysv', 'dbus', 'sudo', 'ca-certificates'];
 const ROOT = cleanDebian('bookworm', { packages: PACKAGES });
 const OF_TRIXIE = ['nats-server', 'adduser'].map((name) => debianPackage('trixie', name));
@@ -31,7 +31,7 @@ describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', 
   let second: Machine;
   const typed: string[] = [];
 
-  /** At a terminal of somebody who may use sudo; `pasted`: what it reads. */
+  /** Types a line at a terminal, as a user who may use sudo. `pasted` is the command's standard input. */
   const type = (machine: Machine, line: string, pasted?: string) => {
     typed.push(line);
     const paste = pasted === undefined ? '' : `printf '%s\\n' ${quoted(pasted)} | `;
@@ -72,7 +72,7 @@ describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', 
         echo '${ADDRESS} hub.example.com' >> /etc/hosts; echo "127.0.1.1 $(hostname)" >> /etc/hosts`);
     }
     second.run('mv /root/tillsync_*.deb /home/ana/');
-    // The first shop works for long by now.
+    // By now, the first shop has worked for a long time.
     first.run(`mv /root/install ${PLACE}; cp ${PLACE}/archive.gpg /usr/share/keyrings/debian-archive-keyring.gpg
       install -D -m 644 ${PLACE}/repository/tillsync.asc /etc/apt/keyrings/tillsync.asc
       echo 'deb [signed-by=/etc/apt/keyrings/tillsync.asc] file:${PLACE}/repository stable main' > /etc/apt/sources.list.d/tillsync.list
@@ -115,7 +115,7 @@ describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', 
     first.run(`printf '\\n%s\\n' ${quoted(second)} >> /etc/tillsync/config.toml; tillsync config check`);
     for (const line of commandsOf('openssl req -x509 -newkey')) type(first, line);
     for (const line of commandsOf('sudo tillsync hub server-config \\')) type(first, line);
-    // A Debian that was just installed has no firewall.
+    // A newly installed Debian has no firewall.
     expect(first.try('command -v ufw').code).not.toBe(0);
     said('sudo ufw allow 4222/tcp');
     const isReached = 'is reached at tls://hub.example.com:4222';

@@ -20,11 +20,10 @@ const DAY_MS = 86_400_000;
 const PUBLIC_ADDRESS = 'https://store.example/webhook';
 
 /**
- * A store with its real loops, listeners and files on a simulated machine, network and chance, all from one seed.
- *
- * A crash cuts the daemon off between two turns of its event loop: from then on it reaches neither platform nor
- * POS, and the next one opens what the files held at that moment. So no transaction is ever torn, and what was
- * written is on the disk; a kill within a write and a power cut are tried with real processes in test/slow/crash.
+ * A store with its real loops, listeners and files on a simulated machine and network, with one seed for all chance.
+ * A crash happens between two turns of the daemon's event loop: the old daemon reaches neither platform nor POS any
+ * more, and the next one opens the files as they were then. So no transaction is torn and no write is lost;
+ * test/slow/crash tries kills within a write and power cuts with real processes.
  */
 export class SimulatedStore {
   readonly world: WorldClock;
