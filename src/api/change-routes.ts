@@ -167,7 +167,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
     if (underWay >= handOversMax) throw tooMany(handOversMax);
     underWay += 1;
     try {
-      // One submission after the other, so that of two values for a target the later one stays.
+      // Submissions run one after another, so that of two values for a target the later one stays.
       const taking = turn.then(() => takeItems(parts.outbox, items, origin));
       turn = taking.catch(() => {});
       const { text, status, error } = await taking;

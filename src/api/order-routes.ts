@@ -306,7 +306,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
       ...(reply.getHeaders() as Record<string, string>),
       'content-type': 'text/event-stream; charset=utf-8',
       'x-accel-buffering': 'no',
-      // Otherwise an ended stream leaves an idle connection, for which closing would wait.
+      // Otherwise the ended stream's connection stays open and idle, and closing the server waits for it.
       connection: 'close',
     });
     open += 1;

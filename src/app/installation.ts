@@ -277,7 +277,7 @@ function ownerFor({ directory, configFile, writes }: StorageUserOptions): UnixUs
   }
   if (writes && readdirSync(path).length === 0) giveTo(service, path);
   else if (writes) throw ofRoot(path, service);
-  // Only root can have put anything into it.
+  // Only root could have created the directory's content.
   else return undefined;
   return service;
 }

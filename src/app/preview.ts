@@ -104,7 +104,7 @@ class Judge {
     this.#safetyOf = at.safety.lookup();
   }
 
-  /** Returns the values as they would be sent: a stock without what is held back. */
+  /** Returns the values as they would be sent: a stock's count less what is held back. */
   sent({ target, values }: Place<Change>): ChangeValues {
     const { qty } = values;
     if (qty === undefined) return values;
@@ -205,7 +205,7 @@ export interface InventoryPlan<T> {
   unchanged: number;
   /** Stocks of the mirror that the inventory should contain. */
   known: number;
-  /** How many of them it lacks, and the first target keys. */
+  /** How many of the mirror's stocks the file lacks, and the first of their target keys. */
   missing: number;
   missingSample: string[];
   /** How many of the missing stocks are above zero, as far as known. */
@@ -258,7 +258,7 @@ export function planInventory<T extends { change: StockChange }>(
       const stock = stocks.get(key);
       if (stock) stock.unsure = true;
     }
-    // At a branch, the hub decides what the platform has already.
+    // At a branch, the hub compares with the platform, so every stock here is unsure.
     if (isBranch(config)) for (const stock of stocks.values()) stock.unsure = true;
     const safetyOf = at.safety.lookup();
     // Many counts look alike on the platform: all below the safety stock, or a count with its later orders and the

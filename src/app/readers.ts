@@ -94,7 +94,7 @@ export function configuredBranches(
   return branches.map(({ subsidiaryId = null, externalId = null }) => ({ subsidiaryId, externalId }));
 }
 
-/** Returns where unbooked orders are held back from counts. At a branch, the hub does it. */
+/** Returns for each branch whether unbooked orders are held back from counts. At a branch, the hub holds them back. */
 export function holdBackStates(
   mirror: Pick<Mirror, 'read'>,
   config: Pick<Config, 'branches' | 'link' | 'stock'>,
@@ -161,7 +161,7 @@ export async function openReaders({ config, clock }: ReadersOptions) {
     /** Returns the raised alarms, including those of the running daemon that the mirror did not accept. */
     alarms() {
       const stored = mirror.raisedAlarms();
-      // None if this user may not read them, or if the daemon ended before it could clear them.
+      // There are no alarms if this user may not read them, or if the daemon ended before it could clear them.
       if (found instanceof TillsyncError || !found.leases.isHeld(RUNNING)) return stored;
       const isMissing = ({ key }: AlarmUp) => !stored.some((alarm) => alarm.key === key);
       return [...found.alarms.aside().filter(isMissing), ...stored];

@@ -31,7 +31,7 @@ export class Sender {
     this.#freshness = new PushFreshness(options.parts.mirror.freshnessBoard);
   }
 
-  /** Whether this process is the one that sends, and may send now. */
+  /** Whether this process is the sender and may send now. */
   get maySend(): boolean {
     return this.#status() === 'sends';
   }

@@ -109,7 +109,7 @@ export async function markRunning({ leases, clock, log }: RunningMarkOptions): P
       await clock.sleep(RENEW_EVERY_MS, over.signal);
       if (over.signal.aborted) return;
       try {
-        // Again after a lost lease, because the other holder may have ended since.
+        // Tries twice, because another holder of the lease may have ended meanwhile.
         if (!(await lease.hold())) await lease.hold();
       } catch (error) {
         log.debug({ err: error }, 'the mark of the running tillsync could not be renewed');

@@ -19,7 +19,7 @@ export async function sweepNow(
   if (request.branch === undefined) {
     return await sweepAll({ sweep: catalogSweep, branches, freshness, alarms }, request);
   }
-  // One branch says nothing about the others, so the catalogue's freshness stays.
+  // A sweep of one branch proves nothing about the others, so the catalogue's freshness stays.
   return [await catalogSweep.sweep(request.branch, request)];
 }
 

@@ -138,7 +138,7 @@ export class ProductWriter {
     this.#changed = 0;
     this.#kept = 0;
     this.#isNew = false;
-    // An entry that seems missing may be the one that could not be read.
+    // A child that seems missing may be the one that could not be read.
     const context: WriteContext = record.isPartial ? { ...asked, speaksFor: [] } : asked;
     for (const child of record.children) {
       this.#writeSku(record.id, child, context);

@@ -7,7 +7,7 @@ export interface BranchMapping {
   branch: Branch;
   /** Products that customers can see in the branch, by the last sweep. */
   shown: number;
-  /** Of these, products with a sku that has no id there. */
+  /** Of these products, those with a sku that has no id there. */
   unmapped: number;
   /** Whether the shop assigns ids there at all: most shown products have one. */
   isMapping: boolean;

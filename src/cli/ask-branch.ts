@@ -88,7 +88,8 @@ function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Re
 }
 
 /**
- * Asks a branch. Throws `not-found` if it has not joined, and `link-down`, with what the hub knows, if it is silent.
+ * Asks a branch a support question. Throws `not-found` if the branch has not joined, and `link-down`, with the hub's
+ * facts, if it does not answer.
  */
 async function ask(
   { parts, config, progress, call: { signal } }: CommandTools,

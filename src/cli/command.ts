@@ -306,7 +306,7 @@ export function requirePlatform(call: Call): void {
   if (isBranch(config)) throw branchCallsNobody();
 }
 
-/** Like `withParts`, for commands that call the platform. */
+/** As withParts, for commands that call the platform. */
 export async function withPlatform<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   requirePlatform(call);
   return withParts(call, use);

@@ -12,7 +12,7 @@ const PAGE = 500;
 export interface FeedOptions {
   mirror: { eventsAfter(seq: number, limit: number): OrderEvent[] };
   clock: Clock;
-  /** Only events with a higher seq. */
+  /** Only events with a seq above this. */
   after: number;
   /** Keeps waiting for new events until the signal. */
   follow: boolean;

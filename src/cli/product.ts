@@ -169,7 +169,7 @@ const show = command({
   },
 });
 
-/** Returns what a word without an option may mean, in the order of the search. */
+/** Returns the ways to read a word without an option, in the order of the search. */
 function meaningsOf(name: ProductName): ProductName[] {
   if (!('productId' in name)) return [name];
   const word = name.productId;

@@ -120,7 +120,7 @@ export function setBranches(text: string, wanted: readonly BranchConfig[]): stri
       ) + 1;
     const found = added.findIndex((table) => IDS.some((id) => before[id] && table[id] === before[id]));
     const kept = found === -1 ? [] : added.splice(found, 1);
-    // Its other keys stay, such as the safety stock.
+    // Other keys of the branch stay, such as its safety stock.
     const { subsidiary_id: _id, external_id: _externalId, ...others } = before;
     order.push(...kept.map((table) => ({ ...others, ...table })));
     result.push(...lines.slice(done, from), ...kept.flatMap((table) => edited(own, table)));

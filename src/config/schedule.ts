@@ -58,7 +58,7 @@ function makeSchedule(expression: string, timezone: string): Schedule {
       const wallMs = calendar.wallMs(minuteMs);
       const timeMs = wallMs % DAY_MS;
       if (!onDay(wallMs - timeMs)) {
-        // Minute steps are needed only near midnight, where a clock may change.
+        // Steps of a minute are needed only near midnight, where clocks may change.
         const restMs = 21 * HOUR_MS - timeMs;
         if (restMs > 15 * MINUTE_MS) minuteMs += Math.floor(restMs / MINUTE_MS) * MINUTE_MS - MINUTE_MS;
       } else if (minutes.includes(Math.floor((wallMs % HOUR_MS) / MINUTE_MS) * MINUTE_MS)) {

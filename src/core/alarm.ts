@@ -61,7 +61,7 @@ export interface AlarmUp {
   key: AlarmKey;
   /** Message of the part that raised it. */
   message: string;
-  /** Its level; null or left out means the level of its finding. */
+  /** Level of the alarm; null or left out means the level of its finding. */
   level?: FindingLevel | null;
   /** ISO 8601 UTC. */
   raisedAt: string;

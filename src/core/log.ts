@@ -46,7 +46,7 @@ function base64Forms(secret: string): string[] {
     const first = Math.ceil((before * 8) / 6);
     const whole = Math.floor((padded.length * 8) / 6);
     const inner = padded.toString('base64').slice(first, whole);
-    // So few characters would match other texts.
+    // A secret part this short would also match unrelated text.
     if (inner.length < 6) return [];
     return [inner, inner.replaceAll('+', '-').replaceAll('/', '_')];
   });

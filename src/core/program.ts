@@ -6,14 +6,14 @@ const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC
 const SAID_MAX = 1_000;
 /** Linux accepts 128 KiB for each, and a NUL would end it. */
 const VARIABLE_MAX = 8_000;
-/** Time for output that is still on its way when the program ends. A child of it may keep the pipe open. */
+/** Time for a program's last output after it has ended. One of its children may keep the pipe open. */
 const LAST_WORDS_MS = 200;
 
 /** How a program ended. */
 export interface ProgramEnd {
   /** Whether it ended with 0. */
   ok: boolean;
-  /** Such as `ended with 1`, for a text after the program's name. */
+  /** Follows the program's name in a text, such as `ended with 1`. */
   what: string;
   /** The end of its standard error, and of its standard output. */
   said: string;

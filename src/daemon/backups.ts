@@ -174,7 +174,7 @@ function notMade(exit: number | null, stderr: string): TillsyncError {
 
 const TAKES_AT_MOST_MS = 3_600_000;
 
-/** Only with a configuration file, which the backup command needs. */
+/** Needs a configuration file, because the backup command does. */
 export function backupLoops(
   {
     config,

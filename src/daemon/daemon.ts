@@ -128,7 +128,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   tellRunning(options, { webhookUrl, localUrl });
   // Not awaited, so that a lock on the mirror delays no callback.
   void noteConfigChanges(parts, options.secrets, log);
-  // Only after the caller has reported that it is ready.
+  // Waits one turn, so that the caller can first report readiness.
   setImmediate(beginLoops);
   return {
     webhookUrl,

@@ -221,7 +221,7 @@ export function incomingOrders(
           standing.kept();
           for (const { entry, outcome } of kept) {
             if (entry.kind === 'order') watch.announced(entry.observation.reading.orderId);
-            // A poll decides what the webhook cannot.
+            // A poll decides what this webhook alone cannot.
             if (outcome === 'held') loop?.wake(true);
           }
         },

@@ -120,7 +120,7 @@ const PASSED = 4;
 const CELLS = 5;
 
 const PASSED_MAX = 8;
-/** Only in case a wake-up is missed. */
+/** Looks again after this time, in case a wake-up is missed. */
 const LOOK_AGAIN_MS = 50;
 
 export class WriteGate {

@@ -236,7 +236,7 @@ export interface DatabaseHealth {
   schema: { applied: number; known: number };
   /** The first damage that SQLite found; null if none. */
   damage: string | null;
-  /** False for a file too large to check quickly; `damage` then says nothing. */
+  /** False for a file that is too large to check quickly; `damage` then proves nothing. */
   readThrough: boolean;
 }
 

@@ -55,7 +55,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
     opened?.close();
     const fault = toStorageError(error, path);
     if (fault.code !== 'storage-corrupt') throw fault;
-    // What is lost, and so what to do, differs between a store, a hub and a branch.
+    // The remedy depends on what is lost, which differs between a store, a hub and a branch.
     throw new TillsyncError(fault.code, fault.message, {
       cause: fault,
       hint: 'To see what to do, run: {tillsync} doctor',

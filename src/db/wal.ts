@@ -142,7 +142,7 @@ function tryToTruncate(db: Database.Database): void {
   try {
     truncateWal(db);
   } catch {
-    // A failing disk shows at the next write, where somebody waits for the answer.
+    // If the disk fails, the next write notices it, and its caller gets the error.
   }
 }
 

@@ -47,7 +47,7 @@ export interface BranchOutcome extends Comparison {
   stocksEqual: number;
 }
 
-/** As in the demo of one store; `inMirror` is the hub's. */
+/** As in the demo of one store; `inMirror` counts the hub's mirror. */
 export type BranchesDemoSummary = Pick<
   DemoSummary,
   keyof Comparison | 'callbacks' | 'polls' | 'refreshes' | 'violations' | 'deadTokenUses' | 'traffic'

@@ -74,7 +74,7 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   if (trafficMs !== undefined) void clock.sleep(trafficMs, signal).then(() => ends.abort());
   signal.addEventListener('abort', () => ends.abort(), { once: true });
   const { refreshToken } = sandbox.issueTokens();
-  // The same ports after the restart, because the platform and an open page keep calling them.
+  // Keeps the ports after a restart, because the platform and an open page keep calling them.
   const [webhookPort, localPort] = await Promise.all([freePort(), freePort()]);
   const config = demoConfig({ baseUrl: sandbox.url, directory, webhookPort, localPort });
   const secrets = { refreshToken, webhookSecrets: ['demo-webhook-secret'] };

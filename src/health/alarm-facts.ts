@@ -230,7 +230,7 @@ function lookAtStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
 /** How long the result is cached, because reading a day of orders takes longer than other checks. */
 const SUMS_FOR_MS = 5 * 60_000;
 const ODD_SHARE = 0.01;
-/** This multiple of last week's share is not the shop's normal state. */
+/** A share this many times last week's is not normal for the shop. */
 const ODD_TIMES = 3;
 
 function lookAtSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfOrders): void {

@@ -136,9 +136,9 @@ export interface FindingRow {
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
   /** Not shown beside one of these, which says it better or is its cause. */
   hiddenBy?: readonly FindingCode[];
-  /** What is sent to receivers of alarms: everything if left out; `red`: only when red. It is always shown. */
+  /** Who is notified: every receiver if left out, only when red, or nobody. The finding is always shown. */
   sent?: 'never' | 'red';
-  /** It has lasted before it is found, so it is sent at once. */
+  /** True if the finding needs time to arise, so that it is sent at once. */
   lasted?: true;
   /** Not sent beside that finding, nor for this time after it, because it then ends by itself. */
   follows?: { code: FindingCode; withinMs: number };
@@ -178,7 +178,7 @@ export function flowOf(subject: FreshnessSubject, { freshness }: Facts): Freshne
   return freshness.find((flow) => flow.subject === subject);
 }
 
-/** Returns what a part noted under this code; undefined if nothing. */
+/** Returns a part's alarm under this code; undefined if none. */
 export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | undefined {
   const noted = alarms.find(({ key }) => key === code);
   if (!noted) return undefined;

@@ -118,7 +118,7 @@ export class Heartbeat {
       const { findings } = this.#o.standing();
       return findings.filter(({ level }) => level === 'red').map(({ code }) => code);
     } catch (error) {
-      // A busy database says nothing; an unreadable one means a failing disk.
+      // A busy database gives no news; an unreadable one means a failing disk.
       if (hasCode(error, 'storage-busy')) return this.#last ?? [];
       return ['storage.failing'];
     }

@@ -42,13 +42,13 @@ interface Pattern {
   lead: string;
   /** Compiled on first use; without a placeholder at its end. */
   regExp?: RegExp;
-  /** It ends with a placeholder, which may hold a command, a number, or sentences. */
+  /** True if the pattern ends with a placeholder, which may hold a command, a number, or sentences. */
   isOpen: boolean;
   /** True if other sentences may follow it; otherwise it is an inserted text, known only as a whole. */
   isSentence: boolean;
   places: string[];
   spanish: string;
-  /** It begins with a placeholder, which may hold the text of another pattern. */
+  /** True if the pattern begins with a placeholder, which may hold another pattern's text. */
   beginsOpen: boolean;
   /** Number of fixed characters. Of two patterns that match, the one with more is used. */
   said: number;

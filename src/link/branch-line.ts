@@ -287,7 +287,7 @@ function handUpAgain({ db, intake, reservations }: Stores, underWay: readonly nu
   for (const sent of queue.all(`${under} ORDER BY version DESC`)) {
     if (isAtHub.has(sent.changeId)) continue;
     const { changeId, target: key, conflictKey } = sent;
-    // The catalogue may have come since the submission, and with it newer values under the product's own id.
+    // The catalogue may have arrived since the submission, and newer values may wait under the product's own id.
     const reading = readChange(sent.kind, sent.body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
     let rest = queue.restOf(sent, { key, conflictKey });

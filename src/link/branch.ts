@@ -40,7 +40,7 @@ import {
 } from './link.ts';
 
 const HELLO_EVERY_MS = 30_000;
-/** How often a request for a snapshot is repeated. */
+/** How often a snapshot is requested again. */
 const WISH_EVERY_MS = 5_000;
 const AGAIN_AFTER_MS = 2_000;
 const LOOK_EVERY_MS = 500;
@@ -63,7 +63,7 @@ export interface BranchOptions {
   stores: MirrorStores;
   spellings: OrderSpellings;
   version: string;
-  /** This store's verdict, as on its own page. */
+  /** This branch's verdict, as on its own page. */
   verdict: () => Verdict;
   /** `retention.outbox`. */
   outboxKeptMs: number;
@@ -89,7 +89,7 @@ export class BranchFollower {
   #isRefused = false;
   #following = new AbortController();
   #wantsSnapshot = false;
-  /** Until then the hub accepts only sold-out changes. */
+  /** Until this time the hub accepts only sold-out changes. */
   #fullUntilMs = Number.NEGATIVE_INFINITY;
   /**
    * The line that this process started; it numbers items only on it. On a line that was there before, another machine
@@ -107,7 +107,7 @@ export class BranchFollower {
   #gapSinceMs: number | undefined;
   /** Why the hub's last announcement was refused. */
   #refusedWays: string | null = null;
-  /** How often in a row the server had nothing more although entries are missing. */
+  /** How many times in a row the server had no more entries although some are missing. */
   #idles = 0;
 
   constructor(options: BranchOptions) {
@@ -121,7 +121,7 @@ export class BranchFollower {
     this.#up.wake();
   }
 
-  /** Creates what a new mirror lacks. */
+  /** Creates the link's rows in a new mirror. */
   async begin(): Promise<void> {
     this.#ownLine = (await this.#options.mirror.write(beginLink)) ?? this.#ownLine;
   }
@@ -270,7 +270,7 @@ export class BranchFollower {
 
   /** Reports this branch's position and reads the hub's state. Throws `link-…`. */
   hello(): Promise<void> {
-    // Both loops may need it at once, and the hub accepts one question at a time.
+    // Both loops may need a hello at once, and the hub accepts one question at a time.
     this.#helloing ??= this.#sayHello().finally(() => {
       this.#helloing = undefined;
     });

@@ -23,7 +23,7 @@ interface Trouble {
   message: string;
 }
 
-/** Returns null where all is well. */
+/** Returns one alarm for the troubles of all branches; null if there are none. */
 export function branchesAlarm(facts: BranchesAlarmFacts): Omit<Trouble, 'branch'> | null {
   const troubles = facts.branches.flatMap((branch) => troubleOf(branch, facts) ?? []);
   // [amber B1, red B2, amber B3] → [red B2, amber B1, amber B3]

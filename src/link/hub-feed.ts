@@ -152,7 +152,7 @@ export function unpublished(db: Database.Database, limit: number, own = ''): Fee
   return [...first.slice(0, limit - others.length), ...others];
 }
 
-/** By their numbers, which are unique; a new epoch's rows may reuse the same place in the table. */
+/** Marks entries by their numbers, which are unique. Row ids are not: a new epoch's rows may reuse them. */
 export function notePublished(
   db: Database.Database,
   entries: readonly Pick<FeedEntry, 'branch' | 'n'>[],

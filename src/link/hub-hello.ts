@@ -170,7 +170,7 @@ export function takeHello(
     // The branch then starts its own line and asks again.
     if (!hello.isOwnLine) return 'nothing';
     sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
-    // Its change numbers may mean others than those submitted under them before.
+    // The branch's change numbers may now mean other changes than those submitted under them before.
     if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
   }
   if (!mayCause) return 'nothing';
@@ -192,7 +192,7 @@ export function takeHello(
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  // A copy that had received it is not the one that asks.
+  // If the branch once reported having the snapshot, a mirror that it has lost got it, so this one needs another.
   const isUnderWay = isOtherEpoch || (hello.mark < row.snapshotN && heardMark < row.snapshotN);
   if (isRecent && isUnderWay) return 'nothing';
   beginSnapshot(db, branch, hello.line, nowMs);

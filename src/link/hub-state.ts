@@ -49,7 +49,7 @@ export type BranchReport = Pick<
 
 /** A branch of the configuration. */
 export interface NamedBranch {
-  /** Its identity in keys, feed, stream, cursor and mirror: the first name it had. */
+  /** The branch's identity in keys, feed, stream, cursor and mirror: the first name it had. */
   branch: string;
   /** What people call it. */
   name: string;
@@ -63,7 +63,7 @@ export interface InvitedBranch {
   name: string;
   subsidiaryId: string | null;
   closedAt: string | null;
-  /** Its own public key; null if it has not joined. */
+  /** The branch's own public key; null if it has not joined. */
   publicKey: string | null;
   /** Public key of an unused invitation. */
   invitedKey: string | null;
@@ -341,7 +341,7 @@ export class HubRows {
   join(branch: string, publicKey: string, nowMs: number): string | undefined {
     const row = this.branches().find((each) => each.branch === branch);
     const { name = branch } = row ?? {};
-    // It asks again when it missed the answer.
+    // A branch that missed the answer asks again.
     if (row?.publicKey === publicKey) return undefined;
     if (!row?.expiresAt) return `The invitation of branch ${name} was used already.`;
     if (Date.parse(row.expiresAt) < nowMs) return `The invitation of branch ${name} has expired.`;

@@ -259,8 +259,8 @@ export class Hub {
     const messages = await this.#composed(entries);
     await link.publish(
       messages.map((message) => {
-        // The server would always refuse it, and with it all later ones. Sent empty, the branch reports it by its
-        // quarantine.
+        // The server would refuse this message for ever, and all later ones with it. Sent empty, it lands in the
+        // branch's quarantine.
         const isTooLong = Buffer.byteLength(message.body) > MESSAGE_BYTES_MAX;
         return isTooLong ? { ...message, body: '{}' } : message;
       }),

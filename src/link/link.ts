@@ -47,7 +47,7 @@ export interface HubLink {
 /** Never throws. */
 export type SupportHandler = (question: SupportQuestion, body: string) => Promise<Uint8Array>;
 
-/** The same link from one branch's side. */
+/** The hub's link, seen from one branch. */
 export interface BranchLink {
   /**
    * Passes messages to `take` in the order of publishing, from the first that was not accepted. Messages for which it
@@ -103,7 +103,7 @@ export const HELLO = z.object({
   rejected: z.number().int().min(0).default(0),
   /** Entries in its quarantine. */
   quarantined: z.number().int().min(0).default(0),
-  /** Its verdict with the code of the first finding; null if it did not say. */
+  /** The branch's verdict, with the code of the first finding; null if it sent none. */
   verdict: z
     .object({ level: z.enum(['green', 'amber', 'red']), finding: z.string().max(100).nullable() })
     .nullable()

@@ -22,9 +22,9 @@ const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string 
     says: 'says again and again that it heard more than the hub ever said',
   },
 };
-/** The same for new message stores of the server, which no branch can be blamed for. */
+/** New message stores of the server, limited likewise. No branch can be blamed for them. */
 const PLACES = { count: 3, withinMs: HOUR_MS };
-/** How long it is reported after the last time. */
+/** How long misuse is reported after its last time. */
 const TOLD_FOR_MS = HOUR_MS;
 
 interface Count {

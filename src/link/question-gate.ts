@@ -7,7 +7,7 @@ const BYTES_OF_ONE = 50_000;
 /** Questions that a branch may ask at once, and per second; more than a healthy one ever asks. */
 const BURST = 60;
 const PER_SECOND = 20;
-/** The same for changes and acknowledgements: the platform accepts no more from the whole company. */
+/** Burst and rate of changes and acknowledgements: the platform accepts no more from the whole company. */
 const ITEMS_BURST = 5_000;
 const ITEMS_PER_SECOND = 330;
 const TOLD_EVERY_MS = 60_000;

@@ -77,7 +77,7 @@ export async function ownAccess(
   const { host, isName } = placeOf(publicUrl || nats);
   // For a numeric address no certificate name is checked.
   const serverName = isName ? host : null;
-  // So that a server with an expired certificate can be told to reload the new one.
+  // Accepts any certificate, so that a server with an expired one can be told to reload the new one.
   const takesAny = user === '@system';
   const how: LinkTls | null = tls && { ca: tls.caFile && readPem(tls.caFile), serverName, takesAny };
   return { url: nats, seed: user === '@hub' ? keys.hub : keys.system, user, tls: how };
@@ -115,7 +115,7 @@ export interface CertificateWarning {
   level: FindingLevel;
 }
 
-/** What the server must read, and a warning about its certificate; undefined while the file's place is not set. */
+/** What the server must read, and a warning about its certificate. */
 interface Written {
   /** Changes when the configuration or the certificate changes. */
   stamp: string;

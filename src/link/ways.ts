@@ -100,8 +100,8 @@ export interface ConfiguredWays {
 }
 
 /**
- * Returns each address of the hub in the order in which to try them. An announced authority is trusted beside the
- * configured ones; only the address that last worked is tried with what it was trusted by then.
+ * Returns the hub's addresses in the order to try them. Announced authorities are trusted beside the configured ones.
+ * The address that last worked is tried with the authorities trusted at that time.
  */
 export function waysOf({ urls, authorities }: ConfiguredWays, { announced, worked }: KeptWays): Way[] {
   const trusted = unique([...authorities, ...(announced?.authorities ?? [])]);

@@ -23,7 +23,7 @@ class IdGuess {
   /** How many bytes of a record's text a guess needs. */
   #reach = 0;
 
-  /** Remembers the first name in `text` that stands before this id. */
+  /** Remembers the first name in `text` that precedes this id. */
   learn(text: string, orderId: string): void {
     for (const id of [`"${orderId}"`, orderId]) {
       const at = text.indexOf(id);

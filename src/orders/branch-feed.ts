@@ -12,7 +12,7 @@ export interface SentOrder {
   reading: OrderReading;
   /** JSON text as received. */
   raw: string;
-  /** True for the whole order as the hub has it, and not one observation of it. */
+  /** True for a whole order of the hub, false for one observation of it. */
   isWhole?: true;
   /** True if the customer was anonymised before the order was sent down. */
   isForgotten?: true;

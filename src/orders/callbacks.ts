@@ -8,7 +8,7 @@ import { sqlOf, storing } from '../db/sqlite.ts';
 /** Why a callback was not kept as an order; null if it was. */
 export type CallbackFault =
   | 'secret-missing'
-  /** Neither a secret nor JSON: somebody probes addresses, not the platform. */
+  /** A request with neither a secret nor JSON comes from somebody who probes addresses, not from the platform. */
   | 'no-callback'
   | 'secret-wrong'
   | 'too-large'
@@ -94,7 +94,7 @@ export class CallbackLog {
       for (const [i, line] of lines.entries()) line.id = ids[i] ?? null;
       this.#waiting.clear();
     } catch (error) {
-      // They stay in memory for the next write, up to a maximum. The orders themselves are stored elsewhere.
+      // The callbacks stay in memory for the next write, up to a maximum. Their orders are stored elsewhere.
       this.#options.log.debug(
         { code: asTillsyncError(error).code },
         'the list of callbacks could not be written',

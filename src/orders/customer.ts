@@ -55,7 +55,7 @@ export function payloadWithoutCustomer(raw: string, spellings: OrderSpellings): 
     ]);
     return JSON.stringify(Object.fromEntries(wrapped));
   } catch {
-    // The text is not JSON or is nested too deeply, so no part of it can be judged.
+    // Text that is not JSON, or is nested too deeply, cannot be judged in part.
     return 'null';
   }
 }

@@ -27,7 +27,7 @@ export function continueFeedAfter(db: Database.Database, seq: number): void {
   if (raised.changes === 0) {
     db.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('order_events', ?)").run(seq);
   }
-  // Marks a mirror whose feed was started with the remembered seq, to tell it from a new one.
+  // Marks the feed as started, to tell this mirror from a new one.
   db.prepare("INSERT OR IGNORE INTO marks (name, value) VALUES ('feed.begun', 1)").run();
 }
 
@@ -60,7 +60,7 @@ const keepers = new Set<Database.Database>();
 
 export interface MirrorFileOptions extends ConnectionOptions {
   clock: Clock;
-  /** Without it, a new mirror's feed begins at 1. */
+  /** The remembered seq; without it, a new mirror's feed begins at 1. */
   feed?: FeedMemory | undefined;
   /** Called after each transaction of this process, of any kind. Must not throw. */
   onWritten: (db: Database.Database) => void;

@@ -233,14 +233,14 @@ class Boards implements FreshnessBoard, Alarms {
           for (const [key, alarm] of alarms) setAlarm(db, key, alarm);
         });
       } catch {
-        // They stay pending. The code that stores orders meets the same failing disk and reports it.
+        // The mirror's reports stay pending. The code that stores orders meets the same failing disk and reports it.
         break;
       }
       deleteSame(this.#freshness, freshness);
       deleteSame(this.#alarms, alarms);
     }
     this.notifyUnwritten();
-    // In the same turn as the loop's last check, so that a later report starts its own write.
+    // Reset in the same turn as the loop's last check, so that a later report starts its own write.
     this.#flushing = undefined;
   }
 }

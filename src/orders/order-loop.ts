@@ -168,7 +168,7 @@ export class OrderLoop {
       this.#failures = 0;
       if (wide) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
       if (!runningDay) this.#lookbackDueMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
-      // A wide poll may reach back for weeks, so its number of records says nothing here.
+      // A wide poll may reach back for weeks, so its size does not tell how many orders come now.
       if (!runningDay && !wide) this.#isMany = report.records > MANY_RECORDS;
       watch.polled(report.createdIds);
       this.#dueMs = schedule.nextAfter(clock.nowMs());

@@ -458,7 +458,7 @@ export function chooseOrderList(
   return likely[0] ?? (others.length === 1 && others[0]?.length === 0 ? others[0] : undefined);
 }
 
-/** In a list of unknown name an id proves nothing, because branches and customers have ids too. */
+/** In a list of unknown name an id is no proof, because branches and customers have ids too. */
 function looksLikeOrder({ fields, items }: OrderReading): boolean {
   const signs = [
     items,

@@ -101,9 +101,9 @@ const ENDED: readonly string[] = ['dispatched', 'payment-canceled', 'cancel', 'r
 const TAKES_NOTHING: readonly string[] = ['cancel', 'refund', 'payment-canceled'];
 const UNPAID: readonly string[] = ['pending', 'payment-pending'];
 
-/** SQL for an open order. Word for word the condition of the index `orders_open`. */
+/** SQL for an open order. The index `orders_open` has the same condition, word for word. */
 export const IS_OPEN = statusNotIn(ENDED);
-/** SQL for an order that waits for its time. Word for word the condition of the index `orders_scheduled`. */
+/** SQL for an order that waits for its time. The index `orders_scheduled` has the same condition, word for word. */
 export const IS_DUE = `(is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL)) AND ${IS_OPEN}`;
 /** SQL for an order that the POS should book: neither unpaid nor cancelled. */
 export const IS_TO_BOOK = statusNotIn([...UNPAID, ...TAKES_NOTHING]);

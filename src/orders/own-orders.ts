@@ -48,6 +48,6 @@ export async function beginOwnOrders(mirror: Mirror, { from, stores, hooks }: Ow
 function copy(db: Database.Database, table: string, which: string, ...values: string[]): void {
   const columns = sqlOf(db).values<string>(`SELECT name FROM pragma_table_info('${table}')`).join(', ');
   const sql = `INSERT INTO main.${table} (${columns}) SELECT ${columns} FROM hub.${table} WHERE ${which}`;
-  // None of these is kept, because the hub's mirror is detached again.
+  // The statements are not cached, because the hub's mirror is detached again.
   db.prepare(sql).run(...values);
 }

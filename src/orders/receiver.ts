@@ -8,7 +8,7 @@ import { GroupCommit, type Kept } from './group-commit.ts';
 import type { OrderKeeper } from './order.ts';
 
 interface HttpServerLimits {
-  /** From a request's first byte to its last; a slower request gets 408. */
+  /** Time from a request's first byte to its last; a slower request gets 408. */
   requestTimeoutMs: number;
   /** A connection without traffic is closed after this time, which is longer than the store may take to answer. */
   connectionTimeoutMs: number;
@@ -20,7 +20,7 @@ interface HttpServerLimits {
   connectionsMax: number;
   /** Most open connections per address (except a proxy on this machine); more are closed at once. */
   connectionsPerAddressMax: number;
-  /** From a connection's first byte to the end of the headers. */
+  /** Time from a connection's first byte to the end of the headers. */
   headersTimeoutMs: number;
 }
 

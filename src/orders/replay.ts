@@ -117,7 +117,7 @@ export function replayOrder(
     const { source, receivedAt, raw } =
       known && !isNewest ? { ...newestPayload(known), raw: known.payload } : last;
     const observation = { source, observedAtMs: Date.parse(receivedAt), raw, reading, isReplay: true };
-    // Without a digest the next poll reads the order again.
+    // Stores no digest, so that the next poll reads the order again.
     mergeOrder(db, observation, spellings, null);
   }
   const newestSeq = knownOrder(db, orderId)?.seq ?? 0;

@@ -24,7 +24,7 @@ export interface WebhookMemory {
   pending: readonly string[];
   /** SHA-256 of the handed-in secret at the last rotation. If another secret is handed in later, that one is used. */
   handedInDigest: string | null;
-  /** What PUT /webhook last confirmed; null if nothing, or if a later rotation got no answer. */
+  /** Last registration that PUT /webhook confirmed; null if none, or if a later rotation got no answer. */
   registered: { callbackUrl: string; secretDigest: string | null } | null;
 }
 

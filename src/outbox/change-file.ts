@@ -69,7 +69,7 @@ class FileText {
   }
 }
 
-/** Only a number this long can lose digits in a double, or with such an exponent become zero. */
+/** Only a number of 15 digits or more can lose digits in a double; only one with a large exponent can become zero. */
 const LONG_NUMBER = /\d[\d.eE+-]{14,}|\d[eE]-0*\d{3}/;
 
 type SourceReviver = (key: string, value: unknown, context: { source?: string }) => unknown;

@@ -246,7 +246,7 @@ export interface OutboxChange extends OutboxEntry {
   /** For a stock: the quantity sent, and the newest event of the order feed at that time. */
   sentQty: number | null;
   sentAsOfSeq: number | null;
-  /** For a stock: when it was set to zero, for the guard. */
+  /** When the stock was set to zero, for the guard. */
   zeroedAt: string | null;
 }
 
@@ -276,7 +276,7 @@ export function describeCandidates(candidates: readonly CatalogMapping[]): strin
   return shown.join(', ') + more;
 }
 
-/** Returns the target by the change's own ids, for when the mirror cannot resolve them. */
+/** Returns the target named by the change's own ids, for when the mirror cannot resolve them. */
 export function literalTarget(change: StockChange | ProductChange): Target {
   const product = change.sku === undefined ? `ext:${change.externalId}` : `sku:${change.sku}`;
   const subsidiaryId = 'subsidiaryId' in change ? (change.subsidiaryId ?? null) : null;

@@ -35,7 +35,7 @@ export interface GuardReason {
   message: string;
 }
 
-/** With fewer zeros than this the share is not checked: the last stocks of a day go to zero like that. */
+/** With fewer zeros than this, the share is not checked: the last stocks of a day go to zero one by one. */
 export const ZERO_SHARE_FROM = 10;
 
 const RELEASE_ZEROS =
@@ -146,7 +146,7 @@ export interface CountedStock {
 export interface InventoryDiff<T> {
   /** Lines that differ from the mirror, or whose stock is unknown or unsure, in the given order. */
   changes: T[];
-  /** How many of them equal the mirror's unsure value. */
+  /** How many lines equal the mirror's unsure value. */
   unsure: number;
   /** Number of lines equal to the mirror. */
   unchanged: number;

@@ -11,7 +11,7 @@ export interface BranchHoldBack {
   /** What people call the branch. */
   branch: string;
   isOn: boolean;
-  /** What is missing to switch it on; empty if it is on, or off by configuration. */
+  /** Conditions that are missing to switch it on; empty if it is on, or off by configuration. */
   missing: HoldBackLack[];
 }
 

@@ -75,7 +75,7 @@ export interface InboxLoopOptions extends InboxPlace {
 export class InboxLoop {
   readonly #options: InboxLoopOptions;
   readonly #inbox: InboxProcess;
-  /** What happened to a file that is gone. */
+  /** Tells what happened to an inbox file that is gone. */
   #lost: string | null = null;
   #isTidy = false;
   /** Last text of each alarm; undefined if not known. */

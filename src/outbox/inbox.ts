@@ -190,7 +190,7 @@ export class InboxRows {
         const left = rows.find(({ table, id, keyHex }) =>
           this.#tables[table].isThere.get(BigInt(id), keyHex),
         );
-        // They would be submitted again and again, an older value after a newer one.
+        // The rows would be submitted again and again, an older value after a newer one.
         if (left) throw unsound(this.#db.name, `Rows of ${left.table} that were taken in cannot be removed`);
         this.#restartNumbers();
       })

@@ -12,7 +12,7 @@ import { ProductReads, type ProductReadsOptions } from './product-reads.ts';
 import type { Place } from './stock-ledger.ts';
 import type { MirrorStores } from './stores.ts';
 
-/** Only one process sends at a time. */
+/** Lease of the one process that sends. */
 const LEASE = 'outbox.push';
 /** Long, so that an idle process writes nothing. A dead process's lease ends at once anyway. */
 const HOLD_MS = 3_600_000;
@@ -91,7 +91,7 @@ export class OutboxMaintenance {
     }
   }
 
-  /** Runs everything once except product reads, for a command that begins to send. */
+  /** Does everything once except product reads, for a command that starts to send. */
   async step(): Promise<void> {
     await this.#holdLease();
     await this.#maintain();

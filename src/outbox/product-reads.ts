@@ -108,7 +108,7 @@ export class ProductReads {
     const sweptMs = stores.read(({ lookup }) => lookup.sweptMs);
     // The first sweep starts by itself, and without branches there is none.
     if (sweptMs === undefined) return true;
-    // The sweep is dated by a clock that was ahead, so it is unknown what was submitted since.
+    // The last sweep is dated by a clock that was ahead, so it is unknown which changes came after it.
     if (wantCatalog && sweptMs > clock.nowMs()) return false;
     const handedOverUntilMs = wantCatalog ? sweptMs + CATALOG_SPEAKS_MS : undefined;
     let last: number | undefined = 0;

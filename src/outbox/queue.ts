@@ -28,8 +28,8 @@ const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKe
 
 type Row = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
 
-// With INDEXED BY, because SQLite would otherwise compare the bound kind with other partial indexes' conditions and
-// plan the statement again each time, which takes longer than running it.
+// INDEXED BY saves time: otherwise SQLite compares the bound kind with other partial indexes' conditions and plans
+// the statement again each time, which takes longer than running it.
 const waitingOne = (columns: string) => `
   SELECT ${columns} FROM outbox INDEXED BY outbox_waiting
   WHERE kind = ? AND target = ? AND state = 'pending' AND held_guard IS NULL`;

@@ -159,7 +159,8 @@ export class Reservations {
     if (this.#safety) this.#safetyStock.configure(this.#safety);
     if (this.#takeEvents() === PART) return true;
     if (!this.#isBegun) {
-      // Another configuration may name the branch of an unknown store.
+      // The configuration may have changed and now name the branch of an unknown store, so its orders are resolved
+      // again.
       this.#sql.run('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0');
       this.#isBegun = true;
     }
@@ -391,7 +392,7 @@ export class Reservations {
       });
       const early = 'UPDATE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
       this.#sql.run(early.replace('UPDATE', 'UPDATE OR REPLACE'), order.store ?? '', seq, orderId);
-      // Booked long ago and edited now: every count contains what it took before.
+      // The order was booked long ago and is edited now: every count contains what it took before.
       if (hadTaken && takes === 1) this.#follow(orderId, 0, true);
     } else {
       this.#sql.run('UPDATE ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);

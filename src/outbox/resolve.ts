@@ -233,7 +233,7 @@ function rejected(
   return { state: 'rejected', code, message, candidates: [...candidates] };
 }
 
-/** `why` ends where the list of candidates begins. */
+/** `why` ends with the words before the list of candidates. */
 function rejectedAmong(
   code: Rejection['code'],
   why: string,

@@ -58,7 +58,7 @@ export class PushFreshness {
   #report(kind: ChangeKind, state: FreshnessState, message: string, failure?: string): void {
     const before = this.#troubles.get(kind);
     this.#troubles.set(kind, state);
-    // Only a call is a try, and a continued wait for a person is nothing new.
+    // Waiting longer for a person is no new state, and only a call is a try.
     if (state === 'locked-out' && before === 'locked-out') return;
     this.#board.report(SUBJECT, state, message, failure);
   }
@@ -167,7 +167,7 @@ export class PushCall {
           doubts += HOPELESS_AFTER;
           failures += 1;
         }
-        // Then the cause is not the items.
+        // With so many failures, the items are not the cause.
         if (failures > FAILURES_MAX || (!isAnyTaken && doubts > HOPELESS_AFTER)) throw error;
         continue;
       }
@@ -402,7 +402,7 @@ export class PushLoop {
     return report;
   }
 
-  /** What orders took of a stock is known only if the catalogue tells which stock it is. */
+  /** With its own ids a change cannot be matched to the stock that orders took from, so nothing would be subtracted. */
   #sendsAsIs({ lookup, reservations }: Stores): boolean {
     const { kind, rules, hasBranches } = this.#options;
     const holds = kind === 'stock' && (rules.holdBack === true || reservations.holdsBack);

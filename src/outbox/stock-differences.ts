@@ -28,7 +28,7 @@ export interface ComparedPart {
   /** Stocks that cannot be judged now; their stored difference stays. */
   unsure: Place[];
   compared: number;
-  /** Where the next part begins; undefined after the last. */
+  /** Start of the next part; undefined after the last. */
   next: Place | undefined;
 }
 

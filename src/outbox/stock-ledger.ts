@@ -407,7 +407,7 @@ export interface OddRule extends SafetyRule {
   highestQty: number | null;
 }
 
-/** Says in words what a rule applies to. */
+/** Returns words for the stocks that a rule covers. */
 export function safetyName({ sku, subsidiaryId }: RulePlace): string {
   const what = sku === null ? 'every product' : `sku ${sku}`;
   return subsidiaryId === null ? what : `${what} in branch ${subsidiaryId}`;

@@ -33,7 +33,7 @@ export class ValuesBefore {
       ...[sku, subsidiaryId],
     );
     if (count) {
-      // This change's count is stored already, and it is sent again.
+      // This change's count is already stored, so the change is only sent again.
       if (count.version >= version) return null;
       return JSON.stringify({ qty: count.qty, asOfSeq: count.asOfSeq, ...shown });
     }

@@ -95,7 +95,7 @@ export class Caller {
     this.#store.set({ calls: { ...this.#store.state.calls, ...change } });
   }
 
-  /** Another tab switched it, or an order was seen there. */
+  /** Another tab switched the sound, or saw an order. */
   #takeOver(key: string | null): void {
     if (key !== KEYS.isOn && key !== KEYS.seen) return;
     const { isOn, seen } = rememberedCalls();
@@ -111,7 +111,7 @@ export class Caller {
       this.#audio = new AudioContext();
       this.#audio.addEventListener('statechange', () => this.#heed());
     }
-    // Without an earlier click it stays pending until there is one.
+    // The resume stays pending until the first click on the page.
     void this.#audio.resume().catch(() => undefined);
     this.#heed();
   }

@@ -175,7 +175,7 @@ export interface PageState {
   /** Search for orders; `orders` is null while nobody searches. */
   search: {
     text: string;
-    /** Such as 2026-03-01, on the store's calendar; empty for any. */
+    /** A day of the store's calendar, such as 2026-03-01; empty for any day. */
     day: string;
     orders: readonly BoardOrder[] | null;
     /** There are more of them. */

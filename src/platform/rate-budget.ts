@@ -23,7 +23,7 @@ const RESERVED_PLACES = 20;
 const RESERVED_SHARE = 0.2;
 /** The process that caused a block lets others probe first: if their calls get a 2xx, the 403 was about permissions. */
 const PROBE_GRACE_MS = 15_000;
-/** How soon a call looks again while another call probes the block. */
+/** How soon a waiting call checks again whether another call's probe has ended the block. */
 const PROBE_RECHECK_MS = 500;
 
 export interface SlotTicket {
@@ -222,7 +222,7 @@ export class RateLedger {
     });
   }
 
-  /** Returns the slot of a call that was never sent, as if it had not been taken. */
+  /** Returns a slot unused, because its call was never sent. */
   cancel(ticket: SlotTicket): void {
     this.#immediately(() => {
       this.#sql.dropCall.run(ticket.callId);
@@ -398,7 +398,7 @@ export function retryAfterMs(answer: {
   /** The platform's wall clock at the time of the answer. */
   serverNowMs: number;
   intervalMs: number;
-  /** How many 429 came in a row before this one. */
+  /** How many 429 answers in a row came before this one. */
   before: number;
   random: Random;
 }): number {

@@ -229,7 +229,7 @@ export const batchRequestFrame = z.looseObject({
   products: z.array(z.unknown()).min(1).max(BATCH_ITEMS_MAX),
 });
 
-/** Far more than any requested page. An entry that is unreadable is kept by itself. */
+/** Far more entries than any requested page has. An unreadable entry does not affect the others. */
 const DOCS_MAX = 20_000;
 
 const pageNumber = z.union([z.number(), z.string().regex(/^\d+$/).transform(Number)]).pipe(z.int().min(1));

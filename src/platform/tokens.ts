@@ -126,7 +126,7 @@ function jwtTimes(token: string | null): { issuedAtMs: number | null; expiresAtM
 function asMs(seconds: unknown): number | null {
   if (typeof seconds !== 'number' || !Number.isFinite(seconds) || seconds <= 0) return null;
   const ms = Math.round(seconds * 1000);
-  // Some issuers write milliseconds, although the standard says seconds.
+  // Some issuers write milliseconds although the standard says seconds.
   return ms > FUTURE_MAX_MS * 100 ? Math.round(seconds) : ms;
 }
 

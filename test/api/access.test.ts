@@ -5,7 +5,7 @@ import { setInstallation } from '../../src/core/errors.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
 
 const KEY = 'k\u00e9y-of-this-test';
-/** As an HTTP client sends it: its UTF-8 bytes. */
+/** The key as an HTTP client sends it: its UTF-8 bytes. */
 const SENT_KEY = Buffer.from(KEY, 'utf8').toString('latin1');
 
 let rig: ApiRig;

@@ -322,7 +322,7 @@ describe('the OpenAPI document', () => {
       '/trends',
     ]);
     for (const [path, methods] of Object.entries(body.paths as Record<string, Record<string, object>>)) {
-      // This route's answer does not end by itself.
+      // This route's stream does not end by itself.
       if (path === '/stream') continue;
       for (const method of Object.keys(methods)) {
         const there = await call(`/v1${path.replace(/\{\w+\}/, '1')}`, { method: method.toUpperCase() });

@@ -14,7 +14,7 @@ const goalsOf = (branches: number) =>
   branches > BRANCHES
     ? { perSecond: 20, p99S: 1, memoryMb: 900, idlePercent: 3 }
     : { perSecond: 50, p99S: 0.5, memoryMb: 350, idlePercent: 3 };
-/** By then the work after a start is over. */
+/** By this time, the work after a start is over. */
 const CALM_MS = 20_000;
 /** Share of events that are new orders; the others are changes of open ones. */
 const NEW_SHARE = 0.3;
@@ -211,7 +211,7 @@ async function measureReturn(place: HubPlace, { quick, progress }: BenchOptions)
   const acceptedS = (performance.now() - beganMs) / 1000;
   await until('all of it is published', () => place.unpublished() === 0, 600_000);
   const publishedS = (performance.now() - beganMs) / 1000;
-  // After its crash the server resends what it did not know to be acknowledged, so each event counts once.
+  // A crashed server resends messages whose acknowledgement it lost, so each event counts once.
   const came = new Set<string>();
   place.onCommitted = (committed) => {
     for (const [, orderId, status] of committed) if (posted.has(orderId)) came.add(`${orderId} ${status}`);

@@ -35,7 +35,7 @@ const PROCESSES_MIN = 4;
 const TOGETHER_MAX = 250;
 /** Long enough for a machine that is busy with other work. */
 const START_MS = 1_800_000;
-/** Each is in every branch; a record of the platform contains the stock of all branches. */
+/** Each product is in every branch; a record of the platform contains the stock of all branches. */
 const PRODUCTS = 20;
 /**
  * Limits during the first sweep, which needs a call per branch and would take most of the time at the published rate.

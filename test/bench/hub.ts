@@ -10,6 +10,6 @@ export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const live = hasNatsServer
     ? await measureLive(options)
     : [{ name: 'a hub and its branches over nats-server', bound: '<= 1', ...leftOut('nats-server') }];
-  // Its queue does not depend on the number of connected branches.
+  // The queue does not depend on how many branches are connected, so it is not measured for other numbers.
   return options.branches === undefined ? [...live, ...(await measureQueue(options))] : live;
 }

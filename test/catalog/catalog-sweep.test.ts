@@ -214,7 +214,7 @@ describe('a sweep', () => {
     shelf = items(15);
     await sweep();
     shelf = [...shelf.slice(1), product('p16', 'Product 16', [{ sku: '1', stocks: { s1: ['E1', 1] } }])];
-    // Another branch lists it, but not this one.
+    // Another branch lists the product, but this one does not.
     shape = ({ docs, totalDocs, ...page }) => ({
       ...page,
       docs: docs.filter(({ id }) => id !== 'p16'),

@@ -53,7 +53,7 @@ it('makes that of a further company, and none for a file that no service reads',
 });
 
 it('says what it takes', async () => {
-  // A place where even root may not write.
+  // A place that not even root may write to.
   credstore = '/dev/null/credstore';
   const { code, stdout, stderr } = await key();
   expect([code, stdout]).toEqual([2, '']);

@@ -330,7 +330,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     server.close();
   });
 
-  /** As in docs/operator.md: a period of one minute and a grace of two. */
+  /** docs/operator.md configures the watcher like this: a period of one minute and a grace of two. */
   const isDown = () => {
     const last = heard.at(-1);
     return !last?.isWell || store.clock.monotonicMs() - last.atMs > 3 * MINUTE_MS;

@@ -10,7 +10,7 @@ import { openDatabase } from '../../src/db/sqlite.ts';
 
 const real = { fsyncSync: fs.fsyncSync, renameSync: fs.renameSync };
 let directory: string;
-/** What was synced and renamed, in order; random parts of names are left out. */
+/** Paths synced and renamed, in order, without the random parts of their names. */
 let done: string[];
 
 const named = (path: string) =>

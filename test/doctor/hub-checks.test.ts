@@ -121,7 +121,7 @@ describe('nats-server', () => {
       message: expect.stringContaining('Another nats-server (2.10.27)'),
     });
     expect(other.remedy).toContain(`sudo systemctl disable --now nats-server && ${START}`);
-    // It is reported as long as it has the port, whether or not the right one's file exists by now.
+    // The other server is reported as long as it has the port, even if our server's file is missing.
     expect(
       serverOutcome(url, { ...place(), file: at('gone.conf') }, await look(url), null).message,
     ).toContain('Another nats-server (2.10.27)');

@@ -255,7 +255,7 @@ it(
       expect(await notify(place, sampleNotification(1))).toBe(200);
       await until('it is told that all is well', () => heard.at(-1) === '/shop', 30_000);
       disk.die();
-      // As an alarm of the platform would; it is not stored either.
+      // Raises an alarm of the platform, which the full disk cannot store either.
       await until('the watcher is told', () => heard.at(-1) === '/shop/fail', 60_000);
       for (const number of [2, 3]) expect(await notify(place, sampleNotification(number))).toBe(503);
       expect((await ask(daemon, '/healthz')).status).not.toBe(500);

@@ -91,7 +91,7 @@ describe('a token refresh', () => {
     const { daemon } = await open();
     await beginRefresh(1_500);
     const before = stored().generation;
-    // It has written what it sends, so it holds no lock while it is frozen.
+    // By now the daemon has written what it sends, so it holds no lock while it is frozen.
     await systemClock.sleep(300);
     daemon.child.kill('SIGSTOP');
     const { token, refreshToken } = place.sandbox.issueTokens();

@@ -13,7 +13,7 @@ import { standing } from '../../src/health/verdict.ts';
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
 const SINCE = '2026-11-21T10:00:00.000Z';
 
-/** Facts with only what was noted. */
+/** Facts that contain only alarms of parts. */
 const WELL = {
   nowMs: 0,
   freshness: [],
@@ -33,7 +33,7 @@ function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = 
     /** Lets time pass with these alarms raised; returns what is told in that time. */
     pass(forSeconds: number, ...up: (AlarmKey | [AlarmKey, FindingLevel])[]): string[] {
       const heard: string[] = [];
-      // In steps of a second where it may matter, else of half a minute.
+      // Steps of a second where a second matters, else of half a minute.
       const stepSeconds = forSeconds > 600 ? 30 : 1;
       for (let passed = 0; passed < forSeconds; passed += stepSeconds) {
         seconds += stepSeconds;

@@ -83,7 +83,7 @@ describe('a heartbeat', () => {
       clock,
       log: { ...silentLog, warn: say, info: say, debug: say },
     });
-    /** Runs it every five seconds; returns what was heard in that time. */
+    /** Runs the heartbeat every five seconds; returns the requests in that time. */
     const pass = async (ms: number) => {
       heard.length = 0;
       for (let at = 0; at < ms; at += 5_000) {

@@ -7,7 +7,7 @@ import { Notifier } from '../../src/health/notifier.ts';
 import { standing } from '../../src/health/verdict.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-/** Facts with only what was noted. */
+/** Facts that contain only alarms of parts. */
 const WELL = {
   nowMs: 0,
   freshness: [],

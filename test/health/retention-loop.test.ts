@@ -120,7 +120,7 @@ describe('the loop of retention', () => {
     await loop.clock.advance(10 * HOUR_MS);
     expect(loop.alarms).toEqual([]);
     await loop.clock.advance(10 * HOUR_MS);
-    // Only the run fails, and not the check for late deletions.
+    // Only the run fails, while the check for late deletions works.
     loop.state.fail = false;
     loop.state.holdsLog = true;
     await loop.clock.advance(10 * HOUR_MS);

@@ -44,7 +44,7 @@ it('holds on to nothing of the events that it has sent, however fast it sends', 
     receiver.received.length = 0;
     taken += 1;
     const answer = () => void response.writeHead(200).end();
-    // It pauses for each measurement, with one event in progress.
+    // The receiver pauses for each measurement, with one event in progress.
     if (taken % (EVENTS / LOOKS) === 0) mayGoOn = false;
     if (mayGoOn) answer();
     else answers.push(answer);

@@ -277,7 +277,7 @@ describe('where a hook begins', () => {
     await receiver.until(1);
     await rig.run(first.stop());
 
-    // Nobody receives what comes while there is no hook.
+    // Events that come while there is no hook are sent to nobody.
     hooks.length = 0;
     const second = await rig.daemon();
     await rig.clock.advance(MINUTE_MS);

@@ -107,7 +107,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
     'gives a joining branch a key that the server knows when the invitation is printed',
     async () => {
       const other = chain.branchAt('other', await chain.invite('B1'));
-      // `branch invite` itself tells the server, so nobody waits for the daemon.
+      // `branch invite` itself notifies the server, without the daemon.
       expect(readFileSync(chain.serverFile, 'utf8')).toContain('DOWN.B1');
       const joined = await chain.joinAs(other);
       expect(joined.code, joined.stderr).toBe(0);
@@ -258,7 +258,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
       const here = new NatsHubLink({ url, seed: (JSON.parse(keys) as HubKeys).hub, user: '@hub', tls: null });
       const bytes = randomBytes(9_000_000);
       there.answer(async () => bytes);
-      // It listens from its first connection on.
+      // The branch listens from its first connection on.
       await there.ask('hello', '{}');
       const got = await here.ask('B1', 'bundle', '{"json":true}');
       expect(Buffer.compare(got, bytes)).toBe(0);

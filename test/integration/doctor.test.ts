@@ -268,7 +268,7 @@ describe.skipIf(!canChangeUser)('another user', () => {
       env: place.env,
       encoding: 'utf8',
     });
-    // What it has no permission to read was not checked, so not everything is known to be well.
+    // A check without the permission to read was skipped, so the result is not "all well".
     expect(status).toBe(3);
     expect(stdout).toMatch(/^skip Tokens +.*(permission|belongs to another user)/im);
     expect(stdout.match(/-> .*tillsync .*doctor/g)).toHaveLength(1);

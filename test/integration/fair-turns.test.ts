@@ -59,7 +59,7 @@ it('a branch that hands over its whole stock keeps neither another branch nor wh
   const handedAt = sent.find(({ branch }) => branch === 'sub-3')?.handedAt ?? '';
   const leftBefore = calls.filter((at) => at <= handedAt).length;
   expect(leftBefore).toBeLessThan(calls.length / 2);
-  // One call may have been running when they were submitted.
+  // One call may have been running when the changes were submitted.
   expect(lastOf('sub-3')).toBeLessThanOrEqual(leftBefore + 1);
   expect(lastOf('sub-2')).toBeLessThanOrEqual(leftBefore + 1);
   expect(lastOf('sub-1')).toBe(calls.length - 1);

@@ -29,7 +29,7 @@ const said = (line: string, document = CHAIN) => {
   return line;
 };
 
-/** What a person types at both machines, in this order; the edit of the file is one of them. */
+/** Commands that a person types at both machines, in this order; the edit of the file is one of them. */
 const INSTALL = said('sudo apt-get install tillsync-hub');
 const EDIT = block(
   '[hub]\nnats = "nats://127.0.0.1:4222"\npublic_url = "tls://hub.example.com:4222"\nstore = "B1"',

@@ -51,7 +51,7 @@ describe('hooks of a real tillsync', () => {
     for (let life = 0; life < 6; life++) {
       const daemon = await place.run();
       const before = receiver.received.length;
-      // Some lives end during an answer, some between the answer and saving the cursor.
+      // Some processes end during an answer, others between the answer and saving the cursor.
       receiver.answer = (response) =>
         void setTimeout(() => response.writeHead(200).end(), life % 2 === 0 ? 40 : 0);
       for (let n = 0; n < 5; n++) place.sandbox.control.createOrder({ status: 'pending' });
@@ -62,7 +62,7 @@ describe('hooks of a real tillsync', () => {
     const daemon = await place.run();
     await until('nothing waits', async () => (await listed())[0]?.waiting === 0);
     await until('all have come', () => new Set(codes()).size === 30);
-    // Only the last event or events of a life come again, always in order, and none is missing.
+    // Only the last events of a process come again, always in order, and none is missing.
     const first = [...new Set(receiver.seqs())];
     expect(first).toEqual([...first].sort((a, b) => a - b));
     expect(first).toHaveLength(place.mirrorRows().length);
@@ -223,7 +223,7 @@ describe('100,000 events that wait', () => {
     );
     // Read into memory with their orders they would take 200; the ledger follows them in parts too.
     expect(waitingMib - idleMib).toBeLessThan(100);
-    // Garbage at full speed is collected late, but does not grow with what was sent.
+    // At full speed, garbage is collected late, so memory may grow for a while, but not with the number of events.
     expect(part(busyMib, 2)).toBeLessThan(1.4 * part(busyMib, 1));
     expect(Math.max(...busyMib)).toBeLessThan(512);
     expect(p99Ms).toBeLessThan(limitMs(250));

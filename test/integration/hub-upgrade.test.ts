@@ -107,7 +107,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       'SELECT seed FROM link_key',
       'state.db',
     );
-    // The file of the older version: the server runs with it and the branches are connected when the hub is upgraded.
+    // The older version's file: the server runs with it and the branches are connected when the hub is upgraded.
     writeFileSync(chain.serverFile, inOneAccount(readFileSync(chain.serverFile, 'utf8')));
     await chain.startServer();
     await chain.start(b1);

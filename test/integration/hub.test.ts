@@ -115,7 +115,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       const connection = await connectAs('B1');
       const { internalOrderId: first } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
       const consumer = await jetstream(connection, { checkAPI: false } as object).consumers.get('DOWN', 'B1');
-      // As after a broken connection: the message was sent, but not acknowledged.
+      // The connection breaks after the message was sent and before it is acknowledged.
       expect(await consumer.next({ expires: 10_000 })).not.toBeNull();
       await connection.close();
       const snapshots = () =>
@@ -398,7 +398,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       expect(wrong.code).toBe(2);
       expect(wrong.stderr).toMatch(/This machine is branch B1 of the hub at nats:/);
       expect(state()).toEqual(before);
-      // The line is valid where it belongs, and the branch itself may join again.
+      // The invitation is valid for its own branch, which may join again.
       expect(await chain.joinAs({ ...two, invitation })).toMatchObject({ code: 0 });
       const orders = ordersOf(one.storage);
       expect(await chain.joinAs({ ...one, invitation: await chain.invite('B1') })).toMatchObject({ code: 0 });

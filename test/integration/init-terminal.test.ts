@@ -43,7 +43,7 @@ test('at a real terminal an invitation may be longer than a line that it edits i
     ['init', '--join', '-', '--config', file],
     [['Paste the line of the invitation', `${line}\r`]],
   );
-  // It gets this far only if it could read the whole invitation.
+  // The screen shows this only if the whole invitation was read.
   expect(screen.replaceAll('\r\n', ' ')).toContain('is of a store with a platform of its own');
   expect(screen).not.toContain(line.slice(0, 50));
   expect([code, left]).toEqual([2, 0]);

@@ -243,7 +243,7 @@ describe('the files', () => {
     for (const suffix of ['', '-wal']) copyFileSync(path + suffix, left + suffix);
     const { mirror: next } = openTestMirror({ path: left });
     expect(next.newestSeq()).toBe(1);
-    // Without the log, which may never have been synced.
+    // Copies the file without its log, which may never have been synced.
     copyFileSync(left, file);
     const db = new Database(file);
     expect(db.prepare('SELECT count(*) FROM orders').pluck().get()).toBe(1);

@@ -75,7 +75,7 @@ it('the platform gets the new numbers when the configuration or a person keeps b
   await daemon.parts.stores.write(({ safety }) => safety.remove({ sku: '1002', subsidiaryId: null }));
   await has(5, 8);
 
-  // The next rule does not give back what is sold online in the meantime.
+  // The next rule does not give back stock that is sold online in the meantime.
   place.sandbox.control.createOrder({ subsidiaryId: 'sub-2', items: [{ sku: 1002, qty: 3 }] });
   await has(5, 5);
   await until('the order is here', () =>

@@ -133,7 +133,7 @@ describe('a count in line', () => {
       expect(daemon.stalledLoops()).toEqual([]);
     }
     expect(daemon.parts.outbox.counts()).toMatchObject({ pending: 1, rejected: 0 });
-    // At the start, then each time that the platform's ten minutes are over.
+    // A group is sent at the start, and then whenever the platform's ten minutes are over.
     expect(sent).toEqual(Array(6).fill([3]));
   });
 });

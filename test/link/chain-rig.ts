@@ -114,7 +114,7 @@ export class HubStore extends Store {
   protected config: Config;
   readonly server: InProcessServer;
   hub!: Hub;
-  /** Set as if the hub had another schedule of polls. */
+  /** If set, the hub announces this time, as with another schedule of polls. */
   staleAfterMs: number | undefined;
   #link: HubLink | undefined;
 
@@ -259,7 +259,7 @@ export class BranchStore extends Store {
     await this.follower.begin();
   }
 
-  /** Applies what the server has for this branch. */
+  /** Applies the entries that the server has for this branch. */
   async follow(): Promise<void> {
     try {
       await this.#followOnce();

@@ -68,7 +68,7 @@ it('a sign of life is no commit: what branches say is written together every few
     rows.writeHeard(nowMs);
   }
   expect(commits()).toBe(before);
-  // This process knows it at once.
+  // This process knows the new time at once, without a commit.
   expect(rows.branches()[0]).toMatchObject({
     branch: 'B1',
     seenAt: new Date(nowMs).toISOString(),
@@ -116,7 +116,7 @@ it('a branch that is invited again keeps its key until a machine has joined with
   expect(rows.branches()[0]?.publicKey).toBe('UB1');
   expect(rows.join('B1', 'Unew', BEGAN_MS + 10)).toBeUndefined();
   expect(rows.branches()[0]).toMatchObject({ publicKey: 'Unew', invitedKey: null, expiresAt: null });
-  // Its answer was lost, and it asks again.
+  // The branch lost the answer and asks again.
   expect(rows.join('B1', 'Unew', BEGAN_MS + 20)).toBeUndefined();
   expect(rows.join('B1', 'Uthief', BEGAN_MS + 30)).toMatch(/B1 was used already/);
 });

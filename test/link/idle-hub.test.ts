@@ -55,7 +55,7 @@ it.each([10, 60])(
       }
       return commits;
     };
-    // Each is new at first, and then known.
+    // Each order is new at first, and then known.
     for (let i = 0; i < 3; i++) await minute();
     let [mirror, state] = [0, 0];
     for (let i = 0; i < MINUTES; i++) {

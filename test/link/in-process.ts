@@ -21,7 +21,7 @@ export class InProcessServer {
   #handler: QuestionHandler | undefined;
   readonly #support = new Map<string, SupportHandler>();
   isDown = false;
-  /** Its disk is full; it still answers everything else. */
+  /** The server's disk is full; it still answers everything else. */
   isFull = false;
   /** The answers of this many questions are lost after they were handled. */
   lostAnswers = 0;

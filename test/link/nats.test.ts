@@ -21,7 +21,7 @@ async function answering(answer: () => Promise<Uint8Array>) {
   const server = await NatsStandIn.start();
   const [hub, branch] = [await hubOf(server), await branchOf(server)];
   branch.answer(answer);
-  // Its connection is made with its first question.
+  // A stand-in's branch connects with its first question.
   await branch.ask('hello', '{}').catch(() => {});
   return { hub, server };
 }

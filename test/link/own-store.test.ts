@@ -190,7 +190,7 @@ test('own store: orders and counts come and go while the nats-server is down', {
   const page = await request(`${hub.localUrl}/store/`);
   expect(page.statusCode).toBe(200);
   await page.body.dump();
-  // A count that names no shop means the one at the machine's place.
+  // A count that names no branch means the shop at the machine's place.
   expect(hub.parts.stores.directory.ownId).toBe('sub-1');
 
   const { stdout } = await shop.run('--own-store', 'status', '--json');
@@ -291,7 +291,7 @@ store = true`;
     checks: { id: string; level: string; message: string }[];
   };
   const wrong = checks.filter(({ level }) => level === 'fail' || level === 'warn');
-  // It does not run as a service here.
+  // In this test tillsync does not run as a service.
   expect(wrong.filter(({ id }) => !['service', 'version', 'disk'].includes(id))).toEqual([]);
   expect(checks.find(({ id }) => id === 'hub')).toMatchObject({ level: 'ok' });
   expect(checks.some(({ message }) => message.includes('B2'))).toBe(false);

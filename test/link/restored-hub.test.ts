@@ -230,7 +230,7 @@ describe('a hub that is restored from a backup', () => {
       audit.note({ who: 'cli ana', action: 'branch.remove', subject: 'branch B1' }),
     );
     hub.parts.state.hub.remove('B1');
-    // It knows one branch, so it knows them all.
+    // A hub's state with one branch is complete, so nothing is taken from the backup.
     expect(await restore(chain, file)).toMatchObject({ branches: [] });
     await hub.start();
     expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: ['B2'] });

@@ -223,7 +223,7 @@ describe('what happens when', () => {
     renameSync(copy, branch.directory);
     await branch.start();
     await hub.order(5, 'B1');
-    // It does not wait for entries that another copy received.
+    // The branch does not wait for entries that another copy received.
     const beganMs = branch.clock.monotonicMs();
     await branch.follower.hello();
     await hub.publish();
@@ -232,7 +232,7 @@ describe('what happens when', () => {
     expect(ids(branch)).toEqual([1, 2, 3, 4, 5].map(idOf));
     await settle();
     expect(branch.orders()).toEqual(hub.orders('B1'));
-    // All that the copy lacks comes after what the POS has read.
+    // All orders that the copy lacks come again, with higher numbers than the POS has read.
     const unread = branch.rows<{ id: string }>(
       'SELECT DISTINCT order_id AS id FROM order_events WHERE seq > ?',
       seen,
@@ -409,7 +409,7 @@ describe('what happens when', () => {
     await hub.parts.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
     await hub.hub.check();
     expect(alarm() ?? '').not.toMatch(/rename/);
-    // By its former name, until the last order with that name ends.
+    // Orders still come under its former name, until the last order with that name ends.
     await hub.order(1, 'B2', 'payment-approved');
     await two.count('A', 3, 'counted', 'B2');
     await settle();
@@ -577,7 +577,7 @@ describe('what happens when', () => {
     await settle();
     const asMoved = [{ store: 'B2', status: 'payment-approved', customer: 'ana@example.com' }];
     expect([shown(one), shown(two)]).toEqual([asMoved, asMoved]);
-    // What its POS booked is not booked at the other branch.
+    // The POS of B1 booked its order there, so nothing is booked at the other branch.
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
     expect(hub.rows('SELECT order_id, branch FROM waiting_acks')).toEqual([{ order_id: id, branch: 'B1' }]);
     // A snapshot does not delete it either.

@@ -236,7 +236,7 @@ async function firstFailure(place: string, tests: readonly string[]): Promise<st
   for (const { test, assertionResults } of results) {
     const failed = assertionResults.find((each) => each.status === 'failed');
     if (!failed) continue;
-    // On a busy machine a timeout may have another cause than the fault.
+    // On a busy machine, a timeout may have other causes than the fault.
     const late = failed.failureMessages.some((each) => /timed out/i.test(each)) ? 'TIME LIMIT ' : '';
     return `${late}${test}: ${failed.fullName}`.slice(0, 150);
   }

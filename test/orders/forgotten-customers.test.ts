@@ -94,7 +94,7 @@ describe('a customer who is forgotten', () => {
       orderOf(2, 'ready'),
       orderOf(1, 'dispatched'),
     );
-    // It would go backwards, so it is held; the same content in another spelling is stored beside it.
+    // The first order would go backwards, so it is held; the second differs in form only, so it is stored beside.
     await receive(mirror, orderOf(1, 'inProcess'), { ...orderOf(1, 'dispatched'), spare: personOf(1).note });
     expect(foundIn(path, [1]).length).toBeGreaterThan(5);
     const before = mirror.order(idOf(1));

@@ -181,7 +181,7 @@ export class Verdict {
       if (hasPlainId(sent.internalOrderId)) this.breaches.push('the id can be read, and there is no order');
       return;
     }
-    // Nothing of an ended order is prepared any more; its payload has everything.
+    // An ended order needs no more preparation, and its payload has everything.
     this.#isTold = !['dispatched', 'cancel', 'refund', 'payment-canceled'].includes(String(order.status));
     this.#fields(sent, PLAIN, '', order, this.#known?.order);
     if (order.status === null) this.#mustTell('status', 'there is none');

@@ -52,7 +52,7 @@ it('has an order without a status, and none that the POS of its own store acknow
   await receive(mirror, at(1, 'B1'), at(2, 'B1'), at(3, 'B2'), at(4, null), at(5, 'B1'));
   await receive(mirror, sampleNotification(6, { status: undefined, store: { externalId: 'B1' } }));
   await acknowledge(mirror, 1, 'B1');
-  // By the store in which it was before it was moved.
+  // The acknowledgement comes from the store that had the order before it was moved.
   await acknowledge(mirror, 2, 'B2');
   await acknowledge(mirror, 3, 'B2');
   await acknowledge(mirror, 4, '');

@@ -301,7 +301,7 @@ describe('webhookLoop', () => {
       return 'equal' as const;
     };
     const registration = { ensure: call('ensure'), compare: async () => void (await call('compare')()) };
-    // With this number jitter has no effect.
+    // This draw makes the jitter zero.
     const random = { next: () => 1 };
     const options = { registration, mayCall, clock, random, log: silentLog, beat: () => {} };
     const ended = webhookLoop(options, stop.signal);

@@ -44,7 +44,7 @@ it('never lets both sides in, and starves neither', async () => {
   gate.abort();
   await ended;
   expect(Atomics.load(counts, 1)).toBe(0);
-  // Without its turns the worker would get in only by luck while the main thread comes and goes so often.
+  // Without its turns, the worker would get the lock only by luck while the main thread takes it so often.
   expect(turns).toBeGreaterThan(300);
 });
 

@@ -38,7 +38,7 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** An order of two pizzas comes and is dispatched before any count could be sent; returns what is sent then. */
+/** Receives an order of two pizzas, pending and dispatched, before any count is sent; returns what is sent then. */
 async function sentAfterAnOrder(): Promise<unknown[]> {
   await receive(mirror, sampleNotification(1, { status: 'pending' }));
   await receive(mirror, sampleNotification(1, { status: 'dispatched' }));

@@ -118,7 +118,7 @@ it('InboxLoop gets past thousands of rows of one full branch, and comes back for
   expect(taken()).toHaveLength(2);
   await out.clock.advance(60_000);
   await passThrough();
-  // The oldest first, and with it all newer values of the same stock.
+  // The oldest change comes first, with all newer values of the same stock.
   const ofFull = taken().slice(2);
   expect(new Set(ofFull.map(({ target }) => target))).toEqual(new Set(['sku:1@s1']));
   expect(ofFull.at(-1)?.qty).toBe(2_496);

@@ -149,14 +149,14 @@ describe('an order that is over, at a branch that does not hold back', () => {
     'is told to nobody, and what the platform kept is sent again (heard before: %s)',
     (heardLive) => {
       const { out, look, again, platformHas } = over(true, heardLive);
-      // Its rows are needed until something was sent after it.
+      // The order's rows are needed until its stock was sent after it.
       expect(out.reservations.collect()).toBe(0);
       expect(look()).toEqual([]);
       expect(again()).toEqual([17]);
       expect(out.reservations.collect()).toBe(1);
       expect(look()).toEqual([]);
       expect(again()).toEqual([]);
-      // What is missing after that was not taken by an order.
+      // The rest of the difference was not taken by an order.
       platformHas(15);
       expect(look()).toEqual([[15, 17]]);
       expect(again()).toEqual([]);

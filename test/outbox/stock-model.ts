@@ -221,7 +221,7 @@ export class StockModel {
     this.steps.push('appear');
   }
 
-  /** What happens to an order while its lines cannot be resolved is known at once when they can. */
+  /** Events of an order whose lines cannot be resolved count as soon as the lines can. */
   #isUnplaced({ lines }: ModelOrder): boolean {
     return !this.#isListed && lines.some(({ item }) => item === 1);
   }
@@ -352,7 +352,8 @@ export class StockModel {
     if (!edited || isUntold(edited) || this.#isUnplaced(edited)) return;
     const follows = this.#kind !== 'neither' && (edited.heard === null || this.#followsEdits);
     const lines = edited.lines.map((line) => ({ ...line, qty: this.#below(4) }));
-    // It does not sell what it does not have: subtracted and given back without notice, that would be lost for the POS.
+    // The platform sells only stock that it has: tillsync would not hear of more, and the POS would lose that when it
+    // is given back.
     const has = (item: number, i: number) => (this.#platform[item] ?? 0) + (edited.lines[i]?.qty ?? 0);
     if (follows && lines.some(({ item, qty }, i) => has(item, i) < qty)) return;
     if (follows) this.#move(edited.lines, 1);
@@ -403,14 +404,14 @@ export class StockModel {
     const known = moves.filter((move) => move.seq <= asOf);
     const takesOf = (wanted: number) =>
       known.reduce((sum, { item, qty }) => (item === wanted ? sum + qty : sum), 0);
-    // For an order that was then in the other store, that store's POS acknowledges.
+    // The POS of the store that the order was in at that time acknowledges it.
     const isHere = [0, 1].some((item) => takesOf(item) > 0) || takesNothing(heard);
     if (isHere) for (const move of known) move.booked ??= this.#handedOf(move.item);
   }
 
   /** Renames one of them in the catalogue, or restores its name. */
   #rename(): void {
-    // What was ordered by a name that no product has any more cannot be resolved.
+    // An order line with a name that no product has any more cannot be resolved.
     if (this.#sweep || !this.#isListed) return;
     this.#catchUp();
     this.#isRenamed = !this.#isRenamed;
@@ -572,7 +573,10 @@ export class StockModel {
   }
 }
 
-/** What happens to an order before it first comes shows only in the platform's stock, and here not even there. */
+/**
+ * Events before tillsync knows an order show only in the platform's stock; those of an oversold one do not even
+ * there.
+ */
 function isUntold({ heard, isOversold }: ModelOrder): boolean {
   return heard === null && isOversold;
 }

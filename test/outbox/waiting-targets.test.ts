@@ -124,7 +124,7 @@ describe('a change that was handed over before the catalogue was known', () => {
     await sweep(COFFEE);
     const { items } = await senders.stock.claim(100);
     expect(items).toHaveLength(100);
-    // Its branch takes turns with changes that name none.
+    // The stock's branch takes turns with changes that name no branch.
     expect(outbox.get(1_201)).toMatchObject({ target: 'sku:1@s1', state: 'sending' });
   });
 });

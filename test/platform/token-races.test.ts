@@ -290,7 +290,7 @@ test('a renewal never goes over a connection that may be stale', async () => {
   const platform = r.client({ transport, clock: systemClock, ledger: state.ledger, tokens: state.tokens });
   await platform.tokens.set({ refreshToken: 'a', accessToken: 'a' });
   await platform.webhookGet();
-  // Until the connection can be reused.
+  // Waits until the connection can be reused.
   await systemClock.sleep(20);
   await platform.tokens.refresh();
   expect(wasKept).toBe(false);

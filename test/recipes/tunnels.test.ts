@@ -106,7 +106,7 @@ function expectSecretToDecide(): void {
   expect(status(SECRET, '/v1/status')).toBe('404');
 }
 
-// It starts and stops whole machines.
+// The test starts and stops whole machines.
 vi.setConfig({ testTimeout: 300_000 });
 
 describe('a tunnel by SSH', () => {

@@ -65,7 +65,7 @@ const OPTIONS = { 'webhook.listen': '--webhook-listen', 'local.listen': '--local
 export type ListenKey = keyof typeof OPTIONS;
 
 const PORT_MAX = 65_535;
-/** By then another program's test of the same address is over. */
+/** After this time, another program's test of the same address has ended. */
 const AGAIN_AFTER_MS = 100;
 
 /**
@@ -208,7 +208,7 @@ export async function isOfService(
 /** Returns the commands that apply a new configuration, in order. `moved`: callbacks have a new address. */
 export function commandsFor({ unit, socket }: Service, moved: boolean): string[][] {
   return [
-    // The generator reads from the file where the socket listens and where the service may write.
+    // systemd's generator reads the listen address and the writable directories from the file.
     ['daemon-reload'],
     ['enable', unit],
     // A socket changes only while its service is stopped. If it stays, callbacks wait in it.

@@ -152,7 +152,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
     const freshness: Freshness | undefined = known.get(subject);
     const state = freshness?.state ?? 'unknown';
     const lastOkAt = freshness?.lastOkAt ?? null;
-    // The state at tillsync's last answer says nothing about now.
+    // The state at the last answer may have changed since.
     const isKnown = link !== 'lost';
     const finding = isKnown ? findings.find(({ code }) => FLOW_OF[code] === subject) : undefined;
     const look = finding?.level ?? (isKnown ? LOOK[state] : 'waiting');

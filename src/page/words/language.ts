@@ -167,7 +167,7 @@ export function formatFor(language: string) {
         const { count, unit } = steady(nowMs - ms);
         return relative.format(-count, unit);
       }),
-    /** The same in short form, as an age. */
+    /** The age in short form. */
     age: (iso: string | null, nowMs: number) => within(iso, (ms) => age(nowMs - ms)),
     duration(ms: number) {
       if (ms < 1_000) return `${Math.round(ms)} ms`;

@@ -23,7 +23,7 @@ const ORDERS = 100;
 const TOGETHER = 50;
 const BRANCH = 'B1';
 
-/** From the hub's merge through its feed to the branch's mirror, in one process without a server between. */
+/** Cost of an order from the hub's merge through its feed to the branch's mirror, in one process without a server. */
 export const BRANCH_ORDER: CpuMeasure = {
   name: 'order from hub to branch',
   beside: 'a commit of the same rows for each, once',

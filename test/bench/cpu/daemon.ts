@@ -100,7 +100,7 @@ async function timed(child: Child, up: RegExp): Promise<number> {
   return us;
 }
 
-/** Until it listens, with a warm compile cache. */
+/** Time from the start until the daemon listens, with a warm compile cache. */
 export const START: CpuMeasure = {
   name: 'start',
   beside: 'a Fastify server until it listens that loads the same libraries',
@@ -153,7 +153,7 @@ const UP = /tillsync is running/;
 interface DaemonOptions {
   /** 0: any. */
   webhookPort: number;
-  /** Without it nothing answers at the platform's address. */
+  /** If left out, nothing answers at the platform's address. */
   platform?: { url: string; refreshToken: string };
 }
 

@@ -100,7 +100,7 @@ function spent(pid: number): Spent {
       const [ns] = readFileSync(`/proc/${pid}/task/${id}/schedstat`, 'utf8').split(' ');
       threads.set(id, Number(ns) / 1000);
     } catch {
-      // It has just ended, or this kernel has no such file.
+      // The process has just ended, or this kernel has no such file.
     }
   }
   return { us, threads };

@@ -23,7 +23,7 @@ const inventoryEvery = (minutes: number): NamedStrategy => ({
   }),
 });
 
-/** What shops do today, in at most twenty lines each. */
+/** Strategies that shops use today, each in at most twenty lines. */
 export const PLAIN_STRATEGIES: readonly NamedStrategy[] = [
   {
     name: 'nothing',

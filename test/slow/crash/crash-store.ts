@@ -35,7 +35,7 @@ export interface Crash {
   point: string;
   /** The point did not come in time, and it was killed anyway. */
   missed: boolean;
-  /** It was killed between the rotation of the tokens and their save. */
+  /** The process was killed between the rotation of the tokens and their save. */
   lockedOut: boolean;
   faults: string[];
 }
@@ -59,7 +59,7 @@ export class CrashStore {
   readonly #power: PowerLoss | undefined;
   readonly #expected: Expectations;
   readonly #closeTransport: () => Promise<void>;
-  /** By life: when it was killed. */
+  /** Time of the kill, by life. */
   readonly #killedMs = new Map<number, number>();
   #pos: PosProcess | undefined;
   #lockOuts = 0;

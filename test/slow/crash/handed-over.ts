@@ -22,7 +22,7 @@ export class HandedOver {
     return value;
   }
 
-  /** From here on it must not be lost, because the POS was told that it is stored. */
+  /** From now on the value must not be lost, because the POS was told that it is stored. */
   accept(target: string, value: number): void {
     const word = this.#words.get(target);
     if (!word?.submitted.has(value)) throw new Error(`${target} was never set to ${value}`);
@@ -44,7 +44,7 @@ export class HandedOver {
     );
   }
 
-  /** The same for the final state, where a value that was never submitted is also wrong. */
+  /** As above for the final state, in which a value that was never submitted is wrong too. */
   unlike(found: (target: string) => number | undefined): string[] {
     return [...this.#words].flatMap(([target, { accepted, submitted }]) => {
       const value = found(target) ?? 0;

@@ -4,9 +4,9 @@ import type { GateCall } from './platform-gate.ts';
 
 export interface PlatformView {
   control: SandboxControl;
-  /** In the order in which the platform processed them. */
+  /** Calls in the order in which the platform processed them. */
   calls: readonly GateCall[];
-  /** By life: when it was killed. */
+  /** Time of the kill, by life. */
   killedMs: ReadonlyMap<number, number>;
   /** How often the tokens were lost in the one window that nobody can close. */
   lockOuts: number;

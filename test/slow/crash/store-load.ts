@@ -62,7 +62,7 @@ export class StoreLoad {
     }
   }
 
-  /** Runs until `stop`; resolves when nothing of it is in progress. */
+  /** Creates load until `stop`; resolves when no request is running any more. */
   async run(): Promise<void> {
     this.#stopped = false;
     await Promise.all([this.#orders(), this.#overHttp(), this.#overSql()]);

@@ -44,7 +44,7 @@ function judge(result: ConfigResult, where: string): void {
   if ('config' in result) return;
   for (const fault of result.faults) {
     expect(fault.origin !== '' && fault.found !== '' && fault.allowed !== '', where).toBe(true);
-    // Only a fault of the whole file, or of a name in the environment, has no key.
+    // Only a fault of the whole file, or of a variable's name, has no key.
     if (fault.key === '') expect(isOfTheWhole(fault), `${where}: ${JSON.stringify(fault)}`).toBe(true);
   }
   const { message } = configError(result.faults);

@@ -20,7 +20,7 @@ const line = ({ path }: RequestParts, method = 'POST', version = 'HTTP/1.1') =>
 const proof = ({ secret }: RequestParts) => `x-webhook-secret: ${secret}\r\n`;
 const length = ({ body }: RequestParts, by = 0) => `Content-Length: ${body.length + by}\r\n`;
 
-/** Without a valid secret, so nothing of them may be stored. */
+/** Requests without a valid secret; nothing of them may be stored. */
 const UNPROVEN: readonly Make[] = [
   (p) => ({ head: `${line(p)}${length(p)}\r\n` }),
   (p) => ({ head: `${line(p)}x-webhook-secret:\r\n${length(p)}\r\n` }),

@@ -79,7 +79,7 @@ interface Result {
   message?: string;
 }
 
-/** By the document's words: whether this is an item of POST /v1/stock. Every number is exact here. */
+/** Whether the document allows this as an item of POST /v1/stock. Every number is exact here. */
 function isStockItem(value: unknown): value is { externalId?: string; qty: number } {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
   const item = value as Record<string, unknown>;
@@ -276,7 +276,7 @@ it(`rows of the inbox are each taken once, as they were put in, or rejected by n
     rowsOf<{ n: number }>(place, "SELECT count(*) AS n FROM outbox WHERE source = 'inbox'")[0]?.n ?? 0;
   for (let n = 0; n < rounds(300); n++) {
     const reference = `'fuzz-${n}'`;
-    // Each has its own product, so that no later value replaces it.
+    // Each change has its own product, so that no later value replaces it.
     const id = dice.chance(0.5) ? `'fuzz-${n}'` : dice.pick(ids);
     const key = `${dice.pick(keys)} || ${dice.chance(0.5) ? n : "''"}`;
     try {

@@ -88,7 +88,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
         where,
       ).toEqual([]);
       judgeOrders(where);
-      // No answer contains this character: it would stand for invalid bytes.
+      // No answer contains this character, so its presence means that invalid bytes were replaced.
       const isPatched = 'SELECT order_id FROM orders WHERE instr(payload, char(0xfffd))';
       expect(
         parts.mirror.read((db) => db.prepare(isPatched).all()),

@@ -18,7 +18,7 @@ export interface RawOptions {
   waitMs?: number;
 }
 
-/** Sends raw bytes and reads until the other side ends, or nothing more may come. */
+/** Sends raw bytes, and reads until the other side ends or nothing more can come. */
 export async function sendRaw(
   port: number,
   bytes: string | Buffer,

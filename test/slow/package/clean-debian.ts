@@ -32,7 +32,7 @@ export function cleanDebian(
   mkdirSync(KEPT_IN, { recursive: true });
   // In an emulator every package less saves time.
   const variant = architecture === 'arm64' ? 'essential' : 'minbase';
-  // It is complete or made again, so dpkg need not wait for the disk.
+  // A tree is complete or made again, so dpkg need not wait for the disk.
   const what = [
     '--mode=root',
     '--dpkgopt=force-unsafe-io',
@@ -40,7 +40,7 @@ export function cleanDebian(
     `--variant=${variant}`,
   ];
   const included = packages.length > 0 ? [`--include=${packages.join(',')}`] : [];
-  // Parallel test files wait for the one that makes it.
+  // Parallel test files wait for the first one, which makes the tree.
   const once = '[ -d "$ROOT" ] || { rm -rf "$ROOT.part" && "$@" && mv "$ROOT.part" "$ROOT"; }';
   const make = ['mmdebstrap', ...what, ...included, suite, `${root}.part`, MIRROR];
   const made = spawnSync('flock', [`${root}.lock`, 'sh', '-c', once, 'sh', ...make], {
@@ -63,7 +63,7 @@ export function debianPackage(suite: Suite, name: string): string | undefined {
   const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg';
   writeFileSync(path.join(place, 'sources'), `deb [signed-by=${keyring}] ${MIRROR} ${suite} main\n`);
   writeFileSync(path.join(place, 'status'), '');
-  // Of this machine's apt it uses only the keys.
+  // Uses only the keys of this machine's apt.
   const settings = [
     `Dir::Etc::SourceList=${place}/sources`,
     'Dir::Etc::SourceParts=/dev/null',

@@ -9,7 +9,7 @@ describe('a machine on which the package was just installed', () => {
   beforeAll(async () => {
     machine = await Machine.start('systemd');
     machine.run(`dpkg -i ${builtPackage()}`);
-    // As root, before the service ever made its files, as an impatient person does.
+    // Runs as root before the service has made its files, as an impatient person does.
     machine.run('systemctl stop tillsync.service; rm -f /var/lib/tillsync/*.db* /var/lib/tillsync/inbox/*');
     machine.run(
       'setsid tillsync sandbox --port 9393 --orders-interval 1s < /dev/null > /root/platform.log 2>&1 &',

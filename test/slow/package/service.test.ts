@@ -105,7 +105,7 @@ describe('the installed service', () => {
   });
 
   it('opens the inbox in a process of its own: bounded, without the listening sockets, first to go', () => {
-    // Without a platform it is not set up, and then there is no inbox.
+    // A store without a platform is not set up and has no inbox.
     machine.run(
       'cp /etc/tillsync/config.toml /root/bare.toml; printf \'[platform]\\nbase_url = "http://127.0.0.1:9"\\n\' > /etc/tillsync/config.toml; systemctl restart tillsync.service',
     );

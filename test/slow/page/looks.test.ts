@@ -178,7 +178,7 @@ describe.skipIf(!hasChromium)('the page, however it is looked at', () => {
         const { violations } = await axe.run(document);
         return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' ')}`);
       });
-      // Without the key each call is refused, which a browser reports.
+      // Without the key each call is refused, and the browser logs it.
       const strange = complaints.filter((each) => state.name !== 'key' || !each.includes('401'));
       return [...faults, ...strange, ...(wide > 0 ? [`${wide} px too wide`] : [])];
     } finally {

@@ -180,7 +180,7 @@ export class Mishaps {
         try {
           db.exec('BEGIN IMMEDIATE');
         } catch {
-          // Another one holds the lock already.
+          // Another connection holds the lock already.
         }
       },
       end: () => void db?.close(),

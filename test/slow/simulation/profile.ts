@@ -18,7 +18,7 @@ const TURNS = [
   '2026-05-01T04:00Z',
 ].map((text) => Date.parse(text));
 
-/** So few calls that the window's caps delay calls that the intervals alone would allow. */
+/** Tight limits: the window's caps delay calls that the intervals alone would allow. */
 const TIGHT_LIMITS: PlatformLimits = { ...PUBLISHED_LIMITS, requestsPerWindow: 20, ordersPerWindow: 2 };
 
 /** What the seed decides before the store opens. */

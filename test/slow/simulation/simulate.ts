@@ -165,7 +165,7 @@ async function nightLook(store: SimulatedStore, pos: SimulatedPos): Promise<stri
   return nightFaults(store, pos);
 }
 
-/** Nothing goes wrong any more, long enough for every pause to end and for people to act. */
+/** Hours without mishaps, long enough for every pause to end and for people to act. */
 async function calmHours(
   store: SimulatedStore,
   pos: SimulatedPos,
@@ -187,7 +187,7 @@ async function calmHours(
   return unread;
 }
 
-/** Stops the daemon and starts another: what the first one frees and the other does not use had leaked. */
+/** Stops the daemon and starts another. Memory that the first one frees and the second does not use was leaked. */
 async function grownBytes(store: SimulatedStore): Promise<number> {
   const old = await usedBytes();
   await store.stop();

@@ -164,7 +164,7 @@ export class SimulatedPos {
     for (let times = 1 + Math.floor(this.#random.next() * 4); times > 0; times--) {
       const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
       if (!shelf) return;
-      // Sold out now and then, for the zero that goes first; delivered again some time later.
+      // Now and then a product sells out, so that a zero goes first; it is delivered again later.
       const chance = this.#random.next();
       shelf.qty = chance < 0.03 ? 0 : shelf.qty < 4 ? shelf.qty + 40 : shelf.qty - (chance < 0.8 ? 1 : 0);
       this.#unsaid.add(shelf);

@@ -469,7 +469,7 @@ export class Exploration {
     this.#settle(state);
   }
 
-  /** Returns the shop's free stock, by what was known. */
+  /** Returns the shop's free stock as it was known at a count. */
   #free(stock: Stock, version: number): number | undefined {
     const count = this.#world.counts[version];
     if (!count) return undefined;

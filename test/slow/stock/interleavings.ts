@@ -177,7 +177,7 @@ export class Interleavings {
     heard.isNews = false;
   }
 
-  /** What is known of an order first is what the platform subtracted; a later edit is unknown. */
+  /** An order's first known state is what the platform subtracted; whether it follows a later edit is unknown. */
   #edit(): void {
     const edited = this.#world.orders.find(({ id }) => id === 'A');
     if (!edited) return;

@@ -176,7 +176,7 @@ it.each(FAULTS)('a small world finds that $name', { timeout: limitMs(600_000) },
   if (!world) expect.fail(`no small world is named ${fault.world}`);
   const found = new Exploration(world, { gives: true, follows: true }).explore().fault;
   expect(hits).toBeGreaterThan(0);
-  // It finds a wrong number, not a statement that cannot run.
+  // The fault leads to a wrong number, not to a statement that cannot run.
   expect(found).toMatch(/^[^\n]*$/);
 });
 

@@ -9,7 +9,7 @@ export interface Order {
   isLive: boolean;
   createdAt: string;
   isNews: boolean;
-  /** How its lines name products: by the catalogue when it first came. */
+  /** Name and id of the product, as its lines give them. The catalogue of its first arrival decides. */
   named: { word: string; id: string } | null;
   /** What the platform has subtracted, by stock. */
   took: Quantities;
@@ -20,7 +20,7 @@ export interface Order {
 export interface Pos {
   /** Newest event that it has read. */
   read: number;
-  /** What it has booked of each order, by stock. */
+  /** Quantities that the POS has booked of each order, by stock. */
   booked: Record<string, Quantities>;
   shelf: Quantities;
   /** Orders to acknowledge: up to which event, and which stocks are to be counted before. */

@@ -80,7 +80,7 @@ export abstract class ChainStore {
     this.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(to));
   }
 
-  /** Only while it is closed; `from` undefined deletes the mirror. */
+  /** Works only while the branch is closed; without `from` the mirror is deleted. */
   replaceMirror(from?: string): void {
     for (const end of ['', '-wal', '-shm']) rmSync(`${this.mirrorFile}${end}`, { force: true });
     if (from !== undefined) copyFileSync(from, this.mirrorFile);
