@@ -408,7 +408,11 @@ export const statusAnswer = z.object({
   }),
   outbox: outboxCounts,
   disk: z
-    .object({ freeBytes: whole, totalBytes: whole })
+    .object({
+      freeBytes: whole,
+      totalBytes: whole,
+      unsafe: z.string().optional().describe('Name of a file system that does not keep databases safe'),
+    })
     .nullable()
     .describe('Of the disk that holds the storage directory; null when the system does not tell'),
 });

@@ -65,14 +65,38 @@ export function leftStore({ hub, storage }: Pick<Config, 'hub' | 'storage'>): st
 }
 
 /**
+ * By the magic number of statfs(2): file systems on which SQLite's locks or syncs do not hold, or memory is not shared,
+ * so that a mere reader can destroy a database (sqlite.org/howtocorrupt.html, 2.1 and 3).
+ */
+const UNSAFE_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
+  [0x6969, 'NFS'],
+  [0xff534d42, 'CIFS'],
+  [0xfe534d42, 'SMB'],
+  [0x517b, 'SMB'],
+  [0x01021997, '9p'],
+  [0x65735546, 'FUSE'],
+]);
+
+/** Throws `config-invalid` where databases would lie on a file system that does not keep them. */
+export function refuseUnsafe(directory: string): void {
+  const { unsafe } = storageSpace(directory) ?? {};
+  if (unsafe === undefined) return;
+  const message = `${directory} is on ${unsafe}, which does not keep databases safe; nothing was changed.`;
+  throw new TillsyncError('config-invalid', message, {
+    hint: 'Name a directory on a disk of this machine, such as ext4 or XFS: --directory DIRECTORY.',
+  });
+}
+
+/**
  * Returns the free space for ordinary users on the disk of `directory`, which need not exist yet; null if the system
  * does not say.
  */
 export function storageSpace(directory: string): DiskSpace | null {
   for (let at = directory; ; at = dirname(at)) {
     try {
-      const { bavail, blocks, bsize } = statfsSync(at);
-      return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
+      const { bavail, blocks, bsize, type } = statfsSync(at);
+      const unsafe = UNSAFE_FILE_SYSTEMS.get(type);
+      return { freeBytes: bavail * bsize, totalBytes: blocks * bsize, ...(unsafe && { unsafe }) };
     } catch {
       if (at === dirname(at)) return null;
     }

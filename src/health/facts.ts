@@ -22,6 +22,7 @@ export type FindingCode =
   | 'hub.refused'
   | 'setup.missing'
   | 'state.unusable'
+  | 'storage.filesystem'
   | 'storage.full'
   | 'storage.low'
   | 'quarantine';
@@ -201,6 +202,10 @@ export function hasDisk(
   return now === code || isStill ? { detail: message } : null;
 }
 
+export function isUnsafe({ disk }: Facts): FactsOfFinding | undefined {
+  return disk?.unsafe === undefined ? undefined : { detail: `It is on ${disk.unsafe}.` };
+}
+
 /** Returns the age of the last complete order poll; null if there was none. */
 function ordersAge(facts: Facts): number | null {
   return ageMs(flowOf('orders.poll', facts)?.lastOkAt ?? null, facts.nowMs);
@@ -354,6 +359,8 @@ export function counted(count: number): FactsOfFinding | null {
 export interface DiskSpace {
   freeBytes: number;
   totalBytes: number;
+  /** Name of a file system that does not keep databases safe; left out: none of those. */
+  unsafe?: string;
 }
 
 /**

@@ -11,6 +11,7 @@ import {
   hasNoTokens,
   isBlocked,
   isLockedOut,
+  isUnsafe,
   linkIs,
   neverCalled,
   ordersAre,
@@ -412,6 +413,16 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'catalog.mapped',
     message: 'Products are for sale that have no id of yours, so the POS would not know them in an order.',
     remedy: 'List them with {tillsync} catalog unmapped, and give them their ids in the company panel.',
+  },
+  'storage.filesystem': {
+    level: 'amber',
+    when: isUnsafe,
+    isToldBeforeSetUp: true,
+    lasted: true,
+    check: 'storage.disk',
+    message: 'The databases are on a file system that does not keep them safe: a reader can destroy them.',
+    remedy:
+      'Stop tillsync, move {storage} to a disk of this machine, and name it: {tillsync} init --directory DIRECTORY',
   },
   'storage.low': {
     level: 'amber',

@@ -27,7 +27,7 @@ export function proxyOf({ baseUrl, proxy }: PlatformWay): string | undefined {
 export function proxyAddress(proxy: string): Address {
   if (!URL.canParse(proxy)) {
     throw new TillsyncError('config-invalid', 'The address of the proxy is none.', {
-      hint: 'Correct platform.proxy, or HTTPS_PROXY in the environment, such as "http://proxy.example:3128".',
+      hint: 'Correct platform.proxy, or HTTPS_PROXY in the environment: it has a scheme, a host and a port.',
     });
   }
   const { protocol, hostname, port } = new URL(proxy);

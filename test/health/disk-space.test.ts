@@ -1,8 +1,19 @@
 import { expect, test } from 'vitest';
-import { diskVerdict, formatBytes } from '../../src/health/facts.ts';
+import { storageSpace } from '../../src/app/storage.ts';
+import { diskVerdict, type Facts, formatBytes } from '../../src/health/facts.ts';
+import { verdictOf } from '../../src/health/verdict.ts';
 
 const MIB = 1024 ** 2;
 const GIB = 1024 ** 3;
+const WELL: Facts = {
+  nowMs: Date.UTC(2026, 0, 15),
+  freshness: [],
+  alarms: [],
+  tokens: null,
+  outbox: null,
+  quarantine: 0,
+  ordersStaleAfterMs: 600_000,
+};
 
 test.each([
   [50 * MIB - 1, 8 * GIB, 'full', 'storage.full'],
@@ -30,4 +41,17 @@ test('says how much is free in the units of people', () => {
     '1.5 GiB',
     '200 GiB',
   ]);
+});
+
+test('is told where a file system does not keep databases safe, whatever room it has', () => {
+  const disk = { freeBytes: 100 * GIB, totalBytes: 200 * GIB };
+  const facts = { ...WELL, disk: { ...disk, unsafe: 'NFS' } };
+  const [finding, ...others] = verdictOf(facts).findings;
+  expect(finding).toMatchObject({ code: 'storage.filesystem', level: 'amber', detail: 'It is on NFS.' });
+  expect(others).toEqual([]);
+  expect(verdictOf({ ...facts, disk }).findings).toEqual([]);
+});
+
+test('is that of this machine, on which databases are safe', () => {
+  expect(storageSpace('/')).toEqual({ freeBytes: expect.any(Number), totalBytes: expect.any(Number) });
 });

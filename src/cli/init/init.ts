@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { asRoot } from '../../app/installation.ts';
-import { checkGroup } from '../../app/storage.ts';
+import { checkGroup, refuseUnsafe } from '../../app/storage.ts';
 import type { BranchConfig, Config } from '../../config/config-type.ts';
 import { ASKED_KEYS, type AskedKey, ConfigDraft } from '../../config/edit.ts';
 import { isBranch } from '../../config/roles.ts';
@@ -92,7 +92,9 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   applyOptions(draft, options, cli.env);
   await chooseFreePorts(draft, options);
   checkGroup(String(draft.value('storage.group')));
-  refuseUnwritable(path.dirname(draft.file), String(draft.value('storage.directory')));
+  const storage = String(draft.value('storage.directory'));
+  refuseUnwritable(path.dirname(draft.file), storage);
+  refuseUnsafe(storage);
   tellOverrides(cli);
   const terminal = options.yes ? undefined : new Terminal(cli);
   const { signal } = terminal ?? cli;

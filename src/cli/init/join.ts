@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import * as z from 'zod';
 import { actAsStorageUser, asRoot } from '../../app/installation.ts';
-import { checkGroup, prepareStorage, storagePaths } from '../../app/storage.ts';
+import { checkGroup, prepareStorage, refuseUnsafe, storagePaths } from '../../app/storage.ts';
 import { openState } from '../../app/stores.ts';
 import { loadConfig, readConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
@@ -160,6 +160,7 @@ async function join(
   // Before it becomes the user that must be a member.
   if (group !== '') await joinGroup(group, configFile, cli.env);
   actAsStorageUser({ directory, configFile, writes: true });
+  refuseUnsafe(directory);
   const paths = prepareStorage(directory, group === '' ? undefined : group);
   const state = await openWhenFree(cli.clock, () => openState({ path: paths.state, clock: cli.clock }));
   try {

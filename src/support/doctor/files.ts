@@ -334,6 +334,10 @@ export function diskOutcome(directory: string): Outcome {
   const space = storageSpace(directory);
   if (!space) return skipped(`The system does not tell how much of the disk of ${directory} is free.`);
   const { code, message: free } = diskVerdict(space);
+  if (space.unsafe !== undefined) {
+    const { message, remedy } = FINDINGS['storage.filesystem'];
+    return warned(`${message} It is on ${space.unsafe}. ${free}`, remedy, { ...space, directory });
+  }
   if (code === null) return well(free, { ...space });
   const { level, message, remedy } = FINDINGS[code];
   const say = level === 'red' ? failed : warned;
