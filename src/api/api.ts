@@ -118,6 +118,29 @@ function readAs<T extends z.ZodType>(schema: T, value: unknown, what: string): z
   });
 }
 
+/** What to say of a method and a path that nothing serves: 405 with what the path takes, or 404. */
+function wrongPlace(families: readonly ApiFamily[], { method, url }: FastifyRequest): Error {
+  const path = url.split('?', 1)[0] ?? '';
+  const docs = families.flatMap(({ routes }) => routes.map(({ doc }) => doc));
+  const here = docs.filter((doc) => {
+    const pattern = doc.path.replaceAll(/[.]/g, '\\$&').replaceAll(/\{\w+\}/g, '[^/]+');
+    return new RegExp(`^/v1${pattern}$`).test(path);
+  });
+  const allowed = here.flatMap((doc) =>
+    doc.method === 'post' ? ['POST'] : doc.streams === undefined ? ['GET', 'HEAD'] : ['GET'],
+  );
+  if (allowed.length === 0) {
+    return new TillsyncError('not-found', `There is nothing at ${method} ${path}.`, {
+      hint: 'GET /v1/openapi.json tells what there is.',
+    });
+  }
+  const allow = [...new Set(allowed)].join(', ');
+  return Object.assign(new Error(`${path} does not take ${method}. Nothing was done.`), {
+    statusCode: 405,
+    allow,
+  });
+}
+
 type Json = Record<string, unknown>;
 
 /** Makes the OpenAPI 3.1 document of the routes. */
@@ -232,6 +255,9 @@ export function apiPlugin(
       if (reply.statusCode === 401) reply.header('www-authenticate', challenge);
     });
     acceptJsonOnly(app);
+    app.setNotFoundHandler((request) => {
+      throw wrongPlace(families, request);
+    });
     for (const { routes, prepare } of families) {
       await app.register(async (scope) => {
         prepare?.(scope);

@@ -7,7 +7,7 @@ import { TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc, keptFor, zoneCalendar } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
-import { ordersToBook, readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
+import { eventsOfStore, ordersToBook, readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
 import type { AckResult } from '../outbox/change.ts';
 import { addressOf } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
@@ -23,6 +23,7 @@ import {
   orderAnswer,
   orderPath,
   orderSearch,
+  pageQuery,
   toBookPage,
   toBookQuery,
   trendsAnswer,
@@ -45,6 +46,27 @@ function readFeed(mirror: Feed, seq: number, limit: number): z.output<typeof fee
 const PAGE_CHARACTERS_MAX = 8 * 1024 * 1024;
 /** Events per read. Orders with all items are large, and for a slow reader they stay in memory. */
 const PART = 25;
+
+/** The same of one store as `feedText`. */
+function storeText(
+  mirror: Feed & Pick<Mirror, 'read'>,
+  stores: readonly string[],
+  after: number,
+  limit: number,
+): { events: string; next: number } {
+  const { events, upTo } = mirror.read((db) => eventsOfStore(db, { stores, after, limit }));
+  const texts: string[] = [];
+  let [characters, next] = [0, after];
+  for (const event of events) {
+    const text = JSON.stringify({ ...event, order: mirror.order(event.orderId) ?? null });
+    if (texts.length > 0 && characters + text.length > PAGE_CHARACTERS_MAX)
+      return { events: texts.join(), next };
+    texts.push(text);
+    characters += text.length;
+    next = event.seq;
+  }
+  return { events: texts.join(), next: upTo };
+}
 
 /** Returns up to `limit` events after `seq` as JSON texts joined by commas, and the position of the next page. */
 function feedText(mirror: Feed, seq: number, limit: number): { events: string; next: number } {
@@ -178,6 +200,56 @@ class EventStream {
     this.#left = true;
     this.#woken.abort();
   };
+}
+
+/** A page of the feed; `isBehind`: more events than these were there to be looked through. */
+interface Page {
+  isEmpty: boolean;
+  isBehind: boolean;
+  text: string;
+}
+
+/** Requests that wait for an event; each holds a connection. */
+class LongPolls {
+  readonly #options: LocalApiOptions;
+  readonly #closing: AbortSignal;
+  #waiting = 0;
+
+  constructor(options: LocalApiOptions, closing: AbortSignal) {
+    this.#options = options;
+    this.#closing = closing;
+  }
+
+  /** Reads again with each change until there is something, the time is over, or the one who asks has left. */
+  async wait(response: ServerResponse, waitMs: number, read: () => Promise<Page>): Promise<string> {
+    const { clock, changes, streamsMax = STREAMS_MAX } = this.#options;
+    if (this.#waiting >= streamsMax) {
+      throw new TillsyncError('rate-limited', `${streamsMax} requests wait for an event already.`, {
+        hint: 'Ask without wait, or let one program ask for all.',
+      });
+    }
+    this.#waiting += 1;
+    let woken = new AbortController();
+    const wake = () => woken.abort();
+    const unsubscribe = changes.subscribe(wake);
+    response.on('close', wake);
+    this.#closing.addEventListener('abort', wake);
+    const endMs = clock.monotonicMs() + waitMs;
+    try {
+      for (;;) {
+        woken = new AbortController();
+        const page = await read();
+        const restMs = endMs - clock.monotonicMs();
+        if (!page.isEmpty || restMs <= 0 || this.#closing.aborted || response.destroyed) return page.text;
+        if (!page.isBehind) await clock.sleep(Math.min(restMs, LOOK_EVERY_MS), woken.signal);
+      }
+    } finally {
+      this.#waiting -= 1;
+      unsubscribe();
+      response.off('close', wake);
+      this.#closing.removeEventListener('abort', wake);
+    }
+  }
 }
 
 const BOARD = { open: 200, ended: 30 };
@@ -325,14 +397,21 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   };
 }
 
+/** Throws `usage`, since a reader that began at the start would get every order again. */
 function lastEventId({ headers }: FastifyRequest): number | undefined {
   const id = headers['last-event-id'];
-  return typeof id === 'string' && /^\d{1,15}$/.test(id) ? Number(id) : undefined;
+  if (id === undefined) return undefined;
+  if (typeof id === 'string' && /^\d{1,15}$/.test(id)) return Number(id);
+  throw new TillsyncError('usage', `Last-Event-ID is no whole number of digits: found "${id}".`, {
+    hint: 'Send the id of the last event that came, or leave the header out and say after=.',
+  });
 }
 
 function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] {
+  const { clock } = options;
   const { mirror } = options.parts;
   const stream = streamOpener(options, closing);
+  const polls = new LongPolls(options, closing);
   return [
     route({
       method: 'get',
@@ -341,18 +420,32 @@ function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] 
       summary: 'The change feed: every change of an order, in order and none left out',
       description:
         'One page, shorter than `limit` where its orders are large. With `Accept: text/event-stream` the same as /stream.',
-      query: feedQuery,
+      query: pageQuery,
       answer: feedPage,
       streams: 'on-request',
-      handle({ query, request, reply }) {
-        if (request.headers.accept?.includes('text/event-stream')) return stream(request, reply, query.after);
-        return whenFree(options.clock, () => {
-          const after = query.after === 'newest' ? mirror.newestSeq() : query.after;
-          const newest = refuseAheadOf(mirror, after);
-          const { events, next } = feedText(mirror, after, query.limit);
-          const rest = { next, newest: Math.max(newest, next), trimmedTo: mirror.trimmedTo() };
-          return `{"events":[${events}],${JSON.stringify(rest).slice(1)}`;
-        });
+      async handle({ query, request, reply }) {
+        const { store, wait, limit } = query;
+        if (request.headers.accept?.includes('text/event-stream')) {
+          if (store === undefined && wait === 0) return stream(request, reply, query.after);
+          throw new TillsyncError('usage', 'A stream takes neither store nor wait.', {
+            hint: 'Leave them out, or ask for pages.',
+          });
+        }
+        const stores = store === undefined ? undefined : idsOfStore(options.parts, store);
+        let after = query.after === 'newest' ? await whenFree(clock, () => mirror.newestSeq()) : query.after;
+        const read = () =>
+          whenFree(clock, () => {
+            const newest = refuseAheadOf(mirror, after);
+            const { events, next } = stores
+              ? storeText(mirror, stores, after, limit)
+              : feedText(mirror, after, limit);
+            after = next;
+            const rest = { next, newest: Math.max(newest, next), trimmedTo: mirror.trimmedTo() };
+            const text = `{"events":[${events}],${JSON.stringify(rest).slice(1)}`;
+            return { isEmpty: events === '', isBehind: next < newest, text };
+          });
+        if (wait > 0) return await polls.wait(reply.raw, wait * 1_000, read);
+        return (await read()).text;
       },
     }),
     route({

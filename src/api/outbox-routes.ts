@@ -1,5 +1,5 @@
 import type { FastifyRequest } from 'fastify';
-import { TillsyncError, whenFree } from '../core/errors.ts';
+import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import {
@@ -10,6 +10,7 @@ import {
   releaseAnswer,
   releaseRequest,
 } from './schemas.ts';
+import { errorBody, statusOf } from './server.ts';
 
 /** Routes `GET /outbox`, `GET /outbox/ID`, and a person's decisions: retry, drop, release. */
 export function outboxRoutes({ parts, clock, apiKey }: LocalApiOptions): ApiFamily {
@@ -38,8 +39,15 @@ export function outboxRoutes({ parts, clock, apiKey }: LocalApiOptions): ApiFami
       summary,
       params: changePath,
       answer: changeAnswer,
-      handle: async ({ params: { changeId }, request }) => {
-        await decide(changeId, by(request));
+      handle: async ({ params: { changeId }, request, reply }) => {
+        try {
+          await decide(changeId, by(request));
+        } catch (error) {
+          if (!hasCode(error, 'conflict')) throw error;
+          // With the change, so that nobody has to ask what it is now.
+          reply.code(statusOf(error.code));
+          return JSON.stringify({ ...errorBody(error), ...(await find(changeId)) });
+        }
         return find(changeId);
       },
     });

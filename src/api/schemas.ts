@@ -12,9 +12,17 @@ import { type ProductChange, productItem, type StockChange, stockItem } from '..
 
 /** Schemas of the local API. Each validates what is sent, types the answer, and describes both at /v1/openapi.json. */
 
+/** A whole number in a query: digits alone, since `after=` or `0x10` read as a number would begin somewhere else. */
+function digits(min = 0, max = Number.MAX_SAFE_INTEGER) {
+  return z
+    .string()
+    .regex(/^\d{1,15}$/, { error: 'a whole number of digits is needed' })
+    .pipe(z.coerce.number<string>().int().min(min).max(max));
+}
+
 /** `limit` of a list. */
 function limitOf(usual: number, max: number) {
-  return z.coerce.number().int().min(1).max(max).default(usual).describe('How many at most');
+  return digits(1, max).default(usual).describe('How many at most');
 }
 
 export const errorAnswer = z.object({
@@ -46,14 +54,6 @@ export const feedPage = z.object({
   ),
 });
 
-export const feedQuery = z.strictObject({
-  after: z
-    .union([z.literal('newest'), z.coerce.number().int().min(0)])
-    .default(0)
-    .describe('Only events with a higher seq; `newest`: only what comes from now on'),
-  limit: limitOf(100, 500),
-});
-
 const storeName = z
   .string()
   .trim()
@@ -61,9 +61,29 @@ const storeName = z
   .max(200)
   .describe('Only orders of this branch, by either of its ids; one that is not configured is refused');
 
+export const feedQuery = z.strictObject({
+  after: z
+    .union([z.literal('newest'), digits()], { error: 'a whole number of digits, or `newest`, is needed' })
+    .default(0)
+    .describe('Only events with a higher seq; `newest`: only what comes from now on'),
+  limit: limitOf(100, 500),
+});
+
+export const pageQuery = feedQuery.extend({
+  store: storeName
+    .optional()
+    .describe(
+      'Only orders of this branch, by either of its ids, and those that it acknowledged, or of whose articles they took ' +
+        'there, before they moved away',
+    ),
+  wait: digits(0, 30)
+    .default(0)
+    .describe('Seconds to wait for an event where there is none yet; the page is empty when none came'),
+});
+
 export const toBookQuery = z.strictObject({
   store: storeName.optional(),
-  after: z.coerce.number().int().min(0).default(0).describe('`next` of the page before'),
+  after: digits().default(0).describe('`next` of the page before'),
   limit: limitOf(100, 500),
 });
 
@@ -265,12 +285,7 @@ export const outboxQuery = z.strictObject({
       '`held`: the part of `pending` that waits for a person; `waiting`: the rest of it, and what is being sent',
     ),
   kind: z.enum(['product', 'stock']).optional(),
-  before: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .optional()
-    .describe('Only changes with a lower id, for the next page'),
+  before: digits(1).optional().describe('Only changes with a lower id, for the next page'),
   limit: limitOf(100, 1000),
 });
 
@@ -288,7 +303,7 @@ export const outboxPage = z.object({
   before: whole.nullable().describe('For the next page; null: there is none'),
 });
 
-export const changePath = z.strictObject({ changeId: z.coerce.number().int().min(1) });
+export const changePath = z.strictObject({ changeId: digits(1) });
 
 export const changeAnswer = z.object({
   change,

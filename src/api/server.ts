@@ -21,6 +21,7 @@ const STATUS: Partial<Record<ErrorCode, number>> = {
   unauthorized: 401,
   forbidden: 403,
   'not-found': 404,
+  conflict: 409,
   'rate-limited': 429,
   blocked: 503,
   'auth-required': 503,
@@ -38,6 +39,7 @@ const STATUS: Partial<Record<ErrorCode, number>> = {
 const CODE: Partial<Record<number, ErrorCode>> = { 401: 'unauthorized', 403: 'forbidden', 404: 'not-found' };
 
 const HINT: Partial<Record<number, string>> = {
+  405: 'The header Allow names what it takes.',
   413: 'Send it in several parts.',
   415: 'Send application/json. /v1/stock and /v1/products take application/x-ndjson and text/csv, too.',
 };
@@ -56,6 +58,7 @@ export function errorBody({ code, message, hint }: TillsyncError): z.output<type
 /** Answers with the error. An error of ours (`internal`, a failing disk) shows only its code; details are logged. */
 export function sendError(reply: FastifyReply, thrown: unknown, log: Log): FastifyReply {
   const { status, error } = refusalOf(thrown);
+  if (thrown instanceof Error && 'allow' in thrown) reply.header('allow', String(thrown.allow));
   sendRetryAfter(reply, status, error);
   if (error.code === 'internal') {
     log.error({ err: thrown }, 'a local request could not be handled');
@@ -149,6 +152,8 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
     schemaController: WITHOUT_JSON_SCHEMA,
     exposeHeadRoutes: true,
     // An id may be longer than Fastify's limit, and each character takes up to nine in a URL.
+    // A malformed address gets the same shape of answer as all else.
+    frameworkErrors: (error, _request, reply) => sendError(reply as unknown as FastifyReply, error, log),
     routerOptions: { maxParamLength: 9 * ORDER_ID_LENGTH_MAX },
   }) as unknown as FastifyInstance;
   const hosts = [host, ...others.map((other) => other.host)];

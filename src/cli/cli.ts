@@ -20,6 +20,7 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 const EXIT_OF: Partial<Record<ErrorCode, ExitCode>> = {
   usage: EXIT.usage,
+  conflict: EXIT.usage,
   'config-invalid': EXIT.usage,
   aborted: EXIT.interrupted,
   'auth-required': EXIT.authRequired,

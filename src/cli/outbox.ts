@@ -122,7 +122,7 @@ async function decideEach(
     try {
       changes.push({ changeId, ok: true, message: await decide(changeId) });
     } catch (error) {
-      if (!hasCode(error, 'usage', 'not-found')) throw error;
+      if (!hasCode(error, 'conflict', 'not-found')) throw error;
       changes.push({ changeId, ok: false, message: error.message });
     }
   }
@@ -154,7 +154,7 @@ const retry = command({
         const by = outbox.get(changeId)?.supersededBy ?? null;
         const next = by === null ? undefined : outbox.get(by);
         if (next === undefined) return `Change ${changeId} was handed over again.`;
-        if (next.state === 'rejected') throw new TillsyncError('usage', `Change ${by}: ${next.message}`);
+        if (next.state === 'rejected') throw new TillsyncError('conflict', `Change ${by}: ${next.message}`);
         return `Change ${changeId} was handed over again as change ${by}, which is ${stateOf(next)}.`;
       });
     });

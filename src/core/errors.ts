@@ -109,6 +109,7 @@ export type ErrorCode =
   | 'platform-garbled' // an answer that is not the expected JSON
   | 'platform-refused' // success: false, or another 4xx
   | 'not-found'
+  | 'conflict' // what was asked for does not fit the present state
   | 'feed-restarted' // a reader of the feed is ahead of the feed's end
   | 'storage-busy'
   | 'storage-full'

@@ -59,6 +59,32 @@ export function* eachOrder(db: Database.Database, filter: OrderFilter): Generato
   for (const row of rows) yield withItems(db, row);
 }
 
+/** Events looked at for those of one store: what bounds the time that this takes. */
+const STORE_WINDOW = 5_000;
+
+/**
+ * Events after `after` of orders of a store (`stores`: its ids), and of those that it has booked or whose pieces came from
+ * its stock, so that it hears that an order moves away; and up to which event that is all.
+ */
+export function eventsOfStore(
+  db: Database.Database,
+  { stores, after, limit }: { stores: readonly string[]; after: number; limit: number },
+): { events: OrderEvent[]; upTo: number } {
+  // Counted in events: a feed whose mirror was made anew has leapt far ahead.
+  const window = 'SELECT max(seq) FROM (SELECT seq FROM order_events WHERE seq > ? ORDER BY seq LIMIT ?)';
+  const end = sqlOf(db).value<number | null>(window, after, STORE_WINDOW) ?? after;
+  const named = 'IN (SELECT value FROM json_each(@stores))';
+  const events = sqlOf(db).rows<OrderEvent>(
+    `${EVENT} WHERE seq > @after AND seq <= @end AND (
+       EXISTS (SELECT 1 FROM orders o WHERE o.order_id = order_events.order_id AND o.store_external_id ${named})
+       OR EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = order_events.order_id AND a.branch ${named})
+       OR EXISTS (SELECT 1 FROM stock_steps s WHERE s.order_id = order_events.order_id AND s.subsidiary_id ${named}))
+     ORDER BY seq LIMIT @limit`,
+    { after, end, limit, stores: JSON.stringify(stores) },
+  );
+  return { events, upTo: events.length < limit ? end : (events.at(-1)?.seq ?? after) };
+}
+
 /** Selects among the orders that a POS has to book. */
 export interface ToBookFilter {
   /** Only orders of a store with one of these ids. */

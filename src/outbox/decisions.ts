@@ -219,7 +219,7 @@ export class OutboxDecisions {
 }
 
 function refusal(changeId: number, why: string): TillsyncError {
-  return new TillsyncError('usage', `Change ${changeId} ${why}. Nothing was changed.`);
+  return new TillsyncError('conflict', `Change ${changeId} ${why}. Nothing was changed.`);
 }
 
 /** Returns the change as submitted, so that its target can be resolved again. */

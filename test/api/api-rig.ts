@@ -231,7 +231,7 @@ function memoryOutbox(
     follow: (changeId: number) => get(get(changeId)?.supersededBy ?? changeId),
     async retry(changeId: number) {
       if (get(changeId)?.state !== 'rejected')
-        throw new TillsyncError('usage', 'Only a rejected one is retried.');
+        throw new TillsyncError('conflict', 'Only a rejected one is retried.');
       state.decisions.push(`retry ${changeId}`);
     },
     async drop(changeId: number) {

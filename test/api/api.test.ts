@@ -1,5 +1,5 @@
 import { request } from 'undici';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import {
   ackAnswer,
   changeAnswer,
@@ -163,6 +163,74 @@ it('gives a page of large orders in parts, and none of them twice', { tags: ['bu
   expect(seen).toEqual(Array.from({ length: 30 }, (_, i) => i + 1));
 });
 
+it.each([
+  ['GET', '/v1/orders?after='],
+  ['GET', '/v1/orders?after=0x10'],
+  ['GET', '/v1/orders?after=1e1'],
+  ['GET', '/v1/orders?after=%201'],
+  ['GET', '/v1/orders?wait=31'],
+  ['GET', '/v1/orders/to-book?after=-1'],
+  ['GET', '/v1/outbox?before=0x9'],
+  ['GET', '/v1/orders/%zz'],
+])('refuses %s %s in the one shape of errors', async (method, path) => {
+  const { call, addEvent } = await open();
+  addEvent('a', 'pending');
+  const answer = await call(path, { method });
+  expect(answer.status).toBe(400);
+  expect(errorAnswer.parse(answer.body)).toEqual(answer.body);
+});
+
+it('refuses a Last-Event-ID that is no number, and a stream of one store', async () => {
+  const { call, addEvent } = await open();
+  addEvent('a', 'pending');
+  const headers = { accept: 'text/event-stream', 'last-event-id': 'x7' };
+  for (const path of ['/v1/stream', '/v1/orders'])
+    expect((await call(path, { headers })).body.error).toMatchObject({ code: 'usage' });
+  const accept = { accept: 'text/event-stream' };
+  expect((await call('/v1/orders?wait=3', { headers: accept })).status).toBe(400);
+  expect((await call('/v1/orders?store=B1', { headers: accept })).status).toBe(400);
+});
+
+it.each([
+  ['DELETE', '/v1/orders', 'GET'],
+  ['HEAD', '/v1/orders', 'GET'],
+  ['DELETE', '/v1/orders/abc', 'GET, HEAD'],
+  ['GET', '/v1/outbox/1/drop', 'POST'],
+  ['PUT', '/v1/stock', 'POST'],
+  ['POST', '/v1/stream', 'GET'],
+])('says of %s %s what it takes', async (method, path, allow) => {
+  const { call } = await open();
+  const answer = await call(path, { method });
+  expect([answer.status, answer.headers.allow]).toEqual([405, allow]);
+  if (method !== 'HEAD') expect(errorAnswer.parse(answer.body)).toEqual(answer.body);
+  expect((await call(`${path}/nothing/here`, { method })).status).toBe(404);
+});
+
+it('holds a page until there is an event, until its time is over, or until it closes', async () => {
+  const { call, addEvent, signal, clock, state, close } = await open({ streamsMax: 2 });
+  addEvent('a', 'pending');
+  expect((await call('/v1/orders?after=0&wait=30')).body.events).toHaveLength(1);
+  const held = call('/v1/orders?after=1&wait=30');
+  await vi.waitFor(() => expect(state.listeners).toBe(1));
+  addEvent('b', 'pending');
+  signal.notify();
+  expect((await held).body).toMatchObject({ events: [{ orderId: 'b' }], next: 2, newest: 2 });
+  const empty = call('/v1/orders?after=2&wait=2');
+  await vi.waitFor(() => expect(state.listeners).toBe(1));
+  await vi.waitFor(async () => {
+    await clock.advance(1_000);
+    expect(state.listeners).toBe(0);
+  });
+  expect((await empty).body).toMatchObject({ events: [], next: 2 });
+  const both = [call('/v1/orders?after=2&wait=30'), call('/v1/orders?after=newest&wait=30')];
+  await vi.waitFor(() => expect(state.listeners).toBe(2));
+  const third = await call('/v1/orders?after=2&wait=1');
+  expect([third.status, third.headers['retry-after']]).toEqual([429, '1']);
+  const closed = close();
+  for (const each of both) expect((await each).body).toMatchObject({ events: [] });
+  await closed;
+});
+
 it('says by a code of its own that the feed began anew, and what to do about other refusals', async () => {
   const { call, post } = await open();
   expect((await call('/v1/orders?after=9')).body.error).toMatchObject({ code: 'feed-restarted' });
@@ -273,9 +341,10 @@ describe('the outbox', () => {
       'release {"guard":null}',
     ]);
     const refused = await call('/v1/outbox/2/retry', { method: 'POST' });
-    expect([refused.status, refused.body.error.message]).toEqual([400, 'Only a rejected one is retried.']);
+    expect([refused.status, refused.body.change.changeId]).toEqual([409, 2]);
+    expect([refused.status, refused.body.error.message]).toEqual([409, 'Only a rejected one is retried.']);
     expect((await post('/v1/outbox/release', {})).status).toBe(400);
-    expect((await call('/v1/outbox/1/drop')).status).toBe(404);
+    expect((await call('/v1/outbox/1/drop')).status).toBe(405);
   });
 });
 

@@ -189,6 +189,22 @@ it('has what is to be booked until it is acknowledged, by either id of the store
   expect(wrong.body).toMatchObject({ error: { code: 'usage', hint: 'Configured are: sub-1 (B1).' } });
 });
 
+it('gives the events of one store, and of an order of it that moves away', async () => {
+  await keepOrder(1, { status: 'ready' });
+  await keepOrder(2, { store: { externalId: 'B2' } });
+  const moved = await keepOrder(3, { status: 'ready' });
+  await call('/orders/ack', [moved]);
+  await keepOrder(3, { status: 'routed', store: { externalId: 'B2' } });
+  await keepOrder(1, { status: 'routed', store: { externalId: 'B2' } });
+  const page = async (query: string) => feedPage.parse((await call(`/orders?${query}`)).body);
+  const seqs = ({ events }: { events: { seq: number }[] }) => events.map(({ seq }) => seq);
+  expect(seqs(await page('store=B1'))).toEqual([3, 4]);
+  const first = await page('store=sub-1&limit=1');
+  expect([seqs(first), first.next]).toEqual([[3], 3]);
+  expect((await page('store=B1&after=4')).next).toBe(5);
+  expect((await call('/orders?store=B9')).status).toBe(400);
+});
+
 it('finds the products of the mirror, as documented', async () => {
   await keepProducts(3);
   const page = await call('/products?q=agua&branch=sub-1&limit=2');

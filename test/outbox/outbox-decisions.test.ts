@@ -248,7 +248,7 @@ describe("a person's decisions", () => {
     ];
     expect(out.accept('stock', zeros, guards).map(({ state }) => state)).toEqual(['held', 'held']);
     const failure = catchError(() => out.decisions.retry(changeId));
-    expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
+    expect(hasCode(failure, 'conflict') && failure.message).toContain('older than change');
     expect(out.queries.counts()).toMatchObject({ held: 2, pending: 0 });
   });
 
@@ -268,7 +268,7 @@ describe("a person's decisions", () => {
     out.calls.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'rejected', message: 'no' }]);
     out.accept('stock', [{ externalId: 'A', qty: 2 }]);
     const failure = catchError(() => out.decisions.retry(retried.changeId));
-    expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
+    expect(hasCode(failure, 'conflict') && failure.message).toContain('older than change');
   });
 
   it('retry of a rejected change what no newer one has overruled', () => {
@@ -292,12 +292,12 @@ describe("a person's decisions", () => {
     const again = retry(shown);
     expect(out.queries.get(again)?.body).toMatchObject({ externalId: 'B', qty: 6, show: true });
     const failure = catchError(() => retry(counted));
-    expect(hasCode(failure, 'usage') && failure.message).toContain(`older than change ${again}`);
+    expect(hasCode(failure, 'conflict') && failure.message).toContain(`older than change ${again}`);
 
     const name = send('product', { sku: 10, name: 'y' }, 'rejected');
     const sibling = send('product', { sku: 11, name: 'z' }, 'rejected');
     const outdated = catchError(() => retry(name));
-    expect(hasCode(outdated, 'usage') && outdated.message).toContain(`older than change ${sibling}`);
+    expect(hasCode(outdated, 'conflict') && outdated.message).toContain(`older than change ${sibling}`);
   });
 
   it('retry no rejected change that cannot be read', () => {
@@ -305,7 +305,7 @@ describe("a person's decisions", () => {
     const [unreadable] = out.accept('stock', [{ externalId: 'B', qty: -1 }]);
     expect(unreadable).toMatchObject({ state: 'rejected' });
     const failure = catchError(() => out.decisions.retry(unreadable?.changeId ?? 0));
-    expect(hasCode(failure, 'usage') && failure.message).toContain('cannot be read; hand it over again');
+    expect(hasCode(failure, 'conflict') && failure.message).toContain('cannot be read; hand it over again');
     expect(out.queries.counts()).toMatchObject({ rejected: 1, pending: 0 });
   });
 
@@ -316,7 +316,7 @@ describe("a person's decisions", () => {
     expect(
       hasCode(
         catchError(() => out.decisions.drop(change?.changeId ?? 0)),
-        'usage',
+        'conflict',
       ),
     ).toBe(true);
     expect(
@@ -328,7 +328,7 @@ describe("a person's decisions", () => {
     expect(
       hasCode(
         catchError(() => out.decisions.release({ changeId: change?.changeId ?? 0 })),
-        'usage',
+        'conflict',
       ),
     ).toBe(true);
   });
