@@ -53,6 +53,8 @@ describe('bundle', () => {
     // The bundle still has enough content.
     expect(read('log-1.txt')).toContain('kept words of the log');
     expect(read('orders.ndjson')).toContain('order-kept-1');
+    const addresses = ['"https://platform.test/"', '"https://h.example/in?key='];
+    expect(found(searched, addresses)).toEqual(addresses);
     expect(JSON.parse(read('state.json')).auth).toMatchObject({ state: 'ok', generation: 2 });
     expect(JSON.parse(read('quarantine.ndjson')).structure).toMatchObject({
       total: 'whole number',

@@ -233,13 +233,17 @@ async function firstFailure(place: string, tests: readonly string[]): Promise<st
   if (tests.length === 0) return null;
   const { status, results } = await vitest(place, ['--bail', '1', '--tagsFilter', '!bulk', ...tests]);
   if (status === 0) return null;
-  for (const { test, assertionResults } of results) {
-    const failed = assertionResults.find((each) => each.status === 'failed');
-    if (!failed) continue;
-    // On a busy machine, a timeout may have other causes than the fault.
-    const late = failed.failureMessages.some((each) => /timed out/i.test(each)) ? 'TIME LIMIT ' : '';
-    return `${late}${test}: ${failed.fullName}`.slice(0, 150);
-  }
+  const failed = results.flatMap(({ test, assertionResults }) =>
+    assertionResults
+      .filter((each) => each.status === 'failed')
+      .map(({ fullName, failureMessages }) => ({
+        name: `${test}: ${fullName}`.slice(0, 150),
+        // On a busy machine, or where the run was cut off, a timeout may have other causes than the fault.
+        isLate: failureMessages.some((each) => /timed out/i.test(each)),
+      })),
+  );
+  const [first] = failed.sort((a, b) => Number(a.isLate) - Number(b.isLate));
+  if (first) return `${first.isLate ? 'TIME LIMIT ' : ''}${first.name}`;
   return status === null ? `TIME LIMIT of ${LONGEST_MS / 1_000} s` : 'the run ended early';
 }
 
