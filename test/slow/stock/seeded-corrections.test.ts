@@ -180,7 +180,9 @@ it.each(FAULTS)('a small world finds that $name', { timeout: limitMs(600_000) },
   expect(found).toMatch(/^[^\n]*$/);
 });
 
-it.each(FAULTS.filter(({ isOfWalks }) => isOfWalks))(
+/** With `TILLSYNC_WORLDS=half` the small worlds alone are judged; they find all of them. */
+const isHalf = process.env.TILLSYNC_WORLDS === 'half';
+it.each(FAULTS.filter(({ isOfWalks }) => isOfWalks && !isHalf))(
   'random walks find that $name',
   { timeout: limitMs(600_000) },
   async (fault) => {

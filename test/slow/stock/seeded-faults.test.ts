@@ -84,14 +84,19 @@ it.each(FAULTS)('every order of events finds that $name', { timeout: 600_000 }, 
   expect(new Interleavings('takes-off', fault.without).explore().fault).not.toBeNull();
 });
 
-it.each(FAULTS)('random walks find that $name', { timeout: 600_000 }, async (fault) => {
-  Object.assign(spoiled, fault);
-  forgetFreshMirror();
-  for (let seed = 0; seed < WALKS; seed++) {
-    if (await goesWrong(seed, PLATFORMS[seed % PLATFORMS.length] ?? 'neither')) return;
-  }
-  expect.fail(`not in ${WALKS} walks`);
-});
+/** With `TILLSYNC_WORLDS=half` the orders of events alone are judged; they find all of them. */
+it.each(process.env.TILLSYNC_WORLDS === 'half' ? [] : FAULTS)(
+  'random walks find that $name',
+  { timeout: 600_000 },
+  async (fault) => {
+    Object.assign(spoiled, fault);
+    forgetFreshMirror();
+    for (let seed = 0; seed < WALKS; seed++) {
+      if (await goesWrong(seed, PLATFORMS[seed % PLATFORMS.length] ?? 'neither')) return;
+    }
+    expect.fail(`not in ${WALKS} walks`);
+  },
+);
 
 async function goesWrong(seed: number, kind: PlatformKind): Promise<boolean> {
   const model = new StockModel(seededRandom(seed), kind);

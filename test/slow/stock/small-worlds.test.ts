@@ -8,8 +8,14 @@ const HABITS = [
   { gives: false, follows: false },
 ];
 
+/** With `TILLSYNC_WORLDS=half` the first alone, with which the seeded faults are found. */
+const isHalf = process.env.TILLSYNC_WORLDS === 'half';
 const TRIED = WORLDS.flatMap((world) =>
-  (world.isOfOneKind ? HABITS.slice(0, 1) : HABITS).map((habits) => ({ ...habits, name: world.name, world })),
+  (world.isOfOneKind || isHalf ? HABITS.slice(0, 1) : HABITS).map((habits) => ({
+    ...habits,
+    name: world.name,
+    world,
+  })),
 );
 
 it.each(TRIED)(
