@@ -59,7 +59,7 @@ export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) 
   }
 }
 
-/** Raises and clears the alarm for a block by the platform, also if another process met it. */
+/** Notes which endpoints the platform does not permit, also if another process met it. */
 export class PlatformAlarms {
   readonly #alarms: Alarms;
   readonly #wasForbidden: (endpoint: Endpoint) => boolean;
@@ -76,13 +76,13 @@ export class PlatformAlarms {
     // The document does not show this endpoint, so a platform may not have it. A real block meets the next call too.
     if (endpoint === 'webhook.get') return;
     this.#answering.delete(endpoint);
-    const message = [error.message, error.hint].filter(Boolean).join(' ');
-    this.#alarms.note(kind === 'block' ? 'platform.blocked' : 'platform.forbidden', message);
+    // A block is told by each flow that meets it, and is over with the first answer to any.
+    if (kind === 'block') return;
+    this.#alarms.note('platform.forbidden', [error.message, error.hint].filter(Boolean).join(' '));
   }
 
-  /** A 2xx proves that the token is not blocked and that this endpoint is allowed. */
+  /** A 2xx proves that this endpoint is allowed. */
   answered(endpoint: Endpoint): void {
-    this.#alarms.note('platform.blocked', null);
     if (this.#answering.has(endpoint)) return;
     try {
       if (this.#wasForbidden(endpoint)) this.#alarms.note('platform.forbidden', null);

@@ -5,7 +5,6 @@ export type AlarmKey =
   | 'auth.locked-out'
   | 'auth.none'
   | 'auth.other-company'
-  | 'platform.blocked'
   | 'platform.forbidden'
   | 'platform.limits-shared'
   | 'orders.stale'

@@ -205,9 +205,13 @@ export async function whenFree<T>(
 export function failureCode({ code, cause }: TillsyncError): string {
   if (code !== 'platform-unreachable' && code !== 'link-down') return code;
   // The nats client wraps the system's error once more.
-  for (let each: unknown = cause; each instanceof Error; each = each.cause) {
-    const [first = each] = each instanceof AggregateError ? each.errors : [];
-    const name = 'code' in first ? String(first.code) : '';
+  for (
+    let each = cause;
+    typeof each === 'object' && each !== null;
+    each = 'cause' in each ? each.cause : null
+  ) {
+    const first = each instanceof AggregateError ? each.errors[0] : each;
+    const name = typeof first === 'object' && first !== null && 'code' in first ? String(first.code) : '';
     if (/^[A-Z][A-Z0-9_]{2,60}$/.test(name)) return name;
   }
   return code;

@@ -62,13 +62,7 @@ const OF_A_HUB: readonly AlarmKey[] = [
 ];
 
 const OF_THE_PLATFORM: readonly AlarmKey[] = [
-  ...([
-    'auth.locked-out',
-    'auth.none',
-    'auth.other-company',
-    'platform.blocked',
-    'platform.forbidden',
-  ] as const),
+  ...(['auth.locked-out', 'auth.none', 'auth.other-company', 'platform.forbidden'] as const),
   ...(['orders.unreadable', 'orders.more-pages', 'catalog.incomplete'] as const),
   ...(['webhook.silent', 'webhook.refused', 'webhook.unreadable', 'webhook.mismatch'] as const),
 ];

@@ -20,6 +20,7 @@ export type FindingCode =
   | 'service.down'
   | 'webhook.external-pos'
   | 'hub.refused'
+  | 'platform.blocked'
   | 'setup.missing'
   | 'state.unusable'
   | 'storage.filesystem'
@@ -263,7 +264,7 @@ export function endsSoon({ tokens }: Facts): FactsOfFinding | undefined {
   return restMs !== null && restMs < REFRESH_TOKEN_SOON_MS ? {} : undefined;
 }
 
-export function isBlocked(facts: Facts): FactsOfFinding | undefined {
+export function isBlocked(facts: Facts): FactsOfFinding | null {
   // Any later answer proves that the block is over, even for a flow that was not tried again.
   const okAt =
     facts.freshness
@@ -272,7 +273,7 @@ export function isBlocked(facts: Facts): FactsOfFinding | undefined {
       .at(-1) ?? '';
   const isSince = ({ lastTryAt }: Freshness) => okAt <= (lastTryAt ?? '');
   const first = flowsIn('blocked', facts).find(isSince);
-  return notedAs('platform.blocked', facts) ?? (first && { detail: first.message || null });
+  return first ? { detail: first.message || null, since: first.failure?.since ?? null } : null;
 }
 
 export function changesWait(facts: Facts): FactsOfFinding | null | undefined {

@@ -18,11 +18,9 @@ function setUp() {
 }
 
 describe('PlatformAlarms', () => {
-  it('tells of a block until any call gets through, also in a process that did not meet it', () => {
+  it('leaves a block to the flows that meet it', () => {
     const { up, process } = setUp();
     process().forbidden({ kind: 'block', endpoint: 'order.all', error });
-    expect(up.get('platform.blocked')).toBe('The platform blocked the token. Wait.');
-    process().answered('webhook.get');
     expect(up.size).toBe(0);
   });
 
