@@ -285,6 +285,7 @@ export const outboxQuery = z.strictObject({
       '`held`: the part of `pending` that waits for a person; `waiting`: the rest of it, and what is being sent',
     ),
   kind: z.enum(['product', 'stock']).optional(),
+  reference: z.string().min(1).max(1_000).optional().describe('Only changes that were handed over under it'),
   before: digits(1).optional().describe('Only changes with a lower id, for the next page'),
   limit: limitOf(100, 1000),
 });

@@ -10,6 +10,7 @@ export type ChangeKind = 'product' | 'stock';
 /** Longest accepted id and text. They are far above real ones, so that a faulty export is reported. */
 const ID_LENGTH_MAX = 200;
 const TEXT_LENGTH_MAX = 100_000;
+const REFERENCE_LENGTH_MAX = 1_000;
 const NOT_UTF8 = 'is not valid UTF-8 text';
 
 /** Makes a schema's message: the value and its fault. The reader puts the column before it. */
@@ -55,6 +56,11 @@ const number = z
   .max(Number.MAX_SAFE_INTEGER, says('is too large to be kept exactly'))
   .overwrite((value) => (value === 0 ? 0 : value));
 const text = sound(z.string(says('is not a text')).max(TEXT_LENGTH_MAX, says('is too long')));
+const reference = sound(
+  z.string(says('is not a text; write it in quotes')).max(REFERENCE_LENGTH_MAX, says('is too long')),
+)
+  .exactOptional()
+  .describe('Yours, to ask for what became of it; never sent to the platform');
 const flag = z.boolean(says('is neither true nor false'));
 
 /**
@@ -68,8 +74,9 @@ export const stockItem = z.strictObject({
   show: flag.exactOptional().describe('Stock visibility in the branch; left as it is when missing'),
   subsidiaryId: id.exactOptional().describe('Branch, where the product is in several'),
   subsidiaryExternalId: id.exactOptional(),
+  reference,
 });
-export type StockChange = z.output<typeof stockItem>;
+export type StockChange = Omit<z.output<typeof stockItem>, 'reference'>;
 
 /** A price, text or visibility as a POS submits it; at least one of them is present. */
 export const productItem = z.strictObject({
@@ -79,8 +86,9 @@ export const productItem = z.strictObject({
   name: text.regex(/\S/, { error: 'is empty' }).exactOptional(),
   description: text.exactOptional().describe('An empty text clears it'),
   show: flag.exactOptional().describe('Visibility of the whole product'),
+  reference,
 });
-export type ProductChange = z.output<typeof productItem>;
+export type ProductChange = Omit<z.output<typeof productItem>, 'reference'>;
 
 /** A change as it was submitted. */
 export type Change = { kind: 'stock'; change: StockChange } | { kind: 'product'; change: ProductChange };
@@ -352,7 +360,8 @@ export function readChange(kind: ChangeKind, value: unknown): HandedOver {
     fault('nothing-to-change', null, 'None of price, name, description and show is there.');
   }
   const [first] = faults;
-  if (!first) return { kind, change } as Change;
+  const { reference: named, ...values } = change;
+  if (!first) return { kind, change: values, ...(named !== undefined && { reference: named }) } as HandedOver;
   return { kind, fault: { ...first, message: faults.map(({ message }) => message).join(' ') } };
 }
 

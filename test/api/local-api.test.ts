@@ -245,6 +245,27 @@ it('has on the disk what it answers as taken, target by target', async () => {
   expect((await call('/outbox/999/retry', {})).status).toBe(404);
 });
 
+it('keeps the reference of an item, as JSON and as CSV, and finds what became of it by that', async () => {
+  await keepProducts(3);
+  const json = await call('/stock', [
+    { externalId: 'E0', qty: 9, reference: 'till-7/88' },
+    { externalId: 'E1', qty: 9 },
+    { externalId: 'E2', qty: 9, reference: 'x'.repeat(1_001) },
+  ]);
+  expect(json.body).toMatchObject({ pending: 2, rejected: 1, results: [{}, {}, { column: 'reference' }] });
+  const csv = await request(`${url}/v1/products`, {
+    ...{ dispatcher, method: 'POST', headers: { 'content-type': 'text/csv' } },
+    body: 'sku,price,reference\n1,12,till-7/88\n2,13,\n',
+  });
+  expect(await csv.body.json()).toMatchObject({ pending: 2, rejected: 0 });
+  const { body } = await call('/outbox?reference=till-7%2F88');
+  expect(outboxPage.parse(body).changes.map(({ target, body: sent }) => [target, sent])).toEqual([
+    ['sku:1', { sku: 1, price: 12 }],
+    ['sku:0@sub-1', { externalId: 'E0', qty: 9 }],
+  ]);
+  expect((await call('/outbox?reference=')).status).toBe(400);
+});
+
 it('answers for every change under the number it can be followed by', async () => {
   await keepProducts(1);
   const { body } = await call('/stock', [
