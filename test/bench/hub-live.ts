@@ -268,7 +268,7 @@ async function postOrders(
           await answer.arrayBuffer();
           return answer.status;
         };
-        const code = await untilAnswered(post);
+        const code = await post().catch(brokeOff);
         if (code >= 300) throw new Error(`The hub answered a callback with ${code}.`);
       }
     }
@@ -277,19 +277,11 @@ async function postOrders(
   return ids;
 }
 
-const POST_TRIES_MAX = 5;
-
-/** Retries like the platform when a connection broke, for example one kept open too long. */
-async function untilAnswered(post: () => Promise<number>): Promise<number> {
-  for (let tries = 1; ; tries++) {
-    try {
-      return await post();
-    } catch (error) {
-      const { cause = error } = error as Error;
-      if (tries === POST_TRIES_MAX) throw new Error(`The hub answered no callback: ${cause}`, { cause });
-      await systemClock.sleep(tries * 200);
-    }
-  }
+/** Says what broke: fetch itself says only that it failed. */
+function brokeOff(error: Error): never {
+  const { cause = error } = error;
+  const { code, message } = cause as NodeJS.ErrnoException;
+  throw new Error(`The hub answered no callback (${[code, message].filter(Boolean).join(', ')}).`, { cause });
 }
 
 /** Measures the commands that read all branches. */

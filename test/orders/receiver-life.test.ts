@@ -20,6 +20,26 @@ afterEach(async () => {
 const order = (id: string) => JSON.stringify({ internalOrderId: id });
 const head = `POST /webhook HTTP/1.1\r\nHost: x\r\nx-webhook-secret: ${SECRET}\r\nContent-Length: 24\r\n\r\n`;
 
+it('answers what came on an idle connection while its thread stood still, however long that was', async () => {
+  // Node adds a second to the time that it tells its clients.
+  const idleMs = 1_100;
+  started = await startReceiver({ limits: { keepAliveMs: 100, checkEveryMs: 50 } });
+  const { url, port, keeper } = started;
+  const idle = new RawConnection(port);
+  await idle.write(`${head}${order('b1').padEnd(24)}`);
+  await idle.until('200 OK');
+  idle.text = '';
+  keeper.before = async () => {
+    keeper.before = async () => {};
+    idle.socket.write(`${head}${order('b2').padEnd(24)}`);
+    const untilMs = performance.now() + idleMs + 200;
+    while (performance.now() < untilMs);
+  };
+  await post(url, order('b3'));
+  expect(await idle.until('200 OK')).toContain('200 OK');
+  expect(keeper.orderIds).toContain('b2');
+});
+
 describe('closing', () => {
   it('under load loses nothing that was acknowledged and answers what it had begun to read', async () => {
     started = await startReceiver();
