@@ -1,20 +1,15 @@
-import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { NatsHubLink } from '../../src/link/nats.ts';
 import { invitationText, readInvitation } from '../../src/link/server-config.ts';
-import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
+import { addToFeed } from '../../src/orders/branch-feed.ts';
+import { type BranchPlace, ChainPlace, rowsOf, TWO_BRANCHES } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
-
-const BRANCHES = `[[branches]]
-subsidiary_id = "sub-1"
-external_id = "B1"
-[[branches]]
-subsidiary_id = "sub-2"
-external_id = "B2"
-`;
 
 /**
  * Rows of "What happens when" in docs/chain.md that need processes, files and a server; the others: test/link,
@@ -26,16 +21,12 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
   let b1: BranchPlace;
   let b2: BranchPlace;
 
-  const orderFor = (subsidiaryId: string) =>
-    chain.hub.sandbox.control.createOrder({ subsidiaryId }).internalOrderId;
-  const has = ({ storage }: BranchPlace, id: string) =>
-    rowsOf(storage, `SELECT 1 FROM orders WHERE order_id = '${id}'`).length === 1;
-  const arrives = (place: BranchPlace, id: string) =>
-    until(`order ${id} is there`, () => has(place, id), 60_000);
+  const orderFor = (subsidiaryId: string) => chain.orderFor(subsidiaryId);
+  const has = (place: BranchPlace, id: string) => chain.has(place, id);
+  const arrives = (place: BranchPlace, id: string) => chain.arrives(place, id);
   const events = ({ storage }: BranchPlace) =>
     rowsOf<{ seq: number; id: string }>(storage, 'SELECT seq, order_id AS id FROM order_events ORDER BY seq');
-  const configure = (change: (text: string) => string) =>
-    writeFileSync(chain.hub.configFile, change(readFileSync(chain.hub.configFile, 'utf8')));
+  const configure = (change: (text: string) => string) => chain.configure(change);
   const restartHub = async (between: () => void | Promise<void> = () => {}) => {
     await hub.end('SIGTERM');
     await between();
@@ -48,7 +39,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
     )[0];
 
   beforeAll(async () => {
-    chain = await ChainPlace.open(31, BRANCHES);
+    chain = await ChainPlace.open(31, TWO_BRANCHES);
     hub = await chain.startHub();
     b1 = await chain.join('B1');
     b2 = await chain.join('B2');
@@ -84,6 +75,113 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       expect(rowsOf(b1.storage, "SELECT 1 FROM orders WHERE store_external_id = 'B2'")).toEqual([]);
     },
     limitMs(180_000),
+  );
+
+  it(
+    'an order goes to another branch: the one that had it sees where, and the other has it',
+    async () => {
+      const { control } = chain.hub.sandbox;
+      const id = orderFor('sub-1');
+      await arrives(b1, id);
+      control.changeOrder(id, { store: { externalId: 'B2' } });
+      control.advanceOrder(id);
+      await arrives(b2, id);
+      const sql = `SELECT store_external_id AS store, status FROM orders WHERE order_id = '${id}'`;
+      const shown = ({ storage }: BranchPlace) => rowsOf(storage, sql)[0];
+      await until('both show the same', () => isDeepStrictEqual(shown(b1), shown(b2)), 60_000);
+      expect(shown(b1)).toMatchObject({ store: 'B2' });
+    },
+    limitMs(120_000),
+  );
+
+  it(
+    'something that came down cannot be applied, or is longer than the server takes: what follows goes on',
+    async () => {
+      const db = new Database(path.join(chain.hub.storage, 'mirror.db'));
+      const at = new Date().toISOString();
+      for (const body of [{ reading: 7 }, { reading: 'ñ'.repeat(4_100_000) }])
+        addToFeed(db, 'B1', 'order', body, { at });
+      db.close();
+      await arrives(b1, orderFor('sub-1'));
+      const payloads = 'SELECT payload FROM quarantine ORDER BY length(payload) DESC';
+      expect(rowsOf(b1.storage, payloads)).toEqual([{ payload: '{"reading":7}' }, { payload: '{}' }]);
+      expect(rowsOf(b2.storage, payloads)).toEqual([]);
+      await until('the hub names it', () => /B1 \(2\)/.test(chain.alarmOf('hub.unapplied') ?? ''), 90_000);
+    },
+    limitMs(180_000),
+  );
+
+  it(
+    "a branch is taken out of the configuration: its orders are nobody's, and come once it is there again",
+    async () => {
+      const [one, two] = TWO_BRANCHES.split(/(?=\[\[branches\]\]\nsubsidiary_id = "sub-2")/) as [
+        string,
+        string,
+      ];
+      expect(one + two).toBe(TWO_BRANCHES);
+      await restartHub(() => configure((text) => text.replace(two, '')));
+      const waiting = orderFor('sub-2');
+      await until('it is told', () => /They name: B2/.test(chain.alarmOf('hub.unassigned') ?? ''), 60_000);
+      await arrives(b1, orderFor('sub-1'));
+      expect(has(b2, waiting)).toBe(false);
+      await restartHub(() => configure((text) => text + two));
+      await arrives(b2, waiting);
+      await until('it is over', () => chain.alarmOf('hub.unassigned') === undefined, 60_000);
+    },
+    limitMs(180_000),
+  );
+
+  it(
+    "a branch is closed: its orders are nobody's, nothing else is said of it, and an invitation opens it again",
+    async () => {
+      const before = rowsOf(b2.storage, 'SELECT epoch FROM link');
+      expect(await chain.hub.command('branch', 'close', 'B2')).toMatchObject({ code: 0 });
+      await until('it is refused', () => link(b2)?.state === 'failing', 60_000);
+      const waiting = orderFor('sub-2');
+      await until('it is told', () => /They name: B2/.test(chain.alarmOf('hub.unassigned') ?? ''), 60_000);
+      expect(chain.alarmOf('hub.branches') ?? '').not.toMatch(/B2/);
+      expect(has(b2, waiting)).toBe(false);
+      await chain.stop(b2);
+      expect(await chain.joinAs({ ...b2, invitation: await chain.invite('B2') })).toMatchObject({ code: 0 });
+      await chain.start(b2);
+      await arrives(b2, waiting);
+      expect(rowsOf(b2.storage, 'SELECT epoch FROM link')).toEqual(before);
+    },
+    limitMs(180_000),
+  );
+
+  it(
+    'two branches swap their names: no machine gets an order of the other, until both commands were typed',
+    async () => {
+      const swap = () =>
+        configure((text) =>
+          text
+            .replace('external_id = "B1"', 'external_id = "B0"')
+            .replace('external_id = "B2"', 'external_id = "B1"')
+            .replace('external_id = "B0"', 'external_id = "B2"'),
+        );
+      await restartHub(swap);
+      // Of the shop whose machine was B2, and is B1 from now on.
+      const waiting = orderFor('sub-1');
+      await chain.arrives(chain.hub, waiting);
+      const alarm = () => chain.alarmOf('hub.branches') ?? '';
+      await until('it is told', () => alarm().includes('branch rename B2 B1'), 60_000);
+      expect(alarm()).toMatch(/no order goes to it until you say which shop it is/);
+      expect([has(b1, waiting), has(b2, waiting)]).toEqual([false, false]);
+      const rename = async (from: string, to: string) => {
+        const renamed = await chain.hub.command('branch', 'rename', from, to);
+        expect(renamed, renamed.stderr).toMatchObject({ code: 0 });
+      };
+      await rename('B2', 'B1');
+      await rename('B1', 'B2');
+      await arrives(b2, waiting);
+      await restartHub(swap);
+      await rename('B2', 'B1');
+      await rename('B1', 'B2');
+      await arrives(b1, orderFor('sub-1'));
+      await arrives(b2, orderFor('sub-2'));
+    },
+    limitMs(240_000),
   );
 
   it(
@@ -161,11 +259,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       const products = 'SELECT count(*) AS n FROM products';
       const [before] = rowsOf<{ n: number }>(b1.storage, products);
       await restartHub(() => configure((text) => text + gone));
-      const told = () =>
-        rowsOf<{ message: string }>(
-          chain.hub.storage,
-          "SELECT message FROM alarms WHERE key = 'catalog.incomplete'",
-        )[0]?.message ?? '';
+      const told = () => chain.alarmOf('catalog.incomplete') ?? '';
       await until('it is named', () => told().includes('B9 / sub-99'), 60_000);
       expect(told()).toMatch(/kept, and the others are read\. .*branch close NAME/);
       expect(rowsOf<{ n: number }>(b1.storage, products)).toEqual([before]);

@@ -5,18 +5,10 @@ import { jetstream } from '@nats-io/jetstream';
 import { connect, type NatsConnection, nkeyAuthenticator } from '@nats-io/transport-node';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
+import { type BranchPlace, ChainPlace, rowsOf, TWO_BRANCHES } from '../support/chain-place.ts';
 import { hasNatsServer, startNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
-
-const BRANCHES = `[[branches]]
-subsidiary_id = "sub-1"
-external_id = "B1"
-[[branches]]
-subsidiary_id = "sub-2"
-external_id = "B2"
-`;
 
 /** Returns the configuration of tillsync 0.1, with hub and branches in one account. */
 function inOneAccount(text: string): string {
@@ -85,7 +77,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
   }
 
   beforeEach(async () => {
-    chain = await ChainPlace.open(17, BRANCHES);
+    chain = await ChainPlace.open(17, TWO_BRANCHES);
     daemon = await chain.startHub();
     b1 = await chain.join('B1');
     const b2 = await chain.join('B2');

@@ -2,18 +2,10 @@ import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSyn
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
+import { type BranchPlace, ChainPlace, rowsOf, TWO_BRANCHES } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, runCommand, until } from '../support/workplace.ts';
-
-const BRANCHES = `[[branches]]
-subsidiary_id = "sub-1"
-external_id = "B1"
-[[branches]]
-subsidiary_id = "sub-2"
-external_id = "B2"
-`;
 
 describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
   let chain: ChainPlace;
@@ -76,7 +68,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
   }
 
   beforeAll(async () => {
-    chain = await ChainPlace.open(31, BRANCHES);
+    chain = await ChainPlace.open(31, TWO_BRANCHES);
     hubDaemon = await chain.startHub();
     for (const name of ['B1', 'B2']) branches.push(await chain.join(name));
     for (const branch of branches) daemons.push(await chain.start(branch));

@@ -12,8 +12,17 @@ import {
   runCommand,
   runDaemon,
   SECRET,
+  until,
   type Workplace,
 } from './workplace.ts';
+
+export const TWO_BRANCHES = `[[branches]]
+subsidiary_id = "sub-1"
+external_id = "B1"
+[[branches]]
+subsidiary_id = "sub-2"
+external_id = "B2"
+`;
 
 /** A branch of a chain on this machine, with its own tillsync and files. */
 export interface BranchPlace {
@@ -126,6 +135,30 @@ export class ChainPlace {
     const [given] = rowsOf<{ epoch: string; n: number }>(this.hub.storage, feed);
     const [taken] = rowsOf<{ epoch: string; n: number }>(storage, 'SELECT epoch, mark AS n FROM link');
     return given !== undefined && given.n > 0 && given.epoch === taken?.epoch && given.n === taken.n;
+  }
+
+  /** Returns the id of an order that the platform makes for a shop. */
+  orderFor(subsidiaryId: string): string {
+    return this.hub.sandbox.control.createOrder({ subsidiaryId }).internalOrderId;
+  }
+
+  has({ storage }: { storage: string }, orderId: string): boolean {
+    return rowsOf(storage, `SELECT 1 FROM orders WHERE order_id = '${orderId}'`).length === 1;
+  }
+
+  arrives(place: { storage: string }, orderId: string): Promise<void> {
+    return until(`order ${orderId} is there`, () => this.has(place, orderId), 60_000);
+  }
+
+  /** Edits the hub's file; it holds from the next start on. */
+  configure(change: (text: string) => string): void {
+    const { configFile } = this.hub;
+    writeFileSync(configFile, change(readFileSync(configFile, 'utf8')));
+  }
+
+  alarmOf(key: string): string | undefined {
+    const sql = `SELECT message FROM alarms WHERE key = '${key}'`;
+    return rowsOf<{ message: string }>(this.hub.storage, sql)[0]?.message;
   }
 
   async close(): Promise<void> {
