@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import type * as z from 'zod';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
@@ -105,6 +106,8 @@ export class BranchFollower {
   #published = 0;
   /** Since when the last received entry leaves a gap. */
   #gapSinceMs: number | undefined;
+  /** What the hub announced last was heard, and is to be told to it. */
+  #isToAnswer = false;
   /** Why the hub's last announcement was refused. */
   #refusedWays: string | null = null;
   /** How many times in a row the server had no more entries although some are missing. */
@@ -221,7 +224,7 @@ export class BranchFollower {
       beat();
       try {
         const everyMs = this.#wantsSnapshot ? WISH_EVERY_MS : HELLO_EVERY_MS;
-        if (isDown || this.#isLeaseShort() || clock.monotonicMs() >= helloMs + everyMs) {
+        if (isDown || this.#isToAnswer || this.#isLeaseShort() || clock.monotonicMs() >= helloMs + everyMs) {
           await this.hello();
           helloMs = clock.monotonicMs();
           await this.#prune();
@@ -309,6 +312,8 @@ export class BranchFollower {
     this.#isStart = false;
     this.#isRefused = false;
     const refused = link.ways?.heard(answer.ways) ?? null;
+    // The hub that is to move waits for all branches to have heard it.
+    this.#isToAnswer = !isDeepStrictEqual(question.ways, link.ways?.told() ?? null);
     if (refused !== null && refused !== this.#refusedWays) {
       log.warn(
         { refused },

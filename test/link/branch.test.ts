@@ -1,6 +1,7 @@
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import * as z from 'zod';
 import { readAnswer } from '../../src/link/branch.ts';
+import { openChain } from './chain-rig.ts';
 
 const ANSWER = z.object({ upTo: z.number() });
 
@@ -16,3 +17,25 @@ it.each(['', 'no JSON', 'null', '{"upTo":"7"}', '{}'])(
     expect(() => readAnswer(text, ANSWER)).toThrow(expect.objectContaining({ code: 'link-down' }));
   },
 );
+
+it('tells the hub within a second that it heard where the hub will be', async () => {
+  const { hub, branches, clock } = await openChain();
+  const [branch] = branches;
+  let stamp = 'before';
+  const ways = {
+    told: () => ({ stamp, refused: null }),
+    heard: () => {
+      stamp = 'announced';
+      return null;
+    },
+  };
+  Object.assign(branch.link, { ways });
+  const over = new AbortController();
+  const handing = branch.follower.handUp(over.signal, () => {});
+  const told = () => hub.parts.state.hub.branches().find((each) => each.branch === 'B1')?.report?.ways?.stamp;
+  await vi.waitUntil(() => told() === 'before');
+  await clock.advance(1_000);
+  await vi.waitUntil(() => told() === 'announced');
+  over.abort();
+  await handing;
+});
