@@ -17,8 +17,11 @@ export function requireBranch(config: CommandTools['config'], rows: HubRows, nam
   const known = rows.named(configuredNames(config.branches));
   const found = known.find((each) => each.name === name);
   if (found) return found;
+  // An invitation and the machine itself know it by its first name.
+  const renamed = known.find((each) => each.branch === name);
+  const hint = renamed && `It is called ${renamed.name} now.`;
   throw new TillsyncError('not-found', `There is no branch ${name} in the configuration.`, {
-    hint: `Branches: ${known.map((each) => each.name).join(', ')}.`,
+    hint: hint ?? `Branches: ${known.map((each) => each.name).join(', ')}.`,
   });
 }
 

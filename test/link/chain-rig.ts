@@ -25,7 +25,7 @@ import { freshMirror, freshState } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { InProcessServer } from './in-process.ts';
 
-function configOf(text: string): Config {
+export function configOf(text: string): Config {
   const read = readConfig({ file: 'chain.toml', env: {}, text });
   if ('faults' in read) throw configError(read.faults);
   return read.config;

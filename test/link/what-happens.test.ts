@@ -1,5 +1,6 @@
 import { copyFileSync, cpSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { requireBranch } from '../../src/cli/hub.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { isoUtc } from '../../src/core/time.ts';
 import { assignOrder, assignStore, keepRoute } from '../../src/link/assign.ts';
@@ -9,7 +10,7 @@ import { FEED_KEPT_MS, pruneFeed } from '../../src/link/hub-feed.ts';
 import { addToFeed } from '../../src/orders/branch-feed.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
-import { BranchStore, type Chain, type HubStore, openChain } from './chain-rig.ts';
+import { BranchStore, type Chain, configOf, type HubStore, openChain } from './chain-rig.ts';
 
 /** Each row of "What happens when" in docs/chain.md; with the real server in test/integration/hub*.test.ts. */
 
@@ -409,6 +410,11 @@ describe('what happens when', () => {
     await hub.parts.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
     await hub.hub.check();
     expect(alarm() ?? '').not.toMatch(/rename/);
+    // As its own machine, and an invitation of before, call it.
+    const configured = configOf(`[platform]\nbase_url = "http://platform.test"${RENAMED}`);
+    expect(() => requireBranch(configured, hub.parts.state.hub, 'B2')).toThrow(
+      expect.objectContaining({ code: 'not-found', hint: 'It is called Norte now.' }),
+    );
     // Orders still come under its former name, until the last order with that name ends.
     await hub.order(1, 'B2', 'payment-approved');
     await two.count('A', 3, 'counted', 'B2');
