@@ -258,7 +258,10 @@ export function isActing(): boolean {
 }
 
 const MODE = 0o2750;
-/** Group for a user without a name, if the directory has root's group. */
+/**
+ * Group of a numeric user without an account whose directory belongs to root's group: `nogroup`, so that the process
+ * loses root's rights.
+ */
 const NO_GROUP = 65_534;
 
 function ownerFor({ directory, configFile, writes }: StorageUserOptions): UnixUser | undefined {

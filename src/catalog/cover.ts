@@ -42,8 +42,8 @@ export class Cover {
   }
 
   /**
-   * Whether records of the branch's own list agree with what other lists said of it. `differs` tells whether a
-   * record's quantities differ from the mirrored ones.
+   * Whether the branch's own list has as many stocks of each product as other lists said, and few changed quantities.
+   * `differs` tells whether a record's quantities differ from the mirrored ones.
    */
   confirms(
     { subsidiaryId }: Branch,

@@ -141,7 +141,7 @@ export interface CommandSpec<S, F extends string> {
   examples: readonly string[];
   /** The argument, such as `<file>`, `[file]` or `[orders...]`, with its description. */
   argument?: readonly [flags: F, description: string];
-  /** `--json` is added unless `json` is false or it is already among them. */
+  /** `--json` is added to these options unless `json` is false or they contain it. */
   options?: S;
   json?: false;
   /** Stands below the examples. */

@@ -6,10 +6,10 @@ const BOOT_ID_FILE = '/proc/sys/kernel/random/boot_id';
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /**
- * Returns the name of this boot, in the same form from either source. Without a source, every boot has the same name:
- * a stored future time then counts as now, and a past one is at least as old as it looks. An estimate by the wall
- * clock would drop all limits when that clock is set. `fromEnvironment` is `TILLSYNC_BOOT_ID`, which a unit sets to
- * systemd's `%b` if its sandbox hides the kernel's file.
+ * Returns the boot's id, in the same form from either source, or `unnamed` if there is none. Then all boots count as
+ * one: a stored time in the future counts as now, and limits wait at least as long as needed. A name made from the
+ * wall clock would change when that clock is set, and drop all limits. `fromEnvironment` is `TILLSYNC_BOOT_ID`, which
+ * a unit sets to systemd's `%b` if its sandbox hides the kernel's file.
  */
 export function bootIdFrom(readKernelFile: () => string, fromEnvironment = ''): string {
   let fromKernel = '';

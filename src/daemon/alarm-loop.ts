@@ -32,8 +32,8 @@ const TELL_EVERY_MIN_MS = 200;
 type AlarmParts = Pick<Parts, 'stores' | 'mirror' | 'state' | 'platform' | 'outbox' | 'branches' | 'limited'>;
 
 /**
- * Loops that find what no flow notices itself, notify each receiver of alarms and the watcher outside, and send test
- * messages for commands. Each has its own loop, so that none waits for another.
+ * Makes the loops for alarms: one looks for faults that no flow reports, one per receiver sends alarms, one sends
+ * heartbeats, and one sends the test messages of commands. Separate loops never wait for each other.
  */
 export function alarmLoops(
   options: PartsOptions,

@@ -128,7 +128,7 @@ function textOf(
 /** Who is told of alarms. */
 export interface AlarmReceiver {
   name: ReceiverName;
-  /** For people. It never contains the address, which may hold a secret. */
+  /** Names the receiver to people, without its address, which may hold a secret. */
   description: string;
   /** Sends one message within the configured time. Throws a TillsyncError when it did not arrive. */
   tell(report: AlarmReport, signal: AbortSignal): Promise<void>;

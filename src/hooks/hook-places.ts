@@ -133,8 +133,7 @@ function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Begin
 }
 
 /**
- * A new mirror's events were never delivered from it. In an older mirror, events from before the hook's start are not
- * new.
+ * Returns the seq of the newest event before `newsFrom`, after which a hook that began in another mirror starts here.
  */
 function seqBefore(db: Database.Database, newsFrom: string | null): number {
   if (newsFrom === null) return 0;

@@ -326,7 +326,7 @@ export class BranchFollower {
     if (answer.hasForgotten && question.forgotten.length > 0) {
       await mirror.write((db) => noteForgottenUp(db, question.forgotten));
     }
-    // Entries before the snapshot close no gap, so they are not awaited.
+    // Only the coming snapshot closes the gap, so earlier entries are not awaited.
     if (answer.snapshotN > mirror.read(branchPlace).mark) this.#wantsSnapshot = true;
     // Numbers that a POS has seen are never given again, whatever copy this is.
     const { leasedSeq, seqAfter } = answer;

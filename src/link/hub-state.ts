@@ -230,7 +230,7 @@ export class HubRows {
     return this.#heard.get(branch)?.report.mark ?? 0;
   }
 
-  /** Returns the copy for a backup, with the branches that have joined. */
+  /** Returns the hub's part of a backup: its server configuration and the branches that have joined. */
   copy(): HubCopy {
     return {
       serverConfig: this.serverConfig() ?? null,

@@ -143,7 +143,7 @@ class Boards implements FreshnessBoard, Alarms {
     }
   }
 
-  /** As another tillsync says it. */
+  /** Stores a flow's state as the hub reports it. */
   adopt(freshness: Freshness): void {
     this.#put(freshness);
   }
@@ -544,7 +544,7 @@ export class Mirror implements OrderKeeper {
     return this.#boards.freshness();
   }
 
-  /** Applies the state of a flow at the hub. */
+  /** At a branch: stores a flow's state as the hub reports it. */
   adoptFreshness(freshness: Freshness): void {
     this.#boards.adopt(freshness);
   }

@@ -61,7 +61,7 @@ class FileText {
   #settle(bytes: Uint8Array, first: number): string {
     this.#isSettled = true;
     this.#pending = new Uint8Array(0);
-    // Decodes one character with the bytes after it; later bytes cannot change whether it is complete.
+    // Decodes the first character and a few bytes after it; that is enough to tell whether it is valid.
     const character = new TextDecoder().decode(bytes.subarray(first, first + PENDING_MAX + 1));
     this.is1252 = this.#mayBe1252 && character.startsWith('\uFFFD');
     if (this.is1252) this.#decoder = new TextDecoder('windows-1252');

@@ -246,7 +246,7 @@ export interface OutboxChange extends OutboxEntry {
   versions: Readonly<Record<string, number>>;
   /** Newest event of the order feed when it was submitted. */
   asOfSeq: number;
-  /** Branch for the turns, if it is known; '' if not. */
+  /** Branch whose turn sends the change; '' if it is unknown. */
   branch: string;
   /** Place in its branch's queue: first by `priority`, then by `queueSeq`, lower first. */
   priority: number;

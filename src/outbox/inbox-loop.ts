@@ -60,7 +60,7 @@ export interface InboxLoopOptions extends InboxPlace {
   /** `stock.hold_back_unbooked`. */
   holdBack: HoldBackSetting;
   alarms: Alarms;
-  /** Called after each read with what waits. */
+  /** Called after each read with the rows that still wait. */
   onWaiting: (waiting: InboxWaiting) => void;
   /** Called after each read with what was copied. */
   onTaken: (taken: InboxTaken) => void;

@@ -476,7 +476,7 @@ export class Inbox {
     }
   }
 
-  /** Opens the file again before it counts as damaged, because a disk error may pass and leave it sound. */
+  /** Opens the file again before it is called damaged: a disk error may pass, and the file is then sound. */
   #lookAgain<T>(action: (rows: InboxRows, db: OpenInbox['db']) => T): T {
     this.close();
     requireReadable(this.#options.path);

@@ -40,7 +40,9 @@ export class ProductReads {
     this.#options = options;
   }
 
-  /** Reads one product, or lets a sweep resolve many. Returns whether more may wait. Throws what a call throws. */
+  /**
+   * Reads one product, or requests a sweep when many wait. Returns whether more may wait. Throws what a call throws.
+   */
   async step(call: CallOptions): Promise<boolean> {
     const { platform, wantCatalog, onQueued } = this.#options;
     if (this.count() > ASK_MAX && !(await this.judgeByCatalog())) wantCatalog?.();

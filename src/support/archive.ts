@@ -79,7 +79,7 @@ export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerato
   }
 }
 
-/** The library throws plain errors. An error of the source has a code and is not changed. */
+/** The library's own errors are plain and are judged here. An error of the source has a code and is not changed. */
 async function* judged<T>(stream: ReadableStream<T>): AsyncGenerator<T> {
   try {
     yield* stream;

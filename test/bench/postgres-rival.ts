@@ -121,7 +121,7 @@ function newestPrograms(): string | undefined {
     .find((programs) => existsSync(path.join(programs, 'initdb')));
 }
 
-/** PostgreSQL refuses to run as root; undefined if there is no user of its own. */
+/** Returns the user `postgres`, because PostgreSQL refuses to run as root; undefined if there is no such user. */
 function unprivilegedUser(): User | undefined {
   if (process.getuid?.() !== 0) return {};
   try {

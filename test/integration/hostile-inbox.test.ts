@@ -466,7 +466,7 @@ function linkOf(pid: number, fd: string): string {
   }
 }
 
-/** Returns the daemon's last log line about it. */
+/** Returns the daemon's last ten log lines about the inbox. */
 function aboutInbox(): string {
   return daemon
     .log()

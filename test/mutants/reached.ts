@@ -20,7 +20,7 @@ export interface Reached {
   lines: number[];
   /** Indexes of lines outside functions, which run once in each process, for whichever test comes first. */
   outer: number[];
-  /** Programs that it started; "" for one with an unknown source. */
+  /** Programs that the test started; "" for one with an unknown source. */
   started: string[];
 }
 

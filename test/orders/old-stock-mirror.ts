@@ -55,7 +55,7 @@ export function oldStockMirror(path: string, schemaSteps: number): void {
          VALUES (@target, @body, @target, 'mirror', @sku, 's1', 5, @sent, 2, '2026-01-01T00:00:00.000Z', 1, 5)`,
       )
       .run({ target: `sku:${sku}@s1`, body: body(sku, qty), sku, sent: qty - 2 });
-  // Sent as 8, and not booked yet.
+  // Counted as 10 and sent as 8, because an order of 2 is not booked yet.
   count('10', 'done', 10);
   kept('10', 10);
   // Booked since, with its correction queued.

@@ -79,7 +79,7 @@ describe('retention', () => {
         revived = true;
         return await mirror.write(action);
       };
-      // The other families stay, so that the first deletion is in this one.
+      // Only this family has an age limit, so the first deletion is in it.
       const settings = { ordersMs: 0, eventsMs: 0, payloadsMs: 0, [`${family}Ms`]: 30 * DAY_MS };
       const report = await run(mirror, 100, { settings, mirror: { write } });
       expect(report.dropped[family] ?? 0).toBe(0);

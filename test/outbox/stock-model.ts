@@ -161,7 +161,10 @@ export class StockModel {
     return this.#kept.get(places.find((place) => this.#kept.has(place)) ?? '') ?? 0;
   }
 
-  /** A person sets or deletes a product's rule; another configuration changes those of a branch and of all. */
+  /**
+   * Sets or deletes a safety rule: a product's as a person does, a branch's or the general one as a new configuration
+   * does.
+   */
   #keepBack(): void {
     const sku = ['', '10', '11'][this.#below(3)] ?? '';
     const subsidiaryId = this.#below(2) ? 's1' : '';

@@ -128,7 +128,7 @@ export async function untilIdle(): Promise<void> {
   for (;;) {
     await new Promise<void>((resolve) => setImmediate(resolve));
     const under = process.getActiveResourcesInfo();
-    // The inbox's process gets time by a timer, which runs only until it has answered.
+    // A request to the inbox's process has a timeout, so a timer exists until the answer; wait in real time meanwhile.
     const asksInbox = under.includes('ProcessWrap') && under.includes('Timeout');
     if (asksInbox || under.includes('MessagePort'))
       await new Promise((resolve) => setTimeout(resolve, WORKER_LOOK_MS));

@@ -5,7 +5,10 @@ import path from 'node:path';
 const MEMORY = '/dev/shm';
 /** A run leaves at most some hundred megabytes until they are removed. */
 const ROOM_MIN_BYTES = 2 * 1024 ** 3;
-/** Vitest imports each test file under a new name in each run, and all their compiled code is kept. */
+/**
+ * Node caches each test file once per run, because Vitest imports it under a new name each time; with more files than
+ * this, the cache is deleted.
+ */
 const COMPILED_FILES_MAX = 8_000;
 const ROOT = path.resolve(import.meta.dirname, '../..');
 

@@ -5,7 +5,7 @@ import type { Delivery } from '../../../src/sandbox/webhook.ts';
 import type { HandedOver } from './handed-over.ts';
 import { appliedValue } from './platform-gate.ts';
 
-/** What the crashed files must satisfy, and what is remembered from one crash to the next. */
+/** Facts that the crashed files are checked against; they are kept from one crash to the next. */
 export interface Expectations {
   deliveries: readonly Delivery[];
   handedOver: HandedOver;

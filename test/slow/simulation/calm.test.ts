@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { SEED } from '../../support/seed.ts';
 import { calmDays } from './calm.ts';
 
-/** `TILLSYNC_CALM_DAYS` in total, in runs of five days each; `TILLSYNC_SEED` is the first run's. */
+/** Simulates `TILLSYNC_CALM_DAYS` days in runs of five days each. `TILLSYNC_SEED` is the seed of the first run. */
 const DAYS = Number(process.env.TILLSYNC_CALM_DAYS ?? 3);
 const RUN_DAYS = Math.min(DAYS, 5);
 const SEEDS = Array.from({ length: Math.ceil(DAYS / RUN_DAYS) }, (_, i) => SEED + i);

@@ -209,7 +209,7 @@ async function usedBytes(): Promise<number> {
   return heapUsed + external;
 }
 
-/** Sweeps as a person does, because only a read shows what orders took of a stock. Returns the errors. */
+/** Sweeps as a person would, because only a sweep shows which orders the platform subtracted. Returns the errors. */
 async function sweep({ daemon, world }: SimulatedStore): Promise<string[]> {
   if (!daemon) return [];
   const { catalogSweep, branches } = daemon.parts;

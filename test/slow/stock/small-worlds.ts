@@ -3,7 +3,7 @@ export type Stock = `${'s1' | 's2'}/${'10' | '11' | '12'}`;
 /** By sku. */
 export type Lines = Readonly<Record<string, number>>;
 
-/** Something that happens to an order once; the first of each order places it. */
+/** One event in an order's life. The first event of each order creates it. */
 export interface Change {
   id: 'A' | 'B';
   name: string;
