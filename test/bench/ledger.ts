@@ -33,7 +33,12 @@ function products(from: number, to: number): ProductRecord[] {
     const n = from + i;
     const of = BRANCHES.map(({ subsidiaryId }) => ({ subsidiaryId: subsidiaryId ?? '' }));
     const child = {
-      ...{ sku: `${n}`, barcode: null, price: 1990, withDiscount: false, discount: 0, show: true },
+      sku: `${n}`,
+      barcode: null,
+      price: 1990,
+      withDiscount: false,
+      discount: 0,
+      show: true,
       stocks: of.map((each) => ({ ...each, qty: 100, show: true })),
       integrations: of.map((each) => ({
         ...each,
@@ -107,8 +112,12 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
         return { product: { externalId, name: 'Producto' }, amount: 1 };
       });
       const sent = {
-        ...{ internalOrderId: `order-${orders}`, code: orders, status: 'picker-pending', items },
-        ...{ createdAt: new Date().toISOString(), store: { externalId: 'B1' } },
+        internalOrderId: `order-${orders}`,
+        code: orders,
+        status: 'picker-pending',
+        items,
+        createdAt: new Date().toISOString(),
+        store: { externalId: 'B1' },
       };
       const raw = JSON.stringify(sent);
       const reading = readSentOrder(sent, raw, SPELLINGS);

@@ -77,7 +77,11 @@ async function sweep(refused: readonly string[] = []) {
         return stocks ? record(id, stocks) : null;
       },
     },
-    ...{ stores, clock, leases: tempState(clock).leases, quarantine: async () => {}, pageSize: PAGE },
+    stores,
+    clock,
+    leases: tempState(clock).leases,
+    quarantine: async () => {},
+    pageSize: PAGE,
   });
   const board = { freshness: { report() {}, ok() {} }, alarms: { note() {}, raise() {}, lower() {} } };
   return await sweepAll({ sweep: run, branches: BRANCHES, ...board }, {});

@@ -78,7 +78,10 @@ describe('products without an id', () => {
 
 describe('an ordered item without an id', () => {
   const item = (externalId: string | null, modifiers: object[] = []) => ({
-    ...{ product: { externalId, name: externalId ?? 'Torta' }, amount: 1, comment: '', modifiers },
+    product: { externalId, name: externalId ?? 'Torta' },
+    amount: 1,
+    comment: '',
+    modifiers,
     unitPrice: 1,
     baseUnitPrice: 1,
     productPrice: 1,

@@ -71,7 +71,12 @@ describe('what doctor says', () => {
 
   it('ends in Spanish, however the checks ended', () => {
     const check = (level: CheckResult['level']): CheckResult => ({
-      ...{ id: 'storage.disk', title: 'Disk space', level, message: 'It answers.', remedy: null, facts: {} },
+      id: 'storage.disk',
+      title: 'Disk space',
+      level,
+      message: 'It answers.',
+      remedy: null,
+      facts: {},
     });
     const unseen = { ...check('skipped'), isHidden: true, remedy: 'Run: sudo tillsync doctor' };
     const levels = ['ok', 'warn', 'fail', 'skipped'] as const;
@@ -121,7 +126,9 @@ describe('what status says', () => {
     const [first] = tokens;
     if (!first) throw new Error('none');
     const refused = (cause: 'refused' | 'reply-lost') => ({
-      ...{ ...first, state: 'locked-out' as const, lockedOut: { atMs: NOW, cause } },
+      ...first,
+      state: 'locked-out' as const,
+      lockedOut: { atMs: NOW, cause },
     });
     const others = [{ ...first, state: 'none' as const }, refused('refused'), refused('reply-lost')];
     for (const each of [...tokens, ...others]) {

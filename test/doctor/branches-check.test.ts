@@ -37,7 +37,11 @@ test('branches that are in order are counted, and those that have not joined are
 
 test('a branch that is not in order is named with what to type, and of many only a few', () => {
   const lost = (n: number): BranchStatus => ({
-    ...{ ...JOINED, branch: `B${n}`, level: 'red', reason: 'absent', message: 'Nothing is heard of it.' },
+    ...JOINED,
+    branch: `B${n}`,
+    level: 'red',
+    reason: 'absent',
+    message: 'Nothing is heard of it.',
     command: 'sudo tillsync doctor',
     commandAt: 'branch',
   });

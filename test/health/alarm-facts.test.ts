@@ -67,7 +67,8 @@ describe('what no flow notices by itself', () => {
     };
     const waits = (...minutes: number[]) => {
       now.waiting = minutes.map((minute, i) => ({
-        ...{ orderId: `o${i}`, code: 100 + i },
+        orderId: `o${i}`,
+        code: 100 + i,
         since: new Date(clock.nowMs() - minute * MINUTE_MS).toISOString(),
       }));
       facts.look();
@@ -191,7 +192,10 @@ describe('what no flow notices by itself', () => {
   it('is what is for sale without an id, where the shop gives ids, and an order of such a thing', async () => {
     const { up, now, facts, clock } = rig();
     const branch = (externalId: string, unmapped: number, isMapping: boolean) => ({
-      ...{ branch: { subsidiaryId: null, externalId }, shown: 100, unmapped, isMapping },
+      branch: { subsidiaryId: null, externalId },
+      shown: 100,
+      unmapped,
+      isMapping,
     });
     const item = { orderId: 'o1', code: 1042, productName: 'Torta' };
     Object.assign(now, { mappings: [branch('B2', 80, false)], items: [item] });

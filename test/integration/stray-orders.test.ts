@@ -28,7 +28,10 @@ it('a store with one branch is told of an order without a store, and of no store
       method: 'POST',
       headers: { 'x-webhook-secret': SECRET, 'content-type': 'application/json' },
       body: JSON.stringify({
-        ...{ internalOrderId: `stray-${code}`, code, status: 'pending', store },
+        internalOrderId: `stray-${code}`,
+        code,
+        status: 'pending',
+        store,
         createdAt: new Date(systemClock.nowMs()).toISOString(),
         items: [{ product: { name: 'Tea' }, amount: 1 }],
       }),

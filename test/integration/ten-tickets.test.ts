@@ -181,7 +181,8 @@ const TICKETS: Ticket[] = [
     async bring() {
       for (let i = 0; i < 3; i++)
         await fetch(daemon.webhookUrl ?? '', {
-          ...{ method: 'POST', body: '{}' },
+          method: 'POST',
+          body: '{}',
           headers: { 'content-type': 'application/json', 'x-webhook-secret': 'another' },
         });
       await isNoted('webhook.refused');

@@ -168,7 +168,10 @@ describe('the catalogue of a branch', () => {
     await settle();
     const { stores } = hub.parts;
     const reads = new ProductReads({
-      ...{ stores, platform: { productGet: async () => BREAD }, onQueued: () => {}, clock: hub.clock },
+      stores,
+      platform: { productGet: async () => BREAD },
+      onQueued: () => {},
+      clock: hub.clock,
     });
     await reads.step({ signal: new AbortController().signal } as CallOptions);
     await settle();

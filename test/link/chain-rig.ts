@@ -152,7 +152,10 @@ export class HubStore extends Store {
       stores,
       rows: state.hub,
       guards: this.config.guard,
-      ...{ holdBack: false, onQueued: () => {}, clock: this.clock, log: silentLog },
+      holdBack: false,
+      onQueued: () => {},
+      clock: this.clock,
+      log: silentLog,
       ordersStaleAfterMs: () => this.staleAfterMs ?? ordersStaleAfterMs(this.config, mirror),
 
       areOrdersStale: () => false,

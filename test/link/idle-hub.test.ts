@@ -32,8 +32,16 @@ it.each([10, 60])(
     const hello = async (branch: string) => {
       const place = places.get(branch) ?? { mark: 0, isStart: true };
       const said: Partial<Hello> = {
-        ...{ instance: `i-${branch}`, isStart: place.isStart, epoch, mark: place.mark, wantsSnapshot: false },
-        ...{ line: `l-${branch}`, seq: 5, waiting: 0, oldestWaitingAt: null, version: '1' },
+        instance: `i-${branch}`,
+        isStart: place.isStart,
+        epoch,
+        mark: place.mark,
+        wantsSnapshot: false,
+        line: `l-${branch}`,
+        seq: 5,
+        waiting: 0,
+        oldestWaitingAt: null,
+        version: '1',
       };
       const answer = JSON.parse(
         (await hub.hub.answer(branch, 'hello', Buffer.from(JSON.stringify(said)))) ?? '{}',

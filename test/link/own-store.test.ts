@@ -66,8 +66,13 @@ function machine() {
       const read = readConfig({ file: 'own.toml', env: {}, text });
       if ('faults' in read) throw configError(read.faults);
       const daemon = await startDaemon({
-        ...{ config: read.config, secrets: { webhookSecrets: [] }, lookEveryMs: 20 },
-        ...{ clock: systemClock, random: seededRandom(3), log: silentLog, link: { hub: server.hub() } },
+        config: read.config,
+        secrets: { webhookSecrets: [] },
+        lookEveryMs: 20,
+        clock: systemClock,
+        random: seededRandom(3),
+        log: silentLog,
+        link: { hub: server.hub() },
         transport: { send: () => Promise.reject(new Error('nobody is called')), close: async () => {} },
       });
       daemons.push(daemon);

@@ -13,7 +13,9 @@ const OUTBOX = `SELECT json_extract(body, '$.externalId') AS id, json_extract(bo
 async function backUp(hub: HubStore, withTokens = false) {
   const file = path.join(hub.directory, `backup-${withTokens}.tar.gz`);
   await writeBackup({
-    ...{ config: hub.parts.config, env: {}, configFile: '/nowhere/config.toml' },
+    config: hub.parts.config,
+    env: {},
+    configFile: '/nowhere/config.toml',
     path: file,
     force: true,
     withTokens,

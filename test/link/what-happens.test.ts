@@ -352,8 +352,16 @@ describe('what happens when', () => {
     const { hub, branch, server, clock } = await running();
     const { mirror, stores } = branch.parts;
     const twin = new BranchFollower({
-      ...{ link: server.branch('B1'), mirror, stores, spellings: compileSpellings({}), version: '0' },
-      ...{ outboxKeptMs: 0, onOrders: () => {}, onHubClock: () => {}, clock, log: silentLog },
+      link: server.branch('B1'),
+      mirror,
+      stores,
+      spellings: compileSpellings({}),
+      version: '0',
+      outboxKeptMs: 0,
+      onOrders: () => {},
+      onHubClock: () => {},
+      clock,
+      log: silentLog,
       verdict: () => branch.verdict,
     });
     await twin.hello();

@@ -120,8 +120,12 @@ describe('a customer who is forgotten', () => {
       after?.items.map(({ productExternalId, quantity, comment }) => [productExternalId, quantity, comment]),
     ).toEqual(before?.items.map(({ productExternalId, quantity }) => [productExternalId, quantity, null]));
     expect(JSON.parse(mirror.orderPayload(idOf(1)) ?? '')).toMatchObject({
-      ...{ internalOrderId: idOf(1), code: 1, status: 'dispatched', store: { externalId: 'B1' } },
-      ...{ user: { firstName: null, email: null }, generalNote: null },
+      internalOrderId: idOf(1),
+      code: 1,
+      status: 'dispatched',
+      store: { externalId: 'B1' },
+      user: { firstName: null, email: null },
+      generalNote: null,
       extra: { rut: null, tip: 500, remarks: [null, { by: null }] },
     });
     expect(mirror.eventsAfter(0, 100).filter(({ orderId }) => orderId === idOf(1))).toHaveLength(3);
@@ -141,7 +145,13 @@ describe('a customer who is forgotten', () => {
     ]);
     expect(mirror.newestSeq()).toBe(seq);
     const replayed = await replayEvents({
-      ...{ mirror, clock, spellings, listPath: '', filter: {}, quarantinedOnly: false, dryRun: false },
+      mirror,
+      clock,
+      spellings,
+      listPath: '',
+      filter: {},
+      quarantinedOnly: false,
+      dryRun: false,
       signal: new AbortController().signal,
     });
     expect(replayed).toMatchObject({ orders: 1, changed: 0, created: 0 });

@@ -43,7 +43,11 @@ export function oldStockMirror(path: string, schemaSteps: number): void {
            @guard, iif(@state = 'sending', 1, NULL), @sent, 2, 5)`,
       )
       .run({
-        ...{ target: `sku:${sku}@s1`, body: body(sku, qty), state, sku, sent: qty - 2 },
+        target: `sku:${sku}@s1`,
+        body: body(sku, qty),
+        state,
+        sku,
+        sent: qty - 2,
         version: more.version ?? 1,
         guard: more.guard ?? null,
       });

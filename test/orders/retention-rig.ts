@@ -65,7 +65,11 @@ export async function run(mirror: Mirror, day: number, options: RunOptions = {})
         ...options.mirror,
       },
       settings: { ...SETTINGS, ...options.settings },
-      ...{ leases, alarms, log, clock: clockOn(day), beat: () => {} },
+      leases,
+      alarms,
+      log,
+      clock: clockOn(day),
+      beat: () => {},
     },
     new AbortController().signal,
   );

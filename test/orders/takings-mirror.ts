@@ -58,7 +58,13 @@ export function takingsMirror(path: string): void {
              iif(@state = 'pending', NULL, @qty - 2), 6, iif(@state = 'rejected', 'No such product.', NULL))`,
         )
         .run({
-          ...{ target: `sku:${sku}@s1`, sku, qty, version, state, guard: guard ?? null, at: NOON },
+          target: `sku:${sku}@s1`,
+          sku,
+          qty,
+          version,
+          state,
+          guard: guard ?? null,
+          at: NOON,
           body: JSON.stringify({ externalId: `E${sku}`, subsidiaryId: 's1', qty }),
         }).lastInsertRowid,
     );

@@ -26,7 +26,9 @@ it.each(['docs/pos.md', 'docs/pos.es.md'])(
   async (file) => {
     const { control } = createSandbox({ clock: new FakeClock(), random: seededRandom(69), limits: LIMITS });
     const sent = control.createOrder({
-      ...{ subsidiaryId: 'sub-1', deliveryType: 'delivery', isScheduled: false },
+      subsidiaryId: 'sub-1',
+      deliveryType: 'delivery',
+      isScheduled: false,
       items: [
         { sku: 1003, qty: 2 },
         { sku: 1001, qty: 2, withModifier: true },

@@ -26,7 +26,9 @@ async function run(size: number, isBad: (item: number) => boolean, details: Erro
     { endpoint: 'batch', call: {} },
   );
   const items = Array.from({ length: size }, (_, qty) => ({
-    ...{ changeId: qty, target: `${qty}`, attempts: 0 },
+    changeId: qty,
+    target: `${qty}`,
+    attempts: 0,
     body: { externalId: `E${qty}`, qty },
   }));
   const { answers, trouble } = await call.run(items);

@@ -56,7 +56,12 @@ describe('the first count of all', () => {
     mkdirSync(path.join(directory, 'inbox'));
     const inbox = new InboxLoop({
       path: path.join(directory, 'inbox', 'inbox.db'),
-      ...{ stores, clock, guards: GUARDS_OFF, holdBack: true, onWaiting: () => {}, log: silentLog },
+      stores,
+      clock,
+      guards: GUARDS_OFF,
+      holdBack: true,
+      onWaiting: () => {},
+      log: silentLog,
     } as unknown as InboxLoopOptions);
     await inbox.takeIn();
     const till = pos(path.join(directory, 'inbox', 'inbox.db'));

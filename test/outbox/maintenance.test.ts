@@ -97,7 +97,10 @@ function setUp(how: { get?: () => Promise<ProductRecord | null>; sent?: () => Pr
     },
     onQueued: () => {},
     sent: how.sent ?? (() => Promise.resolve()),
-    ...{ clock, random: seededRandom(1), log: silentLog, beat() {} },
+    clock,
+    random: seededRandom(1),
+    log: silentLog,
+    beat() {},
   };
   const maintenance = new Maintenance(options, new Reads(options));
   const controller = new AbortController();

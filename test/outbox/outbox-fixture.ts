@@ -133,7 +133,11 @@ export function order(
 ) {
   edits += 1;
   const raw = JSON.stringify({
-    ...{ internalOrderId: orderId, status, createdAt, amountToPay: edits, store: { externalId: store } },
+    internalOrderId: orderId,
+    status,
+    createdAt,
+    amountToPay: edits,
+    store: { externalId: store },
     items: items.map(([externalId, amount, name = null]) => ({ product: { externalId, name }, amount })),
   });
   const reading = readSentOrder(JSON.parse(raw), raw, SPELLINGS);

@@ -15,7 +15,9 @@ const POISON = 666;
 
 const isPoisoned = (request: TransportRequest) => String(request.body).includes(`"qty":${POISON}`);
 const says = (status: number, body: string): TransportAnswer => ({
-  ...{ status, headers: {}, bytes: Buffer.from(body) },
+  status,
+  headers: {},
+  bytes: Buffer.from(body),
 });
 
 /** Makes a sender of stocks on a mirror with the sandbox's catalogue; `meets` returns a proxy's answer instead. */
@@ -35,7 +37,12 @@ async function seller(meets: (request: TransportRequest) => TransportAnswer | un
     stores.catalog.completeSweep({ branch, mark, startedAtMs: clock.nowMs(), pages: 1, seen });
   }
   const loop = new PushLoop({
-    ...{ kind: 'stock', platform, clock, random: seededRandom(1), log: silentLog, beat() {} },
+    kind: 'stock',
+    platform,
+    clock,
+    random: seededRandom(1),
+    log: silentLog,
+    beat() {},
     stores: {
       read: (action) => action(stores),
       write: async (action) => action(stores),
@@ -63,7 +70,8 @@ async function seller(meets: (request: TransportRequest) => TransportAnswer | un
     .all();
   const count = (...changes: [sku: string | undefined, qty: number][]) => {
     const items = changes.map(([sku, qty]) => ({
-      ...{ kind: 'stock' as const, change: { sku: String(sku), subsidiaryId: 'sub-1', qty } },
+      kind: 'stock' as const,
+      change: { sku: String(sku), subsidiaryId: 'sub-1', qty },
     }));
     stores.intake.accept(items, { source: 'http', guards: GUARDS_OFF });
     loop.wake();

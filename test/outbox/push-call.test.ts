@@ -6,7 +6,11 @@ import type { BatchAnswer, ProductRecord } from '../../src/platform/schemas.ts';
 
 const REFUSED = new TillsyncError('platform-refused', 'No such page.');
 const product = (price: number): ProductRecord => ({
-  ...{ id: 'p', name: 'Tea', category: null, show: true, raw: '{}' },
+  id: 'p',
+  name: 'Tea',
+  category: null,
+  show: true,
+  raw: '{}',
   children: [
     {
       sku: '10',
@@ -30,7 +34,10 @@ async function push(
   const put = async (count: number) => void puts.push(count);
   const unclear: BatchAnswer = { updated: null, total: null, errors: [] };
   const items = bodies.map((body, i) => ({
-    ...{ changeId: i + 1, target: `${i}`, body, attempts: how.attempts ?? 0 },
+    changeId: i + 1,
+    target: `${i}`,
+    body,
+    attempts: how.attempts ?? 0,
   }));
   const call = new PushCall(
     {

@@ -88,7 +88,8 @@ it('InboxLoop gets past thousands of rows of one full branch, and comes back for
     guards: GUARDS_OFF,
     holdBack: false,
     log: silentLog,
-    ...{ onWaiting: ({ rows }: { rows: number }) => waiting.push(rows), onTaken: () => {} },
+    onWaiting: ({ rows }: { rows: number }) => waiting.push(rows),
+    onTaken: () => {},
   } as unknown as InboxLoopOptions);
   onTestFinished(async () => {
     await inbox.close();

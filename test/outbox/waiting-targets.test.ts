@@ -156,7 +156,9 @@ describe('a count that must not leave by its own words, from before the catalogu
 describe('changes of products that the mirror does not know', () => {
   const unresolved = (readsCatalog = true) =>
     new ProductReads({
-      ...{ stores, clock, onQueued() {} },
+      stores,
+      clock,
+      onQueued() {},
       platform: { productGet: () => Promise.reject(new Error('not asked')) },
       wantCatalog: readsCatalog ? () => {} : undefined,
     });

@@ -55,7 +55,11 @@ export async function joinHub(cli: Cli, options: JoinOptions, given: string): Pr
   });
   const { hub, branch } = invitation;
   const setUp = new SetUp({
-    ...{ cli, draft, secrets: { webhookSecrets: [] }, offline: true, signal: cli.signal },
+    cli,
+    draft,
+    secrets: { webhookSecrets: [] },
+    offline: true,
+    signal: cli.signal,
     groupBefore: config.storage.group,
   });
   try {

@@ -120,7 +120,10 @@ export function outcomeOfError(thrown: unknown): Outcome {
     hint = 'Send support what this command prints with --json.',
   } = asTillsyncError(thrown);
   return {
-    ...{ level: 'fail', message, remedy: hint, facts: { code } },
+    level: 'fail',
+    message,
+    remedy: hint,
+    facts: { code },
     ...(code === 'auth-required' && { needsTokens: true }),
   };
 }

@@ -124,7 +124,10 @@ external_id = "${BRANCH}"
     stores,
     rows: state.hub,
     guards: config.guard,
-    ...{ holdBack: false, onQueued: () => {}, clock: systemClock, log: silentLog },
+    holdBack: false,
+    onQueued: () => {},
+    clock: systemClock,
+    log: silentLog,
     ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
 
     areOrdersStale: () => false,
@@ -149,8 +152,14 @@ async function openBranch(
   );
   const { mirror, stores, platform } = parts;
   const follower = new BranchFollower({
-    ...{ link: server.branch(BRANCH), mirror, stores, spellings: compileSpellings({}), version: '0' },
-    ...{ verdict: () => ({ level: 'green', findings: [] }) as const, outboxKeptMs: 0, onOrders: () => {} },
+    link: server.branch(BRANCH),
+    mirror,
+    stores,
+    spellings: compileSpellings({}),
+    version: '0',
+    verdict: () => ({ level: 'green', findings: [] }) as const,
+    outboxKeptMs: 0,
+    onOrders: () => {},
     onHubClock: (nowMs: number) => platform.clock.observe(nowMs),
     clock: systemClock,
     log: silentLog,

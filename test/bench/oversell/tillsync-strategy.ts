@@ -180,7 +180,12 @@ function recordOf(product: number, qty: number): ProductRecord {
   const { subsidiaryId } = BRANCH;
   const mapping = { subsidiaryId, extId: extId(product), productIdPosA: null, productCodePosB: null };
   const child = {
-    ...{ sku: `${product}`, barcode: null, price: 1990, withDiscount: false, discount: 0, show: true },
+    sku: `${product}`,
+    barcode: null,
+    price: 1990,
+    withDiscount: false,
+    discount: 0,
+    show: true,
     stocks: [{ subsidiaryId, qty, show: true }],
     integrations: [mapping],
   };

@@ -36,7 +36,10 @@ export class SimulatedBranch extends ChainStore {
       spellings: SPELLINGS,
       version: '0',
       outboxKeptMs: 0,
-      ...{ onOrders: () => {}, onHubClock: () => {}, clock, log: silentLog },
+      onOrders: () => {},
+      onHubClock: () => {},
+      clock,
+      log: silentLog,
       verdict: () => ({ level: 'green', findings: [] }),
     });
     await this.follower.begin();

@@ -98,7 +98,8 @@ export class SimulatedHub extends ChainStore {
         hasBranches: true,
         lastPollOkMs: () => mirror.lastPollOkMs(),
         status: () => 'sends',
-        ...{ lingerMs: 0, beat: () => {} },
+        lingerMs: 0,
+        beat: () => {},
       });
     this.#reads = new ProductReads({ stores, platform, clock, onQueued: () => {} });
     this.#pushes = { stock: push('stock'), product: push('product') };
