@@ -264,7 +264,7 @@ export function apiPlugin(
         for (const { serve } of routes) serve(scope);
       });
     }
-    // Made on request, because few ask for it and it takes memory.
+    // The OpenAPI document is made on the first request, because few ask for it and it takes memory.
     let document: string | undefined;
     app.get('/openapi.json', (_request, reply) => {
       document ??= JSON.stringify(

@@ -180,7 +180,7 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
   };
 }
 
-/** Closes all of them once running requests are done. */
+/** Closes the server and its other sockets once running requests are done. */
 async function closeAll(app: FastifyInstance, doors: readonly NetServer[]): Promise<void> {
   const shut = doors.map((door) => new Promise((resolve) => door.close(resolve)));
   await app.close();

@@ -253,7 +253,7 @@ export function planInventory<T extends { change: StockChange }>(
       readAtVersion === undefined ? [] : sqlOf(at.db).values<string>(since, readAtVersion),
     );
     for (const key of newer) stocks.delete(key);
-    // The mirror's quantity of these may be outdated, so any count for them counts as different.
+    // The mirror may not have the platform's quantity of these stocks, so any count for them counts as different.
     for (const key of unsettledStocks(at.db)) {
       const stock = stocks.get(key);
       if (stock) stock.unsure = true;

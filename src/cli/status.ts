@@ -65,7 +65,7 @@ export function statusText(report: StatusReport, say: Say = (english) => english
   const nowMs = Date.parse(report.at);
   const toldBelow = new Set([...report.alarms, ...report.freshness].map(({ message }) => message));
   const lines = [report.shop, ...verdictLines(report.verdict, toldBelow, say), ''];
-  // Before the set-up, the rest is of no use.
+  // Before the set-up, the rest of the report is of no use.
   if (isNotSetUp(report.verdict)) return `${lines.slice(0, -1).map(printable).join('\n')}\n`;
   if (report.running === false) lines.push(say(AS_IT_WAS_LEFT));
   for (const { key, message, raisedAt } of report.alarms) {

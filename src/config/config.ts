@@ -48,7 +48,7 @@ export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions
   // Without a readable file there are no keys to check, and required keys are not what is missing.
   if (raw.faults.length > 0) return { file, faults: raw.faults };
   const faults = unknownNames(raw, env);
-  // By section name; `branches` is stored without a section.
+  // Keys of the file by section name; `branches` is stored without a section.
   const read: Record<string, Record<string, unknown>> = {};
   for (const key of KEYS) {
     const result = readKey(raw, env, key);

@@ -128,7 +128,7 @@ export interface Freshness {
 export interface Failure {
   /** As `failureCode` has it. */
   code: string;
-  /** Time of the first of them, ISO 8601 UTC. */
+  /** Time of the first of these tries, ISO 8601 UTC. */
   since: string;
   tries: number;
 }

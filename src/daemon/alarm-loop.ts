@@ -115,7 +115,7 @@ interface NamedNotifier {
   notifier: Notifier;
 }
 
-/** One for each receiver of the configuration. `dayOf`: the shop's calendar day. */
+/** Makes a notifier for each receiver in the configuration. `dayOf` gives the shop's calendar day. */
 function notifiersOf(
   { config, secrets, clock, log }: PartsOptions,
   { state }: AlarmParts,

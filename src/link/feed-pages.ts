@@ -120,7 +120,7 @@ function addOrders(
       seq,
     }),
   );
-  // Orders that a person assigned to it, or that another branch has by now.
+  // Orders that a person assigned to the branch, or that another branch has by now.
   const others = sqlOf(db).rows<(typeof found)[number]>(
     `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders
      WHERE order_id IN (SELECT order_id FROM unassigned_orders WHERE branch = @branch

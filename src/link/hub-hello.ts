@@ -102,7 +102,7 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
 
 function begunAfter({ seq, leasedSeq }: BranchRow, hello: Hello): number {
   if (leasedSeq > 0) return Math.max(leasedSeq, hello.seq);
-  // Before numbers were leased, it reported them every half minute.
+  // Before numbers were leased, a branch reported its seq every half minute.
   return hello.seq < seq ? seq + SEQ_JUMP : 0;
 }
 

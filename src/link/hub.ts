@@ -297,7 +297,7 @@ export class Hub {
     const messages: DownMessage[] = [];
     for (const entry of entries) {
       messages.push(this.#options.mirror.read((db) => composed(db, entry)));
-      // A callback in between does not wait for all of them.
+      // Yields between entries, so that a callback waits for one of them at most.
       await setImmediate();
     }
     return messages;

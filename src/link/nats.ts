@@ -181,7 +181,7 @@ export class NatsWire {
       // A client whose key was removed would retry for ever in silence; a new connection reports why.
       if (status.type === 'error' && isUnknownKey(status.error)) await made.close();
     }
-    // Given up for another address: requests on it get no answer.
+    // The connection was given up for another address, so requests on it get no answer.
     this.onAgain();
   }
 

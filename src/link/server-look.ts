@@ -82,7 +82,7 @@ export async function lookAtServer(
 ): Promise<ServerSeen> {
   const { host, port } = placeOf(url);
   const socket = connect({ host, port });
-  // A later break is reported by the code that waits for it.
+  // A later break is reported by the code that waits for the connection.
   socket.on('error', () => {});
   const ends = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
   try {

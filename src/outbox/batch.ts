@@ -50,7 +50,7 @@ export class PassedOver {
 /** The changes that wait for one kind of call. */
 export interface QueueOutlook {
   waiting: number;
-  /** Whether the first of them is sold out. */
+  /** Whether the first of these changes is sold-out. */
   urgent: boolean;
 }
 

@@ -40,7 +40,7 @@ export interface OutboxIntakeOptions {
   clock: Clock;
   catalog: CatalogLookup;
   branches: BranchDirectory;
-  /** At a branch of a hub: the hub's name for it. */
+  /** At a branch of a hub: the branch's name at the hub. */
   ownName?: string | undefined;
 }
 
@@ -171,7 +171,7 @@ export class OutboxIntake {
         const note = 'INSERT INTO hand_overs (first_version, last_version, handed_at) VALUES (?, ?, ?)';
         this.#sql.run(note, lastId - placed.length + 1, lastId, options.beforeInbox);
       }
-      // After the note, because that inserts into another table.
+      // Begun after the note, because that inserts into another table.
       this.#queue.begin();
       const fresh = this.#freshZeros(placed);
       const zeros = [...fresh.values()].flat();

@@ -238,7 +238,7 @@ export class StockLedger {
     this.#set(stock, 'dirty = 0');
   }
 
-  /** Records the call that sends the stock, and the quantity in it. */
+  /** Records the call that sends the stock, and the quantity sent. */
   markSent(
     stock: Place,
     call: { callId: number; qty: number; orderSeq: number; hadQty: number | null },

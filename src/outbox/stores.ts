@@ -22,7 +22,7 @@ export interface MirrorStoresOptions {
   areApart?: boolean;
   /** The branch of changes that name none; left out if there is only one branch. */
   own?: Branch | undefined;
-  /** At a branch of a hub: the hub's name for it. */
+  /** At a branch of a hub: the branch's name at the hub. */
   ownName?: string | undefined;
   clock: Clock;
   /** How far the platform's clock is ahead of this machine's; undefined if unknown. */

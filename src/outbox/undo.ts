@@ -35,7 +35,7 @@ export type UndoVerdict = 'undo' | 'changed-since' | 'unknown' | 'same';
 
 /** One stock or product of the submission. */
 export interface UndoLine {
-  /** The submission's newest change for it. */
+  /** The submission's newest change for this stock or product. */
   changeId: number;
   kind: ChangeKind;
   target: string;

@@ -164,7 +164,7 @@ export class Caller {
 const TONES_HERTZ = [880, 1175, 880, 1175];
 const TONE_S = 0.2;
 
-/** Two notes, twice, generated here so that no file has to be loaded. */
+/** Plays two notes twice. They are generated here, so that no file has to be loaded. */
 function ring(audio: AudioContext): void {
   for (const [n, hertz] of TONES_HERTZ.entries()) {
     const at = audio.currentTime + n * TONE_S;

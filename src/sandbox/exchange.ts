@@ -146,7 +146,7 @@ export interface CallRecord {
   status: number | 'dropped' | null;
   /** Items of a batch call. */
   items: number | null;
-  /** The fault that was applied to it. */
+  /** Fault that was applied to the call. */
   fault: FaultKind | null;
   /** The limit it broke. */
   broken: BrokenLimit | null;

@@ -256,7 +256,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
       clock,
     });
     if (group !== '') giveToGroup(groupId(group), fresh);
-    // Before anything changes. The content of an existing inbox is newer than any backup and stays.
+    // Read before anything changes. An existing inbox has newer content than any backup and stays.
     const acks = acksToRestore(staging, { ...plan, newestSeq: manifest.mirror.newestSeq });
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);

@@ -53,7 +53,7 @@ async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchR
       const waits: { calls: number; ms: number }[] = [];
       const random = seededRandom(5);
       let asked: { externalId: string; branch: string; atMs: number; atCall: number } | undefined;
-      // Sent up during a call, so that it cannot be part of that one.
+      // Sent up during a call, so that the call cannot include it.
       await place.send(async (items, call) => {
         const { externalId, branch: name, atMs, atCall } = asked ?? {};
         if (

@@ -5,7 +5,7 @@ import { openWebhookRival } from './webhook-rival.ts';
 
 /** A way to receive callbacks, measured under the same load as the others. */
 export interface Candidate {
-  /** Its name in a table or a plot. */
+  /** The candidate's name in a table or a plot. */
   label: string;
   /** Meaning and bound of tillsync's ratio to it; undefined for tillsync itself. */
   against?: { what: string; bound: string };

@@ -142,7 +142,7 @@ describe('outbox undo', () => {
     const audit = await at.run(['audit']);
     expect(audit.stdout).toContain('outbox.undo');
     expect((await at.run(['outbox', 'undo'])).code).toBe(2);
-    // After one undo the value has changed since.
+    // The first undo changed the value, so a second one reports `changed-since`.
     const again = await at.json([...which, '--dry-run']);
     expect(again).toMatchObject({ code: 3, document: { lines: [{ verdict: 'changed-since' }] } });
   });

@@ -36,7 +36,7 @@ async function listed(): Promise<ListedHook[]> {
   return (JSON.parse(stdout) as { hooks: ListedHook[] }).hooks;
 }
 
-/** Starts a tillsync whose hook has started, so that earlier orders are not new to it. */
+/** Starts a tillsync whose hook has begun, so that earlier orders are not sent to the hook. */
 async function running() {
   const daemon = await place.run();
   await until('the hook has begun', async () => (await listed())[0]?.seq != null);

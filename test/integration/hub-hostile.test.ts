@@ -429,7 +429,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
       );
       expect(rowsOf<{ message: string }>(hub.storage, told)[0]?.message).toMatch(/^Branch B2 asks far more/);
       expect(rowsOf<{ message: string }>(hub.storage, told)[0]?.message).not.toContain('B1');
-      // The hub logs at most one line a minute about it.
+      // The hub logs misuse at most once a minute.
       expect(daemon.log().split('asks more than it may').length - 1).toBeLessThan(4);
       await until('the liar itself is heard again', async () => {
         const answer = await ask('up.B2.hello', hello()).catch(() => '{"refused":{}}');

@@ -267,7 +267,7 @@ export class BranchStore extends Store {
     try {
       await this.#followOnce();
     } catch (error) {
-      // After a gap it waits for a while; this server sends the same again.
+      // After a gap the branch first waits; the server then sends the same entries again.
       if (this.server.isDown || !hasCode(error, 'link-down')) throw error;
       await this.clock.advance(GAP_MAX_MS);
       await this.#followOnce();

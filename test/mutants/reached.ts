@@ -31,7 +31,7 @@ const spots = lines.map(({ file, line }) => {
   return { file: path.join(ROOT, file), offsets };
 });
 
-/** One per process, because its test files run one after the other. */
+/** One object per process, because a process runs its test files one after another. */
 class Watch {
   readonly #session = new Session();
   #lines = new Set<number>();

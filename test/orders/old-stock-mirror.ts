@@ -62,7 +62,7 @@ export function oldStockMirror(path: string, schemaSteps: number): void {
   // Counted as 10 and sent as 8, because an order of 2 is not booked yet.
   count('10', 'done', 10);
   kept('10', 10);
-  // Booked since, with its correction queued.
+  // Acknowledged since, with its correction queued.
   count('11', 'done', 11);
   kept('11', 11);
   db.exec(

@@ -80,7 +80,7 @@ describe('pollWindow', () => {
         reachBackToMs,
         lookbackDaysMax: 30,
       });
-    // One in the afternoon in Chile, and nine in the morning.
+    // In Chile this is one in the afternoon; the second time is nine in the morning.
     const afternoon = Date.UTC(2026, 2, 10, 16);
     expect(windowOf(afternoon, afternoon - 120_000)).toEqual({
       startDate: '2026-03-10',

@@ -92,10 +92,10 @@ export function takingsMirror(path: string): void {
     counted('10', { qty: 10, version: 1, state: 'done' });
     shelf('11', 2, 11, true);
     counted('11', { qty: 11, version: 2, state: 'done' });
-    // Being sent when it was killed.
+    // In a call when the old version was killed.
     shelf('12', 3, 7);
     counted('12', { qty: 12, version: 3, state: 'sending' }, { callQty: 10 });
-    // Sent as 11; then a guard held the zero.
+    // Sent as 11; later, a guard held a zero.
     shelf('13', 4, 11);
     counted('13', { qty: 13, version: 4, state: 'done' });
     change('13', { qty: 0, version: 8, state: 'pending', guard: 'zero-items' });

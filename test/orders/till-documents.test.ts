@@ -49,7 +49,7 @@ it.each(['docs/pos.md', 'docs/pos.es.md'])(
     const [, , total, ...sums] = tableOf(read(file), 'sums');
     for (const [column = '', , value] of sums)
       expect(order?.[column.replaceAll('`', '')]).toBe(Number(value));
-    // The sum of the lines comes out, and the additionals with it.
+    // The lines add up to the total, additionals included.
     const sum = lines.reduce((all, line) => all + Number(line.product_price), 0);
     expect(sum).toBe(Number(total?.[2]));
     const { coupon_discount = 0, amount, delivery_fee = 0, amount_to_pay } = order ?? {};

@@ -412,7 +412,7 @@ export class StockModel {
     if (isHere) for (const move of known) move.booked ??= this.#handedOf(move.item);
   }
 
-  /** Renames one of them in the catalogue, or restores its name. */
+  /** Renames one of the products in the catalogue, or restores its name. */
   #rename(): void {
     // An order line with a name that no product has any more cannot be resolved.
     if (this.#sweep || !this.#isListed) return;

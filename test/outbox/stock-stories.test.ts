@@ -79,7 +79,7 @@ it('stock: an edit of an acknowledged order is kept back until it is acknowledge
   expect(send(out)).toEqual({ 'sku:11@s1': 8 });
   order(out, 'o1', 'B1', [['B', 5]]);
   expect(send(out)).toEqual({ 'sku:11@s1': 5 });
-  // One more was sold over the counter, and the POS has not read the edit.
+  // One more piece was sold over the counter, and the POS has not read the edit.
   count(out, 'B', 7);
   expect(send(out)).toEqual({ 'sku:11@s1': 4 });
   count(out, 'B', 4);

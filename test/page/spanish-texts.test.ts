@@ -35,7 +35,7 @@ const NOT_ON_THE_PAGE = new Set([
   'Nothing answers at {1} ({2}).',
   'The mirror has no counts.',
   'The order feed would give numbers a second time.',
-  // Of `status` and `doctor`; the page has its own words for it.
+  // Texts of `status` and `doctor`; the page has its own words for these.
   'Branch {1}: orders that are not booked are kept back of counts.',
   'Branch {1}: counts are sent as they are.',
   'Branch {1}: counts are sent as they are, since {2}.',

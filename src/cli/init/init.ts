@@ -211,7 +211,7 @@ async function tryAnswers(
       hint: 'Give it with --base-url.',
     });
   }
-  // Before anything is made, and before systemd could only say that a job failed.
+  // Checked before anything is made: later, systemd could only say that a job failed.
   await setUp.tryListener('webhook.listen');
   await setUp.tryListener('local.listen');
   // Read first, so that a wrong standard input is reported before anything is made.

@@ -161,7 +161,7 @@ async function join(
   const { directory, group } = config.storage;
   const { newKey, publicKeyOf } = await import('../../link/nats.ts');
   checkGroup(group);
-  // Before it becomes the user that must be a member.
+  // Done before this process becomes the service's user, who must be in the group.
   if (group !== '') await joinGroup(group, configFile, cli.env);
   actAsStorageUser({ directory, configFile, writes: true });
   refuseUnsafe(directory);

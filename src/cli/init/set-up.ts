@@ -326,7 +326,7 @@ export class SetUp {
     const { cli, secrets } = this.#options;
     const { env, clock, random, stderr } = cli;
     const configFile = this.draft.file;
-    // Before it becomes the user that must be a member.
+    // Done before this process becomes the service's user, who must be in the group.
     if (this.#group !== '') await joinGroup(this.#group, configFile, env);
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
     const { refreshToken: _tried, accessToken: _too, ...others } = secrets;

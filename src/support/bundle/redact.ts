@@ -126,7 +126,7 @@ const DECODED_LENGTH_MAX = 64 * 1024;
 export interface RedactorOptions {
   /** Secrets to hide in every form. */
   secrets: Iterable<string>;
-  /** SHA-256 in hex of secrets that are known only by it. */
+  /** SHA-256 fingerprints, in hex, of secrets whose text is unknown here. */
   fingerprints: ReadonlySet<string>;
 }
 

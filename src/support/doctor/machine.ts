@@ -101,7 +101,7 @@ export interface DaemonAnswer {
   otherStorage: string | null;
   /** Loops that were silent for too long. */
   stalled: string[];
-  /** Its version; null if it does not say. */
+  /** Version of the server; null if it does not say. */
   version: string | null;
   /** The system's error if nothing answers. */
   fault: string | null;

@@ -40,9 +40,9 @@ export interface Visit {
   isOnline: boolean;
   /** Time from the shelf to the till, for a customer in the shop. */
   basketS: number;
-  /** Time from the order until the store learns of it. */
+  /** Time from an order until the store learns of it. */
   hearingS: number;
-  /** Time from learning of it until it is booked. */
+  /** Time from then until the order is booked. */
   bookingS: number;
 }
 

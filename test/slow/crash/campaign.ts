@@ -16,7 +16,7 @@ export interface CampaignOptions {
 /** Totals of all crashes of a campaign. */
 export interface Tally {
   rounds: number;
-  /** By point: the crashes at it, and those that missed it. */
+  /** For each point, how many crashes happened there and how many missed it. */
   points: Map<string, { hit: number; missed: number }>;
   lockOuts: number;
   confirmed: number;

@@ -9,7 +9,7 @@ const ago = (minutes: number) => new Date(systemClock.nowMs() - minutes * 60_000
 export interface Fares {
   /** Minutes since its last report. */
   seen?: number;
-  /** Entries of its feed that it lacks, and minutes since the first of them was written. */
+  /** Entries of its feed that the branch lacks, and minutes since the first of these was written. */
   behind?: number;
   behindFor?: number;
   waiting?: number;

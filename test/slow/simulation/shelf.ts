@@ -15,7 +15,7 @@ export interface Shelf {
   /** Whether it names products by sku. */
   bySku: boolean;
   qty: number;
-  /** Its last submitted count, and the one before. */
+  /** The POS's last submitted count, and the one before. */
   said: number;
   saidBefore: number;
   /** When it submitted it, on the world's clock. */
