@@ -3,13 +3,8 @@ import type { PlatformKind } from '../../outbox/stock-model.ts';
 import { Interleavings, PARTS } from './interleavings.ts';
 
 /**
-<<<<<<< HEAD
- * All of some hundred thousand states at once with `TILLSYNC_WHOLE=1`, else in parts; with `TILLSYNC_WORLDS=half` each
- * part with one kind of platform, one with two. One file per kind, so that they share the cores.
-=======
- * Tries some hundred thousand states, all in one test with `TILLSYNC_WHOLE=1`, else in parts. Each kind of platform
- * has its own test file, so that the kinds run on several cores.
->>>>>>> 00e6c09 (Comments of two random draws in plain words)
+ * Tries some hundred thousand states, all in one test with `TILLSYNC_WHOLE=1`, else in parts. With `TILLSYNC_WORLDS=half`
+ * each part runs with one kind of platform, one part with two. Each kind has its own file, so that they share the cores.
  */
 export function tryEveryOrder(kind: PlatformKind): void {
   const parts = process.env.TILLSYNC_WHOLE === '1' ? [[]] : PARTS;
