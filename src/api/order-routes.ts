@@ -240,6 +240,8 @@ class LongPolls {
         woken = new AbortController();
         const page = await read();
         const restMs = endMs - clock.monotonicMs();
+        // Otherwise the connection stays open and idle, and closing the server waits for it.
+        if (this.#closing.aborted) response.setHeader('connection', 'close');
         if (!page.isEmpty || restMs <= 0 || this.#closing.aborted || response.destroyed) return page.text;
         if (!page.isBehind) await clock.sleep(Math.min(restMs, LOOK_EVERY_MS), woken.signal);
       }

@@ -202,7 +202,6 @@ function placeOf(error: BatchError, items: readonly Named[]): number | undefined
       ? items[index]
       : undefined;
   if (atIndex && !contradicts(error, atIndex)) return index as number;
-  if (!hasIds(error)) return undefined;
   const same = items.flatMap((item, i) => (matches(error, item) ? [i] : []));
   return same.length === 1 ? same[0] : undefined;
 }

@@ -207,7 +207,7 @@ it.each([
 });
 
 it('holds a page until there is an event, until its time is over, or until it closes', async () => {
-  const { call, addEvent, signal, clock, state, close } = await open({ streamsMax: 2 });
+  const { call, addEvent, signal, clock, state, server } = await open({ streamsMax: 2 });
   addEvent('a', 'pending');
   expect((await call('/v1/orders?after=0&wait=30')).body.events).toHaveLength(1);
   const held = call('/v1/orders?after=1&wait=30');
@@ -226,7 +226,7 @@ it('holds a page until there is an event, until its time is over, or until it cl
   await vi.waitFor(() => expect(state.listeners).toBe(2));
   const third = await call('/v1/orders?after=2&wait=1');
   expect([third.status, third.headers['retry-after']]).toEqual([429, '1']);
-  const closed = close();
+  const closed = server.close();
   for (const each of both) expect((await each).body).toMatchObject({ events: [] });
   await closed;
 });

@@ -66,3 +66,9 @@ it.each([
   const told = advice.filter((line) => /branches/i.test(line) && !line.includes('nats-server'));
   expect(told).toEqual(tells === undefined ? [] : [expect.stringContaining(tells)]);
 });
+
+it('restore names a file that is not there, and touches nothing', async () => {
+  const { file, run } = await storeWith([]);
+  const { code, stderr } = await run(['restore', file]);
+  expect([code, stderr]).toEqual([1, expect.stringContaining(`There is no backup ${file}.`)]);
+});

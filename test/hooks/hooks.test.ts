@@ -415,6 +415,8 @@ describe('hooks skip', () => {
     // A command has its own connection.
     const { mirror } = await rig.parts();
     const skip = (to: number | null) => rig.run(mirror.write((db) => skipWaiting(db, settings, to)));
+    const unknown = hook('unknown', { url: receiver.url });
+    expect(await rig.run(mirror.write((db) => skipWaiting(db, unknown, null)))).toBeUndefined();
     return {
       rig,
       daemon,

@@ -88,11 +88,16 @@ it('is the same to the byte when it is built elsewhere, at another time, by anot
     // Other tests write there meanwhile.
     filter: (source) => !/node_modules\/\.(cache|vite)/.test(source),
   });
+  // The version is that of the commit, which the copy does not know.
+  const GIT_DIR = execFileSync('git', ['rev-parse', '--absolute-git-dir'], {
+    cwd: ROOT,
+    encoding: 'utf8',
+  }).trim();
   const compression = process.env.TILLSYNC_WHOLE ? 'xz' : 'none';
   const build = `umask 077; exec "${process.execPath}" config/package/build.ts --architecture amd64 --compression ${compression}`;
   execFileSync('sh', ['-c', build], {
     cwd: clone,
-    env: { PATH: process.env.PATH ?? '', HOME: place, TZ: 'Asia/Tokyo', LC_ALL: 'C' },
+    env: { PATH: process.env.PATH ?? '', GIT_DIR, HOME: place, TZ: 'Asia/Tokyo', LC_ALL: 'C' },
     stdio: ['ignore', 'ignore', 'inherit'],
   });
   const expectSame = (file: string, twin: string) =>
