@@ -313,11 +313,26 @@ export class Hub {
       const message = `Branch ${this.#nameOf(branch)} asks more than it may; the hub hears it again in a few seconds.`;
       return Promise.resolve(refusal('busy', message));
     }
-    const found = this.#fed().find((each) => each.branch === branch);
-    const answer = found
-      ? this.#answer(found, question, body)
-      : Promise.resolve(refusal('expired', `The hub has no branch ${branch} in its configuration.`));
+    const answer = this.#found(branch).then((found) =>
+      found
+        ? this.#answer(found, question, body)
+        : refusal('expired', `The hub has no branch ${branch} in its configuration.`),
+    );
     return answer.finally(() => this.#gate.leave(branch));
+  }
+
+  /** An invitation may have opened a closed branch since the last check. Never throws. */
+  async #found(branch: string): Promise<FeedBranch | undefined> {
+    const find = () => this.#fed().find((each) => each.branch === branch);
+    const found = find();
+    if (found) return found;
+    try {
+      if (!this.#options.branches().some((each) => each.branch === branch)) return undefined;
+      await this.begin();
+    } catch {
+      // The next check tries again.
+    }
+    return find();
   }
 
   #nameOf(branch: string): string {
