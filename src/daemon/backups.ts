@@ -7,10 +7,11 @@ import type { Config } from '../config/config-type.ts';
 import { serviceOf } from '../config/secrets.ts';
 import type { FreshnessBoard } from '../core/alarm.ts';
 import { asTillsyncError, failureCode, hasCode, TillsyncError } from '../core/errors.ts';
+import { stampOf } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import { repeat } from '../core/loop.ts';
 import { type ProgramEnd, runProgram } from '../core/program.ts';
-import { type Clock, isoUtc } from '../core/time.ts';
+import type { Clock } from '../core/time.ts';
 import { toStorageError } from '../db/sqlite.ts';
 import { formatBytes } from '../health/facts.ts';
 import type { NamedLoop } from './outgoing.ts';
@@ -110,8 +111,9 @@ export class BackupLoop {
     } catch (error) {
       throw toStorageError(error, this.#directory);
     }
-    const stamp = isoUtc(clock.nowMs()).replace(/[-:]|\.\d+/g, '');
-    const { exit, stdout, stderr } = await back(join(this.#directory, `tillsync-${label}-${stamp}.tar.gz`));
+    const { exit, stdout, stderr } = await back(
+      join(this.#directory, `tillsync-${label}-${stampOf(clock.nowMs())}.tar.gz`),
+    );
     const report = exit === 0 || exit === 3 ? REPORT.safeParse(documentOf(stdout)) : undefined;
     if (!report?.success) throw notMade(exit, stderr);
     const { file, bytes, warnings } = report.data;

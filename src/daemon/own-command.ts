@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { setPriority } from 'node:os';
+import { TillsyncError } from '../core/errors.ts';
 
 const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
 /** Variables of the service manager that are meant only for the daemon. */
@@ -25,8 +26,8 @@ export interface OwnCommandEnd {
 }
 
 /**
- * Runs a command of this program in its own process with lower priority. Throws what `spawn` throws, and `AbortError`
- * when the signal ends it.
+ * Runs a command of this program in its own process with lower priority. Throws `aborted` when the signal ends it,
+ * and what `spawn` throws.
  */
 export async function runOwnCommand(
   words: readonly string[],
@@ -43,7 +44,9 @@ export async function runOwnCommand(
   });
   const [stdout, stderr] = [textOf(child.stdout), textOf(child.stderr)];
   if (child.pid !== undefined) setPriority(child.pid, NICENESS);
-  const [exit] = (await once(child, 'close')) as [number | null];
+  const [exit] = (await once(child, 'close').catch((error: unknown) => {
+    throw signal.aborted ? new TillsyncError('aborted', 'Stopped while a command ran.') : error;
+  })) as [number | null];
   return { exit, stdout: stdout(), stderr: stderr() };
 }
 

@@ -11,7 +11,7 @@ import { systemHolders } from '../db/lease.ts';
 import { lookInto, openDatabase, storing } from '../db/sqlite.ts';
 import { openMirror } from '../orders/mirror.ts';
 import { MIRROR_FILE, makeScratch } from './backup.ts';
-import { type RestoreOptions, type RestoreReport, restoreFrom } from './restore.ts';
+import { daemonRuns, type RestoreOptions, type RestoreReport, restoreFrom } from './restore.ts';
 import { checkMirrorCopy, swapDatabase } from './restored-mirror.ts';
 
 /** Suffix of the copy that an upgrade makes of a database before changing it. */
@@ -120,9 +120,7 @@ function refuseWhileRunning(path: string, directory: string): void {
       .get(RUNNING),
   );
   if (holder === undefined || systemHolders.isAlive(holder) === false) return;
-  throw new TillsyncError('usage', `tillsync runs on ${directory}. Nothing was changed.`, {
-    hint: 'Stop it first ({stop}), restore, and start it again.',
-  });
+  throw daemonRuns(directory);
 }
 
 /** Replaces each table's rows by those of a newer file, in the columns that both files have. */

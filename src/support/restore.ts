@@ -211,9 +211,7 @@ export async function restoreFrom(source: RestoreSource, options: RestoreOptions
   try {
     const fence = state.leases.acquire(RUNNING, RESTORE_TAKES_AT_MOST_MS);
     if (fence === undefined) {
-      throw new TillsyncError('usage', `tillsync runs on ${directory}. Nothing was changed.`, {
-        hint: 'Stop it first ({stop}), restore, and start it again.',
-      });
+      throw daemonRuns(directory);
     }
     try {
       return await restoreInto({ ...options, source, paths, state });
@@ -223,6 +221,13 @@ export async function restoreFrom(source: RestoreSource, options: RestoreOptions
   } finally {
     state.close();
   }
+}
+
+/** Returns the error for a restore beside a running daemon. */
+export function daemonRuns(directory: string): TillsyncError {
+  return new TillsyncError('usage', `tillsync runs on ${directory}. Nothing was changed.`, {
+    hint: 'Stop it first ({stop}), restore, and start it again.',
+  });
 }
 
 interface Restoring extends RestoreOptions {
