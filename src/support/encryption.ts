@@ -109,20 +109,29 @@ export function identityOf(secret: string): string | undefined {
     .filter((word) => !/^\d+[.)]?$/.test(word));
   if (words.length === 1 && words[0]?.startsWith(PREFIX)) return words[0].toUpperCase();
   if (words.length !== WORDS) return undefined;
-  for (const list of Object.values(LISTS)) {
-    const byStart = new Map(list.map((word) => [startOf(word), word]));
-    const known = words.map((word) => byStart.get(startOf(word)));
-    const wrong = known.flatMap((word, i) => (word === undefined ? [i + 1] : []));
-    if (wrong.length > WORDS / 2) continue;
-    if (wrong.length > 0) throw mistaken(`Word ${wrong.join(', word ')} is in no recovery phrase.`);
-    try {
-      const entropy = mnemonicToEntropy(known.join(' '), list);
-      return bech32.encodeFromBytes(PREFIX, entropy).toUpperCase();
-    } catch (cause) {
-      throw mistaken('Each word can be right, but not all of them in this order.', cause);
-    }
+  // Many words are in both lists, or begin as one there: every list is tried before a mistake is told.
+  const readings = Object.values(LISTS).map((list) => readingBy(list, words));
+  const right = readings.find((reading) => reading.identity !== undefined);
+  if (right !== undefined) return right.identity;
+  const [nearest] = readings.toSorted((a, b) => a.wrong.length - b.wrong.length);
+  if (nearest === undefined || nearest.wrong.length > WORDS / 2) return undefined;
+  const { wrong, cause } = nearest;
+  if (wrong.length > 0) throw mistaken(`Word ${wrong.join(', word ')} is in no recovery phrase.`);
+  throw mistaken('Each word can be right, but not all of them in this order.', cause);
+}
+
+/** Reads a phrase by one list. `wrong` are the numbers of the words that are not in it; `cause` is a wrong checksum. */
+function readingBy(list: string[], words: string[]): { identity?: string; wrong: number[]; cause?: unknown } {
+  const byStart = new Map(list.map((word) => [startOf(word), word]));
+  const known = words.map((word) => byStart.get(startOf(word)));
+  const wrong = known.flatMap((word, i) => (word === undefined ? [i + 1] : []));
+  if (wrong.length > 0) return { wrong };
+  try {
+    const entropy = mnemonicToEntropy(known.join(' '), list);
+    return { identity: bech32.encodeFromBytes(PREFIX, entropy).toUpperCase(), wrong };
+  } catch (cause) {
+    return { wrong, cause };
   }
-  return undefined;
 }
 
 /** The first four letters without accents, which are unique in each list: `Ábaco` → `abac`. */

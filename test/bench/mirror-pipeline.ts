@@ -25,10 +25,14 @@ const insert =
     address_details, customer_first_name, customer_last_name, customer_email, customer_phone_number, payload_source,
     payload, to_book_since)
   VALUES (${Array.from({ length: 37 }, () => '?')})`);
-const insertItem = db.prepare(`INSERT INTO order_items VALUES (${Array.from({ length: 10 }, () => '?')})`);
-const insertModifier = db.prepare(
-  `INSERT INTO order_item_modifiers VALUES (${Array.from({ length: 12 }, () => '?')})`,
-);
+const insertItem =
+  db.prepare(`INSERT INTO order_items (order_id, line, product_external_id, product_name, quantity,
+    comment, unit_price, base_unit_price, product_price, product_base_price)
+  VALUES (${Array.from({ length: 10 }, () => '?')})`);
+const insertModifier =
+  db.prepare(`INSERT INTO order_item_modifiers (order_id, line, modifier, name, short_name, description, option_id,
+    option_external_id, option_name, option_price, quantity, modifier_external_id)
+  VALUES (${Array.from({ length: 12 }, () => '?')})`);
 
 // biome-ignore lint/suspicious/noExplicitAny: the bare loop trusts its own input.
 type PipelineOrder = Record<string, any>;

@@ -1,6 +1,9 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { validateMnemonic } from '@scure/bip39';
+import { wordlist as english } from '@scure/bip39/wordlists/english.js';
+import { wordlist as spanish } from '@scure/bip39/wordlists/spanish.js';
 import { generateX25519Identity, identityToRecipient } from 'age-encryption';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
@@ -129,6 +132,16 @@ it.each(['en', 'es'] as const)(
     );
   },
 );
+
+it('a phrase whose words mostly begin as English ones do is read by its own language', async () => {
+  const starts = new Set(english.map((word) => word.slice(0, 4)));
+  const plain = (word: string) => word.normalize('NFD').replace(/\p{M}/gu, '');
+  const shared = spanish.filter((word) => starts.has(plain(word).slice(0, 4)));
+  // The last word carries the checksum, so it is the one that varies.
+  const beginning = [...shared.slice(0, 22), 'zurdo'];
+  const last = spanish.find((word) => validateMnemonic([...beginning, word].join(' '), spanish));
+  expect(identityOf([...beginning, last].join(' '))).toMatch(/^AGE-SECRET-KEY-/);
+});
 
 it('a phrase with a mistake says which word, and one of other length is a passphrase', async () => {
   const { phrase } = await newRecoveryPhrase('es');
