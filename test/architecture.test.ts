@@ -51,7 +51,7 @@ const RULES = [
   'outbox/resolve.ts',
   'outbox/batch.ts',
   'outbox/differences.ts',
-  'outbox/guard-rails.ts',
+  'outbox/guards.ts',
   'outbox/hold-back.ts',
   'hooks/hook.ts',
   'health/facts.ts',

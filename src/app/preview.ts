@@ -9,7 +9,7 @@ import {
   type StockChange,
   type Target,
 } from '../outbox/change.ts';
-import { diffInventory, type GuardReason, guardMissing, guardPrice } from '../outbox/guard-rails.ts';
+import { diffInventory, type GuardReason, guardMissing, guardPrice } from '../outbox/guards.ts';
 import type { ZeroHolds } from '../outbox/intake.ts';
 import { type IndexedStock, InventoryIndex } from '../outbox/inventory-index.ts';
 import { MirrorValues } from '../outbox/mirror-values.ts';

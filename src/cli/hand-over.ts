@@ -9,7 +9,7 @@ import {
   type OutboxEntry,
   readChange,
 } from '../outbox/change.ts';
-import type { GuardReason } from '../outbox/guard-rails.ts';
+import type { GuardReason } from '../outbox/guards.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
 import { type Call, type CommandTools, type Result, withParts } from './command.ts';
 

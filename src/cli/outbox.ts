@@ -180,12 +180,12 @@ const drop = command({
   description: 'Give up changes that wait, are held or were rejected',
   examples: ['outbox drop 1204 1207', 'outbox drop --guard zero-items'],
   argument: ['[changes...]', 'as in `outbox list`'],
-  options: { '--guard <guard>': choice('every change that this guard rail holds', GUARDS) },
+  options: { '--guard <guard>': choice('every change that this guard holds', GUARDS) },
   async run(call) {
     const { guard } = call.options;
     const ids = changeIds(call.argument);
     if ((ids.length === 0) === (guard === undefined)) {
-      throw new TillsyncError('usage', 'Name changes by their ids, or a guard rail with --guard.');
+      throw new TillsyncError('usage', 'Name changes by their ids, or a guard with --guard.');
     }
     return withParts(call, async ({ parts: { outbox } }) => {
       if (guard !== undefined) {
@@ -201,11 +201,11 @@ const drop = command({
 });
 
 const release = command({
-  description: 'Let changes go that a guard rail holds for a person',
+  description: 'Let changes go that a guard holds for a person',
   examples: ['outbox release 1204 1207', 'outbox release --guard missing-share', 'outbox release --all'],
   argument: ['[changes...]', 'as in `outbox list --state held`'],
   options: {
-    '--guard <guard>': choice('every change that this guard rail holds', GUARDS),
+    '--guard <guard>': choice('every change that this guard holds', GUARDS),
     '--all': 'every held change',
   },
   async run(call) {
@@ -214,7 +214,7 @@ const release = command({
     if (ways.length !== 1) {
       throw new TillsyncError(
         'usage',
-        'Name changes by their ids, or a guard rail with --guard, or take --all.',
+        'Name changes by their ids, or a guard with --guard, or take --all.',
       );
     }
     const ids = changeIds(words);

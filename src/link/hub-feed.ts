@@ -7,7 +7,7 @@ import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { addToFeed } from '../orders/branch-feed.ts';
 import { type ChangeSource, type HandedOver, readChange } from '../outbox/change.ts';
-import type { GuardSettings } from '../outbox/guard-rails.ts';
+import type { GuardSettings } from '../outbox/guards.ts';
 import type { HoldBackSetting } from '../outbox/hold-back.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Stores } from '../outbox/stores.ts';

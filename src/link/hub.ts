@@ -7,7 +7,7 @@ import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import type { GuardSettings } from '../outbox/guard-rails.ts';
+import type { GuardSettings } from '../outbox/guards.ts';
 import type { HoldBackSetting } from '../outbox/hold-back.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import { unassigned } from './assign.ts';

@@ -1,6 +1,6 @@
 import type { BatchAnswer, ProductChangeItem, ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { ADDRESS_KEYS, type ChangeBody, type ChangeKind, type OutboxChange } from './change.ts';
-import { sameNumber } from './guard-rails.ts';
+import { sameNumber } from './guards.ts';
 
 /** A sold-out change goes before all others, so that nobody buys the product any more. */
 export const PRIORITY_SOLD_OUT = 0;

@@ -2,7 +2,7 @@ import * as z from 'zod';
 import type { CatalogMapping } from '../catalog/product.ts';
 import { jsonText, mayBeThousands } from '../core/values.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
-import type { Guard } from './guard-rails.ts';
+import type { Guard } from './guards.ts';
 
 /** The subject of a change, which also decides its pair of endpoints. */
 export type ChangeKind = 'product' | 'stock';

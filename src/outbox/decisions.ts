@@ -3,7 +3,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { withoutNewer } from './batch.ts';
 import { type Change, type OutboxChange, type Resolution, readChange } from './change.ts';
-import { GUARDS_OFF, type Guard, type GuardSettings } from './guard-rails.ts';
+import { GUARDS_OFF, type Guard, type GuardSettings } from './guards.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from './intake.ts';
 import { OutboxQueue, withQtyOf } from './queue.ts';
 import { StockLedger } from './stock-ledger.ts';

@@ -4,7 +4,7 @@ import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type LockHolder, namesOf } from '../db/wal.ts';
 import { comeBackMs, PassedOver } from './batch.ts';
-import type { GuardSettings } from './guard-rails.ts';
+import type { GuardSettings } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { COUNTED_MAX, FIRST_ID, type InboxBatch, type InboxWaiting } from './inbox.ts';
 import { InboxProcess } from './inbox-process.ts';

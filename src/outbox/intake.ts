@@ -28,7 +28,7 @@ import {
   guardPrice,
   guardZeroItems,
   guardZeroShare,
-} from './guard-rails.ts';
+} from './guards.ts';
 import { type InboxAck, type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { MirrorValues } from './mirror-values.ts';
 import { type NewChange, OutboxQueue, type Versions } from './queue.ts';

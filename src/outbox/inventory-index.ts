@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../catalog/product.ts';
 import type { StockChange } from './change.ts';
-import type { KnownStock } from './guard-rails.ts';
+import type { KnownStock } from './guards.ts';
 
 type Row = [
   sku: string,

@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import { asBit, asSent, fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ProductChangeItem } from '../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from './change.ts';
-import { sameNumber, saysTheSame } from './guard-rails.ts';
+import { sameNumber, saysTheSame } from './guards.ts';
 import { placesOfId } from './stock-ledger.ts';
 
 interface StockValue {

@@ -4,7 +4,7 @@ import { isoUtc } from '../core/time.ts';
 import type { AuditAction, Deed } from '../db/audit.ts';
 import { valueKeys } from './batch.ts';
 import type { Acknowledgement, AckResult, ChangeSource, HandedOver, OutboxEntry } from './change.ts';
-import type { Guard, GuardReason, GuardSettings } from './guard-rails.ts';
+import type { Guard, GuardReason, GuardSettings } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';

@@ -7,7 +7,7 @@ import { Audit } from '../db/audit.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { OutboxCalls } from './calls.ts';
 import { OutboxDecisions } from './decisions.ts';
-import { GUARDS_OFF, type GuardSettings } from './guard-rails.ts';
+import { GUARDS_OFF, type GuardSettings } from './guards.ts';
 import { InboxIntake, OutboxIntake } from './intake.ts';
 import { OutboxQueries } from './outbox-queries.ts';
 import { Reservations } from './reservations.ts';

@@ -10,7 +10,7 @@ import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
 import { FEED_JUMP } from '../orders/order.ts';
-import type { Guard } from '../outbox/guard-rails.ts';
+import type { Guard } from '../outbox/guards.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 
 export const count = z.number().int().min(0);

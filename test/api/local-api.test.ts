@@ -24,7 +24,7 @@ import { silentLog } from '../../src/core/log.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { Outbox } from '../../src/outbox/outbox.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';

@@ -7,7 +7,7 @@ import type { Clock } from '../../src/core/time.ts';
 import { feedBranches } from '../../src/daemon/link-loops.ts';
 import { Hub } from '../../src/link/hub.ts';
 import { UP_ITEMS_MAX, type UpItem } from '../../src/link/link.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { PushFreshness, PushLoop } from '../../src/outbox/sender.ts';
 import type { StockChangeItem } from '../../src/platform/schemas.ts';
 import { InProcessServer } from '../link/in-process.ts';

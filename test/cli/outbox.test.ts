@@ -103,7 +103,7 @@ describe('the outbox', () => {
     expect((await at.run(['outbox', 'release', '--all', '--guard', 'zero-items'])).code).toBe(2);
   });
 
-  test('releases a price that a guard rail holds', async () => {
+  test('releases a price that a guard holds', async () => {
     const held = await at.json(['product', 'set', '--sku', '1001', '--price', '99500', '--wait']);
     expect(held).toMatchObject({ code: 3, document: { state: 'held' } });
     const id = String(held.document.changeId);

@@ -71,7 +71,7 @@ export function oldStockMirror(path: string, schemaSteps: number): void {
   count('11', 'pending', 11, { version: 2 });
   // Being sent when the old version stopped.
   count('12', 'sending', 12);
-  // Held by a guard rail.
+  // Held by a guard.
   count('13', 'pending', 0, { guard: 'zero-items' });
   // Acknowledged when the old version stopped, and not corrected yet.
   count('14', 'done', 14);

@@ -1,5 +1,5 @@
 import { expect, it, onTestFinished } from 'vitest';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import type { InboxAck, InboxBatch } from '../../src/outbox/inbox.ts';
 import { HOLDING, holding } from './held-back-steps.ts';
 import { order, type outgoing } from './outbox-fixture.ts';

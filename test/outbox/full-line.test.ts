@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { comeBackMs, WAITING_MAX } from '../../src/outbox/batch.ts';
 import type { Change } from '../../src/outbox/change.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 import { done } from './swept-outbox.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { InboxLoop, type InboxLoopOptions } from '../../src/outbox/inbox-loop.ts';
 import { Outbox } from '../../src/outbox/outbox.ts';
 import type { PushLoop } from '../../src/outbox/sender.ts';

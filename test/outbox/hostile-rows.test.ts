@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import Database from 'better-sqlite3';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { InboxRows } from '../../src/outbox/inbox.ts';
 import { openInboxFile } from '../../src/outbox/inbox-file.ts';
 import { outgoing } from './outbox-fixture.ts';

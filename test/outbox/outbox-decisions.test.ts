@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { BRANCHES, outgoing, product, SEND_ALL, tempMirror } from './outbox-fixture.ts';
 import { done, many, swept, TEA } from './swept-outbox.ts';
 
-describe('guard rails', () => {
+describe('guards', () => {
   it('hold all of a hand-over that sets too much to zero, and let it go on a word', () => {
     const out = swept(many);
     const zeros = many.slice(0, 20).map((_, i) => ({ externalId: `M${i}`, qty: 0 }));
@@ -235,7 +235,7 @@ describe("a person's decisions", () => {
     ]);
   });
 
-  it('do not let go by a retry what a guard rail holds', () => {
+  it('do not let go by a retry what a guard holds', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 4, show: true }]);
     const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);

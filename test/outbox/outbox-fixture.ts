@@ -11,7 +11,7 @@ import { readSentOrder } from '../../src/orders/order-reader.ts';
 import { mergeOrder } from '../../src/orders/order-rows.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { type Change, type ChangeKind, type HandedOver, readChange } from '../../src/outbox/change.ts';
-import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/guards.ts';
 import type { Acceptance } from '../../src/outbox/intake.ts';
 import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/sender.ts';
 import { type MirrorStores, Stores } from '../../src/outbox/stores.ts';

@@ -224,7 +224,7 @@ describe('settling', () => {
     expect(out.calls.settle(second.callId ?? 0, done(second.items))).toMatchObject({ done: 1 });
   });
 
-  it('puts a failed change back in line beside one for its product that a guard rail holds', () => {
+  it('puts a failed change back in line beside one for its product that a guard holds', () => {
     const out = swept();
     const [first] = out.accept('product', [{ sku: 10, name: 'x' }]);
     const { callId } = out.calls.claim('product', 9, SEND_ALL);

@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { PushFreshness, PushLoop } from '../../src/outbox/sender.ts';
 import { type MirrorStores, Stores } from '../../src/outbox/stores.ts';
 import { readProduct } from '../../src/platform/schemas.ts';

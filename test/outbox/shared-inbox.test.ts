@@ -4,7 +4,7 @@ import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { PassedOver, WAITING_MAX } from '../../src/outbox/batch.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { InboxLoop, type InboxLoopOptions } from '../../src/outbox/inbox-loop.ts';
 import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 import { done } from './swept-outbox.ts';

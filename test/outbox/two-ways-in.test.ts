@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import type { InboxBatch } from '../../src/outbox/inbox.ts';
 import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { HandedOver } from '../../src/outbox/change.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { type UndoFilter, undoLines } from '../../src/outbox/undo.ts';
 import { SEND_ALL } from './outbox-fixture.ts';
 import { done, swept } from './swept-outbox.ts';

@@ -6,7 +6,7 @@ import { isoUtc } from '../../src/core/time.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { WAITING_MAX } from '../../src/outbox/batch.ts';
 import type { HandedOver } from '../../src/outbox/change.ts';
-import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { Outbox } from '../../src/outbox/outbox.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
 import type { PushLoop } from '../../src/outbox/sender.ts';

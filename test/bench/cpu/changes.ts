@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { systemClock } from '../../../src/core/system-clock.ts';
-import { GUARDS_OFF } from '../../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../../src/outbox/guards.ts';
 import { Inbox } from '../../../src/outbox/inbox.ts';
 import { bareUpserts } from '../bare-upserts.ts';
 import { openBenchKeeper } from '../bench-keeper.ts';

@@ -6,7 +6,7 @@ import type { Clock } from '../../../src/core/time.ts';
 import { openMirror } from '../../../src/orders/mirror.ts';
 import { readSentOrder } from '../../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../../src/orders/spellings.ts';
-import { GUARDS_OFF } from '../../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../../src/outbox/guards.ts';
 import { Outbox } from '../../../src/outbox/outbox.ts';
 import { StockLooker } from '../../../src/outbox/product-reads.ts';
 import { PushFreshness, PushLoop, type PushLoopOptions } from '../../../src/outbox/sender.ts';

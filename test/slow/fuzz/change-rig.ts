@@ -2,7 +2,7 @@ import { openParts, type Parts } from '../../../src/app/parts.ts';
 import { Sender } from '../../../src/app/sender.ts';
 import { createLogger } from '../../../src/core/logger.ts';
 import type { Answer, BatchItem, ChangeBody, ChangeKind } from '../../../src/outbox/change.ts';
-import { GUARDS_OFF } from '../../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../../src/outbox/guards.ts';
 import { PushFreshness, PushLoop } from '../../../src/outbox/sender.ts';
 import { createHttpTransport } from '../../../src/platform/transport.ts';
 import type { CatalogProduct } from '../../../src/sandbox/catalog.ts';

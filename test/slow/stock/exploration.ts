@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../../../src/core/time.ts';
-import { GUARDS_OFF } from '../../../src/outbox/guard-rails.ts';
+import { GUARDS_OFF } from '../../../src/outbox/guards.ts';
 import type { InboxBatch } from '../../../src/outbox/inbox.ts';
 import { BRANCHES, order, outgoing, product } from '../../outbox/outbox-fixture.ts';
 import { inMemory } from './in-memory.ts';

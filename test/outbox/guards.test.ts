@@ -6,11 +6,11 @@ import {
   guardPrice,
   guardZeroItems,
   guardZeroShare,
-} from '../../src/outbox/guard-rails.ts';
+} from '../../src/outbox/guards.ts';
 
 const on: GuardSettings = { ...GUARDS_OFF, zeroItemsMax: 50, priceFactorMax: 3, missingShareMax: 0.2 };
 
-describe('guard rails', () => {
+describe('guards', () => {
   it('hold stocks beyond the number that may go to zero', () => {
     expect(guardZeroItems({ inHandOver: 50, withinWindow: 0 }, on)).toBeUndefined();
     expect(guardZeroItems({ inHandOver: 51, withinWindow: 0 }, on)?.guard).toBe('zero-items');
