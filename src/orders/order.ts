@@ -157,7 +157,7 @@ export interface OrderFilter {
   customer?: string | undefined;
   /** Only orders whose number, customer, address or items contain this text. */
   text?: string | undefined;
-  /** Only orders that were not cancelled and that no POS acknowledged. */
+  /** Only paid orders that were not cancelled, and that no POS acknowledged as they are now. */
   unbooked?: boolean | undefined;
 }
 

@@ -3,7 +3,7 @@ import type { LedgerStock } from './stock-ledger.ts';
 /** What to do if the platform's stock differs from the POS's count: `stock.on_difference`. */
 export type OnDifference = 'tell' | 'send';
 
-/** A poll that ended this long after the platform was read has brought every order placed before that. */
+/** A poll that ended this long after the platform was read has brought every order placed before the reading. */
 export const HEARD_WITHIN_MS = 60_000;
 
 type Compared = Pick<
@@ -11,18 +11,18 @@ type Compared = Pick<
   'callId' | 'countedQty' | 'safetyQty' | 'wantedQty' | 'expectedQty' | 'confirmedMs' | 'holds'
 >;
 
-/** What the platform may have added back for orders that were cut, moved or ended after the count was sent. */
+/** Pieces that the platform may have added back, for orders that were cut, moved or ended after the count was sent. */
 export interface GivenBack {
-  /** Whether there is such an order. For an order already over when it first came, the quantity is unknown. */
+  /** Whether there is such an order. An order that had ended before it first came counts here, and 0 in `qty`. */
   isSome: boolean;
   qty: number;
 }
 
 /**
- * Whether the platform's number differs from the wanted one. `kept`: it is lower, because the platform kept what
- * ended orders took. Returns undefined if unknown: a call is running, the platform's number is unknown, or a recent
- * order may explain it. Where the branch does not hold back, orders after the count may be in the number or not:
- * counted 10, ordered 2 since → 8, 9 and 10 agree.
+ * Whether the platform's quantity differs from the wanted one. Returns `kept` if the platform's is lower because it
+ * did not add back what ended orders took. Returns undefined while a call is running, the platform's quantity is
+ * unknown, or a recent order may explain the difference. In a branch that does not hold back, the platform may have
+ * subtracted orders after the count: counted 10, ordered 2 → 8, 9 and 10 agree.
  */
 export function isDifferent(
   stock: Compared,

@@ -194,7 +194,7 @@ export class OutboxMaintenance {
   }
 }
 
-/** Reports which changes wait for a person. */
+/** Raises or clears the alarms for changes that are held and for changes that were rejected. */
 export function notifyPeople(alarms: Alarms, { held, rejected }: { held: number; rejected: number }): void {
   const ofHeld = `${counted(held, 'change')} held until a person releases or drops ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
   const ofRejected = `${counted(rejected, 'change')} did not arrive and will not be sent again automatically. See why: {tillsync} outbox list --state rejected`;

@@ -12,7 +12,10 @@ const BRANCHES = [
   { subsidiaryId: 'sub-2', externalId: 'B2' },
 ];
 
-/** Sweeps the catalogue twice: calls per branch, and what the second sweep writes. */
+/**
+ * Sweeps the catalogue of two branches twice. Measures calls per page of the catalogue, and what the second sweep
+ * writes: products, and pages of the write-ahead log.
+ */
 export async function measureSweep(options: BenchOptions): Promise<BenchResult[]> {
   const products = options.quick ? 1_950 : 9_950;
   const place = await openWorkplace(31, {

@@ -202,7 +202,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
   });
 });
 
-/** Returns each SKU's product by an answer of GET /product/list; of two equal names the last counts. */
+/** Maps each SKU to its product id, from the text of an answer to GET /product/list. A SKU that occurs twice gets its last product. */
 function ownersIn(text: string): Map<unknown, unknown> {
   try {
     const { data } = JSON.parse(text) as { data: { docs: { id: unknown; children: { sku: unknown }[] }[] } };
