@@ -34,7 +34,7 @@ export class ConfigSeenRows {
   }
 }
 
-export interface ConfigChangesOptions {
+interface ConfigChangesOptions {
   state: { configSeen: ConfigSeenRows };
   stores: Pick<MirrorStores, 'write'>;
   config: Config;

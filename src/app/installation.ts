@@ -84,7 +84,7 @@ function nearestThere(path: string): { at: string; stats: { uid: number; gid: nu
 }
 
 /** A Unix user of this machine. */
-export interface UnixUser {
+interface UnixUser {
   uid: number;
   gid: number;
   /** null if the machine has no name for the id. */
@@ -190,7 +190,7 @@ function allows(path: string, mode: number, named: string, wanted: 'read' | 'wri
  * The service's user owns the storage directory and may put links and files there. So root does nothing in it: a
  * process of root becomes the directory's owner first.
  */
-export interface StorageUserOptions {
+interface StorageUserOptions {
   directory: string;
   /** The configuration file, whose unit names the service's user. */
   configFile: string;
@@ -238,7 +238,7 @@ export function asRoot<T>(step: () => T): T {
 }
 
 /** Runs one step as another user, which only root can. The step must be synchronous. */
-export function asUser<T>(user: UnixUser, step: () => T): T {
+function asUser<T>(user: UnixUser, step: () => T): T {
   const groups = process.getgroups?.() ?? [];
   setGroups(user);
   process.setegid?.(user.gid);

@@ -248,7 +248,7 @@ export interface LoopBeat {
   lastBeatMs: number;
 }
 
-export interface MetricsOptions {
+interface MetricsOptions {
   parts: Pick<Parts, 'mirror' | 'state' | 'outbox' | 'platform'>;
   config: Config;
   counters: Counters;

@@ -112,7 +112,7 @@ export const RUNNING = 'daemon';
 const HOLD_MS = 180_000;
 const RENEW_EVERY_MS = 60_000;
 
-export interface RunningMarkOptions {
+interface RunningMarkOptions {
   leases: Leases;
   clock: Clock;
   log: Log;

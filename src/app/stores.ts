@@ -12,7 +12,7 @@ import { RateLedger } from '../platform/rate-budget.ts';
 import { TokenRows } from '../platform/tokens.ts';
 import { ConfigSeenRows } from './config-changes.ts';
 
-export interface StateOptions {
+interface StateOptions {
   path: string;
   clock: Clock;
   /** How long one statement may block the event loop for another process's lock; callers then retry. */

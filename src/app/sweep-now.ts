@@ -42,7 +42,7 @@ export function branchName({ subsidiaryId, externalId }: Branch): string {
 }
 
 /** The branch that a submission is for. */
-export interface ChosenBranch {
+interface ChosenBranch {
   /** Adds this branch to a change that names none. */
   named<T extends StockChange | ProductChange>(change: T): T;
   /** Internal ids of the branches that a whole inventory counts; undefined means all of the mirror. */

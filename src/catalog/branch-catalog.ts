@@ -4,7 +4,7 @@ import { fromBit, sqlOf } from '../db/sqlite.ts';
 import { type MirroredProduct, product } from './product.ts';
 
 /** The name and keys of a branch in the hub's catalogue. */
-export interface CatalogBranch {
+interface CatalogBranch {
   branch: string;
   /** null when the id is unknown; then no stock counts as the branch's own. */
   subsidiaryId: string | null;

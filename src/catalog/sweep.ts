@@ -29,7 +29,7 @@ const PAGES_MAX = 100_000;
 /** The platform's own page size (document, "Default page size"). It is used when the platform refuses a larger one. */
 const DEFAULT_LIMIT = 20;
 
-export interface SweepOptions {
+interface SweepOptions {
   platform: Pick<PlatformClient, 'productList' | 'productGet'>;
   /** The mirror's catalogue; each write is one short durable transaction. */
   stores: {
@@ -59,7 +59,7 @@ export interface SweepRequest extends CallOptions {
 }
 
 /** State shared by the sweeps of all branches so far. */
-export interface SweepSoFar {
+interface SweepSoFar {
   cover: Cover;
   /** Of the first list. */
   mark: ReadMark;
@@ -283,7 +283,7 @@ const LOOK_EVERY_MS = 500;
 /** A shorter outage raises no alarm here: missing orders report it, and the sweep is soon tried again. */
 const BRIEF_MS = 300_000;
 
-export interface LeasedSweepOptions extends SweepOptions {
+interface LeasedSweepOptions extends SweepOptions {
   leases: Leases;
   /** Keeps a list entry that is not readable as a product. */
   quarantine: (text: string) => Promise<void>;
@@ -361,7 +361,7 @@ export class LeasedSweep {
   }
 }
 
-export interface SweepAllOptions {
+interface SweepAllOptions {
   sweep: Pick<LeasedSweep, 'sweep' | 'begin' | 'end'>;
   branches: readonly Branch[];
   freshness: FreshnessBoard;
@@ -452,7 +452,7 @@ export class SweepWish {
   }
 }
 
-export interface SweepLoopOptions extends SweepAllOptions {
+interface SweepLoopOptions extends SweepAllOptions {
   schedule: Schedule;
   /**
    * When the oldest of the branches' last complete sweeps began. undefined if a branch has none; then the first sweep

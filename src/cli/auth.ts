@@ -95,7 +95,7 @@ function iso(ms: number | null): string | null {
 }
 
 /** The pair that a person handed in; the access token only if they had one. */
-export interface TokenInput {
+interface TokenInput {
   refreshToken: string;
   accessToken?: string;
 }

@@ -6,7 +6,7 @@ import { command, parsed } from './command.ts';
 import { Progress } from './progress.ts';
 import { table } from './table.ts';
 
-export interface BundleContents {
+interface BundleContents {
   files: readonly { name: string; what: string }[];
   leftOut: readonly string[];
 }

@@ -89,7 +89,7 @@ export function broken(line: string, room: number): string[] {
 }
 
 /** Returns equivalent JSON text with control characters escaped, so that a terminal does not obey them. */
-export function printableJson(json: string): string {
+function printableJson(json: string): string {
   return json.replace(UNSEEN, (char) => (/[\n\r\t]/.test(char) ? char : units(char)));
 }
 

@@ -16,7 +16,7 @@ import { notNow, wholeNumber } from './options.ts';
 import { Progress, waitText } from './progress.ts';
 
 /** An option with more than a description, and the type of its value. */
-export interface Opt<T> {
+interface Opt<T> {
   description: string;
   set(option: Option): Option;
   /** Only a type. */
@@ -109,7 +109,7 @@ export interface Result {
 }
 
 /** Options by their flags, such as `--since <time>`: a description, or more. */
-export type Options = Readonly<Record<string, string | Opt<unknown>>>;
+type Options = Readonly<Record<string, string | Opt<unknown>>>;
 
 type Camel<S extends string> = S extends `${infer A}-${infer B}` ? `${A}${Capitalize<Camel<B>>}` : S;
 type Name<F> = F extends `${string}--no-${infer N}`
@@ -135,7 +135,7 @@ type ArgumentValue<F extends string> = F extends `[${string}...${string}`
     ? TextOf<F>
     : string | undefined;
 
-export interface CommandSpec<S, F extends string> {
+interface CommandSpec<S, F extends string> {
   description: string;
   /** Without `tillsync`. */
   examples: readonly string[];

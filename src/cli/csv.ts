@@ -2,7 +2,7 @@ import { parsePlainDecimal } from '../core/values.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 
 /** Content of a cell. An `amount` is written in the spreadsheet's number format; a text stays a text. */
-export type CsvCell = string | number | boolean | null | undefined | { amount: number | string | null };
+type CsvCell = string | number | boolean | null | undefined | { amount: number | string | null };
 
 /** Columns by title, with a function for each cell. */
 export type CsvColumns<Row> = Record<string, (row: Row) => CsvCell>;

@@ -9,7 +9,7 @@ import { Progress } from './progress.ts';
 import { type Say, speaker } from './speech.ts';
 
 /** How a check is shown: coloured signs on a terminal, words elsewhere. */
-export interface DoctorStyle {
+interface DoctorStyle {
   signs: boolean;
   /** Language of the words that replace signs. */
   language?: Language;

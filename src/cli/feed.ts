@@ -9,7 +9,7 @@ import { findOrder } from './order.ts';
 const POLL_MS = 250;
 const PAGE = 500;
 
-export interface FeedOptions {
+interface FeedOptions {
   mirror: { eventsAfter(seq: number, limit: number): OrderEvent[] };
   clock: Clock;
   /** Only events with a seq above this. */

@@ -5,7 +5,7 @@ import type { HubRows, NamedBranch, ServerConfigPlace } from '../link/hub-state.
 import { type Call, type CommandTools, command, group, withParts } from './command.ts';
 
 /** Throws `config-invalid` if this is not a hub. */
-export function requireHub(config: CommandTools['config']): void {
+function requireHub(config: CommandTools['config']): void {
   if (isHub(config)) return;
   throw new TillsyncError('config-invalid', 'This tillsync is no hub: hub.nats is empty.', {
     hint: 'Set nats in [hub] of the configuration, such as nats = "nats://127.0.0.1:4222".',

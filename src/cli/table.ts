@@ -9,7 +9,7 @@ type Cell = string | number | boolean | null | undefined;
 type CellKey<Row> = { [K in keyof Row]: Row[K] extends Cell ? K : never }[keyof Row];
 
 /** Columns by title, with a field name or a function for each cell. */
-export type Columns<Row> = Record<string, CellKey<Row> | ((row: Row) => Cell)>;
+type Columns<Row> = Record<string, CellKey<Row> | ((row: Row) => Cell)>;
 
 /** Returns rows as text columns with a header; ends with a line break. `right`: titles of right-aligned columns. */
 export function table<Row>(

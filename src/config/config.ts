@@ -239,14 +239,14 @@ function deepFreeze<T extends object>(value: T): T {
 }
 
 /** Configuration and secrets, which a process needs before it starts. */
-export interface Setup {
+interface Setup {
   config: Config;
   secrets: Secrets;
   /** Files with the service's secrets that this user may not read. */
   unseen: string[];
 }
 
-export type SetupResult = { file: string } & (Setup | { faults: ConfigFault[] });
+type SetupResult = { file: string } & (Setup | { faults: ConfigFault[] });
 
 /** Returns configuration and secrets, or throws `config-invalid` with the faults of both. */
 export function loadSetup(options: ConfigOptions): Setup {

@@ -100,7 +100,7 @@ export function loadSecrets(env: Environment): Secrets {
   return result.secrets;
 }
 
-export type SecretsResult =
+type SecretsResult =
   | { secrets: Secrets; unseen: string[] }
   | { faults: ConfigFault[]; unseen: string[] };
 

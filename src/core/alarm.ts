@@ -125,7 +125,7 @@ export interface Freshness {
 }
 
 /** Failed tries in a row with the same reason. */
-export interface Failure {
+interface Failure {
   /** As `failureCode` has it. */
   code: string;
   /** Time of the first of these tries, ISO 8601 UTC. */

@@ -110,7 +110,7 @@ interface Owner {
   gid: number;
 }
 
-export interface Replacement {
+interface Replacement {
   path: string;
   text: string;
   nowMs: number;

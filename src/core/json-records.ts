@@ -20,7 +20,7 @@ export interface RecordList {
 }
 
 /** Scalars beside the records that describe the whole answer. */
-export interface EnvelopeHints {
+interface EnvelopeHints {
   success?: boolean;
   hasNextPage?: boolean;
   totalPages?: number;

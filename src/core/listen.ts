@@ -12,7 +12,7 @@ function noJsonSchema(): never {
 }
 
 /** An address of this machine, or a socket that already listens. */
-export type ListenPlace = { host: string; port: number } | { path: string } | { fd: number };
+type ListenPlace = { host: string; port: number } | { path: string } | { fd: number };
 
 /**
  * Makes a Fastify server listen. Rejects with Node's error, such as EADDRINUSE. It avoids Fastify's `listen` for

@@ -6,7 +6,7 @@ const TEXT_MAX = 2_000;
 const ANSWER_BYTES_MAX = 64 * 1024;
 const RETRY_AFTER_MAX_MS = 3_600_000;
 
-export interface PostEnd {
+interface PostEnd {
   /** Whether a 2xx was answered. */
   ok: boolean;
   /** Such as `example.com answered 404`. */

@@ -21,7 +21,7 @@ export interface ProgramEnd {
   cause?: unknown;
 }
 
-export interface ProgramRun {
+interface ProgramRun {
   /** Text for its standard input, which it need not read. */
   input: string;
   /** This process's environment; the program gets a small part of it, without secrets. */

@@ -115,7 +115,7 @@ export function localTimes(text: string, timeZone: string, nowMs: number): strin
 }
 
 /** The clock face of one time zone, as the milliseconds that the same face has in UTC. */
-export class ZoneCalendar {
+class ZoneCalendar {
   readonly #format: Intl.DateTimeFormat;
   /** Offsets of hours without a clock change; asking Intl costs much more than adding. */
   readonly #offsets = new Map<number, number>();

@@ -18,7 +18,7 @@ import type { NamedLoop } from './outgoing.ts';
 import { type OwnCommandEnd, runOwnCommand } from './own-command.ts';
 
 /** Directory below the storage directory, unless `backup.directory` names another. */
-export const BACKUPS = 'backups';
+const BACKUPS = 'backups';
 const LOOK_EVERY_MS = 60_000;
 /** A start has other work, and a machine after a power cut should not copy first. */
 const AFTER_START_MS = 5 * 60_000;
@@ -26,7 +26,7 @@ const RETRY_AFTER_MS = 3_600_000;
 /** Backups contain names and phone numbers of customers. */
 const MODE = 0o700;
 
-export interface BackupLoopOptions {
+interface BackupLoopOptions {
   settings: Config['backup'];
   /** Of the storage. */
   storage: string;

@@ -102,7 +102,7 @@ export class CallbackStanding {
   }
 }
 
-export interface CallbackListenersOptions {
+interface CallbackListenersOptions {
   /** Makes a receiver on this open socket, or on the configured address. */
   receiver: (listenFd: number | undefined) => Receiver;
   /** The socket that systemd keeps open across restarts. */
@@ -113,7 +113,7 @@ export interface CallbackListenersOptions {
   log: Log;
 }
 
-export interface CallbackListeners {
+interface CallbackListeners {
   url: string;
   close(): Promise<void>;
 }

@@ -9,7 +9,7 @@ const OF_THE_DAEMON = /^(NOTIFY_SOCKET|WATCHDOG_\w+|LISTEN_\w+)$/;
 /** Lowers the priority: a command of the daemon may take longer, but callbacks may not. */
 const NICENESS = 10;
 
-export interface OwnCommandOptions {
+interface OwnCommandOptions {
   /** That the daemon runs with. */
   configFile: string;
   timeoutMs: number;

@@ -29,14 +29,14 @@ export interface ServiceNews {
 }
 
 /** The service manager that started this process, if any. */
-export interface ServiceManager {
+interface ServiceManager {
   /** Never throws, because a lost message must not end the work it is about. */
   tell(news: ServiceNews): void;
   /** Maximum time between two heartbeats; undefined if nobody expects any. */
   readonly watchdogMs: number | undefined;
 }
 
-export interface ServiceManagerOptions {
+interface ServiceManagerOptions {
   env: Readonly<Record<string, string | undefined>>;
   pid: number;
   /** Writes one datagram; a test passes its own function. */
@@ -74,7 +74,7 @@ function wholeNumber(text: string | undefined): number | undefined {
   return text !== undefined && /^\d{1,15}$/.test(text) ? Number(text) : undefined;
 }
 
-export interface WatchdogOptions {
+interface WatchdogOptions {
   manager: ServiceManager;
   /** Returns the loops that were silent for too long. */
   stalledLoops: () => readonly string[];
@@ -117,7 +117,7 @@ export interface SupervisedLoop {
   ended: Promise<void>;
 }
 
-export interface SupervisorOptions {
+interface SupervisorOptions {
   clock: Clock;
   log: Log;
   signal: AbortSignal;

@@ -199,7 +199,7 @@ export class LeaseRows {
   }
 }
 
-export interface LeaseOptions {
+interface LeaseOptions {
   leases: Leases;
   clock: Clock;
   name: string;

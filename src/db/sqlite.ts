@@ -14,7 +14,7 @@ import Database from 'better-sqlite3';
 import { type ErrorCode, hasCode, TillsyncError } from '../core/errors.ts';
 import { giveOpenToGroup } from '../core/files.ts';
 
-export interface DatabaseOptions {
+interface DatabaseOptions {
   path: string;
   /** Mode of a new database, exact whatever the umask; -wal and -shm copy it. */
   mode: number;

@@ -10,7 +10,7 @@ const AUTOCHECKPOINT_PAGES = 16;
 const WARM_LOG_BYTES = 48 * 4096;
 const PADDING_BYTES = 64 * 4096;
 
-export interface StateFile {
+interface StateFile {
   db: Database.Database;
   close(): void;
 }

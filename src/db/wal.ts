@@ -13,7 +13,7 @@ export interface LockHolder {
 }
 
 /** The locks to search for: the file, and its bytes. */
-export interface LockedBytes {
+interface LockedBytes {
   inode: number;
   first: number;
   last: number;

@@ -14,7 +14,7 @@ export interface PosBranch {
 
 const FIRST_BRANCH: PosBranch = { subsidiaryId: 'sub-1', externalId: 'B1' };
 
-export interface DemoPosOptions {
+interface DemoPosOptions {
   /** Address of the local API; read before each call, because a restart may change it. */
   localUrl: () => string;
   /** If left out, the first branch of the demo. */

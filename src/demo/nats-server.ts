@@ -37,7 +37,7 @@ export function findNatsServer(programs: readonly string[] = PROGRAMS): string {
   );
 }
 
-export interface RunningServer {
+interface RunningServer {
   close(): Promise<void>;
 }
 

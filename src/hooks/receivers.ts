@@ -20,7 +20,7 @@ export interface HookReceiver {
   close(): void;
 }
 
-export interface HookReceiverOptions {
+interface HookReceiverOptions {
   hook: HookSettings;
   /** Key that signs each POST. */
   secret: string | undefined;
@@ -37,7 +37,7 @@ export function hookReceiver({ hook, secret, env, version }: HookReceiverOptions
 }
 
 /** Returns the signature header of a body: SHA-256 HMAC in hex. */
-export function signatureOf(body: string, secret: string): string {
+function signatureOf(body: string, secret: string): string {
   return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
 }
 

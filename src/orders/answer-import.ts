@@ -63,7 +63,7 @@ export function pollDigests(extra: ExtraSpellings, timezone?: string): (record: 
   return (record) => `${rules}:${hash('sha256', record, 'hex')}`;
 }
 
-export interface AnswerImportOptions extends ReadingRules {
+interface AnswerImportOptions extends ReadingRules {
   body: Uint8Array;
   digestOf: (record: Uint8Array) => string;
   observedAtMs: number;
@@ -75,7 +75,7 @@ export type PreparedRecord =
   | { kind: 'order'; observation: OrderObservation; digest: string; isKnown: boolean }
   | { kind: 'unreadable'; unreadable: Unreadable };
 
-export interface WrittenRecord {
+interface WrittenRecord {
   outcome: OrderOutcome;
   orderId: string;
 }

@@ -18,7 +18,7 @@ export interface SentOrder {
   isForgotten?: true;
 }
 
-export type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
+type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
 
 /**
  * At a hub, puts a merged order into the feed of its branch, in the transaction of the merge. Branches that had the

@@ -16,7 +16,7 @@ const YOUNG_GENERATION_MB = 128;
 /** With this much log, the worker does the checkpoints during an import, and never a callback's commit. */
 const CHECKPOINT_PAGES_IMPORT = 16_000;
 
-export interface OrderImportOptions {
+interface OrderImportOptions {
   file: MirrorFile;
   spellings: ExtraSpellings;
   timezone?: string | undefined;

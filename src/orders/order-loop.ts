@@ -8,7 +8,7 @@ import type { OrderPoll, PollReport } from './order-poll.ts';
 const ANNOUNCED_MAX = 5_000;
 const SILENT_IN_A_ROW = 3;
 
-export interface WebhookWatchOptions {
+interface WebhookWatchOptions {
   enabled: boolean;
   freshness: FreshnessBoard;
   alarms: Alarms;
@@ -79,7 +79,7 @@ const GIVE_WAY_MS = 500;
 const MANY_RECORDS = 5_000;
 const LOOKBACK_EVERY_MS = 600_000;
 
-export interface OrderLoopOptions {
+interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
   schedule: Schedule;
   watch: Pick<WebhookWatch, 'polled'>;

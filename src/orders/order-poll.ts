@@ -19,7 +19,7 @@ const PAGES_MAX = 1_000;
 /** Largest difference between two correct clocks. */
 const FUTURE_MS = 300_000;
 
-export interface OrderPollSettings {
+interface OrderPollSettings {
   timezone: string;
   lookbackDays: number;
   /** Maximum days that a wide poll, or a poll after a long outage, reaches back. */
@@ -28,7 +28,7 @@ export interface OrderPollSettings {
   pageParameter: string;
 }
 
-export interface OrderPollOptions {
+interface OrderPollOptions {
   platform: Pick<PlatformClient, 'orderAll'>;
   mirror: Pick<
     Mirror,

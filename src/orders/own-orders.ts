@@ -4,7 +4,7 @@ import type { Mirror } from './mirror.ts';
 import { continueFeedAfter, newestSeq } from './mirror-file.ts';
 import { FEED_JUMP } from './order.ts';
 
-export interface OwnOrders {
+interface OwnOrders {
   /** `mirror.db` of all shops. */
   from: string;
   /** How orders name the shop. */

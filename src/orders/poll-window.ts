@@ -7,7 +7,7 @@ export interface PollWindow {
   endDate: string;
 }
 
-export interface PollWindowInput {
+interface PollWindowInput {
   /** This machine's wall clock. */
   nowMs: number;
   /** The platform's wall clock, which dates its orders; left out if unknown. */

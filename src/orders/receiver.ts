@@ -187,7 +187,7 @@ export interface ReceiverOptions extends CallbackRouteOptions {
   onDropped?: (() => void) | undefined;
 }
 
-export interface Listening {
+interface Listening {
   url: string;
   /** The opened address, or the path of a Unix socket. */
   host: string;

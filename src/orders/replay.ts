@@ -31,7 +31,7 @@ import {
 import type { OrderSpellings } from './spellings.ts';
 
 /** An order's payload that the mirror has not merged yet. */
-export interface FoundPayload {
+interface FoundPayload {
   source: OrderSource;
   /** ISO 8601 UTC. */
   receivedAt: string;
@@ -52,7 +52,7 @@ export interface OrderReplayReport {
   fields: { field: string; before: Value; after: Value }[];
 }
 
-export interface OrderReplayOptions {
+interface OrderReplayOptions {
   spellings: OrderSpellings;
   found?: readonly FoundPayload[];
   /** Looks and writes nothing. */
@@ -219,7 +219,7 @@ const PAGE = 200;
 /** Pause between two transactions, so that the daemon's callbacks always find the file unlocked. */
 const PAUSE_MS = 2;
 
-export interface EventsReplayOptions extends ReadingRules {
+interface EventsReplayOptions extends ReadingRules {
   mirror: Mirror;
   clock: Clock;
   filter: ReceivedFilter;

@@ -43,16 +43,16 @@ export function asWebhookMemory({ pending, doubtful, ...stored }: Record<string,
   return { ...NO_WEBHOOK_MEMORY, ...stored, pending: inDoubt };
 }
 
-export type WebhookMemoryStore = Pick<WebhookRows, 'read' | 'update'>;
+type WebhookMemoryStore = Pick<WebhookRows, 'read' | 'update'>;
 
 /** How long the receiver may use the secrets it last read. */
-export const SECRETS_CACHE_MS = 250;
+const SECRETS_CACHE_MS = 250;
 /** How long the previous secret is still accepted, for notifications already on their way. */
 const PREVIOUS_VALID_MS = 3_600_000;
 /** Unanswered rotations whose secrets are all still accepted. */
 const PENDING_MAX = 8;
 
-export interface WebhookSecretsOptions {
+interface WebhookSecretsOptions {
   /** Secrets from credentials or environment: the current one and, during a manual rotation, the previous one. */
   handedIn: readonly string[];
   store: WebhookMemoryStore;
@@ -298,7 +298,7 @@ export class WebhookRegistration {
 
 const COMPARE_EVERY_MS = 3_600_000;
 
-export interface WebhookLoopOptions {
+interface WebhookLoopOptions {
   registration: Pick<WebhookRegistration, 'ensure' | 'compare'>;
   /** False while only a person can bring new tokens. */
   mayCall: () => boolean;

@@ -160,7 +160,7 @@ function ofSoldOut(count: number): number {
  * - `rejected`: the platform discarded it, with its message
  * - `unclear`: the answer does not say; the item is read or sent again, since values are absolute
  */
-export type ItemAnswer = { state: 'done' } | { state: 'rejected' | 'unclear'; message: string };
+type ItemAnswer = { state: 'done' } | { state: 'rejected' | 'unclear'; message: string };
 
 /** Maximum length of an item's joined messages. */
 const MESSAGE_MAX = 500;

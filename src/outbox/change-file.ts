@@ -228,7 +228,7 @@ class JsonLines implements ItemParser {
 
 export type FileFormat = 'csv' | 'json' | 'ndjson';
 
-export interface ReadChangeFileOptions {
+interface ReadChangeFileOptions {
   /** If left out, detected by the first character: `[` is a JSON array, `{` NDJSON, anything else CSV. */
   format?: FileFormat;
   /** Decimal sign of a CSV file's numbers. If left out, an ambiguous number is refused. */

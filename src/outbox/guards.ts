@@ -36,7 +36,7 @@ export interface GuardReason {
 }
 
 /** With fewer zeros than this, the share is not checked: the last stocks of a day go to zero one by one. */
-export const ZERO_SHARE_FROM = 10;
+const ZERO_SHARE_FROM = 10;
 
 const RELEASE_ZEROS =
   'Let them go with: {tillsync} outbox release --guard zero-items; give them up with: {tillsync} outbox drop --guard zero-items';
@@ -136,14 +136,14 @@ export interface KnownStock {
 }
 
 /** One line of a full inventory, with its stock. */
-export interface CountedStock {
+interface CountedStock {
   /** Target key of the stock. */
   key: string;
   qty: number;
   show?: boolean;
 }
 
-export interface InventoryDiff<T> {
+interface InventoryDiff<T> {
   /** Lines that differ from the mirror, or whose stock is unknown or unsure, in the given order. */
   changes: T[];
   /** How many lines equal the mirror's unsure value. */

@@ -4,7 +4,7 @@ import type { Branch } from '../catalog/product.ts';
 export type HoldBackSetting = boolean | 'auto';
 
 /** What `auto` still needs for a branch. */
-export type HoldBackLack = 'acknowledgement' | 'subsidiary_id' | 'external_id';
+type HoldBackLack = 'acknowledgement' | 'subsidiary_id' | 'external_id';
 
 /** Whether unbooked orders are subtracted from one branch's counts. */
 export interface BranchHoldBack {

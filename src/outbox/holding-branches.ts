@@ -11,7 +11,7 @@ const JUST_CAME_MS = 10 * 60_000;
 const BOOKED_WITHIN_MS = 24 * 3_600_000;
 
 /** Branches whose hold-back starts or stops, by their keys. */
-export interface HoldBackSwitch {
+interface HoldBackSwitch {
   now: ReadonlySet<string>;
   on: string[];
   off: string[];

@@ -65,7 +65,7 @@ interface SchemaRow {
  * Creates the tables in a new file, and migrates those of an earlier version while a POS may have them open. Throws
  * `storage-newer` for a file of a newer tillsync, `storage-corrupt` for another database.
  */
-export function bringToSchema(db: Database.Database, path: string): void {
+function bringToSchema(db: Database.Database, path: string): void {
   const version = () => Number(db.pragma('user_version', { simple: true }));
   if (version() === SCHEMA_VERSION) return;
   db.transaction(() => {

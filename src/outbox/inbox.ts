@@ -369,7 +369,7 @@ function wireValue(column: string, content: unknown): unknown {
   return typeof content === 'bigint' ? Number(content) : content;
 }
 
-export interface InboxOptions {
+interface InboxOptions {
   /** `inbox/inbox.db` in the storage directory. */
   path: string;
   /** Unix group, by name or number, that may insert. If left out, the storage directory decides. */

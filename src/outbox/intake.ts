@@ -48,9 +48,9 @@ export interface OutboxIntakeOptions {
 export type ZeroHolds = ReadonlyMap<string, GuardReason>;
 
 /** Number of stocks that would go to zero in each branch. */
-export type ZerosByBranch = ReadonlyMap<string, number>;
+type ZerosByBranch = ReadonlyMap<string, number>;
 
-export interface AcceptOptions {
+interface AcceptOptions {
   source: ChangeSource;
   /** Who submits it, if more is known than the interface. */
   origin?: string | undefined;

@@ -206,7 +206,7 @@ export function notifyPeople(alarms: Alarms, { held, rejected }: { held: number;
 const ROUND_AFTER_MS = 15_000;
 const ROUND_WITHIN_MS = 10 * 60_000;
 
-export interface DifferenceWatchOptions {
+interface DifferenceWatchOptions {
   stores: MirrorStores;
   onDifference: OnDifference;
   /** Wall clock of the last complete poll of orders; null before the first. */

@@ -11,7 +11,7 @@ import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 import { type UndoFilter, type UndoLine, undoLines } from './undo.ts';
 
-export interface OutboxOptions {
+interface OutboxOptions {
   stores: MirrorStores;
   guards: GuardSettings;
   /** `stock.hold_back_unbooked`. */

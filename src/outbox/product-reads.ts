@@ -149,7 +149,7 @@ const LOOKS_MAX = 30;
 /** Total limit for looks in a row. */
 const LOOKING_MAX_MS = 60_000;
 
-export interface LookerOptions {
+interface LookerOptions {
   stores: MirrorStores;
   platform: Pick<PlatformClient, 'productGet'>;
   /** `stock.look_below`; 0: never. */

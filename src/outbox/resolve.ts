@@ -16,7 +16,7 @@ import {
   type StockChange,
 } from './change.ts';
 
-export interface ResolveOptions {
+interface ResolveOptions {
   catalog: CatalogLookup;
   branches: BranchDirectory;
   /** The product was just read by GET /product, so what the mirror does not have does not exist. */

@@ -7,7 +7,7 @@ import { type LedgerStock, type Place, StockLedger, stockTarget } from './stock-
 const LOOKED_AT = 2_000;
 
 /** A stock whose number on the platform is not the wanted one. */
-export interface StockDifference extends Place {
+interface StockDifference extends Place {
   name: string | null;
   /** The count as the POS submitted it. */
   countedQty: number;

@@ -402,7 +402,7 @@ export interface SafetyRule {
 type RulePlace = Pick<SafetyRule, 'sku' | 'subsidiaryId'>;
 
 /** A rule that leaves nothing to sell of any of its stocks. */
-export interface OddRule extends SafetyRule {
+interface OddRule extends SafetyRule {
   /** The highest count among its stocks; null if the mirror knows none. */
   highestQty: number | null;
 }

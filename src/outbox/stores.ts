@@ -15,7 +15,7 @@ import { StockDifferences } from './stock-differences.ts';
 import { type SafetyRule, SafetyStock, StockLedger } from './stock-ledger.ts';
 import { StockLooks } from './stock-looks.ts';
 
-export interface MirrorStoresOptions {
+interface MirrorStoresOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;
   branches: readonly Branch[];
   /** See `BranchDirectory`. */

@@ -16,7 +16,7 @@ export interface UndoFilter {
 }
 
 /** The values a change replaced, as `outbox.value_before` stores them. */
-export interface ValueBefore {
+interface ValueBefore {
   qty?: number;
   price?: number;
   name?: string;
@@ -31,7 +31,7 @@ export interface ValueBefore {
  * - `unknown`: the earlier value is unknown
  * - `same`: the earlier value equals the submitted one
  */
-export type UndoVerdict = 'undo' | 'changed-since' | 'unknown' | 'same';
+type UndoVerdict = 'undo' | 'changed-since' | 'unknown' | 'same';
 
 /** One stock or product of the submission. */
 export interface UndoLine {

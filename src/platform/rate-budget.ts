@@ -34,7 +34,7 @@ export interface SlotTicket {
   callId: number;
 }
 
-export type SlotGrant = { granted: true; ticket: SlotTicket } | { granted: false; wait: Wait };
+type SlotGrant = { granted: true; ticket: SlotTicket } | { granted: false; wait: Wait };
 
 type BlockScope = 'all' | Endpoint;
 
@@ -50,7 +50,7 @@ export interface BlockRecord {
   endpointAnswered: boolean;
 }
 
-export interface BlockHistory {
+interface BlockHistory {
   /** Calls of all endpoints, and of `order.all`, in the current window. */
   requests: number;
   orders: number;

@@ -2,7 +2,7 @@ import type { Random } from '../core/time.ts';
 import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';
 
 /** A branch of the company. The API cannot list branches. */
-export interface Branch {
+interface Branch {
   subsidiaryId: string;
   /** The branch's extId; null if it has none. */
   externalId: string | null;
@@ -21,7 +21,7 @@ export interface CatalogProduct {
   children: CatalogSku[];
 }
 
-export interface CatalogSku {
+interface CatalogSku {
   sku: number;
   barcode: string;
   price: number;
@@ -34,7 +34,7 @@ export interface CatalogSku {
 }
 
 /** A mapping in one branch to the ids of external point-of-sale platforms. */
-export interface Integration {
+interface Integration {
   subsidiaryId: string;
   productIdPosA: string | null;
   productCodePosB: string | null;
@@ -42,14 +42,14 @@ export interface Integration {
 }
 
 /** Target of an integration id. */
-export interface Mapping {
+interface Mapping {
   product: CatalogProduct;
   sku: CatalogSku;
   subsidiaryId: string;
 }
 
 /** An order that took more than the stock had: the shop sold what it did not have. */
-export interface Oversell {
+interface Oversell {
   orderId: string;
   sku: number;
   subsidiaryId: string;

@@ -64,9 +64,9 @@ export function firstFault(error: z.ZodError): string {
 }
 
 /** Which rule a call broke. */
-export type BrokenLimit = 'interval' | 'window' | 'orders-window' | 'blocked';
+type BrokenLimit = 'interval' | 'window' | 'orders-window' | 'blocked';
 
-export type Admission =
+type Admission =
   | { admitted: true }
   | { admitted: false; status: 429 | 403; broken: BrokenLimit; waitMs: number };
 
@@ -152,7 +152,7 @@ export interface CallRecord {
   broken: BrokenLimit | null;
 }
 
-export interface CallCounts {
+interface CallCounts {
   calls: number;
   rateLimited: number;
   blocked: number;

@@ -47,7 +47,7 @@ export interface OrderLine {
   modifiers: OrderLineModifier[];
 }
 
-export type OrderLineModifier = ReturnType<typeof drawModifier>;
+type OrderLineModifier = ReturnType<typeof drawModifier>;
 
 /** An order as the sandbox keeps it. */
 export interface StoredOrder {

@@ -9,7 +9,7 @@ const HEADER = Buffer.from(JSON.stringify({ alg: 'HS256', typ: 'JWT' })).toStrin
  * Signs a JWT with HS256. It is synchronous because jose signs on the thread pool, and a simulation's fake clock must
  * not advance during a signature.
  */
-export function signJwt(claims: object, secret: string): string {
+function signJwt(claims: object, secret: string): string {
   const payload = Buffer.from(JSON.stringify(claims)).toString('base64url');
   const signature = createHmac('sha256', secret).update(`${HEADER}.${payload}`).digest('base64url');
   return `${HEADER}.${payload}.${signature}`;
@@ -27,9 +27,9 @@ export interface Session {
 }
 
 /** Why a refresh token was refused. */
-export type DeadCause = 'rotated' | 'revoked' | 'expired' | 'unknown';
+type DeadCause = 'rotated' | 'revoked' | 'expired' | 'unknown';
 
-export interface DeadRefreshUse {
+interface DeadRefreshUse {
   /** Platform's wall clock, ISO 8601. */
   at: string;
   cause: DeadCause;

@@ -4,7 +4,7 @@ import { drawChance, drawFrom } from './draws.ts';
 import { isOver, type OrderSnapshot } from './orders.ts';
 
 /** How busy the shop is. Times are means; probabilities are 0 to 1. */
-export interface TrafficPlan {
+interface TrafficPlan {
   /** Mean time between new orders. */
   orderEveryMs: number;
   /** Mean time between steps of all open orders. */
@@ -19,7 +19,7 @@ export interface TrafficPlan {
   repeated: number;
 }
 
-export const BUSY: TrafficPlan = {
+const BUSY: TrafficPlan = {
   orderEveryMs: 2000,
   stepEveryMs: 700,
   hidden: 0.08,
@@ -38,7 +38,7 @@ export const UNRELIABLE_WEBHOOK = {
   delayMs: [200, 5000],
 } as const;
 
-export interface TrafficOptions {
+interface TrafficOptions {
   clock: Clock;
   random: Random;
   control: SandboxControl;

@@ -58,7 +58,7 @@ export const webhookBehaviour = z.strictObject({
 });
 export type WebhookBehaviour = z.infer<typeof webhookBehaviour>;
 
-export const HONEST: WebhookBehaviour = {
+const HONEST: WebhookBehaviour = {
   drop: 0,
   duplicate: 0,
   reorder: 0,

@@ -29,7 +29,7 @@ export const mirrorFactsSchema = z.object({
   /** An event of the order feed; two mirrors with the same event have the same history. */
   newestEvent: z.object({ seq: count, orderId: z.string(), observedAt: z.string() }).nullable(),
 });
-export type MirrorFacts = z.infer<typeof mirrorFactsSchema>;
+type MirrorFacts = z.infer<typeof mirrorFactsSchema>;
 type FeedMark = NonNullable<MirrorFacts['newestEvent']>;
 
 const COUNTS = `
@@ -143,7 +143,7 @@ export interface RestoredMirror {
   continuesAfterSeq: number;
 }
 
-export interface PrepareOptions {
+interface PrepareOptions {
   continueAfterSeq: number;
   /** Operators' actions on the present mirror since the backup. */
   audited: readonly AuditEntry[];

@@ -58,7 +58,7 @@ const OPTIONS = {
   '-y, --yes': 'ask nothing: what is not given stays, or gets its default',
 };
 
-export type InitOptions = Values<typeof OPTIONS> & CommonOptions;
+type InitOptions = Values<typeof OPTIONS> & CommonOptions;
 
 export const init = command({
   description: 'Set tillsync up: ask, try each answer against the platform, write the file',

@@ -175,7 +175,7 @@ function listeningInodes(table: string, port: number): string[] {
 }
 
 /** The units that run tillsync with one configuration file. */
-export interface Service {
+interface Service {
   unit: string;
   socket: string;
 }

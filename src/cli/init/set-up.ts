@@ -56,7 +56,7 @@ export function statusPageOf({ local: { host, port } }: Config): string | null {
   return `http://${name}:${port}/`;
 }
 
-export interface SetUpOptions {
+interface SetUpOptions {
   cli: Cli;
   draft: ConfigDraft;
   secrets: Secrets;

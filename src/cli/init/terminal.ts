@@ -4,7 +4,7 @@ import { TillsyncError } from '../../core/errors.ts';
 import { broken, type Cli, printable } from '../cli.ts';
 
 /** One question to a person. */
-export interface Question {
+interface Question {
   label: string;
   /** The question's meaning in a sentence or two. */
   meaning?: string;

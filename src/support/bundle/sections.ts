@@ -34,7 +34,7 @@ export interface Section {
   isForeign?: true;
 }
 
-export interface Subject {
+interface Subject {
   configFile: string;
   /** undefined if it cannot be used. */
   config: Config | undefined;

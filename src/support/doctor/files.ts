@@ -25,7 +25,7 @@ export interface SeenFile {
   gid: number;
 }
 
-export interface FileProblem {
+interface FileProblem {
   path: string;
   level: 'warn' | 'fail';
   /** The consequence, without the path. */
@@ -81,7 +81,7 @@ const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
 };
 
 /** The user that must own the storage directory's content, by name. */
-export interface RightOwner {
+interface RightOwner {
   uid: number;
   user: string;
   group: string;
@@ -165,7 +165,7 @@ export function mendMirrorFiles(mirrorPath: string, running: boolean | null): Ou
   );
 }
 
-export interface FilesOptions {
+interface FilesOptions {
   directory: string;
   /** `storage.group`; empty for the owner's group. */
   group: string;

@@ -25,7 +25,7 @@ const NOTICED_MS = 30_000;
 const HARMFUL_MS = 3_600_000;
 const REMEDY = 'Have this machine keep its clock right by itself: timedatectl set-ntp true';
 
-export interface ClockReading {
+interface ClockReading {
   /** The platform's wall clock minus ours. */
   skewMs: number;
   /** From an answer just now, or from the last token refresh. */
@@ -50,7 +50,7 @@ const DAY_MS = 86_400_000;
 const SILENT_IN_A_ROW = 3;
 
 /** Whether webhooks or polls brought the orders of the last day first. */
-export interface FirstSights {
+interface FirstSights {
   webhook: number;
   poll: number;
   /** ISO 8601 UTC; null if none ever came. */
@@ -121,9 +121,9 @@ export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Cloc
 const PATIENCE_MS = 15_000;
 
 /** One reading call to the platform, within the common rate budget. */
-export type Attempt = (call: (how: CallOptions) => Promise<Outcome>) => Promise<Outcome>;
+type Attempt = (call: (how: CallOptions) => Promise<Outcome>) => Promise<Outcome>;
 
-export interface AttemptOptions {
+interface AttemptOptions {
   signal: AbortSignal;
   onWait: (wait: Wait) => void;
   /** Says why no call is tried; undefined if calls are tried. */
