@@ -1,6 +1,6 @@
 import type { FastifyPluginAsync, FastifyReply } from 'fastify';
 import { shopName } from '../app/installation.ts';
-import type { LoopBeat } from '../app/metrics.ts';
+import type { LoopBeat } from './metrics.ts';
 import { fromState, holdBackStates, lineOf, mirrorCounts, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { roleOf } from '../config/roles.ts';

@@ -1,3 +1,4 @@
+import { type SweepNowRequest, sweepNow } from '../catalog/sweep.ts';
 import { isBranch } from '../config/roles.ts';
 import type { Freshness } from '../core/alarm.ts';
 import { counted, TillsyncError, whenFree } from '../core/errors.ts';
@@ -7,7 +8,6 @@ import { DifferenceWatch, OutboxMaintenance } from '../outbox/maintenance.ts';
 import { StockLooker } from '../outbox/product-reads.ts';
 import { PushFreshness, PushLoop, type PushLoopOptions } from '../outbox/sender.ts';
 import type { Parts, PartsOptions } from './parts.ts';
-import { type SweepNowRequest, sweepNow } from './sweep-now.ts';
 
 export interface SenderOptions
   extends Pick<PartsOptions, 'config' | 'clock' | 'random' | 'log' | 'lookEveryMs'>,

@@ -10,7 +10,7 @@ import { FeedRows } from '../orders/mirror-file.ts';
 import { WebhookRows } from '../orders/webhook.ts';
 import { RateLedger } from '../platform/rate-budget.ts';
 import { TokenRows } from '../platform/tokens.ts';
-import { ConfigSeenRows } from './config-changes.ts';
+import { ConfigSeenRows } from '../config/config-changes.ts';
 
 interface StateOptions {
   path: string;

@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import { TillsyncError } from '../core/errors.ts';
 import { amount, flag, isoTime, text } from '../core/schema.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 
@@ -237,4 +238,22 @@ class Findings {
 export function asKept(value: Scalar): string | null {
   if (value === null) return null;
   return typeof value === 'boolean' ? String(Number(value)) : String(value);
+}
+
+/** Returns the configured branch with this id. `from` says where the id was given. Throws `usage`. */
+export function namedBranch(branches: readonly Branch[], name: string, from = '--branch'): Branch {
+  const found = branches.filter((each) => each.subsidiaryId === name || each.externalId === name);
+  if (found.length === 1 && found[0]) return found[0];
+  const known = branches.map(branchName).join(', ');
+  throw new TillsyncError(
+    'usage',
+    `${from}: found "${name}", which ${found.length === 0 ? 'names no configured branch' : 'names several branches'}.`,
+    { hint: known === '' ? 'No branches are configured; add [[branches]].' : `Configured are: ${known}.` },
+  );
+}
+
+/** Returns a branch's name for people: `sub-1 (B1)`. */
+export function branchName({ subsidiaryId, externalId }: Branch): string {
+  if (subsidiaryId === null) return externalId ?? '';
+  return externalId === null ? subsidiaryId : `${subsidiaryId} (${externalId})`;
 }

@@ -52,7 +52,7 @@ export interface SweepTarget {
 
 export interface SweepRequest extends CallOptions {
   onProgress?: (done: number, total: number | null) => void;
-  /** Told before each branch. */
+  /** Called before each branch. */
   onBranch?: (branch: Branch) => void;
   /** Called when another process is sweeping, so that this one waits for its end. */
   onBusy?: () => void;
@@ -426,6 +426,31 @@ function refusedLists(refused: readonly { branch: Branch; error: TillsyncError }
       hint: 'Correct the ids in [[branches]]; a branch that is no more goes out of it, and at a hub: {tillsync} branch close NAME',
     },
   );
+}
+
+export interface SweepNowRequest extends SweepRequest {
+  /** Only this branch; if left out, every configured branch. */
+  branch?: Branch | undefined;
+}
+
+/** What a sweep of some branches needs. */
+interface SweepNowParts {
+  catalogSweep: SweepAllOptions['sweep'];
+  branches: SweepAllOptions['branches'];
+  mirror: { freshnessBoard: FreshnessBoard; alarms: Alarms };
+}
+
+/** Sweeps the platform's catalogue into the mirror, with or without a running daemon. */
+export async function sweepNow(
+  { catalogSweep, branches, mirror }: SweepNowParts,
+  request: SweepNowRequest,
+): Promise<SweepReport[]> {
+  const { freshnessBoard: freshness, alarms } = mirror;
+  if (request.branch === undefined) {
+    return await sweepAll({ sweep: catalogSweep, branches, freshness, alarms }, request);
+  }
+  // A sweep of one branch proves nothing about the others, so the catalogue's freshness stays.
+  return [await catalogSweep.sweep(request.branch, request)];
 }
 
 /** A request for a sweep before its time. The next sweep that starts fulfils it. */

@@ -7,7 +7,7 @@ const test = command({
   description: 'Send a test alarm to the configured command and address',
   examples: ['alarms test', 'alarms test --json'],
   async run(call) {
-    const { ALARM_TEST, testAlarms } = await import('../app/alarm-test.ts');
+    const { ALARM_TEST, testAlarms } = await import('../support/alarm-test.ts');
     const { askRunning } = await import('../app/wish.ts');
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));

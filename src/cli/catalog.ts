@@ -1,4 +1,4 @@
-import { namedBranch } from '../app/sweep-now.ts';
+import { namedBranch } from '../catalog/product.ts';
 import { type UnmappedSku, unmappedSkus } from '../catalog/unmapped.ts';
 import { command, group, withReaders } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';

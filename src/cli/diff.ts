@@ -1,4 +1,4 @@
-import { branchName, namedBranch } from '../app/sweep-now.ts';
+import { branchName, namedBranch } from '../catalog/product.ts';
 import type { Branch, ProductDifference } from '../catalog/product.ts';
 import { isBranch } from '../config/roles.ts';
 import { counted, TillsyncError } from '../core/errors.ts';

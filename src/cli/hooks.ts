@@ -1,3 +1,4 @@
+import { programVersion } from '../app/installation.ts';
 import { loadSetup } from '../config/config.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
 import type { HookStatus } from '../hooks/hook.ts';
@@ -52,7 +53,7 @@ const test = command({
   argument: NAME,
   options: { '--order <order>': 'number or id of an order of the mirror; without it an order is made up' },
   async run(call) {
-    const { HOOK_TEST, namedHook, testHook } = await import('../app/hooks.ts');
+    const { HOOK_TEST, namedHook, testHook } = await import('../hooks/hook-test.ts');
     const { askRunning } = await import('../app/wish.ts');
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));
@@ -67,7 +68,7 @@ const test = command({
     const wish = { config, clock, signal, name: HOOK_TEST, asked, timeoutMs };
     const byDaemon = await askRunning<typeof asked, Awaited<ReturnType<typeof testHook>>>(wish);
     const mirror = { order: () => order };
-    const answer = byDaemon ?? (await testHook({ config, secrets, env, clock, signal, mirror }, asked));
+    const answer = byDaemon ?? (await testHook({ config, secrets, env, version: programVersion(), clock, signal, mirror }, asked));
     const { ok, what, text } = answer;
     return {
       json: { ok, by: byDaemon ? 'daemon' : 'command', hook: call.argument, what, answer: text },
@@ -95,7 +96,7 @@ const skip = command({
     ),
   },
   async run(call) {
-    const { namedHook } = await import('../app/hooks.ts');
+    const { namedHook } = await import('../hooks/hook-test.ts');
     const { skipWaiting } = await import('../hooks/hook-places.ts');
     return withParts(call, async ({ parts: { mirror, stores }, config }) => {
       const hook = namedHook(config, call.argument);

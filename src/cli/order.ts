@@ -3,7 +3,7 @@ import path from 'node:path';
 import { shopName } from '../app/installation.ts';
 import type { Readers } from '../app/readers.ts';
 import { storagePaths } from '../app/storage.ts';
-import { namedBranch } from '../app/sweep-now.ts';
+import { namedBranch } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';

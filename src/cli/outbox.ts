@@ -1,5 +1,5 @@
 import { basename } from 'node:path';
-import { namedBranch } from '../app/sweep-now.ts';
+import { namedBranch } from '../catalog/product.ts';
 import { asTyped, counted, hasCode, TillsyncError } from '../core/errors.ts';
 import { ADDRESS_KEYS, type OutboxEntry } from '../outbox/change.ts';
 import type { Outbox } from '../outbox/outbox.ts';

@@ -1,12 +1,14 @@
 import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
-import type { InventoryOptions, InventoryPlan, Preview, Verdict } from '../app/preview.ts';
-import { chosenBranch, namedBranch, sweepNow } from '../app/sweep-now.ts';
+import type { Parts } from '../app/parts.ts';
+import { branchName, namedBranch } from '../catalog/product.ts';
+import { sweepNow } from '../catalog/sweep.ts';
 import { isBranch } from '../config/roles.ts';
 import { asTillsyncError, asTyped, counted, TillsyncError } from '../core/errors.ts';
-import type { Change, HandedOver, ItemPlace, StockChange } from '../outbox/change.ts';
+import type { Change, HandedOver, ItemPlace, ProductChange, StockChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
+import type { InventoryOptions, InventoryPlan, Preview, Verdict } from '../outbox/preview.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
 import {
@@ -113,7 +115,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   }
   const source = openInput(cli, file);
   return withParts(call, async (tools) => {
-    const { previewChanges } = await import('../app/preview.ts');
+    const { previewChanges } = await import('../outbox/preview.ts');
     const { parts, progress } = tools;
     const branch = chosenBranch(parts, options.branch);
     const problems: Problem[] = [];
@@ -176,14 +178,15 @@ async function planWhole<T extends ItemPlace & { change: StockChange }>(
   options: InventoryOptions<T>,
   branch: string | undefined,
 ): Promise<{ plan: InventoryPlan<T>; catalogFault: string | null }> {
-  const { planInventory } = await import('../app/preview.ts');
+  const { planInventory } = await import('../outbox/preview.ts');
+  const atBranch = isBranch(parts.config);
   const readAtVersion = parts.stores.read(({ queries }) => queries.newestVersion());
   const plan = async (isCatalogNew: boolean) => {
     await parts.outbox.catchUp();
-    return planInventory(parts, lines, { ...options, isCatalogNew, readAtVersion });
+    return planInventory(parts, lines, { ...options, isCatalogNew, isBranch: atBranch, readAtVersion });
   };
-  const before = await plan(isBranch(parts.config));
-  if (before.unknown === 0 || isBranch(parts.config)) return { plan: before, catalogFault: null };
+  const before = await plan(atBranch);
+  if (before.unknown === 0 || atBranch) return { plan: before, catalogFault: null };
   try {
     await sweepNow(parts, {
       ...call,
@@ -396,3 +399,43 @@ const products = command({
 });
 
 export const push = group('Hand over many changes from a file', { stock, products });
+
+/** The branch that a submission is for. */
+interface ChosenBranch {
+  /** Adds this branch to a change that names none. */
+  named<T extends StockChange | ProductChange>(change: T): T;
+  /** Internal ids of the branches that a whole inventory counts; undefined means all of the mirror. */
+  readonly subsidiaryIds: ReadonlySet<string> | undefined;
+}
+
+/** `name` is an id of a configured branch; without it, changes stay as they are. Throws `usage`. */
+function chosenBranch(
+  { branches, config }: Pick<Parts, 'branches' | 'config'>,
+  name: string | undefined,
+): ChosenBranch {
+  const branch = name === undefined ? undefined : namedBranch(branches, name);
+  // A branch of a hub has only its own stocks.
+  if (branch === undefined || isBranch(config)) {
+    const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
+    // If one of them has an unknown id, its stocks cannot be told from those of other branches.
+    return {
+      named: (change) => change,
+      subsidiaryIds: ids.length === branches.length ? new Set(ids) : undefined,
+    };
+  }
+  const { subsidiaryId } = branch;
+  if (subsidiaryId === null) {
+    throw new TillsyncError(
+      'usage',
+      `--branch: the configuration does not say which subsidiary_id ${branchName(branch)} has.`,
+      { hint: 'Add subsidiary_id beside external_id in its [[branches]] section.' },
+    );
+  }
+  return {
+    named: (change) =>
+      'qty' in change && change.subsidiaryId === undefined && change.subsidiaryExternalId === undefined
+        ? { ...change, subsidiaryId }
+        : change,
+    subsidiaryIds: new Set([subsidiaryId]),
+  };
+}

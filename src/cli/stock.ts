@@ -1,5 +1,5 @@
 import type { Parts } from '../app/parts.ts';
-import { namedBranch } from '../app/sweep-now.ts';
+import { namedBranch } from '../catalog/product.ts';
 import type { Branch } from '../catalog/product.ts';
 import { loadConfig } from '../config/config.ts';
 import { isBranch } from '../config/roles.ts';

@@ -1,5 +1,6 @@
 import type { Parts } from '../app/parts.ts';
-import { branchName, namedBranch, sweepNow } from '../app/sweep-now.ts';
+import { branchName, namedBranch } from '../catalog/product.ts';
+import { sweepNow } from '../catalog/sweep.ts';
 import type { SweepReport } from '../catalog/sweep.ts';
 import { counted, TillsyncError, typedWords } from '../core/errors.ts';
 import { EXIT, printable } from './cli.ts';

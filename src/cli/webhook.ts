@@ -126,7 +126,7 @@ const test = command({
           'webhook.listen picks a free port, so it cannot be found from outside.',
         );
       }
-      const { probeWebhook } = await import('../app/webhook-probe.ts');
+      const { probeWebhook } = await import('../support/webhook-probe.ts');
       progress.step('trying the receiver');
       const secret = parts.webhookSecrets.current();
       const results = await probeWebhook({ config, secret, signal: context.cli.signal });

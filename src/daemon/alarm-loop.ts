@@ -1,4 +1,4 @@
-import { ALARM_TEST, alarmReceivers, heartbeatTarget, reportContext, testAlarms } from '../app/alarm-test.ts';
+import { ALARM_TEST, alarmReceivers, heartbeatTarget, reportContext, testAlarms } from '../support/alarm-test.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { standingNow } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';

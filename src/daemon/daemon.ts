@@ -5,10 +5,9 @@ import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
 import { createLocalServer } from '../api/server.ts';
 import { healthRoutes, metricsRoutes, stalledLoops } from '../api/status-routes.ts';
-import { noteConfigChanges } from '../app/config-changes.ts';
-import { HOOK_TEST, type HookTest, receiverOf, testHook } from '../app/hooks.ts';
+import { noteConfigChanges } from '../config/config-changes.ts';
 import { programVersion } from '../app/installation.ts';
-import { Metrics } from '../app/metrics.ts';
+import { Metrics } from '../api/metrics.ts';
 import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
 import { leftStore, markRunning } from '../app/storage.ts';
 import { answerWish } from '../app/wish.ts';
@@ -21,6 +20,7 @@ import type { Log } from '../core/log.ts';
 import { Recently } from '../health/alarm-facts.ts';
 import { Counters } from '../health/counters.ts';
 import { type HookLoopOptions, hookLoop } from '../hooks/hook-loop.ts';
+import { HOOK_TEST, type HookTest, receiverOf, testHook } from '../hooks/hook-test.ts';
 import { type Callback, CallbackLog } from '../orders/callbacks.ts';
 import { webhookLoop } from '../orders/webhook.ts';
 import { alarmLoops } from './alarm-loop.ts';
@@ -243,7 +243,7 @@ function hookOptions(
   counters: Counters,
   beat: () => void,
 ): HookLoopOptions {
-  const given = { config, secrets, env: process.env };
+  const given = { config, secrets, env: process.env, version: programVersion() };
   return {
     // At a hub, its own shop's hooks have their own loop.
     hooks: config.hooks.filter(({ store }) => config.hub.store === '' || store !== true),

@@ -5,7 +5,7 @@ import { ChangeSignal } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
 import { branchesAnswer, statusAnswer } from '../../src/api/schemas.ts';
 import { createLocalServer } from '../../src/api/server.ts';
-import { Metrics } from '../../src/app/metrics.ts';
+import { Metrics } from '../../src/api/metrics.ts';
 import type { Parts } from '../../src/app/parts.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';

@@ -5,7 +5,7 @@ import { Agent, request } from 'undici';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
 import { healthRoutes } from '../../src/api/status-routes.ts';
-import type { LoopBeat } from '../../src/app/metrics.ts';
+import type { LoopBeat } from '../../src/api/metrics.ts';
 import { hostOf, isLoopbackName } from '../../src/core/listen.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { FakeClock, settle } from '../support/fake-clock.ts';

@@ -3,7 +3,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { HOOK_TEST, type HookTest } from '../../src/app/hooks.ts';
+import { HOOK_TEST, type HookTest } from '../../src/hooks/hook-test.ts';
 import { askRunning } from '../../src/app/wish.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { Verdict } from '../../src/health/verdict.ts';

@@ -103,7 +103,7 @@ export class SetUp {
   async reach(): Promise<void> {
     const baseUrl = String(this.draft.value('platform.base_url'));
     if (this.offline) return this.note('address', baseUrl, null, NOT_TRIED);
-    const { reachPlatform } = await import('../../app/webhook-probe.ts');
+    const { reachPlatform } = await import('../../support/webhook-probe.ts');
     await this.#during(`trying ${baseUrl}`, () => reachPlatform({ baseUrl }, this.#options.signal));
     this.note('address', baseUrl, true, 'reached');
   }
@@ -263,7 +263,7 @@ export class SetUp {
   async #tryReceiver(): Promise<void> {
     const config = this.draft.config();
     if (!config.webhook.enabled || config.webhook.port === 0) return;
-    const { probeWebhook } = await import('../../app/webhook-probe.ts');
+    const { probeWebhook } = await import('../../support/webhook-probe.ts');
     const secret = (await this.#parts()).webhookSecrets.current();
     const { signal } = this.#options;
     const results = await this.#during('trying the receiver', () => probeWebhook({ config, secret, signal }));

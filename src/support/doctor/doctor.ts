@@ -1,9 +1,9 @@
-import { heartbeatTarget } from '../../app/alarm-test.ts';
+import { heartbeatTarget } from '../alarm-test.ts';
 import { programVersion, unitOf } from '../../app/installation.ts';
 import { openParts, type Parts } from '../../app/parts.ts';
 import { configuredBranches } from '../../app/readers.ts';
 import { LEFT_STORE, leftStore, storagePaths } from '../../app/storage.ts';
-import { probeWebhook } from '../../app/webhook-probe.ts';
+import { probeWebhook } from '../webhook-probe.ts';
 import { ownStoreConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
 import { configuredNames, isBranch, isHub } from '../../config/roles.ts';

@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { programVersion, type ServiceView, viewOfService } from '../../app/installation.ts';
-import { reachPlatform } from '../../app/webhook-probe.ts';
+import { reachPlatform } from '../webhook-probe.ts';
 import { type ConfigOptions, configWarnings, hookNames, readConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
 import { readSecrets, type Secrets, serviceOf } from '../../config/secrets.ts';

@@ -1,4 +1,4 @@
-import type { ProbeResult } from '../../app/webhook-probe.ts';
+import type { ProbeResult } from '../webhook-probe.ts';
 import type { Branch } from '../../catalog/product.ts';
 import { asTillsyncError, hasCode } from '../../core/errors.ts';
 import { type Clock, formatDuration, isoUtc } from '../../core/time.ts';

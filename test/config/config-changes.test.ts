@@ -2,7 +2,7 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { noteConfigChanges } from '../../src/app/config-changes.ts';
+import { noteConfigChanges } from '../../src/config/config-changes.ts';
 import { openState } from '../../src/app/stores.ts';
 import { loadConfig } from '../../src/config/config.ts';
 import type { Secrets } from '../../src/config/secrets.ts';

@@ -1,4 +1,3 @@
-import { isBranch } from '../config/roles.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import {
@@ -8,14 +7,14 @@ import {
   type Resolution,
   type StockChange,
   type Target,
-} from '../outbox/change.ts';
-import { diffInventory, type GuardReason, guardMissing, guardPrice } from '../outbox/guards.ts';
-import type { ZeroHolds } from '../outbox/intake.ts';
-import { type IndexedStock, InventoryIndex } from '../outbox/inventory-index.ts';
-import { MirrorValues } from '../outbox/mirror-values.ts';
-import { lessSafety, unsettledStocks } from '../outbox/stock-ledger.ts';
-import type { Stores } from '../outbox/stores.ts';
-import type { Parts } from './parts.ts';
+} from './change.ts';
+import { diffInventory, type GuardReason, type GuardSettings, guardMissing, guardPrice } from './guards.ts';
+import type { ZeroHolds } from './intake.ts';
+import { type IndexedStock, InventoryIndex } from './inventory-index.ts';
+import { MirrorValues } from './mirror-values.ts';
+import type { Outbox } from './outbox.ts';
+import { lessSafety, unsettledStocks } from './stock-ledger.ts';
+import type { MirrorStores, Stores } from './stores.ts';
 
 /**
  * - `send`: it would be sent
@@ -48,9 +47,15 @@ interface Place<T> {
   resolution: Resolution;
 }
 
+/** Settings of the configuration by which changes are judged. */
+interface JudgeSettings {
+  guard: GuardSettings;
+  stock: { skipUnchanged: boolean; trustForMs: number };
+}
+
 /** Says what would happen to changes if they were submitted now. Writes nothing. */
 export async function previewChanges<T extends Change>(
-  parts: Pick<Parts, 'stores' | 'outbox' | 'config'>,
+  parts: { stores: MirrorStores; outbox: Pick<Outbox, 'zeroHolds'>; config: JudgeSettings },
   lines: readonly T[],
   hold: GuardReason | undefined,
 ): Promise<Preview<T>[]> {
@@ -85,7 +90,7 @@ function placed<T extends Change>({ intake }: Stores, lines: readonly T[]): Plac
 
 class Judge {
   readonly #at: Stores;
-  readonly #config: Parts['config'];
+  readonly #config: JudgeSettings;
   readonly #holds: { hold: GuardReason | undefined; zeroHolds: ZeroHolds };
   readonly #values: MirrorValues;
   readonly #unsettled: ReadonlySet<string>;
@@ -93,7 +98,7 @@ class Judge {
 
   constructor(
     at: Stores,
-    config: Parts['config'],
+    config: JudgeSettings,
     holds: { hold: GuardReason | undefined; zeroHolds: ZeroHolds },
   ) {
     this.#at = at;
@@ -231,6 +236,8 @@ export interface InventoryOptions<T> {
   unreadable: number;
   /** True if the catalogue was read after the inventory was made; an unknown product is then not sold online. */
   isCatalogNew?: boolean;
+  /** Whether this tillsync is a branch, which compares nothing by itself; false if left out. */
+  isBranch?: boolean;
   /** Newest version of the outbox when the inventory was read. Later submissions are newer and stay. */
   readAtVersion?: number;
 }
@@ -240,13 +247,15 @@ export interface InventoryOptions<T> {
  * Throws `not-found` before the catalogue was read.
  */
 export function planInventory<T extends { change: StockChange }>(
-  parts: Pick<Parts, 'stores' | 'config'>,
+  parts: { stores: MirrorStores; config: Pick<JudgeSettings, 'guard'> },
   lines: readonly T[],
-  { subsidiaryIds, zeroMissing, unreadable, isCatalogNew = false, readAtVersion }: InventoryOptions<T>,
+  options: InventoryOptions<T>,
 ): InventoryPlan<T> {
   const { stores, config } = parts;
+  const { subsidiaryIds, zeroMissing, unreadable, isCatalogNew = false, readAtVersion } = options;
+  const { isBranch = false } = options;
   return stores.read((at) => {
-    requireCatalog(at, config);
+    requireCatalog(at, isBranch);
     const { stocks, keyOf } = new InventoryIndex({ db: at.db, branches: stores.directory, subsidiaryIds });
     const since = "SELECT target FROM outbox WHERE kind = 'stock' AND version > ?";
     const newer = new Set(
@@ -259,7 +268,7 @@ export function planInventory<T extends { change: StockChange }>(
       if (stock) stock.unsure = true;
     }
     // At a branch, the hub compares with the platform, so every stock here is unsure.
-    if (isBranch(config)) for (const stock of stocks.values()) stock.unsure = true;
+    if (isBranch) for (const stock of stocks.values()) stock.unsure = true;
     const safetyOf = at.safety.lookup();
     // Many counts look alike on the platform: all below the safety stock, or a count with its later orders and the
     // next one without. Orders are subtracted from the last count, so it must be known.
@@ -316,13 +325,13 @@ export function planInventory<T extends { change: StockChange }>(
   });
 }
 
-function requireCatalog({ lookup }: Stores, config: Parts['config']): void {
+function requireCatalog({ lookup }: Stores, isBranch: boolean): void {
   if (lookup.isComplete) return;
   throw new TillsyncError(
     'not-found',
     'The catalogue was never read whole, so there is nothing to compare an inventory with. Nothing was taken.',
     {
-      hint: isBranch(config)
+      hint: isBranch
         ? 'It comes from the hub, which has to know the subsidiary_id of this branch. How both fare: {tillsync} status'
         : 'Read it first: {tillsync} sync products',
     },

@@ -26,9 +26,9 @@ import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
-import type { Parts } from './parts.ts';
-import { configuredBranches, fromState, mirrorCounts, verdictOn } from './readers.ts';
-import { storagePaths, storageSpace } from './storage.ts';
+import type { Parts } from '../app/parts.ts';
+import { configuredBranches, fromState, mirrorCounts, verdictOn } from '../app/readers.ts';
+import { storagePaths, storageSpace } from '../app/storage.ts';
 
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
 

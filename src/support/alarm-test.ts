@@ -5,7 +5,7 @@ import type { Clock } from '../core/time.ts';
 import type { ReceiverName } from '../health/alarm-news.ts';
 import { type AlarmReceiver, commandReceiver, testReport, urlReceiver } from '../health/alarm-receivers.ts';
 import { type HeartbeatTarget, type Pulse, sendHeartbeat } from '../health/heartbeat.ts';
-import { programVersion, shopName } from './installation.ts';
+import { programVersion, shopName } from '../app/installation.ts';
 
 export interface ReceiverSettings {
   config: Pick<Config, 'shop' | 'alarms' | 'orders'>;

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
-import type { Config } from '../config/config-type.ts';
-import { type ConfigKey, KEYS } from '../config/schema.ts';
-import { type Secrets, secretsByName } from '../config/secrets.ts';
+import type { Config } from './config-type.ts';
+import { type ConfigKey, KEYS } from './schema.ts';
+import { type Secrets, secretsByName } from './secrets.ts';
 import type { Log } from '../core/log.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { MirrorStores } from '../outbox/stores.ts';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { namedHook } from '../../src/app/hooks.ts';
+import { namedHook } from '../../src/hooks/hook-test.ts';
 import type { HookSettings } from '../../src/hooks/hook.ts';
 
 const hook = (name: string) => ({ name }) as HookSettings;

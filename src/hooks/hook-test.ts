@@ -1,28 +1,35 @@
-import type { Config } from '../config/config-type.ts';
-import type { Secrets } from '../config/secrets.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { type HookSettings, madeUpEvent, testEvent } from '../hooks/hook.ts';
-import { type HookAnswer, type HookReceiver, hookReceiver } from '../hooks/receivers.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
-import { programVersion } from './installation.ts';
+import { type HookSettings, madeUpEvent, testEvent } from './hook.ts';
+import { type HookAnswer, type HookReceiver, hookReceiver } from './receivers.ts';
+
+interface ConfiguredHooks {
+  readonly hooks: readonly HookSettings[];
+}
 
 export interface HooksOptions {
-  config: Pick<Config, 'hooks'>;
-  secrets: Pick<Secrets, 'hookSecrets' | 'hookUrls'>;
+  config: ConfiguredHooks;
+  /** Secrets and addresses by the hook's name. */
+  secrets: {
+    hookSecrets?: Readonly<Record<string, string>> | undefined;
+    hookUrls?: Readonly<Record<string, string>> | undefined;
+  };
+  /** Of tillsync, as receivers see it. */
+  version: string;
   /** This process's environment; a program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
 }
 
-export function receiverOf({ secrets, env }: Omit<HooksOptions, 'config'>, hook: HookSettings): HookReceiver {
+export function receiverOf({ secrets, env, version }: Omit<HooksOptions, 'config'>, hook: HookSettings): HookReceiver {
   const secret = secrets.hookSecrets?.[hook.name];
   const url = hook.url === '' ? '' : (secrets.hookUrls?.[hook.name] ?? hook.url);
-  return hookReceiver({ hook: { ...hook, url }, secret, env, version: programVersion() });
+  return hookReceiver({ hook: { ...hook, url }, secret, env, version });
 }
 
 /** Returns the hook with that name. Throws `not-found`. */
-export function namedHook({ hooks }: Pick<Config, 'hooks'>, name: string): HookSettings {
+export function namedHook({ hooks }: ConfiguredHooks, name: string): HookSettings {
   const found = hooks.find((hook) => hook.name === name);
   if (found) return found;
   const names = hooks.map((hook) => hook.name).join(', ') || 'none';
