@@ -1,4 +1,7 @@
 import { statSync } from 'node:fs';
+import type { Parts } from '../app/parts.ts';
+import { configuredBranches, fromState, mirrorCounts, verdictOn } from '../app/readers.ts';
+import { storagePaths, storageSpace } from '../app/storage.ts';
 import { type BranchMapping, branchMappings, MAPPINGS_FOR_MS } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
 import { configuredNames, isBranch, isHub } from '../config/roles.ts';
@@ -26,9 +29,6 @@ import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
-import type { Parts } from '../app/parts.ts';
-import { configuredBranches, fromState, mirrorCounts, verdictOn } from '../app/readers.ts';
-import { storagePaths, storageSpace } from '../app/storage.ts';
 
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
 

@@ -1,6 +1,5 @@
 import type { FastifyPluginAsync, FastifyReply } from 'fastify';
 import { shopName } from '../app/installation.ts';
-import type { LoopBeat } from './metrics.ts';
 import { fromState, holdBackStates, lineOf, mirrorCounts, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { roleOf } from '../config/roles.ts';
@@ -9,6 +8,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../health/counters.ts';
 import { AccessGate, type AccessOptions } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
+import type { LoopBeat } from './metrics.ts';
 import { statusAnswer } from './schemas.ts';
 
 /** `GET /status`. */

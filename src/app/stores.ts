@@ -1,3 +1,4 @@
+import { ConfigSeenRows } from '../config/config-changes.ts';
 import type { Clock } from '../core/time.ts';
 import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
 import { openStateFile } from '../db/state-file.ts';
@@ -10,7 +11,6 @@ import { FeedRows } from '../orders/mirror-file.ts';
 import { WebhookRows } from '../orders/webhook.ts';
 import { RateLedger } from '../platform/rate-budget.ts';
 import { TokenRows } from '../platform/tokens.ts';
-import { ConfigSeenRows } from '../config/config-changes.ts';
 
 interface StateOptions {
   path: string;

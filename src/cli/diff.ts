@@ -1,5 +1,5 @@
-import { branchName, namedBranch } from '../catalog/product.ts';
 import type { Branch, ProductDifference } from '../catalog/product.ts';
+import { branchName, namedBranch } from '../catalog/product.ts';
 import { isBranch } from '../config/roles.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
 import type { OrdersDiff, ProductsDiff, StockDiff } from '../support/diff.ts';

@@ -68,7 +68,9 @@ const test = command({
     const wish = { config, clock, signal, name: HOOK_TEST, asked, timeoutMs };
     const byDaemon = await askRunning<typeof asked, Awaited<ReturnType<typeof testHook>>>(wish);
     const mirror = { order: () => order };
-    const answer = byDaemon ?? (await testHook({ config, secrets, env, version: programVersion(), clock, signal, mirror }, asked));
+    const answer =
+      byDaemon ??
+      (await testHook({ config, secrets, env, version: programVersion(), clock, signal, mirror }, asked));
     const { ok, what, text } = answer;
     return {
       json: { ok, by: byDaemon ? 'daemon' : 'command', hook: call.argument, what, answer: text },

@@ -212,10 +212,7 @@ const release = command({
     const { options, argument: words } = call;
     const ways = [words.length > 0, options.guard !== undefined, options.all === true].filter(Boolean);
     if (ways.length !== 1) {
-      throw new TillsyncError(
-        'usage',
-        'Name changes by their ids, or a guard with --guard, or take --all.',
-      );
+      throw new TillsyncError('usage', 'Name changes by their ids, or a guard with --guard, or take --all.');
     }
     const ids = changeIds(words);
     return withParts(call, async ({ parts: { outbox } }) => {

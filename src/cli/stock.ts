@@ -1,6 +1,6 @@
 import type { Parts } from '../app/parts.ts';
-import { namedBranch } from '../catalog/product.ts';
 import type { Branch } from '../catalog/product.ts';
+import { namedBranch } from '../catalog/product.ts';
 import { loadConfig } from '../config/config.ts';
 import { isBranch } from '../config/roles.ts';
 import { counted, TillsyncError } from '../core/errors.ts';

@@ -1,7 +1,7 @@
 import type { Parts } from '../app/parts.ts';
 import { branchName, namedBranch } from '../catalog/product.ts';
-import { sweepNow } from '../catalog/sweep.ts';
 import type { SweepReport } from '../catalog/sweep.ts';
+import { sweepNow } from '../catalog/sweep.ts';
 import { counted, TillsyncError, typedWords } from '../core/errors.ts';
 import { EXIT, printable } from './cli.ts';
 import { command, group, WAIT, withPlatform } from './command.ts';

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
-import type { Config } from './config-type.ts';
-import { type ConfigKey, KEYS } from './schema.ts';
-import { type Secrets, secretsByName } from './secrets.ts';
 import type { Log } from '../core/log.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
+import type { Config } from './config-type.ts';
+import { type ConfigKey, KEYS } from './schema.ts';
+import { type Secrets, secretsByName } from './secrets.ts';
 
 /**
  * Digests of the values by key, as of the last start. They are in state.db, which nobody else may read, because

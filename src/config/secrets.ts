@@ -100,9 +100,7 @@ export function loadSecrets(env: Environment): Secrets {
   return result.secrets;
 }
 
-type SecretsResult =
-  | { secrets: Secrets; unseen: string[] }
-  | { faults: ConfigFault[]; unseen: string[] };
+type SecretsResult = { secrets: Secrets; unseen: string[] } | { faults: ConfigFault[]; unseen: string[] };
 
 /**
  * Returns the secrets, or all their faults. A `service`, such as `tillsync@second`, supplies secrets that this

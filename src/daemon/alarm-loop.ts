@@ -1,4 +1,3 @@
-import { ALARM_TEST, alarmReceivers, heartbeatTarget, reportContext, testAlarms } from '../support/alarm-test.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { standingNow } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
@@ -22,6 +21,13 @@ import {
 import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import { notifyPeople } from '../outbox/maintenance.ts';
+import {
+  ALARM_TEST,
+  alarmReceivers,
+  heartbeatTarget,
+  reportContext,
+  testAlarms,
+} from '../support/alarm-test.ts';
 import type { NamedLoop } from './outgoing.ts';
 
 const TEST_EVERY_MS = 1_000;

@@ -22,7 +22,10 @@ export interface HooksOptions {
   env: NodeJS.ProcessEnv;
 }
 
-export function receiverOf({ secrets, env, version }: Omit<HooksOptions, 'config'>, hook: HookSettings): HookReceiver {
+export function receiverOf(
+  { secrets, env, version }: Omit<HooksOptions, 'config'>,
+  hook: HookSettings,
+): HookReceiver {
   const secret = secrets.hookSecrets?.[hook.name];
   const url = hook.url === '' ? '' : (secrets.hookUrls?.[hook.name] ?? hook.url);
   return hookReceiver({ hook: { ...hook, url }, secret, env, version });

@@ -1,3 +1,4 @@
+import { programVersion, shopName } from '../app/installation.ts';
 import type { Config } from '../config/config-type.ts';
 import type { Secrets } from '../config/secrets.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
@@ -5,7 +6,6 @@ import type { Clock } from '../core/time.ts';
 import type { ReceiverName } from '../health/alarm-news.ts';
 import { type AlarmReceiver, commandReceiver, testReport, urlReceiver } from '../health/alarm-receivers.ts';
 import { type HeartbeatTarget, type Pulse, sendHeartbeat } from '../health/heartbeat.ts';
-import { programVersion, shopName } from '../app/installation.ts';
 
 export interface ReceiverSettings {
   config: Pick<Config, 'shop' | 'alarms' | 'orders'>;

@@ -1,7 +1,7 @@
 import { createReadStream, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { planInventory } from '../../src/outbox/preview.ts';
 import { readChangeFile } from '../../src/outbox/change-file.ts';
+import { planInventory } from '../../src/outbox/preview.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import type { OutgoingPlace, StockTarget } from './outgoing-place.ts';
 

@@ -3,9 +3,9 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
-import { testAlarms } from '../../src/support/alarm-test.ts';
 import type { AlarmReport } from '../../src/health/alarm-receivers.ts';
 import { networkFault } from '../../src/platform/transport.ts';
+import { testAlarms } from '../../src/support/alarm-test.ts';
 import { storeRig } from '../support/store-rig.ts';
 
 const STEP_MS = 5_000;

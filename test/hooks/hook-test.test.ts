@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { namedHook } from '../../src/hooks/hook-test.ts';
 import type { HookSettings } from '../../src/hooks/hook.ts';
+import { namedHook } from '../../src/hooks/hook-test.ts';
 
 const hook = (name: string) => ({ name }) as HookSettings;
 

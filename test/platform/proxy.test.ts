@@ -6,10 +6,10 @@ import { type AddressInfo, connect, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, expect, it, onTestFinished } from 'vitest';
-import { reachPlatform } from '../../src/support/webhook-probe.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { createHttpTransport, type TransportRequest } from '../../src/platform/transport.ts';
 import { networkOutcome } from '../../src/support/doctor/machine.ts';
+import { reachPlatform } from '../../src/support/webhook-probe.ts';
 
 const WANTED: TransportRequest = {
   method: 'GET',

@@ -1,9 +1,7 @@
-import { heartbeatTarget } from '../alarm-test.ts';
 import { programVersion, unitOf } from '../../app/installation.ts';
 import { openParts, type Parts } from '../../app/parts.ts';
 import { configuredBranches } from '../../app/readers.ts';
 import { LEFT_STORE, leftStore, storagePaths } from '../../app/storage.ts';
-import { probeWebhook } from '../webhook-probe.ts';
 import { ownStoreConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
 import { configuredNames, isBranch, isHub } from '../../config/roles.ts';
@@ -17,6 +15,8 @@ import { configuredWays } from '../../link/server-look.ts';
 import { authoritiesText, waysOf } from '../../link/ways.ts';
 import type { ChangeKind } from '../../outbox/change.ts';
 import type { Wait } from '../../platform/platform.ts';
+import { heartbeatTarget } from '../alarm-test.ts';
+import { probeWebhook } from '../webhook-probe.ts';
 import {
   CHECK_IDS,
   CHECK_TITLES,

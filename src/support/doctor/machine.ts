@@ -4,7 +4,6 @@ import { resolve } from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { programVersion, type ServiceView, viewOfService } from '../../app/installation.ts';
-import { reachPlatform } from '../webhook-probe.ts';
 import { type ConfigOptions, configWarnings, hookNames, readConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
 import { readSecrets, type Secrets, serviceOf } from '../../config/secrets.ts';
@@ -13,6 +12,7 @@ import { asTillsyncError } from '../../core/errors.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import { addressOf } from '../../platform/transport.ts';
 import { type PlatformWay, proxyAddress, proxyOf } from '../../platform/way.ts';
+import { reachPlatform } from '../webhook-probe.ts';
 import { failed, hidden, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
 
 /** Reports the versions of this command's parts. */

@@ -1,4 +1,3 @@
-import type { ProbeResult } from '../webhook-probe.ts';
 import type { Branch } from '../../catalog/product.ts';
 import { asTillsyncError, hasCode } from '../../core/errors.ts';
 import { type Clock, formatDuration, isoUtc } from '../../core/time.ts';
@@ -9,6 +8,7 @@ import type { WebhookMemory } from '../../orders/webhook.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import type { CallOptions, Wait } from '../../platform/platform.ts';
 import type { WebhookState } from '../../platform/schemas.ts';
+import type { ProbeResult } from '../webhook-probe.ts';
 import {
   failed,
   type Outcome,
