@@ -151,6 +151,7 @@ describe('README and docs', () => {
     ['docs/troubleshooting.md', 'docs/troubleshooting.es.md'],
     ['docs/pos.md', 'docs/pos.es.md'],
     ['docs/chain.md', 'docs/chain.es.md'],
+    ['docs/customers.md', 'docs/customers.es.md'],
   ])('have the headings, the commands and the rows of tables of %s in Spanish too', (english, spanish) => {
     const levels = (file: string) => [...prose(file).matchAll(/^(#+) /gm)].map(([, level]) => level);
     expect(levels(spanish)).toEqual(levels(english));

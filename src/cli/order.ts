@@ -336,7 +336,7 @@ The platform, the POS and every backup still have what they have.
 });
 
 /** Returns copies of the mirror from before an upgrade or a restore, which tillsync keeps beside it. */
-function copiesOf(mirror: string): string[] {
+export function copiesOf(mirror: string): string[] {
   const [directory, name] = [path.dirname(mirror), path.basename(mirror)];
   return readdirSync(directory)
     .filter((each) => each.startsWith(`${name}.`))

@@ -12,6 +12,7 @@ import { catalog } from './catalog.ts';
 import { type Cli, EXIT, type ExitCode, exitCodeOf, failureDocument, tellFailure, writeJson } from './cli.ts';
 import type { CommonOptions, MakeCommand } from './command.ts';
 import { config } from './config.ts';
+import { customer } from './customer.ts';
 import { demo, sandbox } from './demo.ts';
 import { diff } from './diff.ts';
 import { doctor } from './doctor.ts';
@@ -46,6 +47,7 @@ const COMMANDS: Record<string, MakeCommand> = {
   sync,
   diff,
   order,
+  customer,
   product,
   stock,
   catalog,

@@ -192,6 +192,7 @@ export const ASKED_KEYS = [
   'shop.language',
   'local.listen',
   'hub.store',
+  'retention.personal_data',
 ] as const;
 export type AskedKey = (typeof ASKED_KEYS)[number];
 

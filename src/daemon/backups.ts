@@ -135,17 +135,27 @@ export class BackupLoop {
     throw new TillsyncError('storage-failed', `The backup was made, but backup.after ${what}.${words}`);
   }
 
-  /** Returns this shop's automatic backups, oldest first. */
   #names(): string[] {
-    const start = `tillsync-${this.#o.label}-`;
-    try {
-      return readdirSync(this.#directory)
-        .filter((name) => name.startsWith(start) && STAMP.test(name.slice(start.length)))
-        .sort();
-    } catch {
-      return [];
-    }
+    return backupNames(this.#directory, this.#o.label);
   }
+}
+
+/** Returns the automatic backups of one shop, oldest first; none if there is no such directory. */
+function backupNames(directory: string, label: string): string[] {
+  const start = `tillsync-${label}-`;
+  try {
+    return readdirSync(directory)
+      .filter((name) => name.startsWith(start) && STAMP.test(name.slice(start.length)))
+      .sort();
+  } catch {
+    return [];
+  }
+}
+
+/** Returns the paths of this shop's automatic backups, oldest first. */
+export function backupsOf(config: Config, configFile: string): string[] {
+  const directory = config.backup.directory || join(config.storage.directory, BACKUPS);
+  return backupNames(directory, labelOf(config, configFile)).map((name) => join(directory, name));
 }
 
 const STAMP = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\.tar\.gz(\.age)?$/;

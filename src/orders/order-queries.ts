@@ -316,6 +316,8 @@ export interface ReceivedFilter {
   /** Received before it. */
   until?: string | undefined;
   source?: OrderSource | undefined;
+  /** The payload contains one of these texts. */
+  containing?: readonly string[] | undefined;
 }
 
 /**
@@ -393,6 +395,8 @@ function matches(letter: Letter): string {
   const { orderId, receivedAt, source } = KEPT[letter];
   return `(@orderId IS NULL OR ${orderId} = @orderId) AND (@source IS NULL OR ${source} = @source)
     AND (@since IS NULL OR ${receivedAt} >= @since) AND (@until IS NULL OR ${receivedAt} < @until)
+    AND (@containing IS NULL OR EXISTS (
+      SELECT 1 FROM json_each(@containing) WHERE instr(CAST(payload AS TEXT), value) > 0))
     ${letter === 'q' ? "AND source IN ('webhook', 'poll')" : ''}`;
 }
 
@@ -435,8 +439,14 @@ export function quarantinedOrders(db: Database.Database, filter: ReceivedFilter)
   return sqlOf(db).values<number>(sql, bindings(filter));
 }
 
-function bindings({ orderId, since, until, source }: ReceivedFilter) {
-  return { orderId: orderId ?? null, since: since ?? null, until: until ?? null, source: source ?? null };
+function bindings({ orderId, since, until, source, containing }: ReceivedFilter) {
+  return {
+    orderId: orderId ?? null,
+    since: since ?? null,
+    until: until ?? null,
+    source: source ?? null,
+    containing: containing ? JSON.stringify(containing) : null,
+  };
 }
 
 export interface QuarantineEntry {

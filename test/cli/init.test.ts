@@ -47,6 +47,7 @@ describe('a person at a terminal', () => {
   const rest: Script = [
     ['callbacks (optional)', ''],
     ['Time zone', 'America/Lima'],
+    ['How long customers', ''],
     ['Unix group', ''],
   ];
 
@@ -67,6 +68,7 @@ describe('a person at a terminal', () => {
       ['Where callbacks arrive', ''],
       ['Time zone', 'santiago'],
       ['Time zone', 'America/Santiago'],
+      ['How long customers', ''],
       ['Unix group', 'no-such-group'],
       ['Unix group', ''],
       ['Write this', 'y'],
@@ -89,6 +91,7 @@ describe('a person at a terminal', () => {
       platform: { baseUrl: place.sandbox.url },
       webhook: { enabled: true, callbackUrl: 'https://shop.test/webhook' },
       orders: { timezone: 'America/Santiago' },
+      retention: { personalDataMs: 60 * 86_400_000 },
       branches: [{ subsidiaryId: 'sub-1', externalId: 'B1' }],
     });
     expect(place.text()).toContain('# SET: the branches, one table each');
@@ -105,6 +108,7 @@ describe('a person at a terminal', () => {
       ['Your own id', ''],
       ['callbacks (optional)', ''],
       ['Time zone', ''],
+      ['How long customers', ''],
       ['Unix group', ''],
       ['Write this', ''],
     ]);
@@ -125,6 +129,7 @@ describe('a person at a terminal', () => {
       ['shop in which this machine stands', 'B1'],
       ['callbacks (optional)', ''],
       ['Time zone', ''],
+      ['How long customers', ''],
       ['Unix group', ''],
       ['Write this', ''],
     ]);

@@ -9,6 +9,7 @@ import { loadSecrets, type Secrets } from '../../config/secrets.ts';
 import { DEFAULT_CONFIG_FILE, envName, SAMPLE_BASE_URL } from '../../config/source.ts';
 import { hasCode, TillsyncError } from '../../core/errors.ts';
 import type { Replaced } from '../../core/files.ts';
+import { formatDuration } from '../../core/time.ts';
 import { readTokenInput } from '../auth.ts';
 import { type Cli, printable } from '../cli.ts';
 import { type CommonOptions, command, parsed, type Result, type Values } from '../command.ts';
@@ -49,6 +50,8 @@ const OPTIONS = {
   '--local-listen <address>': 'where status page and local API are, as host:port',
   '--timezone <zone>': 'whose calendar order dates are in, such as America/Santiago',
   '--language <code>': 'en or es: of alarms, status and doctor (else as LANG says)',
+  '--personal-data <duration>':
+    'how long customers are stored after the end of their order, such as 60d; 0d: as long as the order',
   '--directory <path>': 'storage directory',
   '--group <name>': 'Unix group of the point of sale',
   '--join <invitation>': 'join a hub as one of its branches; `-` reads the invitation from standard input',
@@ -142,6 +145,7 @@ function applyOptions(draft: ConfigDraft, options: InitOptions, env: Cli['env'])
     ['storage.group', options.group],
     ['webhook.listen', options.webhookListen],
     ['local.listen', options.localListen],
+    ['retention.personal_data', options.personalData],
     ['shop.language', options.language ?? (draft.isNew ? machineLanguage(env) : undefined)],
   ];
   for (const [key, value] of given) {
@@ -254,7 +258,7 @@ interface InitReport extends Replaced, AtWork {
 
 /** Returns all answers for a last look before they are written. */
 function summaryText(config: Config, branches: Config['branches']): string {
-  const { platform, webhook, orders, shop, storage } = config;
+  const { platform, webhook, orders, shop, storage, retention } = config;
   const callbacks = webhook.enabled
     ? `${webhook.callbackUrl || 'no public address'}, arriving at ${webhook.host}:${webhook.port}`
     : 'none; orders come by polling';
@@ -268,10 +272,16 @@ function summaryText(config: Config, branches: Config['branches']): string {
         }),
     '  time zone': orders.timezone,
     '  language': shop.language,
+    '  customers': customersKept(retention.personalDataMs),
     '  group of the POS': storage.group || 'as it is',
     '  status page': statusPageOf(config) ?? 'at a port that is chosen at each start',
   });
   return `\nYour answers:\n${table.trimEnd()}`;
+}
+
+function customersKept(ms: number): string {
+  if (ms === 0) return 'stored as long as their orders';
+  return `forgotten ${formatDuration(ms)} after the end of their order`;
 }
 
 /** Returns warnings for valid but probably unintended values. */

@@ -24,15 +24,17 @@ const NO_ANSWER = [
 /** Errors of a server that is not the platform. */
 const NO_PLATFORM = ['platform-refused', 'platform-garbled'] as const;
 
-const ALL = ['platform', 'branches', 'callbacks', 'local', 'timezone', 'group'] as const;
+const ALL = ['platform', 'branches', 'callbacks', 'local', 'timezone', 'customers', 'group'] as const;
 export type Step = (typeof ALL)[number] | 'store';
 
 /** Questions for each role, in order; a branch does not ask for a platform. */
 const STEPS: Record<(typeof ROLES)[number], readonly Step[]> = {
   store: ALL,
-  hub: ['platform', 'branches', 'store', 'callbacks', 'local', 'timezone', 'group'],
+  hub: ['platform', 'branches', 'store', 'callbacks', 'local', 'timezone', 'customers', 'group'],
   branch: ['local', 'timezone', 'group'],
 };
+
+const PROPOSED_PERSONAL_DATA = '60d';
 
 /** Returns the questions for a draft's role. */
 export function stepsOf(draft: ConfigDraft): readonly Step[] {
@@ -77,6 +79,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
       callbacks: () => this.#askCallback(),
       local: () => this.#askLocal(),
       timezone: () => this.#askTimeZone(),
+      customers: () => this.#askPersonalData(),
       group: () => this.#askGroup(),
     };
     for (const step of steps) await ask[step]();
@@ -95,6 +98,18 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
       'Time zone of the shop',
       'Used for order dates. Shops in Chile: America/Santiago, or America/Punta_Arenas in Magallanes.',
       (zone) => setTimeZone(this.#draft, zone),
+    );
+  }
+
+  /** The law asks for a time; a new set-up proposes one, since the default keeps customers as long as their orders. */
+  async #askPersonalData(): Promise<void> {
+    const isUnset = this.#draft.isNew && this.#draft.value('retention.personal_data') === '0d';
+    if (isUnset) this.#draft.set('retention.personal_data', PROPOSED_PERSONAL_DATA);
+    await this.#ask(
+      'retention.personal_data',
+      'How long customers are stored after the end of their order',
+      'Names, phones, addresses, e-mails and comments are then forgotten here; the order stays. Such as 60d;\n0d: for as long as the order is kept.',
+      (time) => this.#draft.set('retention.personal_data', time),
     );
   }
 

@@ -1,0 +1,242 @@
+import { storagePaths } from '../app/storage.ts';
+import type { Config } from '../config/config-type.ts';
+import { configPath } from '../config/source.ts';
+import { asTyped, counted, TillsyncError, typedWords } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
+import { isEnded } from '../orders/order.ts';
+import { getReceived, listReceived } from '../orders/order-queries.ts';
+import { type Found, findPeople, type Person, readWho, type Who } from '../orders/person.ts';
+import { type Cli, EXIT, readAll } from './cli.ts';
+import { type Call, command, group, type Result, withParts, withReaders } from './command.ts';
+import { Terminal } from './init/terminal.ts';
+import { copiesOf } from './order.ts';
+import { table, when } from './table.ts';
+
+const WHO: readonly ['[who]', string] = [
+  '[who]',
+  'an e-mail, a phone number or a name; left out, it is asked for, so that no shell remembers it',
+];
+const MORE = `
+A name has to match in whole words, in any order, without regard to accents. Phone numbers match with and without the
+country's code. Without [who], a script hands it over on standard input.
+`;
+const WHO_BYTES_MAX = 1_000;
+
+async function whoOf({ cli, argument }: Call<unknown, string | undefined>): Promise<Who> {
+  return readWho(argument ?? (await askedWho(cli)));
+}
+
+async function askedWho(cli: Cli): Promise<string> {
+  if (cli.stdin.isTTY !== true) {
+    return readAll(
+      cli.stdin,
+      WHO_BYTES_MAX,
+      () => new TillsyncError('usage', 'This is too long for a name.'),
+    );
+  }
+  const terminal = new Terminal(cli);
+  try {
+    return await terminal.ask({ label: 'Who? An e-mail, a phone number or a name' });
+  } finally {
+    terminal.close();
+  }
+}
+
+const find = command({
+  description:
+    'Find a person in the mirror: under which names, e-mails and phone numbers, and in which orders',
+  examples: ['customer find', 'customer find ana@example.com', 'customer find "Ana Soto" --json'],
+  argument: WHO,
+  more: MORE,
+  async run(call) {
+    const who = await whoOf(call);
+    return withReaders(call, ({ mirror }, config) => {
+      const found = mirror.read((db) => findPeople(db, who));
+      if (isNobody(found)) return { json: found, above: NOBODY };
+      return {
+        json: found,
+        text: [peopleText(found, config), ...restLines(found).map((line) => `${line}\n`)].join(''),
+        below: nextText(found),
+      };
+    });
+  },
+});
+
+const NOBODY = 'The mirror has no such person. Orders whose customer was forgotten are not searched.\n';
+
+function isNobody({ people, mentions }: Found): boolean {
+  return people.length === 0 && mentions.length === 0;
+}
+
+function peopleText({ people }: Pick<Found, 'people'>, { orders: { timezone } }: Config): string {
+  const persons = table(
+    people,
+    {
+      NAME: ({ names }) => names.join(', ') || null,
+      'E-MAIL': ({ emails }) => emails.join(', ') || null,
+      PHONE: ({ phones }) => phones.join(', ') || null,
+      ORDERS: ({ orders }) => orders.length,
+      [`FIRST (${timezone})`]: ({ orders }) => when(orders[0]?.createdAt ?? null, timezone),
+      LAST: ({ orders }) => when(orders.at(-1)?.createdAt ?? null, timezone),
+    },
+    ['ORDERS'],
+  );
+  const [only] = people;
+  if (only === undefined || people.length > 1) return persons;
+  const orders = table(
+    only.orders,
+    {
+      CODE: 'code',
+      ORDER: 'orderId',
+      STATUS: 'status',
+      [`CREATED (${timezone})`]: ({ createdAt }) => when(createdAt, timezone),
+      NAME: 'name',
+    },
+    ['CODE'],
+  );
+  return `${persons}\n${orders}`;
+}
+
+/** Says where else the person is named, which neither `export` nor `forget` reaches. */
+function restLines({ related, mentions }: Pick<Found, 'related' | 'mentions'>): string[] {
+  const others = related.map(
+    ({ code, orderId, name }) => `order ${code ?? orderId}, of ${name ?? 'nobody by name'}`,
+  );
+  const places = mentions.map(({ id, state, orderId }) =>
+    orderId === null ? `quarantine, ${id}` : `the text of order ${orderId} (${state}, ${id})`,
+  );
+  return [
+    ...(others.length > 0 ? [`The same e-mail or phone number is also in: ${others.join('; ')}.`] : []),
+    ...(places.length > 0 ? [`Further texts name it: ${[...new Set(places)].join('; ')}.`] : []),
+  ];
+}
+
+function nextText({ people }: Found): string {
+  const [only] = people;
+  const { tillsync } = typedWords();
+  if (only === undefined) return `To read one: ${tillsync} events show ID\n`;
+  if (people.length > 1) return `Name one by e-mail or phone number: ${tillsync} customer find\n`;
+  return `To hand over what is stored: ${tillsync} customer export\nTo forget the person: ${tillsync} customer forget\n`;
+}
+
+/** Returns the one person, or a result that shows several, whose data must not be mixed. Throws `not-found`. */
+function onePerson(found: Found, action: string, config: Config): { person: Person } | { several: Result } {
+  const { people } = found;
+  const [person] = people;
+  if (person === undefined)
+    throw new TillsyncError('not-found', `${NOBODY.trimEnd()} Nothing was ${action}.`);
+  if (people.length === 1) return { person };
+  const without = people.find(({ emails, phones }) => emails.length + phones.length === 0);
+  const told = [
+    `${people.length} people have this name. Nothing was ${action}.`,
+    'Name one by e-mail or phone number.',
+    ...(without === undefined
+      ? []
+      : [`One without either, order by order: {tillsync} order forget ${without.orders[0]?.orderId}`]),
+  ];
+  const above = `${peopleText(found, config)}${told.map(asTyped).join('\n')}\n`;
+  return { several: { json: { people }, above, exit: EXIT.usage } };
+}
+
+const exportPerson = command({
+  description: 'Print all that the mirror has of one person as one JSON document, to hand it over',
+  examples: ['customer export > person.json', 'customer export ana@example.com > person.json'],
+  argument: WHO,
+  more: MORE,
+  async run(call) {
+    const who = await whoOf(call);
+    return withReaders(call, ({ mirror }, config) => {
+      const found = mirror.read((db) => findPeople(db, who));
+      const one = onePerson(found, 'exported', config);
+      if ('several' in one) return one.several;
+      const { orders, ...person } = one.person;
+      const document = mirror.read((db) => {
+        const exported = orders.map(({ orderId }) => {
+          const order = mirror.order(orderId);
+          const entries = listReceived(db, { orderId }, { limit: 10_000, quarantinedOnly: false });
+          const received = entries.map(({ id }) => getReceived(db, id));
+          return { order, history: mirror.orderHistory(orderId), received };
+        });
+        // A quarantined answer has other people in it, so only its id is given.
+        const quarantined = found.mentions.filter(({ state }) => state === 'quarantined');
+        return { ...person, orders: exported, quarantined: quarantined.map(({ id }) => id) };
+      });
+      const exportedAt = isoUtc(call.cli.clock.nowMs());
+      const json = { exportedAt, ...document };
+      return { json, text: () => `${JSON.stringify(json, null, 2)}\n` };
+    });
+  },
+});
+
+const forget = command({
+  description: 'Forget one person at once, in every order and in quarantine; the orders themselves stay',
+  examples: ['customer forget', 'customer forget +56912345678', 'customer forget ana@example.com --open'],
+  argument: WHO,
+  options: { '--open': 'also in orders that are not over; nobody can be delivered to any more' },
+  more: `${MORE}
+Nothing is done where several people have the name. A hub tells its branches, also those that are away, and the shop
+at its own place. Polls and callbacks that come later do not bring the person back; a new order does.
+The platform, the POS and every copy still have what they have; the command names the copies that it knows.
+`,
+  async run(call) {
+    const who = await whoOf(call);
+    return withParts(call, async ({ parts: { mirror }, config, progress }) => {
+      const { Audit } = await import('../db/audit.ts');
+      const { backupsOf } = await import('../daemon/backups.ts');
+      const { cli, options } = call;
+      const found = mirror.read((db) => findPeople(db, who));
+      const one = onePerson(found, 'forgotten', config);
+      if ('several' in one) return one.several;
+      const { orders } = one.person;
+      const open = options.open ? [] : orders.filter(({ status }) => !isEnded(status));
+      const ended = orders.filter((order) => !open.includes(order));
+      let forgotten = 0;
+      for (const [i, { orderId }] of ended.entries()) {
+        progress.step(`forgetting order ${i + 1} of ${ended.length}`);
+        const deed = { who: cli.who, action: 'order.forget', subject: `order ${orderId}` } as const;
+        const isNew = await mirror.forgetCustomer(orderId, (db) =>
+          new Audit({ db, clock: cli.clock }).note({ ...deed, detail: 'With all others of this person.' }),
+        );
+        if (isNew) forgotten += 1;
+      }
+      progress.step('rewriting the mirror without them');
+      const isClean = await mirror.clean();
+      progress.end();
+      const mentions = mirror.read((db) =>
+        found.mentions.filter(({ id }) => getReceived(db, id) !== undefined),
+      );
+      const copies = [
+        ...copiesOf(storagePaths(config.storage.directory).mirror),
+        ...backupsOf(config, configPath(call.options.config, cli.env)),
+      ];
+      const told = [
+        `${counted(forgotten, 'order')} without this person from now on.`,
+        ...open.map(
+          ({ code, orderId, status }) =>
+            `Order ${code ?? orderId} is not over (${status ?? 'no status'}) and still has the person; when it is: {tillsync} customer forget`,
+        ),
+        ...(isClean
+          ? []
+          : [
+              'A program reads the mirror, so bytes of the person are still in mirror.db-wal. The running tillsync tries again within a day; to try now, with any order of them: {tillsync} order forget ORDER',
+            ]),
+        ...restLines({ related: found.related, mentions }),
+        ...copies.map((copy) => `This copy still has the person: ${copy}`),
+        'Backups elsewhere from before today still have the person, too.',
+      ];
+      const isWhole = isClean && open.length === 0;
+      const openIds = open.map(({ orderId }) => orderId);
+      return {
+        json: { forgotten, open: openIds, isClean, copies, related: found.related, mentions },
+        text: `${told.map(asTyped).join('\n')}\n`,
+        exit: isWhole ? EXIT.done : EXIT.partial,
+      };
+    });
+  },
+});
+
+export const customer = group('Find, hand over and forget one person in every order', {
+  find,
+  export: exportPerson,
+  forget,
+});

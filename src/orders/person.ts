@@ -1,0 +1,158 @@
+import type Database from 'better-sqlite3';
+import { TillsyncError } from '../core/errors.ts';
+import { listReceived, type ReceivedEntry } from './order-queries.ts';
+
+/** People whose data the mirror has, found as a person names oneself: by e-mail, phone number or name. */
+
+/** How a person was named. Texts are folded: lower case, without accents. */
+export type Who =
+  | { by: 'email'; email: string }
+  | { by: 'phone'; digits: string }
+  | { by: 'name'; words: readonly string[] };
+
+/** An order that still has its customer. */
+export interface PersonalOrder {
+  orderId: string;
+  code: number | null;
+  status: string | null;
+  /** ISO 8601 UTC. */
+  createdAt: string | null;
+  name: string | null;
+  email: string | null;
+  phones: string[];
+}
+
+/** Orders that share an e-mail or a phone number. */
+export interface Person {
+  names: string[];
+  emails: string[];
+  phones: string[];
+  orders: PersonalOrder[];
+}
+
+export interface Found {
+  people: Person[];
+  /** Other orders with an e-mail or phone number of these people, under another name. */
+  related: PersonalOrder[];
+  /** What else contains an e-mail or a phone number of these people: comments, unreadable notifications. */
+  mentions: ReceivedEntry[];
+}
+
+/**
+ * Numbers are compared by their last nine digits, so with and without the country's code: `+56 9 1234 5678` is
+ * `912345678`. With eight, a mobile and a landline of Santiago would be the same. Shorter numbers are compared whole.
+ */
+const PHONE_DIGITS = 9;
+const PHONE_DIGITS_MIN = 7;
+const NAME_LETTERS_MIN = 3;
+
+/** Reads how a person is named. Throws `usage` for a text too short to mean one person. */
+export function readWho(text: string): Who {
+  const typed = fold(text.trim());
+  if (typed.includes('@')) return { by: 'email', email: typed };
+  const digits = digitsOf(typed);
+  if (/^[\d\s()+./-]+$/.test(typed) && digits.length >= PHONE_DIGITS_MIN) return { by: 'phone', digits };
+  const words = typed.split(/\s+/).filter((word) => word !== '');
+  if (/\d/.test(typed) || words.join('').length < NAME_LETTERS_MIN) {
+    throw new TillsyncError('usage', 'This names nobody. Nothing was changed.', {
+      hint: `Give an e-mail, a phone number with at least ${PHONE_DIGITS_MIN} digits, or a name.`,
+    });
+  }
+  return { by: 'name', words };
+}
+
+/** Finds people by reading every order, for people and not for loops: about 1 s for 100,000 orders. */
+export function findPeople(db: Database.Database, who: Who): Found {
+  const [matched = [], others = []] = partition(personalOrders(db), (order) => isNamed(order, who));
+  const people = personsOf(matched);
+  const keys = new Set(matched.flatMap(keysOf));
+  const related = others.filter((order) => keysOf(order).some((key) => keys.has(key)));
+  const known = new Set([...matched, ...related].map(({ orderId }) => orderId));
+  return { people, related, mentions: mentionsOf(db, people, known) };
+}
+
+function partition<T>(values: readonly T[], is: (value: T) => boolean): T[][] {
+  return [values.filter(is), values.filter((value) => !is(value))];
+}
+
+/** Groups orders into people: [a, b] + an order with the phone of a and the e-mail of c → [a, b, c, order] */
+function personsOf(orders: readonly PersonalOrder[]): Person[] {
+  let groups: { keys: Set<string>; orders: PersonalOrder[] }[] = [];
+  for (const order of orders) {
+    const keys = keysOf(order);
+    const [same = [], others = []] = partition(groups, (group) => keys.some((key) => group.keys.has(key)));
+    const one = {
+      keys: new Set([...same.flatMap((group) => [...group.keys]), ...keys]),
+      orders: [...same.flatMap((group) => group.orders), order],
+    };
+    groups = [...others, one];
+  }
+  return groups.map((group) => ({
+    names: distinct(group.orders.map(({ name }) => name)),
+    emails: distinct(group.orders.map(({ email }) => email)),
+    phones: distinct(group.orders.flatMap(({ phones }) => phones)),
+    orders: group.orders,
+  }));
+}
+
+/** Two orders are of one person if they share a key. The name counts only without e-mail and phone number. */
+function keysOf({ name, email, phones }: PersonalOrder): string[] {
+  const contacts = [...(email === null ? [] : [fold(email)]), ...phones.map(phoneKey)];
+  return contacts.length > 0 ? contacts : [`name ${fold(name ?? '')}`];
+}
+
+function phoneKey(phone: string): string {
+  return digitsOf(phone).slice(-PHONE_DIGITS);
+}
+
+function isNamed({ name, email, phones }: PersonalOrder, who: Who): boolean {
+  if (who.by === 'email') return email !== null && fold(email) === who.email;
+  if (who.by === 'phone') return phones.some((phone) => phoneKey(phone) === phoneKey(who.digits));
+  const words = fold(name ?? '').split(/\s+/);
+  return who.words.every((word) => words.includes(word));
+}
+
+function personalOrders(db: Database.Database): PersonalOrder[] {
+  const sql = `SELECT order_id AS orderId, code, status, created_at AS createdAt, name AS title,
+      trim(concat_ws(' ', customer_first_name, customer_last_name)) AS name, customer_email AS email,
+      customer_phone_number AS phone, address_phone_number AS addressPhone
+    FROM orders WHERE forgotten_at IS NULL ORDER BY created_at`;
+  const rows = db.prepare<[], Row>(sql).all();
+  return rows.map(({ title, name, email, phone, addressPhone, ...order }) => ({
+    ...order,
+    // The order's own name contains the customer's where the notification has no user.
+    name: textOf(name) ?? textOf(title),
+    email: textOf(email),
+    phones: distinct([phone, addressPhone].map(textOf)),
+  }));
+}
+
+type Row = Omit<PersonalOrder, 'phones'> & Record<'title' | 'phone' | 'addressPhone', unknown>;
+
+/** The platform sends phone numbers as texts or as numbers. */
+function textOf(value: unknown): string | null {
+  const text = value === null || value === undefined ? '' : String(value).trim();
+  return text === '' ? null : text;
+}
+
+/** Returns payloads that contain an e-mail or phone number of these people and are of none of their orders. */
+function mentionsOf(db: Database.Database, people: readonly Person[], known: Set<string>): ReceivedEntry[] {
+  const texts = people.flatMap(({ emails, phones }) => [...emails, ...phones]);
+  const containing = texts.filter((text) => text.length >= PHONE_DIGITS_MIN);
+  if (containing.length === 0) return [];
+  return listReceived(db, { containing }, { limit: Number.MAX_SAFE_INTEGER, quarantinedOnly: false }).filter(
+    ({ orderId }) => orderId === null || !known.has(orderId),
+  );
+}
+
+function fold(text: string): string {
+  return text.normalize('NFD').replace(/\p{M}/gu, '').toLowerCase();
+}
+
+function digitsOf(text: string): string {
+  return text.replace(/\D/g, '');
+}
+
+function distinct(values: readonly (string | null)[]): string[] {
+  return [...new Set(values.filter((value) => value !== null))];
+}
