@@ -6,6 +6,7 @@ import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '..
 import type { ImportReport, OrderObservation, OrderOutcome, Unreadable } from './order.ts';
 import { chooseOrderList, type ReadingRules, readOrderText } from './order-reader.ts';
 import { mergeOrder, polledOrder } from './order-rows.ts';
+import { LinePlaces } from './placed-lines.ts';
 import { quarantine, quarantinedAs } from './quarantine.ts';
 import { type ExtraSpellings, SPELLING_TABLES } from './spellings.ts';
 
@@ -194,19 +195,18 @@ export class AnswerImport {
    * Writes prepared records in the caller's transaction and returns the outcome of each. `samePrepared`: they were
    * prepared in this transaction, so an order that was unknown then is still unknown.
    */
-  write(db: Database.Database, prepared: readonly PreparedRecord[], samePrepared: boolean): WrittenRecord[] {
+  write(
+    db: Database.Database,
+    prepared: readonly PreparedRecord[],
+    { samePrepared, places = new LinePlaces(db) }: { samePrepared: boolean; places?: LinePlaces },
+  ): WrittenRecord[] {
     const written: WrittenRecord[] = [];
     for (const record of prepared) {
       if (record.kind === 'unreadable') quarantine(db, record.unreadable);
       else {
         const { observation, digest, isKnown } = record;
-        const outcome = mergeOrder(
-          db,
-          observation,
-          this.#options.spellings,
-          digest,
-          samePrepared && !isKnown,
-        );
+        const isNew = samePrepared && !isKnown;
+        const outcome = mergeOrder(db, observation, this.#options.spellings, digest, { isNew, places });
         written.push({ outcome, orderId: observation.reading.orderId });
       }
     }

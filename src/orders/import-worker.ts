@@ -6,6 +6,7 @@ import { storing, walBytes } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
 import { AnswerImport, importAborted, type PreparedRecord, pollDigests } from './answer-import.ts';
 import type { ImportReport } from './order.ts';
+import { LinePlaces } from './placed-lines.ts';
 import { compileSpellings, type ExtraSpellings } from './spellings.ts';
 
 /** Input of the import's worker thread. */
@@ -79,12 +80,13 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   /** Writes the prepared records, and continues while every chunk has something to write. */
   const write = (prepared: readonly PreparedRecord[]): void => {
     const transaction = db.transaction(() => {
-      const written = answer.write(db, prepared, false);
+      const places = new LinePlaces(db);
+      const written = answer.write(db, prepared, { samePrepared: false, places });
       const end = answer.done + TRANSACTION_RECORDS;
       while (!answer.finished && answer.done < end && !gate.wanted && !gate.aborted) {
         const next = answer.prepare(db, CHUNK_RECORDS);
         if (next.length === 0) break;
-        written.push(...answer.write(db, next, true));
+        written.push(...answer.write(db, next, { samePrepared: true, places }));
       }
       return written;
     });

@@ -40,6 +40,7 @@ import {
   type QuarantineEntry,
 } from './order-queries.ts';
 import { mergeOrder } from './order-rows.ts';
+import { LinePlaces } from './placed-lines.ts';
 import { quarantine, removeFromQuarantine } from './quarantine.ts';
 import { compileSpellings, type ExtraSpellings, type OrderSpellings } from './spellings.ts';
 
@@ -361,26 +362,21 @@ export class Mirror implements OrderKeeper {
       entries.some((entry) => entry.kind === 'order' && entry.observation.source === 'webhook');
     const outcomes = await this.#file.write((db) => {
       const now = isoUtc(clock.nowMs());
-      const came = {
-        subject: 'orders.webhook',
-        lastOkAt: now,
-        lastTryAt: now,
-        state: 'ok',
-        message: '',
-      } as const;
-      if (isFresh) setFreshness(db, came);
-      return entries.map((entry) => this.#keepOne(db, entry));
+      const came = { subject: 'orders.webhook', state: 'ok', message: '' } as const;
+      if (isFresh) setFreshness(db, { ...came, lastOkAt: now, lastTryAt: now });
+      const places = new LinePlaces(db);
+      return entries.map((entry) => this.#keepOne(db, entry, places));
     });
     if (isFresh) this.#webhookFreshMs = nowMs;
     return outcomes;
   }
 
-  #keepOne(db: Database.Database, entry: IntakeEntry): IntakeOutcome {
+  #keepOne(db: Database.Database, entry: IntakeEntry, places: LinePlaces): IntakeOutcome {
     if (entry.kind === 'unreadable') {
       quarantine(db, entry.unreadable);
       return 'quarantined';
     }
-    return mergeOrder(db, entry.observation, this.#spellings, null);
+    return mergeOrder(db, entry.observation, this.#spellings, null, { places });
   }
 
   /**

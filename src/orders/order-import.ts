@@ -90,7 +90,7 @@ export class OrderImport {
       if (signal?.aborted || this.#stopping) throw importAborted();
       const prepared = file.readTogether((db) => answer.prepare(db, INLINE_CHUNK_RECORDS));
       if (prepared.length > 0) {
-        answer.count(await file.write((db) => answer.write(db, prepared, false), signal));
+        answer.count(await file.write((db) => answer.write(db, prepared, { samePrepared: false }), signal));
       }
       onProgress?.(answer.done, report.records);
       await setImmediate();

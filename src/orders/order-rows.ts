@@ -17,7 +17,7 @@ import {
   type OrderSource,
 } from './order.ts';
 import { doSumsDiffer, statedNumbers } from './order-reader.ts';
-import { channelOf, placeLine } from './placed-lines.ts';
+import { channelOf, LinePlaces } from './placed-lines.ts';
 import { ITEM_SPELLINGS, ORDER_SPELLINGS, type OrderSpellings, snakeCase } from './spellings.ts';
 
 /** Every scalar field of an order. Its column has the same name in snake_case. */
@@ -230,14 +230,19 @@ function withKnownLines(known: readonly OrderItem[], { items, isBrief }: OrderRe
   });
 }
 
-function insertItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): void {
+function insertItems(
+  db: Database.Database,
+  orderId: string,
+  items: readonly OrderItem[],
+  places: LinePlaces,
+): void {
   const lines: SqlValue[] = [];
   const options: SqlValue[] = [];
   for (let i = 0; i < items.length; i++) {
     const item = items[i] as OrderItem;
     lines.push(orderId, i + 1);
     for (const field of ITEM_FIELDS) lines.push(asSent(item[field]));
-    const { sku, productId, matchedBy } = placeLine(sqlOf(db), item);
+    const { sku, productId, matchedBy } = places.of(item);
     lines.push(sku, productId, matchedBy);
     for (let j = 0; j < item.modifiers.length; j++) {
       options.push(orderId, i + 1, j + 1);
@@ -339,15 +344,15 @@ function resolveHeld(db: Database.Database, orderId: string, status: string | nu
 
 /**
  * Applies an observation by the merge rule, in the caller's transaction. `pollDigest` names the poll's record (see
- * `pollDigests`). `isNew` skips the lookup of an order that this transaction did not find. A removed customer returns
- * only with an order that had ended and is open again.
+ * `pollDigests`). `isNew` skips the lookup of an order that this transaction did not find; `places` serves all orders of
+ * the transaction. A removed customer returns only with an order that had ended and is open again.
  */
 export function mergeOrder(
   db: Database.Database,
   received: OrderObservation,
   spellings: OrderSpellings,
   pollDigest: string | null,
-  isNew = false,
+  { isNew = false, places = new LinePlaces(db) }: { isNew?: boolean; places?: LinePlaces } = {},
 ): OrderOutcome {
   const known = isNew ? undefined : knownOrder(db, received.reading.orderId);
   const knownStatus = known ? statusIn(known.values) : null;
@@ -403,7 +408,7 @@ export function mergeOrder(
       sqlOf(db).run('DELETE FROM order_items WHERE order_id = ?', orderId);
       sqlOf(db).run('DELETE FROM order_item_modifiers WHERE order_id = ?', orderId);
     }
-    if (items && !(known && sameItems)) insertItems(db, orderId, items);
+    if (items && !(known && sameItems)) insertItems(db, orderId, items, places);
     // Sends the whole order, so that a branch without it needs nothing more.
     feedOrder(db, () => {
       const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;

@@ -1,4 +1,5 @@
-import type { Sql } from '../db/sqlite.ts';
+import type Database from 'better-sqlite3';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
 import type { OrderItem, PlacedItem } from './mirrored-order.ts';
 
 /** The product and sku in the catalogue that an order line belongs to. */
@@ -27,21 +28,50 @@ const OF_PRODUCT = 'SELECT min(sku) AS sku, max(sku) AS lastSku FROM skus WHERE 
 
 /**
  * Finds a line's sku as the stock ledger does: by its id in all three mapping fields, then by its product's name.
- * Several possible skus give null; the ledger, which knows the branches, decides between them later.
+ * Several possible skus give null; the ledger, which knows the branches, decides between them later. Looks each id and
+ * name up once, so it serves one transaction, in which the catalogue stays as it is.
  */
-export function placeLine(
-  sql: Sql,
-  { productExternalId, productName }: Pick<OrderItem, 'productExternalId' | 'productName'>,
-): LinePlace {
-  const byId = productExternalId === null ? undefined : sql.row<Ends>(BY_ID, { id: productExternalId });
-  if (byId && byId.sku !== null) return placeOf(byId, 'external_id');
-  const byName =
-    productName === null
-      ? undefined
-      : sql.row<Pick<Ends, 'productId' | 'lastProductId'>>(BY_NAME, productName);
-  if (!byName || byName.productId === null || byName.productId !== byName.lastProductId) return NOWHERE;
-  const skus = sql.row<Pick<Ends, 'sku' | 'lastSku'>>(OF_PRODUCT, byName.productId);
-  return skus ? placeOf({ ...byName, ...skus }, 'name') : NOWHERE;
+export class LinePlaces {
+  readonly #sql: Sql;
+  readonly #ofIds = new Map<string, LinePlace | null>();
+  readonly #ofNames = new Map<string, LinePlace>();
+
+  constructor(db: Database.Database) {
+    this.#sql = sqlOf(db);
+  }
+
+  of({ productExternalId, productName }: Pick<OrderItem, 'productExternalId' | 'productName'>): LinePlace {
+    return (
+      (productExternalId === null ? null : this.#ofId(productExternalId)) ??
+      (productName === null ? NOWHERE : this.#ofName(productName))
+    );
+  }
+
+  #ofId(id: string): LinePlace | null {
+    let place = this.#ofIds.get(id);
+    if (place === undefined) {
+      const found = this.#sql.row<Ends>(BY_ID, { id });
+      place = found && found.sku !== null ? placeOf(found, 'external_id') : null;
+      this.#ofIds.set(id, place);
+    }
+    return place;
+  }
+
+  #ofName(name: string): LinePlace {
+    let place = this.#ofNames.get(name);
+    if (place === undefined) {
+      place = this.#lookUpName(name);
+      this.#ofNames.set(name, place);
+    }
+    return place;
+  }
+
+  #lookUpName(name: string): LinePlace {
+    const found = this.#sql.row<Pick<Ends, 'productId' | 'lastProductId'>>(BY_NAME, name);
+    if (!found || found.productId === null || found.productId !== found.lastProductId) return NOWHERE;
+    const skus = this.#sql.row<Pick<Ends, 'sku' | 'lastSku'>>(OF_PRODUCT, found.productId);
+    return skus ? placeOf({ ...found, ...skus }, 'name') : NOWHERE;
+  }
 }
 
 function placeOf(

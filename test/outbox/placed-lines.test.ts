@@ -1,6 +1,12 @@
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { sqlOf } from '../../src/db/sqlite.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
 import { channelOf } from '../../src/orders/placed-lines.ts';
+import { benchEntry } from '../bench/mirror-samples.ts';
 import { order, outgoing, product } from './outbox-fixture.ts';
 
 type Outgoing = ReturnType<typeof outgoing>;
@@ -109,6 +115,24 @@ it('places a line later, when its product comes into the mirror, and keeps it wh
     ['11', 'p1', 'external_id'],
     ['21', 'p2', 'name'],
   ]);
+});
+
+it('places lines of one hand-over alike, and finds a product that came before the next one', async () => {
+  const mirror = openMirror({
+    path: join(mkdtempSync(join(tmpdir(), 'tillsync-places-')), 'mirror.db'),
+    clock: systemClock,
+  });
+  const keep = (...numbers: number[]) => mirror.keep(numbers.map((number) => benchEntry(number)));
+  await keep(1, 2);
+  await mirror.write((db) =>
+    sqlOf(db).run(
+      "INSERT INTO integrations (sku, subsidiary_id, ext_id, product_id) VALUES ('1', 's', 'P1', 'p')",
+    ),
+  );
+  await keep(3, 4);
+  const sql = "SELECT sku FROM order_items WHERE product_external_id = 'P1' ORDER BY order_id";
+  expect(mirror.read((db) => sqlOf(db).values(sql))).toEqual([null, null, '1', '1']);
+  await mirror.close();
 });
 
 it.each([
