@@ -194,7 +194,11 @@ function readId(value: unknown): string | undefined {
 function readText(value: unknown): string | undefined {
   // Half a surrogate pair would come back from the database as another text. At a NUL a text ends for SQL and for a
   // till's printer.
-  if (typeof value === 'string') return value.toWellFormed().replaceAll('\0', '\uFFFD');
+  if (typeof value === 'string') {
+    const text = value.toWellFormed();
+    // Every text of an order passes here, and replaceAll costs three times as much as a look.
+    return text.includes('\0') ? text.replaceAll('\0', '\uFFFD') : text;
+  }
   // An integer too large for JavaScript would become the text of another number.
   const isExact = Number.isSafeInteger(value) || !Number.isInteger(value);
   return isExact && Number.isFinite(value) ? String(value) : undefined;
@@ -266,6 +270,8 @@ function readFlag(value: unknown): boolean | undefined {
  */
 
 const UTC_WITH_MS = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
+/** The same on a day that every month has, so that no date has to be made to check it. */
+const SURE_UTC = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/;
 const CLOCK = String.raw`(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?(?:\s*([ap])\.?\s?m\.?)?`;
 const ZONE = String.raw`(?:\s?(Z|[+-]\d{2}(?::?\d{2})?))?`;
 const YEAR_FIRST = new RegExp(String.raw`^(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:T|,?\s+)${CLOCK}${ZONE}$`, 'i');
@@ -285,6 +291,7 @@ function timeReader(timezone: string | undefined): (value: unknown) => string | 
     if (typeof value !== 'string' || value.length > SENT_LENGTH_MAX) return undefined;
     // Usually the text has the mirror's form already. The comparison refuses the 31st of February, which prints as
     // another day.
+    if (value.length === 24 && SURE_UTC.test(value)) return value;
     if (value.length === 24 && UTC_WITH_MS.test(value)) {
       const ms = Date.parse(value);
       return Number.isNaN(ms) || new Date(ms).toISOString() !== value ? undefined : value;

@@ -186,6 +186,7 @@ describe('reading a record whose fields are not shown', () => {
 
   it.each([
     ...['tomorrow at nine', '2026-13-45T09:00:00+00:00', '11/23/2026 10:00', '2026-02-31T09:00:00.000Z'],
+    ...['2026-02-28T24:00:00.000Z', '2026-13-28T09:00:00.000Z'],
     ...['2026-11-23', '25:00', '2026-11-23 24:30', '2026-11-23 13:00 pm', '30/02/2026 10:00', 7, -1],
   ])('tells that %j is no time', (createdAt) => {
     const reading = read({ id: 1, createdAt, status: 'ready' }, compileSpellings({}, 'America/Santiago'));
