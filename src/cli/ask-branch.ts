@@ -106,7 +106,7 @@ async function ask(
     });
   }
   const { readSupport } = await import('../link/link.ts');
-  const own = branch === config.hub.store ? ownStoreConfig(config) : undefined;
+  const own = name === config.hub.store ? ownStoreConfig(config) : undefined;
   if (own) {
     const { supportAnswers } = await import('../daemon/support-answers.ts');
     const configFile = configPath(options.config, cli.env);
@@ -140,11 +140,12 @@ async function ask(
 }
 
 function lastKnown(last: BranchStatus, nowMs: number): string {
-  const { seenAt, behind, behindSince, waiting, oldestWaitingAt, version } = last;
+  const { seenAt, behind, behindSince, waiting, oldestWaitingAt, version, reason, message } = last;
   if (seenAt === null || behind === null) return 'It was never seen.';
   const since = (iso: string | null) => (iso === null ? '' : `, the oldest since ${iso}`);
   const sentences = [
     `It was seen last ${ago(seenAt, nowMs)} (${seenAt}), with tillsync ${version}.`,
+    ...(reason === 'absent' ? [message] : []),
     behind === 0
       ? 'It had all that the hub has for it.'
       : `Entries that wait for it here: ${behind}${since(behindSince)}.`,

@@ -1,6 +1,6 @@
 import { configuredNames } from '../config/roles.ts';
-import { asTillsyncError, asTyped, counted, TillsyncError } from '../core/errors.ts';
-import { isoUtc, parseDurationMs } from '../core/time.ts';
+import { asTillsyncError, asTyped, counted, TillsyncError, whenFree } from '../core/errors.ts';
+import { isoUtc, localTimes, parseDurationMs } from '../core/time.ts';
 import type { UnassignedOrder } from '../link/assign.ts';
 import { bundle, doctor, NAME, status } from './ask-branch.ts';
 import { EXIT } from './cli.ts';
@@ -66,7 +66,7 @@ const invite = command({
       const expiresAtMs = call.cli.clock.nowMs() + goodForMs;
       const url = config.hub.publicUrl || config.hub.nats;
       const ca = place.tls?.caFile == null ? null : readPem(place.tls.caFile);
-      state.hub.invite(id, publicKey, expiresAtMs, branch);
+      await whenFree(call.cli.clock, () => state.hub.invite(id, publicKey, expiresAtMs, branch));
       const expiresAt = isoUtc(expiresAtMs);
       const invitation = invitationText({ hub: url, branch: id, seed, ca, expiresAt });
       await note({ action: 'branch.invite', subject: `branch ${branch}`, detail: `until ${expiresAt}` });
@@ -120,7 +120,7 @@ const list = command({
             'OLDEST WAITING': ({ oldestWaitingAt }) => when(oldestWaitingAt, timezone),
             QUARANTINE: 'quarantined',
             VERSION: 'version',
-            'WHAT IS WRONG': 'message',
+            'WHAT IS WRONG': ({ message }) => localTimes(message, timezone, nowMs),
           },
           ['BEHIND', 'WAITING', 'QUARANTINE'],
         ),
@@ -211,7 +211,8 @@ const remove = command({
       refuseOwnStore(config, name);
       // Includes a branch that is no longer configured.
       const known = state.hub.branches().find((each) => each.name === name);
-      const removed = known !== undefined && state.hub.remove(known.branch);
+      const removed =
+        known !== undefined && (await whenFree(call.cli.clock, () => state.hub.remove(known.branch)));
       if (removed) await note({ action: 'branch.remove', subject: `branch ${name}` });
       const left =
         'What comes for it waits here for when it is invited again; its machine keeps its mirror, and changes that the hub does not have yet.';
@@ -235,7 +236,7 @@ const close = command({
       const { name } = named;
       refuseOwnStore(config, name);
       const nowMs = call.cli.clock.nowMs();
-      const closed = state.hub.close(named, nowMs);
+      const closed = await whenFree(call.cli.clock, () => state.hub.close(named, nowMs));
       if (closed) await note({ action: 'branch.close', subject: `branch ${name}` });
       return {
         json: { branch: name, closed },
@@ -311,7 +312,7 @@ const rename = command({
           },
         );
       }
-      state.hub.rename(branch.branch, name, id);
+      await whenFree(call.cli.clock, () => state.hub.rename(branch.branch, name, id));
       const { keepRoute } = await import('../link/assign.ts');
       await stores.write(({ db, audit }) => {
         // Where another branch has the name now, its orders are that one's.

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { configuredNames, isHub } from '../config/roles.ts';
-import { asTyped, TillsyncError } from '../core/errors.ts';
+import { asTyped, TillsyncError, whenFree } from '../core/errors.ts';
 import type { HubRows, NamedBranch, ServerConfigPlace } from '../link/hub-state.ts';
 import { type Call, type CommandTools, command, group, withParts } from './command.ts';
 
@@ -83,7 +83,7 @@ const serverConfigCommand = command({
         storeDirectory: path.join(path.dirname(file), 'jetstream'),
         tls,
       };
-      parts.state.hub.noteServerConfig(place);
+      await whenFree(call.cli.clock, () => parts.state.hub.noteServerConfig(place));
       const written = await writeServerFile(parts.state.hub, config.hub, call.cli.clock.nowMs());
       const changed = written?.changed ?? false;
       const start = `nats-server -c ${file}`;

@@ -1,6 +1,6 @@
 import { Command, CommanderError } from 'commander';
 import { findInstallation, programVersion } from '../app/installation.ts';
-import { asTillsyncError, setInstallation, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, setInstallation, TillsyncError, TRIED_AGAIN } from '../core/errors.ts';
 import { alarms } from './alarms.ts';
 import { audit } from './audit.ts';
 import { auth } from './auth.ts';
@@ -131,6 +131,14 @@ function prepare(command: Command, cli: Cli): void {
   for (const inner of command.commands) prepare(inner, cli);
 }
 
+const TYPE_AGAIN =
+  'What the command had done stays done. Type it again; if it stays, look for a program that holds the file open.';
+
+function ofCommand(error: TillsyncError): TillsyncError {
+  if (error.hint !== TRIED_AGAIN) return error;
+  return new TillsyncError(error.code, error.message, { cause: error, hint: TYPE_AGAIN });
+}
+
 /**
  * Runs one command line (without program and script) and returns its exit code. Never throws. With `--json`, an error
  * is one document on standard output too.
@@ -154,9 +162,9 @@ export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>
       if (wantsJson) writeJson(cli, failureDocument(error));
       return EXIT.usage;
     }
-    const error = asTillsyncError(thrown);
+    const error = ofCommand(asTillsyncError(thrown));
     if (wantsJson) writeJson(cli, failureDocument(error));
-    tellFailure(cli.stderr, thrown);
+    tellFailure(cli.stderr, error.code === 'storage-busy' ? error : thrown);
     return exitCodeOf(error.code);
   }
 }

@@ -172,6 +172,10 @@ export function hasCode(error: unknown, ...codes: ErrorCode[]): error is Tillsyn
   return error instanceof TillsyncError && codes.includes(error.code);
 }
 
+/** The remedy for `storage-busy` in the daemon; nothing tries a command again. */
+export const TRIED_AGAIN =
+  'It is tried again by itself; if it stays, look for a program that holds the file open.';
+
 /** Returns any thrown value as a TillsyncError; an unknown one becomes `internal` with its cause. */
 export function asTillsyncError(error: unknown): TillsyncError {
   if (error instanceof TillsyncError) return error;

@@ -27,6 +27,8 @@ type Options = PartsOptions & LinkOptions;
 
 const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
+/** How often the server is asked whose key it refused, while a branch is silent. */
+const REFUSED_EVERY_MS = 60_000;
 
 /** Returns the configured open branches in the form of hub and branch. */
 export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): FeedBranch[] {
@@ -113,9 +115,14 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
     const { announcementOf, ServerKeeper } = await import('../link/server-file.ts');
     const keeper = new ServerKeeper(state.hub, config.hub);
     let isTold = false;
+    let refusedMs = clock.monotonicMs() + REFUSED_EVERY_MS;
     while (!signal.aborted) {
       beat();
       try {
+        if (clock.monotonicMs() >= refusedMs) {
+          refusedMs = clock.monotonicMs() + REFUSED_EVERY_MS;
+          await keeper.noteRefused(clock.nowMs());
+        }
         await keeper.look(clock.nowMs(), (found) => {
           const [fault] = found ? [] : announcementOf(config.hub, state.hub.serverConfig()).faults;
           const warning = fault === undefined ? found : ({ message: fault, level: 'amber' } as const);

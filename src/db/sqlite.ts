@@ -11,7 +11,7 @@ import {
 } from 'node:fs';
 import { dirname } from 'node:path';
 import Database from 'better-sqlite3';
-import { type ErrorCode, hasCode, TillsyncError } from '../core/errors.ts';
+import { type ErrorCode, hasCode, TillsyncError, TRIED_AGAIN } from '../core/errors.ts';
 import { giveOpenToGroup } from '../core/files.ts';
 
 interface DatabaseOptions {
@@ -141,7 +141,7 @@ const SENTENCES: Record<StorageCode, string> = {
 };
 
 const HINTS: Record<StorageCode, string> = {
-  'storage-busy': 'It is tried again by itself; if it stays, look for a program that holds the file open.',
+  'storage-busy': TRIED_AGAIN,
   'storage-full': 'Free some space; tillsync goes on by itself.',
   'storage-readonly': 'Check that the file and its directory belong to the user tillsync runs as.',
   'storage-corrupt':

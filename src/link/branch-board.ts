@@ -4,7 +4,7 @@ import { typedWords } from '../core/errors.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { FINDINGS, type FindingCode } from '../health/findings.ts';
-import type { InvitedBranch, NamedBranch } from './hub-state.ts';
+import type { InvitedBranch, NamedBranch, Refused } from './hub-state.ts';
 
 /** State of a branch as the hub sees it, worst first. */
 
@@ -59,15 +59,67 @@ export type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command
   commandAt?: 'branch';
 };
 
+const LINE = 'SELECT line, stopped_seq AS stoppedSeq FROM feed_branches WHERE branch = ?';
+
+/** What the hub knows of a branch that is not heard. `row` is read only where it is needed. */
+interface Known {
+  row: () => { line: string | null; stoppedSeq: number | null } | undefined;
+  said: InvitedBranch['report'];
+  refused: InvitedBranch['refused'];
+  seenLateMs: number;
+}
+
+/** Returns why a branch that has a key is away, as far as the hub knows. */
+function whyAway(
+  { joinedAt, seenAt }: Omit<BranchStatus, keyof Cause>,
+  { row, said, refused }: Known,
+): string {
+  if (refused !== null) return whyRefused(refused);
+  if (seenAt === null || (joinedAt !== null && seenAt < joinedAt)) {
+    return `It joined at ${joinedAt} and its tillsync has said nothing yet.`;
+  }
+  if (row()?.stoppedSeq != null) return `Its tillsync said at ${seenAt} that it stops.`;
+  const lost = `It was heard last at ${seenAt} and did not say that it stops: its line, its power or its tillsync failed.`;
+  const hadWrongClock = said?.verdict?.finding?.startsWith('clock.') === true;
+  return [lost, ...(hadWrongClock ? ['Its clock was wrong then.'] : [])].join(' ');
+}
+
+function whyRefused({ why, since }: Refused): string {
+  if (why === 'key')
+    return `A machine that calls itself so is refused since ${since}: the hub does not know its key.`;
+  return why === 'numbers'
+    ? `What it asks is refused since ${since}: it names a number that it cannot have given.`
+    : `The hub cannot read what it asks since ${since}: one of the two tillsyncs is too old.`;
+}
+
+/** Returns why a branch has no key. */
+function whyKeyless(
+  { status, expiresAt }: Omit<BranchStatus, keyof Cause>,
+  { row, refused }: Known,
+  nowMs: number,
+): string {
+  const isLate = expiresAt !== null && Date.parse(expiresAt) < nowMs;
+  const isFormer = row()?.line != null;
+  const why =
+    status === 'invited'
+      ? isLate
+        ? 'Its invitation has expired, and no machine joined with it.'
+        : 'It was invited and has not joined yet.'
+      : isFormer
+        ? 'Its key has ended, and it was not invited again.'
+        : 'It was not invited yet.';
+  return refused === null ? why : `${why} ${whyRefused(refused)}`;
+}
+
 /** Returns a branch's faults, worst first; among equals, what the hub itself sees comes first. */
 function causes(
   named: NamedBranch,
   found: Omit<BranchStatus, keyof Cause>,
-  said: InvitedBranch['report'],
-  seenLateMs: number,
+  known: Known,
   nowMs: number,
 ): Cause[] {
-  const { branch, status, joinedAt, seenAt, behindSince, held } = found;
+  const { branch, joinedAt, seenAt, behindSince, held } = found;
+  const { said, seenLateMs, refused } = known;
   const { renamedFrom } = named;
   const { tillsync } = typedWords();
   const ageMs = (iso: string | null) => (iso === null ? 0 : nowMs - Date.parse(iso));
@@ -88,8 +140,7 @@ function causes(
     ];
   }
   if (joinedAt === null) {
-    const message =
-      status === 'invited' ? 'It was invited and has not joined yet.' : 'It was not invited yet.';
+    const message = whyKeyless(found, known, nowMs);
     return [{ level: 'never-joined', reason: null, message, command: invite }];
   }
   const all: Cause[] = [];
@@ -97,8 +148,12 @@ function causes(
   const level = isLost ? 'red' : 'amber';
   const waits = isLost ? ' What the hub has for it waits.' : '';
   if (seenAt === null || ageMs(seenAt) >= ABSENT_AFTER_MS + seenLateMs) {
-    const message = `Nothing is heard of it.${waits}`;
-    all.push({ level, reason: 'absent', message, command: 'sudo tillsync doctor', commandAt: 'branch' });
+    const message = `Nothing is heard of it. ${whyAway(found, known)}${waits}`;
+    const isKey = refused?.why === 'key';
+    const where = isKey
+      ? { command: invite }
+      : { command: 'sudo tillsync doctor', commandAt: 'branch' as const };
+    all.push({ level, reason: 'absent', message, ...where });
   } else if (ageMs(behindSince) >= BEHIND_AFTER_MS) {
     const message = 'It is connected and does not take what the hub has for it.';
     all.push({ level, reason: 'behind', message, command: `${tillsync} branch doctor ${branch}` });
@@ -145,7 +200,14 @@ export function examineBranches(
   return names.map((named) => {
     const { branch, name } = named;
     const row = known.get(branch);
-    const { expiresAt = null, joinedAt = null, seenAt = null, seenLateMs = 0, report = null } = row ?? {};
+    const {
+      expiresAt = null,
+      joinedAt = null,
+      seenAt = null,
+      seenLateMs = 0,
+      report = null,
+      refused = null,
+    } = row ?? {};
     const found = {
       branch: name,
       joinedAt,
@@ -160,7 +222,13 @@ export function examineBranches(
       quarantined: report?.quarantined ?? 0,
       version: report?.version ?? null,
     } as const;
-    return { found, causes: causes(named, found, report, seenLateMs, nowMs) };
+    const about = {
+      row: () => sqlOf(db).row<NonNullable<ReturnType<Known['row']>>>(LINE, branch),
+      said: report,
+      refused,
+      seenLateMs,
+    };
+    return { found, causes: causes(named, found, about, nowMs) };
   });
 }
 

@@ -435,7 +435,7 @@ export function readAnswer<T>(text: string, schema: z.ZodType<T>): T {
     throw new TillsyncError('link-down', 'The answer of the hub cannot be read.', { cause });
   }
   const refused = REFUSAL.safeParse(answer);
-  if (refused.success) throw refusalOf(refused.data.refused.code, refused.data.refused.message);
+  if (refused.success) throw refusalOf(refused.data.refused);
   const read = schema.safeParse(answer);
   if (read.success) return read.data;
   throw new TillsyncError('link-down', 'The answer of the hub cannot be read.');

@@ -58,6 +58,10 @@ export interface NamedBranch {
   isClosed?: true;
 }
 
+/** Why a branch is not heard although it asks. `key`: the server refused a machine that calls itself so. */
+const refused = z.object({ why: z.enum(['key', 'unreadable', 'numbers']), since: text });
+export type Refused = z.infer<typeof refused>;
+
 export interface InvitedBranch {
   branch: string;
   name: string;
@@ -74,6 +78,8 @@ export interface InvitedBranch {
   /** `seenAt` may be late by this much, because another process wrote it. 0: this process heard it. */
   seenLateMs: number;
   report: BranchReport | null;
+  /** null once it was heard again. */
+  refused: Refused | null;
 }
 
 /** Stands for a public key: the shop at the hub's place uses no server. */
@@ -90,6 +96,10 @@ interface Heard {
   /** As state.db has it. */
   written: string | null;
 }
+
+/** With JSON where the branch has a value. */
+type StoredBranch = Omit<InvitedBranch, 'report' | 'refused' | 'seenLateMs'> &
+  Record<'report' | 'refused', string | null>;
 
 type ConfiguredName = Pick<InvitedBranch, 'name' | 'subsidiaryId'>;
 
@@ -160,11 +170,13 @@ export class HubRows {
   branches(): InvitedBranch[] {
     const sql = `SELECT branch, coalesce(name, branch) AS name, subsidiary_id AS subsidiaryId, closed_at AS closedAt,
       public_key AS publicKey, invited_key AS invitedKey, expires_at AS expiresAt,
-      joined_at AS joinedAt, seen_at AS seenAt, report FROM hub_branches ORDER BY branch`;
-    const rows = storing(() =>
-      sqlOf(this.#db).rows<Omit<InvitedBranch, 'report' | 'seenLateMs'> & { report: string | null }>(sql),
-    );
-    return rows.map((row) => {
+      joined_at AS joinedAt, seen_at AS seenAt, report, refused FROM hub_branches ORDER BY branch`;
+    const stored = storing(() => sqlOf(this.#db).rows<StoredBranch>(sql));
+    return stored.map((each) => {
+      const row = {
+        ...each,
+        refused: each.refused === null ? null : refused.parse(JSON.parse(each.refused)),
+      };
       const heard = this.#heard.get(row.branch);
       // A report from before it joined again came from another machine.
       if (heard && row.joinedAt !== null && heard.seenMs >= Date.parse(row.joinedAt)) {
@@ -187,6 +199,11 @@ export class HubRows {
   /** Returns the permanent id of the branch with this name; the name itself if unknown. */
   idOf(name: string): string {
     return this.branches().find((each) => each.name === name)?.branch ?? name;
+  }
+
+  /** Returns what people call the branch with this permanent id; the id itself if unknown. */
+  nameOf(branch: string): string {
+    return this.branches().find((each) => each.branch === branch)?.name ?? branch;
   }
 
   /** Marks the shop at the hub's place as joined; a shop that was there before must join. '' means none. */
@@ -345,7 +362,8 @@ export class HubRows {
     if (row?.publicKey === publicKey) return undefined;
     if (!row?.expiresAt) return `The invitation of branch ${name} was used already.`;
     if (Date.parse(row.expiresAt) < nowMs) return `The invitation of branch ${name} has expired.`;
-    const sql = `UPDATE hub_branches SET public_key = ?, joined_at = ?, invited_key = NULL, expires_at = NULL
+    const sql = `UPDATE hub_branches SET public_key = ?, joined_at = ?, invited_key = NULL, expires_at = NULL,
+      refused = NULL
       WHERE branch = ?`;
     storing(() => sqlOf(this.#db).run(sql, publicKey, isoUtc(nowMs), branch));
     return undefined;
@@ -360,7 +378,8 @@ export class HubRows {
   /** Removes its keys but not its identity. Returns whether it had any. */
   remove(branch: string): boolean {
     const sql = `UPDATE hub_branches SET public_key = NULL, invited_key = NULL, expires_at = NULL, joined_at = NULL,
-      seen_at = NULL, report = NULL WHERE branch = ? AND (public_key IS NOT NULL OR invited_key IS NOT NULL)`;
+      seen_at = NULL, report = NULL, refused = NULL
+      WHERE branch = ? AND (public_key IS NOT NULL OR invited_key IS NOT NULL)`;
     return storing(() => sqlOf(this.#db).run(sql, branch)).changes > 0;
   }
 
@@ -373,6 +392,22 @@ export class HubRows {
     const instance = before?.report.instance ?? this.#storedInstance(branch);
     this.#heard.set(branch, { report, seenMs: nowMs, written: before?.written ?? null });
     if (instance !== report.instance) this.#write([branch]);
+    if (this.#refusedFor(branch) !== null) this.#writeRefused(branch, null);
+  }
+
+  /** One commit for each reason until the branch is heard again, however often it asks. */
+  noteRefused(branch: string, why: Refused['why'], nowMs: number): void {
+    if (this.#refusedFor(branch) !== why) this.#writeRefused(branch, { why, since: isoUtc(nowMs) });
+  }
+
+  #refusedFor(branch: string): string | null {
+    const sql = "SELECT json_extract(refused, '$.why') FROM hub_branches WHERE branch = ?";
+    return storing(() => sqlOf(this.#db).value<string | null>(sql, branch)) ?? null;
+  }
+
+  #writeRefused(branch: string, now: Refused | null): void {
+    const sql = 'UPDATE hub_branches SET refused = ? WHERE branch = ?';
+    storing(() => sqlOf(this.#db).run(sql, now && JSON.stringify(now), branch));
   }
 
   /** Writes reports since the last time, if due or `isLast`. */

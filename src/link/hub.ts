@@ -53,6 +53,7 @@ import {
   type HubLink,
   JOIN,
   type Question,
+  type Refusal,
 } from './link.ts';
 import { MisuseWatch } from './misuse.ts';
 import { QUESTION_BYTES_MAX, QuestionGate } from './question-gate.ts';
@@ -71,6 +72,9 @@ const SILENT_MS = 300_000;
 const MESSAGE_BYTES_MAX = 8_000_000;
 /** Branches that a finding names. */
 const NAMED_MAX = 5;
+
+/** The remedy for a branch that the configuration does not name. */
+const UNNAMED = 'At the hub, write it into [[branches]] again, then: sudo systemctl restart tillsync';
 
 const FLOWS: readonly FreshnessSubject[] = ['orders.poll', 'orders.webhook', 'catalog.sweep'];
 
@@ -313,11 +317,9 @@ export class Hub {
       const message = `Branch ${this.#nameOf(branch)} asks more than it may; the hub hears it again in a few seconds.`;
       return Promise.resolve(refusal('busy', message));
     }
-    const answer = this.#found(branch).then((found) =>
-      found
-        ? this.#answer(found, question, body)
-        : refusal('expired', `The hub has no branch ${branch} in its configuration.`),
-    );
+    const answer = this.#found(branch)
+      .then((found) => (found ? this.#answer(found, question, body) : this.#unnamed(branch)))
+      .catch((error: unknown) => refusal('busy', asTillsyncError(error).message));
     return answer.finally(() => this.#gate.leave(branch));
   }
 
@@ -333,6 +335,24 @@ export class Hub {
       // The next check tries again.
     }
     return find();
+  }
+
+  /** What a branch is told that has a key and that the configuration does not name, or calls otherwise. */
+  #unnamed(branch: string): string {
+    const before = this.#options.rows.nameOf(branch);
+    const renamed = this.#branches.find(({ renamedFrom }) => renamedFrom === before);
+    const kept = 'Its mirror and what it has for the hub are kept.';
+    if (renamed === undefined) {
+      const message = `The configuration of the hub has no branch ${before}. ${kept}`;
+      return refusal('expired', message, UNNAMED);
+    }
+    const { name } = renamed;
+    const message = `Branch ${before} waits for its new name: the configuration of the hub calls it ${name}. ${kept}`;
+    return refusal(
+      'expired',
+      message,
+      `At the hub, say that it is the same shop: sudo tillsync branch rename ${before} ${name}`,
+    );
   }
 
   #nameOf(branch: string): string {
@@ -364,6 +384,7 @@ export class Hub {
         );
       }
       const isOurs = code.startsWith('storage-') || code === 'aborted';
+      if (!isOurs) this.#options.rows.noteRefused(branch, 'unreadable', this.#options.clock.nowMs());
       return refusal(isOurs ? 'busy' : 'unreadable', isOurs ? message : 'The hub cannot read the question.');
     }
   }
@@ -387,6 +408,7 @@ export class Hub {
     }
     if (mirror.read((db) => isAbsurd(db, branch, hello))) {
       this.#misuse.note(this.#nameOf(branch), 'numbers');
+      rows.noteRefused(branch, 'numbers', clock.nowMs());
       return refusal(
         'unreadable',
         `Branch ${this.#nameOf(branch)} names a number that it cannot have given.`,
@@ -482,8 +504,8 @@ export class Hub {
   }
 }
 
-function refusal(code: 'expired' | 'replaced' | 'busy' | 'unreadable', message: string): string {
-  return JSON.stringify({ refused: { code, message } });
+function refusal(code: Refusal['code'], message: string, hint?: string): string {
+  return JSON.stringify({ refused: { code, message, hint } satisfies Refusal });
 }
 
 /** Reports the link as down only after it was down for longer than a restart takes. */
@@ -519,12 +541,12 @@ export function reportLinkDown({ freshnessBoard }: Pick<Mirror, 'freshnessBoard'
 }
 
 /** Returns `link-refused` for a refusal by the hub, or `link-down` if a retry may help. */
-export function refusalOf(code: string, message: string): TillsyncError {
+export function refusalOf({ code, message, hint }: Refusal): TillsyncError {
   // After a hello the hub may be able to read later messages.
   if (code === 'busy' || code === 'unreadable') return new TillsyncError('link-down', message);
-  const hint =
+  const usual =
     code === 'replaced'
       ? 'End the tillsync that is too many, then restart the other: {restart}'
       : 'At the hub, invite the branch again: sudo tillsync branch invite NAME';
-  return new TillsyncError('link-refused', message, { hint });
+  return new TillsyncError('link-refused', message, { hint: hint ?? usual });
 }

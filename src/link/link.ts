@@ -196,10 +196,18 @@ export const CHANGES_ANSWER = z.object({
   comeBackMs: z.number().int().min(0).optional(),
 });
 
-/** Sent instead of an answer; `code` decides what follows, `message` is for a person. */
+/**
+ * Sent instead of an answer; `code` decides what follows, `message` and `hint` are for a person. An older hub sends no
+ * hint.
+ */
 export const REFUSAL = z.object({
-  refused: z.object({ code: z.enum(['expired', 'replaced', 'busy', 'unreadable']), message: text }),
+  refused: z.object({
+    code: z.enum(['expired', 'replaced', 'busy', 'unreadable']),
+    message: text,
+    hint: text.optional(),
+  }),
 });
+export type Refusal = z.infer<typeof REFUSAL>['refused'];
 
 /** Outcome of a change that was sent up. `held`: a guard at the hub holds it for a person. */
 export const RESULT = z.object({

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { JetStreamClient, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
-import * as z from 'zod';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import {
   type BranchLink,
@@ -14,7 +13,15 @@ import {
   type SupportHandler,
   type SupportQuestion,
 } from './link.ts';
-import { answerSubject, askSubject, downSubject, inboxOf, STREAM, upSubject } from './server-config.ts';
+import {
+  answerSubject,
+  askSubject,
+  clientName,
+  downSubject,
+  inboxOf,
+  STREAM,
+  upSubject,
+} from './server-config.ts';
 import { refuseOld } from './server-look.ts';
 import { authoritiesText, type BranchWays, isSecure, type Way } from './ways.ts';
 
@@ -22,11 +29,11 @@ const CONNECT_TIMEOUT_MS = 10_000;
 /** A server that reloads its configuration refuses clients while they connect, during up to three reloads in a row. */
 const REFUSALS_MAX = 4;
 const AFTER_REFUSAL_MS = 250;
-/** With several addresses, the next is used after this many tries, some ten seconds. */
-const TRIES_OF_A_WAY = 6;
+/** After this many tries, some five seconds, a new connection is made, at another address if there is one. */
+const TRIES_OF_A_WAY = 2;
 /** After this many unanswered questions another address is tried, even if a server is connected. */
 const UNANSWERED_MAX = 3;
-const ANSWER_TIMEOUT_MS = 15_000;
+export const ANSWER_TIMEOUT_MS = 15_000;
 const PUBLISH_TIMEOUT_MS = 10_000;
 const FETCH_MAX = 200;
 /** Short, because an endless consumer can stop after a reconnect. */
@@ -136,7 +143,7 @@ export class NatsWire {
     const open = () =>
       connect({
         servers: url,
-        name: `tillsync ${user}`,
+        name: clientName(user),
         authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
         inboxPrefix: inboxOf(user),
         timeout: CONNECT_TIMEOUT_MS,
@@ -223,7 +230,8 @@ function unknownKey(branch: string, cause: unknown): TillsyncError {
   });
 }
 
-function down(cause: unknown, what: string): TillsyncError {
+/** Returns `link-down` with the reason. */
+export function down(cause: unknown, what: string): TillsyncError {
   const why = cause instanceof Error ? cause.message : String(cause);
   return new TillsyncError('link-down', `${what} (${why}).`, { cause });
 }
@@ -530,51 +538,6 @@ function downMessage(branch: string, message: JsMsg): DownMessage {
     kind: header('k'),
     body: message.string(),
   };
-}
-
-const ACCOUNTS = z.object({ data: z.object({ accounts: z.array(z.string()) }) });
-
-/**
- * Makes the server reload its configuration, which disconnects removed branches. `accounts` are those it must then
- * have. Throws `config-invalid` if it has others, `link-down` if it is unreachable.
- */
-export async function reloadServer(options: NatsOptions, accounts: readonly string[]): Promise<void> {
-  const wire = new NatsWire(options);
-  try {
-    const connection = await wire.connection();
-    const ask = async (what: string) => {
-      const subject = `$SYS.REQ.SERVER.${connection.info?.server_id ?? ''}.${what}`;
-      return (await connection.request(subject, '{}', { timeout: ANSWER_TIMEOUT_MS })).json<unknown>();
-    };
-    // nats-server 2.10.27 applies a new account's imports only at the second reload.
-    for (const _ of ['read', 'imported']) {
-      const { error } = (await ask('RELOAD')) as { error?: { description?: string } };
-      if (error) {
-        throw new TillsyncError(
-          'link-down',
-          `The nats-server does not take its configuration (${error.description ?? 'no reason given'}).`,
-        );
-      }
-    }
-    const has = new Set(ACCOUNTS.parse(await ask('ACCOUNTZ')).data.accounts);
-    if (!accounts.every((name) => has.has(name))) throw otherConfiguration(options.url);
-  } catch (cause) {
-    throw cause instanceof TillsyncError
-      ? cause
-      : down(cause, 'The nats-server does not read its configuration');
-  } finally {
-    await wire.close();
-  }
-}
-
-function otherConfiguration(url: string): TillsyncError {
-  return new TillsyncError(
-    'config-invalid',
-    `The nats-server at ${url} runs with another configuration than the one that tillsync wrote last.`,
-    {
-      hint: 'Write it once more and start the server with it: {tillsync} hub server-config; sudo systemctl restart tillsync-nats',
-    },
-  );
 }
 
 /** Makes a new user nkey. */

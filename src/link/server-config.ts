@@ -12,6 +12,8 @@ export const askSubject = (branch: string, question: string) => `ctl.${branch}.$
  * subject of every message of the feed.
  */
 export const answerSubject = (branch: string, id: string) => `up.${branch}.answer.${id}`;
+/** What a client calls itself at the server. */
+export const clientName = (user: string) => `tillsync ${user}`;
 export const inboxOf = (user: string) => `_INBOX.${user}`;
 
 export interface ServerConfig {

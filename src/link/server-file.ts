@@ -1,13 +1,23 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
+import * as z from 'zod';
 import type { FindingLevel } from '../core/alarm.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { syncPath } from '../db/sqlite.ts';
 import type { HubKeys, HubRows, ServerConfigPlace } from './hub-state.ts';
-import { type HubUser, type LinkTls, type NatsOptions, newKey, publicKeyOf, reloadServer } from './nats.ts';
-import { accountNames, type ServerConfig, serverConfig } from './server-config.ts';
+import {
+  ANSWER_TIMEOUT_MS,
+  down,
+  type HubUser,
+  type LinkTls,
+  type NatsOptions,
+  NatsWire,
+  newKey,
+  publicKeyOf,
+} from './nats.ts';
+import { accountNames, clientName, type ServerConfig, serverConfig } from './server-config.ts';
 import { type CertificateSeen, lookAtCertificate, placeOf, readPem } from './server-look.ts';
 import { type Announcement, isAuthority, KNOWN_AUTHORITIES } from './ways.ts';
 
@@ -206,6 +216,7 @@ export class ServerKeeper {
   /** What the server has loaded, as far as this process knows; undefined at the start. */
   #read: string | undefined;
   /** What was last written, and from which input: composing it for 500 branches takes 14 ms. */
+  #refusedToMs = Number.NEGATIVE_INFINITY;
   #looked: { basis: string; made: string; atMs: number; warning: CertificateWarning | null } | undefined;
 
   constructor(rows: HubRows, addresses: HubAddresses) {
@@ -225,6 +236,21 @@ export class ServerKeeper {
   #made(): string {
     const { file } = this.#rows.serverConfig() ?? {};
     return file === undefined ? '' : JSON.stringify(changedAt([file, `${dirname(file)}/server.pem`]));
+  }
+
+  /** Records for which silent branches the server refused a key since the last time. Throws `link-down`. */
+  async noteRefused(nowMs: number): Promise<void> {
+    const silent = this.#rows
+      .branches()
+      .filter(({ seenAt }) => seenAt === null || nowMs - Date.parse(seenAt) >= SILENT_MS)
+      .map(({ branch }) => branch);
+    if (silent.length === 0) return;
+    const access = await ownAccess(this.#rows, this.#addresses, '@system');
+    const refused = await refusedClients(access, this.#refusedToMs);
+    this.#refusedToMs = nowMs;
+    for (const branch of silent) {
+      if (refused.has(clientName(branch))) this.#rows.noteRefused(branch, 'key', nowMs);
+    }
   }
 
   /**
@@ -256,6 +282,83 @@ export class ServerKeeper {
 
 function changedAt(files: readonly string[]): (number | null)[] {
   return files.map((file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? null);
+}
+
+const ACCOUNTS = z.object({ data: z.object({ accounts: z.array(z.string()) }) });
+
+/**
+ * Makes the server reload its configuration, which disconnects removed branches. `accounts` are those it must then
+ * have. Throws `config-invalid` if it has others, `link-down` if it is unreachable.
+ */
+async function reloadServer(options: NatsOptions, accounts: readonly string[]): Promise<void> {
+  const wire = new NatsWire(options);
+  try {
+    const connection = await wire.connection();
+    const ask = async (what: string) => {
+      const subject = `$SYS.REQ.SERVER.${connection.info?.server_id ?? ''}.${what}`;
+      return (await connection.request(subject, '{}', { timeout: ANSWER_TIMEOUT_MS })).json<unknown>();
+    };
+    // nats-server 2.10.27 applies a new account's imports only at the second reload.
+    for (const _ of ['read', 'imported']) {
+      const { error } = (await ask('RELOAD')) as { error?: { description?: string } };
+      if (error) {
+        throw new TillsyncError(
+          'link-down',
+          `The nats-server does not take its configuration (${error.description ?? 'no reason given'}).`,
+        );
+      }
+    }
+    const has = new Set(ACCOUNTS.parse(await ask('ACCOUNTZ')).data.accounts);
+    if (!accounts.every((name) => has.has(name))) throw otherConfiguration(options.url);
+  } catch (cause) {
+    throw cause instanceof TillsyncError
+      ? cause
+      : down(cause, 'The nats-server does not read its configuration');
+  } finally {
+    await wire.close();
+  }
+}
+
+function otherConfiguration(url: string): TillsyncError {
+  const other = `The nats-server at ${url} runs with another configuration than the one that tillsync wrote last.`;
+  const kept = 'What it does not carry is kept, at the hub and at the branches.';
+  return new TillsyncError('config-invalid', `${other} ${kept}`, {
+    hint: 'Write it once more and start the server with it: {tillsync} hub server-config; sudo systemctl restart tillsync-nats',
+  });
+}
+
+/** Several signs of life of a branch are missing. */
+const SILENT_MS = 90_000;
+const CLOSED_MAX = 1_000;
+
+const CLOSED = z.object({
+  data: z.object({
+    connections: z
+      .array(z.object({ name: z.string().default(''), reason: z.string().default(''), stop: z.string() }))
+      .nullish(),
+  }),
+});
+
+/** Returns what clients called themselves whose key the server refused after that time. Throws `link-down`. */
+async function refusedClients(options: NatsOptions, afterMs: number): Promise<Set<string>> {
+  const wire = new NatsWire(options);
+  try {
+    const connection = await wire.connection();
+    const subject = `$SYS.REQ.SERVER.${connection.info?.server_id ?? ''}.CONNZ`;
+    const closedLast = JSON.stringify({ state: 1, sort: 'stop', limit: CLOSED_MAX });
+    const answer = await connection.request(subject, closedLast, { timeout: ANSWER_TIMEOUT_MS });
+    const { connections } = CLOSED.parse(answer.json<unknown>()).data;
+    const refused = (connections ?? []).filter(
+      ({ reason, stop }) => /^authentication failure/i.test(reason) && Date.parse(stop) > afterMs,
+    );
+    return new Set(refused.map(({ name }) => name));
+  } catch (cause) {
+    throw cause instanceof TillsyncError
+      ? cause
+      : down(cause, 'The nats-server does not say whom it refused');
+  } finally {
+    await wire.close();
+  }
 }
 
 /** How long nothing is composed again while all inputs are the same. */

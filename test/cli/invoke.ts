@@ -2,13 +2,14 @@ import { Readable } from 'node:stream';
 import { runCli } from '../../src/cli/program.ts';
 import { setInstallation } from '../../src/core/errors.ts';
 import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
+import type { Clock } from '../../src/core/time.ts';
 import type { Workplace } from '../support/workplace.ts';
 import type { ProcessOptions, ProcessResult } from './run-process.ts';
 
 /** Runs the command line inside this process: the same effect without the time of starting a process. */
 export async function invoke(
   words: readonly string[],
-  options: ProcessOptions & { stop?: AbortController; who?: string } = {},
+  options: ProcessOptions & { stop?: AbortController; who?: string; clock?: Clock } = {},
 ): Promise<ProcessResult> {
   const stop = options.stop ?? new AbortController();
   const result = { stdout: '', stderr: '' };
@@ -25,7 +26,7 @@ export async function invoke(
     stdin: Readable.from(options.input === undefined ? [] : [options.input]),
     stdout: sink('stdout'),
     stderr: sink('stderr'),
-    clock: systemClock,
+    clock: options.clock ?? systemClock,
     random: systemRandom,
     who: options.who ?? 'cli tester',
     signal: stop.signal,

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { inSpanish } from '../../src/health/speech.ts';
 import { branchBoard } from '../../src/link/branch-board.ts';
 import { type Chain, openChain } from './chain-rig.ts';
 
@@ -157,5 +158,97 @@ describe('the board of branches', () => {
     chain.hub.parts.state.hub.invite('B1', `U${'C'.repeat(55)}`, chain.clock.nowMs() + MINUTE_MS);
     expect(of(chain, 'B1')).toMatchObject({ level: 'green', status: 'joined' });
     expect(of(chain, 'B1')?.expiresAt).not.toBeNull();
+  });
+});
+
+describe('why a branch is away, as far as the hub knows', () => {
+  const said = async (act: (chain: Chain) => unknown) => {
+    const chain = await openChain();
+    await chain.settle();
+    await act(chain);
+    await chain.clock.advance(2 * MINUTE_MS);
+    const { message = '', command = '' } = of(chain, 'B1') ?? {};
+    const spoken = inSpanish(message);
+    expect(spoken, message).toBeDefined();
+    return { message, command, spoken };
+  };
+  const rows = ({ hub }: Chain) => hub.parts.state.hub;
+  const ask = ({ hub }: Chain, question: 'hello', body: object) =>
+    hub.hub.answer('B1', question, Buffer.from(JSON.stringify(body)));
+
+  it('its line, its power or its tillsync failed', async () => {
+    const { message, command } = await said(() => {});
+    expect(message).toMatch(/^Nothing is heard of it\. It was heard last at .* did not say that it stops/);
+    expect(command).toBe('sudo tillsync doctor');
+  });
+
+  it('its clock was wrong when it was heard last', async () => {
+    const { message } = await said(({ branches: [branch] }) => {
+      const finding = { code: 'clock.off', level: 'amber', message: '', remedy: '', detail: null } as const;
+      branch.verdict = { level: 'amber', findings: [{ ...finding, count: null, since: null }] };
+      return branch.follower.hello();
+    });
+    expect(message).toMatch(/ Its clock was wrong then\.$/);
+  });
+
+  it('it said that it stops, until it is heard again', async () => {
+    const { message, spoken } = await said(({ branches }) => branches[0].follower.sayLast());
+    expect(message).toMatch(/ Its tillsync said at \S+ that it stops\.$/);
+    expect(spoken).toMatch(/avisó que se detiene/);
+    const again = await said(async (chain) => {
+      const [branch] = chain.branches;
+      await branch.follower.sayLast();
+      await branch.stop();
+      await branch.start();
+      await branch.follower.hello();
+    });
+    expect(again.message).toMatch(/did not say that it stops/);
+  });
+
+  it('what it asks cannot be read, or names an absurd number: since when, and not once it is heard again', async () => {
+    const { message } = await said((chain) => ask(chain, 'hello', { ofAnother: 'version' }));
+    expect(message).toMatch(
+      / The hub cannot read what it asks since \S+: one of the two tillsyncs is too old\.$/,
+    );
+    const chain = await openChain();
+    await chain.settle();
+    await ask(chain, 'hello', {});
+    const [first] = rows(chain).branches();
+    await chain.clock.advance(MINUTE_MS);
+    await ask(chain, 'hello', {});
+    expect(rows(chain).branches()[0]?.refused).toEqual(first?.refused);
+    expect(first?.refused?.why).toBe('unreadable');
+    await chain.branches[0].follower.hello();
+    expect(rows(chain).branches()[0]?.refused).toBeNull();
+    rows(chain).noteRefused('B1', 'numbers', chain.clock.nowMs());
+    await chain.clock.advance(2 * MINUTE_MS);
+    expect(of(chain, 'B1')?.message).toMatch(/names a number that it cannot have given/);
+  });
+
+  it('its key is not the one that the hub knows: the command invites it', async () => {
+    const { message, command } = await said((chain) =>
+      rows(chain).noteRefused('B1', 'key', chain.clock.nowMs()),
+    );
+    expect(message).toMatch(
+      / A machine that calls itself so is refused since \S+: the hub does not know its key\.$/,
+    );
+    expect(command).toMatch(/branch invite B1$/);
+  });
+
+  it('its new machine has said nothing yet, its key has ended, or its invitation has', async () => {
+    const { message } = await said(async (chain) => {
+      const key = `U${'D'.repeat(55)}`;
+      await chain.clock.advance(MINUTE_MS);
+      rows(chain).invite('B1', key, chain.clock.nowMs() + MINUTE_MS);
+      rows(chain).join('B1', key, chain.clock.nowMs());
+    });
+    expect(message).toMatch(/ It joined at \S+ and its tillsync has said nothing yet\.$/);
+    const removed = await said((chain) => rows(chain).remove('B1'));
+    expect(removed.message).toBe('Its key has ended, and it was not invited again.');
+    const late = await said((chain) => {
+      rows(chain).remove('B1');
+      rows(chain).invite('B1', `U${'E'.repeat(55)}`, chain.clock.nowMs() + MINUTE_MS);
+    });
+    expect(late.message).toBe('Its invitation has expired, and no machine joined with it.');
   });
 });

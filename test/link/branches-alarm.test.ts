@@ -15,6 +15,8 @@ it('hub.branches: a silent branch is told after five minutes, red once orders wa
   await chain.settle();
   await hub.hub.check();
   expect(alarm(chain)).toBeUndefined();
+  const at = new Date(clock.nowMs()).toISOString();
+  const lost = `It was heard last at ${at} and did not say that it stops: its line, its power or its tillsync failed.`;
 
   await clock.advance(4 * MINUTE_MS);
   await branches[1].follower.hello();
@@ -24,7 +26,7 @@ it('hub.branches: a silent branch is told after five minutes, red once orders wa
   await clock.advance(MINUTE_MS);
   await branches[1].follower.hello();
   await hub.hub.check();
-  expect(alarm(chain)).toMatchObject({ level: 'amber', message: 'B1: Nothing is heard of it.' });
+  expect(alarm(chain)).toMatchObject({ level: 'amber', message: `B1: Nothing is heard of it. ${lost}` });
 
   await hub.order(1, 'B1');
   await clock.advance(10 * MINUTE_MS);
@@ -32,7 +34,7 @@ it('hub.branches: a silent branch is told after five minutes, red once orders wa
   await hub.hub.check();
   expect(alarm(chain)).toMatchObject({
     level: 'red',
-    message: 'B1: Nothing is heard of it. What the hub has for it waits.',
+    message: `B1: Nothing is heard of it. ${lost} What the hub has for it waits.`,
   });
 
   await chain.settle();

@@ -409,7 +409,12 @@ describe('what happens when', () => {
     await hub.order(3, 'Norte');
     await hub.hub.check();
     expect(alarm()).toMatch(/Norte: It has the subsidiary_id of B2.* branch rename B2 Norte/);
-    await expect(two.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
+    await expect(two.follower.hello()).rejects.toMatchObject({
+      code: 'link-refused',
+      message:
+        'Branch B2 waits for its new name: the configuration of the hub calls it Norte. Its mirror and what it has for the hub are kept.',
+      hint: 'At the hub, say that it is the same shop: sudo tillsync branch rename B2 Norte',
+    });
     const at = isoUtc(hub.clock.nowMs());
     await expect(hub.parts.mirror.write((db) => assignStore(db, 'B2', 'Norte', at))).rejects.toMatchObject({
       code: 'config-invalid',
@@ -541,6 +546,14 @@ describe('what happens when', () => {
     await hub.start();
     await hub.order(2, 'B2');
     expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 2 }]);
+    await expect(two.follower.hello()).rejects.toMatchObject({
+      code: 'link-refused',
+      message:
+        'The configuration of the hub has no branch B2. Its mirror and what it has for the hub are kept.',
+      hint: expect.stringMatching(
+        /write it into \[\[branches\]\] again, then: sudo systemctl restart tillsync$/,
+      ),
+    });
     await settle([one]);
     expect(ids(two)).toEqual([idOf(1)]);
     hub.configure();

@@ -9,7 +9,7 @@ import type { Config } from '../../config/config-type.ts';
 import { ConfigDraft, replaceFile, type ScalarValue, setKey } from '../../config/edit.ts';
 import { isBranch } from '../../config/roles.ts';
 import { configPath, DEFAULT_CONFIG_FILE, isSetUp } from '../../config/source.ts';
-import { asTillsyncError, hasCode, TillsyncError } from '../../core/errors.ts';
+import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../../core/errors.ts';
 import { openWhenFree, replaceText } from '../../core/files.ts';
 import type { Question } from '../../link/link.ts';
 import { type Invitation, readInvitation } from '../../link/server-config.ts';
@@ -172,12 +172,12 @@ async function join(
     const proposed = state.linkKey.next();
     const own =
       proposed === undefined ? await newKey() : { seed: proposed, publicKey: await publicKeyOf(proposed) };
-    state.linkKey.propose(own.seed);
-    await askToJoin(cli, invitation, own, proposed !== undefined).catch((error: unknown) => {
-      if (hasCode(error, 'link-refused')) state.linkKey.withdraw();
+    await whenFree(cli.clock, () => state.linkKey.propose(own.seed));
+    await askToJoin(cli, invitation, own, proposed !== undefined).catch(async (error: unknown) => {
+      if (hasCode(error, 'link-refused')) await whenFree(cli.clock, () => state.linkKey.withdraw());
       throw error;
     });
-    state.linkKey.accept();
+    await whenFree(cli.clock, () => state.linkKey.accept());
   } finally {
     state.close();
   }

@@ -126,7 +126,7 @@ CREATE TABLE "hub_branches" (
   expires_at TEXT,
   joined_at TEXT,
   seen_at TEXT,
-  report TEXT CHECK (json_valid(report)), name TEXT, subsidiary_id TEXT, closed_at TEXT,
+  report TEXT CHECK (json_valid(report)), name TEXT, subsidiary_id TEXT, closed_at TEXT, refused TEXT CHECK (json_valid(refused)),
   CHECK ((invited_key IS NULL) = (expires_at IS NULL)),
   CHECK ((public_key IS NULL) = (joined_at IS NULL))
 ) STRICT, WITHOUT ROWID;
@@ -155,3 +155,4 @@ INSERT INTO schema_migrations (number, name) VALUES (10, '0010-level-of-alarms-a
 INSERT INTO schema_migrations (number, name) VALUES (11, '0011-open-invitations');
 INSERT INTO schema_migrations (number, name) VALUES (12, '0012-branch-names');
 INSERT INTO schema_migrations (number, name) VALUES (13, '0013-link-ways');
+INSERT INTO schema_migrations (number, name) VALUES (14, '0014-refused-branches');
