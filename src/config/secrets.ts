@@ -53,8 +53,8 @@ export interface Secrets {
   readonly alarmUrl?: string;
   /** Token sent to the alarm address. */
   readonly alarmToken?: string;
-  /** Signing secret of each hook, by the hook's name. */
-  readonly hookSecrets?: Readonly<Record<string, string>>;
+  /** Signing secrets of each hook, by the hook's name: one, or during a rotation the new one and then the old one. */
+  readonly hookSecrets?: Readonly<Record<string, readonly string[]>>;
   /** Address that replaces a hook's `url`, by the hook's name. */
   readonly hookUrls?: Readonly<Record<string, string>>;
   /** Takes the place of `alarms.heartbeat_url`. */
@@ -65,7 +65,8 @@ export interface Secrets {
   readonly backupPassphrase?: string;
 }
 
-const WEBHOOK_SECRETS_MAX = 2;
+/** Of callbacks and of each hook. */
+const SIGNING_SECRETS_MAX = 2;
 const SINGLE = {
   refreshToken: 'refresh-token',
   accessToken: 'access-token',
@@ -159,14 +160,23 @@ export function readSecrets(
   for (const property of ['alarmUrl', 'heartbeatUrl'] as const) {
     judgeAddress(SINGLE[property], single[property]);
   }
-  const hookSecrets: Record<string, string> = {};
+  /** Judges the lines of a secret that may stand beside its previous one. */
+  const signing = ({ origin, text }: Handed) => {
+    const lines = text.split(/\r?\n/);
+    if (lines.length > SIGNING_SECRETS_MAX) {
+      const allowed = 'the current secret and, below it, the previous one while it is being rotated';
+      fault(origin, `${lines.length} lines`, allowed);
+    }
+    for (const secret of lines) judge(origin, secret);
+    return Object.freeze([...new Set(lines)]);
+  };
+  const hookSecrets: Record<string, readonly string[]> = {};
   const hookUrls: Record<string, string> = {};
   for (const hook of hooks) {
     const name = `${HOOK_SECRET}${hook}`;
     const handed = handedIn(name);
     if (handed) {
-      judge(handed.origin, handed.text);
-      hookSecrets[hook] = handed.text;
+      hookSecrets[hook] = signing(handed);
     }
     // If a hook has exactly this name, the secret is that hook's signing secret.
     const address = hooks.includes(hook + HOOK_URL) ? undefined : handedIn(name + HOOK_URL);
@@ -176,17 +186,12 @@ export function readSecrets(
       hookUrls[hook] = address.text;
     }
   }
-  const { origin = '', text } = handedIn('webhook-secret') ?? {};
-  const webhookSecrets = text === undefined ? [] : text.split(/\r?\n/);
-  if (webhookSecrets.length > WEBHOOK_SECRETS_MAX) {
-    const allowed = 'the current secret and, below it, the previous one while it is being rotated';
-    fault(origin, `${webhookSecrets.length} lines`, allowed);
-  }
-  for (const secret of webhookSecrets) judge(origin, secret);
+  const handed = handedIn('webhook-secret');
+  const webhookSecrets = handed ? signing(handed) : Object.freeze([]);
   if (faults.length > 0) return { faults, unseen };
   const secrets: Secrets = {
     ...single,
-    webhookSecrets: Object.freeze([...new Set(webhookSecrets)]),
+    webhookSecrets,
     ...(Object.keys(hookSecrets).length > 0 && { hookSecrets: Object.freeze(hookSecrets) }),
     ...(Object.keys(hookUrls).length > 0 && { hookUrls: Object.freeze(hookUrls) }),
   };
@@ -212,7 +217,10 @@ export function secretsByName(secrets: Secrets): ReadonlyMap<string, string> {
       secrets[property as keyof typeof SINGLE],
     ]),
     ['webhook-secret', webhookSecrets.join('\n') || undefined],
-    ...Object.entries(hookSecrets).map(([name, secret]): [string, string] => [HOOK_SECRET + name, secret]),
+    ...Object.entries(hookSecrets).map(([name, lines]): [string, string] => [
+      HOOK_SECRET + name,
+      lines.join('\n'),
+    ]),
     ...Object.entries(hookUrls).map(([name, url]): [string, string] => [HOOK_SECRET + name + HOOK_URL, url]),
   ];
   return new Map(all.flatMap(([name, secret]) => (secret === undefined ? [] : [[name, secret]])));

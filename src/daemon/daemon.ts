@@ -243,7 +243,7 @@ function hookOptions(
   counters: Counters,
   beat: () => void,
 ): HookLoopOptions {
-  const given = { config, secrets, env: process.env, version: programVersion() };
+  const given = { config, secrets, env: process.env, version: programVersion(), clock };
   return {
     // At a hub, its own shop's hooks have their own loop.
     hooks: config.hooks.filter(({ store }) => config.hub.store === '' || store !== true),
@@ -256,7 +256,7 @@ function hookOptions(
     onTried: (hook, outcome) => counters.hookTries.add(1, { hook, outcome }),
     answerTest: (signal) =>
       answerWish(state.wishes, HOOK_TEST, { clock, signal }, (asked: HookTest) =>
-        testHook({ ...given, clock, signal, mirror }, asked),
+        testHook({ ...given, signal, mirror }, asked),
       ).catch((error) => log.debug({ err: error }, 'a test of a hook cannot be answered now')),
     clock,
     random,

@@ -13,22 +13,23 @@ export interface HooksOptions {
   config: ConfiguredHooks;
   /** Secrets and addresses by the hook's name. */
   secrets: {
-    hookSecrets?: Readonly<Record<string, string>> | undefined;
+    hookSecrets?: Readonly<Record<string, readonly string[]>> | undefined;
     hookUrls?: Readonly<Record<string, string>> | undefined;
   };
   /** Of tillsync, as receivers see it. */
   version: string;
   /** This process's environment; a program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
+  clock: Clock;
 }
 
 export function receiverOf(
-  { secrets, env, version }: Omit<HooksOptions, 'config'>,
+  { secrets: { hookSecrets = {}, hookUrls = {} }, env, version, clock }: Omit<HooksOptions, 'config'>,
   hook: HookSettings,
 ): HookReceiver {
-  const secret = secrets.hookSecrets?.[hook.name];
-  const url = hook.url === '' ? '' : (secrets.hookUrls?.[hook.name] ?? hook.url);
-  return hookReceiver({ hook: { ...hook, url }, secret, env, version });
+  const url = hook.url === '' ? '' : (hookUrls[hook.name] ?? hook.url);
+  const secrets = hookSecrets[hook.name] ?? [];
+  return hookReceiver({ hook: { ...hook, url }, secrets, env, version, clock });
 }
 
 /** Returns the hook with that name. Throws `not-found`. */
@@ -52,7 +53,7 @@ export interface HookTest {
 
 /** Sends one test event; the hook's cursor stays. Throws `not-found`, `aborted`. */
 export async function testHook(
-  options: HooksOptions & { clock: Clock; signal: AbortSignal; mirror: Pick<Mirror, 'order'> },
+  options: HooksOptions & { signal: AbortSignal; mirror: Pick<Mirror, 'order'> },
   { hook: name, order }: HookTest,
 ): Promise<HookAnswer> {
   const { config, clock, signal, mirror } = options;

@@ -1,6 +1,7 @@
-import { createHmac } from 'node:crypto';
+import { createHmac, randomUUID } from 'node:crypto';
 import { Poster } from '../core/post.ts';
 import { runProgram } from '../core/program.ts';
+import type { Clock } from '../core/time.ts';
 import { type HookEvent, type HookSettings, withoutCustomer } from './hook.ts';
 
 /** Result of one try. It never names the customer. */
@@ -22,23 +23,50 @@ export interface HookReceiver {
 
 interface HookReceiverOptions {
   hook: HookSettings;
-  /** Key that signs each POST. */
-  secret: string | undefined;
+  /** They sign each POST: none, one, or during a rotation the new one and then the old one. */
+  secrets: readonly string[];
   /** This process's environment; a program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
   /** Of tillsync. */
   version: string;
+  clock: Pick<Clock, 'nowMs'>;
 }
 
 const TEXT_MAX = 500;
 
-export function hookReceiver({ hook, secret, env, version }: HookReceiverOptions): HookReceiver {
-  return hook.url === '' ? programReceiver(hook, env) : postReceiver(hook, secret, version);
+export function hookReceiver({ hook, env, ...how }: HookReceiverOptions): HookReceiver {
+  return hook.url === '' ? programReceiver(hook, env) : postReceiver(hook, how);
 }
 
-/** Returns the signature header of a body: SHA-256 HMAC in hex. */
-function signatureOf(body: string, secret: string): string {
-  return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
+const STANDARD_SECRET = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
+
+/** The key of Standard Webhooks: what `whsec_` and base64 stand for, else the secret's own bytes. */
+function keyOf(secret: string): Buffer {
+  const [, base64] = STANDARD_SECRET.exec(secret) ?? [];
+  return Buffer.from(base64 ?? secret, base64 === undefined ? 'utf8' : 'base64');
+}
+
+/**
+ * Returns the headers that sign a body: those of Standard Webhooks with a signature for each secret, and the HMAC of
+ * the body alone with the first secret, for older receivers.
+ */
+function signaturesOf(body: string, id: string, nowMs: number, secrets: readonly [string, ...string[]]) {
+  const timestamp = String(Math.floor(nowMs / 1000));
+  const signatures = secrets.map((secret) => {
+    const hmac = createHmac('sha256', keyOf(secret)).update(`${id}.${timestamp}.${body}`);
+    return `v1,${hmac.digest('base64')}`;
+  });
+  return {
+    'webhook-id': id,
+    'webhook-timestamp': timestamp,
+    'webhook-signature': signatures.join(' '),
+    'x-tillsync-signature': `sha256=${createHmac('sha256', secrets[0]).update(body).digest('hex')}`,
+  };
+}
+
+/** The same for each try of an event, and never that of another one. */
+function idOf({ seq, test }: HookEvent): string {
+  return test ? `test_${randomUUID()}` : `event_${seq}`;
 }
 
 /** For a test, the person sees the whole answer. */
@@ -46,14 +74,18 @@ function withoutPeople(text: string, { test, order }: HookEvent): string {
   return test ? text : withoutCustomer(text, order);
 }
 
-function postReceiver({ url, timeoutMs }: HookSettings, secret: string | undefined, version: string) {
+function postReceiver(
+  { url, timeoutMs }: HookSettings,
+  { secrets, version, clock }: Pick<HookReceiverOptions, 'secrets' | 'version' | 'clock'>,
+) {
   const poster = new Poster(url, timeoutMs);
+  const [first, ...others] = secrets;
   const receiver: HookReceiver = {
     async send(event, signal) {
       const body = JSON.stringify(event);
       const headers = {
         'user-agent': `tillsync/${version}`,
-        ...(secret !== undefined && { 'x-tillsync-signature': signatureOf(body, secret) }),
+        ...(first !== undefined && signaturesOf(body, idOf(event), clock.nowMs(), [first, ...others])),
       };
       const { text, ...answer } = await poster.post(body, headers, signal);
       return { ...answer, text: withoutPeople(text, event).slice(0, TEXT_MAX) };

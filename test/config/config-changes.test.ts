@@ -49,8 +49,8 @@ test('the first start is noted, and a later one only by the keys that are others
 test('secrets are told by their names, and neither a value nor a digest of one is in the mirror', async () => {
   const { start, details, stores } = place();
   await start('');
-  await start('', { webhookSecrets: ['abc'], hookSecrets: { printer: 'def' }, localApiKey: 'ghi' });
-  await start('', { webhookSecrets: ['abc', 'old'], hookSecrets: { printer: 'def' } });
+  await start('', { webhookSecrets: ['abc'], hookSecrets: { printer: ['def'] }, localApiKey: 'ghi' });
+  await start('', { webhookSecrets: ['abc', 'old'], hookSecrets: { printer: ['def'] } });
   expect(details().slice(0, 2)).toEqual([
     'the secret webhook-secret, the secret local-api-key',
     'the secret local-api-key, the secret webhook-secret, the secret hook-printer',

@@ -97,7 +97,7 @@ it('hands each hook its own secret, from a credential or the environment, and sh
   };
   const setup = readSetup({ file, env });
   if ('faults' in setup) throw new Error(JSON.stringify(setup.faults));
-  expect(setup.secrets.hookSecrets).toEqual({ pos: 'from-file', 'printer-2': 'second-secret' });
+  expect(setup.secrets.hookSecrets).toEqual({ pos: ['from-file'], 'printer-2': ['second-secret'] });
   expect(secretValues(setup.secrets)).toEqual(['from-file', 'second-secret']);
   const bad = readSetup({ file, env: { TILLSYNC_HOOK_POS: 'hidden part' } });
   expect(bad).toMatchObject({ faults: [{ origin: 'environment variable TILLSYNC_HOOK_POS' }] });
@@ -116,7 +116,7 @@ it('hands each hook its secret address, which no hook of the very name signs wit
   const setup = readSetup({ file, env });
   if ('faults' in setup) throw new Error(JSON.stringify(setup.faults));
   expect(setup.secrets.hookUrls).toEqual({ pos: 'https://x.example/planted-token' });
-  expect(setup.secrets.hookSecrets).toEqual({ 'chat-url': 'signs-chat-url' });
+  expect(setup.secrets.hookSecrets).toEqual({ 'chat-url': ['signs-chat-url'] });
   expect([...secretsByName(setup.secrets).keys()]).toContain('hook-pos-url');
   expect(secretValues(setup.secrets)).toContain('https://x.example/planted-token');
   const bad = readSetup({ file, env: { TILLSYNC_HOOK_POS_URL: 'x.example/planted-token' } });

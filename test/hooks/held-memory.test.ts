@@ -53,7 +53,8 @@ it('holds on to nothing of the events that it has sent, however fast it sends', 
   const ended = hookLoop(
     {
       hooks: [hook('pos', { url: receiver.url, from: 'start' })],
-      receiverOf: (settings) => hookReceiver({ hook: settings, secret: 'signs', env: {}, version: '1' }),
+      receiverOf: (settings) =>
+        hookReceiver({ hook: settings, secrets: ['signs'], env: {}, version: '1', clock }),
       mirror,
       rows: tempState(clock).hooks,
       alarms: mirror.alarms,

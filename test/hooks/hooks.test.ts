@@ -50,7 +50,7 @@ describe('a hook', () => {
   it('gets each event in order, one at a time, as /v1/orders has it, and signed', async () => {
     const receiver = await eventReceiver();
     const { rig, announce, status } = storeWith([hook('pos', { url: receiver.url })], {
-      secrets: { hookSecrets: { pos: 'shared-secret' } },
+      secrets: { hookSecrets: { pos: ['shared-secret'] } },
     });
     const daemon = await rig.daemon();
     await rig.clock.advance(MINUTE_MS);

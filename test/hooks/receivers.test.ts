@@ -1,12 +1,15 @@
+import { createHmac } from 'node:crypto';
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { Webhook } from 'standardwebhooks';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { type HookEvent, type HookSettings, madeUpEvent } from '../../src/hooks/hook.ts';
 import { hookReceiver } from '../../src/hooks/receivers.ts';
-import { hook, until } from './event-receiver.ts';
+import { eventReceiver, hook, until } from './event-receiver.ts';
 
 const never = new AbortController().signal;
 
@@ -17,7 +20,7 @@ function realEvent(): HookEvent {
 }
 
 function receiverFor(settings: HookSettings, env: NodeJS.ProcessEnv = process.env) {
-  const receiver = hookReceiver({ hook: settings, secret: undefined, env, version: '1.2.3' });
+  const receiver = hookReceiver({ hook: settings, secrets: [], env, version: '1.2.3', clock: systemClock });
   onTestFinished(() => receiver.close());
   return receiver;
 }
@@ -155,5 +158,49 @@ describe('an address', () => {
       setTimeout(() => response.destroy(), 20);
     });
     expect(await receiverFor(settings).send(realEvent(), never)).toMatchObject({ ok: true, text: 'so far' });
+  });
+
+  const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
+  const OLD_SECRET = 'a-text-of-the-shop';
+
+  it('is signed as Standard Webhooks says, which its own package accepts and no changed body', async () => {
+    const receiver = await eventReceiver();
+    const settings = hook('pos', { url: receiver.url });
+    const signing = hookReceiver({
+      hook: settings,
+      secrets: [SECRET, OLD_SECRET],
+      env: {},
+      version: '1',
+      clock: systemClock,
+    });
+    onTestFinished(() => signing.close());
+    const event = realEvent();
+    for (const each of [event, event, { ...event, seq: 8 }, madeUpEvent('2026-03-01T18:30:00.000Z')]) {
+      expect(await signing.send(each, never)).toMatchObject({ ok: true });
+    }
+    const judges = [new Webhook(SECRET), new Webhook(OLD_SECRET, { format: 'raw' })];
+    for (const { body, headers } of receiver.received) {
+      for (const judge of judges) {
+        expect(judge.verify(body, headers as Record<string, string>)).toEqual(JSON.parse(body));
+        expect(() => judge.verify(`${body} `, headers as Record<string, string>)).toThrow('signature');
+      }
+      const old = `sha256=${createHmac('sha256', SECRET).update(body).digest('hex')}`;
+      expect(headers['x-tillsync-signature']).toBe(old);
+    }
+    const [first, again, other, test] = receiver.received.map(({ headers }) => headers['webhook-id']);
+    expect(again).toBe(first);
+    expect(new Set([first, other, test]).size).toBe(3);
+  });
+
+  it('that is sent again much later by somebody else is refused by the package', async () => {
+    const receiver = await eventReceiver();
+    const clock = { nowMs: () => Date.now() - 3_600_000 };
+    const settings = hook('pos', { url: receiver.url });
+    const signing = hookReceiver({ hook: settings, secrets: [SECRET], env: {}, version: '1', clock });
+    onTestFinished(() => signing.close());
+    await signing.send(realEvent(), never);
+    const [{ body, headers } = { body: '', headers: {} }] = receiver.received;
+    const verify = () => new Webhook(SECRET).verify(body, headers as Record<string, string>);
+    expect(verify).toThrow('too old');
   });
 });
