@@ -63,7 +63,7 @@ const RULES = [
 /** What the page shares with the daemon: the words of findings. Of everything else it imports only types. */
 const SENT_TO_BROWSERS = ['health/speech.ts'];
 const LINES_MAX = 600;
-const FILES_MAX = 274;
+const FILES_MAX = 275;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))

@@ -10,6 +10,8 @@ export interface CommandFacts {
   description: string;
   options: { flags: string; long: string; takesValue: boolean; description: string }[];
   commands: CommandFacts[];
+  /** Whether it does something itself; a group has no options of its own. */
+  runs: boolean;
 }
 
 /** The command line as the program itself has it, so that no page of it can lag behind. */
@@ -43,6 +45,7 @@ function factsOf(command: Command, words: string[]): CommandFacts {
         description,
       })),
     commands: command.commands.map((inner) => factsOf(inner, [...words, inner.name()])),
+    runs: command.commands.length === 0 || command.options.length > 0,
   };
 }
 

@@ -47,9 +47,7 @@ SupplementaryGroups= (systemctl edit tillsync.service).
 /** tillsync(1) in roff, from the command line's own descriptions. */
 export function manPage({ program, facts, date }: ManPageOptions): string {
   const day = date.toISOString().slice(0, 10);
-  const leaves = everyCommand(program).filter(
-    ({ words, commands }) => words.length > 0 && commands.length === 0,
-  );
+  const leaves = everyCommand(program).filter(({ words, runs }) => words.length > 0 && runs);
   return [
     `.TH TILLSYNC 1 "${day}" "tillsync ${facts.version}" "User Commands"`,
     '.SH NAME',

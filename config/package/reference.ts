@@ -28,7 +28,7 @@ under "without it" holds when a key is left out. Secrets have no keys: see [Secr
     `${code('--config FILE')} goes with each: the configuration of a further company. ${code('--help')} has an example of each.`,
     '',
     ...everyCommand(program)
-      .filter(({ words, commands }) => words.length > 0 && commands.length === 0)
+      .filter(({ words, runs }) => words.length > 0 && runs)
       .flatMap(commandText),
   ].join('\n');
 }

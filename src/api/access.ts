@@ -1,4 +1,4 @@
-import { hash, timingSafeEqual } from 'node:crypto';
+import { timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
 import { chmodSync, lchownSync, lstatSync, unlinkSync } from 'node:fs';
 import type { Server } from 'node:http';
@@ -6,6 +6,7 @@ import { connect, createServer, type Server as NetServer, type Socket } from 'no
 import type { FastifyRequest } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
 import { hostOf, isFromThisMachine, isPassedOn } from '../core/listen.ts';
+import { type ApiKeyRows, keyDigest, type Right } from '../db/api-keys.ts';
 
 /** A Unix socket that one group may use for the API. */
 export interface GroupSocket {
@@ -84,6 +85,8 @@ export type WrongKeyListener = (from: string) => void;
 export interface AccessOptions {
   /** The key that every request needs. If left out, only this machine has access. */
   apiKey?: string | undefined;
+  /** Further keys, each with its name and rights; they count only beside `apiKey`. */
+  namedKeys?: Pick<ApiKeyRows, 'find'> | undefined;
   onWrongKey?: WrongKeyListener | undefined;
 }
 
@@ -91,6 +94,9 @@ export interface AccessOptions {
 export function addressOf(request: FastifyRequest): string {
   return isByGroupSocket(request) ? 'socket' : request.ip;
 }
+
+/** The key of an accepted request; null: the key of all rights. */
+const keyInUse = new WeakMap<FastifyRequest, { name: string; may: readonly Right[] } | null>();
 
 /**
  * Decides who may use the API. A configured key is required from everybody, as `Authorization: Bearer KEY` or
@@ -100,11 +106,13 @@ export function addressOf(request: FastifyRequest): string {
  */
 export class AccessGate {
   readonly #digest: Buffer | undefined;
+  readonly #namedKeys: AccessOptions['namedKeys'];
   readonly #onWrongKey: WrongKeyListener;
 
   /** Without a key only this machine has access. */
-  constructor({ apiKey, onWrongKey = () => {} }: AccessOptions) {
-    this.#digest = apiKey === undefined ? undefined : digestOf(apiKey, 'utf8');
+  constructor({ apiKey, namedKeys, onWrongKey = () => {} }: AccessOptions) {
+    this.#digest = apiKey === undefined ? undefined : keyDigest(apiKey, 'utf8');
+    this.#namedKeys = namedKeys;
     this.#onWrongKey = onWrongKey;
   }
 
@@ -118,10 +126,20 @@ export class AccessGate {
       if (isFromThisMachine(request)) return;
       throw noKeyHere();
     }
-    // Node gives one character per byte. Digests have equal length, so the time reveals nothing about the key.
-    if (timingSafeEqual(digestOf(offered, 'latin1'), this.#digest)) return;
-    this.#onWrongKey(addressOf(request));
-    throw keyWrong();
+    // Node gives one character per byte.
+    const digest = keyDigest(offered, 'latin1');
+    if (timingSafeEqual(digest, this.#digest)) {
+      keyInUse.set(request, null);
+      return;
+    }
+    const named = this.#namedKeys?.find(digest);
+    if (named?.withdrawnAt === null) {
+      keyInUse.set(request, named);
+      return;
+    }
+    const from = addressOf(request);
+    this.#onWrongKey(named ? `${from} with ${named.name}, which was withdrawn` : from);
+    throw named ? keyWithdrawn(named.name) : keyWrong();
   }
 
   /** Whether `check` would accept it. */
@@ -135,11 +153,22 @@ export class AccessGate {
   }
 }
 
-/** Returns the sender of an accepted request, as far as the connection shows it: `http 192.168.1.7, with the key`. */
-export function originOf(request: FastifyRequest, hasKey: boolean): string {
-  const withKey = hasKey && keyOf(request) !== undefined;
-  const how = `${isPassedOn(request) ? ' through a proxy' : ''}${withKey ? ', with the key' : ''}`;
-  return `http ${addressOf(request)}${how}`;
+/** Throws `forbidden` if the accepted request came with a named key that has none of these rights; [] needs none. */
+export function requireRight(request: FastifyRequest, rights: readonly Right[]): void {
+  const key = keyInUse.get(request);
+  if (!key || rights.length === 0 || rights.some((right) => key.may.includes(right))) return;
+  throw new TillsyncError(
+    'forbidden',
+    `The key ${key.name} has not the right ${rights.join(' or ')}. Nothing was done.`,
+    { hint: `Make a key that has it: \`{tillsync} key add NAME --may ${rights[0]}\`.` },
+  );
+}
+
+/** Returns the sender of an accepted request, as far as the connection shows it: `http 192.168.1.7, with the key till-1`. */
+export function originOf(request: FastifyRequest): string {
+  const key = keyInUse.get(request);
+  const withKey = key === undefined ? '' : `, with the key${key === null ? '' : ` ${key.name}`}`;
+  return `http ${addressOf(request)}${isPassedOn(request) ? ' through a proxy' : ''}${withKey}`;
 }
 
 function keyMissing(): TillsyncError {
@@ -151,6 +180,12 @@ function keyMissing(): TillsyncError {
 function keyWrong(): TillsyncError {
   return new TillsyncError('unauthorized', 'The key is wrong.', {
     hint: '`{tillsync} key --show` shows the right one.',
+  });
+}
+
+function keyWithdrawn(name: string): TillsyncError {
+  return new TillsyncError('unauthorized', `The key ${name} was withdrawn.`, {
+    hint: '`{tillsync} key add NAME --may RIGHTS` makes another one.',
   });
 }
 
@@ -187,8 +222,4 @@ function keyOf({ headers }: FastifyRequest): string | undefined {
   const named = headers['x-api-key'];
   const offered = /^bearer +(.+)$/i.exec(authorization ?? '')?.[1] ?? named;
   return typeof offered === 'string' && offered !== '' ? offered : undefined;
-}
-
-function digestOf(key: string, encoding: 'utf8' | 'latin1'): Buffer {
-  return hash('sha256', Buffer.from(key, encoding), 'buffer');
 }

@@ -1,11 +1,11 @@
 import type { FastifyInstance, FastifyPluginAsync, FastifyReply, FastifyRequest } from 'fastify';
-import * as z from 'zod';
+import type * as z from 'zod';
 import type { Parts } from '../app/parts.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { AccessGate, type AccessOptions } from './access.ts';
-import { errorAnswer } from './schemas.ts';
+import type { Right } from '../db/api-keys.ts';
+import { AccessGate, type AccessOptions, requireRight } from './access.ts';
 
 export interface LocalApiOptions extends AccessOptions {
   parts: Pick<Parts, 'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox'>;
@@ -46,6 +46,8 @@ interface RouteOf<P, Q, B, A> {
   operationId: string;
   summary: string;
   description?: string;
+  /** What a named key needs: one of these; none for []. */
+  may: readonly Right[];
   params?: P;
   query?: Q;
   body?: B;
@@ -54,6 +56,10 @@ interface RouteOf<P, Q, B, A> {
   answer: A;
   /** Whether the answer may also be 207. */
   mayBePartial?: boolean;
+  /** Statuses of refusals that not every route has. */
+  refusals?: readonly (404 | 409 | 429)[];
+  /** Answers some refusals instead of the error alone: with what was done, or what is there. */
+  refused?: { statuses: readonly number[]; answer: z.ZodType };
   /** Whether the answer is a stream of events: always, or only on request. */
   streams?: 'always' | 'on-request';
   /** Returns JSON text, or a reply that is already sent. */
@@ -75,8 +81,17 @@ export interface ApiRoute {
   serve(app: FastifyInstance): void;
 }
 
+export const TAGS = {
+  orders: 'Orders of the mirror, their change feed, and the acknowledgements of a POS',
+  changes: 'Stock, prices and texts for the platform, and what became of them',
+  products: 'The catalogue of the mirror',
+  status: 'How tillsync and its branches fare',
+} as const;
+
 /** Routes that belong together. */
 export interface ApiFamily {
+  /** Their heading in the document. */
+  tag: keyof typeof TAGS;
   routes: readonly ApiRoute[];
   /** Called with the Fastify instance of these routes only. */
   prepare?(app: FastifyInstance): void;
@@ -89,7 +104,10 @@ export function route<P extends z.ZodObject, Q extends z.ZodObject, B extends z.
   return {
     doc,
     serve(app) {
-      const options = method === 'get' ? { exposeHeadRoute: streams === undefined } : {};
+      const options = {
+        ...(method === 'get' && { exposeHeadRoute: streams === undefined }),
+        onRequest: async (request: FastifyRequest) => requireRight(request, doc.may),
+      };
       app[method](path.replace(/\{(\w+)\}/g, ':$1'), options, async (request, reply) => {
         const answer = await doc.handle({
           params: params && readAs(params, request.params, 'path'),
@@ -141,92 +159,6 @@ function wrongPlace(families: readonly ApiFamily[], { method, url }: FastifyRequ
   });
 }
 
-type Json = Record<string, unknown>;
-
-/** Makes the OpenAPI 3.1 document of the routes. */
-function openApiDocument(routes: readonly ApiRoute[], version: string): Json {
-  const paths: Record<string, Json> = {};
-  for (const { doc } of routes) {
-    paths[doc.path] ??= {};
-    Object.assign(paths[doc.path] as Json, { [doc.method]: operation(doc) });
-  }
-  return {
-    openapi: '3.1.0',
-    info: {
-      title: 'tillsync local API',
-      version,
-      description:
-        'Orders from the mirror, and stock and price changes for the platform. Times are ISO 8601 in UTC, ' +
-        'amounts as the platform sent them. Where there is a key, everybody sends it, but for whoever comes by the Unix socket.',
-    },
-    servers: [{ url: '/v1' }],
-    security: [{}, { bearer: [] }, { apiKey: [] }],
-    paths,
-    components: {
-      securitySchemes: {
-        bearer: { type: 'http', scheme: 'bearer' },
-        apiKey: { type: 'apiKey', in: 'header', name: 'x-api-key' },
-      },
-    },
-  };
-}
-
-function operation(doc: ApiRoute['doc']): Json {
-  const { operationId, summary, description, body, bodyTypes = ['application/json'], answer, streams } = doc;
-  const parameters = [...parametersOf(doc.params, 'path'), ...parametersOf(doc.query, 'query')];
-  if (streams === 'always') {
-    parameters.push({
-      name: 'Last-Event-ID',
-      in: 'header',
-      schema: { type: 'integer' },
-      description: 'Of a stream: goes on after this seq',
-    });
-  }
-  // A schema cannot describe content types other than JSON.
-  const content = (type: string, schema: z.ZodType, io: 'input' | 'output') => ({
-    [type]: { schema: type === 'application/json' ? jsonSchema(schema, io) : { type: 'string' } },
-  });
-  const answered = content(streams === 'always' ? 'text/event-stream' : 'application/json', answer, 'output');
-  const refused = content('application/json', errorAnswer, 'output');
-  return {
-    operationId,
-    summary,
-    ...(description !== undefined && { description }),
-    ...(parameters.length > 0 && { parameters }),
-    ...(body && {
-      requestBody: {
-        required: true,
-        content: Object.assign({}, ...bodyTypes.map((type) => content(type, body, 'input'))),
-      },
-    }),
-    responses: {
-      200: { description: 'Done', content: answered },
-      ...(doc.mayBePartial && {
-        207: { description: 'Done in part: some items were rejected', content: answered },
-      }),
-      '4XX': { description: 'Refused; nothing was taken', content: refused },
-      default: { description: 'An error', content: refused },
-    },
-  };
-}
-
-function parametersOf(schema: z.ZodObject | undefined, place: 'path' | 'query'): Json[] {
-  if (!schema) return [];
-  const { properties = {} } = jsonSchema(schema, 'output') as { properties?: Record<string, Json> };
-  return Object.entries(properties).map(([name, { description, ...rest }]) => ({
-    name,
-    in: place,
-    required: place === 'path',
-    schema: rest,
-    ...(description !== undefined && { description }),
-  }));
-}
-
-function jsonSchema(schema: z.ZodType, io: 'input' | 'output'): Json {
-  const { $schema: _dialect, ...rest } = z.toJSONSchema(schema, { io, unrepresentable: 'any' });
-  return rest;
-}
-
 const BODY_LIMIT_BYTES = 2 * 1024 * 1024;
 
 const ANSWER_HEADERS = {
@@ -235,13 +167,17 @@ const ANSWER_HEADERS = {
   'cross-origin-resource-policy': 'same-origin',
 };
 
-/**
- * Serves everything below `/v1` behind one gate, with its document at `/v1/openapi.json`. `shop` is the name shown
- * when the key is asked for; empty if it is not shown.
- */
+interface ApiOptions extends AccessOptions {
+  /** Name shown when the key is asked for; empty if it is not shown. */
+  shop: string;
+  /** Makes the OpenAPI document. */
+  describe: (families: readonly ApiFamily[]) => Promise<object>;
+}
+
+/** Serves everything below `/v1` behind one gate, with its document at `/v1/openapi.json`. */
 export function apiPlugin(
   families: readonly ApiFamily[],
-  { version, shop, ...access }: AccessOptions & Pick<LocalApiOptions, 'version'> & { shop: string },
+  { describe, shop, ...access }: ApiOptions,
 ): FastifyPluginAsync {
   const gate = new AccessGate(access);
   const serve: FastifyPluginAsync = async (app) => {
@@ -265,16 +201,11 @@ export function apiPlugin(
       });
     }
     // The OpenAPI document is made on the first request, because few ask for it and it takes memory.
-    let document: string | undefined;
-    app.get('/openapi.json', (_request, reply) => {
-      document ??= JSON.stringify(
-        openApiDocument(
-          families.flatMap(({ routes }) => routes),
-          version,
-        ),
-      );
+    let document: Promise<string> | undefined;
+    app.get('/openapi.json', async (_request, reply) => {
+      document ??= describe(families).then((made) => JSON.stringify(made));
       reply.type('application/json; charset=utf-8');
-      return reply.send(document);
+      return document;
     });
   };
   return async (root) => {

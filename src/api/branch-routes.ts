@@ -11,6 +11,7 @@ export function branchRoutes({ parts: { config, mirror, state }, clock }: LocalA
     method: 'get',
     path: '/branches',
     operationId: 'listBranches',
+    may: ['screen'],
     summary: 'How each branch of this hub fares, and where to look',
     answer: branchesAnswer,
     handle: () =>
@@ -21,5 +22,5 @@ export function branchRoutes({ parts: { config, mirror, state }, clock }: LocalA
         return { at: isoUtc(nowMs), branches: mirror.read((db) => branchBoard(db, names, invited, nowMs)) };
       }),
   });
-  return { routes: [list] };
+  return { tag: 'status', routes: [list] };
 }

@@ -154,7 +154,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
 
   const handOver = async (kind: ChangeKind, request: FastifyRequest, reply: FastifyReply) => {
     // Read before the body, because the connection may be closed after it.
-    const origin = originOf(request, options.apiKey !== undefined);
+    const origin = originOf(request);
     if (reading >= READING_MAX) throw tooMany(READING_MAX);
     reading += 1;
     let items: (ItemPlace & HandedOver)[];
@@ -183,6 +183,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       method: 'post',
       path,
       operationId,
+      may: [kind === 'stock' ? 'stock' : 'prices'],
       summary,
       description:
         'An answer for each item; a bad one takes nothing from its neighbours. What is pending or held is on the disk ' +
@@ -191,9 +192,11 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       bodyTypes: Object.keys(BODY_FORMATS),
       answer: changesAnswer,
       mayBePartial: true,
+      refused: { statuses: [429, 503, 507], answer: changesAnswer },
       handle: ({ request, reply }) => handOver(kind, request, reply),
     });
   return {
+    tag: 'changes',
     // The routes read the body themselves, as a stream.
     prepare(app) {
       app.removeAllContentTypeParsers();

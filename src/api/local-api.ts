@@ -15,7 +15,11 @@ export function localApi(options: LocalApiOptions): FastifyPluginAsync {
   const families = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes, ...ofHub];
   return apiPlugin(
     families.map((family) => family(options)),
-    { ...options, shop: options.parts.config.shop.name },
+    {
+      ...options,
+      shop: options.parts.config.shop.name,
+      describe: async (all) => (await import('./openapi.ts')).openApiDocument(all, options.version),
+    },
   );
 }
 
@@ -25,6 +29,7 @@ function productRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
     method: 'get',
     path: '/products',
     operationId: 'findProducts',
+    may: [],
     summary: 'The catalogue as the mirror has it, what was pushed included',
     query: productQuery,
     answer: productPage,
@@ -37,5 +42,5 @@ function productRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
       return { products, next: found.length > limit ? (products.at(-1)?.productId ?? null) : null };
     },
   });
-  return { routes: [find] };
+  return { tag: 'products', routes: [find] };
 }

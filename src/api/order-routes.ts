@@ -269,6 +269,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
       method: 'get',
       path: '/board',
       operationId: 'getBoard',
+      may: ['screen'],
       summary: 'The orders under way at a glance, to be kept up to date from the change feed',
       answer: boardAnswer,
       handle: () =>
@@ -282,6 +283,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
       method: 'get',
       path: '/orders/search',
       operationId: 'searchOrders',
+      may: ['orders', 'screen'],
       summary: 'Orders by code, by a part of what is written in them, or by day',
       query: orderSearch,
       answer: foundOrders,
@@ -298,6 +300,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
       method: 'get',
       path: '/trends',
       operationId: 'getTrends',
+      may: ['screen'],
       summary: 'Orders for each hour of the last day, and how long changes took to the platform',
       answer: trendsAnswer,
       handle: () => whenFree(clock, trends),
@@ -311,6 +314,7 @@ function toBookRoute({ parts: { mirror, config }, clock }: LocalApiOptions): Api
     method: 'get',
     path: '/orders/to-book',
     operationId: 'listOrdersToBook',
+    may: ['orders', 'screen'],
     summary:
       'Orders that are paid, open, and not acknowledged or edited since: what a POS is to prepare and to book now',
     description:
@@ -419,12 +423,14 @@ function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] 
       method: 'get',
       path: '/orders',
       operationId: 'followOrders',
+      may: ['orders', 'screen'],
       summary: 'The change feed: every change of an order, in order and none left out',
       description:
         'One page, shorter than `limit` where its orders are large. With `Accept: text/event-stream` the same as /stream.',
       query: pageQuery,
       answer: feedPage,
       streams: 'on-request',
+      refusals: [429],
       async handle({ query, request, reply }) {
         const { store, wait, limit } = query;
         if (request.headers.accept?.includes('text/event-stream')) {
@@ -454,6 +460,7 @@ function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] 
       method: 'get',
       path: '/stream',
       operationId: 'streamOrders',
+      may: ['orders', 'screen'],
       summary: 'The change feed as server-sent events',
       description:
         'Goes on until it is closed. Its events are named `order`, have the seq as id and one item of `events` of /orders ' +
@@ -461,6 +468,7 @@ function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] 
       query: feedQuery,
       answer: feedPage,
       streams: 'always',
+      refusals: [429],
       handle: ({ query, request, reply }) => stream(request, reply, query.after),
     }),
   ];
@@ -474,9 +482,11 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
     method: 'get',
     path: '/orders/{orderId}',
     operationId: 'getOrder',
+    may: ['orders', 'screen'],
     summary: 'One order as the mirror has it, and as it was received',
     params: orderPath,
     answer: orderAnswer,
+    refusals: [404],
     async handle({ params: { orderId } }) {
       const order = await whenFree(options.clock, () => mirror.order(orderId));
       if (!order) {
@@ -493,6 +503,7 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
     method: 'post',
     path: '/orders/ack',
     operationId: 'acknowledgeOrders',
+    may: ['ack'],
     summary: 'Tell that the POS has booked orders, so that its stock counts include them',
     body: ackRequest,
     answer: ackAnswer,
@@ -512,6 +523,7 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
     },
   });
   return {
+    tag: 'orders',
     prepare(app) {
       app.addHook('preClose', (done) => {
         closing.abort();

@@ -1,9 +1,10 @@
-import type { FastifyRequest } from 'fastify';
+import type * as z from 'zod';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { originOf } from './access.ts';
-import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
+import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import {
   changeAnswer,
+  changeConflict,
   changePath,
   outboxPage,
   outboxQuery,
@@ -12,11 +13,10 @@ import {
 } from './schemas.ts';
 import { errorBody, statusOf } from './server.ts';
 
-/** Routes `GET /outbox`, `GET /outbox/ID`, and a person's decisions: retry, drop, release. */
-export function outboxRoutes({ parts, clock, apiKey }: LocalApiOptions): ApiFamily {
-  const { outbox } = parts;
-  const by = (request: FastifyRequest) => originOf(request, apiKey !== undefined);
-  const find = (changeId: number) =>
+type FindChange = (changeId: number) => Promise<z.output<typeof changeAnswer>>;
+
+function changeFinder({ parts: { outbox }, clock }: LocalApiOptions): FindChange {
+  return (changeId) =>
     whenFree(clock, () => {
       const change = outbox.get(changeId);
       if (!change) {
@@ -27,6 +27,10 @@ export function outboxRoutes({ parts, clock, apiKey }: LocalApiOptions): ApiFami
       const last = outbox.follow(changeId);
       return { change, became: last && last.changeId !== changeId ? last : null };
     });
+}
+
+/** A person's decisions: retry, drop, release. */
+function decisionRoutes({ parts: { outbox } }: LocalApiOptions, find: FindChange): ApiRoute[] {
   const decision = (
     action: string,
     summary: string,
@@ -36,12 +40,15 @@ export function outboxRoutes({ parts, clock, apiKey }: LocalApiOptions): ApiFami
       method: 'post',
       path: `/outbox/{changeId}/${action}`,
       operationId: `${action}Change`,
+      may: ['decide'],
       summary,
       params: changePath,
       answer: changeAnswer,
+      refusals: [404],
+      refused: { statuses: [409], answer: changeConflict },
       handle: async ({ params: { changeId }, request, reply }) => {
         try {
-          await decide(changeId, by(request));
+          await decide(changeId, originOf(request));
         } catch (error) {
           if (!hasCode(error, 'conflict')) throw error;
           // With the change, so that nobody has to ask what it is now.
@@ -51,11 +58,36 @@ export function outboxRoutes({ parts, clock, apiKey }: LocalApiOptions): ApiFami
         return find(changeId);
       },
     });
+  return [
+    decision('retry', 'Hand a rejected change over once more', (id, who) => outbox.retry(id, who)),
+    decision('drop', 'Give up a change that waits, is held or was rejected', (id, who) =>
+      outbox.drop(id, who),
+    ),
+    decision('release', 'Let a held change go', (changeId, who) => outbox.release({ changeId }, who)),
+    route({
+      method: 'post',
+      path: '/outbox/release',
+      operationId: 'releaseChanges',
+      may: ['decide'],
+      summary: 'Let go all changes that a guard rail holds',
+      body: releaseRequest,
+      answer: releaseAnswer,
+      handle: async ({ body, request }) => ({ released: await outbox.release(body, originOf(request)) }),
+    }),
+  ];
+}
+
+/** Routes `GET /outbox`, `GET /outbox/ID`, and a person's decisions. */
+export function outboxRoutes(options: LocalApiOptions): ApiFamily {
+  const { parts, clock } = options;
+  const { outbox } = parts;
+  const find = changeFinder(options);
   const routes = [
     route({
       method: 'get',
       path: '/outbox',
       operationId: 'listChanges',
+      may: ['stock', 'prices', 'screen'],
       summary: 'Changes on their way to the platform, and what became of them',
       query: outboxQuery,
       answer: outboxPage,
@@ -70,25 +102,14 @@ export function outboxRoutes({ parts, clock, apiKey }: LocalApiOptions): ApiFami
       method: 'get',
       path: '/outbox/{changeId}',
       operationId: 'getChange',
+      may: ['stock', 'prices', 'screen'],
       summary: 'One change, and the one that took its place',
       params: changePath,
       answer: changeAnswer,
+      refusals: [404],
       handle: ({ params }) => find(params.changeId),
     }),
-    decision('retry', 'Hand a rejected change over once more', (id, who) => outbox.retry(id, who)),
-    decision('drop', 'Give up a change that waits, is held or was rejected', (id, who) =>
-      outbox.drop(id, who),
-    ),
-    decision('release', 'Let a held change go', (changeId, who) => outbox.release({ changeId }, who)),
-    route({
-      method: 'post',
-      path: '/outbox/release',
-      operationId: 'releaseChanges',
-      summary: 'Let go all changes that a guard rail holds',
-      body: releaseRequest,
-      answer: releaseAnswer,
-      handle: async ({ body, request }) => ({ released: await outbox.release(body, by(request)) }),
-    }),
+    ...decisionRoutes(options, find),
   ];
-  return { routes };
+  return { tag: 'changes', routes };
 }

@@ -44,6 +44,12 @@ export const feedEvent = z.object({
   order: order.nullable().describe('null when the order is no longer kept'),
 });
 
+/** Body of a hook: an event of the feed, or one of `hooks test`. */
+export const hookEvent = feedEvent.extend({
+  source: z.enum(['webhook', 'poll', 'test']),
+  test: z.literal(true).optional().describe('Made up by `tillsync hooks test`: book nothing'),
+});
+
 export const feedPage = z.object({
   events: z.array(feedEvent).describe('Oldest first'),
   next: whole.describe('Pass it as `after` for what follows'),
@@ -143,40 +149,33 @@ const ackSeq = z
   .describe('The event of the feed up to which the POS has booked the order; without it, the newest');
 const ACKS_RANGE = { error: `1 to ${ACKS_MAX} orders are taken` };
 
+export const ackItem = z.union([
+  orderId,
+  z
+    .strictObject({ orderId, seq: ackSeq.optional() })
+    .transform(({ seq, ...item }) => (seq === undefined ? item.orderId : { ...item, seq })),
+]);
+
 /** Orders that the POS has booked; undefined for an unreadable item. */
 export const ackRequest = z
-  .array(
-    z
-      .union([
-        orderId,
-        z
-          .strictObject({ orderId, seq: ackSeq.optional() })
-          .transform(({ seq, ...item }) => (seq === undefined ? item.orderId : { ...item, seq })),
-      ])
-      .catch(undefined as never),
-    {
-      error: 'A list of order ids is needed',
-    },
-  )
+  .array(ackItem.catch(undefined as never), { error: 'A list of order ids is needed' })
   .min(1, ACKS_RANGE)
   .max(ACKS_MAX, ACKS_RANGE)
   .describe(`Orders that the POS has booked, 1 to ${ACKS_MAX}, each checked by itself`);
 
+export const ackResult = z.object({
+  index: whole.describe('Of the item, from 0'),
+  orderId: z.string().optional().describe('Not there when it could not be read'),
+  state: z
+    .enum(['new', 'known', 'unheard', 'rejected'])
+    .describe(
+      '`known`: acknowledged before; `unheard`: noted, though the mirror has no such order yet; `rejected`: not taken',
+    ),
+  message: z.string().optional().describe('Why it was rejected'),
+});
+
 export const ackAnswer = z.object({
-  results: z
-    .array(
-      z.object({
-        index: whole.describe('Of the item, from 0'),
-        orderId: z.string().optional().describe('Not there when it was rejected'),
-        state: z
-          .enum(['new', 'known', 'unheard', 'rejected'])
-          .describe(
-            '`known`: acknowledged before; `unheard`: noted, though the mirror has no such order yet; `rejected`: not taken',
-          ),
-        message: z.string().optional().describe('Why it was rejected'),
-      }),
-    )
-    .describe('One for each, in order'),
+  results: z.array(ackResult).describe('One for each, in order'),
   rejected: whole,
 });
 
@@ -221,7 +220,7 @@ const itemsOf = <T extends z.ZodType>(item: T) =>
 export const stockItems = itemsOf(stockItem);
 export const productItems = itemsOf(productItem);
 
-const candidate = z.object({
+export const candidate = z.object({
   sku: z.string(),
   productId: z.string(),
   subsidiaryId: z.string().nullable(),
@@ -250,6 +249,9 @@ export const changesAnswer = z.object({
   pending: whole,
   held: whole,
   rejected: whole,
+  error: errorAnswer.shape.error
+    .optional()
+    .describe('Why the items that have no result were not taken; the others were'),
 });
 
 const OUTBOX_STATES = ['pending', 'sending', 'done', 'rejected', 'superseded'] as const;
@@ -290,7 +292,7 @@ export const outboxQuery = z.strictObject({
   limit: limitOf(100, 1000),
 });
 
-const outboxCounts = z.object({
+export const outboxCounts = z.object({
   pending: whole.describe('Waiting, without those that are held'),
   held: whole,
   needsRead: whole.describe('Waiting for their product to be read'),
@@ -311,6 +313,9 @@ export const changeAnswer = z.object({
   became: change.nullable().describe('The change that took its place, where one did'),
 });
 
+/** Answers a decision that does not fit the change's state. */
+export const changeConflict = changeAnswer.extend(errorAnswer.shape);
+
 export const releaseRequest = z.strictObject({
   guard: z
     .enum(['zero-items', 'price-factor', 'missing-share', 'restored'])
@@ -319,26 +324,24 @@ export const releaseRequest = z.strictObject({
 });
 export const releaseAnswer = z.object({ released: whole });
 
-const verdict = z.object({
+export const finding = z.object({
+  code: z
+    .enum(Object.keys(FINDINGS) as FindingCode[])
+    .describe('Stays the same; branch on it, never on a sentence'),
+  level: z.enum(['amber', 'red']),
+  message: z.string().describe('What is wrong'),
+  remedy: z.string().describe('What to do about it; empty where it ends with what is told before it'),
+  detail: text.describe('The words of the part that noticed it'),
+  count: whole.nullable(),
+  since: isoTime.nullable(),
+  cause: z.enum(FAILURE_CAUSES).optional().describe('Why, where the remedy depends on it'),
+});
+
+export const verdict = z.object({
   level: z
     .enum(['green', 'amber', 'red'])
     .describe('`amber`: somebody should look today; `red`: orders or changes do not get through'),
-  findings: z
-    .array(
-      z.object({
-        code: z
-          .enum(Object.keys(FINDINGS) as FindingCode[])
-          .describe('Stays the same; branch on it, never on a sentence'),
-        level: z.enum(['amber', 'red']),
-        message: z.string().describe('What is wrong'),
-        remedy: z.string().describe('What to do about it; empty where it ends with what is told before it'),
-        detail: text.describe('The words of the part that noticed it'),
-        count: whole.nullable(),
-        since: isoTime.nullable(),
-        cause: z.enum(FAILURE_CAUSES).optional().describe('Why, where the remedy depends on it'),
-      }),
-    )
-    .describe('Worst first'),
+  findings: z.array(finding).describe('Worst first'),
 });
 
 export const statusAnswer = z.object({

@@ -1,4 +1,4 @@
-import type { FastifyPluginAsync, FastifyReply } from 'fastify';
+import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from 'fastify';
 import { shopName } from '../app/installation.ts';
 import { fromState, holdBackStates, lineOf, mirrorCounts, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
@@ -6,7 +6,7 @@ import { roleOf } from '../config/roles.ts';
 import { typedWords, whenFree } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../health/counters.ts';
-import { AccessGate, type AccessOptions } from './access.ts';
+import { AccessGate, type AccessOptions, requireRight } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import type { LoopBeat } from './metrics.ts';
 import { statusAnswer } from './schemas.ts';
@@ -53,11 +53,12 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
     method: 'get',
     path: '/status',
     operationId: 'getStatus',
+    may: [],
     summary: 'How every flow fares, what is wrong, what is waited for',
     answer: statusAnswer,
     handle: () => whenFree(clock, report),
   });
-  return { routes: [status] };
+  return { tag: 'status', routes: [status] };
 }
 
 function stored({ platform, state, config }: LocalApiOptions['parts']) {
@@ -131,7 +132,11 @@ export function metricsRoutes(
 ): FastifyPluginAsync {
   const gate = new AccessGate(access);
   return async (app) => {
-    app.get('/metrics', { onRequest: async (request) => gate.check(request) }, async (request, reply) => {
+    const onRequest = async (request: FastifyRequest) => {
+      gate.check(request);
+      requireRight(request, ['screen']);
+    };
+    app.get('/metrics', { onRequest }, async (request, reply) => {
       const format = wantedFormat(request.headers.accept);
       reply.header('cache-control', 'no-store').header('x-content-type-options', 'nosniff');
       reply.type(CONTENT_TYPES[format]);

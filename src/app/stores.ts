@@ -1,5 +1,6 @@
 import { ConfigSeenRows } from '../config/config-changes.ts';
 import type { Clock } from '../core/time.ts';
+import { ApiKeyRows } from '../db/api-keys.ts';
 import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
 import { openStateFile } from '../db/state-file.ts';
 import { WishRows } from '../db/wishes.ts';
@@ -49,6 +50,7 @@ export function openState(options: StateOptions) {
     configSeen: new ConfigSeenRows(db),
     hooks: new HookRows({ db }),
     wishes: new WishRows({ db }),
+    apiKeys: new ApiKeyRows({ db }),
     hub: new HubRows(db, onSecret),
     linkKey: new LinkKeyRows(db, onSecret),
     linkWays: new LinkWayRows(db),

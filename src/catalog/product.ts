@@ -73,7 +73,7 @@ export function branchDirectory(
   };
 }
 
-const productSku = z.object({
+export const productSku = z.object({
   sku: z.string(),
   barcode: text,
   price: amount,

@@ -16,7 +16,7 @@ import { notNow, wholeNumber } from './options.ts';
 import { Progress, waitText } from './progress.ts';
 
 /** An option with more than a description, and the type of its value. */
-interface Opt<T> {
+export interface Opt<T> {
   description: string;
   set(option: Option): Option;
   /** Only a type. */

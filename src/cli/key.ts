@@ -1,13 +1,17 @@
 import { randomBytes } from 'node:crypto';
+import { loadSetup } from '../config/config.ts';
 import { CREDSTORE, credentialFile, readCredential, serviceOf, writeCredential } from '../config/secrets.ts';
 import { DEFAULT_CONFIG_FILE } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { command, withDefault } from './command.ts';
+import { isoUtc } from '../core/time.ts';
+import { type ApiKey, keyDigest, RIGHTS, type Right } from '../db/api-keys.ts';
+import { command, type MakeCommand, type Opt, sourceOf, withDefault, withParts } from './command.ts';
+import { table, when } from './table.ts';
 
 const NAME = 'local-api-key';
 const KEY_BYTES = 24;
 
-export const key = command({
+const own = command({
   description: 'Make the key that the status page and the local API ask for',
   examples: ['key', 'key --show', 'key --config /etc/tillsync/second.toml'],
   options: {
@@ -39,7 +43,7 @@ export const key = command({
         hint: `See it with: sudo tillsync key --show${again}. Make another with: sudo tillsync key --new${again}`,
       });
     }
-    const made = randomBytes(KEY_BYTES).toString('base64url');
+    const made = newKey();
     writeCredential(file, made);
     return {
       json: { key: made, file, made: true, restart },
@@ -51,3 +55,116 @@ export const key = command({
     };
   },
 });
+
+function newKey(): string {
+  return randomBytes(KEY_BYTES).toString('base64url');
+}
+
+const NAME_OF_KEY = /^[a-z][a-z0-9-]{0,39}$/;
+const MAY: Opt<Right[]> = {
+  description: `what it may do, of ${RIGHTS.join(', ')}, with commas between`,
+  set: (option) => option.argParser(rightsOf).makeOptionMandatory(),
+};
+const MEANINGS = `
+Rights:
+  orders  read orders and follow their feed
+  ack     acknowledge orders
+  stock   hand over stock, and see what became of changes
+  prices  hand over prices and texts, and see what became of changes
+  screen  read what the status page shows, and /metrics
+  decide  retry, drop and release changes
+`;
+
+function rightsOf(text: string): Right[] {
+  const words = text.split(',').map((word) => word.trim());
+  const unknown = words.filter((word) => !(RIGHTS as readonly string[]).includes(word));
+  if (unknown.length === 0) return RIGHTS.filter((right) => words.includes(right));
+  throw new TillsyncError('usage', `--may ${text}: there is no right ${unknown.join(', ')}.`, {
+    hint: `There are: ${RIGHTS.join(', ')}.`,
+  });
+}
+
+const add = command({
+  description: 'Make a key with a name for one program or screen, and print it once',
+  examples: ['key add till-1 --may orders,ack,stock', 'key add kitchen --may screen'],
+  argument: ['<name>', 'of up to 40 small letters, digits and "-", which calls and changes are noted under'],
+  options: { '--may <rights>': MAY },
+  more: MEANINGS,
+  run(call) {
+    const { argument: name } = call;
+    const { may } = call.options;
+    if (!NAME_OF_KEY.test(name)) {
+      throw new TillsyncError('usage', `${name} is no name of a key. Nothing was made.`, {
+        hint: 'Use up to 40 small letters, digits and "-", and begin with a letter, as in till-1.',
+      });
+    }
+    const { secrets, unseen } = loadSetup(sourceOf(call));
+    if (secrets.localApiKey === undefined && unseen.length === 0) {
+      throw new TillsyncError(
+        'conflict',
+        'No key is asked of anybody yet, so a named one would limit nobody. Nothing was made.',
+        { hint: 'First make the key of all rights, and restart: {tillsync} key' },
+      );
+    }
+    return withParts(call, async ({ parts: { state }, note }) => {
+      const key = newKey();
+      const at = isoUtc(call.cli.clock.nowMs());
+      if (!state.apiKeys.add({ name, may, digest: keyDigest(key, 'utf8'), at })) {
+        throw new TillsyncError('conflict', `There is a key ${name}. It was left alone.`, {
+          hint: `To make another one in its place, first: {tillsync} key remove ${name}`,
+        });
+      }
+      await note({ action: 'key.add', subject: name, detail: may.join(', ') });
+      return {
+        json: { name, may, key },
+        text: `${key}\n`,
+        below: `${name} may: ${may.join(', ')}. The key is shown this once and holds from now on.\n`,
+      };
+    });
+  },
+});
+
+const list = command({
+  description: 'List the named keys and what each may do',
+  examples: ['key list', 'key list --json'],
+  run: (call) =>
+    withParts(call, async ({ parts: { state }, config }) => {
+      const keys = state.apiKeys.list();
+      if (keys.length === 0) return { json: { keys }, above: 'There are no named keys.\n' };
+      const at = (time: string | null) => when(time, config.orders.timezone);
+      return {
+        json: { keys },
+        text: () =>
+          table(keys, {
+            KEY: 'name',
+            MAY: ({ may }: ApiKey) => may.join(', '),
+            [`MADE (${config.orders.timezone})`]: ({ madeAt }: ApiKey) => at(madeAt),
+            WITHDRAWN: ({ withdrawnAt }: ApiKey) => at(withdrawnAt),
+          }),
+      };
+    }),
+});
+
+const remove = command({
+  description: 'Withdraw a named key at once; whoever goes on using it is refused and named',
+  examples: ['key remove till-1'],
+  argument: ['<name>', 'of the key'],
+  run: (call) =>
+    withParts(call, async ({ parts: { state }, note }) => {
+      const { argument: name } = call;
+      if (!state.apiKeys.withdraw(name, isoUtc(call.cli.clock.nowMs()))) {
+        throw new TillsyncError('not-found', `No key ${name} is in use.`, {
+          hint: 'See those that are: {tillsync} key list',
+        });
+      }
+      await note({ action: 'key.remove', subject: name });
+      return { json: { name, removed: true }, text: `${name} was withdrawn.\n` };
+    }),
+});
+
+/** The key of all rights, and below it those with a name. */
+export const key: MakeCommand = (name, cli) => {
+  const made = own(name, cli);
+  for (const [word, make] of Object.entries({ add, list, remove })) made.addCommand(make(word, cli));
+  return made;
+};

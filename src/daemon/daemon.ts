@@ -1,5 +1,5 @@
 import { statSync } from 'node:fs';
-import type { GroupSocket, WrongKeyListener } from '../api/access.ts';
+import type { AccessOptions, GroupSocket, WrongKeyListener } from '../api/access.ts';
 import type { ChangeSignal } from '../api/api.ts';
 import { localApi } from '../api/local-api.ts';
 import { Metrics } from '../api/metrics.ts';
@@ -54,7 +54,6 @@ export function startDaemon(options: DaemonOptions): Promise<Daemon> {
 
 async function build(options: DaemonOptions, releasers: Releasers): Promise<Daemon> {
   const { config, clock, log } = options;
-  const { localApiKey: apiKey } = options.secrets;
   const version = programVersion();
   const counters = new Counters();
   const parts = await openParts({ ...options, counters });
@@ -62,7 +61,8 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   keepUnwrittenAlarms(parts, log);
   releasers.push('mark', await markRunning({ leases: parts.state.leases, clock, log }));
   const { wrongKeys, onWrongKey } = keyWatch(counters, options);
-  const own = await ownStoreOf({ ...options, onWrongKey }, parts, releasers);
+  const access = accessTo(options, parts, onWrongKey);
+  const own = await ownStoreOf(options, parts, access, releasers);
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
   /** False while only a person can bring new tokens. */
@@ -73,20 +73,20 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const local = createLocalServer({
     ...config.local,
     groupSocket: groupSocketOf(config),
-    hasKey: apiKey !== undefined,
+    hasKey: access.apiKey !== undefined,
     ...{ clock, log },
     plugins: [
       healthRoutes({
-        ...{ clock, loopsAlive: () => loops, apiKey, onWrongKey },
+        ...{ clock, loopsAlive: () => loops, ...access },
         notReady: () => notReady(parts.mirror, stopping.signal),
         storage: config.storage.directory,
       }),
       localApi({
-        ...{ parts, apiKey, onWrongKey, version, clock, log },
+        ...{ parts, ...access, version, clock, log },
         changes: orders.changes,
       }),
       ...(own ? [own.plugin] : []),
-      metricsRoutes({ apiKey, onWrongKey }, () => metrics.collect()),
+      metricsRoutes(access, () => metrics.collect()),
       pageRoutes(pageFiles, log),
     ],
   });
@@ -158,10 +158,15 @@ function keyWatch(
   return { wrongKeys, onWrongKey };
 }
 
+function accessTo({ secrets }: DaemonOptions, { state }: Parts, onWrongKey: WrongKeyListener): AccessOptions {
+  return { apiKey: secrets.localApiKey, namedKeys: state.apiKeys, onWrongKey };
+}
+
 /** Loaded only if a shop is at the hub's place. */
 async function ownStoreOf(
-  options: DaemonOptions & { onWrongKey: WrongKeyListener },
+  options: DaemonOptions,
   parts: Parts,
+  access: AccessOptions,
   releasers: Releasers,
 ): Promise<OwnStore | undefined> {
   if (options.config.hub.store === '') {
@@ -169,7 +174,7 @@ async function ownStoreOf(
     return undefined;
   }
   const { openOwnStore } = await import('./own-store.ts');
-  const own = await openOwnStore({ ...options, parts, apiKey: options.secrets.localApiKey });
+  const own = await openOwnStore({ ...options, parts, access });
   if (own) releasers.push('own store', () => own.close());
   return own;
 }

@@ -1,5 +1,5 @@
 import type { FastifyPluginAsync } from 'fastify';
-import type { WrongKeyListener } from '../api/access.ts';
+import type { AccessOptions } from '../api/access.ts';
 import { ChangeSignal } from '../api/api.ts';
 import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
@@ -24,8 +24,7 @@ import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 export interface OwnStoreOptions extends PartsOptions {
   /** Of the hub. */
   parts: Parts;
-  apiKey: string | undefined;
-  onWrongKey: WrongKeyListener;
+  access: AccessOptions;
 }
 
 /** The shop at the hub's place: a branch in the hub's own process, with a mirror of only its own orders. */
@@ -45,7 +44,7 @@ export interface OwnStore {
 export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore | undefined> {
   const config = ownStoreConfig(options.config);
   if (!config) return undefined;
-  const { clock, random, log, onSecret, lookEveryMs, holders, apiKey, onWrongKey } = options;
+  const { clock, random, log, onSecret, lookEveryMs, holders, access } = options;
   const own: PartsOptions = {
     config,
     clock,
@@ -76,7 +75,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     place: () => parts.mirror.read(branchPlace),
     clock,
   });
-  const api = localApi({ parts, apiKey, onWrongKey, version: programVersion(), changes, clock, log });
+  const api = localApi({ parts, ...access, version: programVersion(), changes, clock, log });
   return {
     config,
     parts,

@@ -14,6 +14,8 @@ export type AuditAction =
   | 'config.changed'
   | 'events.replay'
   | 'hooks.skip'
+  | 'key.add'
+  | 'key.remove'
   | 'order.ack'
   | 'order.forget'
   | 'outbox.drop'

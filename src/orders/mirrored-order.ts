@@ -7,7 +7,7 @@ const dueTime = text.describe(
   'When a scheduled order is due; ISO 8601 in UTC where it could be read as a time',
 );
 
-const modifier = z.object({
+export const orderModifier = z.object({
   name: text,
   shortName: text,
   description: text.describe('JSON text of the array as sent'),
@@ -19,7 +19,7 @@ const modifier = z.object({
   modifierExternalId: text.describe('Of the modifier itself; the platform sends null today'),
 });
 
-const item = z.object({
+export const orderItem = z.object({
   productExternalId: text.describe('null when the item has modifiers'),
   productName: text,
   quantity: amount,
@@ -38,7 +38,7 @@ const item = z.object({
     .describe(
       'How that was found; a line with modifiers carries no id and is found by the name of its product',
     ),
-  modifiers: z.array(modifier),
+  modifiers: z.array(orderModifier),
 });
 
 /** An order as the mirror has it now; null where a value is unknown. */
@@ -76,7 +76,7 @@ export const order = z.object({
   customerLastName: text,
   customerEmail: text,
   customerPhoneNumber: text,
-  items: z.array(item),
+  items: z.array(orderItem),
 });
 
 export type MirroredOrder = z.output<typeof order>;

@@ -1,6 +1,7 @@
 import { tmpdir } from 'node:os';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
+import type { AccessOptions } from '../../src/api/access.ts';
 import { ChangeSignal, type LocalApiOptions } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
 import { createLocalServer } from '../../src/api/server.ts';
@@ -28,10 +29,12 @@ export interface ApiAnswer {
 export interface ApiRigOptions {
   host?: string;
   apiKey?: string;
+  namedKeys?: AccessOptions['namedKeys'];
   onWrongKey?: (from: string) => void;
   changesMaxBytes?: number;
   handOversMax?: number;
   streamsMax?: number;
+  isHub?: boolean;
   groupSocket?: { path: string; gid: number };
   others?: { host: string; port: number }[];
 }
@@ -48,6 +51,8 @@ export async function openApi(options: ApiRigOptions = {}) {
     listeners: 0,
     failure: undefined as TillsyncError | undefined,
     taken: [] as HandedOver[][],
+    /** Who handed each of these over. */
+    origins: [] as (string | undefined)[],
     take: undefined as undefined | ((items: readonly HandedOver[]) => Promise<Acceptance[]>),
     acked: [] as string[],
     filters: [] as (ProductFilter | OutboxFilter)[],
@@ -102,7 +107,7 @@ export async function openApi(options: ApiRigOptions = {}) {
         orders: { poll: '*/2 * * * *', timezone: 'UTC' },
         storage: { directory: tmpdir(), group: '' },
         shop: { name: 'Corner shop', currency: 'CLP' },
-        hub: { nats: '', store: '' },
+        hub: { nats: options.isHub ? 'nats://127.0.0.1:4222' : '', store: '' },
         link: { hub: '' },
         branches: [{ externalId: 'B1', subsidiaryId: 'sub-1' }],
         stock: { holdBackUnbooked: false },
@@ -204,6 +209,7 @@ function memoryOutbox(
     filters: (ProductFilter | OutboxFilter)[];
     decisions: string[];
     taken: HandedOver[][];
+    origins: (string | undefined)[];
     take: undefined | ((items: readonly HandedOver[]) => Promise<Acceptance[]>);
     acked: string[];
   },
@@ -213,8 +219,9 @@ function memoryOutbox(
   const get = (changeId: number) => state.changes.find((change) => change.changeId === changeId);
   return {
     zeroHolds: async () => new Map(),
-    async take(items: HandedOver[]) {
+    async take(items: HandedOver[], _source: string, { origin }: { origin?: string } = {}) {
       state.taken.push(items);
+      state.origins.push(origin);
       if (state.take) return state.take(items);
       return items.map(() => ({ changeId: nextId++, state: 'pending', message: null, candidates: [] }));
     },

@@ -1,9 +1,10 @@
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { loadSecrets } from '../../src/config/secrets.ts';
-import { invoke } from './invoke.ts';
+import { openWorkplace, type Workplace } from '../support/workplace.ts';
+import { commandsAt, invoke } from './invoke.ts';
 
 let directory: string;
 let credstore: string;
@@ -60,4 +61,47 @@ it('says what it takes', async () => {
   expect(stderr).toContain('sudo tillsync key');
   const second = await key('--config', '/etc/tillsync/second.toml');
   expect(second.stderr).toContain('sudo tillsync --config /etc/tillsync/second.toml key');
+});
+
+describe('keys with a name', () => {
+  let place: Workplace;
+  let at: ReturnType<typeof commandsAt>;
+  beforeEach(async () => {
+    place = await openWorkplace(47);
+    at = commandsAt(place);
+  });
+  afterEach(() => place.close());
+
+  it('are made beside the key of all rights alone, shown once, listed without it and withdrawn', async () => {
+    const early = await at.run(['key', 'add', 'till-1', '--may', 'orders']);
+    expect([early.code, early.stdout]).toEqual([2, '']);
+    expect(early.stderr).toContain('would limit nobody');
+    place.env.TILLSYNC_LOCAL_API_KEY = 'the-key-of-all-rights';
+    const { code, stdout, stderr } = await at.run(['key', 'add', 'till-1', '--may', 'stock, orders']);
+    expect([code, stdout]).toEqual([0, expect.stringMatching(/^[\w-]{32}\n$/)]);
+    expect(stderr).toContain('till-1 may: orders, stock.');
+    const key = stdout.trim();
+    const again = await at.run(['key', 'add', 'till-1', '--may', 'ack']);
+    expect([again.code, again.stdout]).toEqual([2, '']);
+    for (const wrong of [['till 1', '--may', 'ack'], ['till-2', '--may', 'everything'], ['till-2']]) {
+      expect((await at.run(['key', 'add', ...wrong])).code).toBe(2);
+    }
+    const listed = await at.json(['key', 'list']);
+    expect(listed.document.keys).toMatchObject([
+      { name: 'till-1', may: ['orders', 'stock'], withdrawnAt: null },
+    ]);
+    expect((await at.run(['key', 'list'])).stdout).toMatch(/till-1 +orders, stock/);
+    expect((await at.run(['key', 'remove', 'till-1'])).code).toBe(0);
+    expect((await at.run(['key', 'remove', 'till-1'])).code).toBe(1);
+    const audit = await at.json(['audit']);
+    expect(audit.document.audit).toMatchObject([
+      { action: 'key.remove', subject: 'till-1' },
+      { action: 'key.add', subject: 'till-1', detail: 'orders, stock' },
+    ]);
+    const files = readdirSync(place.storage, { recursive: true, encoding: 'utf8' });
+    expect(files).toContain('state.db');
+    for (const file of files.filter((name) => statSync(path.join(place.storage, name)).isFile())) {
+      expect(readFileSync(path.join(place.storage, file), 'latin1'), file).not.toContain(key);
+    }
+  });
 });

@@ -142,6 +142,16 @@ CREATE TABLE link_ways (
   kept TEXT NOT NULL CHECK (json_valid(kept))
 ) STRICT;
 
+CREATE TABLE api_keys (
+  digest BLOB PRIMARY KEY,
+  name TEXT NOT NULL,
+  may TEXT NOT NULL CHECK (json_valid(may)),
+  made_at TEXT NOT NULL,
+  withdrawn_at TEXT
+) STRICT;
+
+CREATE UNIQUE INDEX api_keys_in_use ON api_keys (name) WHERE withdrawn_at IS NULL;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-start');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-webhook');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-alarms');
@@ -156,3 +166,4 @@ INSERT INTO schema_migrations (number, name) VALUES (11, '0011-open-invitations'
 INSERT INTO schema_migrations (number, name) VALUES (12, '0012-branch-names');
 INSERT INTO schema_migrations (number, name) VALUES (13, '0013-link-ways');
 INSERT INTO schema_migrations (number, name) VALUES (14, '0014-refused-branches');
+INSERT INTO schema_migrations (number, name) VALUES (15, '0015-api-keys');

@@ -1,0 +1,289 @@
+import * as z from 'zod';
+import { product as productSchema, productSku } from '../catalog/product.ts';
+import { branchStatus } from '../link/branch-board.ts';
+import {
+  boardOrder,
+  order,
+  orderItem,
+  orderModifier,
+  orderToBook,
+  trendHour,
+} from '../orders/mirrored-order.ts';
+import { productItem, stockItem } from '../outbox/change.ts';
+import { type ApiFamily, type ApiRoute, TAGS } from './api.ts';
+import examples from './examples.json' with { type: 'json' };
+import * as api from './schemas.ts';
+
+/** Schemas of requests by their names in the document. Closed: an unknown property is refused. */
+const REQUESTS = {
+  StockItem: stockItem,
+  StockItems: api.stockItems,
+  ProductItem: productItem,
+  ProductItems: api.productItems,
+  Acknowledgement: api.ackItem,
+  Acknowledgements: api.ackRequest,
+  ReleaseRequest: api.releaseRequest,
+};
+
+/** Schemas of answers. Open: a reader passes over properties that it does not know, because some may be added. */
+const ANSWERS = {
+  Error: api.errorAnswer,
+  Order: order,
+  OrderItem: orderItem,
+  OrderModifier: orderModifier,
+  OrderEvent: api.feedEvent,
+  OrderPage: api.feedPage,
+  OrderToBook: orderToBook,
+  OrderToBookPage: api.toBookPage,
+  OrderAnswer: api.orderAnswer,
+  BoardOrder: boardOrder,
+  Board: api.boardAnswer,
+  FoundOrders: api.foundOrders,
+  TrendHour: trendHour,
+  Trends: api.trendsAnswer,
+  AcknowledgementResult: api.ackResult,
+  AcknowledgementResults: api.ackAnswer,
+  Product: productSchema,
+  ProductSku: productSku,
+  ProductPage: api.productPage,
+  Candidate: api.candidate,
+  ItemResult: api.itemResult,
+  ItemResults: api.changesAnswer,
+  Change: api.change,
+  ChangePage: api.outboxPage,
+  ChangeAnswer: api.changeAnswer,
+  ChangeConflict: api.changeConflict,
+  Released: api.releaseAnswer,
+  Finding: api.finding,
+  Verdict: api.verdict,
+  OutboxCounts: api.outboxCounts,
+  Status: api.statusAnswer,
+  BranchStatus: branchStatus,
+  BranchList: api.branchesAnswer,
+  HookEvent: api.hookEvent,
+};
+
+/** Refusals by status: name and description. */
+const REFUSALS: Readonly<Record<number, readonly [string, string]>> = {
+  400: ['Unusable', 'The request as a whole cannot be used; nothing was taken'],
+  401: ['KeyNeeded', 'A key is needed, or the one that was sent is wrong'],
+  403: ['Forbidden', 'A web page of another site, or a key without the right'],
+  404: ['NotFound', 'There is none of that id'],
+  413: ['TooLarge', 'Send it in several parts; nothing was taken'],
+  415: ['UnknownType', 'Not sent as one of the types of the body; nothing was taken'],
+  429: ['TooMany', 'Again after Retry-After'],
+  503: ['NotNow', 'Again after Retry-After'],
+  507: ['DiskFull', 'The disk is full or read-only; nothing was taken'],
+};
+const OF_ALL = [400, 401, 403, 503];
+const OF_BODIES = [413, 415, 507];
+
+interface Example {
+  request?: unknown;
+  answer?: unknown;
+}
+
+const EXAMPLES: Readonly<Record<string, Example | undefined>> = examples;
+
+type Json = Record<string, unknown>;
+type Io = 'input' | 'output';
+
+const toUri = (id: string) => `#/components/schemas/${id}`;
+
+/** Makes the OpenAPI 3.1 document of the routes. */
+export function openApiDocument(families: readonly ApiFamily[], version: string): Json {
+  const named = new Names();
+  const paths: Record<string, Json> = {};
+  for (const { tag, routes } of families) {
+    for (const { doc } of routes) {
+      paths[doc.path] ??= {};
+      Object.assign(paths[doc.path] as Json, { [doc.method]: operation(doc, tag, named) });
+    }
+  }
+  const refusals = Object.entries(REFUSALS).map(([status, [name, description]]) => {
+    const headers = RETRY_AFTER.includes(Number(status)) ? { headers: { 'Retry-After': retryAfter } } : {};
+    return [name, { description, ...headers, content: contentOf(named.ref(api.errorAnswer, 'output')) }];
+  });
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'tillsync local API',
+      version,
+      license: { name: 'MIT', identifier: 'MIT' },
+      description:
+        'Orders from the mirror, and stock and price changes for the platform. Times are ISO 8601 in UTC, ' +
+        'amounts as the platform sent them. Where there is a key, everybody sends it, but for whoever comes by the Unix socket. ' +
+        'Requests are closed: a property that is not described is refused. Answers are open: properties and values of enums may be ' +
+        'added, so pass over what you do not know.',
+    },
+    servers: [{ url: '/v1' }],
+    security: [{}, { bearer: [] }, { apiKey: [] }],
+    tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
+    paths,
+    webhooks: { orderEvent: { post: orderHook(named) } },
+    components: {
+      schemas: named.schemas(),
+      responses: Object.fromEntries(refusals),
+      securitySchemes: {
+        bearer: { type: 'http', scheme: 'bearer' },
+        apiKey: { type: 'apiKey', in: 'header', name: 'x-api-key' },
+      },
+    },
+  };
+}
+
+const RETRY_AFTER = [429, 503];
+const retryAfter = { description: 'Seconds', schema: { type: 'integer', minimum: 1 } };
+
+function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
+  const {
+    operationId,
+    summary,
+    description,
+    body,
+    bodyTypes = ['application/json'],
+    answer,
+    may,
+    streams,
+  } = doc;
+  const parameters = [...parametersOf(doc.params, 'path'), ...parametersOf(doc.query, 'query')];
+  if (streams === 'always') {
+    parameters.push({
+      name: 'Last-Event-ID',
+      in: 'header',
+      schema: { type: 'integer' },
+      description: 'Of a stream: goes on after this seq',
+    });
+  }
+  const example = EXAMPLES[operationId];
+  // A schema cannot describe content types other than JSON.
+  const answered =
+    streams === 'always'
+      ? { 'text/event-stream': { schema: { type: 'string' }, example: example?.answer } }
+      : contentOf(named.ref(answer, 'output'), example?.answer);
+  const asked = bodyTypes.map((type) =>
+    body && type === 'application/json'
+      ? contentOf(named.ref(body, 'input'), example?.request)
+      : { [type]: { schema: { type: 'string' } } },
+  );
+  const refusals = [...OF_ALL, ...(body ? OF_BODIES : []), ...(doc.refusals ?? [])];
+  const special = Object.fromEntries(
+    doc.refused?.statuses.map((status) => {
+      const own = named.ref(doc.refused?.answer as z.ZodType, 'output');
+      const schema = status === 409 ? own : { anyOf: [own, named.ref(api.errorAnswer, 'output')] };
+      const said = REFUSALS[status]?.[1] ?? 'It does not fit the present state, which the answer has';
+      return [status, { description: said, content: contentOf(schema) }];
+    }) ?? [],
+  );
+  return {
+    operationId,
+    tags: [tag],
+    summary,
+    ...(description !== undefined && { description }),
+    // A list of alternatives; a role is a right that a named key needs.
+    ...(may.length > 0 && {
+      security: [{}, ...may.flatMap((right) => [{ bearer: [right] }, { apiKey: [right] }])],
+    }),
+    ...(parameters.length > 0 && { parameters }),
+    ...(body && { requestBody: { required: true, content: Object.assign({}, ...asked) } }),
+    responses: {
+      200: { description: 'Done', content: answered },
+      ...(doc.mayBePartial && {
+        207: { description: 'Done in part: some items were rejected', content: answered },
+      }),
+      ...Object.fromEntries(
+        refusals.map((status) => [status, { $ref: `#/components/responses/${REFUSALS[status]?.[0]}` }]),
+      ),
+      ...special,
+      default: { description: 'An error', content: contentOf(named.ref(api.errorAnswer, 'output')) },
+    },
+  };
+}
+
+/** A hook's POST of an event. */
+function orderHook(named: Names): Json {
+  const { request } = examples.orderEvent;
+  return {
+    operationId: 'orderEvent',
+    tags: ['orders'],
+    summary: 'One event of an order, sent to the address of a hook',
+    description:
+      'In order, at least once, one at a time; it is sent again until 2xx is answered. The headers are there where the hook has a secret.',
+    parameters: Object.entries(HOOK_HEADERS).map(([name, description]) => ({
+      ...{ name, description },
+      in: 'header',
+      required: false,
+      schema: { type: 'string' },
+    })),
+    requestBody: { required: true, content: contentOf(named.ref(api.hookEvent, 'output'), request) },
+    responses: {
+      '2XX': { description: 'It was taken' },
+      '4XX': { description: 'As any other answer: it is sent again' },
+    },
+  };
+}
+
+const HOOK_HEADERS = {
+  'webhook-id': 'Of Standard Webhooks: the same for each try of an event',
+  'webhook-timestamp': 'Of Standard Webhooks: seconds since 1970; refuse what is older than five minutes',
+  'webhook-signature':
+    'Of Standard Webhooks: v1, a comma and the HMAC-SHA256 of id.timestamp.body in base64; one for each secret, with blanks between',
+  'x-tillsync-signature': 'sha256= and the HMAC-SHA256 of the body in hex',
+};
+
+function contentOf(schema: Json, example?: unknown): Json {
+  return { 'application/json': { schema, ...(example !== undefined && { example }) } };
+}
+
+function parametersOf(schema: z.ZodObject | undefined, place: 'path' | 'query'): Json[] {
+  if (!schema) return [];
+  const { $schema: _dialect, ...whole } = z.toJSONSchema(schema, { io: 'output', unrepresentable: 'any' });
+  const { properties = {} } = whole as { properties?: Record<string, Json> };
+  return Object.entries(properties).map(([name, { description, ...rest }]) => ({
+    name,
+    in: place,
+    required: place === 'path',
+    schema: rest,
+    ...(description !== undefined && { description }),
+  }));
+}
+
+/** The named schemas, to which the operations refer. */
+class Names {
+  readonly #registries: Record<Io, z.core.$ZodRegistry<{ id: string }>> = {
+    input: registryOf(REQUESTS),
+    output: registryOf(ANSWERS),
+  };
+
+  /** Throws if the schema has no name, so that none is forgotten. */
+  ref(schema: z.ZodType, io: Io): Json {
+    const id = this.#registries[io].get(schema)?.id;
+    if (id === undefined) throw new Error('A schema of the API has no name in the document.');
+    return { $ref: toUri(id) };
+  }
+
+  schemas(): Json {
+    return { ...this.#of('input'), ...this.#of('output') };
+  }
+
+  #of(io: Io): Json {
+    const { schemas } = z.toJSONSchema(this.#registries[io], {
+      io,
+      uri: toUri,
+      unrepresentable: 'any',
+      override({ jsonSchema }) {
+        if (io === 'output' && jsonSchema.additionalProperties === false)
+          delete jsonSchema.additionalProperties;
+      },
+    });
+    return Object.fromEntries(
+      Object.entries(schemas).map(([id, { $schema: _dialect, $id: _uri, ...schema }]) => [id, schema]),
+    );
+  }
+}
+
+function registryOf(schemas: Readonly<Record<string, z.ZodType>>): z.core.$ZodRegistry<{ id: string }> {
+  const registry = z.registry<{ id: string }>();
+  for (const [id, schema] of Object.entries(schemas)) registry.add(schema, { id });
+  return registry;
+}

@@ -1,0 +1,61 @@
+import { hash } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import { sqlOf, storing } from './sqlite.ts';
+
+/** What a named key of the local API may be made for. */
+export const RIGHTS = ['orders', 'ack', 'stock', 'prices', 'screen', 'decide'] as const;
+export type Right = (typeof RIGHTS)[number];
+
+export interface ApiKey {
+  name: string;
+  may: readonly Right[];
+  /** ISO 8601 UTC. */
+  madeAt: string;
+  withdrawnAt: string | null;
+}
+
+/** Returns what is kept of a key. Digests have equal length, so comparing them reveals nothing about the key. */
+export function keyDigest(key: string, encoding: 'utf8' | 'latin1'): Buffer {
+  return hash('sha256', Buffer.from(key, encoding), 'buffer');
+}
+
+const COLUMNS = 'name, may, made_at AS madeAt, withdrawn_at AS withdrawnAt';
+type Row = Omit<ApiKey, 'may'> & { may: string };
+
+/** The named keys in state.db, which hold from the next request on. Methods throw `storage-…`. */
+export class ApiKeyRows {
+  readonly #db: Database.Database;
+
+  constructor({ db }: { db: Database.Database }) {
+    this.#db = db;
+  }
+
+  find(digest: Buffer): ApiKey | undefined {
+    const sql = `SELECT ${COLUMNS} FROM api_keys WHERE digest = ?`;
+    const row = storing(() => sqlOf(this.#db).row<Row>(sql, digest));
+    return row && read(row);
+  }
+
+  /** By name, those in use first. */
+  list(): ApiKey[] {
+    const sql = `SELECT ${COLUMNS} FROM api_keys ORDER BY withdrawn_at IS NOT NULL, name, made_at`;
+    return storing(() => sqlOf(this.#db).rows<Row>(sql)).map(read);
+  }
+
+  /** Returns false if a key of that name is in use. */
+  add(key: { name: string; may: readonly Right[]; digest: Buffer; at: string }): boolean {
+    const sql = 'INSERT OR IGNORE INTO api_keys (digest, name, may, made_at) VALUES (?, ?, ?, ?)';
+    const { digest, name, may, at } = key;
+    return storing(() => sqlOf(this.#db).run(sql, digest, name, JSON.stringify(may), at)).changes > 0;
+  }
+
+  /** Returns false if there is none in use. */
+  withdraw(name: string, at: string): boolean {
+    const sql = 'UPDATE api_keys SET withdrawn_at = ? WHERE name = ? AND withdrawn_at IS NULL';
+    return storing(() => sqlOf(this.#db).run(sql, at, name)).changes > 0;
+  }
+}
+
+function read({ may, ...row }: Row): ApiKey {
+  return { ...row, may: JSON.parse(may) as Right[] };
+}

@@ -1,0 +1,86 @@
+import { createConfig, lintFromString } from '@redocly/openapi-core';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type ApiRig, openApi } from './api-rig.ts';
+
+type Json = Record<string, unknown>;
+interface Operation {
+  operationId: string;
+  tags: string[];
+  requestBody?: { content: Record<string, { example?: unknown }> };
+  responses: Record<string, { content?: Record<string, { example?: unknown }> }>;
+}
+
+let rig: ApiRig;
+let document: { paths: Record<string, Record<string, Operation>>; components: { schemas: Json } } & Json;
+beforeAll(async () => {
+  rig = await openApi({ isHub: true });
+  document = (await rig.call('/v1/openapi.json')).body;
+});
+afterAll(() => rig.close());
+
+const operations = () => Object.values(document.paths).flatMap((methods) => Object.values(methods));
+
+/** Calls `look` with each schema inside the value. */
+function walk(value: unknown, look: (schema: Json) => void): void {
+  if (typeof value !== 'object' || value === null) return;
+  if (!Array.isArray(value)) look(value as Json);
+  for (const inner of Object.values(value)) walk(inner, look);
+}
+
+describe('the OpenAPI document', () => {
+  it('is one for the schema of OpenAPI 3.1', async () => {
+    const { valid, errors } = await new Validator().validate(structuredClone(document));
+    expect(errors ?? []).toEqual([]);
+    expect(valid).toBe(true);
+  });
+
+  it('has nothing for the linter of Redocly to say, which tries each example on its schema', async () => {
+    const config = await createConfig({
+      extends: ['recommended'],
+      rules: {
+        'no-invalid-media-type-examples': { severity: 'error', allowAdditionalProperties: false },
+        // A fixed word such as /orders/search goes before /orders/{orderId}.
+        'no-ambiguous-paths': 'off',
+      },
+    });
+    const problems = await lintFromString({ source: JSON.stringify(document), config });
+    const told = problems.map(({ ruleId, message, location }) => [ruleId, message, location[0]?.pointer]);
+    expect(told).toEqual([]);
+    const broken = structuredClone(document);
+    const body = broken.paths['/stock']?.post?.requestBody?.content['application/json'] as Json;
+    body.example = [{ externalId: 'A', quantity: 1 }];
+    expect(await lintFromString({ source: JSON.stringify(broken), config })).not.toEqual([]);
+  });
+
+  it('shows each operation and each hook by an example', () => {
+    const hooks = Object.values(document.webhooks as Record<string, Record<string, Operation>>);
+    for (const { operationId, requestBody, responses } of operations()) {
+      const answers = Object.values(responses['200']?.content ?? {});
+      expect(
+        answers.map(({ example }) => example === undefined),
+        operationId,
+      ).toEqual([false]);
+      const asked = requestBody?.content['application/json'];
+      if (requestBody) expect(asked?.example, operationId).toBeDefined();
+    }
+    for (const { requestBody } of hooks.flatMap((methods) => Object.values(methods))) {
+      expect(requestBody?.content['application/json']?.example).toBeDefined();
+    }
+  });
+
+  it('names its schemas, and closes those of requests alone', () => {
+    const { StockItem, ProductItem, ReleaseRequest, ...others } = document.components.schemas as Record<
+      string,
+      Json
+    >;
+    for (const closed of [StockItem, ProductItem, ReleaseRequest]) {
+      expect(closed?.additionalProperties).toBe(false);
+    }
+    const { Acknowledgement, Acknowledgements: _list, ...answers } = others;
+    expect(JSON.stringify(Acknowledgement)).toContain('"additionalProperties":false');
+    walk(answers, (schema) => expect(schema.additionalProperties).not.toBe(false));
+    // An object outside of the named schemas would be a nameless class in a client.
+    walk([document.paths, document.webhooks], (schema) => expect(schema.type).not.toBe('object'));
+  });
+});

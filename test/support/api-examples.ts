@@ -1,0 +1,54 @@
+import { until, type Workplace } from './workplace.ts';
+
+/** What a caller sent, and what was answered. */
+export interface Exchange {
+  request?: unknown;
+  answer: unknown;
+}
+
+/** Calls each operation of a real daemon that has an order and a catalogue; returns the exchanges by operation. */
+export async function liveExamples(place: Workplace, localUrl: string): Promise<Record<string, Exchange>> {
+  const ask = async (path: string, body?: unknown): Promise<Exchange> => {
+    const answer = await fetch(`${localUrl}/v1${path}`, {
+      ...(body !== undefined && {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      }),
+    });
+    return { ...(body !== undefined && { request: body }), answer: await answer.json() };
+  };
+  // biome-ignore lint/suspicious/noExplicitAny: looks into answers freely
+  const of = (answer: Exchange) => answer.answer as any;
+  const sold = place.sandbox.control.createOrder({ status: 'payment-approved' });
+  const orderId = sold.internalOrderId;
+  await until('the order is in the mirror', () => place.mirrorRows().length > 0);
+  await until('the catalogue is read', async () => of(await ask('/products?limit=1')).products.length > 0);
+  const counts = [{ externalId: 'A-1001-1', qty: 12, reference: 'till-7/88' }, { qty: 3 }];
+  const setStock = await ask('/stock', counts);
+  const setProducts = await ask('/products', [{ sku: 1001, price: 2490 }]);
+  const changeId = of(setStock).results[0].changeId as number;
+  const bad = await ask('/stock', [{ externalId: 'NOWHERE', subsidiaryId: 'sub-1', qty: 1 }]);
+  const badId = of(bad).results[0].changeId as number;
+  const settled = async (id: number) => of(await ask(`/outbox/${id}`)).change.settledAt !== null;
+  await until('the changes are settled', async () => (await settled(changeId)) && (await settled(badId)));
+  const [event] = of(await ask('/orders?after=0&limit=1')).events;
+  return {
+    getStatus: await ask('/status'),
+    getBoard: await ask('/board'),
+    searchOrders: await ask(`/orders/search?q=${sold.code}`),
+    getTrends: await ask('/trends'),
+    followOrders: await ask('/orders?after=0&limit=1'),
+    listOrdersToBook: await ask('/orders/to-book'),
+    getOrder: await ask(`/orders/${orderId}`),
+    findProducts: await ask('/products?sku=1001'),
+    setStock,
+    setProducts,
+    listChanges: await ask('/outbox?reference=till-7/88'),
+    getChange: await ask(`/outbox/${changeId}`),
+    retryChange: await ask(`/outbox/${badId}/retry`, {}),
+    releaseChanges: await ask('/outbox/release', { guard: null }),
+    acknowledgeOrders: await ask('/orders/ack', [{ orderId, seq: event.seq }, 'ORDER-OF-TOMORROW']),
+    orderEvent: { request: event, answer: null },
+  };
+}
