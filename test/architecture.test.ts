@@ -77,7 +77,8 @@ function importsOf(file: string): string[] {
 }
 
 function mayImport(folder: string): string[] | undefined {
-  const at = SLICES.indexOf(folder);
+  // A configuration is read before hooks, health and the link are loaded: their words for it are in core.
+  const at = SLICES.indexOf(folder === 'config' ? 'hooks' : folder);
   // The demo and the command `sandbox` start the sandbox.
   return at < 0
     ? BESIDE[folder]

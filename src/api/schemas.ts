@@ -335,6 +335,7 @@ export const finding = z.object({
   count: whole.nullable(),
   since: isoTime.nullable(),
   cause: z.enum(FAILURE_CAUSES).optional().describe('Why, where the remedy depends on it'),
+  flow: z.enum(FRESHNESS_SUBJECTS).optional().describe('Which flow of `freshness` it is about'),
 });
 
 export const verdict = z.object({
@@ -400,7 +401,7 @@ export const statusAnswer = z.object({
         changedAt: isoTime,
       }),
     )
-    .describe('Those that are up, oldest first'),
+    .describe('What parts of tillsync noted, oldest first; `verdict` has all that is wrong'),
   tokens: z
     .object({
       state: z.enum(['none', 'ok', 'locked-out']),

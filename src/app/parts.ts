@@ -3,7 +3,6 @@ import { LeasedSweep } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchCallsNobody, configuredNames, isBranch, isHub } from '../config/roles.ts';
 import type { Secrets } from '../config/secrets.ts';
-import type { Alarms } from '../core/alarm.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
@@ -16,8 +15,6 @@ import { WebhookRegistration, WebhookSecrets } from '../orders/webhook.ts';
 import { Outbox } from '../outbox/outbox.ts';
 import { MirrorStores } from '../outbox/stores.ts';
 import { PlatformClient } from '../platform/client.ts';
-import type { Endpoint } from '../platform/platform.ts';
-import type { ForbiddenNote } from '../platform/rate-budget.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
 import { configuredBranches, configuredSafety, ownBranch } from './readers.ts';
 import { prepareStorage } from './storage.ts';
@@ -56,40 +53,6 @@ export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) 
   } catch (error) {
     await releasers.release();
     throw error;
-  }
-}
-
-/** Notes which endpoints the platform does not permit, also if another process met it. */
-export class PlatformAlarms {
-  readonly #alarms: Alarms;
-  readonly #wasForbidden: (endpoint: Endpoint) => boolean;
-  /** Endpoints that answered here after their last 403. */
-  readonly #answering = new Set<Endpoint>();
-
-  /** `wasForbidden`: whether the endpoint has a recorded 403; may throw `storage-…`. */
-  constructor(alarms: Alarms, wasForbidden: (endpoint: Endpoint) => boolean) {
-    this.#alarms = alarms;
-    this.#wasForbidden = wasForbidden;
-  }
-
-  forbidden({ kind, endpoint, error }: ForbiddenNote): void {
-    // The document does not show this endpoint, so a platform may not have it. A real block meets the next call too.
-    if (endpoint === 'webhook.get') return;
-    this.#answering.delete(endpoint);
-    // A block is told by each flow that meets it, and is over with the first answer to any.
-    if (kind === 'block') return;
-    this.#alarms.note('platform.forbidden', [error.message, error.hint].filter(Boolean).join(' '));
-  }
-
-  /** A 2xx proves that this endpoint is allowed. */
-  answered(endpoint: Endpoint): void {
-    if (this.#answering.has(endpoint)) return;
-    try {
-      if (this.#wasForbidden(endpoint)) this.#alarms.note('platform.forbidden', null);
-      this.#answering.add(endpoint);
-    } catch {
-      // The next answer asks again.
-    }
   }
 }
 
@@ -255,11 +218,7 @@ function connect(
 ): PlatformClient {
   const own = () => (isBranch(config) ? NO_PLATFORM : createHttpTransport({ ...config.platform, clock }));
   const direct = transport ?? own();
-  const { freshnessBoard, alarms } = mirror;
-  const platformAlarms = new PlatformAlarms(
-    alarms,
-    (endpoint) => state.ledger.blockHistory(endpoint, config.limits).own !== null,
-  );
+  const { freshnessBoard } = mirror;
   const { timeoutMs, webhookReadMethod, webhookReadPath, webhookActiveField } = config.platform;
   return new PlatformClient({
     transport: counters ? measuredTransport(direct, counters, clock) : direct,
@@ -277,18 +236,12 @@ function connect(
         lockOut.cause === 'reply-lost'
           ? 'The answer to a token refresh was lost, so the platform has given the new tokens to nobody. Hand in new ones with: {tillsync} auth set'
           : 'The platform refused the refresh token. Hand in new ones with: {tillsync} auth set';
-      freshnessBoard.report('auth', 'locked-out', message);
-      alarms.note('auth.locked-out', message);
+      freshnessBoard.report('auth', 'locked-out', message, 'auth-required');
     },
     // Whether new tokens are valid is unknown until the platform accepts them.
     onHealed: () => freshnessBoard.report('auth', 'waiting', NEW_TOKENS),
-    onAccepted() {
-      freshnessBoard.ok('auth');
-      alarms.note('auth.locked-out', null);
-    },
+    onAccepted: () => freshnessBoard.ok('auth'),
     onLimited: (endpoint) => limited.note(endpoint),
-    onForbidden: (told) => platformAlarms.forbidden(told),
-    onAnswered: (endpoint) => platformAlarms.answered(endpoint),
     onWaited: counters?.waited,
   });
 }

@@ -1,4 +1,4 @@
-import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
+import { type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { LOCKED_OUT_LOOK_MS, rest, retryDelayMs, Waker } from '../core/loop.ts';
@@ -280,8 +280,6 @@ function isLast(answer: ProductPage, page: number): boolean {
 const LEASE = 'catalog.sweep';
 const LEASE_HOLD_MS = 600_000;
 const LOOK_EVERY_MS = 500;
-/** A shorter outage raises no alarm here: missing orders report it, and the sweep is soon tried again. */
-const BRIEF_MS = 300_000;
 
 interface LeasedSweepOptions extends SweepOptions {
   leases: Leases;
@@ -365,9 +363,6 @@ interface SweepAllOptions {
   sweep: Pick<LeasedSweep, 'sweep' | 'begin' | 'end'>;
   branches: readonly Branch[];
   freshness: FreshnessBoard;
-  alarms: Alarms;
-  /** Whether another try follows within minutes. An unreachable platform then raises no alarm yet. */
-  isTriedAgain?: boolean;
 }
 
 /**
@@ -375,7 +370,7 @@ interface SweepAllOptions {
  * read whole. Throws the error that stopped it.
  */
 export async function sweepAll(
-  { sweep, branches, freshness, alarms, isTriedAgain = false }: SweepAllOptions,
+  { sweep, branches, freshness }: SweepAllOptions,
   request: SweepRequest,
 ): Promise<SweepReport[]> {
   const reports = new Map<Branch, SweepReport>();
@@ -398,14 +393,11 @@ export async function sweepAll(
     const { code, message, hint } = asTillsyncError(error);
     if (code !== 'aborted') {
       const text = [message, hint].filter(Boolean).join(' ');
-      freshness.report('catalog.sweep', freshnessOfFailure(code), text);
-      const isBrief = isTriedAgain && code === 'platform-unreachable';
-      if (!isBrief) alarms.note('catalog.incomplete', `The catalogue in the mirror is not complete: ${text}`);
+      freshness.report('catalog.sweep', freshnessOfFailure(code), text, code);
     }
     throw error;
   }
   freshness.ok('catalog.sweep');
-  alarms.note('catalog.incomplete', null);
   return branches.flatMap((branch) => reports.get(branch) ?? []);
 }
 
@@ -437,7 +429,7 @@ export interface SweepNowRequest extends SweepRequest {
 interface SweepNowParts {
   catalogSweep: SweepAllOptions['sweep'];
   branches: SweepAllOptions['branches'];
-  mirror: { freshnessBoard: FreshnessBoard; alarms: Alarms };
+  mirror: { freshnessBoard: FreshnessBoard };
 }
 
 /** Sweeps the platform's catalogue into the mirror, with or without a running daemon. */
@@ -445,9 +437,9 @@ export async function sweepNow(
   { catalogSweep, branches, mirror }: SweepNowParts,
   request: SweepNowRequest,
 ): Promise<SweepReport[]> {
-  const { freshnessBoard: freshness, alarms } = mirror;
+  const { freshnessBoard: freshness } = mirror;
   if (request.branch === undefined) {
-    return await sweepAll({ sweep: catalogSweep, branches, freshness, alarms }, request);
+    return await sweepAll({ sweep: catalogSweep, branches, freshness }, request);
   }
   // A sweep of one branch proves nothing about the others, so the catalogue's freshness stays.
   return [await catalogSweep.sweep(request.branch, request)];
@@ -520,8 +512,6 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
     dueMs = clock.nowMs();
   };
   let failures = 0;
-  let failingSinceMs: number | undefined;
-  const isBrief = () => clock.monotonicMs() - (failingSinceMs ?? clock.monotonicMs()) < BRIEF_MS;
   while (!signal.aborted) {
     await wish.waker.until(due, signal, beat);
     if (signal.aborted) return;
@@ -534,18 +524,13 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
     try {
       if (!isOff) {
         const request = { signal, onWait: beat, onBusy: beat, onProgress: beat };
-        log.info(
-          { branches: await sweepAll({ ...options, isTriedAgain: isBrief() }, request) },
-          'catalogue swept',
-        );
+        log.info({ branches: await sweepAll(options, request) }, 'catalogue swept');
       }
       failures = 0;
-      failingSinceMs = undefined;
       dueMs = schedule.nextAfter(clock.nowMs());
     } catch (error) {
       if (signal.aborted) return;
       failures += 1;
-      failingSinceMs ??= clock.monotonicMs();
       log.warn({ err: error, failures }, 'the catalogue was not swept whole');
       await again(retryDelayMs(failures, error, random));
     }

@@ -199,7 +199,6 @@ const OUTCOMES = {
 
 type OfferedTokens = TokenInput & { otherCompany: boolean };
 
-/** Nothing proves that these tokens are valid, so no alarm is cleared. */
 async function stored({ platform, mirror }: Parts, tokens: OfferedTokens): Promise<'stored'> {
   await platform.tokens.set(tokens);
   mirror.freshnessBoard.report('auth', 'waiting', 'New tokens were handed over and are not tried yet.');
@@ -211,13 +210,12 @@ async function tried(
   { parts, progress, call }: CommandTools,
   { refreshToken, otherCompany }: OfferedTokens,
 ): Promise<'adopted' | 'known'> {
-  const { alarms, freshnessBoard } = parts.mirror;
+  const { freshnessBoard } = parts.mirror;
   progress.step('trying the new tokens');
   try {
     const outcome = await parts.platform.tokens.tryOut(refreshToken, call.onWait, otherCompany);
     if (outcome === 'known') return outcome;
     freshnessBoard.ok('auth');
-    for (const key of ['auth.locked-out', 'auth.none'] as const) alarms.note(key, null);
     return outcome;
   } catch (error) {
     if (hasCode(error, 'auth-required', 'aborted', 'usage')) throw error;

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { LOG_LEVELS } from '../core/log.ts';
-import { LANGUAGES } from '../health/speech.ts';
+import { LANGUAGES } from '../core/values.ts';
 import * as value from './values.ts';
 
 interface About {

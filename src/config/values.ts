@@ -3,7 +3,7 @@ import { isAbsolute } from 'node:path';
 import { validateDetailed } from 'node-cron';
 import * as z from 'zod';
 import { canonicalZone, formatDuration, parseDurationMs } from '../core/time.ts';
-import { isNatsUrl, KNOWN_AUTHORITIES, WAYS_MAX } from '../link/ways.ts';
+import { isNatsUrl, KNOWN_AUTHORITIES, WAYS_MAX } from '../core/values.ts';
 import { SPELLABLE_FIELDS } from '../orders/spellings.ts';
 import { cronSchedule } from './schedule.ts';
 

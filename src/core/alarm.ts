@@ -2,7 +2,6 @@ import type { ErrorCode } from './errors.ts';
 
 /** Keys of alarms: a person hears of each once, and once more when it is over. */
 export type AlarmKey =
-  | 'auth.locked-out'
   | 'auth.none'
   | 'auth.other-company'
   | 'platform.forbidden'
@@ -16,7 +15,6 @@ export type AlarmKey =
   | 'orders.fields'
   | 'orders.more-pages'
   | 'orders.unbooked'
-  | 'webhook.silent'
   | 'webhook.refused'
   | 'webhook.unreadable'
   | 'webhook.mismatch'
@@ -29,7 +27,6 @@ export type AlarmKey =
   | 'clock.wrong'
   | 'clock.off'
   | 'mirror.locked'
-  | 'catalog.incomplete'
   | 'catalog.unmapped'
   | 'catalog.unmapped-ordered'
   | 'hub.unassigned'
@@ -123,6 +120,9 @@ export interface Freshness {
   /** Common reason of the last failed tries; left out if the last try worked. */
   failure?: Failure | undefined;
 }
+
+/** Failure of `orders.webhook`: several new orders in a row came only by polling. */
+export const CALLBACKS_SILENT = 'callbacks-silent';
 
 /** Failed tries in a row with the same reason. */
 interface Failure {

@@ -58,3 +58,23 @@ export function editDistance(a: string, b: string): number {
   }
   return at(a.length, b.length);
 }
+
+/** Languages of the page, alarms, `status` and `doctor`. */
+export const LANGUAGES = ['en', 'es'] as const;
+export type Language = (typeof LANGUAGES)[number];
+
+/** Most addresses of one hub. */
+export const WAYS_MAX = 8;
+/** Stands for a PEM: the authorities that every machine trusts. */
+export const KNOWN_AUTHORITIES = 'known';
+
+/** Unencrypted only to this machine, because customers' orders are sent over it. */
+export function isNatsUrl(address: string): boolean {
+  const match = /^(nats|tls):\/\/(\[[^\]]+\]|[a-z0-9][a-z0-9.-]*):(\d{1,5})$/i.exec(address);
+  if (!match || Number(match[3]) > 65_535) return false;
+  return isSecure(address) || /^(localhost|127\.[\d.]+|\[::1\])$/i.test(match[2] ?? '');
+}
+
+export function isSecure(address: string): boolean {
+  return /^tls:/i.test(address);
+}

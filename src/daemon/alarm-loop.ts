@@ -45,7 +45,10 @@ export function alarmLoops(
   options: PartsOptions,
   parts: AlarmParts,
   counters: Pick<Counters, 'alarmMessages' | 'heartbeats'>,
-  wrongKeys = new Recently(options.clock),
+  {
+    wrongKeys = new Recently(options.clock),
+    callbacks = () => ({ refused: null, unreadable: null }),
+  }: Partial<Pick<AlarmFacts, 'wrongKeys' | 'callbacks'>> = {},
 ): NamedLoop[] {
   const { config, secrets, clock, log, lookEveryMs } = options;
   const { mirror, state, platform, branches } = parts;
@@ -82,8 +85,10 @@ export function alarmLoops(
       mirror.read((db) => unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: of, from })),
     ...standingFacts(parts, clock, oddOrders(config, parts, orderNowMs)),
     untold: () => notifiers.flatMap(({ notifier }) => notifier.trouble() ?? []),
+    forbidden: () => state.ledger.forbidden(),
     limited: parts.limited,
     wrongKeys,
+    callbacks,
     localTime: (iso) => wallTime(Date.parse(iso)).slice(0, 16).replace('T', ' '),
     clock,
   });

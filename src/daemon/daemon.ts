@@ -201,7 +201,7 @@ function loopsOf(
   const { webhookRegistration: registration } = parts;
   const outgoing = outgoingLoops(options, parts, mayCall, counters);
   const beside: NamedLoop[] = [
-    ...alarmLoops(options, parts, counters, wrongKeys),
+    ...alarmLoops(options, parts, counters, { wrongKeys, callbacks: orders.callbacks }),
     {
       name: 'hooks',
       run: (signal, beat) => hookLoop(hookOptions(options, parts, orders.changes, counters, beat), signal),

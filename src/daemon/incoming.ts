@@ -3,30 +3,31 @@ import { ChangeSignal } from '../api/api.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import type { Config } from '../config/config-type.ts';
 import { cronSchedule } from '../config/schedule.ts';
+import { CALLBACKS_SILENT, type Freshness } from '../core/alarm.ts';
 import { asTyped, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { RefusedCallbacks } from '../orders/callbacks.ts';
+import { type KeptCallback, RefusedCallbacks } from '../orders/callbacks.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { OrderLoop, WebhookWatch } from '../orders/order-loop.ts';
 import { GapWatch } from '../orders/order-poll.ts';
+import { newestQuarantined } from '../orders/order-queries.ts';
 import { readSentOrder } from '../orders/order-reader.ts';
 import { createReceiver, type Receiver, type ReceiverOptions } from '../orders/receiver.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 
 /** After this time without an unreadable callback the trouble counts as over. */
 const OVER_AFTER_MS = 86_400_000;
-const QUARANTINE_MAX = 10_000;
+
+const isOfCallbacks = ({ subject }: Freshness) => subject === 'orders.webhook';
 
 /** Alarms and freshness about callbacks as a whole, apart from each one's effect on the mirror. */
 export class CallbackStanding {
-  readonly #mirror: Pick<
-    Mirror,
-    'freshness' | 'freshnessBoard' | 'alarms' | 'raisedAlarms' | 'quarantineList'
-  >;
+  readonly #mirror: Pick<Mirror, 'freshness' | 'freshnessBoard' | 'alarms' | 'read'>;
   readonly #clock: Clock;
   readonly #log: Log;
-  #unreadableMonoMs: number;
+  /** Since this start; the quarantine has those before it. */
+  #unreadable: { reason: string; atMonoMs: number } | undefined;
   #isStoring: boolean | undefined;
   /** Whether callbacks were refused for a retry since the last poll. */
   #wasPutOff = false;
@@ -35,15 +36,13 @@ export class CallbackStanding {
     this.#mirror = mirror;
     this.#clock = clock;
     this.#log = log;
-    this.#unreadableMonoMs = clock.monotonicMs();
   }
 
   /** Sets the state before the first callback, because an earlier run's state may be outdated. */
   begin({ enabled, hasSecret }: { enabled: boolean; hasSecret: boolean }): void {
-    const { alarms, freshnessBoard } = this.#mirror;
+    const { freshnessBoard } = this.#mirror;
     if (!enabled) {
       freshnessBoard.report('orders.webhook', 'off', 'Callbacks are off in the configuration.');
-      alarms.note('webhook.silent', null);
       return;
     }
     if (!hasSecret) {
@@ -54,16 +53,27 @@ export class CallbackStanding {
       freshnessBoard.report('orders.webhook', 'degraded', message);
       return;
     }
-    const before = this.#mirror.freshness().find(({ subject }) => subject === 'orders.webhook')?.state;
-    if (before !== 'ok' && before !== 'unknown') {
+    const { state, failure } = this.#mirror.freshness().find(isOfCallbacks) ?? {};
+    // Only a callback ends a silence.
+    if (state !== 'ok' && state !== 'unknown' && failure?.code !== CALLBACKS_SILENT) {
       freshnessBoard.report('orders.webhook', 'unknown', 'No callback has come since tillsync was started.');
     }
   }
 
   unreadable(reason: string): void {
-    this.#unreadableMonoMs = this.#clock.monotonicMs();
-    const message = `A callback with the right secret could not be read as an order: ${reason} It was saved. To see it, run: {tillsync} quarantine list`;
-    this.#mirror.alarms.note('webhook.unreadable', message);
+    this.#unreadable = { reason, atMonoMs: this.#clock.monotonicMs() };
+  }
+
+  /** Why a callback of the last day could not be read; null if none, or none of them is in the quarantine. */
+  unreadableTrouble(): string | null {
+    const newest = this.#mirror.read((db) => newestQuarantined(db, 'webhook'));
+    if (newest === undefined) return null;
+    const { nowMs, monotonicMs } = { nowMs: this.#clock.nowMs(), monotonicMs: this.#clock.monotonicMs() };
+    const ageMs = this.#unreadable
+      ? monotonicMs - this.#unreadable.atMonoMs
+      : nowMs - Date.parse(newest.receivedAt);
+    if (ageMs >= OVER_AFTER_MS) return null;
+    return `A callback with the right secret could not be read as an order: ${this.#unreadable?.reason ?? newest.reason} It was saved. To see it, run: {tillsync} quarantine list`;
   }
 
   /** Called when callbacks are on the disk. The first time, and after a fault, it clears the alarm. */
@@ -88,17 +98,11 @@ export class CallbackStanding {
 
   /**
    * Called after a complete poll. Clears the alarm of a failing disk, unless callbacks were refused since the last
-   * poll, because large ones may still find no room. Clears the alarm of unreadable ones once none is in quarantine,
-   * or none came for a day.
+   * poll, because large ones may still find no room.
    */
   settle(): void {
-    const mirror = this.#mirror;
-    if (!this.#wasPutOff) mirror.alarms.note('storage.failing', null);
+    if (!this.#wasPutOff) this.#mirror.alarms.note('storage.failing', null);
     this.#wasPutOff = false;
-    if (!mirror.raisedAlarms().some(({ key }) => key === 'webhook.unreadable')) return;
-    const isQuiet = this.#clock.monotonicMs() - this.#unreadableMonoMs >= OVER_AFTER_MS;
-    const isEmpty = () => !mirror.quarantineList(QUARANTINE_MAX).some(({ source }) => source === 'webhook');
-    if (isQuiet || isEmpty()) mirror.alarms.note('webhook.unreadable', null);
   }
 }
 
@@ -163,14 +167,23 @@ export type IncomingOrders = ReturnType<typeof incomingOrders>;
 /** Connects polls and callbacks. `mayCall`: whether tokens are available. */
 export function incomingOrders(
   { config, clock, random, log }: PartsOptions,
-  { mirror, orderPoll, webhookSecrets }: Pick<Parts, 'mirror' | 'orderPoll' | 'webhookSecrets'>,
+  {
+    mirror,
+    orderPoll,
+    webhookSecrets,
+    state,
+  }: Pick<Parts, 'mirror' | 'orderPoll' | 'webhookSecrets' | 'state'>,
   mayCall: () => boolean,
 ) {
-  const { freshnessBoard: freshness, alarms } = mirror;
+  const { freshnessBoard: freshness } = mirror;
   const { enabled, host, port, path, bodyLimitBytes } = config.webhook;
-  const watch = new WebhookWatch({ enabled, freshness, alarms, log });
+  const watch = new WebhookWatch({ enabled, freshness, log });
   const standing = new CallbackStanding({ mirror, clock, log });
-  const refused = new RefusedCallbacks({ alarms, bodyLimitBytes, clock });
+  const refused = new RefusedCallbacks({
+    bodyLimitBytes,
+    clock,
+    before: enabled ? callbacksBefore(state) : [],
+  });
   const changes = new ChangeSignal();
   const gaps = new GapWatch({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
   const spellings = compileSpellings(config.orders.fields, config.orders.timezone);
@@ -178,6 +191,8 @@ export function incomingOrders(
   return {
     standing,
     refused,
+    /** What is wrong with callbacks now. May throw `storage-…`. */
+    callbacks: () => ({ refused: refused.trouble(), unreadable: standing.unreadableTrouble() }),
     changes,
     /** The loop of polls. */
     run(signal: AbortSignal, beat: () => void): Promise<void> {
@@ -188,7 +203,6 @@ export function incomingOrders(
           polled(createdIds) {
             watch.polled(createdIds);
             standing.settle();
-            refused.settle();
             changes.notify();
           },
         },
@@ -229,6 +243,18 @@ export function incomingOrders(
         onUnreadable: (reason) => standing.unreadable(reason),
       }),
   };
+}
+
+const BEFORE_MAX = 1_000;
+
+/** Callbacks of earlier runs, which are only for people, so that a fault of state.db does not matter here. */
+function callbacksBefore({ callbacks }: Parts['state']): KeptCallback[] {
+  try {
+    return callbacks.list(0, BEFORE_MAX);
+  } catch (error) {
+    if (error instanceof TillsyncError) return [];
+    throw error;
+  }
 }
 
 function tlsFiles(config: Config): { cert: string; key: string } | undefined {

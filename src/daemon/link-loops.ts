@@ -5,7 +5,7 @@ import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { configuredNames, isBranch, isHub } from '../config/roles.ts';
 import type { AlarmKey } from '../core/alarm.ts';
-import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
 import type { FeedBranch } from '../link/hub-feed.ts';
 import type { HubRows } from '../link/hub-state.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
@@ -64,9 +64,9 @@ const OF_A_HUB: readonly AlarmKey[] = [
 ];
 
 const OF_THE_PLATFORM: readonly AlarmKey[] = [
-  ...(['auth.locked-out', 'auth.none', 'auth.other-company', 'platform.forbidden'] as const),
-  ...(['orders.unreadable', 'orders.more-pages', 'catalog.incomplete'] as const),
-  ...(['webhook.silent', 'webhook.refused', 'webhook.unreadable', 'webhook.mismatch'] as const),
+  ...(['auth.none', 'auth.other-company', 'platform.forbidden'] as const),
+  ...(['orders.unreadable', 'orders.more-pages'] as const),
+  ...(['webhook.refused', 'webhook.unreadable', 'webhook.mismatch'] as const),
 ];
 
 /** Clears states of a store with a platform, which nothing at a branch would end. */
@@ -116,6 +116,8 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
     const keeper = new ServerKeeper(state.hub, config.hub);
     let isTold = false;
     let refusedMs = clock.monotonicMs() + REFUSED_EVERY_MS;
+    const told = (fault: TillsyncError | undefined) =>
+      mirror.alarms.note('hub.server', fault ? [fault.message, fault.hint].filter(Boolean).join(' ') : null);
     while (!signal.aborted) {
       beat();
       try {
@@ -129,13 +131,10 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
           mirror.alarms.note('hub.certificate', warning?.message ?? null, warning?.level);
         });
         isTold = false;
-        mirror.alarms.note('hub.server', null);
+        told(undefined);
         await clock.sleep(SERVER_LOOK_EVERY_MS, signal);
       } catch (error) {
-        const { message, hint } = asTillsyncError(error);
-        if (hasCode(error, 'config-invalid')) {
-          mirror.alarms.note('hub.server', [message, hint].filter(Boolean).join(' '));
-        }
+        if (hasCode(error, 'config-invalid')) told(error);
         if (!isTold)
           log.warn({ err: error }, 'the nats-server does not know all branches yet; it is told again');
         isTold = true;

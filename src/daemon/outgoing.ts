@@ -71,7 +71,6 @@ export function outgoingLoops(
         sweep: parts.catalogSweep,
         branches,
         freshness,
-        alarms,
         schedule: cronSchedule(config.catalog.sweep, config.orders.timezone),
         sweptMs: () => stores.read(({ lookup }) => lookup.sweptMs),
         mayCall,

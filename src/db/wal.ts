@@ -113,7 +113,7 @@ export class WalCare {
   readonly #options: WalCareOptions;
   #tendedMs = Number.NEGATIVE_INFINITY;
   /** undefined: an earlier run may have left the alarm raised. */
-  #isUp: boolean | undefined;
+  #wasLarge: boolean | undefined;
 
   constructor(options: WalCareOptions) {
     this.#options = options;
@@ -127,13 +127,10 @@ export class WalCare {
     this.#tendedMs = nowMs;
     if (walBytes(path) > WAL_BYTES_MAX) tryToTruncate(db);
     const bytes = walBytes(path);
-    if (bytes > WAL_BYTES_MAX) {
-      this.#isUp = true;
-      alarms.note('mirror.reader-holds-wal', sentence(path, bytes));
-    } else if (this.#isUp !== false) {
-      this.#isUp = false;
-      alarms.note('mirror.reader-holds-wal', null);
-    }
+    const isLarge = bytes > WAL_BYTES_MAX;
+    if (!isLarge && this.#wasLarge === false) return;
+    this.#wasLarge = isLarge;
+    alarms.note('mirror.reader-holds-wal', isLarge ? sentence(path, bytes) : null);
   }
 }
 

@@ -41,6 +41,10 @@ export interface AlarmFacts {
   missingCodes: () => MissingCodes;
   /** Fields that are new in orders, and fields that are no longer sent. May throw `storage-…`. */
   fieldNews: () => FieldNews;
+  /** Endpoints that the platform does not permit, with what it said. May throw `storage-…`. */
+  forbidden: () => readonly { endpoint: string; message: string }[];
+  /** Why callbacks are refused, or could not be read; null: neither. May throw `storage-…`. */
+  callbacks: () => { refused: string | null; unreadable: string | null };
   /** Times at which the platform asked to wait, with the endpoint. */
   limited: Pick<Recently, 'of'>;
   /** Why a message waits for a receiver of alarms, for each that does not take it. */
@@ -98,42 +102,44 @@ export class Recently {
 /** Raises and clears alarms from the facts. Its methods throw what the facts throw. */
 export class FactWatch {
   readonly #facts: AlarmFacts;
-  readonly #startMonoMs: number;
-  readonly #mappings: () => readonly BranchMapping[];
-  readonly #sums: () => SumsOfOrders;
-  readonly #codes: () => MissingCodes;
-  readonly #fields: () => FieldNews;
+  readonly #looks: readonly ((facts: AlarmFacts) => void)[];
 
   constructor(facts: AlarmFacts) {
     this.#facts = facts;
-    this.#startMonoMs = facts.clock.monotonicMs();
-    const look = () => facts.branchMappings().filter(({ isMapping }) => isMapping);
-    this.#sums = keptFor(SUMS_FOR_MS, facts.clock, facts.sumsOfOrders);
-    this.#codes = keptFor(SUMS_FOR_MS, facts.clock, facts.missingCodes);
-    this.#fields = keptFor(FIELDS_FOR_MS, facts.clock, facts.fieldNews);
-    this.#mappings = keptFor(MAPPINGS_FOR_MS, facts.clock, look);
+    const { clock } = facts;
+    const startMonoMs = clock.monotonicMs();
+    const isPosUp = () => clock.monotonicMs() - startMonoMs >= POS_STARTS_WITHIN_MS;
+    const sums = keptFor(SUMS_FOR_MS, clock, facts.sumsOfOrders);
+    const codes = keptFor(SUMS_FOR_MS, clock, facts.missingCodes);
+    const fields = keptFor(FIELDS_FOR_MS, clock, facts.fieldNews);
+    const mappings = keptFor(MAPPINGS_FOR_MS, clock, () =>
+      facts.branchMappings().filter(({ isMapping }) => isMapping),
+    );
+    this.#looks = [
+      ...[lookAtDisk, lookAtClock, lookAtTokens, lookAtCompany],
+      () => lookAtWaitingOrders(facts, isPosUp()),
+      ...[lookAtIncompleteOrders, lookAtStockDifferences, lookAtStrayOrders],
+      () => lookAtSums(facts, sums()),
+      () => lookAtCodes(facts, codes()),
+      () => lookAtFields(facts, fields()),
+      ...[lookAtLimits, lookAtForbidden, lookAtCallbacks, lookAtKeys, lookAtReceivers],
+      () => tellUnmapped(facts, mappings()),
+      () => tellUnmappedItems(facts, mappings()),
+    ];
   }
 
+  /** One fact that cannot be read hides no other one: its error comes at the end. */
   look(): void {
-    const { clock } = this.#facts;
-    const nowMonoMs = clock.monotonicMs();
-    lookAtDisk(this.#facts);
-    lookAtClock(this.#facts);
-    lookAtTokens(this.#facts);
-    lookAtCompany(this.#facts);
-    lookAtWaitingOrders(this.#facts, nowMonoMs - this.#startMonoMs >= POS_STARTS_WITHIN_MS);
-    lookAtIncompleteOrders(this.#facts);
-    lookAtStockDifferences(this.#facts);
-    lookAtStrayOrders(this.#facts);
-    lookAtSums(this.#facts, this.#sums());
-    lookAtCodes(this.#facts, this.#codes());
-    lookAtFields(this.#facts, this.#fields());
-    lookAtLimits(this.#facts);
-    lookAtKeys(this.#facts);
-    lookAtReceivers(this.#facts);
-    const mappings = this.#mappings();
-    tellUnmapped(this.#facts, mappings);
-    tellUnmappedItems(this.#facts, mappings);
+    const facts = this.#facts;
+    const failed: unknown[] = [];
+    for (const look of this.#looks) {
+      try {
+        look(facts);
+      } catch (error) {
+        failed.push(error);
+      }
+    }
+    if (failed.length > 0) throw failed[0];
   }
 }
 
@@ -265,6 +271,17 @@ function lookAtLimits({ alarms, limited }: AlarmFacts): void {
   const { count, forMs, where } = limited.of();
   const words = `In the last hour the platform asked ${count} times to wait, the last with ${where}, though the published limits were kept.`;
   alarms.note('platform.limits-shared', count >= LIMITED_MIN && forMs >= LIMITED_FOR_MS ? words : null);
+}
+
+function lookAtForbidden({ alarms, forbidden }: AlarmFacts): void {
+  const words = forbidden().map(({ endpoint, message }) => `${endpoint} (403: ${message})`);
+  alarms.note('platform.forbidden', words.length === 0 ? null : `Refused are: ${words.join(', ')}.`);
+}
+
+function lookAtCallbacks({ alarms, callbacks }: AlarmFacts): void {
+  const { refused, unreadable } = callbacks();
+  alarms.note('webhook.refused', refused);
+  alarms.note('webhook.unreadable', unreadable);
 }
 
 function lookAtReceivers({ alarms, untold }: AlarmFacts): void {

@@ -1,6 +1,7 @@
 import {
   type AlarmKey,
   type AlarmUp,
+  CALLBACKS_SILENT,
   type FindingLevel,
   FRESHNESS_SUBJECTS,
   type Freshness,
@@ -12,13 +13,15 @@ import {
 export type FindingCode =
   | AlarmKey
   | FreshnessSubject
-  | 'auth.none'
   | 'auth.expiring'
+  | 'auth.locked-out'
   | 'backup.old'
+  | 'catalog.incomplete'
   | 'orders.starting'
   | 'orders.resuming'
   | 'service.down'
   | 'webhook.external-pos'
+  | 'webhook.silent'
   | 'hub.refused'
   | 'platform.blocked'
   | 'setup.missing'
@@ -44,6 +47,8 @@ export interface Finding {
   since: string | null;
   /** The cause, if the remedy depends on it. */
   cause?: Cause | undefined;
+  /** The flow on whose card the page shows it. */
+  flow?: FreshnessSubject | undefined;
 }
 
 /** Causes of failed calls to the platform. */
@@ -148,6 +153,8 @@ export interface FindingRow {
   isToldBeforeSetUp?: true;
   /** Grows old while nothing runs, so it gets a few minutes after a start or a sleep. */
   growsOld?: true;
+  /** The flow on whose card the page shows it; the verdict shows all. */
+  flow?: FreshnessSubject;
   /** The check of `doctor` that shows it. */
   check: FindingCheck;
 }
@@ -240,10 +247,27 @@ function ageMs(iso: string | null, nowMs: number): number | null {
 
 const REFRESH_TOKEN_SOON_MS = 3 * 24 * 3_600_000;
 
+/** Returns that several new orders came without a callback; the next callback ends it. */
+export function areCallbacksSilent(facts: Facts): FactsOfFinding | null {
+  const { failure, message } = flowOf('orders.webhook', facts) ?? {};
+  return failure?.code === CALLBACKS_SILENT ? { detail: message || null, since: failure.since } : null;
+}
+
 /** No order was ever announced by a callback, so the platform sends none. */
-export function neverCalled(facts: Facts): FactsOfFinding | undefined {
-  const webhook = flowOf('orders.webhook', facts);
-  return webhook && webhook.lastOkAt === null ? notedAs('webhook.silent', facts) : undefined;
+export function neverCalled(facts: Facts): FactsOfFinding | null {
+  return flowOf('orders.webhook', facts)?.lastOkAt === null ? areCallbacksSilent(facts) : null;
+}
+
+/** A shorter outage is told as missing orders, and the catalogue is soon read again. */
+const UNREACHABLE_FOR_MS = 5 * MINUTE_MS;
+
+/** Returns why the last reading of the catalogue did not end. */
+export function isCatalogueCut(facts: Facts): FactsOfFinding | null {
+  const { failure, message, lastOkAt } = flowOf('catalog.sweep', facts) ?? {};
+  if (!failure) return null;
+  const failingMs = ageMs(failure.since, facts.nowMs) ?? 0;
+  if (failure.code === 'platform-unreachable' && failingMs < UNREACHABLE_FOR_MS) return null;
+  return { detail: message || null, since: lastOkAt ?? failure.since };
 }
 
 export function hasNoTokens(facts: Facts): FactsOfFinding | null | undefined {
@@ -251,12 +275,14 @@ export function hasNoTokens(facts: Facts): FactsOfFinding | null | undefined {
   return facts.tokens.state === 'none' ? (notedAs('auth.none', facts) ?? {}) : null;
 }
 
-export function isLockedOut(facts: Facts): FactsOfFinding | undefined {
-  const noted = notedAs('auth.locked-out', facts);
-  if (noted || facts.tokens) return noted ?? (facts.tokens?.state === 'locked-out' ? {} : undefined);
-  // Existing tokens are judged by their own state, and tokens that never existed cannot be refused.
-  const [first] = flowsIn('locked-out', facts);
-  return first && { detail: first.message || null, since: first.lastOkAt };
+/** Tokens that can be read are judged by their own state. Without them, any flow says that they are refused. */
+export function isLockedOut(facts: Facts): FactsOfFinding | null {
+  if (facts.tokens && facts.tokens.state !== 'locked-out') return null;
+  const [first] = [flowOf('auth', facts), ...flowsIn('locked-out', facts)].filter(
+    (flow) => flow?.state === 'locked-out',
+  );
+  if (!first) return facts.tokens ? {} : null;
+  return { detail: first.message || null, since: first.failure?.since ?? first.lastOkAt };
 }
 
 export function endsSoon({ tokens }: Facts): FactsOfFinding | undefined {

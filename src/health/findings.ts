@@ -1,4 +1,5 @@
 import {
+  areCallbacksSilent,
   backupsFail,
   type Cause,
   changesWait,
@@ -10,6 +11,7 @@ import {
   hasDisk,
   hasNoTokens,
   isBlocked,
+  isCatalogueCut,
   isLockedOut,
   isUnsafe,
   linkIs,
@@ -107,12 +109,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'auth.locked-out': {
     level: 'red',
     when: isLockedOut,
+    flow: 'auth',
     check: 'tokens',
     message: 'The platform no longer accepts the tokens. Nothing is fetched or sent.',
     remedy: 'Create a new token in the company panel, then run {tillsync} auth set and paste it.',
   },
   'auth.other-company': {
     level: 'red',
+    flow: 'auth',
     check: 'alarms',
     message: 'Orders of another company arrive: the tokens may be those of another shop.',
     remedy:
@@ -121,6 +125,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'auth.none': {
     level: 'red',
     when: hasNoTokens,
+    flow: 'auth',
     check: 'tokens',
     message: 'There are no tokens for the platform yet. Nothing is fetched or sent.',
     remedy: 'Create a token in the company panel, then run {tillsync} auth set and paste it.',
@@ -134,6 +139,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'orders.unreadable': {
     level: 'red',
+    flow: 'orders.poll',
     check: 'orders',
     message: 'The platform sends orders that cannot be read.',
     remedy: 'They are saved. Send support the output of: {tillsync} quarantine list',
@@ -151,6 +157,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     lasted: true,
     hiddenBy: ['orders.resuming', ...NO_TOKENS, ...NOT_RUNNING],
     growsOld: true,
+    flow: 'orders.poll',
     check: 'orders',
     inDoctor: CONNECTION,
     message: 'Orders are no longer fetched from the platform.',
@@ -236,6 +243,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'hub.server': {
     level: 'amber',
+    flow: 'hub.link',
     check: 'hub',
     message: 'The nats-server does not run with the configuration that tillsync wrote for it.',
     remedy:
@@ -250,6 +258,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'hub.link': {
     level: 'amber',
     when: (facts) => linkIs('hub.link', facts),
+    flow: 'hub.link',
     check: 'hub',
     inDoctor: 'Check the nats-server and the network between.',
     message:
@@ -271,12 +280,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'hub.refused': {
     level: 'red',
     when: (facts) => linkIs('hub.refused', facts),
+    flow: 'hub.link',
     check: 'hub',
     message: 'The hub does not take this branch: its key is not known there, or another machine has it.',
     remedy: 'Do what the detail says. What waits stays here and follows then.',
   },
   'outbox.full': {
     level: 'amber',
+    flow: 'outbox.push',
     check: 'alarms',
     message: 'So many changes of a branch wait that more of them stay in the inbox.',
     remedy: 'They follow by themselves. Have the POS hand over what changed, and not its whole stock.',
@@ -288,6 +299,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     growsOld: true,
     sent: 'red',
     follows: { code: 'orders.stale', withinMs: CHANGES_FOLLOW_WITHIN_MS },
+    flow: 'outbox.push',
     check: 'outbox',
     inDoctor: CONNECTION,
     message: 'Stock and price changes have waited too long to be sent: {count}.',
@@ -315,12 +327,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'orders.more-pages': {
     level: 'amber',
+    flow: 'orders.poll',
     check: 'orders',
     message: 'The platform sends only a part of the orders.',
     remedy: 'Set orders.page_parameter in the configuration, or poll fewer days.',
   },
   'webhook.refused': {
     level: 'amber',
+    flow: 'orders.webhook',
     check: 'webhook.arriving',
     message: 'Callbacks are refused, so orders arrive only by polling.',
     remedy: 'See them with: {tillsync} callbacks tail',
@@ -329,6 +343,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: neverCalled,
     hiddenBy: ['webhook.refused', 'webhook.mismatch'],
+    flow: 'orders.webhook',
     check: 'webhook.arriving',
     message:
       'The platform has never sent a callback, so orders arrive only by polling, up to two minutes late.',
@@ -337,19 +352,23 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'webhook.silent': {
     level: 'amber',
+    when: areCallbacksSilent,
     hiddenBy: ['webhook.refused', 'webhook.external-pos'],
+    flow: 'orders.webhook',
     check: 'webhook.arriving',
     message: 'Orders arrive only by polling, up to two minutes late.',
     remedy: 'To test the callback address, run: {tillsync} webhook test',
   },
   'webhook.mismatch': {
     level: 'amber',
+    flow: 'orders.webhook',
     check: 'webhook.registered',
     message: "The platform's webhook is not the one that is configured here.",
     remedy: 'Compare with {tillsync} webhook show, then run: {tillsync} webhook set',
   },
   'webhook.unreadable': {
     level: 'amber',
+    flow: 'orders.webhook',
     check: 'webhook.arriving',
     message: 'A callback could not be read as an order.',
     remedy: 'It is saved. Send support the output of: {tillsync} quarantine list',
@@ -397,7 +416,9 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'catalog.incomplete': {
     level: 'amber',
+    when: isCatalogueCut,
     hiddenBy: [...NO_TOKENS],
+    flow: 'catalog.sweep',
     check: 'catalog',
     message: 'Only a part of the catalogue could be read.',
     remedy: 'tillsync retries. If it stays, run: {tillsync} sync products',
@@ -455,6 +476,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     when: backupsFail,
     lasted: true,
     hiddenBy: [...NOT_RUNNING],
+    flow: 'backup',
     check: 'backup',
     message: 'No backup has come about for more than an hour after one was due.',
     remedy: 'See that there is room where backup.directory is, then make one: {tillsync} backup',
@@ -464,6 +486,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     when: (facts) => troubleOf('backup', facts),
     hiddenBy: ['backup.old', ...NOT_RUNNING],
     sent: 'never',
+    flow: 'backup',
     check: 'backup',
     message: 'The last backup failed.',
     remedy: 'tillsync tries again every hour. To make one now, run: {tillsync} backup',
@@ -481,6 +504,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     when: endsSoon,
     hiddenBy: [...NO_TOKENS],
     sent: 'never',
+    flow: 'auth',
     check: 'tokens',
     message: 'The refresh token expires soon.',
     remedy: 'To renew it, run: {tillsync} auth refresh',

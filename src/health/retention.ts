@@ -254,8 +254,7 @@ export async function retentionLoop(options: RetentionOptions, signal: AbortSign
       if (clock.monotonicMs() >= runDueMs || mirror.read(usedBytes) > settings.maxBytes) {
         const report = await retentionRun(options, signal);
         if (report.isComplete) runDueMs = clock.monotonicMs() + RUN_EVERY_MS;
-        if (report.isComplete) customers.gone();
-        else if (!signal.aborted) customers.still(asTyped(CUT_SHORT));
+        if (!signal.aborted) customers.look(report.isComplete ? null : asTyped(CUT_SHORT));
         if (Object.keys(report.dropped).length > 0 || report.forgotten > 0)
           log.info({ ...report }, 'what is past its time was deleted');
       }
@@ -263,7 +262,7 @@ export async function retentionLoop(options: RetentionOptions, signal: AbortSign
       if (signal.aborted) return;
       const { message } = asTillsyncError(error);
       log.warn({ err: error }, message);
-      customers.still(message);
+      customers.look(message);
     }
     await rest(clock, LOOK_EVERY_MS, signal, beat);
   }
@@ -281,17 +280,13 @@ class CustomerWatch {
     this.#o = options;
   }
 
-  gone(): void {
-    this.#sinceMonoMs = undefined;
-    this.#o.alarms.note('customers.not-forgotten', null);
-  }
-
-  /** Records that a run ended early, and why. */
-  still(why: string): void {
+  /** After each run; `cut` says why it ended early. */
+  look(cut: string | null): void {
     const { clock, alarms, log } = this.#o;
-    this.#sinceMonoMs ??= clock.monotonicMs();
+    this.#sinceMonoMs = cut === null ? undefined : (this.#sinceMonoMs ?? clock.monotonicMs());
+    const failingMs = clock.monotonicMs() - (this.#sinceMonoMs ?? clock.monotonicMs());
     try {
-      if (this.#areLate(clock.monotonicMs() - this.#sinceMonoMs)) alarms.note('customers.not-forgotten', why);
+      alarms.note('customers.not-forgotten', this.#areLate(failingMs) ? cut : null);
     } catch (error) {
       log.debug({ err: error }, 'whether customers are late cannot be read now');
     }

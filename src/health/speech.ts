@@ -1,11 +1,10 @@
+import type { Language } from '../core/values.ts';
 import type { Cause, Finding, FindingCode } from './facts.ts';
 import spanish from './spanish.json' with { type: 'json' };
 
+// This file is sent to browsers too.
 export { withTimes } from '../core/time.ts';
-
-/** Languages of the page, alarms, `status` and `doctor`. This file is sent to browsers too. */
-export const LANGUAGES = ['en', 'es'] as const;
-export type Language = (typeof LANGUAGES)[number];
+export { LANGUAGES, type Language } from '../core/values.ts';
 
 /** Each finding and its remedy in Spanish, by code; the English is in the table of findings. */
 export const SPANISH_FINDINGS: Readonly<

@@ -73,11 +73,12 @@ function putCauseFirst(found: Map<FindingCode, Finding>, facts: Facts): void {
 }
 
 function findingOf(code: FindingCode, more: FactsOfFinding): Finding {
-  const { level, message, remedies, ...row } = FINDINGS[code];
+  const { level, message, remedies, flow, ...row } = FINDINGS[code];
   const remedy = (more.cause && remedies?.[more.cause]) ?? row.remedy;
   const count = more.count ?? null;
   const told = message.replace(': {count}', count === null ? '' : `: ${count}`);
-  return { code, level, remedy: asTyped(remedy), detail: null, since: null, ...more, count, message: told };
+  const finding = { code, level, remedy: asTyped(remedy), detail: null, since: null, ...more, count };
+  return { ...finding, message: told, ...(flow && { flow }) };
 }
 
 function rank({ code, level }: Finding): number {

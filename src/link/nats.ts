@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { JetStreamClient, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import { hasCode, TillsyncError } from '../core/errors.ts';
+import { isSecure } from '../core/values.ts';
 import {
   type BranchLink,
   type DownMessage,
@@ -23,7 +24,7 @@ import {
   upSubject,
 } from './server-config.ts';
 import { refuseOld } from './server-look.ts';
-import { authoritiesText, type BranchWays, isSecure, type Way } from './ways.ts';
+import { authoritiesText, type BranchWays, type Way } from './ways.ts';
 
 const CONNECT_TIMEOUT_MS = 10_000;
 /** A server that reloads its configuration refuses clients while they connect, during up to three reloads in a row. */

@@ -5,6 +5,7 @@ import * as z from 'zod';
 import type { FindingLevel } from '../core/alarm.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
+import { KNOWN_AUTHORITIES } from '../core/values.ts';
 import { syncPath } from '../db/sqlite.ts';
 import type { HubKeys, HubRows, ServerConfigPlace } from './hub-state.ts';
 import {
@@ -19,7 +20,7 @@ import {
 } from './nats.ts';
 import { accountNames, clientName, type ServerConfig, serverConfig } from './server-config.ts';
 import { type CertificateSeen, lookAtCertificate, placeOf, readPem } from './server-look.ts';
-import { type Announcement, isAuthority, KNOWN_AUTHORITIES } from './ways.ts';
+import { type Announcement, isAuthority } from './ways.ts';
 
 const MODE = 0o600;
 

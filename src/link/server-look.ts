@@ -6,7 +6,8 @@ import { connect as connectSecure } from 'node:tls';
 import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import { type ConfiguredWays, KNOWN_AUTHORITIES } from './ways.ts';
+import { KNOWN_AUTHORITIES } from '../core/values.ts';
+import type { ConfiguredWays } from './ways.ts';
 
 /** Older versions acknowledge what is not on the disk, and have known security holes. */
 const SERVER_MIN = [2, 10, 27];

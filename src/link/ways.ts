@@ -1,16 +1,14 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { getCACertificates } from 'node:tls';
 import * as z from 'zod';
+import { isNatsUrl, isSecure, KNOWN_AUTHORITIES, WAYS_MAX } from '../core/values.ts';
 
 /**
  * The addresses at which a branch looks for its hub: those configured, those the hub last announced, and the one that
  * last worked, which no announcement removes.
  */
 
-export const WAYS_MAX = 8;
 const PEM_LENGTH_MAX = 20_000;
-/** Stands for a PEM: the authorities that every machine trusts. */
-export const KNOWN_AUTHORITIES = 'known';
 
 const texts = z.array(z.string());
 
@@ -25,17 +23,6 @@ export type Way = z.infer<typeof way>;
 /** In state.db of a branch. */
 export const KEPT_WAYS = z.object({ announced: ANNOUNCEMENT.nullable(), worked: way.nullable() });
 export type KeptWays = z.infer<typeof KEPT_WAYS>;
-
-/** Unencrypted only to this machine, because customers' orders are sent over it. */
-export function isNatsUrl(address: string): boolean {
-  const match = /^(nats|tls):\/\/(\[[^\]]+\]|[a-z0-9][a-z0-9.-]*):(\d{1,5})$/i.exec(address);
-  if (!match || Number(match[3]) > 65_535) return false;
-  return isSecure(address) || /^(localhost|127\.[\d.]+|\[::1\])$/i.test(match[2] ?? '');
-}
-
-export function isSecure(address: string): boolean {
-  return /^tls:/i.test(address);
-}
 
 /** Whether the text contains only certificates. */
 export function isAuthority(text: string): boolean {

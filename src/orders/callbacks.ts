@@ -1,5 +1,4 @@
 import type Database from 'better-sqlite3';
-import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
@@ -132,75 +131,80 @@ const WITHIN_MS = 3_600_000;
 const QUIET_MS = 86_400_000;
 
 interface RefusedCallbacksOptions {
-  alarms: Alarms;
   bodyLimitBytes: number;
-  clock: Pick<Clock, 'monotonicMs'>;
+  clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
+  /** What came before this start, oldest first. */
+  before?: readonly KeptCallback[];
 }
 
-/** Raises an alarm when callbacks are refused repeatedly for their secret or their size, and says why. */
+/** Callbacks refused for one reason. */
+interface Refused {
+  /** The last ones, oldest first. */
+  times: readonly number[];
+  last: Callback | undefined;
+  /** Whether several came within an hour, and no day without one since. */
+  isRepeated: boolean;
+}
+
+const NONE_REFUSED: Refused = { times: [], last: undefined, isRepeated: false };
+
+function oneMore({ times: before, isRepeated }: Refused, last: Callback, atMonoMs: number): Refused {
+  const wasQuiet = atMonoMs - (before.at(-1) ?? Number.NEGATIVE_INFINITY) >= QUIET_MS;
+  const times = [...before, atMonoMs].slice(-REFUSED_MIN);
+  const isNow = times.length >= REFUSED_MIN && atMonoMs - (times[0] ?? 0) < WITHIN_MS;
+  return { times, last, isRepeated: isNow || (isRepeated && !wasQuiet) };
+}
+
+/** Says why callbacks are refused repeatedly, for their secret or their size. */
 export class RefusedCallbacks {
   readonly #options: RefusedCallbacksOptions;
-  #secret: { atMonoMs: number; isMissing: boolean; from: string }[] = [];
-  #large: number[] = [];
-  #lastMonoMs: number;
-  #isUp: boolean | undefined;
+  #secret = NONE_REFUSED;
+  #large = NONE_REFUSED;
 
   constructor(options: RefusedCallbacksOptions) {
     this.#options = options;
-    this.#lastMonoMs = options.clock.monotonicMs();
-  }
-
-  answered({ status, fault, from, isProbe }: Callback): void {
-    if (isProbe) return;
-    const atMonoMs = this.#options.clock.monotonicMs();
-    if (status === 200) {
-      // An accepted callback proves that the secret is right, but says nothing about the size.
-      this.#secret = [];
-      if (this.#large.length < REFUSED_MIN) this.#lower();
-      return;
+    const { before = [], clock } = options;
+    const aheadMs = clock.nowMs() - clock.monotonicMs();
+    for (const { count, ...callback } of before) {
+      for (let i = 0; i < Math.min(count, REFUSED_MIN); i++) this.#take(callback, callback.atMs - aheadMs);
     }
-    if (fault === 'no-callback') return;
-    if (status === 401) this.#secret.push({ atMonoMs, isMissing: fault === 'secret-missing', from });
-    else if (status === 413) this.#large.push(atMonoMs);
-    else return;
-    this.#lastMonoMs = atMonoMs;
-    this.#secret = this.#secret.filter((each) => atMonoMs - each.atMonoMs < WITHIN_MS).slice(-1_000);
-    this.#large = this.#large.filter((each) => atMonoMs - each < WITHIN_MS).slice(-1_000);
-    this.#judge();
   }
 
-  /** Clears the alarm once nothing was refused for a day. */
-  settle(): void {
-    if (this.#isUp === false || this.#options.clock.monotonicMs() - this.#lastMonoMs < QUIET_MS) return;
-    this.#large = [];
-    this.#lower();
+  answered(callback: Callback): void {
+    this.#take(callback, this.#options.clock.monotonicMs());
   }
 
-  #lower(): void {
-    if (this.#isUp === false) return;
-    this.#isUp = false;
-    this.#options.alarms.note('webhook.refused', null);
+  #take(callback: Callback, atMonoMs: number): void {
+    const { status, fault, isProbe } = callback;
+    if (isProbe || fault === 'no-callback') return;
+    // An accepted callback proves that the secret is right, but says nothing about the size.
+    if (status === 200) this.#secret = NONE_REFUSED;
+    else if (status === 401) this.#secret = oneMore(this.#secret, callback, atMonoMs);
+    else if (status === 413) this.#large = oneMore(this.#large, callback, atMonoMs);
   }
 
-  #judge(): void {
+  /** null once nothing was refused for a day. */
+  trouble(): string | null {
     const told: string[] = [];
-    const last = this.#secret.at(-1);
-    if (last && this.#secret.length >= REFUSED_MIN) {
+    const { last } = this.#secret;
+    if (last && this.#isUp(this.#secret)) {
       told.push(
-        last.isMissing
+        last.fault === 'secret-missing'
           ? `They carry no secret (401), the last from ${last.from}. {tillsync} webhook set gives the platform the one that is agreed.`
           : `They carry another secret than the one that is agreed (401), the last from ${last.from}. {tillsync} webhook set gives the platform the right one.`,
       );
     }
-    if (this.#large.length >= REFUSED_MIN) {
+    if (this.#isUp(this.#large)) {
       const { bodyLimitBytes } = this.#options;
       told.push(
         `They are larger than webhook.body_limit, which is ${bodyLimitBytes} bytes (413). Raise it in the configuration, then restart tillsync; until then these orders come by polling.`,
       );
     }
-    if (told.length === 0) return;
-    this.#isUp = true;
-    this.#options.alarms.note('webhook.refused', told.join(' '));
+    return told.join(' ') || null;
+  }
+
+  #isUp({ isRepeated, times }: Refused): boolean {
+    return isRepeated && this.#options.clock.monotonicMs() - (times.at(-1) ?? 0) < QUIET_MS;
   }
 }
 

@@ -533,7 +533,6 @@ export class Mirror implements OrderKeeper {
   /** Records that the store belongs to another company from now on, so that earlier orders do not count. */
   async beginOtherCompany(): Promise<void> {
     await this.write((db) => setMark(db, 'orders.company-from', newestSeq(db)));
-    this.alarms.note('auth.other-company', null);
   }
 
   freshness(): Freshness[] {

@@ -1,4 +1,4 @@
-import type { Alarms, FreshnessBoard } from '../core/alarm.ts';
+import { CALLBACKS_SILENT, type FreshnessBoard } from '../core/alarm.ts';
 import { asTillsyncError, counted } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { LOCKED_OUT_LOOK_MS, patientSignal, retryDelayMs, Waker } from '../core/loop.ts';
@@ -11,7 +11,6 @@ const SILENT_IN_A_ROW = 3;
 interface WebhookWatchOptions {
   enabled: boolean;
   freshness: FreshnessBoard;
-  alarms: Alarms;
   log: Log;
 }
 
@@ -25,8 +24,6 @@ export class WebhookWatch {
   #pending: string[] = [];
   #silentInARow = 0;
   #primed = false;
-  /** Whether any webhook came since the start. The first one also ends an alarm of an earlier run. */
-  #heard = false;
 
   constructor(options: WebhookWatchOptions) {
     this.#options = options;
@@ -39,14 +36,10 @@ export class WebhookWatch {
       const [oldest] = this.#announced;
       if (oldest !== undefined) this.#announced.delete(oldest);
     }
-    if (this.#heard && this.#silentInARow === 0) return;
-    this.#options.alarms.note('webhook.silent', null);
-    if (this.#silentInARow > 0) {
-      this.#options.freshness.ok('orders.webhook');
-      // These orders came during the silence that is over; their notifications were lost with the others.
-      this.#pending = [];
-    }
-    this.#heard = true;
+    if (this.#silentInARow === 0) return;
+    this.#options.freshness.ok('orders.webhook');
+    // These orders came during the silence that is over; their notifications were lost with the others.
+    this.#pending = [];
     this.#silentInARow = 0;
   }
 
@@ -65,8 +58,8 @@ export class WebhookWatch {
       `The last ${counted(this.#silentInARow, 'new order')} came only by polling; no callback announced ${this.#silentInARow === 1 ? 'it' : 'them'}. ` +
       'Check that the webhook is active ({tillsync} webhook show) and that its address reaches this machine ({tillsync} webhook test).';
     this.#options.log.warn({ orderIds: unannounced.slice(0, 10), count: unannounced.length }, message);
-    this.#options.freshness.report('orders.webhook', 'degraded', message);
-    if (this.#silentInARow >= SILENT_IN_A_ROW) this.#options.alarms.note('webhook.silent', message);
+    const failure = this.#silentInARow >= SILENT_IN_A_ROW ? CALLBACKS_SILENT : undefined;
+    this.#options.freshness.report('orders.webhook', 'degraded', message, failure);
   }
 }
 

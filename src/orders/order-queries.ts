@@ -302,6 +302,16 @@ export function quarantineEntries(db: Database.Database): number {
   return sqlOf(db).value('SELECT count(*) FROM quarantine') ?? 0;
 }
 
+/** Returns the newest entry of this source; undefined if there is none. */
+export function newestQuarantined(
+  db: Database.Database,
+  source: string,
+): { reason: string; receivedAt: string } | undefined {
+  const sql = `SELECT reason, received_at AS receivedAt FROM quarantine WHERE source = ?
+    ORDER BY quarantine_id DESC LIMIT 1`;
+  return sqlOf(db).row<{ reason: string; receivedAt: string }>(sql, source);
+}
+
 export function quarantineMark(db: Database.Database): string {
   const sql = `SELECT (SELECT count(*) FROM quarantine) || '/' ||
     coalesce((SELECT max(quarantine_id) FROM quarantine), 0)`;

@@ -142,6 +142,11 @@ function statements(db: Database.Database) {
       `SELECT scope, endpoint, from_mono_ms AS fromMs, duration_ms AS durationMs, message,
          others_answered AS othersAnswered, endpoint_answered AS endpointAnswered FROM blocks`,
     ),
+    // The document does not show `webhook.get`, so a platform may not have it.
+    forbidden: db.prepare<[], { endpoint: Endpoint; message: string }>(
+      `SELECT endpoint, message FROM blocks
+         WHERE scope = endpoint AND endpoint_answered = 0 AND endpoint <> 'webhook.get' ORDER BY endpoint`,
+    ),
     block: db.prepare<Named>(
       `INSERT OR REPLACE INTO blocks (scope, endpoint, from_mono_ms, duration_ms, message)
          VALUES (:scope, :endpoint, :nowMs, :waitMs, :message)`,
@@ -273,6 +278,11 @@ export class RateLedger {
         own: lastOf(endpoint),
       };
     });
+  }
+
+  /** Returns the endpoints whose last answer was a 403 while others answered, with what the platform said. */
+  forbidden(): { endpoint: Endpoint; message: string }[] {
+    return this.#sql.forbidden.all();
   }
 
   /** Returns what `endpoint` has to wait for now, or undefined if nothing. */
@@ -415,19 +425,10 @@ export interface RateBudgetOptions {
   clock: Clock;
   random: Random;
   log: Log;
-  /** Called for each 429, each 403 that blocks something, and each 2xx. */
+  /** Called for each 429. */
   onLimited?: (endpoint: Endpoint) => void;
-  onForbidden?: (told: ForbiddenNote) => void;
-  onAnswered?: (endpoint: Endpoint) => void;
   /** Called after each wait with its real length. */
   onWaited?: ((wait: Wait) => void) | undefined;
-}
-
-/** Effect of a 403: a block of everything, or of this endpoint alone. */
-export interface ForbiddenNote {
-  kind: 'block' | 'forbidden';
-  endpoint: Endpoint;
-  error: TillsyncError;
 }
 
 /**
@@ -494,7 +495,6 @@ export class RateBudget {
   async answered(ticket: SlotTicket): Promise<void> {
     this.#limited.delete(ticket.endpoint);
     await this.#note(() => this.#o.ledger.settle(ticket, 'answered'));
-    this.#o.onAnswered?.(ticket.endpoint);
   }
 
   /** Settles a call that ended in any other way. */
@@ -546,10 +546,7 @@ export class RateBudget {
     });
     await this.failed(ticket);
     log.warn({ endpoint, kind, waitMs }, 'The platform answered 403.');
-    const isForbidden = kind === 'forbidden';
-    const error = (isForbidden ? forbiddenError : blockedError)(endpoint, waitMs, message);
-    this.#o.onForbidden?.({ kind: isForbidden ? 'forbidden' : 'block', endpoint, error });
-    return error;
+    return (kind === 'forbidden' ? forbiddenError : blockedError)(endpoint, waitMs, message);
   }
 
   async #keep(ticket: SlotTicket, over: AbortSignal): Promise<void> {

@@ -80,15 +80,18 @@ describe('reading the catalogue', () => {
     const rig = rigOfOneBranch();
     const down = rig.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'product.list' });
     await rig.daemon();
-    const alarms = () => rig.rows<{ key: string }>('SELECT key FROM alarms').map(({ key }) => key);
+    const failures = () =>
+      rig.rows<{ code: string | null }>(
+        "SELECT failure_code AS code FROM freshness WHERE subject = 'catalog.sweep'",
+      );
     await rig.clock.advance(600_000);
-    expect(alarms()).toContain('catalog.incomplete');
+    expect(failures()).toEqual([{ code: 'platform-failed' }]);
     const tries = rig.sandbox.control.calls('product.list').length;
     expect(tries).toBeGreaterThanOrEqual(4);
     expect(tries).toBeLessThan(15);
     rig.sandbox.control.clearFaults(down);
     await rig.clock.advance(300_000);
-    expect(alarms()).not.toContain('catalog.incomplete');
+    expect(failures()).toEqual([{ code: null }]);
     expect(qtyOf(rig)).toEqual(expect.any(Number));
   });
 

@@ -83,8 +83,8 @@ async function sweep(refused: readonly string[] = []) {
     quarantine: async () => {},
     pageSize: PAGE,
   });
-  const board = { freshness: { report() {}, ok() {} }, alarms: { note() {}, raise() {}, lower() {} } };
-  return await sweepAll({ sweep: run, branches: BRANCHES, ...board }, {});
+  const freshness = { report() {}, ok() {} };
+  return await sweepAll({ sweep: run, branches: BRANCHES, freshness }, {});
 }
 
 const rows = (sql: string) => mirror.read((db) => db.prepare(sql).raw().all());

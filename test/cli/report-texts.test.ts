@@ -109,7 +109,7 @@ describe('a flow', () => {
 });
 
 const SILENT = {
-  key: 'webhook.silent',
+  key: 'webhook.refused',
   message: 'No callback\u001b[2J came.',
   raisedAt: '2026-01-02T11:00:00.000Z',
 };
@@ -144,10 +144,10 @@ test('the status begins with what is wrong and ends with counts', () => {
     'Corner shop',
     'Action needed now: The disk is full. New orders can soon not be saved. ' +
       'Only 40 MiB of 8.0 GiB are free. Free space on the disk of /var/lib/tillsync. tillsync then continues on its own.',
-    'Also: Orders arrive only by polling, up to two minutes late. To test the callback address, run: tillsync webhook test',
+    'Also: Callbacks are refused, so orders arrive only by polling. See them with: tillsync callbacks tail',
     'Also: Messages that could not be read and were set aside: 1. To see them, run: tillsync quarantine list',
     '',
-    'ALARM webhook.silent, raised 1h ago: No callback\\u001b[2J came.',
+    'ALARM webhook.refused, raised 1h ago: No callback\\u001b[2J came.',
     'ALARM new.alarm, raised 1h ago: Of a later version.',
   ]);
   expect(lines).toContainEqual(expect.stringMatching(/^tokens: +not tried yet$/));

@@ -152,7 +152,7 @@ describe('what status says', () => {
     const raisedAt = '2026-01-15T11:00:00.000Z';
     const alarms = [
       {
-        key: 'auth.locked-out',
+        key: 'auth.other-company',
         message: `Since 2026-01-15 11:00 UTC the platform asks for new tokens: no.`,
         raisedAt,
       },
@@ -183,11 +183,11 @@ describe('what status says', () => {
       counts: { orders: 12, openOrders: 3, events: 40, quarantine: 2 },
     };
     expect(statusText(report, say)).toBe(`Local Centro
-Se requiere atención ahora: La plataforma ya no acepta los tokens. No se trae ni se envía nada. Cree un token nuevo en el panel de la empresa, ejecute tillsync auth set y péguelo.
+Se requiere atención ahora: Llegan pedidos de otra empresa: los tokens pueden ser de otra tienda. Entregue los tokens de esta tienda: tillsync auth set. Si ahora pertenece a la otra empresa: tillsync auth set --other-company
 Además: Mensajes que no se pudieron leer y se apartaron: 2. Para verlos, ejecute: tillsync quarantine list
 
 Estado cuando se detuvo:
-ALARMA auth.locked-out, hace 1h: Desde 08:00 la plataforma pide tokens nuevos: no.
+ALARMA auth.other-company, hace 1h: Desde 08:00 la plataforma pide tokens nuevos: no.
 
 pedidos por consulta:    todavía sin intentos
 pedidos por webhook:     todavía sin intentos

@@ -98,7 +98,7 @@ it('a branch waits for orders as long as the schedule of its hub says', async ()
 it('a store that becomes a branch says nothing more of a platform that it calls no more', async () => {
   const { branches } = await openChain();
   const { mirror, config } = branches[0].parts;
-  mirror.alarms.note('auth.locked-out', 'The platform takes the tokens no more.');
+  mirror.alarms.note('auth.other-company', 'The platform takes the tokens no more.');
   mirror.alarms.note('storage.low', 'The disk is nearly full.');
   mirror.freshnessBoard.report('auth', 'locked-out', 'The platform takes the tokens no more.');
   await mirror.flushBoards();

@@ -26,6 +26,8 @@ describe('what no flow notices by itself', () => {
       waiting: [] as WaitingOrder[],
       incomplete: [] as IncompleteOrder[],
       untold: [] as string[],
+      forbidden: [] as { endpoint: string; message: string }[],
+      callbacks: { refused: null, unreadable: null } as Record<'refused' | 'unreadable', string | null>,
       stray: [] as (OddOrder & { store: string | null })[],
       codes: { missing: [], codes: 0, usualShare: 0 } as MissingCodes,
       fields: { added: [], gone: [] } as FieldNews,
@@ -52,6 +54,8 @@ describe('what no flow notices by itself', () => {
       missingCodes: () => now.codes,
       fieldNews: () => now.fields,
       untold: () => now.untold,
+      forbidden: () => now.forbidden,
+      callbacks: () => now.callbacks,
       limited,
       wrongKeys,
       branchMappings: () => now.mappings,
@@ -143,6 +147,32 @@ describe('what no flow notices by itself', () => {
     expect(up.get('alarms.untold')).toBe('The alarm was not taken: pager.test answered 500.');
     now.untold = [];
     expect(look(9_000)).toEqual([]);
+  });
+
+  it('is what the platform does not permit, and callbacks that are refused or unreadable', () => {
+    const { look, up, now } = rig();
+    now.forbidden = [{ endpoint: 'webhook.put', message: 'No rights.' }];
+    now.callbacks = { refused: 'They carry no secret.', unreadable: 'It has no id.' };
+    look(9_000);
+    expect(Object.fromEntries(up)).toEqual({
+      'platform.forbidden': 'Refused are: webhook.put (403: No rights.).',
+      'webhook.refused': 'They carry no secret.',
+      'webhook.unreadable': 'It has no id.',
+    });
+    Object.assign(now, { forbidden: [], callbacks: { refused: null, unreadable: null } });
+    expect(look(9_000)).toEqual([]);
+  });
+
+  it('is each fact that can be read beside one that cannot', () => {
+    const { look, up, now } = rig();
+    Object.defineProperty(now, 'stray', {
+      get() {
+        throw new Error('The disk does not answer.');
+      },
+    });
+    now.untold = ['The alarm was not taken.'];
+    expect(() => look(10)).toThrow('The disk does not answer.');
+    expect([...up.keys()]).toEqual(['storage.full', 'alarms.untold']);
   });
 
   it('is a key that is wrong again and again', async () => {

@@ -306,11 +306,6 @@ describe('why no orders are fetched', () => {
       'red',
       'auth.locked-out',
     ]);
-    // Nobody has tried them yet.
-    expect(told({ ...waiting, alarms: [stale, alarm('auth.locked-out')] })).toEqual([
-      'red',
-      'auth.locked-out',
-    ]);
     expect(told({ ...well, alarms: [alarm('auth.none')] })).toEqual(['green']);
   });
 });

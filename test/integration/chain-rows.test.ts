@@ -259,7 +259,9 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       const products = 'SELECT count(*) AS n FROM products';
       const [before] = rowsOf<{ n: number }>(b1.storage, products);
       await restartHub(() => configure((text) => text + gone));
-      const told = () => chain.alarmOf('catalog.incomplete') ?? '';
+      const words =
+        "SELECT message FROM freshness WHERE subject = 'catalog.sweep' AND failure_code IS NOT NULL";
+      const told = () => rowsOf<{ message: string }>(chain.hub.storage, words)[0]?.message ?? '';
       await until('it is named', () => told().includes('B9 / sub-99'), 60_000);
       expect(told()).toMatch(/kept, and the others are read\. .*branch close NAME/);
       expect(rowsOf<{ n: number }>(b1.storage, products)).toEqual([before]);

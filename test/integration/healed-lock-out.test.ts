@@ -30,7 +30,6 @@ test('once new tokens are in place, the verdict says so at once, and orders come
   const command = await store.parts();
   const calls = control.calls('order.all').length;
   await store.run(command.platform.tokens.tryOut(store.sandbox.issueTokens().refreshToken));
-  command.mirror.alarms.note('auth.locked-out', null);
   await command.mirror.flushBoards();
   if (control.calls('order.all').length === calls) {
     expect(verdict()).toMatchObject({ level: 'amber', findings: [{ code: 'orders.resuming' }] });

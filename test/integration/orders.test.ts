@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { CALLBACKS_SILENT } from '../../src/core/alarm.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
@@ -28,7 +29,6 @@ async function stop(): Promise<void> {
 const equal = () => until('mirror and platform are equal', () => place.differences().length === 0);
 const stateOf = (subject: string) =>
   daemon?.parts.mirror.freshness().find((each) => each.subject === subject);
-const alarms = () => daemon?.parts.mirror.raisedAlarms().map((alarm) => alarm.key);
 
 afterEach(async () => {
   await stop();
@@ -143,7 +143,6 @@ describe('orders, end to end', () => {
       control.revokeRefreshTokens();
       await until('the lock-out is told', () => stateOf('orders.poll')?.state === 'locked-out');
       expect(stateOf('auth')?.state).toBe('locked-out');
-      expect(alarms()).toContain('auth.locked-out');
       const calls = control.calls().length;
       const order = control.createOrder();
       await control.settled();
@@ -153,7 +152,7 @@ describe('orders, end to end', () => {
       const { refreshToken } = place.sandbox.issueTokens();
       await daemon?.parts.platform.tokens.set({ refreshToken });
       await until('it healed by itself', () => stateOf('orders.poll')?.state === 'ok');
-      await until('the alarm is down', () => !alarms()?.includes('auth.locked-out'));
+      await until('the tokens work', () => stateOf('auth')?.state === 'ok');
     },
     limitMs(40_000),
   );
@@ -191,9 +190,9 @@ describe('orders, end to end', () => {
         await systemClock.sleep(500);
       }
       await equal();
-      await until('the alarm is raised', () => alarms()?.includes('webhook.silent') ?? false);
+      await until('it is told', () => stateOf('orders.webhook')?.failure?.code === CALLBACKS_SILENT);
       control.createOrder();
-      await until('the alarm is down', () => !alarms()?.includes('webhook.silent'));
+      await until('it is over', () => stateOf('orders.webhook')?.state === 'ok');
     },
     limitMs(40_000),
   );

@@ -125,7 +125,7 @@ describe('alarms', () => {
       },
     ]);
     mirror.alarms.note('orders.stale', null);
-    mirror.alarms.note('webhook.silent', null);
+    mirror.alarms.note('webhook.refused', null);
     expect(mirror.raisedAlarms()).toEqual([]);
     await mirror.flushBoards();
     expect(mirror.read((db) => db.prepare('SELECT key FROM alarms').all())).toEqual([]);
@@ -148,7 +148,7 @@ describe('alarms', () => {
     await mirror.flushBoards();
     const before = mirror.walBytes();
     mirror.alarms.note('orders.stale', 'x');
-    mirror.alarms.note('webhook.silent', null);
+    mirror.alarms.note('webhook.refused', null);
     await mirror.flushBoards();
     expect(mirror.walBytes()).toBe(before);
   });

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { CALLBACKS_SILENT } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { CallbackStanding } from '../../src/daemon/incoming.ts';
@@ -35,29 +36,36 @@ describe('CallbackStanding', () => {
     expect(state()).toBe('ok');
   });
 
-  it('lowers the alarm for unreadable callbacks once the quarantine holds none', async () => {
-    const { clock, mirror, standing, alarms } = setUp();
-    const mine = standing();
-    await mirror.keep([unreadable(clock.nowMs())]);
-    mine.unreadable('No order id was found.');
-    mine.settle();
-    expect(alarms()).toEqual(['webhook.unreadable']);
-    await mirror.quarantineRemove(mirror.quarantineList(1)[0]?.quarantineId ?? 0);
-    mine.settle();
-    expect(alarms()).toEqual([]);
+  it('leaves a silence to the callback that ends it', () => {
+    const { mirror, standing, state } = setUp();
+    mirror.freshnessBoard.report('orders.webhook', 'degraded', 'None came.', CALLBACKS_SILENT);
+    standing().begin({ enabled: true, hasSecret: true });
+    expect(state()).toBe('degraded');
   });
 
-  it('lowers it after a day without another one, counted from the start after a restart', async () => {
-    const { clock, mirror, standing, alarms } = setUp();
+  it('tells of an unreadable callback until the quarantine holds none', async () => {
+    const { clock, mirror, standing } = setUp();
+    const mine = standing();
+    expect(mine.unreadableTrouble()).toBeNull();
+    await mirror.keep([unreadable(clock.nowMs())]);
+    mine.unreadable('No order id was found.');
+    expect(mine.unreadableTrouble()).toContain('No order id was found.');
+    await mirror.quarantineRemove(mirror.quarantineList(1)[0]?.quarantineId ?? 0);
+    expect(mine.unreadableTrouble()).toBeNull();
+  });
+
+  it('tells of it for a day, over a restart, and again when it comes once more', async () => {
+    const { clock, mirror, standing } = setUp();
     await mirror.keep([unreadable(clock.nowMs())]);
     standing().unreadable('No order id was found.');
     const restarted = standing();
     await clock.advance(DAY_MS - 1);
-    restarted.settle();
-    expect(alarms()).toEqual(['webhook.unreadable']);
+    expect(restarted.unreadableTrouble()).toContain('No order id was found.');
     await clock.advance(1);
-    restarted.settle();
-    expect(alarms()).toEqual([]);
+    expect(restarted.unreadableTrouble()).toBeNull();
+    await mirror.keep([unreadable(clock.nowMs())]);
+    restarted.unreadable('No order id was found.');
+    expect(restarted.unreadableTrouble()).toContain('No order id was found.');
   });
 
   it('tells that callbacks cannot be stored, and when they can be again', () => {

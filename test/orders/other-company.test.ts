@@ -27,6 +27,7 @@ test('orders of another company are told of, until they stop or the store is sai
   await announce(5, 'theirs');
   expect(raised()).toEqual(['auth.other-company']);
   await daemon.parts.mirror.beginOtherCompany();
+  await rig.clock.advance(MINUTES_MS);
   expect(raised()).toEqual([]);
   await announce(6, 'theirs');
   expect(raised()).toEqual([]);

@@ -1,6 +1,11 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { type Callback, CallbackLog, RefusedCallbacks } from '../../src/orders/callbacks.ts';
+import {
+  type Callback,
+  CallbackLog,
+  type KeptCallback,
+  RefusedCallbacks,
+} from '../../src/orders/callbacks.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
@@ -24,6 +29,7 @@ const REFUSED: Callback = {
 };
 const LARGE: Callback = { ...REFUSED, status: 413, fault: 'too-large' };
 const MINUTE_MS = 60_000;
+const DAY_MS = 24 * 60 * MINUTE_MS;
 
 let clock: FakeClock;
 beforeEach(() => {
@@ -31,61 +37,64 @@ beforeEach(() => {
 });
 
 describe('RefusedCallbacks', () => {
-  function watch() {
-    const up = new Map<string, string>();
-    const noted: (string | null)[] = [];
-    const alarms = {
-      note: (key: string, trouble: string | null) => {
-        noted.push(trouble);
-        if (trouble === null) up.delete(key);
-        else up.set(key, trouble);
-      },
-    };
-    return { refused: new RefusedCallbacks({ alarms, bodyLimitBytes: 1_048_576, clock }), up, noted };
-  }
+  const watch = (before: KeptCallback[] = []) =>
+    new RefusedCallbacks({ bodyLimitBytes: 1_048_576, clock, before });
 
   it('tells a shop with five orders an hour, and not of the odd one a day', async () => {
-    const { refused, up } = watch();
+    const refused = watch();
     for (let hour = 0; hour < 4; hour++) {
       refused.answered(REFUSED);
       await clock.advance(61 * MINUTE_MS);
     }
-    expect(up.size).toBe(0);
+    expect(refused.trouble()).toBeNull();
     for (let i = 0; i < 3; i++) {
       await clock.advance(12 * MINUTE_MS);
       refused.answered({ ...REFUSED, from: '203.0.113.7' });
     }
-    expect(up.get('webhook.refused')).toMatch(/another secret.*401.*203\.0\.113\.7/);
-  });
-
-  it('looks at the board once for the good ones of a busy day, not for each', () => {
-    const { refused, noted } = watch();
-    for (let i = 0; i < 50; i++) refused.answered(GOOD);
-    expect(noted).toEqual([null]);
+    expect(refused.trouble()).toMatch(/another secret.*401.*203\.0\.113\.7/);
+    // In a quiet hour they are fewer, and as wrong.
+    await clock.advance(120 * MINUTE_MS);
+    refused.answered(REFUSED);
+    expect(refused.trouble()).toContain('another secret');
+    await clock.advance(DAY_MS);
+    expect(refused.trouble()).toBeNull();
+    refused.answered(REFUSED);
+    expect(refused.trouble()).toBeNull();
   });
 
   it.each<[string, Partial<Callback>]>([
     ['its own tries', { isProbe: true }],
     ['strangers who try addresses', { fault: 'no-callback' }],
   ])('does not count %s', (_who, more) => {
-    const { refused, up } = watch();
+    const refused = watch();
     for (let i = 0; i < 50; i++) refused.answered({ ...REFUSED, ...more });
-    expect(up.size).toBe(0);
+    expect(refused.trouble()).toBeNull();
   });
 
   it('says which cause it is; a good one proves the secret and nothing of the size', async () => {
-    const { refused, up } = watch();
+    const refused = watch();
     for (let i = 0; i < 3; i++) refused.answered({ ...REFUSED, fault: 'secret-missing' });
-    expect(up.get('webhook.refused')).toContain('no secret');
+    expect(refused.trouble()).toContain('no secret');
     refused.answered(GOOD);
-    expect(up.size).toBe(0);
+    expect(refused.trouble()).toBeNull();
     for (let i = 0; i < 3; i++) refused.answered(LARGE);
-    expect(up.get('webhook.refused')).toContain('webhook.body_limit');
+    expect(refused.trouble()).toContain('webhook.body_limit');
     refused.answered(GOOD);
-    expect(up.size).toBe(1);
-    await clock.advance(25 * 60 * MINUTE_MS);
-    refused.settle();
-    expect(up.size).toBe(0);
+    expect(refused.trouble()).not.toBeNull();
+    await clock.advance(DAY_MS);
+    expect(refused.trouble()).toBeNull();
+  });
+
+  it('goes on after a restart with those that were kept', async () => {
+    const kept = (callback: Callback, minutesAgo: number, count = 1): KeptCallback => ({
+      ...callback,
+      atMs: clock.nowMs() - minutesAgo * MINUTE_MS,
+      ...{ id: 1, count },
+    });
+    expect(watch([kept(REFUSED, 40, 9)]).trouble()).toContain('another secret');
+    expect(watch([kept(REFUSED, 40, 2)]).trouble()).toBeNull();
+    expect(watch([kept(REFUSED, 40, 9), kept(GOOD, 30)]).trouble()).toBeNull();
+    expect(watch([kept(REFUSED, 24 * 60, 9)]).trouble()).toBeNull();
   });
 });
 

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { CALLBACKS_SILENT } from '../../src/core/alarm.ts';
 import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { WebhookWatch } from '../../src/orders/order-loop.ts';
@@ -240,17 +241,19 @@ describe('rotating the secret', () => {
 describe('WebhookWatch', () => {
   function watchSetUp() {
     const reports: string[] = [];
-    const alarms = new Set<string>();
+    const failures: (string | undefined)[] = [];
     const watch = new WebhookWatch({
       enabled: true,
       freshness: {
         ok: (subject) => void reports.push(`${subject} ok`),
-        report: (subject, state) => void reports.push(`${subject} ${state}`),
+        report(subject, state, _message, failure) {
+          reports.push(`${subject} ${state}`);
+          failures.push(failure);
+        },
       },
-      alarms: { note: (key, trouble) => void (trouble === null ? alarms.delete(key) : alarms.add(key)) },
       log: silentLog,
     });
-    return { watch, reports, alarms };
+    return { watch, reports, failures };
   }
 
   it('is silent about the first poll and about orders whose notification comes late', () => {
@@ -263,27 +266,19 @@ describe('WebhookWatch', () => {
   });
 
   it('tells when polls bring orders that no webhook announced, and when that is over', () => {
-    const { watch, reports, alarms } = watchSetUp();
+    const { watch, reports, failures } = watchSetUp();
     watch.polled([]);
     watch.polled(['a']);
     watch.polled(['b', 'c']);
     expect(reports).toEqual(['orders.webhook degraded']);
     watch.polled([]);
-    expect(alarms).toContain('webhook.silent');
+    expect(failures).toEqual([undefined, CALLBACKS_SILENT]);
     watch.polled(['lost too']);
     watch.announced('d');
-    expect(alarms.size).toBe(0);
     watch.polled(['e']);
     expect(reports.at(-1)).toBe('orders.webhook ok');
     watch.polled([]);
     expect(reports.at(-1)).toBe('orders.webhook degraded');
-  });
-
-  it('ends an alarm of an earlier run with the first callback', () => {
-    const { watch, alarms } = watchSetUp();
-    alarms.add('webhook.silent');
-    watch.announced('a');
-    expect(alarms.size).toBe(0);
   });
 });
 

@@ -1,45 +1,34 @@
-import { describe, expect, it } from 'vitest';
-import { PlatformAlarms } from '../../src/app/parts.ts';
-import { TillsyncError } from '../../src/core/errors.ts';
-import type { Endpoint } from '../../src/platform/platform.ts';
-import type { BlockRecord } from '../../src/platform/rate-budget.ts';
+import { expect, it } from 'vitest';
+import { rig } from './rig.ts';
 
-const error = new TillsyncError('blocked', 'The platform blocked the token.', { hint: 'Wait.' });
+const HOUR_MS = 3_600_000;
 
-function setUp() {
-  const up = new Map<string, string>();
-  const own = new Map<Endpoint, BlockRecord>();
-  const process = () =>
-    new PlatformAlarms(
-      { note: (key, trouble) => void (trouble === null ? up.delete(key) : up.set(key, trouble)) },
-      (endpoint) => own.has(endpoint),
-    );
-  return { up, own, process };
-}
+it('tells of a forbidden endpoint until that one answers, whatever others do', async () => {
+  const r = await rig();
+  const platform = r.client();
+  const { ledger } = r.state;
+  const order = { startDate: '2026-01-14', endDate: '2026-01-16' };
+  const fault = r.sandbox.control.setFault({ kind: 'forbid', endpoint: 'order.all' });
+  expect((await r.fault(platform.orderAll(order))).code).toBe('blocked');
+  // A block of everything is told by each flow that meets it.
+  expect(ledger.forbidden()).toEqual([]);
+  await r.run(platform.productGet({ sku: '1' }));
+  expect((await r.fault(platform.orderAll(order))).code).toBe('forbidden');
+  expect(ledger.forbidden()).toEqual([{ endpoint: 'order.all', message: expect.any(String) }]);
+  await r.run(platform.productGet({ sku: '1' }));
+  expect(ledger.forbidden()).toHaveLength(1);
+  r.sandbox.control.clearFaults(fault);
+  await r.clock.advance(HOUR_MS);
+  await r.run(platform.orderAll(order));
+  expect(ledger.forbidden()).toEqual([]);
+});
 
-describe('PlatformAlarms', () => {
-  it('leaves a block to the flows that meet it', () => {
-    const { up, process } = setUp();
-    process().forbidden({ kind: 'block', endpoint: 'order.all', error });
-    expect(up.size).toBe(0);
-  });
-
-  it('tells of a forbidden endpoint until that one answers, whatever others do', () => {
-    const { up, own, process } = setUp();
-    const first = process();
-    own.set('webhook.put', {
-      endpoint: 'webhook.put',
-      durationMs: 1,
-      endedMsAgo: 1,
-      message: '',
-      othersAnswered: true,
-      endpointAnswered: false,
-    });
-    first.answered('webhook.put');
-    first.forbidden({ kind: 'forbidden', endpoint: 'webhook.put', error });
-    first.answered('order.all');
-    expect([...up.keys()]).toEqual(['platform.forbidden']);
-    process().answered('webhook.put');
-    expect(up.size).toBe(0);
-  });
+it('does not tell of a read of the webhook, which a platform may not have', async () => {
+  const r = await rig();
+  const platform = r.client();
+  r.sandbox.control.setFault({ kind: 'forbid', endpoint: 'webhook.get' });
+  await r.fault(platform.webhookGet());
+  await r.run(platform.productGet({ sku: '1' }));
+  expect((await r.fault(platform.webhookGet())).code).toBe('forbidden');
+  expect(r.state.ledger.forbidden()).toEqual([]);
 });

@@ -142,7 +142,6 @@ export class SetUp {
 
   #tokensWork({ mirror, platform }: Parts): void {
     mirror.freshnessBoard.ok('auth');
-    mirror.alarms.note('auth.locked-out', null);
     const { message } = authReport(platform.tokens.describe(), this.#options.cli.clock.nowMs());
     this.note('tokens', 'refresh token', true, message);
   }

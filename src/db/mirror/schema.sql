@@ -798,6 +798,7 @@ INSERT INTO schema_migrations (number, name) VALUES (42, '0042-failures');
 INSERT INTO schema_migrations (number, name) VALUES (43, '0043-orders-to-book');
 INSERT INTO schema_migrations (number, name) VALUES (44, '0044-placed-lines');
 INSERT INTO schema_migrations (number, name) VALUES (45, '0045-left-stores');
+INSERT INTO schema_migrations (number, name) VALUES (46, '0046-alarms-of-flows');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);

@@ -1,7 +1,7 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import type { Freshness, FreshnessState, FreshnessSubject } from '../../core/alarm.ts';
 import type { TypedWords } from '../../core/errors.ts';
-import type { Finding, FindingCode } from '../../health/facts.ts';
+import type { Finding } from '../../health/facts.ts';
 import { LANGUAGES } from '../../health/speech.ts';
 import type { Actions } from '../actions.ts';
 import type { OutboxTab, PageState } from '../state.ts';
@@ -113,30 +113,6 @@ const LOOK: Record<FreshnessState, IconName> = {
   'locked-out': 'red',
 };
 
-/** The flow on whose card a finding is shown; other findings are shown only in the verdict. */
-const FLOW_OF: Partial<Record<FindingCode, FreshnessSubject>> = {
-  'webhook.external-pos': 'orders.webhook',
-  'webhook.refused': 'orders.webhook',
-  'webhook.silent': 'orders.webhook',
-  'webhook.mismatch': 'orders.webhook',
-  'webhook.unreadable': 'orders.webhook',
-  'orders.stale': 'orders.poll',
-  'orders.more-pages': 'orders.poll',
-  'orders.unreadable': 'orders.poll',
-  'outbox.stuck': 'outbox.push',
-  'outbox.full': 'outbox.push',
-  'catalog.incomplete': 'catalog.sweep',
-  'auth.none': 'auth',
-  'auth.locked-out': 'auth',
-  'auth.other-company': 'auth',
-  'auth.expiring': 'auth',
-  'backup.old': 'backup',
-  backup: 'backup',
-  'hub.link': 'hub.link',
-  'hub.server': 'hub.link',
-  'hub.refused': 'hub.link',
-};
-
 /** Shows each flow's freshness with its finding. */
 function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   const findings = status?.verdict.findings ?? [];
@@ -154,7 +130,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
     const lastOkAt = freshness?.lastOkAt ?? null;
     // The state at the last answer may have changed since.
     const isKnown = link !== 'lost';
-    const finding = isKnown ? findings.find(({ code }) => FLOW_OF[code] === subject) : undefined;
+    const finding = isKnown ? findings.find((each) => each.flow === subject) : undefined;
     const look = finding?.level ?? (isKnown ? LOOK[state] : 'waiting');
     const message = freshness?.message || finding?.detail;
     const reason = isKnown && message ? speech.reason(message) : undefined;
