@@ -44,7 +44,7 @@ const STALE_AFTER_MS = 600_000;
 const CUT_MS = 120_000;
 
 /** Returns the shortest time without a good poll after which a person is told. */
-export function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
+function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
   return Math.max(STALE_AFTER_MS, limits.ordersIntervalMs * 3);
 }
 

@@ -39,7 +39,7 @@ interface DemoBranch extends PosBranch {
   line: Line;
 }
 
-export interface BranchOutcome extends Comparison {
+interface BranchOutcome extends Comparison {
   branch: string;
   booked: number;
   soldOverTheCounter: number;

@@ -63,7 +63,7 @@ export interface AlarmFacts {
 }
 
 /** A stock whose number on the platform is not the wanted one. */
-export interface NamedDifference {
+interface NamedDifference {
   sku: string;
   branch: string;
   platformQty: number;

@@ -209,7 +209,7 @@ function escapedLabel(text: string): string {
 const UNREAD_MS = 10_000;
 
 /** What waits in the inbox, as of its last read. */
-export class InboxBacklog {
+class InboxBacklog {
   #last: (InboxWaiting & { lookedMs: number }) | undefined;
 
   saw(waiting: InboxWaiting, clock: Pick<Clock, 'monotonicMs'>): void {
@@ -408,7 +408,7 @@ const PUSH_SECONDS = [0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 21_600];
 const BATCH_ITEMS = [1, 2, 5, 10, 20, 50, 100];
 
 /** How a call can end. */
-export const CALL_OUTCOMES = [
+const CALL_OUTCOMES = [
   'ok',
   'unauthorized',
   'forbidden',
@@ -419,7 +419,7 @@ export const CALL_OUTCOMES = [
   'garbled',
   'aborted',
 ] as const;
-export type CallOutcome = (typeof CALL_OUTCOMES)[number];
+type CallOutcome = (typeof CALL_OUTCOMES)[number];
 
 /** Counters of this process, beside the values that a scrape reads. */
 export class Counters {

@@ -227,7 +227,7 @@ const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
  * Returns how serious it is that a change waits since then; null if not yet. A long queue takes time, so red also
  * needs silence.
  */
-export function changesLate({
+function changesLate({
   since,
   freshness,
   nowMs,
@@ -403,9 +403,9 @@ export interface DiskVerdict {
   message: string;
 }
 
-export const DISK_FULL_BYTES = 50 * 1024 ** 2;
-export const DISK_LOW_BYTES = 500 * 1024 ** 2;
-export const DISK_LOW_SHARE = 0.05;
+const DISK_FULL_BYTES = 50 * 1024 ** 2;
+const DISK_LOW_BYTES = 500 * 1024 ** 2;
+const DISK_LOW_SHARE = 0.05;
 /** 5 % of a large disk is more than tillsync fills in years. */
 const LOW_SHARE_MAX_BYTES = 5 * 1024 ** 3;
 

@@ -49,7 +49,7 @@ export type BranchStatus = z.output<typeof branchStatus>;
 /** A branch reports twice a minute; after this silence it is absent. */
 const ABSENT_AFTER_MS = 90_000;
 /** Below this age, an entry is normal delay: on its way, or received after the branch's last report. */
-export const BEHIND_AFTER_MS = 120_000;
+const BEHIND_AFTER_MS = 120_000;
 /** An entry younger than this at the branch's last report was still on its way. */
 const ON_ITS_WAY_MS = 5_000;
 /** After this time somebody is needed: orders do not reach the branch, or its changes do not reach the hub. */

@@ -64,7 +64,7 @@ const AGAIN_AFTER_MS = 2_000;
 const CHECK_EVERY_MS = 15_000;
 const PRUNE_EVERY_MS = 3_600_000;
 /** A shorter outage is not reported, because a restarting server is back sooner. */
-export const LINK_PATIENCE_MS = 60_000;
+const LINK_PATIENCE_MS = 60_000;
 const IN_FLIGHT = 64;
 /** Of two machines with one key, the older one is heard again once the newer was silent for this long. */
 const SILENT_MS = 300_000;

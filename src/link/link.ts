@@ -166,7 +166,7 @@ export const SNAPSHOT = z.object({ line: text.optional() });
 /** End of a snapshot. `underWay`: the branch's changes that the hub will send without a person. */
 export const SNAPSHOT_END = z.object({ underWay: z.array(z.number().int()).default([]) });
 
-export const UP_ITEM = z.object({
+const UP_ITEM = z.object({
   /** Number on the line, rising without gaps. */
   u: number.min(1),
   kind: z.enum(['stock', 'product', 'ack']),

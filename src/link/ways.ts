@@ -13,7 +13,7 @@ const PEM_LENGTH_MAX = 20_000;
 const texts = z.array(z.string());
 
 /** A hub's announcement of its addresses, in the order in which to try them. */
-export const ANNOUNCEMENT = z.object({ addresses: texts, authorities: texts });
+const ANNOUNCEMENT = z.object({ addresses: texts, authorities: texts });
 export type Announcement = z.infer<typeof ANNOUNCEMENT>;
 
 /** `authorities`: PEMs or `KNOWN_AUTHORITIES`; without meaning for an unencrypted address. */
@@ -54,10 +54,7 @@ export function stampOf({ addresses, authorities }: Announcement): string {
 /**
  * Returns why a branch refuses it, in a sentence; undefined if it accepts it. `isSecret`: the branch uses TLS today.
  */
-export function announcementFault(
-  { addresses, authorities }: Announcement,
-  isSecret: boolean,
-): string | undefined {
+function announcementFault({ addresses, authorities }: Announcement, isSecret: boolean): string | undefined {
   for (const [list, what] of [
     [addresses, 'addresses'],
     [authorities, 'authorities'],

@@ -336,7 +336,7 @@ export interface ReceivedFilter {
  * - `held`: a webhook that would take the order backwards, noted and not merged
  * - `quarantined`: could not be read
  */
-export type ReceivedState = 'newest' | 'earlier' | 'held' | 'quarantined';
+type ReceivedState = 'newest' | 'earlier' | 'held' | 'quarantined';
 
 export interface ReceivedEntry {
   /** Id for `get`: a letter for the table, and a number. */

@@ -71,7 +71,7 @@ export function fieldValues(fields: OrderFields, known?: readonly Value[]): Valu
   return values;
 }
 
-export function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
+function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
   return a.length === b.length && a.every((value, i) => value === b[i]);
 }
 
@@ -170,7 +170,7 @@ export function updateDigest(db: Database.Database, orderId: string, pollDigest:
 }
 
 /** Returns the items of an order in their order. */
-export function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
+function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
   return itemsBy<OrderItem>(db, ITEMS, orderId);
 }
 

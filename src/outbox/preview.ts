@@ -26,7 +26,7 @@ import type { MirrorStores, Stores } from './stores.ts';
 export type Verdict = 'send' | 'unchanged' | 'read' | 'held' | 'rejected';
 
 /** The values of a change of either kind, without its address. */
-export type ChangeValues = Partial<Pick<StockChange, 'qty'> & Omit<ProductChange, 'sku' | 'externalId'>>;
+type ChangeValues = Partial<Pick<StockChange, 'qty'> & Omit<ProductChange, 'sku' | 'externalId'>>;
 
 export interface Preview<T> {
   /** The last line for its target. For a product, values of earlier lines are included. */

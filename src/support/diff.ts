@@ -259,7 +259,7 @@ class Comparer implements SweepTarget {
 }
 
 /** A stock whose number on the platform is not the wanted one. */
-export interface StockDifferenceTold {
+interface StockDifferenceTold {
   sku: string;
   branch: string;
   name: string | null;

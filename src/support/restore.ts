@@ -46,7 +46,7 @@ import {
 const ackSchema = z.object({ orderId: z.string().min(1), key: z.string(), seq: z.number().int().optional() });
 type Ack = z.infer<typeof ackSchema>;
 
-export interface KeptChanges {
+interface KeptChanges {
   kind: 'stock' | 'products';
   path: string;
 }
@@ -103,7 +103,7 @@ function acksToRestore(
  * - `taken`: they are used from now on
  * - `own-kept`: this machine has a working pair, and the newer pair is always used
  */
-export type TokensRestored = 'none' | 'taken' | 'own-kept';
+type TokensRestored = 'none' | 'taken' | 'own-kept';
 
 /**
  * Restores a lost hub's branches with their keys, except those that got another key, or none, since. Branches that
@@ -324,7 +324,7 @@ const CONFIG_MODE = 0o640;
  * - `replaced`: the backup's, by request
  * - `set-up`: the backup's, since the machine's own was never set up
  */
-export type ConfigOrigin = 'kept' | 'differs' | 'restored' | 'replaced' | 'set-up';
+type ConfigOrigin = 'kept' | 'differs' | 'restored' | 'replaced' | 'set-up';
 
 export interface ConfigForRestore {
   /** The configuration after the restore. */

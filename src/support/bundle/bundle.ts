@@ -31,7 +31,7 @@ export interface BundleOptions {
 }
 
 /** One file as it leaves. */
-export interface RenderedFile {
+interface RenderedFile {
   name: string;
   what: string;
   text: string;
