@@ -70,7 +70,16 @@ const DOORS: Record<string, readonly string[]> = {
   platform: ['client', 'platform', 'schemas', 'tokens', 'transport', 'way'],
   catalog: ['catalog-store', 'product', 'sweep', 'unmapped'],
   orders: [
-    ...['callbacks', 'forget', 'incomplete-orders', 'mirror', 'mirrored-order', 'order', 'order-loop'],
+    ...[
+      'callbacks',
+      'forget',
+      'incomplete-orders',
+      'mirror',
+      'mirrored-order',
+      'order',
+      'order-loop',
+      'person',
+    ],
     ...['order-poll', 'order-queries', 'poll-window', 'quarantine', 'receiver', 'replay', 'webhook'],
   ],
   outbox: [
@@ -93,7 +102,7 @@ const DOORS: Record<string, readonly string[]> = {
     ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff', 'doctor/check'],
     ...['doctor/doctor', 'encryption', 'restore', 'webhook-probe'],
   ],
-  daemon: ['daemon', 'service', 'support-answers'],
+  daemon: ['backups', 'daemon', 'service', 'support-answers'],
   demo: ['branches-demo', 'demo', 'sandbox-platform'],
   sandbox: ['control', 'draws', 'server', 'settings', 'traffic'],
   cli: [],
