@@ -11,7 +11,7 @@ export type Who =
   | { by: 'name'; words: readonly string[] };
 
 /** An order that still has its customer. */
-export interface PersonalOrder {
+interface PersonalOrder {
   orderId: string;
   code: number | null;
   status: string | null;
