@@ -28,7 +28,7 @@ type Options = PartsOptions & LinkOptions;
 const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
 /** How often the server is asked whose key it refused, while a branch is silent. */
-const REFUSED_EVERY_MS = 60_000;
+const REFUSED_EVERY_MS = 30_000;
 
 /** Returns the configured open branches in the form of hub and branch. */
 export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): FeedBranch[] {

@@ -1,3 +1,4 @@
+import { existsSync, renameSync } from 'node:fs';
 import type { FastifyPluginAsync } from 'fastify';
 import type { AccessOptions } from '../api/access.ts';
 import { ChangeSignal } from '../api/api.ts';
@@ -6,15 +7,19 @@ import { pageFiles, pageRoutes } from '../api/page-routes.ts';
 import { programVersion } from '../app/installation.ts';
 import { openParts, type Parts, type PartsOptions } from '../app/parts.ts';
 import { LEFT_STORE, leftStore, markRunning, storagePaths } from '../app/storage.ts';
+import { openState } from '../app/stores.ts';
 import { OWN_STORE, ownStoreConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, configuredNames } from '../config/roles.ts';
+import { whenFree } from '../core/errors.ts';
+import type { Clock } from '../core/time.ts';
 import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { openDatabase, sqlOf } from '../db/sqlite.ts';
 import { Counters } from '../health/counters.ts';
 import { keepRoute } from '../link/assign.ts';
 import { branchPlace } from '../link/branch-line.ts';
 import { branchRow } from '../link/hub-hello.ts';
+import type { HubRows } from '../link/hub-state.ts';
 import { OwnStoreLink } from '../link/own-store.ts';
 import { beginOwnOrders } from '../orders/own-orders.ts';
 import { alarmLoops } from './alarm-loop.ts';
@@ -55,6 +60,9 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     secrets: { webhookSecrets: [] },
     ...(holders && { holders }),
   };
+  await takeNewName(options, config);
+  const id = options.parts.state.hub.idOf(config.link.branch);
+  await takeDirectory(options, config.storage.directory, id);
   const parts = await openParts(own);
   const unmark = await markRunning({ leases: parts.state.leases, clock, log });
   const close = async () => {
@@ -62,7 +70,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     await parts.close();
   };
   try {
-    await takeNewName(options, config);
+    await whenFree(clock, () => parts.state.hub.joinOwnStore(id, clock.nowMs()));
     await beginMirror(options, config, parts);
     await settleRole(config, parts);
   } catch (error) {
@@ -71,7 +79,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   }
   const changes = new ChangeSignal();
   const link = new OwnStoreLink({
-    branch: options.parts.state.hub.idOf(config.link.branch),
+    branch: id,
     place: () => parts.mirror.read(branchPlace),
     clock,
   });
@@ -117,6 +125,41 @@ async function takeNewName(
     audit.note({ ...deed, detail: `now ${named.name}` });
   });
   log.info({ before: before.name, now: named.name }, 'the shop in which the hub stands has another name');
+}
+
+/**
+ * Sets the files of another shop aside, at whose place the hub stood before, and takes back those that this shop had. In
+ * the files of another one, this shop's POS would find that one's orders and customers.
+ */
+async function takeDirectory(
+  { parts: { state, stores }, clock, log }: OwnStoreOptions,
+  directory: string,
+  id: string,
+): Promise<void> {
+  const of = await shopOf(directory, state.hub, clock);
+  const aside = (shop: string) => `${directory}-${shop}`;
+  if (of !== undefined && of !== id) {
+    let to = aside(of);
+    for (let n = 2; existsSync(to); n++) to = `${aside(of)}-${n}`;
+    renameSync(directory, to);
+    await stores.write(({ audit }) =>
+      audit.note({ who: 'tillsync', action: 'store.aside', subject: `branch ${of}`, detail: to }),
+    );
+    log.warn({ directory: to }, 'the hub stands in another shop now; the files of the one before are aside');
+  }
+  if (!existsSync(directory) && existsSync(aside(id))) renameSync(aside(id), directory);
+}
+
+/** Returns whose files these are: as they say themselves, else as the hub knew at its last start. */
+async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<string | undefined> {
+  const { state: path } = storagePaths(directory);
+  if (!existsSync(path)) return undefined;
+  const state = await whenFree(clock, () => openState({ path, clock }));
+  try {
+    return state.hub.ownStore() ?? hub.ownStore();
+  } finally {
+    state.close();
+  }
 }
 
 /**

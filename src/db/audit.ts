@@ -11,6 +11,7 @@ export type AuditAction =
   | 'branch.remove'
   | 'branch.close'
   | 'branch.rename'
+  | 'store.aside'
   | 'config.changed'
   | 'events.replay'
   | 'hooks.skip'

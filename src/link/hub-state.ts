@@ -206,6 +206,11 @@ export class HubRows {
     return this.branches().find((each) => each.branch === branch)?.name ?? branch;
   }
 
+  /** Returns the permanent id of the shop at the hub's place. */
+  ownStore(): string | undefined {
+    return this.branches().find(({ publicKey }) => publicKey === NO_KEY)?.branch;
+  }
+
   /** Marks the shop at the hub's place as joined; a shop that was there before must join. '' means none. */
   joinOwnStore(name: string, nowMs: number): void {
     const branch = name === '' ? '' : this.idOf(name);

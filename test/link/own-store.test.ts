@@ -249,6 +249,39 @@ test('own store: another name in the configuration is a rename, without a word: 
   expect(typed).toMatchObject({ code: 2, stderr: expect.stringContaining('is all that it takes') });
 });
 
+test('own store: the hub is carried to another shop, and back: no POS finds orders of the other one', {
+  tags: ['bulk'],
+}, async () => {
+  const shop = machine();
+  const inB1 = await shop.start(TWO_SHOPS);
+  await order(inB1, 1, 'B1');
+  await order(inB1, 2, 'B2');
+  await until('the order at its shop', () => codes(shop.own).length === 1);
+  await inB1.stop();
+
+  const inB2 = await shop.start(TWO_SHOPS.replace('store = "B1"', 'store = "B2"'));
+  await until('the order of B2', () => codes(shop.own).includes(2));
+  await order(inB2, 3, 'B1');
+  await order(inB2, 4, 'B2');
+  await until('the next one', () => codes(shop.own).includes(4));
+  expect(codes(shop.own)).toEqual([2, 4]);
+  const aside = path.join(shop.directory, 'store-B1');
+  expect(codes(path.join(aside, 'mirror.db'))).toEqual([1]);
+  expect(rows(shop.mirror, "SELECT subject, detail FROM audit WHERE action = 'store.aside'")).toEqual([
+    { subject: 'branch B1', detail: aside },
+  ]);
+  const given = events(shop.own).map(({ seq }) => seq);
+  await inB2.stop();
+
+  const back = await shop.start(TWO_SHOPS);
+  await order(back, 5, 'B1');
+  await until('all of B1', () => codes(shop.own).join() === '1,3,5');
+  expect(new Set(events(shop.own).map(({ code }) => code))).toEqual(new Set([1, 3, 5]));
+  const aside2 = path.join(shop.directory, 'store-B2/mirror.db');
+  expect(events(aside2).map(({ seq }) => seq)).toEqual(given);
+  expect(existsSync(aside)).toBe(false);
+});
+
 test('own store: once hub.store is empty its files say so to whoever reads them, and the doctor to a person', {
   tags: ['bulk'],
 }, async () => {
