@@ -343,7 +343,7 @@ export class MirrorCatalog implements CatalogLookup {
     this.#product = db
       .prepare<[string], string>(
         `SELECT s.product_id FROM skus s JOIN products p USING (product_id)
-         WHERE s.sku = ? AND p.vanished_at IS NULL`,
+         WHERE s.sku = +? AND p.vanished_at IS NULL`,
       )
       .pluck();
     this.#ofSku = db.prepare(selectMappings((column) => `sku = @name AND ${column} <> ''`));

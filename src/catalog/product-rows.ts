@@ -56,7 +56,8 @@ function statements(db: Database.Database) {
         updated_at = excluded.updated_at`),
     setPayload: db.prepare<string[]>('UPDATE products SET payload = ?, updated_at = ? WHERE product_id = ?'),
     sku: db.prepare<[string], SkuRow>(`${SKU} WHERE sku = ?`),
-    skusOf: db.prepare<[string], SkuRow>(`${SKU} WHERE product_id = ? ORDER BY sku`),
+    // The plus keeps SQLite from planning again for each product.
+    skusOf: db.prepare<[string], SkuRow>(`${SKU} WHERE product_id = +? ORDER BY sku`),
     putSku: db.prepare<Named>(`
       INSERT INTO skus (sku, product_id, barcode, price, with_discount, discount, show)
       VALUES (@sku, @productId, @barcode, @price, @withDiscount, @discount, @show)

@@ -252,7 +252,7 @@ export class Reservations {
     );
     if (!order || !areKnown || branches.some((id) => this.#isBranch(order.store, id))) return false;
     const took = this.#sql.values<string>(
-      'SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = ?',
+      'SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = +?',
       orderId.trim(),
     );
     return !took.some((subsidiaryId) => branches.includes(subsidiaryId));
@@ -314,9 +314,9 @@ export class Reservations {
   #toBook(orderId: string, asOf: number, branch: AckBranch | undefined): (StockQty & { seq: number })[] {
     return this.#sql.rows<StockQty & { seq: number }>(
       `SELECT sku, subsidiary_id AS subsidiaryId, seq, qty FROM stock_steps
-       WHERE order_id = @orderId AND seq <= @asOf AND booked_version IS NULL
+       WHERE order_id = +@orderId AND seq <= @asOf AND booked_version IS NULL
          AND (subsidiary_id = @branch OR (@branch IS NULL AND (subsidiary_id IN (
-           SELECT subsidiary_id FROM stock_steps WHERE order_id = @orderId AND seq <= @asOf
+           SELECT subsidiary_id FROM stock_steps WHERE order_id = +@orderId AND seq <= @asOf
              GROUP BY sku, subsidiary_id HAVING sum(qty) > 0) OR @takes = 0)))`,
       { orderId, asOf, branch: branch?.subsidiaryId ?? null, takes: this.#known(orderId)?.takes ?? 0 },
     );
@@ -325,7 +325,7 @@ export class Reservations {
   /** Returns the order's store as of an event: its present one, unless its steps then were of another branch. */
   #storeAsOf(orderId: string, { store }: MirroredOrder, asOf: number): string {
     const was = this.#sql.values<string>(
-      `SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = ? AND seq <= ?
+      `SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = +? AND seq <= ?
          GROUP BY sku, subsidiary_id HAVING sum(qty) > 0`,
       ...[orderId, asOf],
     );
@@ -475,7 +475,7 @@ export class Reservations {
   /** Returns the sum of the order's steps per stock, also for stocks it takes nothing of any more. */
   #had(orderId: string): Quantities {
     const rows = this.#sql.rows<StockQty>(
-      `SELECT sku, subsidiary_id AS subsidiaryId, total(qty) AS qty FROM stock_steps WHERE order_id = ?
+      `SELECT sku, subsidiary_id AS subsidiaryId, total(qty) AS qty FROM stock_steps WHERE order_id = +?
        GROUP BY sku, subsidiary_id`,
       orderId,
     );
@@ -528,7 +528,7 @@ export class Reservations {
         ? byId
         : this.#sql.rows<Place>(
             `SELECT k.sku, k.subsidiary_id AS subsidiaryId
-             FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = ?`,
+             FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = +?`,
             name,
           );
     return places

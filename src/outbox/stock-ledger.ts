@@ -381,8 +381,10 @@ function placesNamed(sql: Sql, body: ChangeBody): Place[] {
   return [...bySku, ...byId];
 }
 
+// A plus before the parameter, here and in reservations.ts, keeps SQLite from planning again for each value, which
+// takes ten times as long as the query.
 const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
-  .map((column) => `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = ?`)
+  .map((column) => `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = +?`)
   .join(' UNION ');
 
 /** Returns every stock with an externalId in any of the three mapping fields. */
