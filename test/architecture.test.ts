@@ -2,7 +2,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 
-const SRC = path.resolve(import.meta.dirname, '../src');
+const TEST = import.meta.dirname;
+const SRC = path.resolve(TEST, '../src');
 
 /** Slices from the bottom to the top: a slice imports itself and those before it. */
 const SLICES = [
@@ -220,6 +221,24 @@ describe('the house', () => {
       done.add(file);
     };
     for (const file of files) visit(file, []);
+  });
+
+  it('has a test at the path of each file, or one whose first lines name it', () => {
+    const tests = readdirSync(TEST, { recursive: true, encoding: 'utf8' }).filter((name) =>
+      name.endsWith('.test.ts'),
+    );
+    const heads = tests.map(
+      (name) =>
+        /^\/\*\*[\s*]*Tests (?:[^*]|\*(?!\/))*\*\//.exec(readFileSync(path.join(TEST, name), 'utf8'))?.[0],
+    );
+    const named = new Set(
+      heads.flatMap((head) => [...(head ?? '').matchAll(/src\/([\w/-]+\.ts)/g)]).map(([, file]) => file),
+    );
+    expect([...named].filter((file) => !files.includes(file as string))).toEqual([]);
+    const found = files.filter(
+      (file) => named.has(file) || tests.includes(file.replace(/\.ts$/, '.test.ts')),
+    );
+    expect(found.length / files.length).toBeGreaterThan(0.8);
   });
 
   it('stays small enough to live in', () => {

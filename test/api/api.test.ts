@@ -1,3 +1,5 @@
+/** Tests src/api/order-routes.ts and src/api/outbox-routes.ts. */
+
 import { request } from 'undici';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import {

@@ -1,3 +1,5 @@
+/** Tests src/api/branch-routes.ts. */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';

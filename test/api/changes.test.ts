@@ -1,3 +1,5 @@
+/** Tests src/api/change-routes.ts. */
+
 import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { changesAnswer } from '../../src/api/schemas.ts';

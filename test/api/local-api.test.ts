@@ -1,3 +1,5 @@
+/** Tests src/api/schemas.ts and src/app/parts.ts. */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

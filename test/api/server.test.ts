@@ -1,3 +1,5 @@
+/** Tests src/api/status-routes.ts and src/core/listen.ts. */
+
 import { connect } from 'node:net';
 import os from 'node:os';
 import type { FastifyPluginAsync } from 'fastify';

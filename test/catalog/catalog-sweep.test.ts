@@ -1,3 +1,5 @@
+/** Tests src/catalog/sweep.ts. */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

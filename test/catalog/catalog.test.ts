@@ -1,3 +1,5 @@
+/** Tests src/catalog/product-rows.ts, src/catalog/catalog-store.ts and src/catalog/product.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { branchDirectory } from '../../src/catalog/product.ts';

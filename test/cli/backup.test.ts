@@ -1,3 +1,5 @@
+/** Tests src/support/backup.ts and src/support/restore.ts. */
+
 import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/support/before-upgrade.ts. */
+
 import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/cli/auth.ts, src/cli/sync.ts, src/cli/webhook.ts and src/cli/run.ts. */
+
 import { mkdtempSync, readdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/cli/main.ts, src/cli/command.ts and src/cli/config.ts. */
+
 import { spawn } from 'node:child_process';
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

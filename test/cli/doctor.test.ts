@@ -1,3 +1,5 @@
+/** Tests src/support/doctor/doctor.ts. */
+
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

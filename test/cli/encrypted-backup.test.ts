@@ -1,3 +1,5 @@
+/** Tests src/support/encryption.ts. */
+
 import { existsSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

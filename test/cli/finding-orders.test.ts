@@ -1,3 +1,5 @@
+/** Tests src/cli/order.ts. */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/cli/init/machine.ts. */
+
 import { chmodSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/cli/init/init.ts, src/cli/init/interview.ts and src/cli/init/set-up.ts. */
+
 import { once } from 'node:events';
 import { chmodSync, existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/preview.ts and src/outbox/inventory-index.ts. */
+
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, expect, test } from 'vitest';

@@ -1,3 +1,5 @@
+/** Tests src/cli/push.ts, src/cli/hand-over.ts, src/cli/product.ts and src/app/sender.ts. */
+
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';

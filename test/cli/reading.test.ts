@@ -1,3 +1,5 @@
+/** Tests src/cli/status.ts and src/cli/quarantine.ts. */
+
 import { mkdtempSync, readdirSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

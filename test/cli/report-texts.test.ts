@@ -1,3 +1,5 @@
+/** Tests src/cli/table.ts. */
+
 import { describe, expect, test } from 'vitest';
 import { authReport } from '../../src/cli/auth.ts';
 import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/status.ts';

@@ -1,3 +1,5 @@
+/** Tests src/cli/speech.ts. */
+
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -1,3 +1,5 @@
+/** Tests src/cli/cli.ts. */
+
 import { describe, expect, test } from 'vitest';
 import { exitCodeOf, failureDocument, printable, tellFailure } from '../../src/cli/cli.ts';
 import { waitText } from '../../src/cli/progress.ts';

@@ -1,3 +1,5 @@
+/** Tests src/config/schema.ts, src/config/source.ts, src/config/values.ts and src/config/reference.ts. */
+
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/core/errors.ts. */
+
 import { expect, it } from 'vitest';
 import { TillsyncError, whenFree } from '../../src/core/errors.ts';
 import { FakeClock } from '../support/fake-clock.ts';

@@ -1,3 +1,5 @@
+/** Tests src/core/loop.ts. */
+
 import { expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { retryDelayMs } from '../../src/core/loop.ts';

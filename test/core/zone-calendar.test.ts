@@ -1,3 +1,5 @@
+/** Tests src/core/time.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { canonicalZone, localTimes, zoneCalendar } from '../../src/core/time.ts';

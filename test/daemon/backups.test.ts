@@ -1,3 +1,5 @@
+/** Tests src/daemon/own-command.ts. */
+
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/daemon/alarm-loop.ts and src/daemon/link-loops.ts. */
+
 import { expect, it, onTestFinished } from 'vitest';
 import { verdictOn } from '../../src/app/readers.ts';
 import { silentLog } from '../../src/core/log.ts';

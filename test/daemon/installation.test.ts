@@ -1,3 +1,5 @@
+/** Tests src/app/installation.ts. */
+
 import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

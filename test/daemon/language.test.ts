@@ -1,3 +1,5 @@
+/** Tests src/support/alarm-test.ts and src/health/alarm-receivers.ts. */
+
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -1,3 +1,5 @@
+/** Tests src/daemon/daemon.ts. */
+
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/app/storage.ts. */
+
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

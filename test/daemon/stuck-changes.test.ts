@@ -1,3 +1,5 @@
+/** Tests src/daemon/outgoing.ts. */
+
 import { expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';

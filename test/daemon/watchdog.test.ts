@@ -1,3 +1,5 @@
+/** Tests src/daemon/service.ts. */
+
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { type ServiceNews, serviceManager, watchdogLoop } from '../../src/daemon/service.ts';

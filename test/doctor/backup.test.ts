@@ -1,3 +1,5 @@
+/** Tests src/support/restored-mirror.ts. */
+
 import { chmodSync, closeSync, mkdtempSync, openSync, statSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

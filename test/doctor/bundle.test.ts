@@ -1,3 +1,5 @@
+/** Tests src/support/bundle/bundle.ts, src/support/bundle/sections.ts and src/cli/bundle.ts. */
+
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';

@@ -1,3 +1,5 @@
+/** Tests src/support/diff.ts and src/cli/diff.ts. */
+
 import { describe, expect, test } from 'vitest';
 import { type MirroredProduct, productDifferences } from '../../src/catalog/product.ts';
 import type { MirroredOrder } from '../../src/orders/mirrored-order.ts';

@@ -1,3 +1,5 @@
+/** Tests src/support/doctor/files.ts and src/support/doctor/machine.ts. */
+
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/support/doctor/platform.ts and src/support/doctor/check.ts. */
+
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import Database from 'better-sqlite3';

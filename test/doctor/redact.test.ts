@@ -1,3 +1,5 @@
+/** Tests src/support/bundle/redact.ts. */
+
 import { expect, it } from 'vitest';
 import { PeopleMask } from '../../src/support/bundle/redact.ts';
 import { observation, openTestMirror } from '../orders/open-test-mirror.ts';

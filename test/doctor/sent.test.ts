@@ -1,3 +1,5 @@
+/** Tests src/outbox/outbox-queries.ts and src/support/doctor/stored.ts. */
+
 import { expect, it } from 'vitest';
 import type { LastSent } from '../../src/outbox/outbox-queries.ts';
 import { sentOutcome } from '../../src/support/doctor/stored.ts';

@@ -1,3 +1,5 @@
+/** Tests src/health/facts.ts. */
+
 import { expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { Finding } from '../../src/health/facts.ts';

@@ -1,3 +1,5 @@
+/** Tests src/app/readers.ts. */
+
 import { expect, it } from 'vitest';
 import { ordersStaleAfterMs } from '../../src/app/readers.ts';
 import { demoConfig } from '../../src/demo/sandbox-platform.ts';

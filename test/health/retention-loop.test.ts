@@ -1,3 +1,5 @@
+/** Tests src/health/retention.ts. */
+
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { type RetentionOptions, retentionLoop } from '../../src/health/retention.ts';

@@ -1,3 +1,5 @@
+/** Tests src/hooks/hook-loop.ts, src/hooks/hook-places.ts, src/app/wish.ts and src/db/wishes.ts. */
+
 import { createHmac } from 'node:crypto';
 import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

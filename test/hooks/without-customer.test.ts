@@ -1,3 +1,5 @@
+/** Tests src/hooks/hook.ts. */
+
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { madeUpEvent, withoutCustomer } from '../../src/hooks/hook.ts';

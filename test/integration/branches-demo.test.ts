@@ -1,3 +1,5 @@
+/** Tests src/demo/branches-demo.ts and src/demo/nats-server.ts. */
+
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

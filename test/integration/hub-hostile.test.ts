@@ -1,3 +1,5 @@
+/** Tests src/link/server-config.ts. */
+
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';

@@ -1,3 +1,8 @@
+/**
+ * Tests src/link/hub.ts, src/link/hub-feed.ts, src/link/branch-line.ts, src/link/feed-pages.ts and
+ * src/orders/branch-feed.ts.
+ */
+
 import { copyFileSync, rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { verdictOf } from '../../src/health/verdict.ts';

@@ -1,3 +1,5 @@
+/** Tests src/link/hub-hello.ts. */
+
 import { cpSync, rmSync } from 'node:fs';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';

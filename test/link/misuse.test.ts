@@ -1,3 +1,5 @@
+/** Tests src/link/question-gate.ts. */
+
 import { expect, it } from 'vitest';
 import { MisuseWatch } from '../../src/link/misuse.ts';
 import { QUESTION_BYTES_MAX, QuestionGate } from '../../src/link/question-gate.ts';

@@ -1,3 +1,5 @@
+/** Tests src/daemon/own-store.ts. */
+
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

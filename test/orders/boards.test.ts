@@ -1,3 +1,5 @@
+/** Tests src/orders/mirror.ts. */
+
 import { describe, expect, it } from 'vitest';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';

@@ -1,3 +1,5 @@
+/** Tests src/orders/customer.ts and src/orders/forget.ts. */
+
 import { existsSync, readFileSync } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';

@@ -1,3 +1,5 @@
+/** Tests src/db/wal.ts. */
+
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import { LOCKING, lockPids, READ_MARKS } from '../../src/db/wal.ts';

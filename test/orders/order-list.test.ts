@@ -1,3 +1,5 @@
+/** Tests src/orders/spellings.ts. */
+
 import { describe, expect, it } from 'vitest';
 import { scanRecords } from '../../src/core/json-records.ts';
 import { chooseOrderList } from '../../src/orders/order-reader.ts';

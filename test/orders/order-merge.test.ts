@@ -1,3 +1,5 @@
+/** Tests src/orders/order-rows.ts and src/orders/mirrored-order.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { OrderItem } from '../../src/orders/mirrored-order.ts';

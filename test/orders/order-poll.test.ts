@@ -1,3 +1,5 @@
+/** Tests src/orders/answer-import.ts. */
+
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { OrderPoll } from '../../src/orders/order-poll.ts';

@@ -1,3 +1,5 @@
+/** Tests src/orders/order-queries.ts. */
+
 import { expect, it } from 'vitest';
 import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
 

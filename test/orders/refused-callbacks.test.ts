@@ -1,3 +1,5 @@
+/** Tests src/orders/callbacks.ts. */
+
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import {

@@ -1,3 +1,5 @@
+/** Tests src/health/retention-rules.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';

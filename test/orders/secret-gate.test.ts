@@ -1,3 +1,5 @@
+/** Tests src/orders/callback-route.ts. */
+
 import crypto from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';

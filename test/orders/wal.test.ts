@@ -1,3 +1,5 @@
+/** Tests src/orders/mirror-file.ts. */
+
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import { findWalReaders, lockPids, READ_MARKS } from '../../src/db/wal.ts';

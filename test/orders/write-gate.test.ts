@@ -1,3 +1,5 @@
+/** Tests src/db/mirror-connection.ts. */
+
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { expect, it } from 'vitest';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/mirror-values.ts. */
+
 import { expect, it } from 'vitest';
 import { storeRig } from '../support/store-rig.ts';
 

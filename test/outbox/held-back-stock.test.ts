@@ -1,3 +1,5 @@
+/** Tests src/outbox/reservations.ts. */
+
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/inbox-file.ts. */
+
 import fs, { mkdtempSync, readlinkSync, rmSync, statSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';

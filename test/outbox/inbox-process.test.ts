@@ -1,3 +1,5 @@
+/** Tests src/outbox/inbox-child.ts and src/outbox/inbox-protocol.ts. */
+
 import type { ChildProcess } from 'node:child_process';
 import diagnostics from 'node:diagnostics_channel';
 import { describe, expect, it, onTestFinished } from 'vitest';

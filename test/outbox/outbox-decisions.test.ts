@@ -1,3 +1,5 @@
+/** Tests src/outbox/decisions.ts and src/outbox/intake.ts. */
+
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/calls.ts and src/outbox/queue.ts. */
+
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Claim } from '../../src/outbox/calls.ts';

@@ -1,3 +1,5 @@
+/** Tests src/orders/placed-lines.ts. */
+
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/sender.ts. */
+
 import { describe, expect, it } from 'vitest';
 import type { FreshnessState } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';

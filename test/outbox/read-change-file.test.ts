@@ -1,3 +1,5 @@
+/** Tests src/outbox/change-file.ts and src/outbox/csv.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';

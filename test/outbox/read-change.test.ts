@@ -1,3 +1,5 @@
+/** Tests src/outbox/change.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type ChangeFault, readChange, type StockChange } from '../../src/outbox/change.ts';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/resolve.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {

@@ -1,3 +1,5 @@
+/** Tests src/outbox/stock-looks.ts. */
+
 import { describe, expect, it } from 'vitest';
 import type { Config } from '../../src/config/config-type.ts';
 import { storeRig } from '../support/store-rig.ts';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/differences.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isDifferent } from '../../src/outbox/differences.ts';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/stock-ledger.ts. */
+
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { seededRandom } from '../support/fake-clock.ts';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/batch.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { alternate, fillCall, Turns } from '../../src/outbox/batch.ts';

@@ -1,3 +1,5 @@
+/** Tests src/outbox/value-before.ts. */
+
 import { expect, it } from 'vitest';
 import type { HandedOver } from '../../src/outbox/change.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';

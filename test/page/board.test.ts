@@ -1,3 +1,5 @@
+/** Tests src/page/state.ts. */
+
 import { describe, expect, it } from 'vitest';
 import type { BoardOrder } from '../../src/orders/mirrored-order.ts';
 import { ORDER_STATUSES } from '../../src/orders/order.ts';

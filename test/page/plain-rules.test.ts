@@ -1,3 +1,5 @@
+/** Tests src/page/views/trends-view.ts and src/page/words/language.ts. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Cli } from '../../src/cli/cli.ts';

@@ -1,3 +1,5 @@
+/** Tests src/db/lease.ts. */
+
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';

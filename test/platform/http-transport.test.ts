@@ -1,3 +1,5 @@
+/** Tests src/platform/transport.ts. */
+
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import nock from 'nock';

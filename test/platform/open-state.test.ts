@@ -1,3 +1,5 @@
+/** Tests src/app/stores.ts and src/db/state-file.ts. */
+
 import { copyFileSync, existsSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';

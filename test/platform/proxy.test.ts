@@ -1,3 +1,5 @@
+/** Tests src/platform/way.ts and src/support/webhook-probe.ts. */
+
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync } from 'node:fs';
 import http, { type IncomingMessage } from 'node:http';

@@ -1,3 +1,5 @@
+/** Tests src/platform/rate-budget.ts. */
+
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { type Endpoint, intervalMsOf, type PlatformLimits } from '../../src/platform/platform.ts';

@@ -1,3 +1,5 @@
+/** Tests src/platform/tokens.ts. */
+
 import fc from 'fast-check';
 import { SignJWT } from 'jose';
 import { expect, test } from 'vitest';

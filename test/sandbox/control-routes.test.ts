@@ -1,3 +1,5 @@
+/** Tests src/sandbox/control.ts and src/sandbox/server.ts. */
+
 import { describe, expect, it } from 'vitest';
 import { startSandbox } from '../../src/sandbox/server.ts';
 import { seededRandom } from '../support/fake-clock.ts';

@@ -1,3 +1,5 @@
+/** Tests src/sandbox/exchange.ts and src/sandbox/engine.ts. */
+
 import { describe, expect, it } from 'vitest';
 import { settle } from '../support/fake-clock.ts';
 import { LIMITS, rig } from './fixture.ts';

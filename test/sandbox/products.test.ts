@@ -1,3 +1,5 @@
+/** Tests src/sandbox/catalog.ts and src/sandbox/endpoints.ts. */
+
 import { describe, expect, it } from 'vitest';
 import type { CatalogProduct } from '../../src/sandbox/catalog.ts';
 import { LIMITS, type Rig, rig } from './fixture.ts';

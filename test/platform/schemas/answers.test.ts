@@ -1,3 +1,5 @@
+/** Tests src/platform/schemas.ts. */
+
 import { expect, test } from 'vitest';
 import { batchData, envelopeAnswer, readProduct, webhookData } from '../../../src/platform/schemas.ts';
 
