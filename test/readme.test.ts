@@ -126,10 +126,10 @@ describe('README and docs', () => {
   });
 
   it('link each recipe and proxy that is tried', () => {
-    const tried = ['php', 'csharp', 'pascal', 'proxy', 'tunnel'].flatMap((folder) =>
+    const tried = ['php', 'csharp', 'pascal', 'python', 'typescript', 'proxy', 'tunnel'].flatMap((folder) =>
       readdirSync(path.join(ROOT, 'test/recipes', folder)).map((name) => `test/recipes/${folder}/${name}`),
     );
-    expect(tried.length).toBe(17);
+    expect(tried.length).toBe(19);
     for (const file of tried) expect(ALL).toContain(`](../${file})`);
   });
 

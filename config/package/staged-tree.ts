@@ -74,7 +74,7 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
       Buffer.from(packagedLinks(readFileSync(path.join(root, 'docs', name), 'utf8'))),
     );
   }
-  for (const folder of ['php', 'csharp', 'pascal', 'proxy', 'tunnel', 'hooks']) {
+  for (const folder of ['php', 'csharp', 'pascal', 'python', 'typescript', 'proxy', 'tunnel', 'hooks']) {
     for (const name of readdirSync(path.join(root, 'test/recipes', folder))) {
       copy(`test/recipes/${folder}/${name}`, `usr/share/doc/tillsync/recipes/${folder}/${name}`);
     }

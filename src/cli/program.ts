@@ -12,6 +12,7 @@ import { catalog } from './catalog.ts';
 import { type Cli, EXIT, type ExitCode, exitCodeOf, failureDocument, tellFailure, writeJson } from './cli.ts';
 import type { CommonOptions, MakeCommand } from './command.ts';
 import { config } from './config.ts';
+import { conform } from './conform.ts';
 import { customer } from './customer.ts';
 import { demo, sandbox } from './demo.ts';
 import { diff } from './diff.ts';
@@ -38,6 +39,7 @@ const COMMANDS: Record<string, MakeCommand> = {
   run,
   demo,
   sandbox,
+  conform,
   init,
   config,
   key,
@@ -100,7 +102,19 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
 
 const OWN_STORE = '--own-store';
 /** Commands for the machine or the whole company. */
-const OF_THE_HUB = ['run', 'demo', 'sandbox', 'init', 'config', 'key', 'auth', 'restore', 'hub', 'branch'];
+const OF_THE_HUB = [
+  'run',
+  'demo',
+  'sandbox',
+  'conform',
+  'init',
+  'config',
+  'key',
+  'auth',
+  'restore',
+  'hub',
+  'branch',
+];
 
 function requireActsOnFiles(name: string | undefined): void {
   if (name === undefined || !OF_THE_HUB.includes(name)) return;

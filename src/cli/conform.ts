@@ -1,0 +1,85 @@
+import { writeFileSync } from 'node:fs';
+import { TillsyncError } from '../core/errors.ts';
+import { EXIT } from './cli.ts';
+import { choice, command, parsed, whole, withDefault } from './command.ts';
+import { Progress } from './progress.ts';
+
+const WAYS = ['sql', 'http', 'stream', 'hook', 'files'] as const;
+const ID_MAX = 25;
+
+export const conform = command({
+  description: 'Judge a till (POS): play a day with it, and see whether orders and counts come right',
+  examples: [
+    'conform -- php till.php',
+    'conform --only 3,5 -- ./till',
+    'conform --way http --certificate till.html --name "Caja 4.2" -- mono Till.exe',
+  ],
+  argument: ['[command...]', 'starts the till, behind --; without it you start the till yourself'],
+  options: {
+    '--way <way>': choice('by what the till takes orders and gives counts', WAYS, 'sql'),
+    '--only <ids>': parsed('only these behaviours, such as 3,5', ids),
+    '--seed <n>': whole('when the till is killed; the same number, the same moments', 0, 1),
+    '--certificate <file>': 'write the verdicts into this file too, as one page of HTML',
+    '--name <name>': withDefault('of the till, for the certificate', 'a till'),
+  },
+  more: `
+The till gets in its environment:
+  TILL_STORE      its branch, as orders name it and as counts have to
+  TILL_MIRROR     mirror.db, to read        TILL_INBOX   inbox.db, to insert into
+  TILL_URL        the local API             TILL_KEY     its key (Authorization: Bearer)
+  TILL_CONFIG     for tillsync --config     TILL_HOOK_PORT, TILL_HOOK_SECRET   with --way hook
+  TILL_DIRECTORY  for the till's own files
+  TILL_ARTICLES   its articles and what is on the shelf: sku, external_id, name, qty, price, parted by tabs
+  TILL_SALES      sales over the counter, a line each as they come: number, sku, qty
+  TILL_REPORT     to append to: "booked TAB order id TAB total", and "prepare TAB order id" when its time comes
+
+It sells nothing else meanwhile. What it has to do is in docs/pos.md. Exit code 3: not all was passed.`,
+  async run({ cli, options, argument }) {
+    const { conform: judgeTill } = await import('../conform/conform.ts');
+    const { certificateOf, hasPassed, lineOf, textOf } = await import('../conform/report.ts');
+    const { way, only = [], seed, certificate, name } = options;
+    const progress = new Progress(cli);
+    const report = await judgeTill({
+      ...{ clock: cli.clock, seed, way, only, command: argument, env: cli.env, signal: cli.signal },
+      onReady(tillEnv) {
+        if (argument.length > 0)
+          return progress.note(`A platform and tillsync run; the till starts: ${argument.join(' ')}`);
+        const told = Object.entries(tillEnv).filter(([key]) => key.startsWith('TILL_'));
+        progress.note(
+          'A platform and tillsync run. Start the till within ten minutes with this environment:',
+        );
+        for (const [key, value] of told) progress.note(`  ${key}=${value}`);
+      },
+      onBegin: ({ id, does }, number, of) => progress.step(`${number} of ${of}: ${id} ${does}`),
+      onJudged: (judgement) => progress.note(lineOf(judgement)),
+    }).finally(() => progress.end());
+    if (certificate !== undefined) writeCertificate(certificate, certificateOf(report, name));
+    if (cli.signal.aborted) throw new TillsyncError('aborted', 'Stopped before all behaviours were judged.');
+    return {
+      json: { ...report, till: name },
+      text: `\n${textOf(report)}`,
+      exit: hasPassed(report) ? EXIT.done : EXIT.partial,
+    };
+  },
+});
+
+function ids(text: string): number[] {
+  const found = text.split(',').map((each) => (/^\s*\d+\s*$/.test(each) ? Number(each) : 0));
+  if (found.every((id) => id >= 1 && id <= ID_MAX)) return found;
+  throw new TillsyncError(
+    'usage',
+    `--only: found "${text}"; allowed: numbers from 1 to ${ID_MAX}, such as 3,5.`,
+  );
+}
+
+function writeCertificate(file: string, text: string): void {
+  try {
+    writeFileSync(file, text);
+  } catch (cause) {
+    const why = cause instanceof Error && 'code' in cause ? String(cause.code) : String(cause);
+    throw new TillsyncError('usage', `The certificate cannot be written into ${file} (${why}).`, {
+      hint: 'Name another file with --certificate; the verdicts stand above.',
+      cause,
+    });
+  }
+}

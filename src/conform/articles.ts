@@ -1,0 +1,103 @@
+import type { SandboxControl } from '../sandbox/control.ts';
+
+/** The branch of the till, and another one of the same company. */
+export const OWN = { subsidiaryId: 'sub-1', externalId: 'B1' };
+export const OTHER = { subsidiaryId: 'sub-2', externalId: 'B2' };
+
+/** What the till has on its shelf at the start. */
+export interface Article {
+  sku: number;
+  /** Its id at the till, as the platform knows it in the till's branch. */
+  externalId: string;
+  name: string;
+  qty: number;
+  price: number;
+  /** Whether the platform has it. */
+  isListed: boolean;
+}
+
+/** Articles of each behaviour, by its id; 0 has the article of the fences. No two behaviours share one. */
+const PLAN: Readonly<Record<number, { qty: number; articles?: number }>> = {
+  0: { qty: 100_000 },
+  9: { qty: 1_000 },
+  15: { qty: 1 },
+  18: { qty: 1_000 },
+  21: { qty: 10, articles: 100 },
+  22: { qty: 1, articles: 12 },
+};
+const USUAL: { qty: number; articles?: number } = { qty: 100 };
+/** Its id is the same in both branches. */
+const IN_BOTH = 14;
+const ODD_ID = 25;
+/** One character more than an id may have. */
+const TOO_LONG = 201;
+const LAST_ID = 25;
+
+/** Returns the articles of a behaviour. The last one of behaviour 21 has an id that tillsync refuses. */
+export function articlesOf(id: number): Article[] {
+  const { qty, articles = 1 } = PLAN[id] ?? USUAL;
+  return Array.from({ length: articles }, (_, n): Article => {
+    const sku = 100_000 + id * 1_000 + n + 1;
+    const isListed = id !== 21 || n < articles - 1;
+    return {
+      sku,
+      externalId: isListed ? idIn(id, sku, OWN.externalId) : `K-${sku}-`.padEnd(TOO_LONG, 'x'),
+      name: `Conform ${id}-${n + 1}`,
+      qty,
+      price: 1_990,
+      isListed,
+    };
+  });
+}
+
+export function allArticles(): Article[] {
+  return Array.from({ length: LAST_ID + 1 }, (_, id) => articlesOf(id)).flat();
+}
+
+function idIn(id: number, sku: number, shop: string): string {
+  if (id === IN_BOTH) return `K-${sku}`;
+  return id === ODD_ID ? `K "${sku}" it's ñ 🍕 ${shop}` : `K-${sku}-${shop}`;
+}
+
+/** The same as the platform's catalogue: each article is a product of its own, in both branches. */
+export function productsOf(
+  articles: readonly Article[],
+  nowMs: number,
+): Parameters<SandboxControl['putProduct']>[0][] {
+  const shops = [OWN, OTHER];
+  return articles
+    .filter(({ isListed }) => isListed)
+    .map(({ sku, name, price, qty }) => ({
+      id: `product-${sku}`,
+      name,
+      description: '',
+      category: 'Conform',
+      show: true,
+      createdAtMs: nowMs,
+      children: [
+        {
+          sku,
+          barcode: `780${sku}`,
+          price,
+          withDiscount: false,
+          discount: 0,
+          show: true,
+          stocks: shops.map(({ subsidiaryId }) => ({ subsidiaryId, qty, show: true })),
+          integrations: shops.map(({ subsidiaryId, externalId }) => ({
+            subsidiaryId,
+            productIdPosA: null,
+            productCodePosB: null,
+            extId: idIn(Math.floor((sku - 100_000) / 1_000), sku, externalId),
+          })),
+        },
+      ],
+    }));
+}
+
+/** The file that a till takes its articles from: columns parted by tabs, the first line names them. */
+export function articleFile(articles: readonly Article[]): string {
+  const rows = articles.map(({ sku, externalId, name, qty, price }) => [sku, externalId, name, qty, price]);
+  return [['sku', 'external_id', 'name', 'qty', 'price'], ...rows]
+    .map((row) => `${row.join('\t')}\n`)
+    .join('');
+}

@@ -1,0 +1,173 @@
+import { programVersion } from '../app/installation.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import type { Behaviour } from './behaviour.ts';
+import { HARDSHIP_BEHAVIOURS } from './hardship-behaviours.ts';
+import { ORDER_BEHAVIOURS } from './order-behaviours.ts';
+import { Place, type Way } from './place.ts';
+import { Failing, Stage, Unjudged } from './stage.ts';
+import { Till } from './till.ts';
+
+/** All behaviours, by their ids. */
+export const BEHAVIOURS: readonly Behaviour[] = [...ORDER_BEHAVIOURS, ...HARDSHIP_BEHAVIOURS].sort(
+  (a, b) => a.id - b.id,
+);
+/** What may leave a till stuck comes late, what waits for others' repeats after them, and the lost mirror last. */
+const LATE = [16, 21, 22, 17, 20, 18, 19, 6, 25, 9, 24, 23];
+const LAST = 7;
+
+/** Until a till has acknowledged its first order: a command, and a person who starts the till by hand. */
+const STARTS_MS = 30_000;
+const COMES_MS = 600_000;
+/** Between a behaviour that is looked at again and that look, at the least. */
+const REPEATS_MS = 12_000;
+
+export type Verdict = 'passed' | 'failed' | 'not-judged';
+
+/** The verdict on one behaviour. */
+export interface Judgement {
+  id: number;
+  does: string;
+  verdict: Verdict;
+  /** What was seen, or why it was not judged. */
+  saw: string;
+  /** What to look at, and the chapter of docs/pos.md; null if it passed. */
+  mend: string | null;
+  chapter: string;
+  ms: number;
+}
+
+export interface Report {
+  version: string;
+  /** ISO 8601, UTC. */
+  at: string;
+  seed: number;
+  way: Way;
+  /** null: a person started the till. */
+  command: string[] | null;
+  durationMs: number;
+  passed: number;
+  failed: number;
+  notJudged: number;
+  behaviours: Judgement[];
+}
+
+export interface ConformOptions {
+  clock: Clock;
+  seed: number;
+  way: Way;
+  /** Ids; empty for all. */
+  only: readonly number[];
+  /** Starts the till; empty if a person does. */
+  command: readonly string[];
+  env: NodeJS.ProcessEnv;
+  signal: AbortSignal;
+  /** Told once, before the till is started. */
+  onReady(tillEnv: NodeJS.ProcessEnv): void;
+  onBegin(behaviour: Behaviour, number: number, of: number): void;
+  onJudged(judgement: Judgement): void;
+}
+
+/** Plays a day with a till, and judges it. Ends early, with the rest not judged, when the signal aborts. */
+export async function conform(options: ConformOptions): Promise<Report> {
+  const { clock, seed, way, command, env, signal } = options;
+  const startMs = clock.monotonicMs();
+  const at = isoUtc(clock.nowMs());
+  const place = await Place.open({ clock, seed, way, env });
+  const ends = new AbortController();
+  signal.addEventListener('abort', () => ends.abort(), { once: true });
+  const till =
+    command.length === 0
+      ? undefined
+      : new Till({ command, env: place.tillEnv, directory: process.cwd(), clock });
+  let judged: Judgement[];
+  try {
+    options.onReady(place.tillEnv);
+    const stage = new Stage(place, till, ends.signal, till ? STARTS_MS : COMES_MS);
+    const watching = stage.watchReaders();
+    till?.start();
+    judged = await playAll(stage, options);
+    ends.abort();
+    await watching;
+  } finally {
+    ends.abort();
+    await till?.kill();
+    await place.close();
+  }
+  const count = (verdict: Verdict) => judged.filter((each) => each.verdict === verdict).length;
+  return {
+    version: programVersion(),
+    ...{ at, seed, way },
+    command: command.length === 0 ? null : [...command],
+    durationMs: Math.round(clock.monotonicMs() - startMs),
+    passed: count('passed'),
+    failed: count('failed'),
+    notJudged: count('not-judged'),
+    behaviours: judged.sort((a, b) => a.id - b.id),
+  };
+}
+
+/** In the order of the day. */
+function chosen(only: readonly number[]): Behaviour[] {
+  const place = ({ id }: Behaviour) => (id === LAST ? LATE.length : LATE.indexOf(id));
+  return BEHAVIOURS.filter(({ id }) => only.length === 0 || only.includes(id)).sort(
+    (a, b) => place(a) - place(b),
+  );
+}
+
+async function playAll(stage: Stage, options: ConformOptions): Promise<Judgement[]> {
+  const { clock } = options;
+  const judged: Judgement[] = [];
+  const open: { judgement: Judgement; close: (stage: Stage) => Promise<string>; atMs: number }[] = [];
+  const behaviours = chosen(options.only);
+  const tell = (judgement: Judgement) => {
+    judged.push(judgement);
+    options.onJudged(judgement);
+  };
+  const closeAll = async () => {
+    for (const { judgement, close, atMs } of open.splice(0)) {
+      await stage.pause(Math.max(0, atMs + REPEATS_MS - clock.monotonicMs()));
+      const again = await judge(stage, judgement, close);
+      const saw = again.verdict === 'passed' ? `${judgement.saw} ${again.saw}` : again.saw;
+      tell({ ...again, saw, ms: judgement.ms + again.ms });
+    }
+  };
+  for (const [i, behaviour] of behaviours.entries()) {
+    // What was handed over goes with the mirror.
+    if (behaviour.id === LAST) await closeAll();
+    options.onBegin(behaviour, i + 1, behaviours.length);
+    const judgement = await judge(stage, behaviour, behaviour.play);
+    if (judgement.verdict === 'passed' && behaviour.close) {
+      open.push({ judgement, close: behaviour.close, atMs: clock.monotonicMs() });
+    } else tell(judgement);
+  }
+  await closeAll();
+  return judged;
+}
+
+async function judge(
+  stage: Stage,
+  { id, does, mend, chapter }: Pick<Behaviour, 'id' | 'does' | 'chapter'> & { mend: string | null },
+  play: (stage: Stage) => Promise<string>,
+): Promise<Judgement> {
+  const startMs = stage.clock.monotonicMs();
+  stage.playing = id;
+  const verdictOf = (verdict: Verdict, saw: string): Judgement => ({
+    ...{ id, does, verdict, saw, chapter },
+    mend: verdict === 'failed' ? (mend ?? BEHAVIOURS.find((each) => each.id === id)?.mend ?? null) : null,
+    ms: Math.round(stage.clock.monotonicMs() - startMs),
+  });
+  if (stage.signal.aborted) return verdictOf('not-judged', 'The kit was stopped before.');
+  try {
+    return verdictOf('passed', await play(stage));
+  } catch (error) {
+    if (stage.signal.aborted) return verdictOf('not-judged', 'The kit was stopped meanwhile.');
+    if (error instanceof Failing) return verdictOf('failed', error.message);
+    if (error instanceof Unjudged) return verdictOf('not-judged', error.message);
+    const why = error instanceof Error ? error.message : String(error);
+    return verdictOf('not-judged', `The kit could not play it: ${why}`);
+  } finally {
+    // A till that was killed, and a tillsync that was stopped, are there for the next behaviour.
+    stage.till?.start();
+    if (stage.place.localUrl === undefined) await stage.place.startDaemon();
+  }
+}

@@ -1,0 +1,127 @@
+import { once } from 'node:events';
+import {
+  Agent,
+  createServer,
+  type IncomingMessage,
+  request,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Clock } from '../core/time.ts';
+
+/** One request of the till, once it was answered. */
+export interface Asked {
+  /** Number of the request in the order of arrival, and of the answers. */
+  number: number;
+  answered: number;
+  atMs: number;
+  method: string;
+  path: string;
+  status: number;
+  /** The JSON of a POST; undefined for anything else. */
+  body: unknown;
+}
+
+/** How a request is refused instead of carried on. */
+export type Refusal = { status: number; retryAfterS: number } | 'cut';
+
+const BODY_MAX_BYTES = 8 * 1024 * 1024;
+const ASKED_MAX = 50_000;
+
+/**
+ * Stands between the till and the local API: notes each request, and refuses some as a busy or stopped tillsync would.
+ * The till's address stays the same while tillsync restarts.
+ */
+export class Gate {
+  readonly asked: Asked[] = [];
+  /** Requests that arrived, also those that are under way. */
+  arrived = 0;
+  /** Set while requests are refused. */
+  refuse: ((method: string) => Refusal | undefined) | undefined;
+  readonly #clock: Clock;
+  readonly #target: () => string | undefined;
+  readonly #server: Server;
+  readonly #agent = new Agent({ keepAlive: true });
+
+  /** `target`: address of the local API; undefined while tillsync is off. */
+  constructor(clock: Clock, target: () => string | undefined) {
+    this.#clock = clock;
+    this.#target = target;
+    this.#server = createServer((asked, answer) => void this.#carry(asked, answer));
+  }
+
+  async listen(): Promise<string> {
+    this.#server.listen(0, '127.0.0.1');
+    await once(this.#server, 'listening');
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.#agent.destroy();
+  }
+
+  async #carry(asked: IncomingMessage, answer: ServerResponse): Promise<void> {
+    const { method = 'GET', url = '/', headers } = asked;
+    this.arrived += 1;
+    const [number, atMs] = [this.arrived, this.#clock.nowMs()];
+    const note = (status: number, body?: unknown) => {
+      const path = url.split('?', 1)[0] ?? url;
+      if (this.asked.length < ASKED_MAX)
+        this.asked.push({ number, answered: this.arrived, atMs, method, path, status, body });
+    };
+    const cut = () => {
+      note(0);
+      asked.socket.destroy();
+    };
+    const body = await read(asked).catch(() => undefined);
+    const target = this.#target();
+    const refusal = target === undefined ? 'cut' : this.refuse?.(method);
+    if (body === undefined || target === undefined || refusal === 'cut') return cut();
+    const parsed = method === 'POST' ? jsonOf(body) : undefined;
+    if (refusal) {
+      const { status, retryAfterS } = refusal;
+      note(status, parsed);
+      answer.writeHead(status, { 'content-type': 'application/json', 'retry-after': String(retryAfterS) });
+      const error = { code: 'rate-limited', message: 'Not now. Nothing was taken.', hint: null };
+      answer.end(JSON.stringify({ error }));
+      return;
+    }
+    const { host: _host, 'transfer-encoding': _encoding, ...rest } = headers;
+    const onward = request(target + url, {
+      method,
+      headers: { ...rest, ...(body.length > 0 && { 'content-length': String(body.length) }) },
+      agent: this.#agent,
+    });
+    onward.on('error', cut);
+    onward.on('response', (given) => {
+      note(given.statusCode ?? 0, parsed);
+      answer.writeHead(given.statusCode ?? 502, given.headers);
+      given.pipe(answer);
+      given.on('error', () => asked.socket.destroy());
+    });
+    answer.on('close', () => onward.destroy());
+    onward.end(body);
+  }
+}
+
+async function read(asked: IncomingMessage): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of asked as AsyncIterable<Buffer>) {
+    bytes += part.length;
+    if (bytes > BODY_MAX_BYTES) throw new RangeError('The body is too large');
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+function jsonOf(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString());
+  } catch {
+    return undefined;
+  }
+}

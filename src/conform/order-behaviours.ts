@@ -1,0 +1,421 @@
+import Database from 'better-sqlite3';
+import type { NewOrder, OrderSnapshot } from '../sandbox/orders.ts';
+import { type Article, articlesOf, OTHER } from './articles.ts';
+import type { Behaviour } from './behaviour.ts';
+import type { Asked } from './gate.ts';
+import { Failing, type Stage } from './stage.ts';
+
+const article = (id: number): Article => articlesOf(id)[0] as Article;
+const drawMs = (stage: Stage, most: number) => Math.floor(stage.place.random.next() * most);
+/** The platform's texts may be null, though its document does not say so. */
+const withNulls = (patch: Record<string, unknown>): NewOrder => ({ patch: patch as Partial<OrderSnapshot> });
+
+const ORDERS = 20;
+const KILLS = 3;
+
+/** What orders ask of a till. */
+export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
+  {
+    id: 1,
+    does: 'loses no order',
+    mend: 'Follow the feed by `seq`, and remember a `seq` only in the transaction that books its order.',
+    chapter: 'following-orders',
+    async play(stage) {
+      const orders = Array.from({ length: ORDERS }, () => stage.order(article(1), 1));
+      await stage.fence();
+      const acknowledged = stage.acknowledged(orders, `${ORDERS} orders`);
+      return `${acknowledged} ${await stage.counted(article(1), article(1).qty - ORDERS, 'Their article')}`;
+    },
+  },
+  {
+    id: 2,
+    does: 'books no order twice, also when it is killed between',
+    mend: 'Book by `order_id`, and write the booking and the place in the feed in one transaction.',
+    chapter: 'a-till-in-five-writes',
+    async play(stage) {
+      const orders: OrderSnapshot[] = [];
+      for (let n = 0; n < KILLS; n++) {
+        orders.push(stage.order(article(2), 2));
+        await stage.pause(drawMs(stage, 1_200));
+        if (!stage.till) continue;
+        await stage.till.kill();
+        stage.till.start();
+      }
+      await stage.fence();
+      for (const { internalOrderId } of orders) {
+        void stage.control.announceOrder(internalOrderId);
+        for (const status of ['inProcess', 'ready', 'routed']) stage.move(internalOrderId, status);
+        void stage.control.announceOrder(internalOrderId);
+      }
+      await stage.control.settled();
+      await stage.fence();
+      const told = stage.till ? `${KILLS} kills` : 'no kill, for the kit did not start the till';
+      return `${told}. ${await stage.counted(article(2), article(2).qty - KILLS * 2, 'The article')}`;
+    },
+  },
+  {
+    id: 3,
+    does: 'acknowledges an order after the count that contains it',
+    mend: 'Hand over the counts first, wait until they are committed or answered, then acknowledge.',
+    chapter: 'acknowledging',
+    async play(stage) {
+      const inbox = new InboxRows(stage);
+      const watching = inbox.watch();
+      try {
+        for (let n = 1; n <= 3; n++) {
+          const order = stage.order(article(3), 1);
+          await stage.fence();
+          await stage.counted(article(3), article(3).qty - n, 'The article');
+          stage.acknowledged([order], 'The order');
+          requireCountFirst(stage, inbox, order.internalOrderId, article(3).qty - n);
+        }
+      } finally {
+        inbox.end();
+        await watching;
+      }
+      return 'Of 3 orders each count came before the acknowledgement.';
+    },
+  },
+  {
+    id: 4,
+    does: 'takes nothing for an unpaid order, and books it once it is paid',
+    mend: 'Pass over `pending` and `payment-pending`: no booking, no count, no acknowledgement.',
+    chapter: 'what-to-do-with-an-order',
+    async play(stage) {
+      const orders = ['pending', 'payment-pending'].map((status) => stage.order(article(4), 3, { status }));
+      await stage.fence();
+      const { qty } = article(4);
+      for (const order of orders) stage.unacknowledged(order, 'Unpaid');
+      const unpaid = stage.stays(article(4), qty, 'Unpaid');
+      for (const { internalOrderId } of orders) stage.move(internalOrderId, 'payment-approved');
+      await stage.control.settled();
+      await stage.fence();
+      stage.acknowledged(orders, 'Paid');
+      return `${unpaid} ${await stage.counted(article(4), qty - 6, 'Paid')}`;
+    },
+  },
+  {
+    id: 5,
+    does: 'gives back what a cancelled order took, once',
+    mend: 'With `cancel`, `refund` and `payment-canceled` undo the booking, and hand over the counts.',
+    chapter: 'what-to-do-with-an-order',
+    async play(stage) {
+      const order = stage.order(article(5), 4);
+      await stage.fence();
+      const { qty } = article(5);
+      await stage.counted(article(5), qty - 4, 'Paid');
+      stage.move(order.internalOrderId, 'cancel');
+      await stage.control.settled();
+      await stage.fence();
+      await stage.counted(article(5), qty, 'Cancelled');
+      stage.move(order.internalOrderId, 'refund');
+      await stage.control.settled();
+      await stage.fence();
+      return stage.counted(article(5), qty, 'Cancelled, then paid back');
+    },
+  },
+  {
+    id: 6,
+    does: 'goes on after a status that nobody knows, and books its order',
+    mend: 'Treat a status that you do not know as paid and open.',
+    chapter: 'what-to-do-with-an-order',
+    async play(stage) {
+      const known = stage.order(article(6), 1);
+      const unknown = stage.order(article(6), 2, { status: 'robot-picking' });
+      stage.move(known.internalOrderId, 'drone-waiting');
+      await stage.control.settled();
+      await stage.fence();
+      stage.acknowledged([known, unknown], 'Orders with an unknown status');
+      return stage.counted(article(6), article(6).qty - 3, 'Their article');
+    },
+  },
+  {
+    id: 8,
+    does: 'takes of an edited order the difference only, and acknowledges it again',
+    mend: 'Keep what each order took, book the difference to what it takes now, and acknowledge it as of the new `seq`.',
+    chapter: 'acknowledging',
+    async play(stage) {
+      const order = stage.order(article(8), 2);
+      await stage.fence();
+      const { qty } = article(8);
+      await stage.counted(article(8), qty - 2, 'At first');
+      const seen: string[] = [];
+      for (const [amount, what] of [
+        [5, 'Edited from 2 to 5'],
+        [1, 'Edited from 5 to 1'],
+      ] as const) {
+        const before = stage.acks(order.internalOrderId)[0]?.seq ?? 0;
+        stage.edit(order.internalOrderId, { items: order.items.map((item) => ({ ...item, amount })) });
+        await stage.control.settled();
+        await stage.fence();
+        seen.push(await stage.counted(article(8), qty - amount, what));
+        const isAgain = () => {
+          const ack = stage.acks(order.internalOrderId)[0];
+          return ack !== undefined && ack.editedSeq === null && (ack.seq ?? 0) > before;
+        };
+        // An order that takes less needs no second acknowledgement for its count.
+        if (amount === 5 && !(await stage.until(isAgain)))
+          throw new Failing(`${what}: it was not acknowledged again.`);
+      }
+      return seen.join(' ');
+    },
+  },
+  {
+    id: 9,
+    does: 'goes on after status, number and items that are NULL, and books an order of 500 lines',
+    mend: 'Every column but those that "never NULL" lists may be NULL. Read all lines of an order.',
+    chapter: 'the-mirrors-tables',
+    async play(stage) {
+      stage.order(article(9), 1, withNulls({ status: null, code: null, items: null }));
+      stage.order(article(9), 1, withNulls({ items: [], amountToPay: null, createdAt: null }));
+      const { sku, qty } = article(9);
+      const items = Array.from({ length: 500 }, () => ({ sku, qty: 1 }));
+      const long = stage.order(article(9), 1, { items });
+      await stage.fence();
+      stage.acknowledged([long], 'The order of 500 lines');
+      return stage.counted(article(9), qty - 500, 'Its article');
+    },
+  },
+  {
+    id: 10,
+    does: 'books amounts with cents, and of 0',
+    mend: 'Amounts are INTEGER or REAL: read them as decimals, and take 0 for an amount.',
+    chapter: 'the-prices-of-a-line',
+    async play(stage) {
+      const totals = [5_990.5, 0, 12_990.05];
+      const orders = totals.map((amountToPay) => stage.order(article(10), 1, { patch: { amountToPay } }));
+      await stage.fence();
+      stage.acknowledged(orders, 'The orders');
+      const found = orders.map(({ internalOrderId }) => {
+        const line = stage.requireReport().find(([what, id]) => what === 'booked' && id === internalOrderId);
+        return line?.[2] === undefined || line[2] === '' ? undefined : Number(line[2]);
+      });
+      const wrong = totals.findIndex((total, i) => found[i] !== total);
+      if (wrong >= 0)
+        throw new Failing(`The report has ${found[wrong] ?? 'no line'} for an order of ${totals[wrong]}.`);
+      return `The report has ${totals.join(', ')}.`;
+    },
+  },
+  {
+    id: 11,
+    does: 'takes the article of a line with modifiers, which has no id',
+    mend: 'Take `sku` of the line: tillsync finds it by the name of the product.',
+    chapter: 'the-mirrors-tables',
+    async play(stage) {
+      const { sku, qty } = article(11);
+      const order = stage.order(article(11), 3, { items: [{ sku, qty: 3, withModifier: true }] });
+      await stage.fence();
+      stage.acknowledged([order], 'The order');
+      return stage.counted(article(11), qty - 3, 'The article');
+    },
+  },
+  {
+    id: 12,
+    does: 'leaves the orders of another branch alone',
+    mend: 'Book, count and acknowledge only what names your own store in `store_external_id`.',
+    chapter: 'following-orders',
+    async play(stage) {
+      const order = stage.order(article(12), 5, { subsidiaryId: OTHER.subsidiaryId });
+      await stage.fence();
+      const acks = stage.place.rows('SELECT 1 FROM order_acks WHERE order_id = ?', order.internalOrderId);
+      if (acks.length > 0) throw new Failing(`Order ${order.code} of another branch was acknowledged.`);
+      if (stage.strayCounts(article(12)).length > 0)
+        throw new Failing('A count of the other branch was handed over.');
+      return stage.stays(article(12), article(12).qty, 'The article');
+    },
+  },
+  {
+    id: 13,
+    does: 'gives back what an order took that moved to another branch',
+    mend: 'Compare `store_external_id` with each event of an order that you have booked.',
+    chapter: 'following-orders',
+    async play(stage) {
+      const order = stage.order(article(13), 4);
+      await stage.fence();
+      const { qty } = article(13);
+      await stage.counted(article(13), qty - 4, 'Before');
+      stage.edit(order.internalOrderId, { store: { externalId: OTHER.externalId } });
+      await stage.control.settled();
+      await stage.fence();
+      return stage.counted(article(13), qty, 'After it moved');
+    },
+  },
+  {
+    id: 14,
+    does: 'names its branch where two branches have the same id',
+    mend: 'Give `subsidiary_external_id` (SQL) or `subsidiaryExternalId` (HTTP, files) with each count.',
+    chapter: 'handing-over-stock-and-prices',
+    async play(stage) {
+      const { externalId, qty } = article(14);
+      const order = stage.order(article(14), 2);
+      await stage.fence();
+      stage.acknowledged([order], 'The order');
+      const sql = `SELECT message FROM outbox WHERE kind = 'stock' AND state = 'rejected' AND json_extract(body, '$.externalId') = ?`;
+      const [refused] = stage.place.rows<{ message: string }>(sql, externalId);
+      if (refused) throw new Failing(`The count was rejected: ${refused.message}`);
+      if (stage.strayCounts(article(14)).length > 0)
+        throw new Failing('The count came for the other branch.');
+      return stage.counted(article(14), qty - 2, 'The article');
+    },
+  },
+  {
+    id: 16,
+    does: 'does not prepare a scheduled order before its time',
+    mend: 'Book it at once, and prepare it when `scheduled_for` has come, by date and time, in UTC.',
+    chapter: 'following-orders',
+    play: playScheduled,
+  },
+  {
+    id: 25,
+    does: 'gives ids back unharmed: blanks, quotes, emoji, 200 characters',
+    mend: 'Bind ids as parameters, in UTF-8, and cut none.',
+    chapter: 'acknowledging',
+    async play(stage) {
+      const ids = ['a b  c', `it's "so"; --`, 'pedido 🍕 ñandú', 'x'.repeat(200)];
+      const orders = ids.map((id) => stage.order(article(25), 1, { patch: { internalOrderId: id } }));
+      await stage.fence();
+      const acknowledged = stage.acknowledged(orders, 'Odd ids');
+      const sql = 'SELECT order_id AS id FROM order_acks WHERE order_id NOT IN (SELECT order_id FROM orders)';
+      const [unknown] = stage.place.rows<{ id: string }>(sql);
+      if (unknown) throw new Failing(`"${unknown.id}" was acknowledged, which no order has for its id.`);
+      return `${acknowledged} ${await stage.counted(article(25), article(25).qty - ids.length, 'An article with such an id')}`;
+    },
+  },
+];
+
+const SOON_MS = 6_000;
+/** How much later than its time it may be prepared. */
+const LATE_MS = 10_000;
+/** A clock of the till that is read in whole seconds may be this much early. */
+const EARLY_MS = 1_000;
+
+/** One order that is due soon, one just after the next midnight, and one on a day on which Chile's clocks are set. */
+async function playScheduled(stage: Stage): Promise<string> {
+  const nowMs = stage.clock.nowMs();
+  const at = (ms: number): NewOrder => ({
+    isScheduled: true,
+    patch: { isScheduled: true, scheduledDate: new Date(ms).toISOString() },
+  });
+  const year = new Date(nowMs).getUTCFullYear() + 1;
+  const midnightMs = Math.ceil((nowMs + 3_600_000) / 86_400_000) * 86_400_000 + 600_000;
+  const later = [
+    stage.order(article(16), 1, at(midnightMs)),
+    stage.order(article(16), 1, at(Date.UTC(year, 3, firstSunday(year, 3), 3, 30))),
+  ];
+  const dueMs = stage.clock.nowMs() + SOON_MS;
+  const soon = stage.order(article(16), 1, at(dueMs));
+  await stage.fence();
+  stage.acknowledged([...later, soon], 'Scheduled orders');
+  await stage.counted(article(16), article(16).qty - 3, 'Their article');
+  stage.requireReport();
+  const isPrepared = ({ internalOrderId }: OrderSnapshot) =>
+    stage.place.report().some(([what, id]) => what === 'prepare' && id === internalOrderId);
+  const isInTime = await stage.until(() => isPrepared(soon), dueMs - stage.clock.nowMs() + LATE_MS);
+  const whenMs = stage.clock.nowMs();
+  if (!isInTime) throw new Failing('An order was not prepared when its time came.');
+  if (whenMs < dueMs - EARLY_MS)
+    throw new Failing(`An order was prepared ${Math.round((dueMs - whenMs) / 1000)} s before its time.`);
+  const early = later.find(isPrepared);
+  if (early) throw new Failing(`The order for ${early.scheduledDate} was prepared today.`);
+  return 'Prepared when its time came; those for tomorrow and for a day on which clocks are set wait.';
+}
+
+function firstSunday(year: number, month: number): number {
+  return 1 + ((7 - new Date(Date.UTC(year, month, 1)).getUTCDay()) % 7);
+}
+
+/** Judges by the requests of the till, else by the rows of the inbox, else by what tillsync took in. */
+function requireCountFirst(stage: Stage, inbox: InboxRows, orderId: string, qty: number): void {
+  const fault = new Failing(`An order was acknowledged before the count of ${qty} that contains it.`);
+  const taken = stage.place.gate.asked.filter(({ status }) => status >= 200 && status < 300);
+  const ack = taken.find((each) => each.path === '/v1/orders/ack' && hasOrder(each, orderId));
+  if (ack) {
+    const isBefore = (each: Asked) =>
+      each.path === '/v1/stock' && each.answered < ack.number && hasCount(each, qty);
+    // A count by the inbox is seen there.
+    if (!taken.some(isBefore) && !inbox.hasCount(qty, new Date(ack.atMs).toISOString())) throw fault;
+    return;
+  }
+  const row = inbox.ackOf(orderId);
+  if (row !== undefined && inbox.hasCount(qty, row)) return;
+  if (row !== undefined && inbox.hasCount(qty)) throw fault;
+  // tillsync took the rows in before the kit looked.
+  const count = stage.counts(article(3)).find((each) => each.qty === qty);
+  const ackedAt = stage.acks(orderId)[0]?.ackedAt ?? '';
+  if (!count || ackedAt < count.at) throw fault;
+}
+
+function items(body: unknown): Record<string, unknown>[] {
+  return Array.isArray(body)
+    ? body.map((item) => (typeof item === 'object' && item ? item : { id: item }))
+    : [];
+}
+
+function hasOrder({ body }: Asked, orderId: string): boolean {
+  return items(body).some((item) => item.id === orderId || item.orderId === orderId);
+}
+
+function hasCount({ body }: Asked, qty: number): boolean {
+  const { sku, externalId } = article(3);
+  return items(body).some(
+    (item) => (item.externalId === externalId || Number(item.sku) === sku) && Number(item.qty) === qty,
+  );
+}
+
+const INBOX_EVERY_MS = 15;
+
+/** The rows of the inbox as they come, for tillsync removes them within half a second. */
+class InboxRows {
+  readonly #stage: Stage;
+  readonly #counts: { qty: number; at: string }[] = [];
+  readonly #acks = new Map<string, string>();
+  readonly #over = new AbortController();
+
+  constructor(stage: Stage) {
+    this.#stage = stage;
+  }
+
+  async watch(): Promise<void> {
+    const db = new Database(this.#stage.place.inboxFile, { readonly: true, fileMustExist: true });
+    try {
+      while (!this.#over.signal.aborted) {
+        this.#look(db);
+        await this.#stage.clock.sleep(INBOX_EVERY_MS, this.#over.signal);
+      }
+    } finally {
+      db.close();
+    }
+  }
+
+  end(): void {
+    this.#over.abort();
+  }
+
+  /** Whether the count was inserted, and where a time (ISO 8601) is given, not after it. */
+  hasCount(qty: number, at?: string): boolean {
+    return this.#counts.some((count) => count.qty === qty && (at === undefined || count.at <= at));
+  }
+
+  /** When the acknowledgement was inserted. */
+  ackOf(orderId: string): string | undefined {
+    return this.#acks.get(orderId);
+  }
+
+  #look(db: Database.Database): void {
+    try {
+      const { sku, externalId } = article(3);
+      const counts = db
+        .prepare<[string, number], { qty: number; at: string }>(
+          'SELECT qty, inserted_at AS at FROM stock_changes WHERE external_id = ? OR sku = ?',
+        )
+        .all(externalId, sku);
+      this.#counts.push(...counts);
+      const acks = db.prepare<[], { id: string; at: string }>(
+        'SELECT order_id AS id, inserted_at AS at FROM order_acks',
+      );
+      for (const { id, at } of acks.all()) if (!this.#acks.has(String(id))) this.#acks.set(String(id), at);
+    } catch {
+      // The till or tillsync writes now.
+    }
+  }
+}

@@ -1,0 +1,303 @@
+import { randomBytes } from 'node:crypto';
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import Database from 'better-sqlite3';
+import { Releasers } from '../app/parts.ts';
+import { readConfig } from '../config/config.ts';
+import type { Config } from '../config/config-type.ts';
+import { configError } from '../config/source.ts';
+import { TillsyncError } from '../core/errors.ts';
+import { silentLog } from '../core/log.ts';
+import type { Clock, Random } from '../core/time.ts';
+import { type Daemon, startDaemon } from '../daemon/daemon.ts';
+import { DEMO_LIMITS, freePort } from '../demo/sandbox-platform.ts';
+import { retentionRun } from '../health/retention.ts';
+import { seededRandom } from '../sandbox/draws.ts';
+import { type Sandbox, startSandbox } from '../sandbox/server.ts';
+import { allArticles, articleFile, OTHER, OWN, productsOf } from './articles.ts';
+import { Gate } from './gate.ts';
+
+/** How a till is given orders and gives counts. */
+export const WAYS = ['sql', 'http', 'stream', 'hook', 'files'] as const;
+export type Way = (typeof WAYS)[number];
+
+const CATALOGUE_WITHIN_MS = 30_000;
+/** More zeros than these at once look like a mistake, and wait for a person. */
+export const ZEROS_MAX = 8;
+
+export interface PlaceOptions {
+  clock: Clock;
+  seed: number;
+  way: Way;
+  /** This process's environment, which the till gets too, without tillsync's own variables. */
+  env: NodeJS.ProcessEnv;
+}
+
+/** A platform, a tillsync and the files for a till, in a temporary directory. */
+export class Place {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly directory: string;
+  readonly storage: string;
+  readonly sandbox: Sandbox;
+  readonly gate: Gate;
+  /** What the till is told, as environment variables. */
+  readonly tillEnv: NodeJS.ProcessEnv;
+  readonly #releasers: Releasers;
+  readonly #config: Config;
+  readonly #key: string;
+  readonly #refreshToken: string;
+  readonly #files: TillFiles;
+  #daemon: Daemon | undefined;
+  #sold = 0;
+
+  static async open({ clock, seed, way, env }: PlaceOptions): Promise<Place> {
+    const releasers = new Releasers(silentLog);
+    const directory = mkdtempSync(join(tmpdir(), 'tillsync-conform-'));
+    releasers.push('directory', () => rmSync(directory, { recursive: true, force: true }));
+    try {
+      const random = seededRandom(seed);
+      const sandbox = await startSandbox({
+        ...{ clock, random, limits: DEMO_LIMITS },
+        seed: { branches: [OWN, OTHER], products: 0 },
+      });
+      releasers.push('sandbox', () => sandbox.close());
+      for (const product of productsOf(allArticles(), clock.nowMs())) sandbox.control.putProduct(product);
+      let place: Place | undefined;
+      const gate = new Gate(clock, () => place?.localUrl);
+      const url = await gate.listen();
+      releasers.push('gate', () => gate.close());
+      const [webhookPort, localPort, hookPort] = [await freePort(), await freePort(), await freePort()];
+      const ports = { webhookPort, localPort, hookPort: way === 'hook' ? hookPort : undefined };
+      place = new Place({ clock, random, directory, sandbox, gate, url, ports, env, releasers });
+      releasers.push('tillsync', () => place?.stopDaemon());
+      await place.startDaemon();
+      await place.#catalogue();
+      return place;
+    } catch (error) {
+      await releasers.release();
+      throw error;
+    }
+  }
+
+  private constructor(made: Made) {
+    const { clock, random, directory, sandbox, gate, url, ports, env, releasers } = made;
+    this.clock = clock;
+    this.random = random;
+    this.directory = directory;
+    this.storage = join(directory, 'tillsync');
+    this.sandbox = sandbox;
+    this.gate = gate;
+    this.#releasers = releasers;
+    this.#key = randomBytes(16).toString('hex');
+    this.#refreshToken = sandbox.issueTokens().refreshToken;
+    const text = configText({ ...ports, baseUrl: sandbox.url, storage: this.storage });
+    const configFile = join(directory, 'tillsync.toml');
+    writeFileSync(configFile, text);
+    const read = readConfig({ file: configFile, env: {}, text });
+    if ('faults' in read) throw configError(read.faults);
+    this.#config = read.config;
+    this.#files = tillFiles(directory);
+    this.tillEnv = {
+      ...Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('TILLSYNC_'))),
+      TILL_STORE: OWN.externalId,
+      TILL_MIRROR: this.mirrorFile,
+      TILL_INBOX: this.inboxFile,
+      TILL_URL: url,
+      TILL_KEY: this.#key,
+      TILL_DIRECTORY: this.#files.directory,
+      TILL_ARTICLES: this.#files.articles,
+      TILL_SALES: this.#files.sales,
+      TILL_REPORT: this.#files.report,
+      TILL_CONFIG: configFile,
+      ...(ports.hookPort !== undefined && {
+        TILL_HOOK_PORT: String(ports.hookPort),
+        TILL_HOOK_SECRET: this.#key,
+      }),
+    };
+  }
+
+  get mirrorFile(): string {
+    return join(this.storage, 'mirror.db');
+  }
+
+  get inboxFile(): string {
+    return join(this.storage, 'inbox', 'inbox.db');
+  }
+
+  get tillDirectory(): string {
+    return this.#files.directory;
+  }
+
+  /** Address of the local API itself; undefined while tillsync is off. */
+  get localUrl(): string | undefined {
+    return this.#daemon?.localUrl;
+  }
+
+  get daemon(): Daemon {
+    if (!this.#daemon) throw new TillsyncError('internal', 'The kit asked a tillsync that is off.');
+    return this.#daemon;
+  }
+
+  /** One query on the mirror. */
+  rows<T>(sql: string, ...params: unknown[]): T[] {
+    return this.daemon.parts.mirror.read((db) => db.prepare<unknown[], T>(sql).all(...params));
+  }
+
+  async startDaemon(): Promise<void> {
+    this.#daemon = await startDaemon({
+      config: this.#config,
+      secrets: {
+        refreshToken: this.#refreshToken,
+        webhookSecrets: ['conform-webhook-secret'],
+        localApiKey: this.#key,
+        hookSecrets: { till: [this.#key] },
+      },
+      clock: this.clock,
+      random: this.random,
+      log: silentLog,
+    });
+  }
+
+  async stopDaemon(): Promise<void> {
+    const daemon = this.#daemon;
+    this.#daemon = undefined;
+    await daemon?.stop();
+  }
+
+  /** Loses the mirror, as a broken disk does: tillsync makes another one from the platform's orders. */
+  async loseMirror(): Promise<void> {
+    await this.stopDaemon();
+    for (const end of ['', '-wal', '-shm']) rmSync(this.mirrorFile + end, { force: true });
+    await this.startDaemon();
+    await this.#catalogue();
+  }
+
+  /** Deletes the events of ended orders that no POS needs any more, as tillsync does after some months. */
+  async trimFeed(): Promise<void> {
+    const { mirror, state } = this.daemon.parts;
+    const settings = { ...this.#config.retention, eventsMs: 1 };
+    const { clock } = this;
+    const given = { mirror, settings, leases: state.leases, alarms: mirror.alarms, clock, log: silentLog };
+    await retentionRun({ ...given, beat: () => {} }, new AbortController().signal);
+  }
+
+  /** Has the till sell over the counter: a line in its file of sales, `number TAB sku TAB qty`. */
+  sell(sales: readonly { sku: number; qty: number }[]): void {
+    const lines = sales.map(({ sku, qty }) => {
+      this.#sold += 1;
+      return `${this.#sold}\t${sku}\t${qty}\n`;
+    });
+    appendFileSync(this.#files.sales, lines.join(''));
+  }
+
+  /** What the till wrote into its report: `booked TAB order id TAB total`, `prepare TAB order id`. */
+  report(): string[][] {
+    const text = readFileSync(this.#files.report, 'utf8');
+    // A line that is being written has no end yet.
+    return text
+      .split('\n')
+      .slice(0, -1)
+      .map((line) => line.replace(/\r$/, '').split('\t'));
+  }
+
+  /** Keeps the inbox locked until the returned function is called. */
+  lockInbox(): () => void {
+    const db = new Database(this.inboxFile, { fileMustExist: true, timeout: 2_000 });
+    db.exec('BEGIN EXCLUSIVE');
+    return () => {
+      db.exec('ROLLBACK');
+      db.close();
+    };
+  }
+
+  async close(): Promise<void> {
+    await this.#releasers.release();
+  }
+
+  async #catalogue(): Promise<void> {
+    const listed = allArticles().filter(({ isListed }) => isListed).length * 2;
+    const endMs = this.clock.monotonicMs() + CATALOGUE_WITHIN_MS;
+    while ((this.rows<{ n: number }>('SELECT count(*) AS n FROM stocks')[0]?.n ?? 0) < listed) {
+      if (this.clock.monotonicMs() > endMs)
+        throw new TillsyncError('internal', 'The kit waited in vain for its own catalogue.');
+      await this.clock.sleep(50);
+    }
+  }
+}
+
+interface Made {
+  clock: Clock;
+  random: Random;
+  directory: string;
+  sandbox: Sandbox;
+  gate: Gate;
+  url: string;
+  ports: { webhookPort: number; localPort: number; hookPort: number | undefined };
+  env: NodeJS.ProcessEnv;
+  releasers: Releasers;
+}
+
+interface TillFiles {
+  /** For the till's own ledger. */
+  directory: string;
+  articles: string;
+  sales: string;
+  report: string;
+}
+
+function tillFiles(directory: string): TillFiles {
+  const own = join(directory, 'till');
+  mkdirSync(own);
+  const files = {
+    directory: own,
+    articles: join(directory, 'articles.tsv'),
+    sales: join(directory, 'sales.tsv'),
+    report: join(directory, 'report.tsv'),
+  };
+  writeFileSync(files.articles, articleFile(allArticles()));
+  writeFileSync(files.sales, '');
+  writeFileSync(files.report, '');
+  return files;
+}
+
+function configText(place: {
+  baseUrl: string;
+  storage: string;
+  webhookPort: number;
+  localPort: number;
+  hookPort: number | undefined;
+}): string {
+  const { baseUrl, storage, webhookPort, localPort, hookPort } = place;
+  const shops = [OWN, OTHER].map(
+    ({ subsidiaryId, externalId }) =>
+      `[[branches]]\nsubsidiary_id = "${subsidiaryId}"\nexternal_id = "${externalId}"\n`,
+  );
+  const hook =
+    hookPort === undefined
+      ? ''
+      : `[[hooks]]\nname = "till"\nurl = "http://127.0.0.1:${hookPort}/"\nfrom = "start"\n`;
+  return `[platform]
+base_url = "${baseUrl}"
+[storage]
+directory = ${JSON.stringify(storage)}
+[webhook]
+listen = "127.0.0.1:${webhookPort}"
+callback_url = "http://127.0.0.1:${webhookPort}/webhook"
+[orders]
+poll = "*/4 * * * * *"
+timezone = "America/Santiago"
+[stock]
+hold_back_unbooked = true
+[guard]
+zero_items_max = ${ZEROS_MAX}
+[local]
+listen = "127.0.0.1:${localPort}"
+[limits]
+endpoint_interval = "${DEMO_LIMITS.endpointIntervalMs}ms"
+orders_interval = "${DEMO_LIMITS.ordersIntervalMs}ms"
+[log]
+level = "silent"
+${hook}${shops.join('')}`;
+}

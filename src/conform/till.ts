@@ -1,0 +1,116 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import type { Clock } from '../core/time.ts';
+
+/** A command that ends is started again after this long, so one that does a turn and ends is a till too. */
+const REST_MS = 500;
+/** So many ends in a row, each with a fault and within `SOON_MS`, and it counts as broken. */
+const ENDS_MAX = 5;
+const SOON_MS = 3_000;
+const SAID_MAX = 600;
+/** Of the kernel's clock in /proc, on all Linux that Node runs on. */
+const TICKS_A_SECOND = 100;
+
+export interface TillOptions {
+  command: readonly string[];
+  env: NodeJS.ProcessEnv;
+  directory: string;
+  clock: Clock;
+}
+
+/** The process of the till, which runs until it is killed. */
+export class Till {
+  readonly #options: TillOptions;
+  #child: ChildProcess | undefined;
+  #running: Promise<void> | undefined;
+  #stop = new AbortController();
+  #badEnds = 0;
+  #said = '';
+
+  constructor(options: TillOptions) {
+    this.#options = options;
+  }
+
+  /** Why it is not started any more; undefined while it runs. */
+  get broken(): string | undefined {
+    if (this.#badEnds < ENDS_MAX) return undefined;
+    const last = this.#said.trim().split('\n').slice(-3).join(' ');
+    return `The command ended ${ENDS_MAX} times with a fault, each within ${SOON_MS / 1000} s.${last && ` It said: ${last}`}`;
+  }
+
+  start(): void {
+    if (this.#running) return;
+    this.#badEnds = 0;
+    this.#stop = new AbortController();
+    this.#running = this.#keepRunning(this.#stop.signal);
+  }
+
+  /** Ends it at once with all its children, and waits for the end. */
+  async kill(): Promise<void> {
+    this.#stop.abort();
+    this.#killGroup();
+    await this.#running;
+    this.#running = undefined;
+  }
+
+  /** Seconds of a processor that it has used since its last start; undefined if that cannot be told. */
+  usedS(): number | undefined {
+    try {
+      const stat = readFileSync(`/proc/${this.#child?.pid}/stat`, 'utf8');
+      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      return (Number(fields[11]) + Number(fields[12])) / TICKS_A_SECOND;
+    } catch {
+      return undefined;
+    }
+  }
+
+  async #keepRunning(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    while (!signal.aborted && this.#badEnds < ENDS_MAX) {
+      const startMs = clock.monotonicMs();
+      const code = await this.#run();
+      const isBad = code !== 0 && clock.monotonicMs() - startMs < SOON_MS;
+      this.#badEnds = isBad && !signal.aborted ? this.#badEnds + 1 : 0;
+      await clock.sleep(REST_MS, signal);
+    }
+  }
+
+  async #run(): Promise<number | null> {
+    const { command, env, directory } = this.#options;
+    const [program = '', ...words] = command;
+    // A process group of its own, so that its children end with it.
+    const child = spawn(program, words, {
+      cwd: directory,
+      env,
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.#child = child;
+    const hear = (text: Buffer) => {
+      this.#said = (this.#said + text).slice(-SAID_MAX);
+    };
+    child.stdout.on('data', hear);
+    child.stderr.on('data', hear);
+    try {
+      // Not `close`: a child of its own may keep the pipe open.
+      const [code] = (await once(child, 'exit')) as [number | null];
+      return code;
+    } catch (error) {
+      this.#said = error instanceof Error ? error.message : String(error);
+      return 1;
+    } finally {
+      this.#killGroup();
+    }
+  }
+
+  #killGroup(): void {
+    const pid = this.#child?.pid;
+    if (pid === undefined) return;
+    try {
+      process.kill(-pid, 'SIGKILL');
+    } catch {
+      // It has ended by itself.
+    }
+  }
+}

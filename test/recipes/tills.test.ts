@@ -1,0 +1,63 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { Report } from '../../src/conform/conform.ts';
+import { limitMs } from '../support/shared-config.ts';
+import { COMPILED, NODE, runCommand } from '../support/workplace.ts';
+
+interface TillRecipe {
+  language: string;
+  way: 'sql' | 'http';
+  needs: string[];
+  /** Debian packages. */
+  packages: string;
+  command: string[];
+}
+
+const recipe = (name: string) => path.join(import.meta.dirname, name);
+const TILLS: TillRecipe[] = [
+  {
+    language: 'TypeScript',
+    way: 'http',
+    needs: [NODE],
+    packages: 'nodejs',
+    command: [NODE, recipe('typescript/till.ts')],
+  },
+  {
+    language: 'Python',
+    way: 'sql',
+    needs: ['/usr/bin/python3'],
+    packages: 'python3',
+    command: ['python3', recipe('python/till.py')],
+  },
+];
+
+const missing = ({ needs }: TillRecipe) => needs.some((file) => !existsSync(file));
+for (const till of TILLS) {
+  if (missing(till))
+    console.warn(`Not tested: the till in ${till.language}. Install it: apt install ${till.packages}`);
+}
+
+// At once, for a day of a till is mostly waiting.
+describe.concurrent('a till of the docs', () => {
+  for (const till of TILLS) {
+    it.skipIf(missing(till))(
+      `in ${till.language} shows every behaviour`,
+      async () => {
+        const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-till-'));
+        onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+        const certificate = path.join(directory, 'till.html');
+        const words = ['conform', '--json', '--way', till.way, '--certificate', certificate];
+        const env = { ...COMPILED, PATH: process.env.PATH ?? '' };
+        const { code, stdout, stderr } = await runCommand(env, [...words, '--', ...till.command]);
+        const report = JSON.parse(stdout) as Report;
+        const wrong = report.behaviours.filter(({ verdict }) => verdict !== 'passed');
+        expect(wrong, stderr).toEqual([]);
+        expect([code, report.passed]).toEqual([0, 25]);
+        expect(readFileSync(certificate, 'utf8')).toContain('the till passed');
+      },
+      limitMs(300_000),
+    );
+  }
+});
