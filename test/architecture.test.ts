@@ -40,7 +40,7 @@ const RULES = [
   'core/json-records.ts',
   'platform/platform.ts',
   'catalog/product.ts',
-  'catalog/cover.ts',
+  'catalog/cross-branch.ts',
   'orders/order.ts',
   'orders/mirrored-order.ts',
   'orders/merge.ts',
@@ -89,7 +89,7 @@ const DOORS: Record<string, readonly string[]> = {
     ...['maintenance', 'outbox', 'outbox-queries', 'preview', 'sender', 'stock-differences', 'stock-ledger'],
     ...['stores', 'undo'],
   ],
-  hooks: ['hook', 'hook-loop', 'hook-places', 'hook-test', 'receivers'],
+  hooks: ['hook', 'hook-loop', 'hook-cursors', 'hook-test', 'receivers'],
   health: [
     ...['alarm-receivers', 'counters', 'facts', 'findings', 'heartbeat', 'notifier', 'retention', 'speech'],
     'verdict',
@@ -98,7 +98,7 @@ const DOORS: Record<string, readonly string[]> = {
     ...['assign', 'branch', 'branch-board', 'hub', 'link', 'nats', 'own-store', 'server-config'],
     ...['server-file', 'server-look', 'ways'],
   ],
-  app: ['installation', 'parts', 'readers', 'sender', 'storage', 'stores', 'wish'],
+  app: ['installation', 'parts', 'readers', 'sender', 'storage', 'stores', 'daemon-request'],
   api: ['local-api', 'metrics', 'page-routes', 'schemas', 'server', 'status-routes'],
   support: [
     ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff', 'doctor/check'],

@@ -3,7 +3,7 @@ import { setImmediate } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
-import type { ChangeKind, HandedOver, ItemPlace } from '../outbox/change.ts';
+import type { ChangeKind, SourceLine, SubmittedChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Outbox } from '../outbox/outbox.ts';
@@ -31,8 +31,8 @@ async function readItems(
   kind: ChangeKind,
   request: FastifyRequest,
   maxBytes: number,
-): Promise<(ItemPlace & HandedOver)[]> {
-  const items: (ItemPlace & HandedOver)[] = [];
+): Promise<(SourceLine & SubmittedChange)[]> {
+  const items: (SourceLine & SubmittedChange)[] = [];
   if (request.body instanceof Readable) {
     const type = request.headers['content-type']?.split(';', 1)[0] ?? '';
     const format = BODY_FORMATS[type.trim().toLowerCase()] ?? 'json';
@@ -88,7 +88,7 @@ const PART = 500;
  */
 async function takeItems(
   outbox: Outbox,
-  items: readonly (ItemPlace & HandedOver)[],
+  items: readonly (SourceLine & SubmittedChange)[],
   origin: string,
 ): Promise<{ text: string; status: number; error?: TillsyncError }> {
   const zeros = await outbox.zeroHolds(readable(items));
@@ -120,11 +120,14 @@ async function takeItems(
   return answer(tally.rejected > 0 ? 207 : 200, {});
 }
 
-function readable(items: readonly (ItemPlace & HandedOver)[]) {
+function readable(items: readonly (SourceLine & SubmittedChange)[]) {
   return items.filter((item) => 'change' in item);
 }
 
-function resultOf(item: ItemPlace & HandedOver, taken: Iterator<Acceptance>): z.output<typeof itemResult> {
+function resultOf(
+  item: SourceLine & SubmittedChange,
+  taken: Iterator<Acceptance>,
+): z.output<typeof itemResult> {
   const place = { index: item.index, ...(item.line !== null && { line: item.line }) };
   if ('fault' in item) {
     const { code, column, message } = item.fault;
@@ -157,7 +160,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
     const origin = originOf(request);
     if (reading >= READING_MAX) throw tooMany(READING_MAX);
     reading += 1;
-    let items: (ItemPlace & HandedOver)[];
+    let items: (SourceLine & SubmittedChange)[];
     try {
       items = await readItems(kind, request, changesMaxBytes);
     } finally {

@@ -23,7 +23,7 @@ import {
 } from '../health/counters.ts';
 import type { DiskSpace } from '../health/facts.ts';
 import type { HookStatus } from '../hooks/hook.ts';
-import { statusOf } from '../hooks/hook-places.ts';
+import { statusOf } from '../hooks/hook-cursors.ts';
 import { BRANCH_LEVELS, type BranchStatus, branchBoard } from '../link/branch-board.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';

@@ -1,16 +1,16 @@
 import { ConfigSeenRows } from '../config/config-changes.ts';
 import type { Clock } from '../core/time.ts';
 import { ApiKeyRows } from '../db/api-keys.ts';
+import { RequestRows } from '../db/daemon-requests.ts';
 import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
 import { openStateFile } from '../db/state-file.ts';
-import { WishRows } from '../db/wishes.ts';
 import { AlarmRows } from '../health/alarm-news.ts';
-import { HookRows } from '../hooks/hook-places.ts';
+import { HookRows } from '../hooks/hook-cursors.ts';
 import { HubRows, LinkKeyRows, LinkWayRows } from '../link/hub-state.ts';
 import { CallbackRows } from '../orders/callbacks.ts';
-import { FeedRows } from '../orders/mirror-file.ts';
+import { EventCursorRows } from '../orders/mirror-file.ts';
 import { WebhookRows } from '../orders/webhook.ts';
-import { RateLedger } from '../platform/rate-budget.ts';
+import { RateStore } from '../platform/rate-budget.ts';
 import { TokenRows } from '../platform/tokens.ts';
 
 interface StateOptions {
@@ -40,16 +40,16 @@ export function openState(options: StateOptions) {
   const time = new BootTime({ db, clock });
   const leases = new LeaseRows({ db, time, holders });
   return {
-    ledger: new RateLedger({ db, time, holders }),
+    ledger: new RateStore({ db, time, holders }),
     tokens: new TokenRows({ db, clock, leases, onSecret }),
     leases,
     webhook: new WebhookRows(db, onSecret),
     alarms: new AlarmRows(db),
-    feed: new FeedRows({ db }),
+    feed: new EventCursorRows({ db }),
     callbacks: new CallbackRows({ db }),
     configSeen: new ConfigSeenRows(db),
     hooks: new HookRows({ db }),
-    wishes: new WishRows({ db }),
+    requests: new RequestRows({ db }),
     apiKeys: new ApiKeyRows({ db }),
     hub: new HubRows(db, onSecret),
     linkKey: new LinkKeyRows(db, onSecret),

@@ -14,7 +14,7 @@ import {
   type ReadMark,
   type Unlisted,
 } from './catalog-store.ts';
-import { Cover } from './cover.ts';
+import { CrossBranchListing } from './cross-branch.ts';
 import type { Branch } from './product.ts';
 
 export type { ReadMark } from './catalog-store.ts';
@@ -60,7 +60,7 @@ export interface SweepRequest extends CallOptions {
 
 /** State shared by the sweeps of all branches so far. */
 interface SweepSoFar {
-  cover: Cover;
+  cover: CrossBranchListing;
   /** Of the first list. */
   mark: ReadMark;
   startedAtMs: number;
@@ -309,7 +309,7 @@ export class LeasedSweep {
     const startedAtMs = clock.nowMs();
     return {
       largestFirst: branches.toSorted((a, b) => sizeOf(b) - sizeOf(a)),
-      soFar: { cover: new Cover(branches), mark, startedAtMs, readUntilMs: startedAtMs },
+      soFar: { cover: new CrossBranchListing(branches), mark, startedAtMs, readUntilMs: startedAtMs },
     };
   }
 
@@ -445,8 +445,8 @@ export async function sweepNow(
   return [await catalogSweep.sweep(request.branch, request)];
 }
 
-/** A request for a sweep before its time. The next sweep that starts fulfils it. */
-export class SweepWish {
+/** A request for a sweep before its time. The next sweep clears it at its start. */
+export class SweepTrigger {
   readonly waker: Waker;
   #isOpen = false;
 
@@ -458,13 +458,13 @@ export class SweepWish {
     return this.#isOpen;
   }
 
-  make(): void {
+  request(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
     this.waker.wake();
   }
 
-  fulfil(): void {
+  clear(): void {
     this.#isOpen = false;
   }
 }
@@ -478,7 +478,7 @@ interface SweepLoopOptions extends SweepAllOptions {
   sweptMs: () => number | undefined;
   /** False while only a person can bring new tokens. */
   mayCall: () => boolean;
-  wish: SweepWish;
+  trigger: SweepTrigger;
   clock: Clock;
   random: Random;
   log: Log;
@@ -490,7 +490,7 @@ interface SweepLoopOptions extends SweepAllOptions {
  * that is off each night would never sweep.
  */
 export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal): Promise<void> {
-  const { branches, schedule, sweptMs, mayCall, wish, clock, random, log, freshness, beat } = options;
+  const { branches, schedule, sweptMs, mayCall, trigger, clock, random, log, freshness, beat } = options;
   const isOff = branches.length === 0;
   if (isOff) {
     freshness.report('catalog.sweep', 'off', 'No branches are configured, so no catalogue is mirrored.');
@@ -513,10 +513,10 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
   };
   let failures = 0;
   while (!signal.aborted) {
-    await wish.waker.until(due, signal, beat);
+    await trigger.waker.until(due, signal, beat);
     if (signal.aborted) return;
-    if (clock.nowMs() < due() && !wish.isOpen) continue;
-    wish.fulfil();
+    if (clock.nowMs() < due() && !trigger.isOpen) continue;
+    trigger.clear();
     if (!isOff && !mayCall()) {
       await again(LOCKED_OUT_LOOK_MS);
       continue;

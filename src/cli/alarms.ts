@@ -8,12 +8,19 @@ const test = command({
   examples: ['alarms test', 'alarms test --json'],
   async run(call) {
     const { ALARM_TEST, testAlarms } = await import('../support/alarm-test.ts');
-    const { askRunning } = await import('../app/wish.ts');
+    const { askRunning } = await import('../app/daemon-request.ts');
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));
     becomeOwner(call, config, false);
-    const wish = { config, clock, signal, name: ALARM_TEST, asked: null, timeoutMs: config.alarms.timeoutMs };
-    const byDaemon = await askRunning<null, Awaited<ReturnType<typeof testAlarms>>>(wish);
+    const request = {
+      config,
+      clock,
+      signal,
+      name: ALARM_TEST,
+      asked: null,
+      timeoutMs: config.alarms.timeoutMs,
+    };
+    const byDaemon = await askRunning<null, Awaited<ReturnType<typeof testAlarms>>>(request);
     const results = byDaemon ?? (await testAlarms({ config, secrets, env, clock, signal }));
     const ok = results.every((result) => result.ok);
     const say = speaker(config, clock);

@@ -9,7 +9,7 @@ import { secretValues } from '../config/secrets.ts';
 import { configPath, isSetUp, notSetUp } from '../config/source.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import type { Deed } from '../db/audit.ts';
+import type { AuditEvent } from '../db/audit.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import { type Cli, type ExitCode, printableLines, writeJson } from './cli.ts';
 import { notNow, wholeNumber } from './options.ts';
@@ -250,7 +250,7 @@ export interface CommandTools {
    * in the mirror, so the record follows the action in its own transaction. Actions on the mirror are recorded in
    * their own transaction.
    */
-  note(deed: Omit<Deed, 'who'>): Promise<void>;
+  note(deed: Omit<AuditEvent, 'who'>): Promise<void>;
   /** Log of the parts: warnings go to the daemon's log, errors show above the progress line. */
   log: Log;
   /** Files with the service's secrets that this user may not read. */

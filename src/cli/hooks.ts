@@ -15,7 +15,7 @@ const list = command({
   examples: ['hooks list', 'hooks list --json'],
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
-      const { statusOf } = await import('../hooks/hook-places.ts');
+      const { statusOf } = await import('../hooks/hook-cursors.ts');
       const newestSeq = mirror.newestSeq();
       const hooks = mirror.read((db) => config.hooks.map((hook) => statusOf(db, hook)));
       const json = { newestSeq, hooks };
@@ -54,7 +54,7 @@ const test = command({
   options: { '--order <order>': 'number or id of an order of the mirror; without it an order is made up' },
   async run(call) {
     const { HOOK_TEST, namedHook, testHook } = await import('../hooks/hook-test.ts');
-    const { askRunning } = await import('../app/wish.ts');
+    const { askRunning } = await import('../app/daemon-request.ts');
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));
     const { timeoutMs, url, command: words } = namedHook(config, call.argument);
@@ -65,8 +65,8 @@ const test = command({
         ? undefined
         : await withReaders(call, ({ mirror }) => namedOrder(mirror, word, config.orders.timezone));
     const asked = { hook: call.argument, order: order?.orderId ?? null };
-    const wish = { config, clock, signal, name: HOOK_TEST, asked, timeoutMs };
-    const byDaemon = await askRunning<typeof asked, Awaited<ReturnType<typeof testHook>>>(wish);
+    const request = { config, clock, signal, name: HOOK_TEST, asked, timeoutMs };
+    const byDaemon = await askRunning<typeof asked, Awaited<ReturnType<typeof testHook>>>(request);
     const mirror = { order: () => order };
     const answer =
       byDaemon ??
@@ -99,7 +99,7 @@ const skip = command({
   },
   async run(call) {
     const { namedHook } = await import('../hooks/hook-test.ts');
-    const { skipWaiting } = await import('../hooks/hook-places.ts');
+    const { skipWaiting } = await import('../hooks/hook-cursors.ts');
     return withParts(call, async ({ parts: { mirror, stores }, config }) => {
       const hook = namedHook(config, call.argument);
       const { to = null } = call.options;

@@ -7,8 +7,8 @@ import type { MirrorStores } from '../outbox/stores.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { command, group, WAIT, withPlatform, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
-import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
 import { addressText, valuesText } from './outbox.ts';
+import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
 import { fields, inCurrency, table, when } from './table.ts';
 
 /** A counted stock: its last count, what is held back, and what may be sold. */

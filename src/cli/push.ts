@@ -5,7 +5,7 @@ import { branchName, namedBranch } from '../catalog/product.ts';
 import { sweepNow } from '../catalog/sweep.ts';
 import { isBranch } from '../config/roles.ts';
 import { asTillsyncError, asTyped, counted, TillsyncError } from '../core/errors.ts';
-import type { Change, HandedOver, ItemPlace, ProductChange, StockChange } from '../outbox/change.ts';
+import type { Change, ProductChange, SourceLine, StockChange, SubmittedChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 import type { InventoryOptions, InventoryPlan, Preview, Verdict } from '../outbox/preview.ts';
@@ -22,8 +22,8 @@ import {
   withParts,
 } from './command.ts';
 import { productSteps } from './diff.ts';
-import { type Counts, handOver, type Problem, placeOf, tellProblems } from './hand-over.ts';
 import { addressText, valuesText } from './outbox.ts';
+import { type Counts, handOver, type Problem, placeOf, tellProblems } from './submit.ts';
 import { table } from './table.ts';
 
 const FORMATS: readonly FileFormat[] = ['csv', 'json', 'ndjson'];
@@ -119,12 +119,12 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     const { parts, progress } = tools;
     const branch = chosenBranch(parts, options.branch);
     const problems: Problem[] = [];
-    const lines: (ItemPlace & Change)[] = [];
+    const lines: (SourceLine & Change)[] = [];
     let items = 0;
     for await (const some of itemsOf(kind, bytesOf(source, file, cli.signal), call)) {
       for (const item of some) {
         if ('fault' in item) problems.push(problemOf(item));
-        else lines.push({ ...item, change: branch.named(item.change) } as ItemPlace & Change);
+        else lines.push({ ...item, change: branch.named(item.change) } as SourceLine & Change);
       }
       items += some.length;
       progress.count('items read', items);
@@ -172,7 +172,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
  * Plans a whole inventory. Unknown products may be new on the platform, so the catalogue is swept first;
  * `catalogFault` says why it could not be. A branch uses its hub's catalogue.
  */
-async function planWhole<T extends ItemPlace & { change: StockChange }>(
+async function planWhole<T extends SourceLine & { change: StockChange }>(
   { parts, progress, call }: CommandTools,
   lines: readonly T[],
   options: InventoryOptions<T>,
@@ -205,7 +205,7 @@ function itemsOf(
   kind: Kind,
   pieces: AsyncIterable<Uint8Array>,
   { cli, options, argument: file }: Call<PushOptions, string>,
-): AsyncIterable<(ItemPlace & HandedOver)[]> {
+): AsyncIterable<(SourceLine & SubmittedChange)[]> {
   const format = options.format ?? BY_EXTENSION[path.extname(file).toLowerCase()];
   const how = {
     ...(format !== undefined && { format }),
@@ -215,7 +215,7 @@ function itemsOf(
   return readChangeFile(pieces, kind, how);
 }
 
-function problemOf(item: Extract<ItemPlace & HandedOver, { fault: unknown }>): Problem {
+function problemOf(item: Extract<SourceLine & SubmittedChange, { fault: unknown }>): Problem {
   const { code, column, message } = item.fault;
   return { ...placeOf(item), state: 'rejected', code, ...(column !== null && { column }), message };
 }
@@ -329,7 +329,7 @@ const VERDICTS: Record<Verdict, string> = {
 
 /** Returns the result of `push --dry-run`; `calls` is the number of batches that would be sent. */
 function previewResult(
-  previews: readonly Preview<ItemPlace & Change>[],
+  previews: readonly Preview<SourceLine & Change>[],
   { items, problems, inventory }: { items: number; problems: Problem[]; inventory: Inventory | undefined },
 ): Result {
   const counts: Record<Verdict, number> = { send: 0, unchanged: 0, read: 0, held: 0, rejected: 0 };

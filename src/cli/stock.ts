@@ -16,7 +16,7 @@ import {
   withParts,
   withReaders,
 } from './command.ts';
-import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
+import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
 import { table } from './table.ts';
 
 const set = command({

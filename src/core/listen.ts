@@ -12,13 +12,13 @@ function noJsonSchema(): never {
 }
 
 /** An address of this machine, or a socket that already listens. */
-type ListenPlace = { host: string; port: number } | { path: string } | { fd: number };
+type ListenAddress = { host: string; port: number } | { path: string } | { fd: number };
 
 /**
  * Makes a Fastify server listen. Rejects with Node's error, such as EADDRINUSE. It avoids Fastify's `listen` for
  * 0.0.0.0, which lists the machine's addresses through a netlink socket that the systemd units forbid.
  */
-export async function listenAt(app: FastifyInstance, place: ListenPlace): Promise<void> {
+export async function listenAt(app: FastifyInstance, place: ListenAddress): Promise<void> {
   if ('host' in place && place.host === 'localhost') {
     // localhost is two addresses, and Fastify opens both.
     await app.listen(place);

@@ -5,7 +5,7 @@ import type { Clock, Random } from './time.ts';
 const PIECE_MS_MAX = 15_000;
 
 /** Returns the time until the next common end of pieces, so that all loops of an idle process wake together. */
-export function pieceMs(clock: Clock): number {
+export function chunkMs(clock: Clock): number {
   return PIECE_MS_MAX - (clock.monotonicMs() % PIECE_MS_MAX);
 }
 
@@ -41,7 +41,7 @@ export class Waker {
       onPiece();
       const restMs = dueMs() - this.#clock.nowMs();
       if (restMs <= 0) break;
-      await this.#clock.sleep(Math.min(restMs, pieceMs(this.#clock)), controller.signal);
+      await this.#clock.sleep(Math.min(restMs, chunkMs(this.#clock)), controller.signal);
     }
     signal.removeEventListener('abort', end);
     this.#controller = undefined;
@@ -90,7 +90,7 @@ export async function rest(
   const endMs = clock.monotonicMs() + ms;
   for (let restMs = ms; restMs > 0 && !signal.aborted; restMs = endMs - clock.monotonicMs()) {
     onPiece();
-    await clock.sleep(Math.min(restMs, pieceMs(clock)), signal);
+    await clock.sleep(Math.min(restMs, chunkMs(clock)), signal);
   }
 }
 
@@ -120,7 +120,7 @@ const PATIENCE_MS = 7_000;
  * Returns a signal for one call. It follows `signal` at once while the call waits, but later once the call is sent:
  * its answer is useful, and aborting would leave the outcome unknown.
  */
-export function patientSignal(
+export function gracefulSignal(
   signal: AbortSignal,
   clock: Clock,
 ): { signal: AbortSignal; onSend: () => void; end: () => void } {
@@ -151,7 +151,7 @@ const STEP_MS = 1_000;
  * Waits until this process was awake for about `ms`, or until `signal`. Time in which it was frozen (a paused
  * machine, a blocked event loop, SIGSTOP) does not count, because what arrived then is not read yet.
  */
-export async function awakeFor(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+export async function sleepAwake(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   for (let restMs = ms; restMs > 0 && !signal.aborted; ) {
     const stepMs = Math.min(STEP_MS, restMs);
     const beginMs = clock.monotonicMs();

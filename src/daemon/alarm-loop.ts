@@ -1,7 +1,7 @@
+import { answerRequest } from '../app/daemon-request.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { standingNow } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
-import { answerWish } from '../app/wish.ts';
 import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
 import { isBranch, isHub } from '../config/roles.ts';
 import { repeat } from '../core/loop.ts';
@@ -110,7 +110,7 @@ export function alarmLoops(
         ]
       : []),
     loop('alarms.test', lookEveryMs ?? TEST_EVERY_MS, (signal) =>
-      answerWish(state.wishes, ALARM_TEST, { clock, signal }, () =>
+      answerRequest(state.requests, ALARM_TEST, { clock, signal }, () =>
         testAlarms({
           ...receiving,
           ...{ clock, signal },

@@ -6,10 +6,10 @@ import { Metrics } from '../api/metrics.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
 import { createLocalServer } from '../api/server.ts';
 import { healthRoutes, metricsRoutes, stalledLoops } from '../api/status-routes.ts';
+import { answerRequest } from '../app/daemon-request.ts';
 import { programVersion } from '../app/installation.ts';
 import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
 import { leftStore, markRunning } from '../app/storage.ts';
-import { answerWish } from '../app/wish.ts';
 import { noteConfigChanges } from '../config/config-changes.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
@@ -260,7 +260,7 @@ function hookOptions(
     platformSkewMs: () => platform.clock.skewMs(),
     onTried: (hook, outcome) => counters.hookTries.add(1, { hook, outcome }),
     answerTest: (signal) =>
-      answerWish(state.wishes, HOOK_TEST, { clock, signal }, (asked: HookTest) =>
+      answerRequest(state.requests, HOOK_TEST, { clock, signal }, (asked: HookTest) =>
         testHook({ ...given, signal, mirror }, asked),
       ).catch((error) => log.debug({ err: error }, 'a test of a hook cannot be answered now')),
     clock,

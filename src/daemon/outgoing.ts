@@ -1,7 +1,7 @@
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { Sender } from '../app/sender.ts';
 import { storagePaths } from '../app/storage.ts';
-import { SweepWish, sweepLoop } from '../catalog/sweep.ts';
+import { SweepTrigger, sweepLoop } from '../catalog/sweep.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import type { Counters } from '../health/counters.ts';
 import { retentionLoop } from '../health/retention.ts';
@@ -23,7 +23,7 @@ export function outgoingLoops(
   const { config, clock, random, log, lookEveryMs } = options;
   const { mirror, stores, branches, outbox } = parts;
   const { freshnessBoard: freshness, alarms } = mirror;
-  const wish = new SweepWish(clock);
+  const trigger = new SweepTrigger(clock);
   const sender = new Sender({
     parts,
     config,
@@ -32,7 +32,7 @@ export function outgoingLoops(
     log,
     lookEveryMs,
     mayCall,
-    wantCatalog: () => wish.make(),
+    wantCatalog: () => trigger.request(),
     onSettled: counters.settled,
   });
   const inbox: NamedLoop['run'] = async (signal, beat) => {
@@ -74,7 +74,7 @@ export function outgoingLoops(
         schedule: cronSchedule(config.catalog.sweep, config.orders.timezone),
         sweptMs: () => stores.read(({ lookup }) => lookup.sweptMs),
         mayCall,
-        wish,
+        trigger,
         clock,
         random,
         log,

@@ -32,7 +32,7 @@ export type AuditAction =
   | 'webhook.set';
 
 /** One action of an operator. It contains no secret and no customer data. */
-export interface Deed {
+export interface AuditEvent {
   /** The interface and its user, such as `cli ana`, `http 127.0.0.1` or `tillsync`. */
   who: string;
   action: AuditAction;
@@ -42,7 +42,7 @@ export interface Deed {
   detail?: string | null;
 }
 
-export interface AuditEntry extends Required<Deed> {
+export interface AuditEntry extends Required<AuditEvent> {
   auditId: number;
   /** ISO 8601 UTC. */
   at: string;
@@ -62,7 +62,7 @@ export class Audit {
   }
 
   /** Writes a record, in the transaction of the action. */
-  note({ who, action, subject = null, detail = null }: Deed): void {
+  note({ who, action, subject = null, detail = null }: AuditEvent): void {
     this.#sql.run(
       'INSERT INTO audit (at, who, action, subject, detail) VALUES (?, ?, ?, ?, ?)',
       ...[isoUtc(this.#clock.nowMs()), shortened(who), action, shortened(subject), shortened(detail)],

@@ -99,7 +99,7 @@ function findHolders(path: string, bytes: readonly Bytes[]): LockHolder[] {
 export const WAL_BYTES_MAX = 16 * 1024 * 1024;
 const TEND_EVERY_MS = 1_000;
 
-interface WalCareOptions {
+interface WalMaintenanceOptions {
   path: string;
   clock: Clock;
   alarms: Alarms;
@@ -109,18 +109,18 @@ interface WalCareOptions {
  * Keeps the write-ahead log small. An open reader keeps it from shrinking, so that it grows with each write. Only
  * ending that reader helps, so an alarm names it.
  */
-export class WalCare {
-  readonly #options: WalCareOptions;
+export class WalMaintenance {
+  readonly #options: WalMaintenanceOptions;
   #tendedMs = Number.NEGATIVE_INFINITY;
   /** undefined: an earlier run may have left the alarm raised. */
   #wasLarge: boolean | undefined;
 
-  constructor(options: WalCareOptions) {
+  constructor(options: WalMaintenanceOptions) {
     this.#options = options;
   }
 
   /** Checks at most once a second; cheap while the log is small. */
-  tend(db: Database.Database): void {
+  checkpoint(db: Database.Database): void {
     const { clock, path, alarms } = this.#options;
     const nowMs = clock.monotonicMs();
     if (nowMs - this.#tendedMs < TEND_EVERY_MS) return;
@@ -166,7 +166,7 @@ function sentence(path: string, bytes: number): string {
 
 const AGAIN_AFTER_MS = 1_000;
 
-interface LockWatchOptions extends WalCareOptions {
+interface LockWatchOptions extends WalMaintenanceOptions {
   /** Writes what waits for the disk. */
   tryAgain: () => Promise<void>;
 }

@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import type { Alarms, FindingLevel } from '../core/alarm.ts';
 import { hasCode, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { backoffMs, patientSignal, pieceMs, Waker } from '../core/loop.ts';
+import { backoffMs, chunkMs, gracefulSignal, Waker } from '../core/loop.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
@@ -10,13 +10,13 @@ import { type HookSettings, LAGS_AFTER_MS, LAGS_BADLY_AFTER_MS } from './hook.ts
 import {
   eventsFrom,
   type FoundEvent,
-  type HookPlace,
-  HookPlaces,
+  type HookCursor,
+  HookCursors,
   type HookRows,
   hookEvent,
   isWanted,
   placeOf,
-} from './hook-places.ts';
+} from './hook-cursors.ts';
 import type { HookAnswer, HookReceiver } from './receivers.ts';
 
 export interface HookLoopOptions {
@@ -57,7 +57,7 @@ const PASSED_MAX = 1_000;
 export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): Promise<void> {
   const { hooks, rows, clock, alarms, beat, answerTest } = options;
   const names = hooks.map(({ name }) => name);
-  const places = new HookPlaces(options.mirror);
+  const places = new HookCursors(options.mirror);
   await places.keepOnly(names);
   await whenFree(clock, () => rows.keepOnly(names), undefined, signal);
   const queues = hooks.map((hook) => new HookQueue(options, hook, places));
@@ -82,7 +82,7 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
         testing = undefined;
       });
     }
-    await clock.sleep(hooks.length > 0 ? WATCH_EVERY_MS : pieceMs(clock), signal);
+    await clock.sleep(hooks.length > 0 ? WATCH_EVERY_MS : chunkMs(clock), signal);
   }
   await Promise.all([ended, testing]);
 }
@@ -92,7 +92,7 @@ class HookQueue {
   readonly #o: HookLoopOptions;
   readonly #hook: HookSettings;
   readonly #receiver: HookReceiver;
-  readonly #places: HookPlaces;
+  readonly #places: HookCursors;
   readonly #waker: Waker;
   readonly #startMs: number;
   readonly #startMonoMs: number;
@@ -110,7 +110,7 @@ class HookQueue {
   #failures = 0;
   #lastFailure: string | undefined;
 
-  constructor(options: HookLoopOptions, hook: HookSettings, places: HookPlaces) {
+  constructor(options: HookLoopOptions, hook: HookSettings, places: HookCursors) {
     this.#o = options;
     this.#hook = hook;
     this.#receiver = options.receiverOf(hook);
@@ -205,7 +205,7 @@ class HookQueue {
    * yet: until the platform has sent a time, none counts, because after a power cut this machine's clock may be years
    * behind.
    */
-  async #place(signal: AbortSignal): Promise<HookPlace | undefined> {
+  async #place(signal: AbortSignal): Promise<HookCursor | undefined> {
     const { rows, clock, platformSkewMs } = this.#o;
     const { name, from } = this.#hook;
     this.#startSeq ??= await this.#read(newestSeq, signal);
@@ -239,7 +239,7 @@ class HookQueue {
     const { clock, log, onTried } = this.#o;
     const { name } = this.#hook;
     const sent = await this.#read((db) => hookEvent(db, event), signal);
-    const patience = patientSignal(signal, clock);
+    const patience = gracefulSignal(signal, clock);
     // A hook's call does not wait for a turn, so it counts as sent at once.
     patience.onSend();
     let answer: HookAnswer;

@@ -272,7 +272,7 @@ function applyResult(
   if (settled.changes === 0) return;
   const queue = new OutboxQueue(db);
   const row = queue.get(change);
-  if (row && state !== 'superseded') queue.outlive(row, at);
+  if (row && state !== 'superseded') queue.supersedeRejected(row, at);
 }
 
 /**

@@ -6,7 +6,7 @@ import { subsidiaryOf } from '../catalog/unmapped.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { addToFeed } from '../orders/branch-feed.ts';
-import { type ChangeSource, type HandedOver, readChange } from '../outbox/change.ts';
+import { type ChangeSource, readChange, type SubmittedChange } from '../outbox/change.ts';
 import type { GuardSettings } from '../outbox/guards.ts';
 import type { HoldBackSetting } from '../outbox/hold-back.ts';
 import type { Acceptance } from '../outbox/intake.ts';
@@ -345,7 +345,11 @@ function noteHandedUp(
 }
 
 /** Returns the change within the branch's rights: its own stocks, and the company's values only if allowed. */
-function changeOf(db: Database.Database, up: UpItem, branch: FeedBranch): HandedOver | { refused: string } {
+function changeOf(
+  db: Database.Database,
+  up: UpItem,
+  branch: FeedBranch,
+): SubmittedChange | { refused: string } {
   const reference = `${branch.name}: ${up.reference ?? up.changeId}`;
   if (up.kind === 'product' && !branch.mayPrice) {
     return {

@@ -248,13 +248,13 @@ function inodeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
 }
 
-export type FeedMemory = Pick<FeedRows, 'highestSeq' | 'noteSeq'>;
+export type FeedMemory = Pick<EventCursorRows, 'highestSeq' | 'noteSeq'>;
 
 /**
  * The feed's seq, remembered outside the mirror as one row of state.db, so that a new mirror gives no number twice.
  * Methods throw `storage-…`.
  */
-export class FeedRows {
+export class EventCursorRows {
   readonly #db: Database.Database;
 
   constructor({ db }: { db: Database.Database }) {

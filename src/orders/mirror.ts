@@ -13,7 +13,7 @@ import {
 import { toldText } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { sqlOf, walBytes } from '../db/sqlite.ts';
-import { LockWatch, truncateWal, WAL_BYTES_MAX, WalCare } from '../db/wal.ts';
+import { LockWatch, truncateWal, WAL_BYTES_MAX, WalMaintenance } from '../db/wal.ts';
 import { forgetCustomer, forgetQuarantined, TO_CLEAN } from './forget.ts';
 import { type FeedMemory, MirrorFile, newestSeq } from './mirror-file.ts';
 import type { MirroredOrder } from './mirrored-order.ts';
@@ -325,7 +325,7 @@ export class Mirror implements OrderKeeper {
       group,
       feed,
       onWritten: (db) => {
-        walCare.tend(db);
+        walMaintenance.checkpoint(db);
         this.#lockWatch.free();
       },
       onLocked: () => {
@@ -335,7 +335,7 @@ export class Mirror implements OrderKeeper {
     });
     this.#boards = new Boards(this.#file);
     const alarms = this.#boards;
-    const walCare = new WalCare({ path, clock, alarms });
+    const walMaintenance = new WalMaintenance({ path, clock, alarms });
     this.#lockWatch = new LockWatch({ path, clock, alarms, tryAgain: () => alarms.flush() });
     this.#spellings = compileSpellings(spellings, timezone);
     this.#import = new OrderImport({ file: this.#file, spellings, timezone, listPath });

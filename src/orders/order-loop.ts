@@ -1,7 +1,7 @@
 import { CALLBACKS_SILENT, type FreshnessBoard } from '../core/alarm.ts';
 import { asTillsyncError, counted } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { LOCKED_OUT_LOOK_MS, patientSignal, retryDelayMs, Waker } from '../core/loop.ts';
+import { gracefulSignal, LOCKED_OUT_LOOK_MS, retryDelayMs, Waker } from '../core/loop.ts';
 import { type Clock, formatDuration, type Random, type Schedule } from '../core/time.ts';
 import type { OrderPoll, PollReport } from './order-poll.ts';
 
@@ -144,7 +144,7 @@ export class OrderLoop {
     const { poll, schedule, clock, random, log, watch, wideEveryMs, beat } = this.#options;
     const wide = clock.monotonicMs() >= this.#wideDueMs;
     const runningDay = !wide && this.#isMany && clock.monotonicMs() < this.#lookbackDueMs;
-    const patient = patientSignal(signal, clock);
+    const patient = gracefulSignal(signal, clock);
     try {
       const report = await poll.poll({
         signal: patient.signal,

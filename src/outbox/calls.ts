@@ -12,15 +12,15 @@ import {
 } from './batch.ts';
 import type { Answer, BatchItem, ChangeKind, OutboxChange } from './change.ts';
 import type { HoldBackSetting } from './hold-back.ts';
-import { MirrorValues } from './mirror-values.ts';
+import { KnownValues } from './known-values.ts';
 import { FROM_QUEUE, MAY_LEAVE, OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
 import { resolveStock } from './resolve.ts';
 import {
   type LedgerStock,
   lessSafety,
-  type Place,
   SafetyStock,
+  type StockKey,
   StockLedger,
   stockTarget,
 } from './stock-ledger.ts';
@@ -72,7 +72,7 @@ export interface Claim {
   /** Changes settled without a call, because the platform has their values. */
   settled: number;
   /** Scarce stocks to ask the platform for first; their changes keep waiting. */
-  toLook: Place[];
+  toLook: StockKey[];
 }
 
 /** A queued change, or a stock without a waiting count whose quantity on the platform is not the wanted one. */
@@ -91,11 +91,11 @@ const STOCKS_AT_ONCE = 500;
  * Takes queued changes and stocks moved by orders for one call, and settles the call. Outbox and mirror change in one
  * transaction.
  */
-export class OutboxCalls {
+export class OutboxDispatcher {
   readonly #sql: Sql;
   readonly #options: ReservationsOptions & { catalog: CatalogLookup };
   readonly #clock: Clock;
-  readonly #values: MirrorValues;
+  readonly #values: KnownValues;
   readonly #before: ValuesBefore;
   readonly #reservations: Reservations;
   readonly #ledger: StockLedger;
@@ -110,7 +110,7 @@ export class OutboxCalls {
     this.#options = options;
     this.#sql = sqlOf(db);
     this.#clock = clock;
-    this.#values = new MirrorValues(db);
+    this.#values = new KnownValues(db);
     this.#before = new ValuesBefore(db);
     this.#reservations = new Reservations(options);
     this.#ledger = new StockLedger(db);
@@ -159,7 +159,7 @@ export class OutboxCalls {
            WHERE change_id = ?`,
           ...[at, each.before ?? null, row.changeId],
         );
-        this.#queue.outlive(row, at);
+        this.#queue.supersedeRejected(row, at);
       }
       if (leaving.length === 0) return claim;
       const nextCall = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.call' RETURNING value";
@@ -267,7 +267,7 @@ export class OutboxCalls {
   }
 
   /** Leaves a change waiting. Its count is in the ledger already, so the value before it is saved now. */
-  #letWait({ row, stock, ...candidate }: Candidate): Place {
+  #letWait({ row, stock, ...candidate }: Candidate): StockKey {
     const before = 'before' in candidate ? (candidate.before ?? null) : null;
     const keep = 'UPDATE outbox SET value_before = coalesce(value_before, ?) WHERE change_id = ?';
     if (row && before !== null) this.#sql.run(keep, before, row.changeId);
@@ -297,7 +297,7 @@ export class OutboxCalls {
    * Resolves the stock again, because the catalogue may have changed since the count. Returns undefined if the stock
    * no longer exists.
    */
-  #addressOf({ sku, subsidiaryId }: Place): LedgerStock['address'] | undefined {
+  #addressOf({ sku, subsidiaryId }: StockKey): LedgerStock['address'] | undefined {
     const resolution = resolveStock({ sku, subsidiaryId, qty: 0 }, this.#options);
     return resolution.state === 'resolved' ? (resolution.address as LedgerStock['address']) : undefined;
   }
@@ -398,7 +398,7 @@ export class OutboxCalls {
        WHERE change_id = @changeId`,
       { state, told, at, changeId: change.changeId },
     );
-    this.#queue.outlive(change, at);
+    this.#queue.supersedeRejected(change, at);
     return state;
   }
 
@@ -453,7 +453,7 @@ export class OutboxCalls {
     };
     this.#queue.putRejected(change, true);
     this.#ledger.count(change, stock, body);
-    this.#queue.outlive(change, at);
+    this.#queue.supersedeRejected(change, at);
   }
 
   /** Returns the next change's version, which is also its place in the queue. */

@@ -5,11 +5,11 @@ import {
   type ChangeFault,
   type ChangeKind,
   cut,
-  type HandedOver,
   type ItemParser,
-  type ItemPlace,
   type RawItem,
   readChange,
+  type SourceLine,
+  type SubmittedChange,
 } from './change.ts';
 import { Csv, type DecimalSign, RECORD_LENGTH_MAX } from './csv.ts';
 
@@ -249,8 +249,8 @@ export async function* readChangeFile(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   kind: ChangeKind,
   options: ReadChangeFileOptions = {},
-): AsyncGenerator<(ItemPlace & HandedOver)[]> {
-  const check = (item: RawItem): ItemPlace & HandedOver => {
+): AsyncGenerator<(SourceLine & SubmittedChange)[]> {
+  const check = (item: RawItem): SourceLine & SubmittedChange => {
     const { index, line } = item;
     return 'fault' in item ? { ...item, kind } : { index, line, ...readChange(kind, item.value) };
   };

@@ -98,7 +98,7 @@ export type Change = { kind: 'stock'; change: StockChange } | { kind: 'product';
  * `reference` is the submitter's name for it. `asOfSeq` is the newest order event that a quantity contains, if not
  * the newest of all. `handedAt` is the time of submission, if that was before now.
  */
-export type HandedOver = { reference?: string | null; asOfSeq?: number; handedAt?: string | null } & (
+export type SubmittedChange = { reference?: string | null; asOfSeq?: number; handedAt?: string | null } & (
   | Change
   | { kind: ChangeKind; fault: ChangeFault; value?: unknown }
 );
@@ -248,7 +248,7 @@ export interface OutboxChange extends OutboxEntry {
   asOfSeq: number;
   /** Branch whose turn sends the change; '' if it is unknown. */
   branch: string;
-  /** Place in its branch's queue: first by `priority`, then by `queueSeq`, lower first. */
+  /** Position in its branch's queue: first by `priority`, then by `queueSeq`, lower first. */
   priority: number;
   queueSeq: number;
   /** For a stock: the quantity sent, and the newest event of the order feed at that time. */
@@ -322,7 +322,7 @@ export const COLUMNS: Record<ChangeKind, readonly string[]> = {
  * Reads a submitted change; nothing is rounded, converted or guessed. Each column is read alone, so that every fault
  * is reported.
  */
-export function readChange(kind: ChangeKind, value: unknown): HandedOver {
+export function readChange(kind: ChangeKind, value: unknown): SubmittedChange {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     const message = `${show(value)} is not an object with columns.`;
     return { kind, fault: { code: 'not-an-object', column: null, message } };
@@ -361,7 +361,8 @@ export function readChange(kind: ChangeKind, value: unknown): HandedOver {
   }
   const [first] = faults;
   const { reference: named, ...values } = change;
-  if (!first) return { kind, change: values, ...(named !== undefined && { reference: named }) } as HandedOver;
+  if (!first)
+    return { kind, change: values, ...(named !== undefined && { reference: named }) } as SubmittedChange;
   return { kind, fault: { ...first, message: faults.map(({ message }) => message).join(' ') } };
 }
 
@@ -381,7 +382,7 @@ function show(value: unknown): string {
 }
 
 /** The position of an item in its file. */
-export interface ItemPlace {
+export interface SourceLine {
   /** Index from 0, without the header. */
   index: number;
   /** Line from 1 at which the item begins; null in a JSON array. */
@@ -391,7 +392,7 @@ export interface ItemPlace {
 }
 
 /** One item as its format delivers it, not yet checked as a change. */
-export type RawItem = ItemPlace & ({ value: unknown } | { fault: ChangeFault });
+export type RawItem = SourceLine & ({ value: unknown } | { fault: ChangeFault });
 
 /** Takes a file chunk by chunk and returns the complete items. */
 export interface ItemParser {

@@ -135,7 +135,7 @@ export class OutboxDecisions {
       if (resolution.state === 'rejected') {
         if (state !== 'pending') return;
         this.#end(changeId, 'rejected', resolution.message);
-        this.#queue.outlive(change, this.#now());
+        this.#queue.supersedeRejected(change, this.#now());
         return;
       }
       const { key: target, conflictKey, sku, subsidiaryId } = resolution.target;

@@ -5,7 +5,7 @@ import { storing } from '../db/sqlite.ts';
 import { type LockHolder, lockHolders, namesOf } from '../db/wal.ts';
 import { Inbox, InboxRows, type InboxTrouble } from './inbox.ts';
 import { damageOf, openInboxForReading, requireSchema } from './inbox-file.ts';
-import type { InboxAnswers, InboxPlace, InboxReply, InboxRequest } from './inbox-protocol.ts';
+import type { InboxAnswers, InboxLocation, InboxReply, InboxRequest } from './inbox-protocol.ts';
 
 /**
  * The one program that opens the inbox. It answers requests from standard input on standard output, one by one, and
@@ -19,7 +19,7 @@ const READ_AT_ONCE_BYTES = 64 * 1024;
 const LOCKED = { first: 0x40000000, last: 0x40000000 + 512 };
 const LOCKED_INDEX = { first: 120, last: 127 };
 
-const place = JSON.parse(process.argv[2] ?? '{}') as InboxPlace;
+const place = JSON.parse(process.argv[2] ?? '{}') as InboxLocation;
 const wallClock = { nowMs: () => Date.now() };
 let troubles: InboxTrouble[] = [];
 const inbox = new Inbox({ ...place, clock: wallClock, onTrouble: (trouble) => troubles.push(trouble) });

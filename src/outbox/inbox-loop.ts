@@ -8,7 +8,7 @@ import type { GuardSettings } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { COUNTED_MAX, FIRST_ID, type InboxBatch, type InboxWaiting } from './inbox.ts';
 import { InboxProcess } from './inbox-process.ts';
-import type { InboxFrom, InboxPlace } from './inbox-protocol.ts';
+import type { InboxFrom, InboxLocation } from './inbox-protocol.ts';
 import type { MirrorStores } from './stores.ts';
 
 const ROWS_AT_ONCE = 1_000;
@@ -54,7 +54,7 @@ export interface InboxTaken {
   holders: readonly LockHolder[];
 }
 
-export interface InboxLoopOptions extends InboxPlace {
+export interface InboxLoopOptions extends InboxLocation {
   stores: MirrorStores;
   guards: GuardSettings;
   /** `stock.hold_back_unbooked`. */

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import type { InboxTrouble } from './inbox.ts';
-import type { InboxAnswers, InboxPlace, InboxReply, InboxRequest } from './inbox-protocol.ts';
+import type { InboxAnswers, InboxLocation, InboxReply, InboxRequest } from './inbox-protocol.ts';
 
 const CHILD = new URL('./inbox-child.ts', import.meta.url);
 /** Heap limit: rows of a megabyte at once, a short program, and SQLite's own needs. */
@@ -48,7 +48,7 @@ function limited(): string {
 /** Variables withheld from a program that reads what others wrote. */
 const SECRET = /^(TILLSYNC_|CREDENTIALS_DIRECTORY$|NOTIFY_SOCKET$|LISTEN_|WATCHDOG_|NODE_OPTIONS$)/;
 
-interface InboxProcessOptions extends InboxPlace {
+interface InboxProcessOptions extends InboxLocation {
   onTrouble?: (trouble: InboxTrouble) => void;
   /** Aborts the running request with `aborted`. */
   signal?: AbortSignal | undefined;

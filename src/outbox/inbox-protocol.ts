@@ -7,7 +7,7 @@ import type { InboxTable } from './inbox-file.ts';
 // Requests and answers of the process that opens the inbox, one JSON document per line.
 
 /** The inbox's location, as the process's first argument. */
-export interface InboxPlace {
+export interface InboxLocation {
   path: string;
   group?: string | undefined;
 }

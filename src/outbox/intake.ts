@@ -11,7 +11,6 @@ import {
   type Change,
   type ChangeBody,
   type ChangeSource,
-  type HandedOver,
   literalAddress,
   literalTarget,
   type OutboxChange,
@@ -19,6 +18,7 @@ import {
   type Resolution,
   readChange,
   type StockChange,
+  type SubmittedChange,
   type Target,
 } from './change.ts';
 import {
@@ -30,7 +30,7 @@ import {
   guardZeroShare,
 } from './guards.ts';
 import { type InboxAck, type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
-import { MirrorValues } from './mirror-values.ts';
+import { KnownValues } from './known-values.ts';
 import { type NewChange, OutboxQueue, type Versions } from './queue.ts';
 import { Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
@@ -89,7 +89,7 @@ export interface Acceptance {
 
 /** An item with its resolved target; `resolution` is null for an unreadable item. */
 interface Placed {
-  item: HandedOver;
+  item: SubmittedChange;
   resolution: Resolution | null;
   target: Target;
   /** For a stock that goes to zero: when, and why a guard holds it. */
@@ -115,7 +115,7 @@ export class OutboxIntake {
   readonly #options: OutboxIntakeOptions;
   readonly #sql: Sql;
   readonly #queue: OutboxQueue;
-  readonly #values: MirrorValues;
+  readonly #values: KnownValues;
   readonly #reservations: Reservations;
 
   constructor(options: OutboxIntakeOptions) {
@@ -123,7 +123,7 @@ export class OutboxIntake {
     this.#reservations = new Reservations(options);
     this.#sql = sqlOf(options.db);
     this.#queue = new OutboxQueue(options.db);
-    this.#values = new MirrorValues(options.db);
+    this.#values = new KnownValues(options.db);
   }
 
   /** Resolves a change's target in the mirror. `alreadyRead`: its product was just read from the platform. */
@@ -133,7 +133,7 @@ export class OutboxIntake {
   }
 
   /** At a branch of a hub every stock is its own, so a change with and one without its name mean the same stock. */
-  #withoutOwnName<T extends HandedOver>(item: T): T {
+  #withoutOwnName<T extends SubmittedChange>(item: T): T {
     const { db, ownName } = this.#options;
     if (ownName === undefined || !('change' in item) || item.kind !== 'stock') return item;
     const own = { subsidiaryId: null, externalId: ownName };
@@ -144,15 +144,15 @@ export class OutboxIntake {
   }
 
   /** Returns one acceptance per accepted item, in order. A bad item does not affect its neighbours. */
-  accept(items: readonly HandedOver[], options: AcceptOptions): Acceptance[] {
+  accept(items: readonly SubmittedChange[], options: AcceptOptions): Acceptance[] {
     return this.acceptSome(items, options).accepted;
   }
 
   /** Does the same, and also returns the items that were not accepted. */
   acceptSome(
-    items: readonly HandedOver[],
+    items: readonly SubmittedChange[],
     options: AcceptOptions,
-  ): { accepted: Acceptance[]; left: HandedOver[] } {
+  ): { accepted: Acceptance[]; left: SubmittedChange[] } {
     const createdAt = this.#now();
     return this.#sql.transaction(() => {
       const all = items.map((item) => this.#placed(item));
@@ -205,7 +205,7 @@ export class OutboxIntake {
   }
 
   /** For an item: the versions of submissions that came after it but were accepted before it. */
-  #lateBy(items: readonly HandedOver[]): (item: HandedOver) => Versions | undefined {
+  #lateBy(items: readonly SubmittedChange[]): (item: SubmittedChange) => Versions | undefined {
     if (items.every(({ handedAt }) => !handedAt)) return () => undefined;
     // A time ahead of the clock was noted before the clock was set back.
     const later = this.#sql.rows<Versions & { handedAt: string }>(
@@ -294,7 +294,7 @@ export class OutboxIntake {
   }
 
   /** Returns, with their branches, the targets of stocks among `items` that would newly go to zero. Writes nothing. */
-  freshZeros(items: readonly HandedOver[]): Map<string, string> {
+  freshZeros(items: readonly SubmittedChange[]): Map<string, string> {
     const fresh = this.#freshZeros(items.map((item) => this.#placed(item)));
     return new Map([...fresh].map(([target, [first]]) => [target, first?.target.subsidiaryId ?? '']));
   }
@@ -351,7 +351,7 @@ export class OutboxIntake {
       const body = isRead ? bodyFor(item.change, literalAddress(item.change)) : item.value;
       const refused = { ...common, basis: 'as-is', message, heldGuard: null, zeroedAt: null } as const;
       this.#queue.putRejected({ ...refused, body }, false);
-      if (isRead) this.#queue.outlive({ ...refused, body: body as ChangeBody }, common.createdAt);
+      if (isRead) this.#queue.supersedeRejected({ ...refused, body: body as ChangeBody }, common.createdAt);
       const candidates = resolution?.state === 'rejected' ? resolution.candidates : [];
       return { changeId, state: 'rejected', message, candidates };
     }
@@ -384,7 +384,7 @@ export class OutboxIntake {
     return { changeId: carriedBy, state: hold ? 'held' : 'pending', message, candidates: [] };
   }
 
-  #placed(given: HandedOver): Placed {
+  #placed(given: SubmittedChange): Placed {
     const item = this.#withoutOwnName(given);
     const open = { item, zeroedAt: null, hold: undefined };
     if ('fault' in item) return { ...open, resolution: null, target: UNREADABLE };
@@ -517,7 +517,9 @@ export class InboxIntake {
         whenFull: passed,
       });
       const isLeft = new Set(left);
-      const stay = new Set<{ key: string }>(changes.filter((_, i) => isLeft.has(items[i] as HandedOver)));
+      const stay = new Set<{ key: string }>(
+        changes.filter((_, i) => isLeft.has(items[i] as SubmittedChange)),
+      );
       // An acknowledgement says that earlier counts include the order, and some of these are not copied yet.
       const mayBook = ({ orderId }: InboxAck) =>
         passed.isNone || this.#reservations.isOfOthers(orderId, passed.branches);
@@ -561,7 +563,7 @@ export class InboxIntake {
  * Turns a row into a submitted item. A row that the inbox's checks could not refuse is kept as rejected, because
  * nobody else would tell the POS.
  */
-function handedOver({ kind, value, reference, handedAt, tooLong }: InboxChange): HandedOver {
+function handedOver({ kind, value, reference, handedAt, tooLong }: InboxChange): SubmittedChange {
   if (tooLong !== null) {
     const { column, bytes, maxBytes } = tooLong;
     const message = `${WIRE_NAMES[column] ?? column} has ${bytes} bytes; no more than ${maxBytes} are taken.`;

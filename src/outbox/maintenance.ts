@@ -9,7 +9,7 @@ import type { CallOptions } from '../platform/platform.ts';
 import type { OnDifference } from './differences.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { ProductReads, type ProductReadsOptions } from './product-reads.ts';
-import type { Place } from './stock-ledger.ts';
+import type { StockKey } from './stock-ledger.ts';
 import type { MirrorStores } from './stores.ts';
 
 /** Lease of the one process that sends. */
@@ -219,7 +219,7 @@ interface DifferenceWatchOptions {
 /** Compares all counts repeatedly, one part per step, and sends differing ones again if the configuration says so. */
 export class DifferenceWatch {
   readonly #options: DifferenceWatchOptions;
-  #after: Place | undefined;
+  #after: StockKey | undefined;
   /** Inputs of the last comparison. */
   #madeOf = '';
   #beganMonoMs = Number.NEGATIVE_INFINITY;

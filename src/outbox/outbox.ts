@@ -1,9 +1,9 @@
 import { setImmediate } from 'node:timers/promises';
 import { counted, hasCode, type TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import type { AuditAction, Deed } from '../db/audit.ts';
+import type { AuditAction, AuditEvent } from '../db/audit.ts';
 import { valueKeys } from './batch.ts';
-import type { Acknowledgement, AckResult, ChangeSource, HandedOver, OutboxEntry } from './change.ts';
+import type { Acknowledgement, AckResult, ChangeSource, OutboxEntry, SubmittedChange } from './change.ts';
 import type { Guard, GuardReason, GuardSettings } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
@@ -58,7 +58,7 @@ export class Outbox {
    * all changes, or the stocks that go to zero.
    */
   async take(
-    items: readonly HandedOver[],
+    items: readonly SubmittedChange[],
     source: ChangeSource,
     how: { origin?: string; all?: GuardReason | undefined; zeros?: ZeroHolds | undefined } = {},
   ): Promise<Acceptance[]> {
@@ -72,7 +72,7 @@ export class Outbox {
   }
 
   async #take(
-    items: readonly HandedOver[],
+    items: readonly SubmittedChange[],
     source: ChangeSource,
     how: {
       origin?: string;
@@ -98,7 +98,7 @@ export class Outbox {
    * called when a branch's queue is full, with what was accepted since its last call.
    */
   async takeMany(
-    items: readonly HandedOver[],
+    items: readonly SubmittedChange[],
     source: ChangeSource,
     how: {
       origin?: string;
@@ -127,7 +127,7 @@ export class Outbox {
   }
 
   /** Returns why the stocks that go to zero would be held, if all `items` were submitted at once. */
-  async zeroHolds(items: readonly HandedOver[]): Promise<ZeroHolds> {
+  async zeroHolds(items: readonly SubmittedChange[]): Promise<ZeroHolds> {
     const { stores, guards } = this.#options;
     const zeros = items.filter((item) => item.kind === 'stock' && 'change' in item && item.change.qty === 0);
     const branchOf = new Map<string, string>();
@@ -273,7 +273,7 @@ export class Outbox {
 
 const ORDERS_NAMED = 10;
 
-function ordersNamed(orderIds: readonly string[]): Pick<Deed, 'subject' | 'detail'> {
+function ordersNamed(orderIds: readonly string[]): Pick<AuditEvent, 'subject' | 'detail'> {
   const named = orderIds.slice(0, ORDERS_NAMED).join(', ');
   const more = orderIds.length > ORDERS_NAMED ? ', …' : '';
   return { subject: counted(orderIds.length, 'order'), detail: named + more };

@@ -11,7 +11,7 @@ import {
 import { diffInventory, type GuardReason, type GuardSettings, guardMissing, guardPrice } from './guards.ts';
 import type { ZeroHolds } from './intake.ts';
 import { type IndexedStock, InventoryIndex } from './inventory-index.ts';
-import { MirrorValues } from './mirror-values.ts';
+import { KnownValues } from './known-values.ts';
 import type { Outbox } from './outbox.ts';
 import { lessSafety, unsettledStocks } from './stock-ledger.ts';
 import type { MirrorStores, Stores } from './stores.ts';
@@ -92,7 +92,7 @@ class Judge {
   readonly #at: Stores;
   readonly #config: JudgeSettings;
   readonly #holds: { hold: GuardReason | undefined; zeroHolds: ZeroHolds };
-  readonly #values: MirrorValues;
+  readonly #values: KnownValues;
   readonly #unsettled: ReadonlySet<string>;
   readonly #safetyOf: (sku: string | null, subsidiaryId: string | null) => number;
 
@@ -104,7 +104,7 @@ class Judge {
     this.#at = at;
     this.#config = config;
     this.#holds = holds;
-    this.#values = new MirrorValues(at.db);
+    this.#values = new KnownValues(at.db);
     this.#unsettled = unsettledStocks(at.db);
     this.#safetyOf = at.safety.lookup();
   }

@@ -6,7 +6,7 @@ import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { Change, ProductQuery, Resolution } from './change.ts';
 import { isRefusal } from './sender.ts';
-import type { Place } from './stock-ledger.ts';
+import type { StockKey } from './stock-ledger.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 
 /** With more than this, products are not asked for one by one: a sweep needs fewer calls. */
@@ -177,7 +177,7 @@ export class StockLooker {
   }
 
   /** `isUrgent` tells that something must not wait. Throws call errors that are not about one product. */
-  async look(places: readonly Place[], call: CallOptions, isUrgent: () => boolean): Promise<void> {
+  async look(places: readonly StockKey[], call: CallOptions, isUrgent: () => boolean): Promise<void> {
     const { clock } = this.#options;
     const endMonoMs = clock.monotonicMs() + LOOKING_MAX_MS;
     if (places.length > LOOKS_MAX) {
@@ -194,7 +194,7 @@ export class StockLooker {
     }
   }
 
-  async #lookAt(place: Place, call: CallOptions): Promise<void> {
+  async #lookAt(place: StockKey, call: CallOptions): Promise<void> {
     const { stores, platform } = this.#options;
     const readMark = (): ReadMark => stores.read(({ catalog }) => catalog.readMark());
     let mark = readMark();

@@ -229,7 +229,10 @@ export class OutboxQueue {
    * Supersedes refused changes. A refused change stays for a person until a newer change of its target arrives or is
    * refused itself, so that only present refusals are shown.
    */
-  outlive(newer: Pick<OutboxChange, 'kind' | 'target' | 'changeId' | 'version' | 'body'>, at: string): void {
+  supersedeRejected(
+    newer: Pick<OutboxChange, 'kind' | 'target' | 'changeId' | 'version' | 'body'>,
+    at: string,
+  ): void {
     for (const refused of this.#rows(REFUSED, newer.kind, newer.target, newer.version)) {
       if (withoutOverruled(refused.body, newer.body, 'all') !== undefined) continue;
       this.#sql.run(

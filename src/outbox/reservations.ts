@@ -10,10 +10,10 @@ import type { HoldBackSetting } from './hold-back.ts';
 import { HoldingBranches } from './holding-branches.ts';
 import {
   HOLDS,
-  type Place,
   placesOfId,
   type SafetyRule,
   SafetyStock,
+  type StockKey,
   StockLedger,
   stockTarget,
 } from './stock-ledger.ts';
@@ -61,7 +61,7 @@ interface SentLine extends Record<'sku' | 'externalId' | 'name', string | null> 
   quantity: number | string | null;
 }
 
-type StockQty = Place & { qty: number };
+type StockQty = StockKey & { qty: number };
 /** By stock. */
 type Quantities = Map<string, StockQty>;
 /** The stocks of each line, as found when the line first came. */
@@ -526,7 +526,7 @@ export class Reservations {
     const places =
       byId.length > 0 || name === null
         ? byId
-        : this.#sql.rows<Place>(
+        : this.#sql.rows<StockKey>(
             `SELECT k.sku, k.subsidiary_id AS subsidiaryId
              FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = +?`,
             name,
@@ -581,7 +581,7 @@ export class Reservations {
   }
 
   /** Marks the stock to be computed again. Where the branch does not hold back, that waits for a count. */
-  #touch({ sku, subsidiaryId }: Place): void {
+  #touch({ sku, subsidiaryId }: StockKey): void {
     this.#sql.run(
       `UPDATE stock_counts SET dirty = 1
        WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND counted_version > refused_version AND ${HOLDS}`,

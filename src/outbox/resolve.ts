@@ -116,7 +116,7 @@ export function resolveStock(change: StockChange, options: ResolveOptions): Reso
     // Hundreds of branches may share an externalId; the others matter only if this one has none.
     const inBranch = mappingsIn(branch.id);
     const places = sku === undefined ? inBranch : inBranch.filter((each) => each.sku === sku);
-    if (places.length > 0) return ofPlaces(change, branch, places, inBranch, catalog);
+    if (places.length > 0) return ofStocks(change, branch, places, inBranch, catalog);
   }
   const mappings = mappingsIn();
   if (mappings.length === 0) return unknownStock(change, branch, options);
@@ -137,7 +137,7 @@ export function resolveStock(change: StockChange, options: ResolveOptions): Reso
     return rejectedElsewhere('not-in-branch', `${why}.`, `${why}; it is`, ofSku, branches);
   }
   const own = countPlaces(ofSku) > 1 ? ofSku.filter((each) => each.subsidiaryId === branches.ownId) : [];
-  return ofPlaces(change, branch, own.length > 0 ? own : ofSku, mappings, catalog);
+  return ofStocks(change, branch, own.length > 0 ? own : ofSku, mappings, catalog);
 }
 
 function namedBranch(change: StockChange, branches: BranchDirectory): NamedBranch | Rejection {
@@ -154,7 +154,7 @@ function namedBranch(change: StockChange, branches: BranchDirectory): NamedBranc
  * Returns the change for the one stock with the mappings `places`, with ids that mean only that stock. `mappings` are
  * all with the externalId, at least in the named branch.
  */
-function ofPlaces(
+function ofStocks(
   change: StockChange,
   branch: NamedBranch,
   places: readonly CatalogMapping[],

@@ -1,7 +1,7 @@
 import { type FreshnessBoard, type FreshnessState, freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, failureCode, hasCode, type TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { LOCKED_OUT_LOOK_MS, patientSignal, rest, retryDelayMs, Waker } from '../core/loop.ts';
+import { gracefulSignal, LOCKED_OUT_LOOK_MS, rest, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { PlatformClient } from '../platform/client.ts';
@@ -467,7 +467,7 @@ export class PushLoop {
   async #send(endpoint: 'batch' | 'single', signal: AbortSignal): Promise<void> {
     const { kind, platform, freshness, log, clock, random, beat } = this.#options;
     const { callId, items, toLook } = await this.claim(endpoint === 'batch' ? BATCH_ITEMS_MAX : 1);
-    const patient = patientSignal(signal, clock);
+    const patient = gracefulSignal(signal, clock);
     // Changes that need no look go first.
     if (callId === null && toLook.length > 0) {
       const how = { signal: patient.signal, onWait: beat };

@@ -1,13 +1,13 @@
 import type Database from 'better-sqlite3';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { type GivenBack, isDifferent } from './differences.ts';
-import { type LedgerStock, type Place, StockLedger, stockTarget } from './stock-ledger.ts';
+import { type LedgerStock, type StockKey, StockLedger, stockTarget } from './stock-ledger.ts';
 
 /** Counted stocks compared per part. */
 const LOOKED_AT = 2_000;
 
 /** A stock whose number on the platform is not the wanted one. */
-interface StockDifference extends Place {
+interface StockDifference extends StockKey {
   name: string | null;
   /** The count as the POS submitted it. */
   countedQty: number;
@@ -26,13 +26,13 @@ export interface ComparedPart {
   /** Stocks where the platform kept what ended orders took; sent again and not reported. */
   kept: LedgerStock[];
   /** Stocks that cannot be judged now; their stored difference stays. */
-  unsure: Place[];
+  unsure: StockKey[];
   compared: number;
   /** Start of the next part; undefined after the last. */
-  next: Place | undefined;
+  next: StockKey | undefined;
 }
 
-const FIRST: Place = { sku: '', subsidiaryId: '' };
+const FIRST: StockKey = { sku: '', subsidiaryId: '' };
 /** Counts that may differ from the platform. An equal number that no order moved cannot differ. */
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,
@@ -76,13 +76,13 @@ export class StockDifferences {
   }
 
   /** Compares the next counts. Writes nothing. */
-  part(lastPollOkMs: number | null, after: Place = FIRST): ComparedPart {
-    const rows = this.#sql.rows<Place & { isWanted: number; mayDiffer: number }>(PART, { ...after });
+  part(lastPollOkMs: number | null, after: StockKey = FIRST): ComparedPart {
+    const rows = this.#sql.rows<StockKey & { isWanted: number; mayDiffer: number }>(PART, { ...after });
     const part: ComparedPart = { found: [], kept: [], unsure: [], compared: rows.length, next: undefined };
     for (const { sku, subsidiaryId, isWanted, mayDiffer } of rows) {
       if (isWanted === 0 || mayDiffer === 0) continue;
       const place = { sku, subsidiaryId };
-      const stock = this.#ledger.ofPlace(place);
+      const stock = this.#ledger.ofStock(place);
       if (!stock) continue;
       const verdict = isDifferent(stock, lastPollOkMs, () => this.#givenBack(stock));
       const waits = verdict !== false && this.#sql.row(WAITS, { target: stockTarget(place) }) !== undefined;
@@ -96,7 +96,7 @@ export class StockDifferences {
   }
 
   /** Stores a part's differences and deletes old ones within its range. */
-  keep({ found, unsure, next }: ComparedPart, after: Place = FIRST): void {
+  keep({ found, unsure, next }: ComparedPart, after: StockKey = FIRST): void {
     const stays = new Set([...found, ...unsure].map(stockTarget));
     for (const { sku, subsidiaryId } of this.#kept(after, next)) {
       if (stays.has(stockTarget({ sku, subsidiaryId }))) continue;
@@ -109,14 +109,14 @@ export class StockDifferences {
   }
 
   /** Marks counts to be sent again because the platform's number differs. */
-  send(stocks: readonly Place[]): void {
+  send(stocks: readonly StockKey[]): void {
     const text = `UPDATE stock_counts SET dirty = 1
       WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL AND counted_version > refused_version`;
     for (const { sku, subsidiaryId } of stocks) this.#sql.run(text, sku, subsidiaryId);
   }
 
   /** Whether a part's result differs from the stored differences. */
-  isNews({ found, unsure, next }: ComparedPart, after: Place = FIRST): boolean {
+  isNews({ found, unsure, next }: ComparedPart, after: StockKey = FIRST): boolean {
     const kept = new Set(this.#kept(after, next).map(stockTarget));
     const now = new Set(found.map(stockTarget));
     const stays = new Set(unsure.map(stockTarget));
@@ -125,15 +125,15 @@ export class StockDifferences {
     );
   }
 
-  #givenBack({ sku, subsidiaryId }: Place): GivenBack {
+  #givenBack({ sku, subsidiaryId }: StockKey): GivenBack {
     const row = this.#sql.row<{ count: number; qty: number }>(GIVEN_BACK, { sku, subsidiaryId });
     return { isSome: (row?.count ?? 0) > 0, qty: row?.qty ?? 0 };
   }
 
-  #kept(after: Place, next: Place | undefined): Place[] {
+  #kept(after: StockKey, next: StockKey | undefined): StockKey[] {
     const { sku, subsidiaryId } = after;
     const last = next ?? { sku: '\u{10ffff}', subsidiaryId: '' };
-    return this.#sql.rows<Place>(
+    return this.#sql.rows<StockKey>(
       `SELECT sku, subsidiary_id AS subsidiaryId FROM stock_differences
        WHERE (sku, subsidiary_id) > (@sku, @subsidiaryId) AND (sku, subsidiary_id) <= (@lastSku, @lastBranch)`,
       { sku, subsidiaryId, lastSku: last.sku, lastBranch: last.subsidiaryId },
@@ -146,10 +146,10 @@ export class StockDifferences {
 
   /** All that are kept. */
   stocks(): LedgerStock[] {
-    const places = this.#sql.rows<Place>(
+    const places = this.#sql.rows<StockKey>(
       'SELECT sku, subsidiary_id AS subsidiaryId FROM stock_differences ORDER BY sku, subsidiary_id',
     );
-    return places.flatMap((place) => this.#ledger.ofPlace(place) ?? []);
+    return places.flatMap((place) => this.#ledger.ofStock(place) ?? []);
   }
 
   /** Returns the stored differences, largest first. */
@@ -166,7 +166,7 @@ export class StockDifferences {
   }
 
   /** Returns when a stock's difference was first seen; undefined if none is stored. */
-  sinceMs({ sku, subsidiaryId }: Place): number | undefined {
+  sinceMs({ sku, subsidiaryId }: StockKey): number | undefined {
     const text = 'SELECT since_ms FROM stock_differences WHERE sku = ? AND subsidiary_id = ?';
     return this.#sql.value(text, sku, subsidiaryId);
   }

@@ -44,7 +44,7 @@ export interface LedgerStock {
 }
 
 /** One stock. */
-export type Place = Pick<LedgerStock, 'sku' | 'subsidiaryId'>;
+export type StockKey = Pick<LedgerStock, 'sku' | 'subsidiaryId'>;
 
 type Row = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
   address: string;
@@ -54,7 +54,7 @@ type Row = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
 };
 
 /** Returns the target key of a stock in the outbox. */
-export function stockTarget({ sku, subsidiaryId }: Place): string {
+export function stockTarget({ sku, subsidiaryId }: StockKey): string {
   return `sku:${sku}@${subsidiaryId}`;
 }
 
@@ -134,7 +134,7 @@ export class StockLedger {
       changeId,
       createdAt,
     }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId' | 'createdAt'>,
-    { sku, subsidiaryId }: Place,
+    { sku, subsidiaryId }: StockKey,
     { qty, show: _show, ...address }: StockChangeItem,
   ): LedgerStock {
     this.#sql.run(
@@ -160,7 +160,7 @@ export class StockLedger {
   }
 
   /** Undefined: nobody counted it. */
-  ofPlace({ sku, subsidiaryId }: Place): LedgerStock | undefined {
+  ofStock({ sku, subsidiaryId }: StockKey): LedgerStock | undefined {
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0];
   }
 
@@ -171,14 +171,14 @@ export class StockLedger {
 
   /** Deletes an order's steps. What counts cannot contain of it is subtracted from those counts. */
   foldOrder(orderId: string): void {
-    const places = this.#sql.rows<Place>(
+    const places = this.#sql.rows<StockKey>(
       'SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps WHERE order_id = ?',
       orderId,
     );
-    const before = places.flatMap((place) => this.ofPlace(place) ?? []);
+    const before = places.flatMap((place) => this.ofStock(place) ?? []);
     this.#sql.run('DELETE FROM stock_steps WHERE order_id = ?', orderId);
     for (const stock of before) {
-      const qty = stock.reservedQty - (this.ofPlace(stock)?.reservedQty ?? 0);
+      const qty = stock.reservedQty - (this.ofStock(stock)?.reservedQty ?? 0);
       if (qty > 0) this.#set(stock, 'counted_qty = max(0, round(counted_qty - @qty, 9))', { qty });
     }
   }
@@ -187,7 +187,7 @@ export class StockLedger {
    * Deletes the last count because a person asked: the platform's number is left alone until the next count. Returns
    * false if a call is sending it. Orders' steps stay for the next count.
    */
-  forget({ sku, subsidiaryId }: Place): boolean {
+  forget({ sku, subsidiaryId }: StockKey): boolean {
     const which = 'WHERE sku = ? AND subsidiary_id = ?';
     const count = `DELETE FROM stock_counts ${which} AND call_id IS NULL`;
     if (this.#sql.run(count, sku, subsidiaryId).changes === 0) return false;
@@ -202,7 +202,7 @@ export class StockLedger {
 
   /** Returns each last count as submitted, by target key. */
   counts(): Map<string, number> {
-    const rows = this.#sql.rows<Place & { qty: number }>(
+    const rows = this.#sql.rows<StockKey & { qty: number }>(
       'SELECT sku, subsidiary_id AS subsidiaryId, counted_qty AS qty FROM stock_counts',
     );
     return new Map(rows.map(({ qty, ...place }) => [stockTarget(place), qty]));
@@ -211,7 +211,7 @@ export class StockLedger {
   /**
    * Whether a call is sending the stock now. It reads the table, because each count asks and the view adds up orders.
    */
-  isUnderWay({ sku, subsidiaryId }: Place): boolean {
+  isUnderWay({ sku, subsidiaryId }: StockKey): boolean {
     const text = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL';
     return this.#sql.value(text, sku, subsidiaryId) !== undefined;
   }
@@ -224,7 +224,7 @@ export class StockLedger {
     const branches = this.#sql.values<string>(DIRTY_BRANCHES);
     const share = Math.ceil(limit / Math.max(1, branches.length));
     const text = `SELECT n.sku, n.subsidiary_id AS subsidiaryId ${DUE} AND n.subsidiary_id = +? LIMIT +?`;
-    const places = branches.flatMap((branch) => this.#sql.rows<Place>(text, branch, share));
+    const places = branches.flatMap((branch) => this.#sql.rows<StockKey>(text, branch, share));
     return places.flatMap(({ sku, subsidiaryId }) => this.#stocks(OF_PLACE, sku, subsidiaryId));
   }
 
@@ -234,13 +234,13 @@ export class StockLedger {
   }
 
   /** Records that the platform has the wanted quantity. */
-  markSettled(stock: Place): void {
+  markSettled(stock: StockKey): void {
     this.#set(stock, 'dirty = 0');
   }
 
   /** Records the call that sends the stock, and the quantity sent. */
   markSent(
-    stock: Place,
+    stock: StockKey,
     call: { callId: number; qty: number; orderSeq: number; hadQty: number | null },
   ): void {
     const columns =
@@ -290,13 +290,13 @@ export class StockLedger {
    * Returns the version of the newest submission of a stock, whatever became of it; 0 if none. A submission with an
    * unknown id may mean any stock of its branch that was not counted since that id was first refused.
    */
-  handedVersion(stock: Place): number {
+  handedVersion(stock: StockKey): number {
     const { sku, subsidiaryId } = stock;
     return this.#sql.value(HANDED_VERSION, { sku, subsidiaryId, target: stockTarget(stock) }) ?? 0;
   }
 
   /** Returns the numbers of the first orders that a count does not contain, for a person. */
-  reservedBy({ sku, subsidiaryId }: Place): string[] {
+  reservedBy({ sku, subsidiaryId }: StockKey): string[] {
     return this.#sql
       .values<string | number>(
         `SELECT coalesce(r.code, r.order_id) FROM stock_steps s JOIN orders r USING (order_id)
@@ -322,7 +322,7 @@ export class StockLedger {
       }));
   }
 
-  #set({ sku, subsidiaryId }: Place, columns: string, values: Record<string, number | null> = {}): void {
+  #set({ sku, subsidiaryId }: StockKey, columns: string, values: Record<string, number | null> = {}): void {
     const where = 'sku = @sku AND subsidiary_id = @subsidiaryId';
     this.#sql.run(`UPDATE stock_counts SET ${columns} WHERE ${where}`, { sku, subsidiaryId, ...values });
   }
@@ -342,14 +342,14 @@ export function unsettledStocks(db: Database.Database): Set<string> {
       UNION ALL SELECT target FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NOT NULL
       UNION ALL SELECT target FROM outbox WHERE kind = 'stock' AND state = 'sending'`),
   );
-  const add = (places: readonly Place[]) => {
+  const add = (places: readonly StockKey[]) => {
     for (const place of places) keys.add(stockTarget(place));
   };
   const unresolved = sql.values<string>(`
     SELECT body FROM outbox WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock'`);
   for (const text of unresolved) add(placesNamed(sql, JSON.parse(text) as ChangeBody));
   add(
-    sql.rows<Place>(
+    sql.rows<StockKey>(
       `SELECT DISTINCT t.sku, t.subsidiary_id AS subsidiaryId
        FROM stock_steps t LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)
        WHERE t.seq > coalesce(k.confirmed_seq, 0) OR (t.booked_version IS NULL AND t.qty <> 0
@@ -363,17 +363,17 @@ export function unsettledStocks(db: Database.Database): Set<string> {
       (SELECT max(seq) FROM ledger_orders WHERE is_unplaced = 1), 0))`);
   if (from !== undefined && from > 0) {
     const before = 'SELECT sku, subsidiary_id AS subsidiaryId FROM stock_beliefs WHERE confirmed_seq < ?';
-    add(sql.rows<Place>(before, from));
+    add(sql.rows<StockKey>(before, from));
   }
   return keys;
 }
 
 /** Returns every stock that a change's ids may mean. */
-function placesNamed(sql: Sql, body: ChangeBody): Place[] {
+function placesNamed(sql: Sql, body: ChangeBody): StockKey[] {
   const byId = body.externalId === undefined ? [] : placesOfId(sql, body.externalId);
   const bySku =
     'sku' in body && body.sku !== undefined
-      ? sql.rows<Place>(
+      ? sql.rows<StockKey>(
           'SELECT sku, subsidiary_id AS subsidiaryId FROM stocks WHERE sku = ?',
           String(body.sku),
         )
@@ -388,7 +388,7 @@ const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .join(' UNION ');
 
 /** Returns every stock with an externalId in any of the three mapping fields. */
-export function placesOfId(sql: Sql, externalId: string): Place[] {
+export function placesOfId(sql: Sql, externalId: string): StockKey[] {
   return sql.rows(PLACES_OF_ID, externalId, externalId, externalId);
 }
 
@@ -401,7 +401,7 @@ export interface SafetyRule {
   qty: number;
 }
 
-type RulePlace = Pick<SafetyRule, 'sku' | 'subsidiaryId'>;
+type SafetyScope = Pick<SafetyRule, 'sku' | 'subsidiaryId'>;
 
 /** A rule that leaves nothing to sell of any of its stocks. */
 interface OddRule extends SafetyRule {
@@ -410,7 +410,7 @@ interface OddRule extends SafetyRule {
 }
 
 /** Returns words for the stocks that a rule covers. */
-export function safetyName({ sku, subsidiaryId }: RulePlace): string {
+export function safetyName({ sku, subsidiaryId }: SafetyScope): string {
   const what = sku === null ? 'every product' : `sku ${sku}`;
   return subsidiaryId === null ? what : `${what} in branch ${subsidiaryId}`;
 }
@@ -454,7 +454,7 @@ export class SafetyStock {
   }
 
   /** False when there is none. */
-  remove(place: RulePlace): boolean {
+  remove(place: SafetyScope): boolean {
     const text = 'DELETE FROM stock_safety WHERE sku = @sku AND subsidiary_id = @subsidiaryId';
     const { changes } = this.#sql.run(text, keyOf(place));
     this.#touch(place);
@@ -505,7 +505,7 @@ export class SafetyStock {
       WHERE highestQty <= qty OR isKnown = 0`);
   }
 
-  #touch(place: RulePlace): void {
+  #touch(place: SafetyScope): void {
     this.#sql.run(
       `UPDATE stock_counts SET dirty = 1
        WHERE @sku IN ('', sku) AND @subsidiaryId IN ('', subsidiary_id)`,
@@ -515,6 +515,6 @@ export class SafetyStock {
 }
 
 /** As the table names it. */
-function keyOf({ sku, subsidiaryId }: RulePlace): { sku: string; subsidiaryId: string } {
+function keyOf({ sku, subsidiaryId }: SafetyScope): { sku: string; subsidiaryId: string } {
   return { sku: sku ?? '', subsidiaryId: subsidiaryId ?? '' };
 }

@@ -3,7 +3,7 @@ import type { Clock } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
 import { HEARD_WITHIN_MS } from './differences.ts';
-import type { Place, StockLedger } from './stock-ledger.ts';
+import type { StockKey, StockLedger } from './stock-ledger.ts';
 
 /** A look counts for a count that is sent within this time. */
 const LOOK_SPEAKS_MS = 60_000;
@@ -23,15 +23,15 @@ export class StockLooks {
   }
 
   /** Whether the platform was asked for the stock just now. */
-  isFresh({ sku, subsidiaryId }: Place): boolean {
+  isFresh({ sku, subsidiaryId }: StockKey): boolean {
     const text = 'SELECT looked_ms FROM stock_looks WHERE sku = ? AND subsidiary_id = ?';
     const lookedMs = this.#sql.value<number>(text, sku, subsidiaryId);
     return lookedMs !== undefined && Math.abs(this.#clock.nowMs() - lookedMs) < LOOK_SPEAKS_MS;
   }
 
   /** Stores how much less the platform has than expected; `shown` mirrors its answer. */
-  note(place: Place, shown: () => void): void {
-    const expectedQty = this.#ledger.ofPlace(place)?.expectedQty ?? null;
+  note(place: StockKey, shown: () => void): void {
+    const expectedQty = this.#ledger.ofStock(place)?.expectedQty ?? null;
     shown();
     const { sku, subsidiaryId } = place;
     const text = 'SELECT qty + 0 FROM stocks WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0';
@@ -41,11 +41,11 @@ export class StockLooks {
   }
 
   /** Records that the platform did not show the stock; its count is sent anyway. */
-  noteRefused(place: Place): void {
+  noteRefused(place: StockKey): void {
     this.#put(place, { missing: 0, refused: 1 });
   }
 
-  wasRefused({ sku, subsidiaryId }: Place): boolean {
+  wasRefused({ sku, subsidiaryId }: StockKey): boolean {
     const text = 'SELECT 1 FROM stock_looks WHERE sku = ? AND subsidiary_id = ? AND refused = 1';
     return this.#sql.row(text, sku, subsidiaryId) !== undefined;
   }
@@ -69,7 +69,7 @@ export class StockLooks {
     return missed.changes > 0;
   }
 
-  #put({ sku, subsidiaryId }: Place, { missing, refused }: { missing: number; refused: number }): void {
+  #put({ sku, subsidiaryId }: StockKey, { missing, refused }: { missing: number; refused: number }): void {
     this.#sql.run(
       `INSERT INTO stock_looks (sku, subsidiary_id, looked_ms, looked_seq, missing_qty, refused)
        VALUES (@sku, @subsidiaryId, @lookedMs, @lookedSeq, @missing, @refused)

@@ -5,7 +5,7 @@ import { CatalogQueries } from '../catalog/product-rows.ts';
 import type { Clock } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import { OutboxCalls } from './calls.ts';
+import { OutboxDispatcher } from './calls.ts';
 import { OutboxDecisions } from './decisions.ts';
 import { GUARDS_OFF, type GuardSettings } from './guards.ts';
 import { InboxIntake, OutboxIntake } from './intake.ts';
@@ -46,7 +46,7 @@ export class Stores {
   readonly looks: StockLooks;
   readonly intake: OutboxIntake;
   readonly inbox: InboxIntake;
-  readonly calls: OutboxCalls;
+  readonly calls: OutboxDispatcher;
   readonly decisions: OutboxDecisions;
   readonly queries: OutboxQueries;
   readonly audit: Audit;
@@ -91,7 +91,7 @@ export class Stores {
     this.reservations = new Reservations(options);
     this.intake = new OutboxIntake(options);
     this.inbox = new InboxIntake(options, this.intake, this.reservations);
-    this.calls = new OutboxCalls(options);
+    this.calls = new OutboxDispatcher(options);
     this.decisions = new OutboxDecisions({ ...options, guards });
     this.queries = new OutboxQueries(db);
     this.audit = new Audit(options);

@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { valueKeys } from './batch.ts';
-import { type Change, type ChangeBody, type ChangeKind, type HandedOver, readChange } from './change.ts';
+import { type Change, type ChangeBody, type ChangeKind, readChange, type SubmittedChange } from './change.ts';
 
 /** The submission to undo; at least one of the first three is given. */
 export interface UndoFilter {
@@ -130,7 +130,7 @@ function itemOf(row: Row, values: object, asOfSeq: number | undefined): UndoLine
   const { kind, sku, subsidiaryId } = row;
   if (sku === null) return null;
   const branch = kind === 'stock' && subsidiaryId !== null ? { subsidiaryId } : {};
-  const reading: HandedOver = readChange(kind, { sku, ...branch, ...values });
+  const reading: SubmittedChange = readChange(kind, { sku, ...branch, ...values });
   if (!('change' in reading)) return null;
   return asOfSeq === undefined ? reading : { ...reading, asOfSeq };
 }

@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import { fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ProductChangeItem } from '../platform/schemas.ts';
 import type { OutboxChange } from './change.ts';
-import type { Place } from './stock-ledger.ts';
+import type { StockKey } from './stock-ledger.ts';
 
 interface ProductValues {
   price: number | string | null;
@@ -19,7 +19,7 @@ export class ValuesBefore {
   }
 
   /** Returns the previous count, else the platform's quantity. Called before the new count is stored. */
-  ofStock({ sku, subsidiaryId }: Place, { version, body }: OutboxChange): string | null {
+  ofStock({ sku, subsidiaryId }: StockKey, { version, body }: OutboxChange): string | null {
     const known = this.#sql.row<{ qty: number | string | null; show: number | null; asOfSeq: number }>(
       `SELECT qty, CASE WHEN show_uncertain = 0 THEN show END AS show, confirmed_seq AS asOfSeq FROM stocks
        WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0`,

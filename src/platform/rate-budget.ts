@@ -166,7 +166,7 @@ function statements(db: Database.Database) {
  * transaction and may throw `storage-busy`. A granted call is committed before it is sent, so a crash cannot leave it
  * uncounted.
  */
-export class RateLedger {
+export class RateStore {
   readonly #transaction: Database.Transaction<(action: (nowMs: number) => unknown) => unknown>;
   readonly #sql: ReturnType<typeof statements>;
   readonly #holders: Holders;
@@ -420,7 +420,7 @@ export function retryAfterMs(answer: {
 }
 
 export interface RateBudgetOptions {
-  ledger: RateLedger;
+  ledger: RateStore;
   limits: PlatformLimits;
   clock: Clock;
   random: Random;

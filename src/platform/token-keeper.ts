@@ -1,6 +1,6 @@
 import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { awakeFor, backoffMs, retryDelayMs } from '../core/loop.ts';
+import { backoffMs, retryDelayMs, sleepAwake } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { CallOptions, Wait } from './platform.ts';
 import type { RateBudget, SlotTicket } from './rate-budget.ts';
@@ -346,7 +346,7 @@ class TokenRefresh {
   async finish(): Promise<void> {
     this.#stopping.abort();
     const over = new AbortController();
-    const limit = awakeFor(this.#o.clock, ANSWER_WHILE_STOPPING_MS, over.signal);
+    const limit = sleepAwake(this.#o.clock, ANSWER_WHILE_STOPPING_MS, over.signal);
     await Promise.race([Promise.all(this.#late), limit]);
     over.abort();
   }
@@ -520,8 +520,8 @@ class TokenRefresh {
   async #patience(over: AbortSignal): Promise<void> {
     const { clock } = this.#o;
     const stopping = this.#stopping.signal;
-    await awakeFor(clock, TIMEOUT_MS, AbortSignal.any([over, stopping]));
-    if (stopping.aborted) await awakeFor(clock, ANSWER_WHILE_STOPPING_MS, over);
+    await sleepAwake(clock, TIMEOUT_MS, AbortSignal.any([over, stopping]));
+    if (stopping.aborted) await sleepAwake(clock, ANSWER_WHILE_STOPPING_MS, over);
   }
 
   /** Only this process has the pair now, so it retries whatever the disk says. */

@@ -4,7 +4,7 @@ import type Database from 'better-sqlite3';
 import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { Audit, type AuditEntry, type Deed } from '../db/audit.ts';
+import { Audit, type AuditEntry, type AuditEvent } from '../db/audit.ts';
 import { migrate } from '../db/migrate.ts';
 import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
@@ -148,7 +148,7 @@ interface PrepareOptions {
   /** Operators' actions on the present mirror since the backup. */
   audited: readonly AuditEntry[];
   /** The restore itself. */
-  deed: Deed;
+  deed: AuditEvent;
   clock: Clock;
 }
 

@@ -10,7 +10,7 @@ import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { MirroredOrder } from '../../src/orders/mirrored-order.ts';
 import type { OrderEvent } from '../../src/orders/order.ts';
-import type { HandedOver, OutboxEntry } from '../../src/outbox/change.ts';
+import type { OutboxEntry, SubmittedChange } from '../../src/outbox/change.ts';
 import type { Acceptance } from '../../src/outbox/intake.ts';
 import type { OutboxFilter } from '../../src/outbox/outbox-queries.ts';
 import type { Stores } from '../../src/outbox/stores.ts';
@@ -50,10 +50,10 @@ export async function openApi(options: ApiRigOptions = {}) {
     /** Number of streams that listen for changes. */
     listeners: 0,
     failure: undefined as TillsyncError | undefined,
-    taken: [] as HandedOver[][],
+    taken: [] as SubmittedChange[][],
     /** Who handed each of these over. */
     origins: [] as (string | undefined)[],
-    take: undefined as undefined | ((items: readonly HandedOver[]) => Promise<Acceptance[]>),
+    take: undefined as undefined | ((items: readonly SubmittedChange[]) => Promise<Acceptance[]>),
     acked: [] as string[],
     filters: [] as (ProductFilter | OutboxFilter)[],
     products: [] as MirroredProduct[],
@@ -208,9 +208,9 @@ function memoryOutbox(
     changes: OutboxEntry[];
     filters: (ProductFilter | OutboxFilter)[];
     decisions: string[];
-    taken: HandedOver[][];
+    taken: SubmittedChange[][];
     origins: (string | undefined)[];
-    take: undefined | ((items: readonly HandedOver[]) => Promise<Acceptance[]>);
+    take: undefined | ((items: readonly SubmittedChange[]) => Promise<Acceptance[]>);
     acked: string[];
   },
   orders: ReadonlyMap<string, MirroredOrder>,
@@ -219,7 +219,7 @@ function memoryOutbox(
   const get = (changeId: number) => state.changes.find((change) => change.changeId === changeId);
   return {
     zeroHolds: async () => new Map(),
-    async take(items: HandedOver[], _source: string, { origin }: { origin?: string } = {}) {
+    async take(items: SubmittedChange[], _source: string, { origin }: { origin?: string } = {}) {
       state.taken.push(items);
       state.origins.push(origin);
       if (state.take) return state.take(items);

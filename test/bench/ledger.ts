@@ -156,7 +156,7 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
     const viewMs = await leastMs(looks, () => {
       for (let i = 0; i < looks; i++) {
         const place = { sku: `${4 * (i % (ROUNDS * perRound)) + 1}`, subsidiaryId: 'sub-2' };
-        if (!stores.read(({ ledger }) => ledger.ofPlace(place))) throw new Error(`No count of ${place.sku}`);
+        if (!stores.read(({ ledger }) => ledger.ofStock(place))) throw new Error(`No count of ${place.sku}`);
       }
     });
     progress('new orders');

@@ -1,4 +1,4 @@
-/** Tests src/catalog/cover.ts. */
+/** Tests src/catalog/cross-branch.ts. */
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
-import { Cover } from '../../src/catalog/cover.ts';
+import { CrossBranchListing } from '../../src/catalog/cross-branch.ts';
 import type { Branch } from '../../src/catalog/product.ts';
-import { SweepWish, sweepLoop } from '../../src/catalog/sweep.ts';
+import { SweepTrigger, sweepLoop } from '../../src/catalog/sweep.ts';
 import { cronSchedule } from '../../src/config/schedule.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -9,7 +9,12 @@ import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 const begin = (branches: readonly Branch[]) => ({
   largestFirst: [...branches],
-  soFar: { cover: new Cover(branches), mark: { push: 0, orderSeq: 0 }, startedAtMs: 0, readUntilMs: 0 },
+  soFar: {
+    cover: new CrossBranchListing(branches),
+    mark: { push: 0, orderSeq: 0 },
+    startedAtMs: 0,
+    readUntilMs: 0,
+  },
 });
 
 const NOON_MS = Date.UTC(2026, 0, 15, 12);
@@ -35,7 +40,7 @@ function daemonAt(startMs: number, sweptMs: number | undefined) {
       schedule: cronSchedule('30 4 * * *', 'UTC'),
       sweptMs: () => sweptMs,
       mayCall: () => true,
-      wish: new SweepWish(clock),
+      trigger: new SweepTrigger(clock),
       clock,
       random: seededRandom(1),
       log: silentLog,
@@ -87,7 +92,7 @@ it.each([
   async (_what, code) => {
     const clock = new FakeClock(NOON_MS);
     const ending = new AbortController();
-    const wish = new SweepWish(clock);
+    const trigger = new SweepTrigger(clock);
     const reports: string[] = [];
     let tries = 0;
     let isDown = true;
@@ -110,7 +115,7 @@ it.each([
         schedule: cronSchedule('30 4 * * *', 'UTC'),
         sweptMs: () => undefined,
         mayCall: () => true,
-        wish,
+        trigger,
         clock,
         random: seededRandom(1),
         log: silentLog,
@@ -120,7 +125,7 @@ it.each([
     );
     for (let second = 0; second < 300; second++) {
       await clock.advance(1_000);
-      wish.make();
+      trigger.request();
     }
     expect(tries).toBeGreaterThanOrEqual(4);
     expect(tries).toBeLessThan(12);

@@ -1,4 +1,4 @@
-/** Tests src/cli/push.ts, src/cli/hand-over.ts, src/cli/product.ts and src/app/sender.ts. */
+/** Tests src/cli/push.ts, src/cli/submit.ts, src/cli/product.ts and src/app/sender.ts. */
 
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';

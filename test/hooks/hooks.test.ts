@@ -1,15 +1,15 @@
-/** Tests src/hooks/hook-loop.ts, src/hooks/hook-places.ts, src/app/wish.ts and src/db/wishes.ts. */
+/** Tests src/hooks/hook-loop.ts, src/hooks/hook-cursors.ts, src/app/daemon-request.ts and src/db/daemon-requests.ts. */
 
 import { createHmac } from 'node:crypto';
 import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { askRunning } from '../../src/app/wish.ts';
+import { askRunning } from '../../src/app/daemon-request.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
 import type { HookSettings } from '../../src/hooks/hook.ts';
-import { skipWaiting, statusOf } from '../../src/hooks/hook-places.ts';
+import { skipWaiting, statusOf } from '../../src/hooks/hook-cursors.ts';
 import { HOOK_TEST, type HookTest } from '../../src/hooks/hook-test.ts';
 import type { HookAnswer } from '../../src/hooks/receivers.ts';
 import { sampleNotification } from '../support/order-samples.ts';

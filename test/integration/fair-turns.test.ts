@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { HandedOver } from '../../src/outbox/change.ts';
+import type { SubmittedChange } from '../../src/outbox/change.ts';
 import { storeRig } from '../support/store-rig.ts';
 
 it('a branch that hands over its whole stock keeps neither another branch nor what is sold out waiting', async () => {
@@ -32,7 +32,7 @@ it('a branch that hands over its whole stock keeps neither another branch nor wh
   const branches = new Set(stocks.map(({ subsidiaryId }) => subsidiaryId)).size;
   expect([branches, lists]).toEqual([3, 700 / 100 + 2]);
 
-  const counts = (branch: string, qty: number, most: number): HandedOver[] =>
+  const counts = (branch: string, qty: number, most: number): SubmittedChange[] =>
     stocks
       .filter(({ subsidiaryId }) => subsidiaryId === branch)
       .slice(0, most)

@@ -10,7 +10,7 @@ import { openConnection } from '../../src/db/mirror-connection.ts';
 import { readSentOrder } from '../../src/orders/order-reader.ts';
 import { mergeOrder } from '../../src/orders/order-rows.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
-import { type Change, type ChangeKind, type HandedOver, readChange } from '../../src/outbox/change.ts';
+import { type Change, type ChangeKind, readChange, type SubmittedChange } from '../../src/outbox/change.ts';
 import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/guards.ts';
 import type { Acceptance } from '../../src/outbox/intake.ts';
 import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/sender.ts';
@@ -81,7 +81,7 @@ export function outgoing(
     guards: Partial<GuardSettings> = {},
     source: 'http' | 'cli' = 'http',
   ): Acceptance[] => {
-    const items = values.map((value): HandedOver => {
+    const items = values.map((value): SubmittedChange => {
       const reading = readChange(kind, value);
       return 'fault' in reading ? { ...reading, value } : reading;
     });

@@ -1,7 +1,7 @@
 /** Tests src/outbox/value-before.ts. */
 
 import { expect, it } from 'vitest';
-import type { HandedOver } from '../../src/outbox/change.ts';
+import type { SubmittedChange } from '../../src/outbox/change.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { type UndoFilter, undoLines } from '../../src/outbox/undo.ts';
 import { SEND_ALL } from './outbox-fixture.ts';
@@ -11,7 +11,7 @@ type Out = ReturnType<typeof swept>;
 
 function handOver(out: Out, qtys: Record<string, number>, reference: string, origin = 'cli ana') {
   const items = Object.entries(qtys).map(
-    ([externalId, qty]): HandedOver => ({
+    ([externalId, qty]): SubmittedChange => ({
       kind: 'stock',
       change: { externalId, qty, subsidiaryId: 's1' },
       reference,
@@ -74,7 +74,7 @@ it('undo leaves what was changed since, and hands the rest over as of the orders
 
 it('undo gives a price its earlier value, and one that has not left its count', () => {
   const out = swept();
-  const price = (price: number): HandedOver => ({
+  const price = (price: number): SubmittedChange => ({
     kind: 'product',
     change: { sku: '10', price },
     reference: 'prices',

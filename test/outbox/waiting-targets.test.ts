@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { WAITING_MAX } from '../../src/outbox/batch.ts';
-import type { HandedOver } from '../../src/outbox/change.ts';
+import type { SubmittedChange } from '../../src/outbox/change.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { Outbox } from '../../src/outbox/outbox.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
@@ -43,7 +43,7 @@ afterEach(async () => {
 });
 
 let polledMs: number | null;
-const stock = (externalId: string, qty: number, more: object = {}): HandedOver => ({
+const stock = (externalId: string, qty: number, more: object = {}): SubmittedChange => ({
   kind: 'stock',
   change: { externalId, qty, ...more },
 });

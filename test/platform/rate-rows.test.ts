@@ -1,20 +1,20 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { Endpoint } from '../../src/platform/platform.ts';
-import type { RateLedger, SlotTicket } from '../../src/platform/rate-budget.ts';
+import type { RateStore, SlotTicket } from '../../src/platform/rate-budget.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { documentLimits, tempState } from './temp-state.ts';
 
 const limits = documentLimits;
 const HOLD_MS = 30_000;
 
-function take(ledger: RateLedger, endpoint: Endpoint): SlotTicket {
+function take(ledger: RateStore, endpoint: Endpoint): SlotTicket {
   const grant = ledger.acquire(endpoint, limits, HOLD_MS);
   if (!grant.granted) throw new Error(`not granted: ${JSON.stringify(grant.wait)}`);
   return grant.ticket;
 }
 
-function waitOf(ledger: RateLedger, endpoint: Endpoint) {
+function waitOf(ledger: RateStore, endpoint: Endpoint) {
   const grant = ledger.acquire(endpoint, limits, HOLD_MS);
   return grant.granted ? 'granted' : { reason: grant.wait.reason, waitMs: Math.round(grant.wait.waitMs) };
 }

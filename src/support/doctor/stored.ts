@@ -12,7 +12,7 @@ import { type Clock, formatDuration } from '../../core/time.ts';
 import { pidOf } from '../../db/lease.ts';
 import type { DiskSpace } from '../../health/facts.ts';
 import type { Verdict } from '../../health/verdict.ts';
-import { statusOf } from '../../hooks/hook-places.ts';
+import { statusOf } from '../../hooks/hook-cursors.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import { lastAcknowledgedAt, WAITING_MAX, waitingOrders } from '../../orders/order-queries.ts';
 import { heldBackWords } from '../../outbox/hold-back.ts';

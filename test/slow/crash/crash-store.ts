@@ -9,7 +9,7 @@ import { limitMs } from '../../support/shared-config.ts';
 import { openWorkplace, QUICK_LIMITS, SECRET, until, type Workplace } from '../../support/workplace.ts';
 import { notArrived } from './arrivals.ts';
 import { DaemonLife, type Program, runCommand } from './daemon-life.ts';
-import { HandedOver } from './handed-over.ts';
+import { SubmittedChange } from './handed-over.ts';
 import type { CallbackWatch, KillPoint } from './kill-points.ts';
 import { isInWindow, lockOutFaults } from './lock-out.ts';
 import { writeOldFiles } from './old-files.ts';
@@ -49,7 +49,7 @@ const POINT_DEADLINE_MS = 2_500;
 /** One store through many crashes: the same files, the same platform, a POS and customers that never pause. */
 export class CrashStore {
   readonly place: Workplace;
-  readonly handedOver = new HandedOver();
+  readonly handedOver = new SubmittedChange();
   readonly #options: CrashStoreOptions;
   readonly #gate: PlatformGate;
   readonly #load: StoreLoad;

@@ -5,7 +5,7 @@ interface Word {
 }
 
 /** Everything that a POS submitted: none of it may be lost, doubled or overtaken. */
-export class HandedOver {
+export class SubmittedChange {
   readonly #words = new Map<string, Word>();
   readonly acks = new Set<string>();
   #next = 1;

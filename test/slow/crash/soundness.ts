@@ -2,13 +2,13 @@ import { cpSync, existsSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import type { Delivery } from '../../../src/sandbox/webhook.ts';
-import type { HandedOver } from './handed-over.ts';
+import type { SubmittedChange } from './handed-over.ts';
 import { appliedValue } from './platform-gate.ts';
 
 /** Facts that the crashed files are checked against; they are kept from one crash to the next. */
 export interface Expectations {
   deliveries: readonly Delivery[];
-  handedOver: HandedOver;
+  handedOver: SubmittedChange;
   /** Orders that were in the mirror before the upgrade. */
   oldOrders: readonly string[];
   /** Events that were seen, by number. */
@@ -134,7 +134,7 @@ function inboxRows(db: Database.Database): InboxContent {
   return { changes, acks: db.prepare<[], string>('SELECT order_id FROM order_acks').pluck().all() };
 }
 
-function changeFaults(db: Database.Database, inbox: InboxContent, handedOver: HandedOver): string[] {
+function changeFaults(db: Database.Database, inbox: InboxContent, handedOver: SubmittedChange): string[] {
   const found = new Map<string, number>();
   const find = (target: string, value: number) => {
     if ((found.get(target) ?? 0) < value) found.set(target, value);

@@ -2,13 +2,13 @@ import { Agent, request } from 'undici';
 import { systemClock } from '../../../src/core/system-clock.ts';
 import type { Random } from '../../../src/core/time.ts';
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
-import type { HandedOver } from './handed-over.ts';
+import type { SubmittedChange } from './handed-over.ts';
 import type { InsertRows } from './pos-inbox.ts';
 
 export interface StoreLoadOptions {
   control: SandboxControl;
   localUrl: string;
-  handedOver: HandedOver;
+  handedOver: SubmittedChange;
   insert: () => InsertRows;
   random: Random;
 }

@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../../src/core/errors.ts';
-import type { HandedOver, ItemPlace } from '../../../src/outbox/change.ts';
+import type { SourceLine, SubmittedChange } from '../../../src/outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../../../src/outbox/change-file.ts';
 import { Dice, rounds, SEED } from './dice.ts';
 import { mutateBytes } from './mutate-bytes.ts';
 import { hostileValue, type JsonNode, mutateJson, nodeOf, write } from './mutate-json.ts';
 
 type Kind = 'stock' | 'product';
-type Item = ItemPlace & HandedOver;
+type Item = SourceLine & SubmittedChange;
 type Reading = { items: Item[] } | { refused: string };
 
 const FORMATS: readonly FileFormat[] = ['csv', 'json', 'ndjson'];

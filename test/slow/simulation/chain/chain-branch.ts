@@ -3,7 +3,7 @@ import { silentLog } from '../../../../src/core/log.ts';
 import { BranchFollower } from '../../../../src/link/branch.ts';
 import type { BranchLink } from '../../../../src/link/link.ts';
 import { compileSpellings } from '../../../../src/orders/spellings.ts';
-import type { HandedOver } from '../../../../src/outbox/change.ts';
+import type { SubmittedChange } from '../../../../src/outbox/change.ts';
 import { ChainStore } from './chain-store.ts';
 import type { ChainWorld, Place } from './chain-world.ts';
 
@@ -62,7 +62,7 @@ export class SimulatedBranch extends ChainStore {
   }
 
   /** The POS submits, through any interface: counts first, then acknowledgements of the orders they include. */
-  async take(items: readonly HandedOver[], orderIds: readonly string[]): Promise<void> {
+  async take(items: readonly SubmittedChange[], orderIds: readonly string[]): Promise<void> {
     const { guard: guards } = this.config;
     await this.parts.stores.write(({ intake, reservations }) => {
       intake.accept(items, { source: 'inbox', guards });

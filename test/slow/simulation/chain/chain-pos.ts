@@ -1,6 +1,6 @@
 import type { Random } from '../../../../src/core/time.ts';
 import { takesNothing } from '../../../../src/orders/order.ts';
-import type { HandedOver } from '../../../../src/outbox/change.ts';
+import type { SubmittedChange } from '../../../../src/outbox/change.ts';
 import { drawInt } from '../../../../src/sandbox/draws.ts';
 import type { SimulatedBranch } from './chain-branch.ts';
 
@@ -95,7 +95,7 @@ export class ChainPos {
     if (counts.length + acks.length > 0) await this.branch.take(counts, acks);
   }
 
-  #change(change: Extract<HandedOver, { change: unknown }>): HandedOver {
+  #change(change: Extract<SubmittedChange, { change: unknown }>): SubmittedChange {
     this.#references += 1;
     return { ...change, reference: `${this.branch.name}-${this.#references}` };
   }

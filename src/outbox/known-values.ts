@@ -26,7 +26,7 @@ type Sent = Pick<OutboxChange, 'sku' | 'subsidiaryId' | 'body'>;
 const PRODUCT_OF_SKU = 'product_id = (SELECT product_id FROM skus WHERE sku = ?)';
 
 /** The mirror's values of a change's target. The caller opens the transaction. */
-export class MirrorValues {
+export class KnownValues {
   readonly #sql: Sql;
 
   constructor(db: Database.Database) {

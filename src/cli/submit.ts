@@ -5,9 +5,9 @@ import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
 import {
   type Change,
   type ChangeKind,
-  type ItemPlace,
   type OutboxEntry,
   readChange,
+  type SourceLine,
 } from '../outbox/change.ts';
 import type { GuardReason } from '../outbox/guards.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
@@ -32,13 +32,13 @@ export interface Problem {
 }
 
 /** Returns an item's position in the form of a document. */
-export function placeOf({ index, line, unnamed }: ItemPlace): Pick<Problem, 'index' | 'line' | 'unnamed'> {
+export function placeOf({ index, line, unnamed }: SourceLine): Pick<Problem, 'index' | 'line' | 'unnamed'> {
   if (unnamed !== undefined) return { index, unnamed };
   return line === null ? { index } : { index, line };
 }
 
 /** Returns what a person should know about a settled change; undefined when all is well. */
-function problemOf(place: ItemPlace, entry: OutboxEntry): Problem | undefined {
+function problemOf(place: SourceLine, entry: OutboxEntry): Problem | undefined {
   const { state, heldGuard, changeId } = entry;
   const told = { ...placeOf(place), changeId, message: entry.message ?? '' };
   if (state === 'rejected') return { ...told, state };
@@ -65,7 +65,7 @@ export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped'
 export async function handOver(
   cli: Cli,
   tools: CommandTools,
-  changes: readonly (ItemPlace & Change)[],
+  changes: readonly (SourceLine & Change)[],
   { wait, hold, file }: { wait: boolean | undefined; hold?: GuardReason | undefined; file?: string },
 ): Promise<{ counts: Counts; problems: Problem[]; changeIds: number[] }> {
   const { parts, progress } = tools;
@@ -84,9 +84,9 @@ export async function handOver(
   });
   const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0 };
   const problems: Problem[] = [];
-  const waiting: { place: ItemPlace; changeId: number }[] = [];
+  const waiting: { place: SourceLine; changeId: number }[] = [];
   for (const [i, { changeId, state, message, candidates }] of accepted.entries()) {
-    const place = changes[i] as ItemPlace;
+    const place = changes[i] as SourceLine;
     if (state === 'pending' && wait) waiting.push({ place, changeId });
     else counts[state] += 1;
     if (state === 'pending') continue;
@@ -157,7 +157,7 @@ export async function handOverOne(
   if ('fault' in reading) {
     throw new TillsyncError('usage', `${reading.fault.message} Nothing was handed over.`);
   }
-  const change: ItemPlace & Change = { index: 0, line: null, ...reading };
+  const change: SourceLine & Change = { index: 0, line: null, ...reading };
   return withParts(call, async (tools) => {
     const { wait } = call.options;
     const { counts, problems, changeIds } = await handOver(call.cli, tools, [change], { wait });

@@ -3,7 +3,7 @@ import type { JWK } from 'jose';
 import { sqlOf, storing } from './sqlite.ts';
 
 /** A command's request to the running daemon, and its result. */
-export interface Wish<Asked> {
+export interface DaemonRequest<Asked> {
   /** The requester's wall clock, which names the request. */
   askedAtMs: number;
   asked: Asked;
@@ -18,21 +18,21 @@ export interface Wish<Asked> {
 }
 
 /** The newest request of each name in state.db, shared by all processes of a company. Methods throw `storage-…`. */
-export class WishRows {
+export class RequestRows {
   readonly #db: Database.Database;
 
   constructor({ db }: { db: Database.Database }) {
     this.#db = db;
   }
 
-  read<Asked>(name: string): Wish<Asked> | undefined {
+  read<Asked>(name: string): DaemonRequest<Asked> | undefined {
     const sql = 'SELECT wish FROM wishes WHERE name = ?';
     const text = storing(() => sqlOf(this.#db).value<string>(sql, name));
-    return text === undefined ? undefined : (JSON.parse(text) as Wish<Asked>);
+    return text === undefined ? undefined : (JSON.parse(text) as DaemonRequest<Asked>);
   }
 
-  write<Asked>(name: string, wish: Wish<Asked>): void {
+  write<Asked>(name: string, request: DaemonRequest<Asked>): void {
     const sql = 'INSERT OR REPLACE INTO wishes (name, wish) VALUES (?, ?)';
-    storing(() => sqlOf(this.#db).run(sql, name, JSON.stringify(wish)));
+    storing(() => sqlOf(this.#db).run(sql, name, JSON.stringify(request)));
   }
 }

@@ -4,12 +4,12 @@ import type { Config } from '../config/config-type.ts';
 import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
-import type { Wish, WishRows } from '../db/wishes.ts';
+import type { DaemonRequest, RequestRows } from '../db/daemon-requests.ts';
 import { RUNNING, storagePaths } from './storage.ts';
 import { openState } from './stores.ts';
 
 /** After this time the requester has given up. */
-const WISH_HOLDS_MS = 60_000;
+const REQUEST_HOLDS_MS = 60_000;
 const LOOK_FOR_ANSWER_MS = 100;
 /** The daemon checks every second; its work has its own time limit in addition. */
 const DAEMON_PATIENCE_MS = 10_000;
@@ -17,31 +17,31 @@ const DAEMON_PATIENCE_MS = 10_000;
 /** How results are encrypted for the requester. */
 const SEAL = { alg: 'ECDH-ES', enc: 'A256GCM' };
 
-function isOpen({ result, fault }: Wish<unknown>): boolean {
+function isOpen({ result, fault }: DaemonRequest<unknown>): boolean {
   return result === null && fault === null;
 }
 
-async function sealed(result: unknown, { key }: Wish<unknown>): Promise<string> {
+async function sealed(result: unknown, { key }: DaemonRequest<unknown>): Promise<string> {
   const bytes = Buffer.from(JSON.stringify(result));
   return new CompactEncrypt(bytes).setProtectedHeader(SEAL).encrypt(await importJWK(key, SEAL.alg));
 }
 
 /** Does what a command requests, as the service and inside its sandbox. Throws `storage-…`. */
-export async function answerWish<Asked, Result>(
-  rows: WishRows,
+export async function answerRequest<Asked, Result>(
+  rows: RequestRows,
   name: string,
   { clock, signal }: { clock: Clock; signal: AbortSignal },
   answer: (asked: Asked) => Promise<Result>,
 ): Promise<void> {
-  const wish = await whenFree(clock, () => rows.read<Asked>(name), undefined, signal);
-  if (!wish || !isOpen(wish) || Math.abs(clock.nowMs() - wish.askedAtMs) >= WISH_HOLDS_MS) return;
-  const done = await answer(wish.asked)
-    .then((result) => sealed(result, wish))
+  const request = await whenFree(clock, () => rows.read<Asked>(name), undefined, signal);
+  if (!request || !isOpen(request) || Math.abs(clock.nowMs() - request.askedAtMs) >= REQUEST_HOLDS_MS) return;
+  const done = await answer(request.asked)
+    .then((result) => sealed(result, request))
     .then(
       (result) => ({ result, fault: null }),
       (error) => ({ result: null, fault: asTillsyncError(error).message }),
     );
-  await whenFree(clock, () => rows.write(name, { ...wish, ...done }));
+  await whenFree(clock, () => rows.write(name, { ...request, ...done }));
 }
 
 export interface AskOptions<Asked> {
@@ -71,17 +71,17 @@ export async function askRunning<Asked, Result>(options: AskOptions<Asked>): Pro
     const key = await exportJWK(publicKey);
     const askedAtMs = clock.nowMs();
     const endMs = clock.monotonicMs() + timeoutMs + DAEMON_PATIENCE_MS;
-    await free(() => state.wishes.write(name, { askedAtMs, asked, key, result: null, fault: null }));
+    await free(() => state.requests.write(name, { askedAtMs, asked, key, result: null, fault: null }));
     let fault = 'The running tillsync did not answer.';
     while (!signal.aborted && clock.monotonicMs() < endMs) {
       await clock.sleep(LOOK_FOR_ANSWER_MS, signal);
-      const wish = await free(() => state.wishes.read<Asked>(name));
-      if (wish?.askedAtMs !== askedAtMs || isOpen(wish)) continue;
-      if (wish.result !== null) {
-        const { plaintext } = await compactDecrypt(wish.result, privateKey);
+      const request = await free(() => state.requests.read<Asked>(name));
+      if (request?.askedAtMs !== askedAtMs || isOpen(request)) continue;
+      if (request.result !== null) {
+        const { plaintext } = await compactDecrypt(request.result, privateKey);
         return JSON.parse(Buffer.from(plaintext).toString()) as Result;
       }
-      fault = wish.fault ?? fault;
+      fault = request.fault ?? fault;
       break;
     }
     throw new TillsyncError(signal.aborted ? 'aborted' : 'internal', fault, {

@@ -9,7 +9,7 @@ import { columnsAs } from '../orders/order-rows.ts';
 import { COUNTED_MAX, type HookEvent, type HookSettings, type HookStatus } from './hook.ts';
 
 /** A hook's position in the order feed, as the mirror stores it. */
-export interface HookPlace {
+export interface HookCursor {
   seq: number;
   beganAt: string;
   newsFrom: string | null;
@@ -25,8 +25,8 @@ const PLACE = `SELECT ${columnsAs([
 ])} FROM hooks WHERE name = ?`;
 
 /** undefined: it has not begun. */
-export function placeOf(db: Database.Database, name: string): HookPlace | undefined {
-  return sqlOf(db).row<HookPlace>(PLACE, name);
+export function placeOf(db: Database.Database, name: string): HookCursor | undefined {
+  return sqlOf(db).row<HookCursor>(PLACE, name);
 }
 
 const EVENTS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status AS previousStatus, e.source,
@@ -122,14 +122,14 @@ interface Beginning {
 }
 
 /** Creates a hook's cursor unless it exists, in the caller's transaction. */
-function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Beginning): HookPlace {
+function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Beginning): HookCursor {
   const newsFrom = begun ? begun.newsFrom : from === 'now' ? at : null;
   const insert = 'INSERT INTO hooks (name, seq, began_at, news_from) VALUES (?, ?, ?, ?)';
   const newSeq = from === 'now' ? seq : 0;
   if (!placeOf(db, name)) {
     sqlOf(db).run(insert, name, begun ? seqBefore(db, newsFrom) : newSeq, at, newsFrom);
   }
-  return placeOf(db, name) as HookPlace;
+  return placeOf(db, name) as HookCursor;
 }
 
 /**
@@ -142,7 +142,7 @@ function seqBefore(db: Database.Database, newsFrom: string | null): number {
 }
 
 /** Writes the hooks' cursors; each call is one durable transaction. */
-export class HookPlaces {
+export class HookCursors {
   readonly #mirror: Pick<Mirror, 'read' | 'write'>;
 
   constructor(mirror: Pick<Mirror, 'read' | 'write'>) {
@@ -155,7 +155,7 @@ export class HookPlaces {
     if (gone.length > 0) await this.#mirror.write((db) => forgetHooks(db, gone));
   }
 
-  begin(beginning: Beginning): Promise<HookPlace> {
+  begin(beginning: Beginning): Promise<HookCursor> {
     return this.#mirror.write((db) => beginPlace(db, beginning));
   }
 

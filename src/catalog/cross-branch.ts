@@ -10,12 +10,12 @@ const PRODUCTS_AT_FIRST = 1_024;
  * of all branches into each record. If it does, a few lists cover everything, and one page is enough to confirm each
  * other branch.
  */
-export class Cover {
+export class CrossBranchListing {
   readonly #ids: string[] = [];
   readonly #places = new Map<string, number>();
   /** By branch, for each product: 0 if the branch does not have it, else one more than its number of stocks there. */
   readonly #counts: ReadonlyMap<string, { of: Uint8Array }>;
-  #saysMore = false;
+  #namesOtherBranches = false;
 
   constructor(branches: readonly Branch[]) {
     const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
@@ -26,13 +26,13 @@ export class Cover {
   add(listedIn: Branch, record: ProductRecord): void {
     const place = this.#placeOf(record.id);
     const found = countsIn(record);
-    if (found.size > 1 || !found.has(listedIn.subsidiaryId ?? '')) this.#saysMore = true;
+    if (found.size > 1 || !found.has(listedIn.subsidiaryId ?? '')) this.#namesOtherBranches = true;
     for (const [branch, counts] of this.#counts) counts.of[place] = found.get(branch) ?? 0;
   }
 
   /** Whether asking `of` is useful: records have named other branches, and this branch has an id to find it by. */
   mayHave({ subsidiaryId }: Branch): boolean {
-    return this.#saysMore && subsidiaryId !== null && this.#counts.has(subsidiaryId);
+    return this.#namesOtherBranches && subsidiaryId !== null && this.#counts.has(subsidiaryId);
   }
 
   /** Returns the products that the branch has by the records so far. */
