@@ -250,7 +250,7 @@ export interface CommandTools {
    * in the mirror, so the record follows the action in its own transaction. Actions on the mirror are recorded in
    * their own transaction.
    */
-  note(deed: Omit<AuditEvent, 'who'>): Promise<void>;
+  note(auditEvent: Omit<AuditEvent, 'who'>): Promise<void>;
   /** Log of the parts: warnings go to the daemon's log, errors show above the progress line. */
   log: Log;
   /** Files with the service's secrets that this user may not read. */
@@ -285,8 +285,8 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
   });
   const parts = await openParts({ config, secrets, clock, random, log, onSecret: registerSecret });
   try {
-    const note: CommandTools['note'] = (deed) =>
-      parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...deed }));
+    const note: CommandTools['note'] = (auditEvent) =>
+      parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...auditEvent }));
     return await use({ parts, config, progress, note, log, unseen, call: platformCall(call, progress) });
   } catch (error) {
     // The error itself is shown by the code that catches it.

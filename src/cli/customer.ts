@@ -193,9 +193,12 @@ The platform, the POS and every copy still have what they have; the command name
       let forgotten = 0;
       for (const [i, { orderId }] of ended.entries()) {
         progress.step(`forgetting order ${i + 1} of ${ended.length}`);
-        const deed = { who: cli.who, action: 'order.forget', subject: `order ${orderId}` } as const;
+        const auditEvent = { who: cli.who, action: 'order.forget', subject: `order ${orderId}` } as const;
         const isNew = await mirror.forgetCustomer(orderId, (db) =>
-          new Audit({ db, clock: cli.clock }).note({ ...deed, detail: 'With all others of this person.' }),
+          new Audit({ db, clock: cli.clock }).note({
+            ...auditEvent,
+            detail: 'With all others of this person.',
+          }),
         );
         if (isNew) forgotten += 1;
       }

@@ -106,8 +106,8 @@ const skip = command({
       const passed = await stores.write(({ db, audit }) => {
         const found = skipWaiting(db, hook, to === 'newest' ? mirror.newestSeq() : to);
         const detail = `${counted(found?.skipped ?? 0, 'event')} passed over, up to ${found?.seq}`;
-        const deed = { who: call.cli.who, action: 'hooks.skip', subject: hook.name, detail } as const;
-        if (found && found.skipped > 0) audit.note(deed);
+        const auditEvent = { who: call.cli.who, action: 'hooks.skip', subject: hook.name, detail } as const;
+        if (found && found.skipped > 0) audit.note(auditEvent);
         return found;
       });
       if (passed === undefined) {

@@ -310,8 +310,8 @@ The platform, the POS and every backup still have what they have.
           hint: `Wait for its end, or forget its customer all the same: {tillsync} order forget ${orderId} --open`,
         });
       }
-      const deed = { who, action: 'order.forget', subject: `order ${orderId}` } as const;
-      const isNew = await mirror.forgetCustomer(orderId, (db) => new Audit({ db, clock }).note(deed));
+      const auditEvent = { who, action: 'order.forget', subject: `order ${orderId}` } as const;
+      const isNew = await mirror.forgetCustomer(orderId, (db) => new Audit({ db, clock }).note(auditEvent));
       const isClean = await mirror.clean();
       const copies = copiesOf(storagePaths(config.storage.directory).mirror);
       const rest = isClean

@@ -96,7 +96,7 @@ const retry = command({
         if (entry === undefined) throw noSuchEntry(quarantineId);
         const report = await retryQuarantined(entry, mirror, rules);
         const detail = `${report.kept.length} orders mirrored${report.unreadable.length > 0 ? '; it stays' : ''}`;
-        const deed = {
+        const auditEvent = {
           who: cli.who,
           action: 'quarantine.retry',
           subject: `entry ${quarantineId}`,
@@ -104,7 +104,7 @@ const retry = command({
         } as const;
         await stores.write(({ db, audit }) => {
           if (report.unreadable.length === 0) removeFromQuarantine(db, quarantineId);
-          audit.note(deed);
+          audit.note(auditEvent);
         });
         results.push({ quarantineId, ...report });
         if (!options.json) progress.note(entryText(quarantineId, report));

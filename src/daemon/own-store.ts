@@ -121,8 +121,12 @@ async function takeNewName(
   state.hub.rename(before.branch, named.name);
   await stores.write(({ db, audit }) => {
     keepRoute(db, before.name, before.branch);
-    const deed = { who: 'tillsync', action: 'branch.rename', subject: `branch ${before.name}` } as const;
-    audit.note({ ...deed, detail: `now ${named.name}` });
+    const auditEvent = {
+      who: 'tillsync',
+      action: 'branch.rename',
+      subject: `branch ${before.name}`,
+    } as const;
+    audit.note({ ...auditEvent, detail: `now ${named.name}` });
   });
   log.info({ before: before.name, now: named.name }, 'the shop in which the hub stands has another name');
 }

@@ -111,7 +111,7 @@ interface WalMaintenanceOptions {
  */
 export class WalMaintenance {
   readonly #options: WalMaintenanceOptions;
-  #tendedMs = Number.NEGATIVE_INFINITY;
+  #checkedMs = Number.NEGATIVE_INFINITY;
   /** undefined: an earlier run may have left the alarm raised. */
   #wasLarge: boolean | undefined;
 
@@ -123,8 +123,8 @@ export class WalMaintenance {
   checkpoint(db: Database.Database): void {
     const { clock, path, alarms } = this.#options;
     const nowMs = clock.monotonicMs();
-    if (nowMs - this.#tendedMs < TEND_EVERY_MS) return;
-    this.#tendedMs = nowMs;
+    if (nowMs - this.#checkedMs < TEND_EVERY_MS) return;
+    this.#checkedMs = nowMs;
     if (walBytes(path) > WAL_BYTES_MAX) tryToTruncate(db);
     const bytes = walBytes(path);
     const isLarge = bytes > WAL_BYTES_MAX;

@@ -25,7 +25,7 @@ const PLACE = `SELECT ${columnsAs([
 ])} FROM hooks WHERE name = ?`;
 
 /** undefined: it has not begun. */
-export function placeOf(db: Database.Database, name: string): HookCursor | undefined {
+export function cursorOf(db: Database.Database, name: string): HookCursor | undefined {
   return sqlOf(db).row<HookCursor>(PLACE, name);
 }
 
@@ -70,15 +70,21 @@ const COUNT_EVENTS_MAX = 20_000;
 
 /** Returns a hook's state. It reads all waiting events, so it is for people and metrics, not for each event. */
 export function statusOf(db: Database.Database, hook: HookSettings): HookStatus {
-  const place = placeOf(db, hook.name);
-  const { seq = null, lastOkAt = null, failures = 0, lastFailureAt = null, lastFailure = null } = place ?? {};
+  const cursor = cursorOf(db, hook.name);
+  const {
+    seq = null,
+    lastOkAt = null,
+    failures = 0,
+    lastFailureAt = null,
+    lastFailure = null,
+  } = cursor ?? {};
   let waiting = 0;
   let waitsSince: string | null = null;
   let isMore = false;
-  for (const event of place ? eventsOneByOne(db, place.seq) : []) {
+  for (const event of cursor ? eventsOneByOne(db, cursor.seq) : []) {
     isMore = event === 'more' || waiting === COUNTED_MAX;
     if (event === 'more' || isMore) break;
-    if (!isWanted(event, hook, place?.newsFrom ?? null)) continue;
+    if (!isWanted(event, hook, cursor?.newsFrom ?? null)) continue;
     waiting += 1;
     waitsSince ??= event.observedAt;
   }
@@ -93,7 +99,7 @@ export function statusOf(db: Database.Database, hook: HookSettings): HookStatus 
     failures,
     lastFailureAt,
     lastFailure,
-    nextTryAt: place?.nextTryAt ?? null,
+    nextTryAt: cursor?.nextTryAt ?? null,
   };
 }
 
@@ -126,10 +132,10 @@ function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Begin
   const newsFrom = begun ? begun.newsFrom : from === 'now' ? at : null;
   const insert = 'INSERT INTO hooks (name, seq, began_at, news_from) VALUES (?, ?, ?, ?)';
   const newSeq = from === 'now' ? seq : 0;
-  if (!placeOf(db, name)) {
+  if (!cursorOf(db, name)) {
     sqlOf(db).run(insert, name, begun ? seqBefore(db, newsFrom) : newSeq, at, newsFrom);
   }
-  return placeOf(db, name) as HookCursor;
+  return cursorOf(db, name) as HookCursor;
 }
 
 /**
@@ -187,26 +193,26 @@ export function skipWaiting(
   hook: HookSettings,
   to: number | null,
 ): { seq: number; skipped: number } | undefined {
-  const place = placeOf(db, hook.name);
-  if (!place) return undefined;
+  const cursor = cursorOf(db, hook.name);
+  if (!cursor) return undefined;
   const newest = newestSeq(db);
-  if (to !== null && (to < place.seq || to > newest)) {
+  if (to !== null && (to < cursor.seq || to > newest)) {
     throw new TillsyncError(
       'usage',
-      `--to ${to}: ${hook.name} is at ${place.seq}, the newest event is ${newest}.`,
+      `--to ${to}: ${hook.name} is at ${cursor.seq}, the newest event is ${newest}.`,
       {
         hint: 'Events that were taken are not sent again; see where each hook is: {tillsync} hooks list',
       },
     );
   }
-  let seq = place.seq;
+  let seq = cursor.seq;
   let count = 0;
   for (let isMore = true; isMore; ) {
     const events = eventsFrom(db, seq, COUNT_AT_ONCE).filter((event) => event.seq <= (to ?? newest));
     isMore = events.length === COUNT_AT_ONCE;
     for (const event of events) {
       seq = event.seq;
-      if (!isWanted(event, hook, place.newsFrom)) continue;
+      if (!isWanted(event, hook, cursor.newsFrom)) continue;
       count += 1;
       if (to === null) isMore = false;
       if (to === null) break;

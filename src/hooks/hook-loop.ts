@@ -8,6 +8,7 @@ import type { Mirror } from '../orders/mirror.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
 import { type HookSettings, LAGS_AFTER_MS, LAGS_BADLY_AFTER_MS } from './hook.ts';
 import {
+  cursorOf,
   eventsFrom,
   type FoundEvent,
   type HookCursor,
@@ -15,7 +16,6 @@ import {
   type HookRows,
   hookEvent,
   isWanted,
-  placeOf,
 } from './hook-cursors.ts';
 import type { HookAnswer, HookReceiver } from './receivers.ts';
 
@@ -57,10 +57,10 @@ const PASSED_MAX = 1_000;
 export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): Promise<void> {
   const { hooks, rows, clock, alarms, beat, answerTest } = options;
   const names = hooks.map(({ name }) => name);
-  const places = new HookCursors(options.mirror);
-  await places.keepOnly(names);
+  const cursors = new HookCursors(options.mirror);
+  await cursors.keepOnly(names);
   await whenFree(clock, () => rows.keepOnly(names), undefined, signal);
-  const queues = hooks.map((hook) => new HookQueue(options, hook, places));
+  const queues = hooks.map((hook) => new HookQueue(options, hook, cursors));
   const ended = Promise.all(queues.map((queue) => queue.run(signal)));
   let testing: Promise<void> | undefined;
   let wasLagging = false;
@@ -92,7 +92,7 @@ class HookQueue {
   readonly #o: HookLoopOptions;
   readonly #hook: HookSettings;
   readonly #receiver: HookReceiver;
-  readonly #places: HookCursors;
+  readonly #cursors: HookCursors;
   readonly #waker: Waker;
   readonly #startMs: number;
   readonly #startMonoMs: number;
@@ -110,11 +110,11 @@ class HookQueue {
   #failures = 0;
   #lastFailure: string | undefined;
 
-  constructor(options: HookLoopOptions, hook: HookSettings, places: HookCursors) {
+  constructor(options: HookLoopOptions, hook: HookSettings, cursors: HookCursors) {
     this.#o = options;
     this.#hook = hook;
     this.#receiver = options.receiverOf(hook);
-    this.#places = places;
+    this.#cursors = cursors;
     this.#waker = new Waker(options.clock);
     this.#startMs = options.clock.nowMs();
     this.#startMonoMs = options.clock.monotonicMs();
@@ -162,18 +162,18 @@ class HookQueue {
   /** Sends all waiting events. Returns false if it was stopped, or paused after a failure. */
   async #takeAll(signal: AbortSignal): Promise<boolean> {
     const { clock } = this.#o;
-    const place = await this.#place(signal);
-    if (!place) return true;
-    this.#seq = Math.max(this.#seq, place.seq);
-    this.#failures = place.failures;
+    const cursor = await this.#cursor(signal);
+    if (!cursor) return true;
+    this.#seq = Math.max(this.#seq, cursor.seq);
+    this.#failures = cursor.failures;
     for (let isMore = true; isMore; ) {
       const events = await this.#read((db) => eventsFrom(db, this.#seq, PAGE), signal);
       for (const event of events) {
         if (signal.aborted) return false;
-        if (isWanted(event, this.#hook, place.newsFrom) && !(await this.#isPassed(event, signal))) {
+        if (isWanted(event, this.#hook, cursor.newsFrom) && !(await this.#isPassed(event, signal))) {
           const sinceMs = Math.max(
             Date.parse(event.observedAt) || 0,
-            Date.parse(place.beganAt),
+            Date.parse(cursor.beganAt),
             this.#startMs,
           );
           this.#current = { seq: event.seq, sinceMs };
@@ -185,14 +185,14 @@ class HookQueue {
       isMore = events.length === PAGE;
     }
     this.#current = undefined;
-    if (this.#unnotedOkAt !== null || this.#seq - place.seq >= PASSED_MAX) await this.#note();
+    if (this.#unnotedOkAt !== null || this.#seq - cursor.seq >= PASSED_MAX) await this.#note();
     return true;
   }
 
   /** Whether somebody has skipped the event in the meantime. */
   async #isPassed({ seq }: FoundEvent, signal: AbortSignal): Promise<boolean> {
-    const place = await this.#read((db) => placeOf(db, this.#hook.name), signal);
-    return place !== undefined && place.seq >= seq;
+    const cursor = await this.#read((db) => cursorOf(db, this.#hook.name), signal);
+    return cursor !== undefined && cursor.seq >= seq;
   }
 
   #read<T>(look: (db: Database.Database) => T, signal: AbortSignal): Promise<T> {
@@ -205,33 +205,33 @@ class HookQueue {
    * yet: until the platform has sent a time, none counts, because after a power cut this machine's clock may be years
    * behind.
    */
-  async #place(signal: AbortSignal): Promise<HookCursor | undefined> {
+  async #cursor(signal: AbortSignal): Promise<HookCursor | undefined> {
     const { rows, clock, platformSkewMs } = this.#o;
     const { name, from } = this.#hook;
     this.#startSeq ??= await this.#read(newestSeq, signal);
-    let place = await this.#read((db) => placeOf(db, name), signal);
+    let cursor = await this.#read((db) => cursorOf(db, name), signal);
     const skewMs = platformSkewMs();
-    if (skewMs === undefined) return place;
+    if (skewMs === undefined) return cursor;
     const nowMs = clock.nowMs() + skewMs;
     const now = isoUtc(nowMs);
-    if (!place) {
+    if (!cursor) {
       const begun = await whenFree(clock, () => rows.begun(name), undefined, signal);
       const at = isoUtc(nowMs - (clock.monotonicMs() - this.#startMonoMs));
-      place = await this.#places.begin({ name, begun, from, at, seq: this.#startSeq });
+      cursor = await this.#cursors.begin({ name, begun, from, at, seq: this.#startSeq });
       this.#seq = 0;
       this.#isBegunNoted = false;
     }
-    const { newsFrom } = place;
+    const { newsFrom } = cursor;
     // The time was noted by a clock that was ahead; otherwise no order would count as new until then.
     if (newsFrom !== null && newsFrom > now) {
-      await this.#places.newsFrom(name, now);
-      return { ...place, newsFrom: now };
+      await this.#cursors.newsFrom(name, now);
+      return { ...cursor, newsFrom: now };
     }
     if (!this.#isBegunNoted) {
       await whenFree(clock, () => rows.noteBegun(name, { newsFrom }), undefined, signal);
       this.#isBegunNoted = true;
     }
-    return place;
+    return cursor;
   }
 
   /** Sends one event. Returns whether it was received; after a failure it records that and pauses. */
@@ -272,7 +272,7 @@ class HookQueue {
   }
 
   async #note(): Promise<void> {
-    await this.#places.moved(this.#hook.name, this.#seq, this.#unnotedOkAt);
+    await this.#cursors.moved(this.#hook.name, this.#seq, this.#unnotedOkAt);
     this.#unnotedOkAt = null;
   }
 
@@ -292,17 +292,17 @@ class HookQueue {
     this.#lastFailure = message;
     const nowMs = clock.nowMs();
     const nextTryAt = isoUtc(nowMs + restMs);
-    await this.#places.failed(name, { at: isoUtc(nowMs), what: message, nextTryAt });
+    await this.#cursors.failed(name, { at: isoUtc(nowMs), what: message, nextTryAt });
     const endMs = clock.monotonicMs() + restMs;
     for (let leftMs = restMs; leftMs > 0 && !signal.aborted; leftMs = endMs - clock.monotonicMs()) {
       await clock.sleep(Math.min(leftMs, lookEveryMs), signal);
-      const place = await this.#read((db) => placeOf(db, name), signal);
-      if (!place || place.seq >= seq) return;
+      const cursor = await this.#read((db) => cursorOf(db, name), signal);
+      if (!cursor || cursor.seq >= seq) return;
     }
   }
 
   /** A failing disk has its own alarm. */
   #tellOfStorage(error: unknown): void {
-    this.#o.log.debug({ hook: this.#hook.name, err: error }, 'the place of a hook cannot be noted now');
+    this.#o.log.debug({ hook: this.#hook.name, err: error }, 'the cursor of a hook cannot be noted now');
   }
 }

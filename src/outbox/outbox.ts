@@ -208,8 +208,8 @@ export class Outbox {
   dropHeld(guard: Guard, who: string): Promise<number> {
     return this.#options.stores.write(({ decisions, audit }) => {
       const count = decisions.dropHeld(guard);
-      const deed = { subject: `guard ${guard}`, detail: counted(count, 'change') };
-      if (count > 0) audit.note({ who, action: 'outbox.drop', ...deed });
+      const auditEvent = { subject: `guard ${guard}`, detail: counted(count, 'change') };
+      if (count > 0) audit.note({ who, action: 'outbox.drop', ...auditEvent });
       return count;
     });
   }

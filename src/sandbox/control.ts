@@ -4,7 +4,7 @@ import { ENDPOINTS, type Endpoint } from '../platform/platform.ts';
 import type { CatalogProduct } from './catalog.ts';
 import type { Rules } from './engine.ts';
 import { FAULT_KINDS, type FaultSpec, faultSpec } from './faults.ts';
-import { type NewOrder, type OrderSnapshot, orderWish } from './orders.ts';
+import { type NewOrder, newOrderBody, type OrderSnapshot } from './orders.ts';
 import { type SandboxSettings, sandboxSettings } from './settings.ts';
 import type { Shop } from './shop.ts';
 import { type WebhookBehaviour, type WebhookConfig, webhookBehaviour } from './webhook.ts';
@@ -17,10 +17,11 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
   const { orders, webhook, catalog } = shop;
   return {
     /**
-     * Creates an order and announces it, unless it is hidden from the webhook. Fields that `wish` leaves out are
+     * Creates an order and announces it, unless it is hidden from the webhook. Fields that `request` leaves out are
      * drawn.
      */
-    createOrder: (wish: NewOrder = {}, how: { hidden?: boolean } = {}) => orders.create(wish, how).snapshot,
+    createOrder: (request: NewOrder = {}, how: { hidden?: boolean } = {}) =>
+      orders.create(request, how).snapshot,
     /**
      * Moves the order to the next plausible status, or to the given one (any text). Returns undefined when the order
      * has ended.
@@ -81,7 +82,7 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
  * JSON bodies of the control routes, where `exactOptional` stands for undefined. With `hidden`, no notification of
  * the order is ever sent.
  */
-const orderBody = orderWish.extend({ hidden: z.boolean().exactOptional() });
+const orderBody = newOrderBody.extend({ hidden: z.boolean().exactOptional() });
 const settingsBody = sandboxSettings.omit({ timeZone: true }).partial();
 
 /** Without `status`, a plausible next one. */
@@ -163,8 +164,8 @@ export function addControlRoutes(server: FastifyInstance, control: SandboxContro
 }
 
 function createOrder(control: SandboxControl, { body }: Asked): unknown {
-  const { hidden, ...wish } = orderBody.parse(body ?? {});
-  return control.createOrder(wish, { hidden: hidden === true });
+  const { hidden, ...request } = orderBody.parse(body ?? {});
+  return control.createOrder(request, { hidden: hidden === true });
 }
 
 function oneOrder(control: SandboxControl, { id }: Asked): unknown {

@@ -11,7 +11,7 @@ import {
   type SandboxRequest,
 } from './exchange.ts';
 import type { Fault, Faults } from './faults.ts';
-import { endpointOf, platformNowMs, type World } from './settings.ts';
+import { endpointOf, platformNowMs, type SandboxEnvironment } from './settings.ts';
 import type { Session, TokenOffice } from './tokens.ts';
 
 const PAGE = '<!doctype html><html><head><title>Bad gateway</title></head><body><h1>502</h1></body></html>';
@@ -42,18 +42,18 @@ export interface Rules {
  * simulation with a fake clock can call it in its own process under the same rules.
  */
 export class Engine {
-  readonly #world: World;
+  readonly #environment: SandboxEnvironment;
   readonly #rules: Rules;
   readonly #endpoints: Endpoints;
 
-  constructor(world: World, rules: Rules, endpoints: Endpoints) {
-    this.#world = world;
+  constructor(environment: SandboxEnvironment, rules: Rules, endpoints: Endpoints) {
+    this.#environment = environment;
     this.#rules = rules;
     this.#endpoints = endpoints;
   }
 
   async handle(request: SandboxRequest): Promise<SandboxAnswer> {
-    const { clock, random, settings } = this.#world;
+    const { clock, random, settings } = this.#environment;
     const [leastMs, mostMs] = settings.latencyMs;
     if (mostMs <= 0) return this.#arrive(request);
     const roundMs = leastMs + random.next() * (mostMs - leastMs);
@@ -65,13 +65,13 @@ export class Engine {
   }
 
   async #arrive(request: SandboxRequest): Promise<SandboxAnswer> {
-    const { clock, settings } = this.#world;
+    const { clock, settings } = this.#environment;
     const url = new URL(request.url, 'http://sandbox.invalid');
     const endpoint = endpointOf(request.method, url.pathname, settings);
     if (!endpoint) {
       return this.#plain(failure(404, `Cannot ${request.method} ${url.pathname}`));
     }
-    const nowMs = platformNowMs(this.#world);
+    const nowMs = platformNowMs(this.#environment);
     const record = this.#rules.journal.arrive(endpoint, clock.monotonicMs(), nowMs);
     const answer = await this.#answer(endpoint, url.searchParams, request, record);
     record.status = answer.kind === 'answer' ? answer.status : 'dropped';
@@ -95,7 +95,7 @@ export class Engine {
     }
     const reply = parsed.valid
       ? this.#endpoints[endpoint]({ session, query, body: parsed.body, fault, record })
-      : failure(this.#world.settings.validationStatus, 'The body is not JSON');
+      : failure(this.#environment.settings.validationStatus, 'The body is not JSON');
     if (!fault) return this.#plain(reply);
     return this.#spoil(fault, reply, session, request.signal);
   }
@@ -122,12 +122,12 @@ export class Engine {
 
   /** Returns a 429 with Retry-After in the configured form. */
   #tooMany(waitMs: number): Reply {
-    const { retryAfter } = this.#world.settings;
+    const { retryAfter } = this.#environment.settings;
     const seconds = Math.max(1, Math.ceil(waitMs / 1000));
     const headers: Record<string, string> = {};
     if (retryAfter === 'seconds') headers['retry-after'] = String(seconds);
     if (retryAfter === 'date') {
-      headers['retry-after'] = new Date(platformNowMs(this.#world) + seconds * 1000).toUTCString();
+      headers['retry-after'] = new Date(platformNowMs(this.#environment) + seconds * 1000).toUTCString();
     }
     return failure(429, 'Too Many Requests', headers);
   }
@@ -139,7 +139,7 @@ export class Engine {
       status: reply.status,
       headers: {
         'content-type': 'application/json; charset=utf-8',
-        date: new Date(platformNowMs(this.#world)).toUTCString(),
+        date: new Date(platformNowMs(this.#environment)).toUTCString(),
         ...reply.headers,
       },
       body: reply.json ?? JSON.stringify(reply.body),
@@ -161,7 +161,7 @@ export class Engine {
       case 'drop':
         return { kind: 'dropped' };
       case 'hang':
-        await aborted(AbortSignal.any([this.#world.closing, ...(signal ? [signal] : [])]));
+        await aborted(AbortSignal.any([this.#environment.closing, ...(signal ? [signal] : [])]));
         return { kind: 'dropped' };
       case 'cut-body':
         return { kind: 'dropped', partial: { ...answer, body: half(answer.body) } };
@@ -179,7 +179,7 @@ export class Engine {
   }
 
   #replacement(fault: Fault, session: Session): Reply | undefined {
-    const { settings, clock } = this.#world;
+    const { settings, clock } = this.#environment;
     switch (fault.kind) {
       case 'status':
         return failure(fault.status ?? 500, 'Internal server error');

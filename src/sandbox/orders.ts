@@ -2,7 +2,7 @@ import * as z from 'zod';
 import { type Random, zoneCalendar } from '../core/time.ts';
 import type { Catalog } from './catalog.ts';
 import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';
-import { platformNowMs, type World } from './settings.ts';
+import { platformNowMs, type SandboxEnvironment } from './settings.ts';
 import type { WebhookSender } from './webhook.ts';
 
 /** Returns a time's calendar date in a zone, YYYY-MM-DD. */
@@ -63,7 +63,7 @@ export interface StoredOrder {
 }
 
 /** Wanted fields of a new order; others are drawn. */
-export const orderWish = z.strictObject({
+export const newOrderBody = z.strictObject({
   subsidiaryId: z.string().exactOptional(),
   status: z.string().exactOptional(),
   deliveryType: z.enum(['delivery', 'pickup']).exactOptional(),
@@ -75,7 +75,7 @@ export const orderWish = z.strictObject({
 });
 
 /** The same from a program. */
-export interface NewOrder extends z.infer<typeof orderWish> {
+export interface NewOrder extends z.infer<typeof newOrderBody> {
   /** The platform's wall clock in epoch milliseconds; now if left out. */
   createdAtMs?: number;
   /** Laid over the finished snapshot. */
@@ -204,29 +204,29 @@ export function isOver(status: string): boolean {
 
 /** The company's orders. Each new order gets the next `code`. */
 export class OrderBook {
-  readonly #world: World;
+  readonly #environment: SandboxEnvironment;
   readonly #company: string;
   readonly #catalog: Catalog;
   readonly #webhook: WebhookSender;
   readonly #orders = new Map<string, StoredOrder>();
   readonly #byDate = new Map<string, StoredOrder[]>();
 
-  constructor(world: World, company: string, catalog: Catalog, webhook: WebhookSender) {
-    this.#world = world;
+  constructor(environment: SandboxEnvironment, company: string, catalog: Catalog, webhook: WebhookSender) {
+    this.#environment = environment;
     this.#company = company;
     this.#catalog = catalog;
     this.#webhook = webhook;
   }
 
   /** Creates an order, subtracts its items from the stock and announces it, unless it is hidden from the webhook. */
-  create(wish: NewOrder = {}, { hidden = false } = {}): StoredOrder {
-    const { random, settings } = this.#world;
+  create(request: NewOrder = {}, { hidden = false } = {}): StoredOrder {
+    const { random, settings } = this.#environment;
     const catalog = this.#catalog;
-    const subsidiaryId = wish.subsidiaryId ?? drawFrom(random, catalog.branches).subsidiaryId;
-    const createdAtMs = wish.createdAtMs ?? platformNowMs(this.#world);
-    const drawn = drawLines(random, catalog, subsidiaryId, wish.items);
+    const subsidiaryId = request.subsidiaryId ?? drawFrom(random, catalog.branches).subsidiaryId;
+    const createdAtMs = request.createdAtMs ?? platformNowMs(this.#environment);
+    const drawn = drawLines(random, catalog, subsidiaryId, request.items);
     const items = drawn.map(({ line }) => line);
-    const snapshot = this.#compose(wish, subsidiaryId, createdAtMs, items);
+    const snapshot = this.#compose(request, subsidiaryId, createdAtMs, items);
     const order: StoredOrder = {
       number: this.#orders.size + 1,
       snapshot,
@@ -248,7 +248,8 @@ export class OrderBook {
   /** Moves an order to a plausible or the given status. Returns undefined when it has ended. */
   advance(orderId: string, status?: string): StoredOrder | undefined {
     const order = this.get(orderId);
-    const next = status ?? nextStatus(this.#world.random, order.snapshot.status, order.snapshot.deliveryType);
+    const next =
+      status ?? nextStatus(this.#environment.random, order.snapshot.status, order.snapshot.deliveryType);
     if (next === undefined) return undefined;
     this.change(orderId, { status: next });
     this.#webhook.announce(order.snapshot);
@@ -259,7 +260,7 @@ export class OrderBook {
   change(orderId: string, patch: Partial<OrderSnapshot>): StoredOrder {
     const order = this.get(orderId);
     order.snapshot = { ...order.snapshot, ...patch };
-    order.updatedAt = new Date(platformNowMs(this.#world)).toISOString();
+    order.updatedAt = new Date(platformNowMs(this.#environment)).toISOString();
     return order;
   }
 
@@ -287,16 +288,16 @@ export class OrderBook {
   }
 
   #compose(
-    wish: NewOrder,
+    request: NewOrder,
     subsidiaryId: string,
     createdAtMs: number,
     items: OrderSnapshot['items'],
   ): OrderSnapshot {
-    const { random } = this.#world;
+    const { random } = this.#environment;
     const code = this.#orders.size + 1;
     const user = drawUser(random);
-    const deliveryType = wish.deliveryType ?? (drawChance(random, 0.6) ? 'delivery' : 'pickup');
-    const isScheduled = wish.isScheduled ?? drawChance(random, 0.1);
+    const deliveryType = request.deliveryType ?? (drawChance(random, 0.6) ? 'delivery' : 'pickup');
+    const isScheduled = request.isScheduled ?? drawChance(random, 0.1);
     const deliveryFee = deliveryType === 'delivery' ? drawInt(random, 10, 50) * 100 : 0;
     const total = items.reduce((sum, item) => sum + item.productPrice, 0);
     const couponDiscount = drawChance(random, 0.1) ? Math.min(1000, total) : 0;
@@ -306,7 +307,7 @@ export class OrderBook {
     return {
       store: { externalId: this.#catalog.branchName(subsidiaryId) },
       internalOrderId: drawHex(random, 24),
-      status: wish.status ?? 'pending',
+      status: request.status ?? 'pending',
       code,
       websiteId: this.#company,
       name: `#${code} - ${user.firstName} ${user.lastName} - ${deliveryType} - ${service}`,
@@ -322,7 +323,7 @@ export class OrderBook {
       ...(deliveryType === 'delivery' ? { address: drawAddress(random, user.phoneNumber) } : {}),
       user,
       items,
-      ...wish.patch,
+      ...request.patch,
     };
   }
 }

@@ -9,7 +9,7 @@ import { buildEndpoints } from './endpoints.ts';
 import { Engine, type Rules } from './engine.ts';
 import { CallJournal, LimitKeeper, type SandboxAnswer, type SandboxRequest } from './exchange.ts';
 import { Faults } from './faults.ts';
-import { DEFAULT_SETTINGS, type SandboxSettings, type World } from './settings.ts';
+import { DEFAULT_SETTINGS, type SandboxEnvironment, type SandboxSettings } from './settings.ts';
 import { type SandboxOptions, type SandboxServerOptions, Shop } from './shop.ts';
 import { type IssuedPair, TokenOffice } from './tokens.ts';
 import { httpWebhookTransport } from './webhook.ts';
@@ -39,21 +39,21 @@ export function createSandbox(options: SandboxOptions): SandboxCore {
   const closing = new AbortController();
   const http = options.webhookTransport ? undefined : httpWebhookTransport();
   const transport = options.webhookTransport ?? http?.send ?? (() => Promise.reject(new Error('closed')));
-  const world: World = { clock, random, settings, log, closing: closing.signal };
+  const environment: SandboxEnvironment = { clock, random, settings, log, closing: closing.signal };
   const { accessTokenLifetimeMs = HOUR_MS, refreshTokenLifetimeMs = 30 * 24 * HOUR_MS } = options;
   const rules: Rules = {
-    tokens: new TokenOffice(world, accessTokenLifetimeMs, refreshTokenLifetimeMs),
+    tokens: new TokenOffice(environment, accessTokenLifetimeMs, refreshTokenLifetimeMs),
     limits: new LimitKeeper(limits, settings),
     journal: new CallJournal(),
     faults: new Faults(random),
   };
   const shops = new Map<string, Shop>();
   const shopOf = (company: string): Shop => {
-    const shop = shops.get(company) ?? new Shop(world, company, seed, transport);
+    const shop = shops.get(company) ?? new Shop(environment, company, seed, transport);
     shops.set(company, shop);
     return shop;
   };
-  const engine = new Engine(world, rules, buildEndpoints(settings, rules.tokens, shopOf));
+  const engine = new Engine(environment, rules, buildEndpoints(settings, rules.tokens, shopOf));
   const controlOf = (company: string) => sandboxControl(settings, rules, shopOf(company));
   const control = controlOf(options.company ?? DEFAULT_COMPANY);
   return {

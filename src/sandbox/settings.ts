@@ -83,7 +83,7 @@ export const DEFAULT_SETTINGS: SandboxSettings = {
 };
 
 /** What every part of one sandbox shares. */
-export interface World {
+export interface SandboxEnvironment {
   clock: Clock;
   random: Random;
   settings: SandboxSettings;
@@ -93,7 +93,7 @@ export interface World {
 }
 
 /** Returns the platform's wall clock in epoch milliseconds. */
-export function platformNowMs({ clock, settings }: Pick<World, 'clock' | 'settings'>): number {
+export function platformNowMs({ clock, settings }: Pick<SandboxEnvironment, 'clock' | 'settings'>): number {
   return clock.nowMs() + settings.clockSkewMs;
 }
 

@@ -3,7 +3,7 @@ import type { Clock, Random } from '../core/time.ts';
 import type { PlatformLimits } from '../platform/platform.ts';
 import { Catalog, DEFAULT_BRANCHES, DEFAULT_PRODUCTS, type SeedOptions, seedProducts } from './catalog.ts';
 import { isOver, OrderBook } from './orders.ts';
-import { type OrderShape, platformNowMs, type SandboxSettings, type World } from './settings.ts';
+import { type OrderShape, platformNowMs, type SandboxEnvironment, type SandboxSettings } from './settings.ts';
 import { WebhookSender, type WebhookTransport } from './webhook.ts';
 
 /** Options of a sandbox. Those that are settings can be changed later by `control.configure`. */
@@ -41,14 +41,22 @@ export class Shop {
   readonly orders: OrderBook;
   readonly webhook: WebhookSender;
 
-  constructor(world: World, company: string, seed: SeedOptions, transport: WebhookTransport) {
-    const nowMs = platformNowMs(world);
+  constructor(
+    environment: SandboxEnvironment,
+    company: string,
+    seed: SeedOptions,
+    transport: WebhookTransport,
+  ) {
+    const nowMs = platformNowMs(environment);
     const branches = seed.branches ?? DEFAULT_BRANCHES;
     const count = seed.products ?? DEFAULT_PRODUCTS;
     this.company = company;
-    this.catalog = new Catalog(branches, seedProducts(seed.random ?? world.random, branches, count, nowMs));
-    this.webhook = new WebhookSender(world, transport);
-    this.orders = new OrderBook(world, company, this.catalog, this.webhook);
+    this.catalog = new Catalog(
+      branches,
+      seedProducts(seed.random ?? environment.random, branches, count, nowMs),
+    );
+    this.webhook = new WebhookSender(environment, transport);
+    this.orders = new OrderBook(environment, company, this.catalog, this.webhook);
     this.#seedOrders(seed.orders ?? 0, nowMs);
   }
 

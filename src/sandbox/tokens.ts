@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { formatDuration } from '../core/time.ts';
 import { drawHex } from './draws.ts';
-import { platformNowMs, type World } from './settings.ts';
+import { platformNowMs, type SandboxEnvironment } from './settings.ts';
 
 const HEADER = Buffer.from(JSON.stringify({ alg: 'HS256', typ: 'JWT' })).toString('base64url');
 
@@ -42,7 +42,7 @@ interface TokenRecord extends Session {
 
 /** Issues, checks and rotates token pairs. A token that it did not issue is invalid. */
 export class TokenOffice {
-  readonly #world: World;
+  readonly #environment: SandboxEnvironment;
   readonly #accessLifetimeMs: number;
   readonly #refreshLifetimeMs: number;
   /** Signs the JWTs; exposed for tests that verify them. */
@@ -51,11 +51,11 @@ export class TokenOffice {
   readonly #refresh = new Map<string, TokenRecord>();
   readonly #deadUses: DeadRefreshUse[] = [];
 
-  constructor(world: World, accessLifetimeMs: number, refreshLifetimeMs: number) {
-    this.#world = world;
+  constructor(environment: SandboxEnvironment, accessLifetimeMs: number, refreshLifetimeMs: number) {
+    this.#environment = environment;
     this.#accessLifetimeMs = accessLifetimeMs;
     this.#refreshLifetimeMs = refreshLifetimeMs;
-    this.signingSecret = drawHex(world.random, 64);
+    this.signingSecret = drawHex(environment.random, 64);
   }
 
   /** Lifetime text of the access token, such as `1h`. */
@@ -63,7 +63,7 @@ export class TokenOffice {
     return formatDuration(this.#accessLifetimeMs);
   }
 
-  issue(company: string, lineage = drawHex(this.#world.random, 16)): IssuedPair {
+  issue(company: string, lineage = drawHex(this.#environment.random, 16)): IssuedPair {
     const session = { company, lineage };
     return {
       token: this.#mint('access', session, this.#accessLifetimeMs, this.#access),
@@ -84,10 +84,10 @@ export class TokenOffice {
     const cause = record ? this.#deadCause(record) : 'unknown';
     if (record && cause === null) return record;
     this.#deadUses.push({
-      at: new Date(platformNowMs(this.#world)).toISOString(),
+      at: new Date(platformNowMs(this.#environment)).toISOString(),
       cause: cause ?? 'unknown',
     });
-    if (record && this.#world.settings.reuseRevokes) this.#kill(record.lineage);
+    if (record && this.#environment.settings.reuseRevokes) this.#kill(record.lineage);
     return undefined;
   }
 
@@ -117,13 +117,13 @@ export class TokenOffice {
   }
 
   #deadCause(record: TokenRecord): DeadCause | null {
-    return record.dead ?? (record.expiresAtMs <= platformNowMs(this.#world) ? 'expired' : null);
+    return record.dead ?? (record.expiresAtMs <= platformNowMs(this.#environment) ? 'expired' : null);
   }
 
   #mint(use: string, session: Session, lifetimeMs: number, into: Map<string, TokenRecord>): string {
-    const iat = Math.floor(platformNowMs(this.#world) / 1000);
+    const iat = Math.floor(platformNowMs(this.#environment) / 1000);
     const exp = iat + Math.floor(lifetimeMs / 1000);
-    const jti = drawHex(this.#world.random, 16);
+    const jti = drawHex(this.#environment.random, 16);
     const token = signJwt({ iat, exp, company: session.company, use, jti }, this.signingSecret);
     into.set(token, { ...session, expiresAtMs: exp * 1000, dead: null });
     return token;

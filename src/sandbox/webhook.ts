@@ -4,7 +4,7 @@ import { webhookPutRequest } from '../platform/schemas.ts';
 import { drawChance } from './draws.ts';
 import type { Call } from './engine.ts';
 import { envelope, failure, invalid, type Reply } from './exchange.ts';
-import { platformNowMs, type World } from './settings.ts';
+import { platformNowMs, type SandboxEnvironment } from './settings.ts';
 
 export interface WebhookRequest {
   url: string;
@@ -83,7 +83,7 @@ export interface Delivery {
  * other, unless the behaviour says otherwise; different orders do not wait for each other.
  */
 export class WebhookSender {
-  readonly #world: World;
+  readonly #environment: SandboxEnvironment;
   readonly #transport: WebhookTransport;
   readonly #deliveries: Delivery[] = [];
   readonly #tails = new Map<string, Promise<void>>();
@@ -93,14 +93,14 @@ export class WebhookSender {
   /** Set by a person in the company's panel, without the API. */
   config: WebhookConfig | null = null;
 
-  constructor(world: World, transport: WebhookTransport) {
-    this.#world = world;
+  constructor(environment: SandboxEnvironment, transport: WebhookTransport) {
+    this.#environment = environment;
     this.#transport = transport;
   }
 
   /** PUT /webhook. Unknown fields, such as a wrong name of the enable flag, are ignored. */
   put(call: Call): Reply {
-    const { webhookFlagName: flag, validationStatus } = this.#world.settings;
+    const { webhookFlagName: flag, validationStatus } = this.#environment.settings;
     const known = Object.entries(call.body ?? {}).filter(([key]) =>
       ['callbackUrl', 'secret', flag].includes(key),
     );
@@ -141,8 +141,8 @@ export class WebhookSender {
 
   /** Announces an order's present state. */
   announce(snapshot: { internalOrderId: string; status: string }): void {
-    const { random, settings } = this.#world;
-    const at = new Date(platformNowMs(this.#world)).toISOString();
+    const { random, settings } = this.#environment;
+    const at = new Date(platformNowMs(this.#environment)).toISOString();
     const { internalOrderId: orderId, status } = snapshot;
     const delivery: Delivery = { orderId, status, at, tries: [], outcome: 'waiting' };
     this.#deliveries.push(delivery);
@@ -161,7 +161,7 @@ export class WebhookSender {
 
   /** Delayed and held notifications leave the order's queue, so that later ones overtake them. */
   #queue(delivery: Delivery, send: () => Promise<void>): void {
-    const { random } = this.#world;
+    const { random } = this.#environment;
     const strays = drawChance(random, this.behaviour.reorder)
       ? this.#nextIsOut()
       : drawChance(random, this.behaviour.delay)
@@ -176,7 +176,7 @@ export class WebhookSender {
   }
 
   async #deliver(delivery: Delivery, body: string, copies: number): Promise<void> {
-    const { clock, settings, closing } = this.#world;
+    const { clock, settings, closing } = this.#environment;
     for (let copy = 0; copy < copies; copy++) {
       for (const delayMs of [0, ...settings.webhookRetry.delaysMs]) {
         if (delayMs > 0) await clock.sleep(delayMs, closing);
@@ -194,7 +194,7 @@ export class WebhookSender {
   }
 
   async #try(body: string): Promise<number | 'failed'> {
-    const { clock, settings, log, closing } = this.#world;
+    const { clock, settings, log, closing } = this.#environment;
     const { config } = this;
     if (!config) return 'failed';
     const headers: Record<string, string> = { 'content-type': 'application/json' };
@@ -214,14 +214,14 @@ export class WebhookSender {
   }
 
   #nextIsOut(): Promise<void> {
-    const { clock, closing } = this.#world;
+    const { clock, closing } = this.#environment;
     const released = new AbortController();
     this.#heldBack.push(() => released.abort());
     return clock.sleep(this.behaviour.reorderMs, AbortSignal.any([released.signal, closing]));
   }
 
   #pause([leastMs, mostMs]: readonly [number, number]): Promise<void> {
-    const { clock, random, closing } = this.#world;
+    const { clock, random, closing } = this.#environment;
     return clock.sleep(leastMs + random.next() * (mostMs - leastMs), closing);
   }
 }

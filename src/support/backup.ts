@@ -507,8 +507,8 @@ async function noteWithTokens(
 ): Promise<void> {
   const mirror = await openWhenFree(clock, () => openMirror({ path, clock }));
   try {
-    const deed = { who, action: 'backup', subject, detail: 'with tokens' } as const;
-    await mirror.write((db) => new Audit({ db, clock }).note(deed));
+    const auditEvent = { who, action: 'backup', subject, detail: 'with tokens' } as const;
+    await mirror.write((db) => new Audit({ db, clock }).note(auditEvent));
   } finally {
     await mirror.close();
   }

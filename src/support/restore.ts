@@ -257,7 +257,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const prepared = prepareRestoredMirror(fresh, {
       continueAfterSeq,
       audited,
-      deed: { who, action: 'restore', subject: source.name, detail: `made ${manifest.createdAt}` },
+      auditEvent: { who, action: 'restore', subject: source.name, detail: `made ${manifest.createdAt}` },
       clock,
     });
     if (group !== '') giveToGroup(groupId(group), fresh);

@@ -148,7 +148,7 @@ interface PrepareOptions {
   /** Operators' actions on the present mirror since the backup. */
   audited: readonly AuditEntry[];
   /** The restore itself. */
-  deed: AuditEvent;
+  auditEvent: AuditEvent;
   clock: Clock;
 }
 
@@ -179,7 +179,7 @@ const DISTRUST_CATALOGUE = `
  */
 export function prepareRestoredMirror(
   path: string,
-  { continueAfterSeq, audited, deed, clock }: PrepareOptions,
+  { continueAfterSeq, audited, auditEvent, clock }: PrepareOptions,
 ): RestoredMirror {
   const pragmas = { journal_mode: 'delete', recursive_triggers: 1 };
   const db = openDatabase({ path, mode: MIRROR_MODE, busyTimeoutMs: 100, pragmas });
@@ -194,7 +194,7 @@ export function prepareRestoredMirror(
       const audit = new Audit({ db, clock });
       audit.takeOver(audited);
       const held = holdUnsent(db, isoUtc(clock.nowMs()));
-      audit.note(deed);
+      audit.note(auditEvent);
       return held;
     });
     const held = storing(() => prepare.immediate());

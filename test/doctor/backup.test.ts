@@ -32,9 +32,9 @@ beforeEach(() => {
 });
 
 const clock = new FakeClock();
-const deed = { who: 'cli ana', action: 'restore' } as const;
+const auditEvent = { who: 'cli ana', action: 'restore' } as const;
 const prepared = (continueAfterSeq: number, audited: AuditEntry[] = []) =>
-  prepareRestoredMirror(copy, { continueAfterSeq, audited, deed, clock });
+  prepareRestoredMirror(copy, { continueAfterSeq, audited, auditEvent, clock });
 
 const event = (orderId: string) =>
   db

@@ -145,8 +145,8 @@ it('knows that the catalogue is whole by the word of the hub, and confirms no qu
   branch.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(backup));
   const continueAfterSeq = branch.parts.mirror.newestSeq();
   await branch.stop();
-  const deed = { who: 'a person', action: 'restore' } as const;
-  prepareRestoredMirror(backup, { continueAfterSeq, audited: [], clock, deed });
+  const auditEvent = { who: 'a person', action: 'restore' } as const;
+  prepareRestoredMirror(backup, { continueAfterSeq, audited: [], clock, auditEvent });
   branch.loseMirror();
   writeFileSync(branch.mirrorFile, readFileSync(backup));
   await branch.start();

@@ -48,7 +48,7 @@ async function restore(store: BranchStore | HubStore, backup: string): Promise<v
     continueAfterSeq: newest,
     audited: [],
     clock: store.clock,
-    deed: { who: 'a person', action: 'restore' },
+    auditEvent: { who: 'a person', action: 'restore' },
   });
   store.loseMirror();
   copyFileSync(backup, store.mirrorFile);

@@ -192,6 +192,6 @@ export function prepareRestored(file: string, newestSeq: number, { clock }: Chai
     continueAfterSeq: newestSeq + FEED_JUMP,
     audited: [],
     clock,
-    deed: { who: 'a person', action: 'restore', subject: 'a backup', detail: '' },
+    auditEvent: { who: 'a person', action: 'restore', subject: 'a backup', detail: '' },
   });
 }
