@@ -1,7 +1,8 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { isStored } from '../db/sqlite.ts';
+import { countsOf, type FieldNews, fieldsOf, topmost } from '../core/values.ts';
+import { isStored, sqlOf } from '../db/sqlite.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { BranchProducts } from './branch-catalog.ts';
 import {
@@ -182,6 +183,7 @@ export class CatalogStore {
         pages,
         products: seen.size,
       });
+      noteFields(this.#db, nowMs);
       // The sweep shows which orders the platform has subtracted. The counts of stocks with order steps are computed
       // again and sent where they differ.
       this.#sql.moveOrdered.run({ subsidiaryId });
@@ -378,4 +380,42 @@ export class MirrorCatalog implements CatalogLookup {
 function byPlace(a: CatalogMapping, b: CatalogMapping): number {
   if (a.subsidiaryId !== b.subsidiaryId) return a.subsidiaryId < b.subsidiaryId ? -1 : 1;
   return a.sku < b.sku ? -1 : Number(a.sku > b.sku);
+}
+
+/** A change of the platform changes all products, so that these show it. */
+const FIELDS_READ = 200;
+const FIELDS_READ_MIN = 5;
+const KNOWN_SHARE = 0.8;
+const NEWS_FOR_MS = 86_400_000;
+
+/** Notes which fields nearly all products have, and which of those that they had none has any more. */
+function noteFields(db: Database.Database, nowMs: number): void {
+  const sql = sqlOf(db);
+  const newest = 'SELECT payload FROM products WHERE vanished_at IS NULL ORDER BY rowid DESC LIMIT ?';
+  const payloads = sql.values<string>(newest, FIELDS_READ);
+  if (payloads.length < FIELDS_READ_MIN) return;
+  const counts = countsOf(payloads.map(fieldsOf));
+  const known = new Set(sql.values<string>('SELECT name FROM product_fields'));
+  const at = isoUtc(nowMs);
+  for (const [name, count] of counts) {
+    if (known.has(name)) {
+      sql.run('UPDATE product_fields SET gone_since = NULL WHERE name = ? AND gone_since IS NOT NULL', name);
+    } else if (count >= KNOWN_SHARE * payloads.length) {
+      sql.run('INSERT INTO product_fields (name, first_seen_at) VALUES (?, ?)', name, at);
+    }
+  }
+  const gone = [...known].filter((name) => !counts.has(name));
+  for (const name of gone)
+    sql.run('UPDATE product_fields SET gone_since = ? WHERE name = ? AND gone_since IS NULL', at, name);
+}
+
+/** Returns fields that products got or lost within the last day. What the first day shows is no news. */
+export function productFieldNews(db: Database.Database, nowMs: number): FieldNews {
+  const sql = sqlOf(db);
+  const from = isoUtc(nowMs - NEWS_FOR_MS);
+  const first = sql.value<string | null>('SELECT min(first_seen_at) FROM product_fields') ?? null;
+  if (first === null || first > from) return { added: [], gone: [] };
+  const named = (column: string) =>
+    topmost(new Set(sql.values<string>(`SELECT name FROM product_fields WHERE ${column} > ?`, from)));
+  return { added: named('first_seen_at'), gone: named('gone_since') };
 }

@@ -78,3 +78,53 @@ export function isNatsUrl(address: string): boolean {
 export function isSecure(address: string): boolean {
   return /^tls:/i.test(address);
 }
+
+/** Names of fields, such as `items[].product.name`, without their values. */
+export interface FieldNews {
+  added: readonly string[];
+  gone: readonly string[];
+}
+
+/** Drops fields inside another one of the set: {`a`, `a.b`} → {`a`}. */
+export function topmost(names: ReadonlySet<string>): string[] {
+  const isWithin = (name: string) =>
+    [...names].some(
+      (other) => name !== other && /^[.[]/.test(name.slice(other.length)) && name.startsWith(other),
+    );
+  return [...names].filter((name) => !isWithin(name)).sort();
+}
+
+/** How many of these have each name. */
+export function countsOf(all: readonly ReadonlySet<string>[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const names of all) for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return counts;
+}
+
+/** Deeper keys are no fields of the platform's. Keys that are longer or contain a number are values used as keys. */
+const DEPTH_MAX = 6;
+const IS_NAME = /^(?!.*\d{3})[A-Za-z_][\w-]{0,39}$/;
+
+/** Returns the names of all fields of a JSON text, such as `items[].product.name`. */
+export function fieldsOf(payload: string): ReadonlySet<string> {
+  const names = new Set<string>();
+  const walk = (value: unknown, at: string, depth: number): void => {
+    if (depth > DEPTH_MAX || typeof value !== 'object' || value === null) return;
+    if (Array.isArray(value)) {
+      for (const each of value) walk(each, `${at}[]`, depth + 1);
+      return;
+    }
+    for (const [key, each] of Object.entries(value)) {
+      if (!IS_NAME.test(key)) continue;
+      const name = at === '' ? key : `${at}.${key}`;
+      names.add(name);
+      walk(each, name, depth + 1);
+    }
+  };
+  try {
+    walk(JSON.parse(payload), '', 0);
+  } catch {
+    // A payload that is not JSON has no fields.
+  }
+  return names;
+}

@@ -2,6 +2,7 @@ import { answerRequest } from '../app/daemon-request.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { standingNow } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
+import { productFieldNews } from '../catalog/catalog-store.ts';
 import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
 import { isBranch, isHub } from '../config/roles.ts';
 import { repeat } from '../core/loop.ts';
@@ -152,6 +153,8 @@ function notifiersOf(
 /** Stocks that an alarm names. */
 const WORST_MAX = 5;
 
+const NO_NEWS = { added: [], gone: [] };
+
 type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingCodes' | 'fieldNews'>;
 
 /** At a hub, only the hub reports an order of no branch; a branch has only its own orders. */
@@ -166,7 +169,10 @@ function oddOrders(
     sumsOfOrders: () => mirror.read((db) => sumsOfOrders(db, orderNowMs())),
     missingCodes: () => mirror.read((db) => missingCodes(db, orderNowMs(), mirror.lastWidePollAskedMs())),
     fieldNews: () =>
-      isBranch(config) ? { added: [], gone: [] } : mirror.read((db) => fieldNews(db, orderNowMs())),
+      mirror.read((db) => ({
+        orders: isBranch(config) ? NO_NEWS : fieldNews(db, orderNowMs()),
+        products: isBranch(config) ? NO_NEWS : productFieldNews(db, orderNowMs()),
+      })),
   };
 }
 

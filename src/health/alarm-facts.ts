@@ -3,13 +3,8 @@ import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catal
 import type { Alarms } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
-import type {
-  FieldNews,
-  IncompleteOrder,
-  MissingCodes,
-  OddOrder,
-  SumsOfOrders,
-} from '../orders/incomplete-orders.ts';
+import type { FieldNews } from '../core/values.ts';
+import type { IncompleteOrder, MissingCodes, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
 
@@ -39,8 +34,8 @@ export interface AlarmFacts {
   sumsOfOrders: () => SumsOfOrders;
   /** Codes missing among those of the day's orders. May throw `storage-…`. */
   missingCodes: () => MissingCodes;
-  /** Fields that are new in orders, and fields that are no longer sent. May throw `storage-…`. */
-  fieldNews: () => FieldNews;
+  /** Fields that are new, and fields that are no longer sent. May throw `storage-…`. */
+  fieldNews: () => Record<'orders' | 'products', FieldNews>;
   /** Endpoints that the platform does not permit, with what it said. May throw `storage-…`. */
   forbidden: () => readonly { endpoint: string; message: string }[];
   /** Why callbacks are refused, or could not be read; null: neither. May throw `storage-…`. */
@@ -255,10 +250,15 @@ function lookAtCodes({ alarms }: AlarmFacts, { missing, codes, usualShare }: Mis
 /** How long the result is cached, because it reads whole orders. */
 const FIELDS_FOR_MS = 3_600_000;
 
-function lookAtFields({ alarms }: AlarmFacts, { added, gone }: FieldNews): void {
+function lookAtFields(
+  { alarms }: AlarmFacts,
+  { orders, products }: ReturnType<AlarmFacts['fieldNews']>,
+): void {
   const words = [
-    added.length > 0 && `Newly sent: ${named(added, String)}.`,
-    gone.length > 0 && `No longer sent: ${named(gone, String)}.`,
+    orders.added.length > 0 && `Newly sent: ${named(orders.added, String)}.`,
+    orders.gone.length > 0 && `No longer sent: ${named(orders.gone, String)}.`,
+    products.added.length > 0 && `Newly sent with products: ${named(products.added, String)}.`,
+    products.gone.length > 0 && `No longer sent with products: ${named(products.gone, String)}.`,
   ];
   alarms.note('orders.fields', words.filter(Boolean).join(' ') || null);
 }

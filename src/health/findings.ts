@@ -198,7 +198,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     sent: 'never',
     check: 'orders',
-    message: 'The platform sends orders with other fields than before.',
+    message: 'The platform sends orders or products with other fields than before.',
     remedy:
       'Look whether the newest orders are whole at the POS, and send support the names. It ends by itself after a day.',
   },

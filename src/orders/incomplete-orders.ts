@@ -1,5 +1,6 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
+import { countsOf, type FieldNews, fieldsOf, topmost } from '../core/values.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN, isEnded, type OrderObservation } from './order.ts';
 import { quarantine, quarantinedAs, removeFromQuarantine } from './quarantine.ts';
@@ -221,12 +222,6 @@ function gapsIn(codes: readonly number[]): { missing: number[]; codes: number } 
   return { missing, codes: known.length + missing.length };
 }
 
-/** Names of fields, such as `items[].product.name`, without their values. */
-export interface FieldNews {
-  added: readonly string[];
-  gone: readonly string[];
-}
-
 /** The newest orders of the day show the present fields; orders of the two weeks before show the usual ones. */
 const NEWEST_READ = 20;
 const NEWEST_MIN = 5;
@@ -260,46 +255,4 @@ export function fieldNews(db: Database.Database, nowMs: number): FieldNews {
     for (const [name, count] of before) if (count === earlier.length && !now.has(name)) gone.add(name);
   }
   return { added: topmost(added), gone: topmost(gone) };
-}
-
-/** Drops fields inside another one of the set: {`a`, `a.b`} → {`a`}. */
-function topmost(names: ReadonlySet<string>): string[] {
-  const isWithin = (name: string) =>
-    [...names].some(
-      (other) => name !== other && /^[.[]/.test(name.slice(other.length)) && name.startsWith(other),
-    );
-  return [...names].filter((name) => !isWithin(name)).sort();
-}
-
-function countsOf(all: readonly ReadonlySet<string>[]): Map<string, number> {
-  const counts = new Map<string, number>();
-  for (const names of all) for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
-  return counts;
-}
-
-/** Deeper keys are not fields of an order. Keys that are longer or contain a number are values used as keys. */
-const DEPTH_MAX = 6;
-const IS_NAME = /^(?!.*\d{3})[A-Za-z_][\w-]{0,39}$/;
-
-function fieldsOf(payload: string): ReadonlySet<string> {
-  const names = new Set<string>();
-  const walk = (value: unknown, at: string, depth: number): void => {
-    if (depth > DEPTH_MAX || typeof value !== 'object' || value === null) return;
-    if (Array.isArray(value)) {
-      for (const each of value) walk(each, `${at}[]`, depth + 1);
-      return;
-    }
-    for (const [key, each] of Object.entries(value)) {
-      if (!IS_NAME.test(key)) continue;
-      const name = at === '' ? key : `${at}.${key}`;
-      names.add(name);
-      walk(each, name, depth + 1);
-    }
-  };
-  try {
-    walk(JSON.parse(payload), '', 0);
-  } catch {
-    // A payload that is not JSON has no fields.
-  }
-  return names;
 }

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { productFieldNews } from '../../src/catalog/catalog-store.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
 import { FreezableClock, storeRig, type Tamper } from '../support/store-rig.ts';
@@ -153,5 +154,66 @@ describe('reading the catalogue', () => {
     clock.thaw();
     expect(await rig.run(late)).toBe('lease-lost');
     expect(rig.rows('SELECT 1 FROM products WHERE vanished_at IS NOT NULL')).toEqual([]);
+  });
+});
+
+describe('fields of products', () => {
+  const HOUR_MS = 3_600_000;
+
+  /** Each product of a list as `change` leaves it. */
+  const changed =
+    (change: (product: Record<string, unknown>) => void): Tamper =>
+    async (request, pass) => {
+      const answer = await pass();
+      if (!isList(request)) return answer;
+      const body = JSON.parse(Buffer.from(answer.bytes).toString());
+      for (const each of body.data.docs) change(each);
+      return { ...answer, bytes: Buffer.from(JSON.stringify(body)) };
+    };
+
+  it('that the platform sends newly or no longer are named for a day, and those of the first day are not', async () => {
+    const rig = rigOfOneBranch();
+    let tamper: Tamper = (_request, pass) => pass();
+    const { parts } = await rig.daemon((request, pass) => tamper(request, pass));
+    const sweep = () => rig.run(parts.catalogSweep.sweep(BRANCH));
+    const news = () => parts.mirror.read((db) => productFieldNews(db, rig.clock.nowMs()));
+    await sweep();
+    expect(news()).toEqual({ added: [], gone: [] });
+    await rig.clock.advance(25 * HOUR_MS);
+    await sweep();
+    expect(news()).toEqual({ added: [], gone: [] });
+    tamper = changed((product) => {
+      product.origin = { country: 'CL' };
+      product.name2 = product.name;
+      delete product.show;
+    });
+    await sweep();
+    expect(news()).toEqual({ added: ['name2', 'origin'], gone: ['show'] });
+    // One that comes back is gone no more.
+    tamper = changed((product) => Object.assign(product, { origin: { country: 'PE' } }));
+    await sweep();
+    expect(news()).toEqual({ added: ['name2', 'origin'], gone: ['name2'] });
+    await rig.clock.advance(25 * HOUR_MS);
+    expect(news()).toEqual({ added: [], gone: [] });
+  });
+
+  it('that few products have are no news', async () => {
+    const rig = rigOfOneBranch();
+    let isOn = false;
+    const { parts } = await rig.daemon((request, pass) =>
+      isOn
+        ? changed((product) => {
+            if (String(product.id).endsWith('1')) product.origin = 'CL';
+          })(request, pass)
+        : pass(),
+    );
+    await rig.run(parts.catalogSweep.sweep(BRANCH));
+    await rig.clock.advance(25 * HOUR_MS);
+    isOn = true;
+    await rig.run(parts.catalogSweep.sweep(BRANCH));
+    expect(parts.mirror.read((db) => productFieldNews(db, rig.clock.nowMs()))).toEqual({
+      added: [],
+      gone: [],
+    });
   });
 });

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { BranchMapping, UnmappedItem } from '../../src/catalog/unmapped.ts';
 import type { AlarmKey } from '../../src/core/alarm.ts';
+import type { FieldNews } from '../../src/core/values.ts';
 import { FactWatch, Recently } from '../../src/health/alarm-facts.ts';
 import type {
-  FieldNews,
   IncompleteOrder,
   MissingCodes,
   OddOrder,
@@ -14,6 +14,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 const MIB = 1024 ** 2;
 const MINUTE_MS = 60_000;
+const NO_NEWS: FieldNews = { added: [], gone: [] };
 
 describe('what no flow notices by itself', () => {
   function rig() {
@@ -30,7 +31,7 @@ describe('what no flow notices by itself', () => {
       callbacks: { refused: null, unreadable: null } as Record<'refused' | 'unreadable', string | null>,
       stray: [] as (OddOrder & { store: string | null })[],
       codes: { missing: [], codes: 0, usualShare: 0 } as MissingCodes,
-      fields: { added: [], gone: [] } as FieldNews,
+      fields: { orders: NO_NEWS, products: NO_NEWS },
       sums: { orders: 0, odd: [], usualShare: 0 } as SumsOfOrders,
       mappings: [] as BranchMapping[],
       items: [] as UnmappedItem[],
@@ -128,14 +129,18 @@ describe('what no flow notices by itself', () => {
     },
   );
 
-  it('is a field of orders that is new, or sent no more, by its name', async () => {
+  it('is a field of orders or products that is new, or sent no more, by its name', async () => {
     const { up, look, now, clock } = rig();
-    now.fields = { added: ['items[].taxes'], gone: ['deliveryTime', 'items[].product.name'] };
+    now.fields = {
+      orders: { added: ['items[].taxes'], gone: ['deliveryTime', 'items[].product.name'] },
+      products: { added: ['children[].origin'], gone: ['brand'] },
+    };
     look(9_000);
     expect(up.get('orders.fields')).toBe(
-      'Newly sent: items[].taxes. No longer sent: deliveryTime, items[].product.name.',
+      'Newly sent: items[].taxes. No longer sent: deliveryTime, items[].product.name. ' +
+        'Newly sent with products: children[].origin. No longer sent with products: brand.',
     );
-    now.fields = { added: [], gone: [] };
+    now.fields = { orders: NO_NEWS, products: NO_NEWS };
     await clock.advance(61 * MINUTE_MS);
     expect(look(9_000)).toEqual([]);
   });

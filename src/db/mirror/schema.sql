@@ -753,6 +753,13 @@ CREATE TABLE left_stores (
   by_hand INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+CREATE TABLE product_fields (
+  name TEXT NOT NULL PRIMARY KEY,
+  first_seen_at TEXT NOT NULL,
+  -- When no product had it any more; NULL while one has it.
+  gone_since TEXT
+) WITHOUT ROWID;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -799,6 +806,7 @@ INSERT INTO schema_migrations (number, name) VALUES (43, '0043-orders-to-book');
 INSERT INTO schema_migrations (number, name) VALUES (44, '0044-placed-lines');
 INSERT INTO schema_migrations (number, name) VALUES (45, '0045-left-stores');
 INSERT INTO schema_migrations (number, name) VALUES (46, '0046-alarms-of-flows');
+INSERT INTO schema_migrations (number, name) VALUES (47, '0047-product-fields');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);
