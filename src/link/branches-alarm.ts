@@ -4,7 +4,7 @@ import { type Cause, type ExaminedBranch, LOST_AFTER_MS } from './branch-board.t
 
 /** The hub's own finding about its branches: one alarm, as bad as the worst branch. */
 
-const SILENT_AFTER_MS = 300_000;
+const SILENT_AFTER_MS = 180_000;
 /** The hub's own alarms already report these: `outbox.held`, `hub.unapplied`. */
 const TOLD_BY_HUB: ReadonlySet<Cause['reason']> = new Set<Cause['reason']>(['outbox.held', 'quarantine']);
 
