@@ -1,4 +1,5 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import Database from 'better-sqlite3';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { tillsync } from '../cli/run-process.ts';
@@ -45,6 +46,28 @@ async function beginRefresh(answerAfterMs: number): Promise<void> {
   await until('the platform got the refresh', () => refreshes() > before);
 }
 
+/** Freezes the daemon at a moment at which it holds no lock: a command would wait in vain for one. */
+async function freezeWithoutLocks({ child }: DaemonProcess): Promise<void> {
+  const isFree = (name: string) => {
+    const db = new Database(`${place.storage}/${name}`, { timeout: 0 });
+    try {
+      db.exec('BEGIN IMMEDIATE; ROLLBACK');
+      return true;
+    } catch {
+      return false;
+    } finally {
+      db.close();
+    }
+  };
+  await until('the daemon froze between two writes', () => {
+    child.kill('SIGSTOP');
+    const isFrozen = /^State:\tT/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8'));
+    if (isFrozen && isFree('state.db') && isFree('mirror.db')) return true;
+    child.kill('SIGCONT');
+    return false;
+  });
+}
+
 /** Expects one more try with the dead token, then no calls while callbacks are stored; then gives new tokens. */
 async function expectLockOutAndCure(triesBefore: number): Promise<void> {
   const { control } = place.sandbox;
@@ -89,16 +112,13 @@ describe('a token refresh', () => {
 
   it('of a process that froze in it does not overwrite tokens that came meanwhile', async () => {
     const { daemon } = await open();
-    await beginRefresh(1_500);
+    await beginRefresh(Math.min(limitMs(3_000), 14_000));
     const before = stored().generation;
-    // By now the daemon has written what it sends, so it holds no lock while it is frozen.
-    await systemClock.sleep(300);
-    daemon.child.kill('SIGSTOP');
+    await freezeWithoutLocks(daemon);
     const { token, refreshToken } = place.sandbox.issueTokens();
     const input = JSON.stringify({ refreshToken, token });
     const set = await tillsync(['auth', 'set', '--untried'], { env: place.env, input });
     expect(set).toMatchObject({ code: 0 });
-    await systemClock.sleep(1_500);
     daemon.child.kill('SIGCONT');
     await until('it gave its own up', () => daemon.log().includes('Renewed tokens were dropped'));
     expect(stored()).toMatchObject({ generation: before + 1, refresh_token: refreshToken });
