@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { invoke } from './invoke.ts';
@@ -81,7 +82,10 @@ test('stock set --branch takes at a branch the id that its catalogue has for it,
 
 test('init asks at a branch for nothing of the platform', async () => {
   const group = String(process.getgid?.());
-  const told = await invoke(['init', '--yes', '--group', group, '--no-start', '--json'], { env });
+  // A service of this machine may have the usual port.
+  const listen = ['--local-listen', `127.0.0.1:${await freePort()}`];
+  const words = ['init', '--yes', '--group', group, '--no-start', '--json'];
+  const told = await invoke([...words, ...listen], { env });
   expect(told).toMatchObject({ code: 0, stderr: '' });
   expect(readFileSync(env.TILLSYNC_CONFIG, 'utf8')).toContain(`group = "${group}"`);
   expect(readFileSync(env.TILLSYNC_CONFIG, 'utf8')).toContain('branch = "B1"');

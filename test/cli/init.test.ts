@@ -8,17 +8,24 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { freePortBeside } from '../../src/cli/init/machine.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { sampleConfig } from '../../src/config/reference.ts';
+import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { type NewPlace, newPlace, type Script, talk } from './init-rig.ts';
 import { invoke } from './invoke.ts';
 
-/** The sample's limits apply to every init; this platform has quicker ones. */
 let place: NewPlace;
 let here: string[];
+/** A service of this machine may have the usual ports. */
+let ports: { webhook: string; local: string };
 
 beforeEach(async () => {
   place = await newPlace(21);
-  const quick = sampleConfig().replace('endpoint_interval = "1s"', 'endpoint_interval = "60ms"');
-  writeFileSync(place.file, quick);
+  ports = { webhook: `127.0.0.1:${await freePort()}`, local: `127.0.0.1:${await freePort()}` };
+  const sample = sampleConfig()
+    .replace('"127.0.0.1:8787"', `"${ports.webhook}"`)
+    .replace('\nlisten = "127.0.0.1:8788"', `\nlisten = "${ports.local}"`)
+    // The sample's limits apply to every init; this platform has quicker ones.
+    .replace('endpoint_interval = "1s"', 'endpoint_interval = "60ms"');
+  writeFileSync(place.file, sample);
   here = ['init', '--config', place.file, '--directory', place.storage];
 });
 
@@ -325,7 +332,8 @@ describe('a file of another version', () => {
   test('keeps its mode and what is not asked for', async () => {
     writeFileSync(place.file, '# mine\n[log]\nlevel = "debug" # loud\n');
     chmodSync(place.file, 0o640);
-    expect((await script(['--base-url', place.sandbox.url, '--offline'])).code).toBe(0);
+    const listen = ['--webhook-listen', ports.webhook, '--local-listen', ports.local];
+    expect((await script(['--base-url', place.sandbox.url, '--offline', ...listen])).code).toBe(0);
     expect(place.text()).toContain('# mine\n[log]\nlevel = "debug" # loud\n');
     expect(config()).toMatchObject({ log: { level: 'debug' }, platform: { baseUrl: place.sandbox.url } });
   });
