@@ -72,9 +72,14 @@ const HOUR_MS = 3_600_000;
 const REACH_MS = 26 * HOUR_MS;
 const OFFSETS_MAX = 100;
 
+/** Looked up zones; a process has few, and a look-up takes as long as reading all other keys. */
+const zones = new Map<string, string>();
+
 /** Returns the canonical name of the zone's rules. Throws a RangeError for an unknown zone. */
 export function canonicalZone(timeZone: string): string {
-  return new Intl.DateTimeFormat('en', { timeZone }).resolvedOptions().timeZone;
+  const zone = zones.get(timeZone) ?? new Intl.DateTimeFormat('en', { timeZone }).resolvedOptions().timeZone;
+  zones.set(timeZone, zone);
+  return zone;
 }
 
 /** Requested calendars; a process has few. */
