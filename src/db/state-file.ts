@@ -72,7 +72,6 @@ function reserveRoom(db: Database.Database): void {
     storing(() => {
       db.prepare('INSERT INTO padding VALUES (randomblob(?))').run(PADDING_BYTES);
       db.exec('DELETE FROM padding');
-      db.pragma('wal_checkpoint(PASSIVE)');
     });
   } catch (error) {
     // Without the reserve everything works until the disk is full. Another process may be making it right now.
