@@ -12,6 +12,7 @@ import { type Counters, measuredTransport } from '../health/counters.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { OrderPoll } from '../orders/order-poll.ts';
 import { WebhookRegistration, WebhookSecrets } from '../orders/webhook.ts';
+import type { InboxAsker, InboxProcessOptions } from '../outbox/inbox-process.ts';
 import { Outbox } from '../outbox/outbox.ts';
 import { MirrorStores } from '../outbox/stores.ts';
 import { PlatformClient } from '../platform/client.ts';
@@ -70,6 +71,8 @@ export interface PartsOptions {
   onSecret?: ((value: string) => void) | undefined;
   /** How often the daemon checks for other processes' work; if left out, as a store needs it. */
   lookEveryMs?: number | undefined;
+  /** How the inbox is opened; if left out, by a process of its own. */
+  openInbox?: ((options: InboxProcessOptions) => InboxAsker) | undefined;
   /** Names of holders of slots and leases, for a simulation in which one process plays several. */
   holders?: Holders;
   /** Counts calls to the platform. */

@@ -20,7 +20,7 @@ export function outgoingLoops(
   mayCall: () => boolean,
   counters: Pick<Counters, 'settled' | 'tookIn' | 'inbox'>,
 ): NamedLoop[] {
-  const { config, clock, random, log, lookEveryMs } = options;
+  const { config, clock, random, log, lookEveryMs, openInbox } = options;
   const { mirror, stores, branches, outbox } = parts;
   const { freshnessBoard: freshness, alarms } = mirror;
   const trigger = new SweepTrigger(clock);
@@ -44,6 +44,7 @@ export function outgoingLoops(
         stores,
         alarms,
         lookEveryMs,
+        openInbox,
         clock,
         log,
         beat,

@@ -7,7 +7,7 @@ import { comeBackMs, PassedOver } from './batch.ts';
 import type { GuardSettings } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { COUNTED_MAX, FIRST_ID, type InboxBatch, type InboxWaiting } from './inbox.ts';
-import { InboxProcess } from './inbox-process.ts';
+import { type InboxAsker, InboxProcess, type InboxProcessOptions } from './inbox-process.ts';
 import type { InboxFrom, InboxLocation } from './inbox-protocol.ts';
 import type { MirrorStores } from './stores.ts';
 
@@ -66,6 +66,7 @@ export interface InboxLoopOptions extends InboxLocation {
   onTaken: (taken: InboxTaken) => void;
   /** How often it checks for other processes' work; if left out, as a store needs it. */
   lookEveryMs?: number | undefined;
+  openInbox?: ((options: InboxProcessOptions) => InboxAsker) | undefined;
   clock: Clock;
   log: Log;
   beat: () => void;
@@ -74,7 +75,7 @@ export interface InboxLoopOptions extends InboxLocation {
 /** Moves the inbox into the outbox. A POS that holds its lock, or breaks the file, stops only this loop. */
 export class InboxLoop {
   readonly #options: InboxLoopOptions;
-  readonly #inbox: InboxProcess;
+  readonly #inbox: InboxAsker;
   /** Tells what happened to an inbox file that is gone. */
   #lost: string | null = null;
   #isTidy = false;
@@ -88,9 +89,9 @@ export class InboxLoop {
   #looking: Promise<unknown> = Promise.resolve();
 
   constructor(options: InboxLoopOptions, signal?: AbortSignal) {
-    const { path, group, log } = options;
+    const { path, group, log, openInbox = (how) => new InboxProcess(how) } = options;
     this.#options = options;
-    this.#inbox = new InboxProcess({
+    this.#inbox = openInbox({
       path,
       group,
       signal,

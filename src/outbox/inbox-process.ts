@@ -54,13 +54,16 @@ interface InboxProcessOptions extends InboxLocation {
   signal?: AbortSignal | undefined;
 }
 
+/** The inbox as all other code uses it: a process of its own, or in a test this one. */
+export type InboxAsker = Pick<InboxProcess, 'ask' | 'close'>;
+
 interface Waiting {
   resolve(reply: InboxReply): void;
   reject(error: TillsyncError | ProcessEnded): void;
 }
 
 /**
- * The inbox as all other code uses it. Its process (inbox-child.ts) is started when needed and kept while it behaves.
+ * The inbox in its process (inbox-child.ts), which is started when needed and kept while it behaves.
  * Its memory is limited and it is killed when silent, so that a POS's file can stop nothing else. It has no
  * namespaces of its own, because the service may not create any.
  */

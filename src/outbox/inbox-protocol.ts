@@ -1,8 +1,17 @@
-import type { ErrorCode } from '../core/errors.ts';
-import type { LockHolder } from '../db/wal.ts';
+import { statSync } from 'node:fs';
+import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.ts';
+import { storing } from '../db/sqlite.ts';
+import { type LockHolder, lockHolders, namesOf } from '../db/wal.ts';
 import type { RestoredAck } from './change.ts';
-import type { InboxBatch, InboxRow, InboxTrouble, InboxWaiting } from './inbox.ts';
-import type { InboxTable } from './inbox-file.ts';
+import {
+  Inbox,
+  type InboxBatch,
+  type InboxRow,
+  InboxRows,
+  type InboxTrouble,
+  type InboxWaiting,
+} from './inbox.ts';
+import { damageOf, type InboxTable, openInboxForReading, requireSchema } from './inbox-file.ts';
 
 // Requests and answers of the process that opens the inbox, one JSON document per line.
 
@@ -48,3 +57,117 @@ export type InboxReply = { troubles: InboxTrouble[] } & (
   | { answer: InboxAnswers[keyof InboxAnswers] }
   | { error: { code: ErrorCode; message: string; hint: string | undefined } }
 );
+
+const COPIED_AT_ONCE = 1_000;
+/** Bytes that SQLite locks: all those of a database, and those of a write-ahead log's index. */
+const LOCKED = { first: 0x40000000, last: 0x40000000 + 512 };
+const LOCKED_INDEX = { first: 120, last: 127 };
+const wallClock = { nowMs: () => Date.now() };
+
+/** Opens the inbox and answers requests: inbox-child.ts, or a test without a further process. */
+export class InboxAnswerer {
+  readonly #path: string;
+  readonly #inbox: Inbox;
+  #troubles: InboxTrouble[] = [];
+
+  constructor(place: InboxLocation) {
+    this.#path = place.path;
+    this.#inbox = new Inbox({
+      ...place,
+      clock: wallClock,
+      onTrouble: (trouble) => this.#troubles.push(trouble),
+    });
+  }
+
+  reply(request: InboxRequest): InboxReply {
+    this.#troubles = [];
+    try {
+      const given = this.#answer(request);
+      return { troubles: this.#troubles, answer: given };
+    } catch (error) {
+      const { code, message, hint } = this.#plainly(error);
+      return { troubles: this.#troubles, error: { code, message, hint } };
+    }
+  }
+
+  close(): void {
+    this.#inbox.close();
+  }
+
+  #answer(request: InboxRequest): InboxAnswers[keyof InboxAnswers] {
+    const inbox = this.#inbox;
+    switch (request.do) {
+      case 'look': {
+        const batch = inbox.read(request.limit, request.from);
+        // Behind skipped rows there may be no more rows, although skipped rows wait.
+        const isWhole = Object.keys(request.from).length === 0;
+        const none = isWhole && batch.changes.length + batch.acks.length === 0;
+        const waiting = none ? { rows: 0, oldest: null } : inbox.waiting();
+        // While rows wait, a lock shows by itself, because they cannot be removed.
+        const found = none ? this.#holders() : [];
+        const isHeld = found.length > 0 && inbox.locksMatter();
+        return { batch, waiting, keptFiles: inbox.keptFiles(), holders: isHeld ? found : [] };
+      }
+      case 'remove':
+        inbox.remove(request.rows);
+        return {};
+      case 'insertAcks':
+        inbox.insertAcks(request.acks);
+        return {};
+      case 'copy':
+        return this.#reading((rows) => rows.read(COPIED_AT_ONCE, request.from));
+      case 'health':
+        return this.#reading((rows, db) => ({
+          bytes: statSync(this.#path).size,
+          version: Number(db.pragma('user_version', { simple: true })),
+          ...damageOf(db, this.#path),
+          waiting: rows.waiting(),
+        }));
+    }
+  }
+
+  #reading<T>(look: (rows: InboxRows, db: ReturnType<typeof openInboxForReading>) => T): T {
+    const db = openInboxForReading(this.#path);
+    try {
+      return storing(() => look(new InboxRows(db, 0, () => requireSchema(db, this.#path)), db));
+    } finally {
+      db.close();
+    }
+  }
+
+  /** Turns an error into words for whoever maintains the POS. */
+  #plainly(error: unknown): TillsyncError {
+    const known = asTillsyncError(error);
+    if (known.code === 'storage-busy') {
+      const held = this.#holders();
+      const who = namesOf(held);
+      return new TillsyncError(
+        'storage-busy',
+        `The inbox ${this.#path} is locked by ${who || 'a program that could not be named'}.`,
+        {
+          hint: `Close or restart ${held.length > 0 ? 'it' : 'the program that holds the file open'}: it keeps a transaction open.`,
+        },
+      );
+    }
+    const { cause } = known;
+    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : '';
+    if (code === 'SQLITE_NOMEM' || code === 'SQLITE_TOOBIG') {
+      return new TillsyncError(
+        'storage-failed',
+        `The inbox ${this.#path} holds a row that is too large to be read or removed (${code}).`,
+        {
+          hint: 'Have whoever looks after the POS delete it.',
+        },
+      );
+    }
+    return known;
+  }
+
+  #holders(): LockHolder[] {
+    const inodeOf = (path: string) => statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
+    return lockHolders([
+      { inode: inodeOf(this.#path), ...LOCKED },
+      { inode: inodeOf(`${this.#path}-shm`), ...LOCKED_INDEX },
+    ]);
+  }
+}

@@ -7,6 +7,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { request } from 'undici';
 import { expect, onTestFinished, test } from 'vitest';
+import { LEFT_STORE } from '../../src/app/storage.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { configError } from '../../src/config/source.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -17,7 +18,9 @@ import { readSentOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { invoke } from '../cli/invoke.ts';
 import { seededRandom } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { storeRig } from '../support/store-rig.ts';
 import { until } from '../support/workplace.ts';
 import { InProcessServer } from './in-process.ts';
 
@@ -385,4 +388,19 @@ test('hub.store: a shop that is no branch, and a shop or its hook without a hub,
     isOwnStore: true,
   });
   expect(own).toMatchObject({ faults: [{ key: 'hub.store' }] });
+});
+
+test('own store: one that the hub has left is told of at the start, in the log and in its files', async () => {
+  const told: string[] = [];
+  const note = (_fields: object, message: string) => void told.push(message);
+  const rig = storeRig({ log: { ...silentLog, warn: note } });
+  const left = freshMirror(path.join(rig.directory, 'store'));
+  await rig.daemon();
+  expect(told).toContain(LEFT_STORE);
+  const failing = "SELECT subject FROM freshness WHERE state = 'failing' ORDER BY subject";
+  expect(rows<{ subject: string }>(left, failing).map(({ subject }) => subject)).toEqual([
+    'catalog.sweep',
+    'hub.link',
+    'orders.poll',
+  ]);
 });

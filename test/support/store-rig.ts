@@ -6,7 +6,7 @@ import { onTestFinished } from 'vitest';
 import { openParts, type Parts, type PartsOptions } from '../../src/app/parts.ts';
 import type { Config } from '../../src/config/config-type.ts';
 import type { Secrets } from '../../src/config/secrets.ts';
-import { silentLog } from '../../src/core/log.ts';
+import { type Log, silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import type { Holders } from '../../src/db/lease.ts';
@@ -17,6 +17,7 @@ import type { SandboxOptions } from '../../src/sandbox/shop.ts';
 import { sandboxTransport } from '../platform/rig.ts';
 import { FakeClock, seededRandom, untilIdle } from './fake-clock.ts';
 import { freshMirror, freshState } from './fresh-mirror.ts';
+import { inboxHere } from './inbox-here.ts';
 
 const SECRET = 'rig-secret';
 const STARTING_TURNS = 2_000;
@@ -78,6 +79,9 @@ export interface StoreRigOptions {
   platform?: Partial<SandboxOptions>;
   config?: (config: Config) => Config;
   secrets?: Partial<Secrets>;
+  log?: Log;
+  /** Whether the inbox has its own process, as in a shop. */
+  inboxProcess?: boolean;
 }
 
 /**
@@ -104,6 +108,8 @@ export function storeRig({
   platform = {},
   config = (same) => same,
   secrets,
+  log = silentLog,
+  inboxProcess = false,
   lookEveryMs = LOOK_EVERY_MS,
 }: StoreRigOptions = {}): StoreRig {
   const clock = new FakeClock(undefined, undefined, untilIdle);
@@ -134,8 +140,9 @@ export function storeRig({
       secrets: { refreshToken, webhookSecrets: [SECRET], ...secrets },
       clock: ownClock,
       lookEveryMs,
+      openInbox: inboxProcess ? undefined : inboxHere,
       random: seededRandom(11),
-      log: silentLog,
+      log,
       transport: { ...direct, send: (request) => tamper(request, () => direct.send(request)) },
     };
   };

@@ -1,0 +1,16 @@
+import { TillsyncError } from '../../src/core/errors.ts';
+import type { InboxAsker, InboxProcessOptions } from '../../src/outbox/inbox-process.ts';
+import { InboxAnswerer, type InboxReply, type InboxRequest } from '../../src/outbox/inbox-protocol.ts';
+
+/** Answers as the inbox's process does, without starting one. A lock of the same process is not seen as a POS's. */
+export function inboxHere({ onTrouble, ...place }: InboxProcessOptions): InboxAsker {
+  const inbox = new InboxAnswerer(place);
+  const ask = async (request: InboxRequest) => {
+    const reply = JSON.parse(JSON.stringify(inbox.reply(request))) as InboxReply;
+    for (const trouble of reply.troubles) onTrouble?.(trouble);
+    if ('answer' in reply) return reply.answer;
+    const { code, message, hint } = reply.error;
+    throw new TillsyncError(code, message, hint === undefined ? {} : { hint });
+  };
+  return { ask: ask as InboxAsker['ask'], close: async () => inbox.close() };
+}
