@@ -26,19 +26,12 @@ const tlsOf = (name: string) => ({
   caFile: at('ca.pem'),
 });
 
+/** An elliptic key is made in a hundredth of an RSA key's time. */
+const QUICK_KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1'];
+
 /** Makes a certificate for hub.example.com, signed by our own authority. */
 function makeCertificate(name: string): void {
-  const subject = [
-    '-newkey',
-    'rsa:2048',
-    '-nodes',
-    '-days',
-    '30',
-    '-subj',
-    '/CN=hub',
-    '-keyout',
-    at(`${name}.key`),
-  ];
+  const subject = [...QUICK_KEY, '-nodes', '-days', '30', '-subj', '/CN=hub', '-keyout', at(`${name}.key`)];
   const signed = [
     '-CA',
     at('ca.pem'),
@@ -54,7 +47,7 @@ function makeCertificate(name: string): void {
 
 beforeAll(() => {
   directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hub-checks-'));
-  const ca = ['-newkey', 'rsa:2048', '-nodes', '-days', '90', '-subj', '/CN=chain', '-keyout', at('ca.key')];
+  const ca = [...QUICK_KEY, '-nodes', '-days', '90', '-subj', '/CN=chain', '-keyout', at('ca.key')];
   execFileSync('openssl', ['req', '-x509', ...ca, '-out', at('ca.pem')], { stdio: 'ignore' });
   makeCertificate('hub');
   makeCertificate('renewed');

@@ -62,7 +62,8 @@ async function startPlatform(pem?: Buffer) {
 
 function selfSigned(): { file: string; pem: Buffer } {
   const file = path.join(mkdtempSync(path.join(tmpdir(), 'tillsync-ca-')), 'ca.pem');
-  const words = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=localhost'];
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1'];
+  const words = ['req', '-x509', ...key, '-nodes', '-days', '2', '-subj', '/CN=localhost'];
   const name = ['-addext', 'subjectAltName=DNS:localhost'];
   execFileSync('openssl', [...words, ...name, '-keyout', file, '-out', `${file}.crt`], { stdio: 'ignore' });
   const pem = Buffer.concat([readFileSync(file), readFileSync(`${file}.crt`)]);
