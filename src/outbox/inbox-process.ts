@@ -48,7 +48,7 @@ function limited(): string {
 /** Variables withheld from a program that reads what others wrote. */
 const SECRET = /^(TILLSYNC_|CREDENTIALS_DIRECTORY$|NOTIFY_SOCKET$|LISTEN_|WATCHDOG_|NODE_OPTIONS$)/;
 
-interface InboxProcessOptions extends InboxLocation {
+export interface InboxProcessOptions extends InboxLocation {
   onTrouble?: (trouble: InboxTrouble) => void;
   /** Aborts the running request with `aborted`. */
   signal?: AbortSignal | undefined;

@@ -3,6 +3,7 @@
 import { mkdtempSync, readdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
@@ -139,6 +140,19 @@ describe('tokens', () => {
     const told = await invoke(['auth', 'status'], { env });
     expect(told).toMatchObject({ code: 0, stderr: '' });
     expect(told.stdout).toContain('An access token is fetched with the first call');
+  });
+
+  test('that were stored untried are tried by a refresh', async () => {
+    const state = () => {
+      const db = new Database(join(directory, 'mirror.db'), { readonly: true });
+      const found = db.prepare("SELECT state FROM freshness WHERE subject = 'auth'").pluck().get();
+      db.close();
+      return found;
+    };
+    await json(['auth', 'set', '--untried'], env, sandbox.issueTokens().refreshToken);
+    expect(state()).toBe('waiting');
+    expect((await json(['auth', 'refresh'])).code).toBe(0);
+    expect(state()).toBe('ok');
   });
 
   test('of another company are refused before anything is asked of the platform, unless that is meant', async () => {

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { checkText, doctorExit, helpText, summaryText } from '../../src/cli/doctor.ts';
 import type { CheckResult } from '../../src/support/doctor/check.ts';
+import { freshMirror, freshState } from '../support/fresh-mirror.ts';
 import { invoke } from './invoke.ts';
 
 const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-doctor-'));
@@ -112,5 +113,20 @@ describe('the command', () => {
     const refused = await invoke(['doctor', '--only', 'weather'], { env: {} });
     expect(refused.code).toBe(2);
     expect(refused.stderr).toContain('webhook.arriving');
+  });
+
+  test('passes over the certificate of a hub whose server has no configuration yet', async () => {
+    const file = path.join(directory, 'hub.toml');
+    const storage = path.join(directory, 'hub');
+    freshMirror(storage);
+    freshState(storage);
+    const hub = '[hub]\nnats = "nats://127.0.0.1:9"\npublic_url = "tls://hub.test:4222"\n';
+    const place = `[platform]\nbase_url = "http://127.0.0.1:9"\n[storage]\ndirectory = "${storage}"\n`;
+    writeFileSync(file, `${place}${hub}[[branches]]\nexternal_id = "B1"\n`);
+    const words = ['doctor', '--config', file, '--json', '--offline', '--only', 'hub.certificate'];
+    const { checks } = JSON.parse((await invoke(words, { env: {} })).stdout);
+    expect(checks).toMatchObject([
+      { level: 'skipped', message: 'The nats-server has no configuration yet.' },
+    ]);
   });
 });

@@ -1,6 +1,7 @@
-import { describe, expect, test } from 'vitest';
+import { closeSync, fstatSync, openSync } from 'node:fs';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { createLogger, type LoggerOptions } from '../../src/core/logger.ts';
+import { createLogger, isJournal, type LoggerOptions } from '../../src/core/logger.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
@@ -122,6 +123,12 @@ test('secrets that last stay hidden however many rotate by', () => {
   expect(JSON.parse(lines[0] ?? '').msg).toBe('[redacted] [redacted]');
 });
 
+test('a secret of five characters is hidden in base64, too', () => {
+  const { log, lines } = captured({ secrets: ['p1a2n'] });
+  log.info({}, `key ${Buffer.from('p1a2n').toString('base64')}`);
+  expect(JSON.parse(lines[0] ?? '').msg).toBe('key [redacted]4=');
+});
+
 test('a value too short to be a secret does not garble the log', () => {
   const { log, registerSecret, lines } = captured();
   registerSecret('e');
@@ -145,4 +152,13 @@ test('in the journal every line has its priority, so that journalctl -p err show
   log.debug({}, 'small');
   expect(lines.map((line) => line.slice(0, 3))).toEqual(['<3>', '<4>', '<6>', '<7>']);
   expect(JSON.parse(lines[0]?.slice(3) ?? '')).toMatchObject({ level: 'error', msg: 'failed' });
+});
+
+test('the journal is known by the file that JOURNAL_STREAM names, not by the variable alone', () => {
+  const fd = openSync('/dev/null', 'w');
+  onTestFinished(() => closeSync(fd));
+  const { dev, ino } = fstatSync(fd);
+  expect(isJournal(fd, { JOURNAL_STREAM: `${dev}:${ino}` })).toBe(true);
+  expect(isJournal(fd, { JOURNAL_STREAM: `${dev}:${ino + 1}` })).toBe(false);
+  expect(isJournal(fd, {})).toBe(false);
 });

@@ -1,4 +1,6 @@
-import { expect, it } from 'vitest';
+import type { ChildProcess } from 'node:child_process';
+import diagnostics from 'node:diagnostics_channel';
+import { expect, it, onTestFinished } from 'vitest';
 import { runProgram } from '../../src/core/program.ts';
 
 const run = (command: string[], variables: Record<string, string> = {}) =>
@@ -26,4 +28,14 @@ it('says of a program that the system does not take that it cannot be started', 
     what: expect.stringMatching(/^cannot be started/),
   });
   expect((await run(['/nowhere/at-all'])).what).toMatch(/^cannot be started/);
+});
+
+it('takes a program for what its exit says, also where reading its words fails', async () => {
+  const breakPipe = (message: unknown) => {
+    const { process: child } = message as { process: ChildProcess };
+    child.once('spawn', () => child.stderr?.destroy(new Error('EIO')));
+  };
+  diagnostics.subscribe('child_process', breakPipe);
+  onTestFinished(() => void diagnostics.unsubscribe('child_process', breakPipe));
+  expect(await run(['/bin/echo', 'told'])).toMatchObject({ ok: true, said: '', printed: 'told' });
 });

@@ -1,5 +1,8 @@
-import { expect, it } from 'vitest';
-import { compareOrders, type MirroredRow } from '../../src/demo/demo-pos.ts';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { expect, it, onTestFinished } from 'vitest';
+import { compareOrders, DemoPos, type MirroredRow } from '../../src/demo/demo-pos.ts';
+import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 type Snapshot = Parameters<typeof compareOrders>[0][number];
 
@@ -41,4 +44,20 @@ it('compareOrders names what differs first, and what only one side has', () => {
       'order o3 is in the mirror alone',
     ],
   });
+});
+
+it('DemoPos says what the local API answered to a hand-over that it refused', async () => {
+  const order = { orderId: 'o1', status: 'pending', storeExternalId: 'B1', items: [] };
+  const server = createServer((request, response) => {
+    if (request.method === 'GET') response.end(JSON.stringify({ events: [{ order }], next: 1 }));
+    else response.writeHead(500).end('the disk is full');
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const localUrl = () => `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const pos = new DemoPos({ localUrl, clock: new FakeClock(), random: seededRandom(1) });
+  await expect(pos.close()).rejects.toThrow('The local API answered 500: the disk is full');
 });

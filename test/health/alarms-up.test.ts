@@ -1,12 +1,16 @@
 /** Tests src/health/facts.ts. */
 
 import { expect, it } from 'vitest';
+import { openReaders } from '../../src/app/readers.ts';
+import { markRunning } from '../../src/app/storage.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
 import type { Finding } from '../../src/health/facts.ts';
 import type { FindingCode } from '../../src/health/findings.ts';
 import { StandingNow } from '../../src/health/notifier.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { storeRig } from '../support/store-rig.ts';
 
 const HELD: Finding = {
   code: 'outbox.held',
@@ -55,4 +59,41 @@ it('what the mirror did not take keeps its level beside it', () => {
   }
   alarms.setAside([]);
   expect(alarms.aside()).toEqual([]);
+});
+
+it('what the mirror did not take is told by commands as long as the daemon runs', async () => {
+  const { clock, parts: open } = storeRig();
+  const { config, state } = await open();
+  state.alarms.setAside([
+    { key: 'orders.unbooked', message: 'One waits.', level: null, raisedAt: '2026-01-15T12:00:00.000Z' },
+  ]);
+  const told = async () => {
+    const readers = await openReaders({ config, clock });
+    const keys = readers.alarms().map(({ key }) => key);
+    await readers.close();
+    return keys;
+  };
+  expect(await told()).toEqual([]);
+  const unmark = await markRunning({ leases: state.leases, clock, log: silentLog });
+  expect(await told()).toEqual(['orders.unbooked']);
+  await unmark();
+  expect(await told()).toEqual([]);
+});
+
+it.each([
+  ['was asleep for two minutes', 2, false],
+  ['was busy for half a minute', 0.5, true],
+])('orders that grew old while the machine %s are told: %#', async (_what, minutes, isTold) => {
+  const clock = new FakeClock();
+  const stale: Finding = { ...HELD, code: 'orders.stale', level: 'red' };
+  const now = new StandingNow(() => ({ findings: [stale], hidden: new Set<FindingCode>() }), clock);
+  for (let looks = 0; looks < 20; looks++) {
+    now.read();
+    await clock.advance(15_000);
+  }
+  expect(now.read().findings).toEqual([stale]);
+  await clock.advance(minutes * 60_000);
+  const { findings, hidden } = now.read();
+  expect(findings).toEqual(isTold ? [stale] : []);
+  expect(hidden.has('orders.stale')).toBe(!isTold);
 });

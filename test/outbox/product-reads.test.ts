@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
-import { ProductReads } from '../../src/outbox/product-reads.ts';
+import { ProductReads, StockLooker } from '../../src/outbox/product-reads.ts';
 import type { MirrorStores } from '../../src/outbox/stores.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock } from '../support/fake-clock.ts';
@@ -72,4 +72,25 @@ it('an outage is about no product: the oldest stays the first', async () => {
   const { asked, steps } = setUp(['platform-unreachable', null]);
   await steps(2);
   expect(asked).toEqual([1, 1]);
+});
+
+it('a look at scarce stocks ends before the next one once something is urgent', async () => {
+  const asked: unknown[] = [];
+  const looker = new StockLooker({
+    stores: { read: () => ({ push: 0, orderSeq: 0 }), write: async () => {} } as unknown as MirrorStores,
+    platform: {
+      async productGet(query) {
+        asked.push('sku' in query && query.sku);
+        return null;
+      },
+    },
+    lookBelow: 3,
+    isHeardLate: () => true,
+    clock: new FakeClock(),
+  });
+  const places = ['1', '2', '3'].map((sku) => ({ sku, subsidiaryId: 's1' }));
+  await looker.look(places, {}, () => asked.length === 2);
+  expect(asked).toEqual(['1', '2']);
+  await looker.look(places, {}, () => false);
+  expect(asked).toHaveLength(5);
 });

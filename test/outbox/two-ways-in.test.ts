@@ -1,9 +1,11 @@
-import type Database from 'better-sqlite3';
+import path from 'node:path';
+import Database from 'better-sqlite3';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import type { InboxBatch } from '../../src/outbox/inbox.ts';
+import { storeRig } from '../support/store-rig.ts';
 import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }]);
@@ -85,6 +87,30 @@ describe('two ways in', () => {
     inbox.insert('stock', { externalId: 'A', qty: 8, subsidiaryId: 's1' });
     inbox.takeIn();
     expect(waiting('stock')).toMatchObject([{ qty: 8 }]);
+  });
+
+  it('a change by HTTP waits until the daemon has taken in what lies in the inbox', async () => {
+    const rig = storeRig();
+    const { localUrl } = await rig.daemon();
+    await rig.clock.advance(60_000);
+    const [stock] = rig.rows<{ sku: string; subsidiaryId: string }>(
+      'SELECT sku, subsidiary_id AS subsidiaryId FROM stocks LIMIT 1',
+    );
+    const inbox = new Database(path.join(rig.directory, 'inbox/inbox.db'));
+    inbox
+      .prepare('INSERT INTO stock_changes (sku, subsidiary_id, qty) VALUES (?, ?, 40)')
+      .run(stock?.sku, stock?.subsidiaryId);
+    inbox.close();
+    const answer = await fetch(`${localUrl}/v1/stock`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify([{ ...stock, qty: 10 }]),
+    });
+    expect(answer.ok).toBe(true);
+    // The count of the inbox was queued before, and its row is gone.
+    expect(rig.rows("SELECT source, json_extract(body, '$.qty') AS qty, replaced FROM outbox")).toEqual([
+      { source: 'http', qty: 10, replaced: 1 },
+    ]);
   });
 
   it('the last value of each field wins, whenever the inbox is looked into', () => {
