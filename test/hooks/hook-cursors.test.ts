@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import type { Log } from '../../src/core/log.ts';
 import { COUNTED_MAX } from '../../src/hooks/hook.ts';
+import { eventsFrom, HookCursors, statusOf } from '../../src/hooks/hook-cursors.ts';
 import { hookLoop } from '../../src/hooks/hook-loop.ts';
-import { eventsFrom, HookPlaces, statusOf } from '../../src/hooks/hook-places.ts';
 import type { HookAnswer } from '../../src/hooks/receivers.ts';
 import { observation, openTestMirror, sampleNotification } from '../orders/open-test-mirror.ts';
 import { tempState } from '../platform/temp-state.ts';
@@ -20,7 +20,7 @@ it('a hook that began before its mirror was made anew misses no event of the mom
   });
   const seqs = mirror.read((db) => db.prepare('SELECT seq FROM order_events ORDER BY seq').pluck().all());
   const beginning = { name: 'pos', begun: { newsFrom: AT }, from: 'now', at: AT, seq: 99 } as const;
-  expect(await new HookPlaces(mirror).begin(beginning)).toMatchObject({ seq: seqs[0], newsFrom: AT });
+  expect(await new HookCursors(mirror).begin(beginning)).toMatchObject({ seq: seqs[0], newsFrom: AT });
 });
 
 it('a hook counts up to ten thousand waiting events, and says where more wait', async () => {
@@ -32,7 +32,7 @@ it('a hook counts up to ten thousand waiting events, and says where more wait', 
           INSERT INTO order_events (order_id, status, source, observed_at) SELECT 'o1', 'ready', 'webhook', ? FROM n`)
         .run(count, AT),
     );
-  await new HookPlaces(mirror).begin({ name: 'pos', begun: undefined, from: 'start', at: AT, seq: 0 });
+  await new HookCursors(mirror).begin({ name: 'pos', begun: undefined, from: 'start', at: AT, seq: 0 });
   const status = () => mirror.read((db) => statusOf(db, hook('pos')));
   await fill(COUNTED_MAX);
   expect(status()).toMatchObject({ waiting: 10_000, isMore: false });
