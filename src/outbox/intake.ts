@@ -264,7 +264,7 @@ export class OutboxIntake {
       if (isWaitingNow && passed?.has(branch, key)) continue;
       fitting.push(each);
       if (!isWaitingNow || priorityOf(item.change) !== PRIORITY_OTHERS) continue;
-      const room = rooms.get(branch) ?? this.#queue.roomOf(branch);
+      const room = rooms.get(branch) ?? this.#queue.roomOf(branch, placed.length);
       rooms.set(branch, room);
       // There is room for all, whatever their targets.
       if (room >= placed.length) continue;

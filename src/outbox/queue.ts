@@ -75,6 +75,14 @@ const waitingOf = (kind: ChangeKind) => `
   (SELECT count(*) FROM (SELECT 1 FROM ${FROM_QUEUE} WHERE kind = '${kind}' AND priority = ${PRIORITY_OTHERS}
     AND branch = +@branch AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read' LIMIT ${WAITING_MAX}))`;
 
+/** No two waiting changes have the same place, so a branch has at most as many as there are places between its ends. */
+const spanOf = (kind: ChangeKind) => {
+  const end = (which: string) => `(SELECT ${which}(queue_seq) FROM ${FROM_QUEUE} WHERE kind = '${kind}'
+    AND priority = ${PRIORITY_OTHERS} AND branch = +@branch AND state = 'pending' AND held_guard IS NULL
+    AND basis <> 'needs-read')`;
+  return `coalesce(${end('max')} - ${end('min')} + 1, 0)`;
+};
+
 /** Columns that a newer value of the same fields updates; no index of the table contains them. */
 const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
 /** Columns that must be equal for such an update; otherwise the two changes are merged. */
@@ -115,8 +123,14 @@ export class OutboxQueue {
     return this.#sql.values<string>(BRANCHES, which);
   }
 
-  /** Returns how many more changes a branch's queue has room for; sold-out changes do not count. */
-  roomOf(branch: string): number {
+  /**
+   * Returns how many more changes a branch's queue has room for; sold-out changes do not count. Only if the span of its
+   * places does not show that `needed` fit, they are counted, which takes a millisecond.
+   */
+  roomOf(branch: string, needed: number): number {
+    const atMost =
+      this.#sql.value<number>(`SELECT ${spanOf('stock')} + ${spanOf('product')}`, { branch }) ?? 0;
+    if (WAITING_MAX - atMost >= needed) return WAITING_MAX - atMost;
     const waiting = `SELECT ${waitingOf('stock')} + ${waitingOf('product')}`;
     return Math.max(0, WAITING_MAX - (this.#sql.value<number>(waiting, { branch }) ?? 0));
   }

@@ -52,6 +52,14 @@ it('of a branch with 20,000 waiting takes no more, says when to come back, and l
   expect(waiting(out)).toBe(before);
 });
 
+it('counts what waits, however far apart its places in the queue are', () => {
+  const out = almostFull(WAITING_MAX - 3);
+  out.db
+    .prepare("UPDATE outbox SET queue_seq = queue_seq - 100000 WHERE state = 'pending' AND change_id = 1")
+    .run();
+  expect(out.take(['A0', 1], ['A1', 1], ['B0', 1])).toEqual(['pending', 'pending', 'pending']);
+});
+
 it('still takes what is sold out, what another branch has, and a newer value of what waits already', () => {
   const out = almostFull(1);
   expect(out.take(['A0', 1])).toEqual(['pending']);
