@@ -8,7 +8,8 @@ import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';
 import { isEnded, type OrderHistory } from '../orders/order.ts';
-import { EXIT } from './cli.ts';
+import type { Explanation } from '../support/explain.ts';
+import { EXIT, printable } from './cli.ts';
 import { choice, command, group, parsed, whole, withParts, withReaders } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
 import { writePayload } from './events.ts';
@@ -249,6 +250,37 @@ const show = command({
     }),
 });
 
+const explain = command({
+  description:
+    'Tell what happened to an order: heard, stock taken, sent to its branch, acknowledged, and what is open',
+  examples: ['order explain 1005', 'order explain 64f0c2a9e1 --json'],
+  argument: ['<order>', "the order's number, such as 1005, or the platform's id of it"],
+  run: (call) =>
+    withReaders(call, async ({ mirror }, config) => {
+      const { explainOrder } = await import('../support/explain.ts');
+      const { readStores } = await import('../app/readers.ts');
+      const { timezone } = config.orders;
+      const { orderId, code, status } = namedOrder(mirror, call.argument, timezone);
+      const explanation = readStores(mirror, config, call.cli.clock).read(({ db, ledger }) =>
+        explainOrder(db, { orderId, hooks: config.hooks, ledger }),
+      );
+      return {
+        json: { orderId, code, status, ...explanation },
+        text: explanationText(explanation, timezone),
+      };
+    }),
+});
+
+/** Returns a time line, and below it what holds now. */
+export function explanationText({ entries, now }: Explanation, timeZone: string): string {
+  const rows = entries.map(({ at, what }) => ({ at, what: printable(what) }));
+  const line = table(rows, {
+    [`TIME (${timeZone})`]: ({ at }) => when(at, timeZone),
+    WHAT: 'what',
+  });
+  return `${entries.length === 0 ? '' : `${line}\n`}${now.map((each) => `${printable(each)}\n`).join('')}`;
+}
+
 type OrderReads = Pick<Readers['mirror'], 'order' | 'orders' | 'codesBeside'>;
 
 /** As `findOrder`. Throws `not-found`, too. */
@@ -346,5 +378,6 @@ export function copiesOf(mirror: string): string[] {
 export const order = group('Look at orders of the mirror, and forget their customers', {
   list,
   show,
+  explain,
   forget,
 });

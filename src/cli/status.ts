@@ -27,7 +27,7 @@ export interface StatusReport {
   storage: string;
   /** The branch at the hub's place, and the files of its POS; left out if none. */
   ownStore?: { branch: string; storage: string };
-  /** The verdict, as the status page shows it. */
+  /** The same verdict as on the status page. */
   verdict: Verdict;
   /** Disk of the storage directory; null if the system does not say. */
   disk: DiskSpace | null;

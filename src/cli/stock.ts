@@ -16,6 +16,7 @@ import {
   withParts,
   withReaders,
 } from './command.ts';
+import { explanationText } from './order.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
 import { table } from './table.ts';
 
@@ -152,6 +153,37 @@ const forget = command({
         );
       }
       return forgotten(call, parts, chosen, dryRun === true);
+    });
+  },
+});
+
+const explain = command({
+  description:
+    'Tell what happened to a stock: counts, orders, what was sent, and why it has the quantity it has',
+  examples: ['stock explain 1001', 'stock explain 1001 --branch B1 --json'],
+  argument: ['<sku>', 'sku of the product'],
+  options: { '--branch <id>': 'in this configured branch only, by either of its ids' },
+  async run(call) {
+    const { argument: sku, options } = call;
+    const branch = options.branch === undefined ? undefined : await configuredBranch(call, options.branch);
+    return withReaders(call, async ({ mirror }, config) => {
+      const { readStores } = await import('../app/readers.ts');
+      const { explainStock, subsidiariesOf } = await import('../support/explain.ts');
+      const { timezone } = config.orders;
+      const stocks = readStores(mirror, config, call.cli.clock).read(({ db, ledger }) =>
+        subsidiariesOf(db, sku)
+          .filter((subsidiaryId) => branch === undefined || branch.subsidiaryId === subsidiaryId)
+          .map((subsidiaryId) => ({ sku, subsidiaryId, ...explainStock(db, ledger, { sku, subsidiaryId }) })),
+      );
+      if (stocks.length === 0) {
+        throw new TillsyncError('not-found', `The mirror has no stock of sku ${sku}.`, {
+          hint: 'See the skus of a product, with: {tillsync} product show PRODUCT',
+        });
+      }
+      const text = stocks.map(
+        (each) => `sku ${sku} in ${each.subsidiaryId}\n${explanationText(each, timezone)}`,
+      );
+      return { json: { stocks }, text: text.join('\n') };
     });
   },
 });
@@ -298,4 +330,4 @@ function offeredText(stocks: readonly ReturnType<typeof offered>[]): string {
   return table(stocks, columns, ['COUNTED', 'SOLD SINCE', 'KEPT BACK', 'OFFERED']);
 }
 
-export const stock = group('Change stock', { set, safety, forget });
+export const stock = group('Change stock, and tell why it is as it is', { set, explain, safety, forget });

@@ -32,8 +32,7 @@ export class Waker {
    * each piece, as a heartbeat.
    */
   async until(dueMs: () => number, signal: AbortSignal, onPiece: () => void = () => {}): Promise<void> {
-    // The timer and the signal share a controller, because AbortSignal.any would leave a weak reference each
-    // time.
+    // One controller for both ends of the wait, because AbortSignal.any would leave a weak reference each time.
     const controller = new AbortController();
     const end = () => controller.abort();
     signal.addEventListener('abort', end, { once: true });

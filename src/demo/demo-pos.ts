@@ -168,7 +168,7 @@ export interface Comparison {
   atPlatform: number;
   inMirror: number;
   equal: number;
-  /** A sentence for each order that differs between the mirror and the POS. */
+  /** One sentence for each order that differs between the two. */
   differences: string[];
 }
 

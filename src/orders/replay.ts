@@ -223,7 +223,7 @@ interface EventsReplayOptions extends ReadingRules {
   mirror: Mirror;
   clock: Clock;
   filter: ReceivedFilter;
-  /** Whether only quarantined payloads are read again, and not those of orders. */
+  /** True: only quarantined payloads. False: quarantined and stored ones. */
   quarantinedOnly: boolean;
   /** Looks and writes nothing. */
   dryRun: boolean;

@@ -470,7 +470,7 @@ export class OutboxDispatcher {
     const { reservedQty, unheardQty, safetyQty, countedQty, callQty } = stock;
     const told: string[] = [];
     if (reservedQty > 0 && stock.holds) {
-      const orders = this.#ledger.reservedBy(stock);
+      const orders = this.#ledger.reservedBy(stock, 6).map(({ code, orderId }) => code ?? orderId);
       const named = `${orders.slice(0, 5).join(', ')}${orders.length > 5 ? ' and more' : ''}`;
       told.push(
         `Sent as ${callQty}: ${reservedQty} are sold online and not booked: ${orders.length === 1 ? 'order' : 'orders'} ${named}.`,

@@ -3,7 +3,7 @@ import { fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { StockChangeItem } from '../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from './change.ts';
 
-/** A row of the view `stock_ledger`: one stock. */
+/** One stock of the view `stock_ledger`. */
 export interface LedgerStock {
   sku: string;
   subsidiaryId: string;
@@ -87,6 +87,8 @@ const DIRTY_BRANCHES = `
     UNION ALL SELECT (${nextDirty('AND subsidiary_id > dirty_in.branch')}) FROM dirty_in WHERE branch IS NOT NULL)
   SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
 
+/** More orders than one stock ever has. */
+const MANY = 10_000;
 /** Newest changes of unknown products that are examined. */
 const UNKNOWN_MAX = 500;
 /**
@@ -295,20 +297,18 @@ export class StockLedger {
     return this.#sql.value(HANDED_VERSION, { sku, subsidiaryId, target: stockTarget(stock) }) ?? 0;
   }
 
-  /** Returns the numbers of the first orders that a count does not contain, for a person. */
-  reservedBy({ sku, subsidiaryId }: StockKey): string[] {
-    return this.#sql
-      .values<string | number>(
-        `SELECT coalesce(r.code, r.order_id) FROM stock_steps s JOIN orders r USING (order_id)
+  /** Returns the orders that a count does not contain, the first one first, for a person. */
+  reservedBy({ sku, subsidiaryId }: StockKey, limit = MANY): { orderId: string; code: number | null }[] {
+    return this.#sql.rows(
+      `SELECT r.order_id AS orderId, r.code FROM stock_steps s JOIN orders r USING (order_id)
            JOIN stock_counts c USING (sku, subsidiary_id)
          WHERE s.sku = ? AND s.subsidiary_id = ?
          GROUP BY s.order_id HAVING sum(s.qty) > 0
            AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version, 0)
              OR coalesce(s.held_until_ms <= c.counted_ms, 0))))
-         ORDER BY min(s.seq) LIMIT 6`,
-        ...[sku, subsidiaryId],
-      )
-      .map(String);
+         ORDER BY min(s.seq) LIMIT ?`,
+      ...[sku, subsidiaryId, limit],
+    );
   }
 
   #stocks(which: string, ...params: unknown[]): LedgerStock[] {

@@ -23,10 +23,7 @@ export interface BareUpserts {
   close(): void;
 }
 
-/**
- * Writes each change by a prepared upsert into the outbox of the mirror in `directory`. The targets are
- * known.
- */
+/** One prepared upsert per change, into the outbox of the mirror in `directory`; the targets are known. */
 export function bareUpserts(directory: string): BareUpserts {
   const db = new Database(path.join(directory, 'mirror.db'));
   db.pragma('journal_mode = wal');

@@ -1,3 +1,4 @@
+/** Tests src/cli/customer.ts and src/orders/person.ts. */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -28,10 +28,7 @@ interface Watcher {
   said: string[];
 }
 
-/**
- * Receives pings as healthchecks.io does (hc/api/views.py): by path, a failure with `/fail` at its end, 404
- * for an unknown path.
- */
+/** As healthchecks.io receives pings (hc/api/views.py): by path, with `/fail` at its end, 404 for an unknown one. */
 function healthchecks(): Watcher {
   let [lastMs, failed] = [0, false];
   const said: string[] = [];
@@ -53,8 +50,8 @@ function healthchecks(): Watcher {
 }
 
 /**
- * Receives pushes as Uptime Kuma does (server/routers/api-router.js): a `status` other than `up` means down,
- * and the answer is JSON.
+ * As Uptime Kuma receives pushes (server/routers/api-router.js): a `status` other than `up` is down, and it answers
+ * JSON.
  */
 function uptimeKuma(): Watcher {
   let [lastMs, isUp] = [0, false];

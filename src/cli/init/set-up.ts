@@ -64,7 +64,7 @@ interface SetUpOptions {
   groupBefore: string;
   /** Aborts the waits when the person stops. */
   signal: AbortSignal;
-  /** If true, the platform is not called, and tokens are stored untested. */
+  /** True: the platform is not called, and tokens are stored untested. */
   offline: boolean;
 }
 

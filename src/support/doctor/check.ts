@@ -63,7 +63,7 @@ export type CheckLevel = 'ok' | 'warn' | 'fail' | 'skipped';
 /** What a check found. */
 export interface Outcome {
   level: CheckLevel;
-  /** Sentences on the present state, at most two. */
+  /** One or two sentences on the present state. */
   message: string;
   /** What to do about it; null if nothing. */
   remedy: string | null;

@@ -5,10 +5,7 @@ import { openMirror } from '../../../src/orders/mirror.ts';
 import { benchAnswer } from '../mirror-samples.ts';
 import { type CpuMeasure, ownCpu } from './measure.ts';
 
-/**
- * Number of orders that a normal poll brings. A larger answer is read on its own thread, which doubles the
- * cost.
- */
+/** As many orders as a normal poll brings; a larger answer is read on its own thread, which costs as much again. */
 const ORDERS = 500;
 const POLLS = 2;
 const OBSERVED_MS = Date.UTC(2026, 5, 1);

@@ -44,7 +44,7 @@ export class SubmittedChange {
     );
   }
 
-  /** Checks the final state in the same way, where a value that was never submitted is wrong too. */
+  /** As above for the final state, in which a value that was never submitted is wrong too. */
   unlike(found: (target: string) => number | undefined): string[] {
     return [...this.#words].flatMap(([target, { accepted, submitted }]) => {
       const value = found(target) ?? 0;

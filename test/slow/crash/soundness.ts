@@ -16,7 +16,7 @@ export interface Expectations {
 }
 
 export interface Findings {
-  /** Returns a sentence per fault; none if all is well. */
+  /** One sentence per fault; empty if all is well. */
   faults: string[];
   /** undefined if no token was stored yet. */
   refreshToken: string | undefined;

@@ -23,11 +23,11 @@ const NIGHT_MS = 7 * HOUR_MS;
 
 export interface SimulationReport {
   profile: Profile;
-  /** A sentence for each fault. */
+  /** One sentence for everything that is wrong. */
   faults: string[];
   /** Digest of all calls and of the mirror; the same for the same seed. */
   digest: string;
-  /** Number of mishaps by name. */
+  /** Mishaps by name, with their number. */
   mishaps: Record<string, number>;
   orders: number;
   calls: number;

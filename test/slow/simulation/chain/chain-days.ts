@@ -18,7 +18,7 @@ const WORK_SHARE = 4;
 
 export interface ChainReport {
   seed: number;
-  /** A sentence for each fault. */
+  /** One sentence for everything that is wrong. */
   faults: string[];
   /** The steps, in order. */
   steps: string[];

@@ -1,0 +1,162 @@
+/** Tests src/support/explain.ts. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { openConnection } from '../../src/db/mirror-connection.ts';
+import { order, outgoing, product, SEND_ALL } from '../outbox/outbox-fixture.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
+import { invoke } from './invoke.ts';
+
+const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5], s2: ['A', 7] } }]);
+
+/** A shop that counted ten of tea, of which an order that nobody booked has two. */
+function shop() {
+  const directory = mkdtempSync(join(tmpdir(), 'tillsync-explain-'));
+  const db = openConnection({ path: freshMirror(directory), readonly: false, group: undefined });
+  onTestFinished(() => {
+    db.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const out = outgoing(db);
+  out.sweep([TEA]);
+  const send = () => {
+    const { callId, items } = out.calls.claim('stock', 100, { ...SEND_ALL, holdBack: true });
+    const done = items.map(({ changeId }) => ({ changeId, state: 'done' as const }));
+    if (callId !== null) out.calls.settle(callId, done);
+  };
+  send();
+  order(
+    out,
+    'o1',
+    'B1',
+    [
+      ['A', 2],
+      ['none', 1, 'Cup'],
+    ],
+    'inProcess',
+  );
+  out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
+  send();
+  const env = {
+    TILLSYNC_CONFIG: join(import.meta.dirname, '../../config/tillsync.sample.toml'),
+    TILLSYNC_STORAGE_DIRECTORY: directory,
+    TILLSYNC_PLATFORM_BASE_URL: 'http://127.0.0.1:9',
+    TILLSYNC_BRANCHES:
+      '[{"subsidiary_id":"s1","external_id":"B1"},{"subsidiary_id":"s2","external_id":"B2"}]',
+  };
+  const explained = async (...words: string[]) => {
+    const { code, stdout, stderr } = await invoke([...words, '--json'], { env });
+    return { code, stderr, document: JSON.parse(stdout) };
+  };
+  const whats = (entries: { what: string }[]) => entries.map(({ what }) => what);
+  return { out, send, whats, explained, run: (...words: string[]) => invoke(words, { env }) };
+}
+
+test('order explain tells what was heard, what it took, and what is open of it', async () => {
+  const { out, send, whats, explained, run } = shop();
+  const { document } = await explained('order', 'explain', 'o1');
+  expect(whats(document.entries)).toEqual([
+    'Heard by a poll: inProcess; event 1.',
+    'Took 2 of sku 10 in s1; event 1.',
+  ]);
+  expect(document.now).toEqual([
+    'The POS has to book it: it is in orders_to_book.',
+    'Line 2 (Cup) has no sku in the catalogue, so it takes no stock.',
+    'It is subtracted from the last count of sku 10 in s1, which cannot contain it.',
+  ]);
+
+  out.reservations.acknowledge(['o1'], 'http');
+  send();
+  order(
+    out,
+    'o1',
+    'B1',
+    [
+      ['A', 1],
+      ['none', 1, 'Cup'],
+    ],
+    'inProcess',
+  );
+  order(
+    out,
+    'o1',
+    'B1',
+    [
+      ['A', 1],
+      ['none', 1, 'Cup'],
+    ],
+    'cancel',
+  );
+  send();
+  const after = (await explained('order', 'explain', 'o1')).document;
+  expect(whats(after.entries)).toContain('Acknowledged by the POS of store B1, by http.');
+  expect(whats(after.entries)).toContain('Gave 1 back to sku 10 in s1; event 2.');
+  expect(whats(after.entries)).toContain('Heard by a poll: changed, and still inProcess; event 2.');
+  expect(whats(after.entries)).toContain('Gave 1 back to sku 10 in s1; event 3.');
+  expect(after.now).toEqual(['Line 2 (Cup) has no sku in the catalogue, so it takes no stock.']);
+  expect((await run('order', 'explain', 'o1')).stdout).toMatch(/TIME \(\S+\) +WHAT\n/);
+  expect((await run('order', 'explain', 'o9')).code).toBe(1);
+});
+
+test('order explain names a callback that would lead back, and who forgot the customer', async () => {
+  const { out, explained, whats } = shop();
+  const at = '2026-01-10T12:00:00.000Z';
+  out.db
+    .prepare(
+      `INSERT INTO held_notifications (order_id, status, known_status, digest, received_at, resolved_at, resolution, payload)
+       VALUES ('o1', 'pending', 'inProcess', 'd', ?, ?, 'refuted', '{}')`,
+    )
+    .run(at, at);
+  out.db.prepare("UPDATE orders SET forgotten_at = ? WHERE order_id = 'o1'").run(at);
+  out.db
+    .prepare("INSERT INTO audit (at, who, action, subject) VALUES (?, 'cli ana', 'order.forget', 'order o1')")
+    .run(at);
+  const told = whats((await explained('order', 'explain', 'o1')).document.entries);
+  expect(told).toContain(
+    'A callback said pending, a step back from inProcess: held until a poll says which is right.',
+  );
+  expect(told).toContain('A poll refuted the held pending.');
+  expect(told).toContain('order.forget, by cli ana');
+  expect(told).toContain('Its customer was forgotten.');
+});
+
+test('stock explain adds up to the quantity that is offered', async () => {
+  const { out, send, whats, explained, run } = shop();
+  out.safety.set({ sku: '10', subsidiaryId: 's1', qty: 1 });
+  const { document } = await explained('stock', 'explain', '10', '--branch', 'B1');
+  expect(document.stocks).toHaveLength(1);
+  const [{ entries, now }] = document.stocks;
+  expect(whats(entries)).toEqual([
+    'Order o1 took 2; subtracted from the last count, which cannot contain it.',
+    '10 handed over by http: change 1.',
+    expect.stringMatching(/^Change 1 is done\. 8 was sent\. .*not booked: order o1/),
+  ]);
+  expect(now).toEqual([
+    'The platform had 8 when it was last read or told.',
+    'The POS counted 10, less 2 of orders that the count cannot contain, less 1 kept back as safety stock: 7 can be offered.',
+    'The platform should have 8 now, so 7 is to be sent.',
+  ]);
+
+  out.reservations.acknowledge(['o1'], 'http');
+  send();
+  const after = (await explained('stock', 'explain', '10')).document.stocks;
+  expect(after[0].now.slice(1)).toEqual([
+    'The POS counted 10, less 1 kept back as safety stock: 9 can be offered.',
+    'The platform should have 9 now, so nothing is to be sent.',
+  ]);
+  expect(after[1].now).toEqual([
+    'The platform had 7 when it was last read or told.',
+    'The POS has not counted it, so it is left alone.',
+  ]);
+  const none = await run('stock', 'explain', '99');
+  expect([none.code, none.stderr]).toEqual([1, expect.stringContaining('product show PRODUCT')]);
+});
+
+test('stock explain names a change that a guard holds', async () => {
+  const { out, explained, whats } = shop();
+  const zero = (subsidiaryId: string) => ({ externalId: 'A', qty: 0, subsidiaryId });
+  out.accept('stock', [zero('s2'), zero('s1')], { zeroItemsMax: 1 });
+  const [{ entries }] = (await explained('stock', 'explain', '10', '--branch', 'B1')).document.stocks;
+  expect(whats(entries).at(-1)).toMatch(/^Change 3 is held by the guard /);
+});
