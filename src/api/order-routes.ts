@@ -213,22 +213,24 @@ interface Page {
 class LongPolls {
   readonly #options: LocalApiOptions;
   readonly #closing: AbortSignal;
-  #waiting = 0;
+  readonly #shares: AddressShares;
 
   constructor(options: LocalApiOptions, closing: AbortSignal) {
     this.#options = options;
     this.#closing = closing;
+    this.#shares = new AddressShares(options.streamsMax ?? STREAMS_MAX, {
+      words: 'requests wait for an event already',
+      hint: 'Ask without wait, or let one program ask for all.',
+    });
   }
 
   /** Reads again with each change until there is something, the time is over, or the one who asks has left. */
-  async wait(response: ServerResponse, waitMs: number, read: () => Promise<Page>): Promise<string> {
-    const { clock, changes, streamsMax = STREAMS_MAX } = this.#options;
-    if (this.#waiting >= streamsMax) {
-      throw new TillsyncError('rate-limited', `${streamsMax} requests wait for an event already.`, {
-        hint: 'Ask without wait, or let one program ask for all.',
-      });
-    }
-    this.#waiting += 1;
+  async wait(
+    { from, response, waitMs }: { from: string; response: ServerResponse; waitMs: number },
+    read: () => Promise<Page>,
+  ): Promise<string> {
+    const { clock, changes } = this.#options;
+    const leave = this.#shares.enter(from);
     let woken = new AbortController();
     const wake = () => woken.abort();
     const unsubscribe = changes.subscribe(wake);
@@ -246,7 +248,7 @@ class LongPolls {
         if (!page.isBehind) await clock.sleep(Math.min(restMs, LOOK_EVERY_MS), woken.signal);
       }
     } finally {
-      this.#waiting -= 1;
+      leave();
       unsubscribe();
       response.off('close', wake);
       this.#closing.removeEventListener('abort', wake);
@@ -354,31 +356,52 @@ const STREAMS_MAX = 50;
 /** Share of one address, so that one caller cannot hold all streams. */
 const ADDRESS_SHARE = 0.4;
 
+/** Connections that are held open: so many in all, and a share of them for each address. */
+class AddressShares {
+  readonly #max: number;
+  readonly #told: { words: string; hint: string };
+  readonly #of = new Map<string, number>();
+  #open = 0;
+
+  constructor(max: number, told: { words: string; hint: string }) {
+    this.#max = max;
+    this.#told = told;
+  }
+
+  /** Returns how to leave again. Throws `rate-limited`. */
+  enter(from: string): () => void {
+    const { words, hint } = this.#told;
+    const ofAddress = this.#of.get(from) ?? 0;
+    if (this.#open >= this.#max) throw new TillsyncError('rate-limited', `${this.#max} ${words}.`, { hint });
+    if (ofAddress >= Math.ceil(this.#max * ADDRESS_SHARE)) {
+      throw new TillsyncError('rate-limited', `${ofAddress} ${words}, all from this address.`, { hint });
+    }
+    this.#open += 1;
+    this.#of.set(from, ofAddress + 1);
+    return () => {
+      this.#open -= 1;
+      const left = (this.#of.get(from) ?? 1) - 1;
+      if (left === 0) this.#of.delete(from);
+      else this.#of.set(from, left);
+    };
+  }
+}
+
 /** Opens streams until `closing`; each holds a connection. */
 function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   const { parts, clock, log, streamsMax = STREAMS_MAX } = options;
-  const perAddressMax = Math.ceil(streamsMax * ADDRESS_SHARE);
-  const openOf = new Map<string, number>();
-  let open = 0;
+  const shares = new AddressShares(streamsMax, {
+    words: 'streams are open already',
+    hint: 'Close those that nobody reads.',
+  });
   return async (request: FastifyRequest, reply: FastifyReply, asked: number | 'newest') => {
-    if (open >= streamsMax) {
-      throw new TillsyncError('rate-limited', `${streamsMax} streams are open already.`, {
-        hint: 'Close those that nobody reads.',
-      });
-    }
-    const from = addressOf(request);
-    const ofAddress = openOf.get(from) ?? 0;
-    if (ofAddress >= perAddressMax) {
-      throw new TillsyncError('rate-limited', `${ofAddress} streams from this address are open already.`, {
-        hint: 'Close those that nobody reads.',
-      });
-    }
     const after = await whenFree(clock, () => {
       // For a reader that reconnects, its Last-Event-ID counts and not the address.
       const known = lastEventId(request) ?? asked;
       const newest = refuseAheadOf(parts.mirror, known === 'newest' ? 0 : known);
       return known === 'newest' ? newest : known;
     });
+    const leave = shares.enter(addressOf(request));
     reply.hijack();
     reply.raw.writeHead(200, {
       ...(reply.getHeaders() as Record<string, string>),
@@ -387,17 +410,12 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
       // Otherwise the ended stream's connection stays open and idle, and closing the server waits for it.
       connection: 'close',
     });
-    open += 1;
-    openOf.set(from, (openOf.get(from) ?? 0) + 1);
     try {
       await new EventStream(options, reply.raw, closing).write(after);
     } catch (error) {
       log.warn({ err: error }, 'a stream of orders ended early; its reader comes back');
     } finally {
-      open -= 1;
-      const left = (openOf.get(from) ?? 1) - 1;
-      if (left === 0) openOf.delete(from);
-      else openOf.set(from, left);
+      leave();
     }
     return reply;
   };
@@ -452,8 +470,9 @@ function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] 
             const text = `{"events":[${events}],${JSON.stringify(rest).slice(1)}`;
             return { isEmpty: events === '', isBehind: next < newest, text };
           });
-        if (wait > 0) return await polls.wait(reply.raw, wait * 1_000, read);
-        return (await read()).text;
+        if (wait === 0) return (await read()).text;
+        const held = { from: addressOf(request), response: reply.raw, waitMs: wait * 1_000 };
+        return await polls.wait(held, read);
       },
     }),
     route({

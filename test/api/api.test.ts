@@ -208,8 +208,8 @@ it.each([
   expect((await call(`${path}/nothing/here`, { method })).status).toBe(404);
 });
 
-it('holds a page until there is an event, until its time is over, or until it closes', async () => {
-  const { call, addEvent, signal, clock, state, server } = await open({ streamsMax: 2 });
+it('holds a page until there is an event, until its time is over, or until it closes, two of five for one caller', async () => {
+  const { call, addEvent, signal, clock, state, server } = await open({ streamsMax: 5 });
   addEvent('a', 'pending');
   expect((await call('/v1/orders?after=0&wait=30')).body.events).toHaveLength(1);
   const held = call('/v1/orders?after=1&wait=30');
