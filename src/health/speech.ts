@@ -32,6 +32,8 @@ export function spanishFinding({
 }
 
 const PLACE = /\{(\w+)\}/g;
+/** A name before what is said of it. */
+const LABEL = /^[^:.!?]{1,80}: /;
 /** Where one sentence may end and another begin. */
 const SENTENCE_END = /[.!?:](?=\s|$)/;
 
@@ -92,7 +94,7 @@ export class Translator {
       const whole = this.#whole(rest);
       if (whole !== undefined) return [...told, whole].join(' ');
       const [first] = this.#readings(rest);
-      const length = first?.length ?? sentenceLength(rest);
+      const length = first?.length ?? this.#labelLength(rest) ?? sentenceLength(rest);
       told.push(first?.spanish ?? rest.slice(0, length));
       rest = rest.slice(length).trimStart();
     }
@@ -122,7 +124,15 @@ export class Translator {
       const more = this.#whole(text.slice(length));
       if (more !== undefined) return `${spanish} ${more}`;
     }
-    return undefined;
+    const label = LABEL.exec(text)?.[0] ?? '';
+    const named = label === '' ? undefined : this.#whole(text.slice(label.length));
+    return named === undefined ? undefined : `${label}${named}`;
+  }
+
+  /** Returns the length of the name that a known sentence is about: `B1: Nothing is heard of it.` → 3. */
+  #labelLength(text: string): number | undefined {
+    const label = LABEL.exec(text)?.[0];
+    return label && this.#readings(text.slice(label.length)).length > 0 ? label.length - 1 : undefined;
   }
 
   /** Returns the possible beginnings of the text, likeliest first. */

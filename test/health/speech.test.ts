@@ -56,6 +56,14 @@ describe('Translator', () => {
     expect(known('Why: '.repeat(2_000))).toBe('Why: '.repeat(2_000));
   });
 
+  it('tells what is said of a name before it', () => {
+    expect(whole('B1: The platform refused.')).toBe('B1: La plataforma lo rechazó.');
+    expect(known('B1 (Centro): The platform refused. Who knows?')).toBe(
+      'B1 (Centro): La plataforma lo rechazó. Who knows?',
+    );
+    expect(known('B1: Who knows? The platform refused.')).toBe('B1: Who knows? La plataforma lo rechazó.');
+  });
+
   it('leaves words of others as they are', () => {
     expect(whole('Subsidiary not found. The platform refused.')).toBeUndefined();
     expect(known('Subsidiary not found. The platform refused. Try later')).toBe(
