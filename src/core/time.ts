@@ -27,9 +27,16 @@ export interface Random {
   next(): number;
 }
 
-/** Returns ISO 8601 in UTC with milliseconds, the form of all times in the mirror. */
+let lastMs = Number.NaN;
+let lastText = '';
+
+/** Returns ISO 8601 in UTC with milliseconds, the form of all times in the mirror. Many rows have the same time. */
 export function isoUtc(epochMs: number): string {
-  return new Date(epochMs).toISOString();
+  if (epochMs !== lastMs) {
+    lastText = new Date(epochMs).toISOString();
+    lastMs = epochMs;
+  }
+  return lastText;
 }
 
 const UNIT_MS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };

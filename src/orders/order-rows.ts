@@ -54,6 +54,10 @@ const STORE_AT = ORDER_FIELDS.indexOf('storeExternalId');
 const CREATED_AT = ORDER_FIELDS.indexOf('createdAt');
 const IS_SCHEDULED_AT = ORDER_FIELDS.indexOf('isScheduled');
 const SCHEDULED_FOR_AT = ORDER_FIELDS.indexOf('scheduledFor');
+const AMOUNT_AT = ORDER_FIELDS.indexOf('amount');
+const AMOUNT_TO_PAY_AT = ORDER_FIELDS.indexOf('amountToPay');
+const DELIVERY_FEE_AT = ORDER_FIELDS.indexOf('deliveryFee');
+const COUPON_DISCOUNT_AT = ORDER_FIELDS.indexOf('couponDiscount');
 
 /** Returns the status in a list of values ordered as ORDER_FIELDS. */
 export function statusIn(values: readonly Value[]): string | null {
@@ -466,8 +470,13 @@ function sumsOf(
   raw: string,
 ): number | null {
   if (items === undefined) return null;
-  const fields = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
-  const differ = doSumsDiffer(fields, items, () => statedNumbers(raw));
+  const sums = {
+    amount: values[AMOUNT_AT],
+    amountToPay: values[AMOUNT_TO_PAY_AT],
+    deliveryFee: values[DELIVERY_FEE_AT],
+    couponDiscount: values[COUPON_DISCOUNT_AT],
+  } as OrderFields;
+  const differ = doSumsDiffer(sums, items, () => statedNumbers(raw));
   return differ === null ? null : Number(differ);
 }
 
