@@ -381,7 +381,8 @@ export async function sweepAll(
       try {
         reports.set(branch, await sweep.sweep(branch, request, soFar));
       } catch (error) {
-        // One refused list says nothing about the others, unless all are refused.
+        // The platform may refuse the list of one branch and give the others. If it refuses all, the sweep
+        // ends.
         if (branches.length < 2 || !hasCode(error, 'platform-refused')) throw error;
         refused.push({ branch, error: asTillsyncError(error) });
         if (reports.size === 0 && refused.length >= REFUSED_MAX) throw error;

@@ -25,7 +25,9 @@ export interface StatusReport {
   /** Currency of prices and amounts; null if not set. */
   currency: string | null;
   storage: string;
-  /** The branch at the hub's place, and the files of its POS; left out if none. */
+  /**
+   * The branch that stands beside the hub, and the directory of its POS's files; left out if there is none.
+   */
   ownStore?: { branch: string; storage: string };
   /** The same verdict as on the status page. */
   verdict: Verdict;

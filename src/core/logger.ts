@@ -54,7 +54,7 @@ export function createLogger(options: LoggerOptions): { log: Log; registerSecret
       redact: { paths: REDACTED_PATHS, censor: '[redacted]' },
       serializers: { err: serializeError, error: serializeError },
     },
-    // Scrubbed before and after formatting, because each form escapes values differently.
+    // Each line is scrubbed before and after formatting, because the two forms escape values differently.
     {
       write: (line: string) => {
         const priority = options.toJournal ? priorityOf(line) : '';

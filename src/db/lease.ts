@@ -9,7 +9,7 @@ export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
 /** Names the process that took a slot or lease, and checks whether another one still runs. */
 export interface Holders {
   readonly self: string;
-  /** undefined if it cannot be known here; then only the end of its hold counts. */
+  /** Returns undefined if this process cannot know it; the hold then ends by its time alone. */
   isAlive(holder: string): boolean | undefined;
 }
 

@@ -123,7 +123,9 @@ export class FactWatch {
     ];
   }
 
-  /** One fact that cannot be read hides no other one: its error comes at the end. */
+  /**
+   * Judges all facts. A fact that cannot be read hides no other one, because its error is thrown at the end.
+   */
   look(): void {
     const facts = this.#facts;
     const failed: unknown[] = [];
@@ -231,7 +233,7 @@ function lookAtStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
 /** How long the result is cached, because reading a day of orders takes longer than other checks. */
 const SUMS_FOR_MS = 5 * 60_000;
 const ODD_SHARE = 0.01;
-/** A share this many times last week's is not normal for the shop. */
+/** Factor by which a share must exceed last week's before it counts as odd. */
 const ODD_TIMES = 3;
 
 function lookAtSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfOrders): void {

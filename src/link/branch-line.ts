@@ -393,8 +393,8 @@ function waitingChanges(db: Database.Database, priority: number): OutboxChange[]
 }
 
 /**
- * Merges values submitted before the catalogue came with newer values of the same product. Side by side, a newer
- * sold-out change would go first and the older one arrive last.
+ * Merges values submitted before the catalogue came with newer values of the same product. As two changes, a
+ * newer sold-out one would be sent first, and the older one would overwrite it.
  */
 function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxChange[]): void {
   for (const { changeId, kind, body, basis } of waiting) {

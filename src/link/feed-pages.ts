@@ -120,7 +120,7 @@ function addOrders(
       seq,
     }),
   );
-  // Orders that a person assigned to the branch, or that another branch has by now.
+  // Orders that a person assigned to the branch, or that have moved from the branch to another one.
   const others = sqlOf(db).rows<(typeof found)[number]>(
     `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders
      WHERE order_id IN (SELECT order_id FROM unassigned_orders WHERE branch = @branch
@@ -181,7 +181,7 @@ function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
  * Later changes wait in `catalog_news`, each product once.
  */
 export class CatalogRoom {
-  /** For branches without room: their position at the last check. */
+  /** Position of each branch without room at the last check. */
   readonly #full = new Map<string, number>();
 
   /** `mark`: the newest number of its feed that the branch has. */

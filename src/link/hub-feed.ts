@@ -128,7 +128,10 @@ export function entriesAfter(db: Database.Database, branch: string, n: number, l
   return sqlOf(db).rows<FeedEntry>(sql, branch, n, limit);
 }
 
-/** Returns the number before a branch's newest snapshot, or before its next one. */
+/**
+ * Returns the number before a branch's newest snapshot. Without a snapshot, returns the newest number of its
+ * feed.
+ */
 export function newestSnapshot(db: Database.Database, branch: string): number {
   const sql = `SELECT coalesce((SELECT max(n) - 1 FROM feed WHERE branch = @branch AND kind = 'snapshot-begin'),
     (SELECT last_n FROM feed_branches WHERE branch = @branch), 0)`;

@@ -62,10 +62,10 @@ function isPruned(db: Database.Database, branch: string, { lastN }: BranchRow, {
 
 /** Numbers leased at once. After a crash of the branch, its POS sees a gap of up to this size. */
 const LEASE = 1_000;
-/** More than this above the lease cannot be explained by a restored hub. */
+/** A number that exceeds the lease by more than this cannot come from a restored hub. */
 const CLAIM_MAX = 2 ** 30;
 
-/** Where a branch's own event numbers continue, and up to which it may give them. */
+/** The number after which a branch's events continue, and the highest that it may give. */
 export type Lease = Required<Pick<HelloAnswer, 'seqAfter' | 'leasedSeq'>>;
 
 /** Whether the number is too high for any healthy branch. */
@@ -225,7 +225,10 @@ function beginLife(db: Database.Database, branch: string, nowMs: number): void {
 /** How long after a restore branches report customers that were removed since the backup. */
 const REPLAYED_MS = 90 * 86_400_000;
 
-/** Returns which of these orders lose their customer here too: the branch's own, at a recently restored hub. */
+/**
+ * Returns the orders, among those of the branch, whose customer the hub must remove again, because a restored
+ * backup still had it.
+ */
 export function forgottenAgain(
   db: Database.Database,
   branch: string,

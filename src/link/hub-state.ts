@@ -389,8 +389,8 @@ export class HubRows {
   }
 
   /**
-   * Durable at once only when another process speaks for the branch, so that it is still the known one after a
-   * restart.
+   * Notes a report. It is written at once only if another process speaks for the branch, so that this process
+   * is still known after a restart.
    */
   saw(branch: string, report: BranchReport, nowMs: number): void {
     const before = this.#heard.get(branch);
@@ -400,7 +400,10 @@ export class HubRows {
     if (this.#refusedFor(branch) !== null) this.#writeRefused(branch, null);
   }
 
-  /** One commit for each reason until the branch is heard again, however often it asks. */
+  /**
+   * Notes why a branch was refused. Each reason is written once until the branch is heard again, however
+   * often it asks.
+   */
   noteRefused(branch: string, why: Refused['why'], nowMs: number): void {
     if (this.#refusedFor(branch) !== why) this.#writeRefused(branch, { why, since: isoUtc(nowMs) });
   }

@@ -233,7 +233,7 @@ export class ServerKeeper {
     return JSON.stringify([place ?? null, changedAt(files), this.#rows.usersOfServer(nowMs)]);
   }
 
-  /** Returns a stamp of the written files, which somebody may change. */
+  /** Returns the times of change of the written files, to notice that somebody else changed them. */
   #made(): string {
     const { file } = this.#rows.serverConfig() ?? {};
     return file === undefined ? '' : JSON.stringify(changedAt([file, `${dirname(file)}/server.pem`]));

@@ -132,7 +132,10 @@ export class OutboxIntake {
     return resolveChange(this.#withoutOwnName(change), { ...this.#options, alreadyRead, holdsBack });
   }
 
-  /** At a branch of a hub every stock is its own, so a change with and one without its name mean the same stock. */
+  /**
+   * Removes the branch's own name from a change, because at a branch a change with the name and one without
+   * it mean the same stock.
+   */
   #withoutOwnName<T extends SubmittedChange>(item: T): T {
     const { db, ownName } = this.#options;
     if (ownName === undefined || !('change' in item) || item.kind !== 'stock') return item;

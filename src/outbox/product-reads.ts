@@ -102,13 +102,13 @@ export class ProductReads {
   }
 
   /**
-   * Rejects changes whose product no branch listed in a recent enough sweep. Returns false while the others need a
-   * new sweep; true also if no sweep is possible.
+   * Rejects changes whose product no branch listed in a recent enough sweep. Returns false while some changes
+   * wait for a new sweep, and true if no sweep is possible.
    */
   async judgeByCatalog(): Promise<boolean> {
     const { stores, wantCatalog, clock } = this.#options;
     const sweptMs = stores.read(({ lookup }) => lookup.sweptMs);
-    // The first sweep starts by itself, and without branches there is none.
+    // The first sweep starts by itself. Without branches there is no sweep.
     if (sweptMs === undefined) return true;
     // The last sweep is dated by a clock that was ahead, so it is unknown which changes came after it.
     if (wantCatalog && sweptMs > clock.nowMs()) return false;

@@ -171,7 +171,9 @@ export class StockLedger {
     return this.#stocks('WHERE sku = +? ORDER BY subsidiary_id', sku);
   }
 
-  /** Deletes an order's steps. What counts cannot contain of it is subtracted from those counts. */
+  /**
+   * Deletes an order's steps. Pieces of the order that a count cannot contain are subtracted from the count.
+   */
   foldOrder(orderId: string): void {
     const places = this.#sql.rows<StockKey>(
       'SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps WHERE order_id = ?',

@@ -197,7 +197,7 @@ function nextStatus(random: Random, status: string, deliveryType: string): strin
   return drawFrom(random, NEXT[status] ?? ['inProcess']);
 }
 
-/** Whether usually nothing follows any more (a cancelled order may still be refunded). */
+/** Whether an order of this status has ended. A cancelled one may still be refunded. */
 export function isOver(status: string): boolean {
   return ['dispatched', 'refund', 'payment-canceled', 'cancel'].includes(status);
 }

@@ -6,7 +6,7 @@ import type { Clock } from '../../src/core/time.ts';
 import type { Workplace } from '../support/workplace.ts';
 import type { ProcessOptions, ProcessResult } from './run-process.ts';
 
-/** Runs the command line inside this process: the same effect without the time of starting a process. */
+/** Runs the command line inside this process, which has the same effect and saves the start of a process. */
 export async function invoke(
   words: readonly string[],
   options: ProcessOptions & { stop?: AbortController; who?: string; clock?: Clock } = {},

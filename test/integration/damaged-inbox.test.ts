@@ -29,8 +29,8 @@ it('an inbox that is damaged where nobody reads is set aside and told of, and th
   await until('the inbox is there', isThere);
   await first.end('SIGTERM');
 
-  // A page that belongs to nothing but is counted in the header: every query works, and only a check of the file
-  // finds it.
+  // The header counts a page that belongs to no table. Every query works, and only a check of the file finds
+  // it.
   const bytes = Buffer.concat([readFileSync(file), Buffer.alloc(PAGE_BYTES)]);
   bytes.writeUInt32BE(bytes.readUInt32BE(28) + 1, 28);
   writeFileSync(file, bytes);

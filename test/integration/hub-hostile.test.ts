@@ -252,7 +252,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
             'up.B2.changes',
           )
           .concat('ctl.B1.status', '_INBOX.B1.x', '_INBOX.@hub.x', '_R_.x', '$SYS.REQ.SERVER.PING', '>');
-        // The server writes to the reply subject an answer, a message of the feed, or nothing.
+        // The server may write an answer, a message of the feed, or nothing to the reply subject.
         for (const body of ['', '{}', '{"batch":10,"expires":300000000}', hello()]) {
           for (const subject of publish) for (const reply of replies) liar.publish(subject, body, { reply });
           await liar.flush();

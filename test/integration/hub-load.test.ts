@@ -100,8 +100,7 @@ describe.skipIf(!hasNatsServer)('what happens, under load, when', () => {
   it(
     'the clients are thrown out',
     async () => {
-      // nats-server does not give clients so quick an end itself, and the test need not wait for the server's two
-      // minutes.
+      // nats-server closes clients over two minutes after this signal. The test kills it sooner.
       chain.server.signal('SIGUSR2');
       await until('it throws them out', () => /lame duck/i.test(chain.server.log()), 30_000);
       await setTimeout(1_000);

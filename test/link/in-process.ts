@@ -25,9 +25,9 @@ export class InProcessServer {
   isFull = false;
   /** The answers of this many questions are lost after they were handled. */
   lostAnswers = 0;
-  /** This many messages are stored without the hub being told. */
+  /** Number of messages that are stored without the hub hearing of them. */
   lostAcknowledgements = 0;
-  /** The acknowledgements of this many parts are lost, so the parts are sent again. */
+  /** Number of parts whose acknowledgement is lost, so that the parts are sent again. */
   lostTakes = 0;
 
   /** Deletes all messages, as when the server's files were deleted. */

@@ -76,7 +76,7 @@ function delivery(value: unknown, known: unknown): Way[] {
   const word = typeof value === 'string' ? value.trim().toLowerCase() : '';
   if (word === 'pickup' || word === 'delivery') return [{ is: word }];
   const ways = text(value, known);
-  // For an unknown delivery type the blanks may stay.
+  // An unknown delivery type may keep its blanks, or count as not sent.
   return typeof value === 'string' ? [...ways, { is: asText(value).trim() }, { is: known }] : ways;
 }
 

@@ -75,7 +75,7 @@ describe('fields of orders', () => {
       { deliveryTime: undefined, taxes: [{ rate: 19, name: 'IVA' }] },
     );
     expect({ added, gone }).toEqual({ added: ['taxes'], gone: ['deliveryTime'] });
-    // A day later it counts as usual.
+    // A day later, the new field counts as usual.
     const later = mirror.read((db) => fieldNews(db, NOW_MS + DAY_MS));
     expect(later).toEqual({ added: [], gone: [] });
   });

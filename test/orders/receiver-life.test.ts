@@ -44,7 +44,7 @@ describe('closing', () => {
   it('under load loses nothing that was acknowledged and answers what it had begun to read', async () => {
     started = await startReceiver();
     const { url, receiver, keeper } = started;
-    // A commit takes a few turns, so that closing meets requests at every stage.
+    // A commit takes three turns of the event loop, so that closing meets requests at every stage.
     keeper.before = () => settle(3);
     const acknowledged: string[] = [];
     const statuses = new Set<number>();

@@ -34,7 +34,8 @@ describe('retention', () => {
     expect((await run(mirror, 40)).dropped).toEqual({ payloads: 4 });
     expect(rows(mirror, 'SELECT order_id AS id FROM order_payloads')).toEqual([{ id: idOf(3) }]);
     expect((await run(mirror, 95)).dropped).toEqual({ events: 4 });
-    // 8 is the newest of all, 7 and 8 belong to an open order, 5 and 6 are the newest of theirs.
+    // Event 8 is the newest of all, 7 and 8 belong to an open order, 5 and 6 are the newest events of their
+    // orders.
     expect(seqs(mirror)).toEqual([5, 6, 7, 8]);
     expect(rows(mirror, "SELECT value FROM marks WHERE name = 'events.trimmed'")).toEqual([{ value: 4 }]);
     expect((await run(mirror, 500)).dropped).toEqual({ orders: 2, events: 2 });

@@ -71,7 +71,7 @@ test('damage that can still be read is refused as well', () => {
   const db = new Database(path);
   db.pragma('wal_checkpoint(TRUNCATE)');
   db.close();
-  // A page that belongs to nothing but is counted in the header: only a check of the whole file finds it.
+  // The header counts a page that belongs to no table. Only a check of the whole file finds it.
   const bytes = Buffer.concat([readFileSync(path), Buffer.alloc(4096)]);
   bytes.writeUInt32BE(bytes.readUInt32BE(28) + 1, 28);
   writeFileSync(path, bytes);

@@ -378,7 +378,7 @@ class Examination {
     return askDaemon(this.#config, setup.secrets.localApiKey, signal);
   });
 
-  /** null if neither the mark nor the local API can be read. */
+  /** Whether the daemon runs; null if neither its mark nor the local API can be read. */
   readonly #running = once(async () => {
     const { running } = await this.#mark();
     const answer = running === null ? await this.#answer() : null;
@@ -387,7 +387,9 @@ class Examination {
 
   readonly #stored = once(async () => openStored(this.#config, this.#o.clock, await this.#running()));
 
-  /** The daemon's own parts, so that the same budget and token pair are used; or why they are unavailable. */
+  /**
+   * Parts that share the daemon's budget and token pair, or the outcome that says why they are unavailable.
+   */
   readonly #parts = once(async (): Promise<Parts | Outcome> => {
     const stored = await this.#stored();
     if (isOutcome(stored) || !stored.tokens) {

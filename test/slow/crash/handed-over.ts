@@ -44,7 +44,10 @@ export class SubmittedChange {
     );
   }
 
-  /** As above for the final state, in which a value that was never submitted is wrong too. */
+  /**
+   * Returns the faults of the final state: targets below their accepted value, or with a value that was never
+   * submitted.
+   */
   unlike(found: (target: string) => number | undefined): string[] {
     return [...this.#words].flatMap(([target, { accepted, submitted }]) => {
       const value = found(target) ?? 0;

@@ -185,7 +185,7 @@ describe.skipIf(!hasChromium)('the page calls for new orders in Chromium', () =>
     await other.locator('.calls').getByText(`#${order.code}`).waitFor();
     await page.waitForTimeout(9_500);
     const tones = (await heard()).tones + (await heardOn(other)).tones;
-    // One ring from the switch, then one every eight seconds.
+    // The switch rings once, then the page rings every eight seconds.
     expect(tones / RING).toBeGreaterThanOrEqual(2);
     expect(tones / RING).toBeLessThanOrEqual(3);
     await other.getByRole('button', { name: 'I have seen them' }).click();

@@ -15,7 +15,7 @@ export interface ShopOptions {
   orderEveryMs: number;
 }
 
-/** Customers and staff at the platform: orders come, change status, are edited, hidden and announced again. */
+/** Plays customers and staff at the platform, who create, advance, edit, hide and announce orders. */
 export class Shop {
   readonly #options: ShopOptions;
   readonly #open: string[] = [];
