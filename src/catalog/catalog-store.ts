@@ -324,7 +324,7 @@ function selectMappings(where: (column: string) => string): string {
   ).join(' UNION ALL ');
 }
 
-/** `within`: only mappings of this branch count; null: of all branches. */
+/** Counts mappings of the branch `within`, or of all branches if it is null. */
 interface MappingQuery {
   name: string;
   within: string | null;

@@ -7,7 +7,7 @@ import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 export type MappingField = 'extId' | 'productIdPosA' | 'productCodePosB';
 export const MAPPING_FIELDS: readonly MappingField[] = ['extId', 'productIdPosA', 'productCodePosB'];
 
-/** One mapping of a product: a field with an externalId. */
+/** A mapping of a product: one of its three mapping fields, with the externalId in it. */
 export interface CatalogMapping {
   sku: string;
   productId: string;
@@ -41,7 +41,7 @@ export interface BranchDirectory {
   idOf(externalId: string): string | undefined;
   externalIdOf(subsidiaryId: string): string | undefined;
   /**
-   * Internal id of the branch that a change without a branch means; undefined when there is none or its id is
+   * Internal id of the branch of a change that names none; undefined if there is no such branch or its id is
    * unknown.
    */
   readonly ownId: string | undefined;
@@ -50,7 +50,7 @@ export interface BranchDirectory {
   readonly areApart: boolean;
 }
 
-/** Makes a directory of the configured branches. `own` is the branch that a change without a branch means. */
+/** Makes a directory of the configured branches. A change that names no branch belongs to `own`. */
 export function branchDirectory(
   branches: readonly Branch[],
   areApart = false,
@@ -122,7 +122,7 @@ export interface ProductFilter {
 
 export type Scalar = string | number | boolean | null;
 
-/** One value that differs between the mirror and the platform. */
+/** A value that differs between the mirror and the platform. */
 export interface ProductDifference {
   productId: string;
   sku: string | null;

@@ -7,7 +7,7 @@ export interface BranchMapping {
   branch: Branch;
   /** Products that customers can see in the branch, by the last sweep. */
   shown: number;
-  /** Of these products, those with a sku that has no id there. */
+  /** Number of these products that have a sku without an id in the branch. */
   unmapped: number;
   /** Whether the shop assigns ids there at all: most shown products have one. */
   isMapping: boolean;

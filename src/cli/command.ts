@@ -62,7 +62,7 @@ export function parsed<T, F extends T | undefined = undefined>(
 export const LIMIT = whole('at most this many', 1, 20);
 /** Description of `--no-wait`, for a command that calls the platform. */
 export const WAIT = 'end at once, with exit code 1, if the platform may not be called now';
-/** The option `--json [lines]`. `true`: one document; `lines`: one document per line. */
+/** The option `--json [lines]`: `true` prints one document, `lines` one document per line. */
 export const JSON_LINES: Opt<boolean | 'lines' | undefined> = choice(
   'print one JSON document, or with `lines` one a line',
   ['lines'],
@@ -306,7 +306,7 @@ export function requirePlatform(call: Call): void {
   if (isBranch(config)) throw branchCallsNobody();
 }
 
-/** As withParts, for commands that call the platform. */
+/** Does the same as withParts, for commands that call the platform. */
 export async function withPlatform<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   requirePlatform(call);
   return withParts(call, use);

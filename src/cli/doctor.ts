@@ -13,7 +13,7 @@ interface DoctorStyle {
   signs: boolean;
   /** Language of the words that replace signs. */
   language?: Language;
-  /** Columns of the terminal; undefined: lines are not wrapped. */
+  /** Columns of the terminal. If undefined, lines are not wrapped. */
   columns?: number | undefined;
 }
 

@@ -26,7 +26,8 @@ for (const stream of [process.stdout, process.stderr]) {
   });
 }
 
-// Not awaited, so that the packaged program can be CommonJS, which Node starts in half the time.
+// The promise is not awaited, so that the packaged program can be CommonJS, which Node starts in half the
+// time.
 process.exitCode = UNFINISHED_EXIT;
 void runCli(process.argv.slice(2), {
   env: process.env,

@@ -164,7 +164,7 @@ export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>
   };
   const wantsJson = words.includes('--json');
   try {
-    // Not a copy, because copying would open standard input.
+    // `process` itself is passed and not a copy, because copying would open standard input.
     const own = Object.assign(Object.create(cli) as typeof cli, { endWith });
     await createProgram(own, words).parseAsync(words, { from: 'user' });
     return code;

@@ -29,7 +29,7 @@ export interface StatusReport {
    * The branch that stands beside the hub, and the directory of its POS's files; left out if there is none.
    */
   ownStore?: { branch: string; storage: string };
-  /** The same verdict as on the status page. */
+  /** The verdict, as the status page shows it. */
   verdict: Verdict;
   /** Disk of the storage directory; null if the system does not say. */
   disk: DiskSpace | null;

@@ -127,7 +127,7 @@ async function settled(
 /** Description of `--wait`, for a command that submits one change. */
 export const SETTLE = 'stay until it is settled; where no daemon runs, send it';
 
-/** Returns a typed number. A text that is none, or is ambiguous, stays text, so that the check reports it. */
+/** Returns a typed number. Text that is no number, or an ambiguous one, stays text, so that the check reports it. */
 export function typedNumber(text: string | undefined): number | string | undefined {
   return text === undefined || mayBeThousands(text) ? text : (parsePlainDecimal(text) ?? text);
 }

@@ -73,7 +73,10 @@ function formatIn(timeZone: string): Intl.DateTimeFormat {
   return new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' });
 }
 
-/** As `when`, with the zone's name, for texts outside a table column with that name. */
+/**
+ * Returns the time as `when` does, with the zone's name, for texts outside a column that has the name in its
+ * heading.
+ */
 export function whenIn(iso: string | null | undefined, timeZone: string): string | null {
   const text = when(iso, timeZone);
   return text === null || text === iso ? text : `${text} (${timeZone})`;

@@ -302,7 +302,7 @@ export function configWarnings({
       `platform.base_url begins with http://, so the tokens go to ${host} in clear text: whoever is on the way can read and use them. Use https://.`,
     );
   }
-  // Not a fault: a store with this setting still gets its orders.
+  // This is only a warning, because a store with this setting still gets its orders.
   if (!stock.platformDeducts && stock.holdBackUnbooked !== true) {
     warnings.push(
       'stock.platform_deducts = false needs stock.hold_back_unbooked = true. Without it nothing is sent after an order, and the platform goes on selling what is gone until the POS hands over the next count.',

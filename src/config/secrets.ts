@@ -65,7 +65,7 @@ export interface Secrets {
   readonly backupPassphrase?: string;
 }
 
-/** Of callbacks and of each hook. */
+/** Secrets of callbacks and of each hook. */
 const SIGNING_SECRETS_MAX = 2;
 const SINGLE = {
   refreshToken: 'refresh-token',

@@ -115,7 +115,7 @@ export interface Freshness {
   lastOkAt: string | null;
   lastTryAt: string | null;
   state: FreshnessState;
-  /** One sentence for a person: what happened and what to do. Empty when all is well. */
+  /** A sentence that tells a person what happened and what to do. Empty when all is well. */
   message: string;
   /** Common reason of the last failed tries; left out if the last try worked. */
   failure?: Failure | undefined;

@@ -32,7 +32,8 @@ export class Waker {
    * each piece, as a heartbeat.
    */
   async until(dueMs: () => number, signal: AbortSignal, onPiece: () => void = () => {}): Promise<void> {
-    // One controller for both ends of the wait, because AbortSignal.any would leave a weak reference each time.
+    // The timer and the signal share a controller, because AbortSignal.any would leave a weak reference each
+    // time.
     const controller = new AbortController();
     const end = () => controller.abort();
     signal.addEventListener('abort', end, { once: true });

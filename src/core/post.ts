@@ -52,7 +52,8 @@ export class Poster {
     // Loaded on use, because few shops send anything and it takes memory.
     const { Agent, request } = await import('undici');
     this.#agent ??= new Agent({ connections: 1 });
-    // One controller for both ends, released at once; AbortSignal.any would live until the timeout.
+    // The timeout and the signal share a controller that is released at once. AbortSignal.any would live
+    // until the timeout.
     const limit = new AbortController();
     const cut = () => limit.abort();
     const timer = setTimeout(cut, this.#timeoutMs);

@@ -15,7 +15,7 @@ export interface ProgramEnd {
   ok: boolean;
   /** Follows the program's name in a text, such as `ended with 1`. */
   what: string;
-  /** The end of its standard error, and of its standard output. */
+  /** The last part of the program's standard error, and of its standard output. */
   said: string;
   printed: string;
   cause?: unknown;

@@ -126,7 +126,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     callbackLog.flush();
   });
   tellRunning(options, { webhookUrl, localUrl });
-  // Not awaited, so that a lock on the mirror delays no callback.
+  // This write is not awaited, so that a lock on the mirror delays no callback.
   void noteConfigChanges(parts, options.secrets, log);
   // Waits one turn, so that the caller can first report readiness.
   setImmediate(beginLoops);

@@ -206,7 +206,10 @@ interface LeaseOptions {
   holdMs: number;
 }
 
-/** One lease from the side of this process. A lease is safe until it expires, so it is renewed at half of its time. */
+/**
+ * A lease as this process holds it. It is renewed at half of its time, because it is safe only until it
+ * expires.
+ */
 export class Lease {
   readonly #o: LeaseOptions;
   #fence: number | undefined;

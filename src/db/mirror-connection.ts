@@ -16,7 +16,7 @@ const AUTOCHECKPOINT_PAGES = 1_900;
 export interface ConnectionOptions {
   path: string;
   readonly: boolean;
-  /** Unix group, by name or number, that may read; undefined: the directory decides. */
+  /** Unix group that may read, by name or number. If undefined, the group of the directory may. */
   group: string | undefined;
 }
 

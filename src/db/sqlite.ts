@@ -297,7 +297,8 @@ export function makeDirectory(path: string, mode: number): void {
 }
 
 /**
- * As makeDirectory, but exactly this mode: the umask is ignored. Not for worker threads, which cannot set the umask.
+ * Makes a directory with exactly this mode, by clearing the umask. Worker threads cannot use it, because they
+ * cannot set the umask.
  */
 export function makeOpenDirectory(path: string, mode: number): void {
   const mask = process.umask(0);

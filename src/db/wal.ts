@@ -112,7 +112,7 @@ interface WalMaintenanceOptions {
 export class WalMaintenance {
   readonly #options: WalMaintenanceOptions;
   #checkedMs = Number.NEGATIVE_INFINITY;
-  /** undefined: an earlier run may have left the alarm raised. */
+  /** undefined before the first check, because an earlier run may have left the alarm raised. */
   #wasLarge: boolean | undefined;
 
   constructor(options: WalMaintenanceOptions) {
@@ -177,7 +177,7 @@ interface LockWatchOptions extends WalMaintenanceOptions {
  */
 export class LockWatch {
   readonly #options: LockWatchOptions;
-  /** undefined: an earlier run may have left the alarm raised. */
+  /** undefined before the first check, because an earlier run may have left the alarm raised. */
   #isUp: boolean | undefined;
   readonly #closed = new AbortController();
 

@@ -47,7 +47,7 @@ interface BranchOutcome extends Comparison {
   stocksEqual: number;
 }
 
-/** As in the demo of one store; `inMirror` counts the hub's mirror. */
+/** Figures as in the demo of one store; `inMirror` counts orders in the hub's mirror. */
 export type BranchesDemoSummary = Pick<
   DemoSummary,
   keyof Comparison | 'callbacks' | 'polls' | 'refreshes' | 'violations' | 'deadTokenUses' | 'traffic'

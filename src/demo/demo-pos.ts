@@ -168,7 +168,7 @@ export interface Comparison {
   atPlatform: number;
   inMirror: number;
   equal: number;
-  /** One sentence for each order that differs between the two. */
+  /** A sentence for each order that differs between the mirror and the POS. */
   differences: string[];
 }
 

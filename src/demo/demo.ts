@@ -34,7 +34,7 @@ export interface DemoOptions {
   log?: Log;
   /** Ends the demo, which still compares and reports. */
   signal: AbortSignal;
-  /** The demo ends after about this long; undefined: it runs until the signal. */
+  /** The demo ends after about this long. If undefined, it runs until the signal. */
   durationMs?: number;
   onView?: (view: DemoView) => void;
   onEvent?: (text: string) => void;
@@ -107,7 +107,10 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   }
 }
 
-/** Returns how long orders come in, so that the demo ends in time; undefined: until the signal. */
+/**
+ * Returns how long orders come in, so that the demo ends in time. Returns undefined if it runs until the
+ * signal.
+ */
 export function trafficMsOf({ durationMs }: DemoOptions, closingMs: number): number | undefined {
   return durationMs === undefined ? undefined : Math.max(durationMs - closingMs, durationMs / 2);
 }

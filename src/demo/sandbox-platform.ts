@@ -142,7 +142,7 @@ export interface SandboxPlatformOptions {
   /** How often a new order comes and another changes its status; 0 means never. */
   ordersEveryMs: number;
   shape?: Partial<OrderShape>;
-  /** The same seed makes the same products. Without it they are random. */
+  /** The same seed makes the same products. Without a seed, products are random. */
   seed?: number;
   webhook?: { callbackUrl: string; secret: string };
 }

@@ -16,7 +16,7 @@ export interface HooksOptions {
     hookSecrets?: Readonly<Record<string, readonly string[]>> | undefined;
     hookUrls?: Readonly<Record<string, string>> | undefined;
   };
-  /** Of tillsync, as receivers see it. */
+  /** Version of tillsync, as receivers see it. */
   version: string;
   /** This process's environment; a program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;

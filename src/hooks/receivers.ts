@@ -23,7 +23,7 @@ export interface HookReceiver {
 
 interface HookReceiverOptions {
   hook: HookSettings;
-  /** They sign each POST: none, one, or during a rotation the new one and then the old one. */
+  /** Secrets that sign each POST: none, one, or during a rotation the new one before the old one. */
   secrets: readonly string[];
   /** This process's environment; a program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
@@ -64,7 +64,7 @@ function signaturesOf(body: string, id: string, nowMs: number, secrets: readonly
   };
 }
 
-/** The same for each try of an event, and never that of another one. */
+/** The id is the same for each try of an event, and different for each event. */
 function idOf({ seq, test }: HookEvent): string {
   return test ? `test_${randomUUID()}` : `event_${seq}`;
 }

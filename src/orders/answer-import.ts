@@ -71,7 +71,7 @@ interface AnswerImportOptions extends ReadingRules {
   asOfSeq: number;
 }
 
-/** One record that has to be written. */
+/** A record that has to be written. */
 export type PreparedRecord =
   | { kind: 'order'; observation: OrderObservation; digest: string; isKnown: boolean }
   | { kind: 'unreadable'; unreadable: Unreadable };

@@ -94,7 +94,7 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   };
 
   if (!report.listFound) write([{ kind: 'unreadable', unreadable: answer.wholeAnswer }]);
-  // One read transaction per chunk; a longer one would keep the write-ahead log from being emptied.
+  // Each chunk has its own read transaction. A longer one would keep the write-ahead log from being emptied.
   const prepare = db.transaction(() => answer.prepare(db, CHUNK_RECORDS));
   let told = 0;
   while (!answer.finished) {

@@ -140,7 +140,10 @@ export interface SumsOfOrders {
   orders: number;
   /** Orders of the day whose sums do not add up, newest first. */
   odd: readonly OddOrder[];
-  /** The same share in the week before, 0 to 1. A shop with tips that no field names has such orders every day. */
+  /**
+   * Share of such orders in the week before, 0 to 1. A shop with tips that no field names has such orders
+   * every day.
+   */
   usualShare: number;
 }
 

@@ -38,7 +38,8 @@ export class WebhookWatch {
     }
     if (this.#silentInARow === 0) return;
     this.#options.freshness.ok('orders.webhook');
-    // These orders came during the silence that is over; their notifications were lost with the others.
+    // These orders came during the silence that has ended. Their notifications were lost too, and prove
+    // nothing new.
     this.#pending = [];
     this.#silentInARow = 0;
   }

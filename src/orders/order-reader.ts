@@ -221,7 +221,7 @@ function countRows(
   const withIds = () => ids.map(([id, pieces]) => row(id, externalId, pieces));
   const withExternalIds = () => externalIds.map(([id, pieces]) => row(null, id, pieces));
   if (options.some((option) => option.quantity !== null)) {
-    // Of two maps, the one that counts an option also counts the others.
+    // If one of the two maps counts an option, the same map also counts the others.
     if (ids.length < byId.size) return withIds();
     return externalIds.length < byExternalId.size ? withExternalIds() : [];
   }

@@ -178,7 +178,7 @@ function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
   return itemsBy<OrderItem>(db, ITEMS, orderId);
 }
 
-/** As itemsOf, with each line's product and sku in the catalogue. */
+/** Returns the items as itemsOf does, with each line's product and sku in the catalogue. */
 export function placedItemsOf(db: Database.Database, orderId: string): PlacedItem[] {
   return itemsBy<PlacedItem>(db, PLACED_ITEMS, orderId);
 }

@@ -14,7 +14,10 @@ interface PollWindowInput {
   platformNowMs?: number;
   /** IANA zone of the company's calendar. */
   timezone: string;
-  /** Minimum whole days to look back. null: only as far as needed to miss nothing ordered since `reachBackToMs`. */
+  /**
+   * Minimum of whole days to look back. If null, the window reaches back only as far as `reachBackToMs`
+   * demands.
+   */
   lookbackDays: number | null;
   /** A time on the platform's clock that the window must include, such as the last complete poll; null if none. */
   reachBackToMs: number | null;

@@ -223,7 +223,7 @@ interface EventsReplayOptions extends ReadingRules {
   mirror: Mirror;
   clock: Clock;
   filter: ReceivedFilter;
-  /** True: only quarantined payloads. False: quarantined and stored ones. */
+  /** Whether only quarantined payloads are read again, and not those of orders. */
   quarantinedOnly: boolean;
   /** Looks and writes nothing. */
   dryRun: boolean;

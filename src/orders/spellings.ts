@@ -270,7 +270,7 @@ function readFlag(value: unknown): boolean | undefined {
  */
 
 const UTC_WITH_MS = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
-/** The same on a day that every month has, so that no date has to be made to check it. */
+/** The same pattern for a day that every month has, so that such a date needs no further check. */
 const SURE_UTC = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/;
 const CLOCK = String.raw`(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?(?:\s*([ap])\.?\s?m\.?)?`;
 const ZONE = String.raw`(?:\s?(Z|[+-]\d{2}(?::?\d{2})?))?`;

@@ -148,7 +148,7 @@ export interface ChangeFault {
     | 'cut'; // the input ends in the middle
   /** The faulty column, if the fault is in one. */
   column: string | null;
-  /** One or more sentences for the person who made the item. */
+  /** Sentences for the person who made the item. */
   message: string;
 }
 
@@ -391,7 +391,7 @@ export interface SourceLine {
   unnamed?: string;
 }
 
-/** One item as its format delivers it, not yet checked as a change. */
+/** An item as its format delivers it, not yet checked as a change. */
 export type RawItem = SourceLine & ({ value: unknown } | { fault: ChangeFault });
 
 /** Takes a file chunk by chunk and returns the complete items. */

@@ -20,7 +20,7 @@ import {
   type WallClock,
 } from './inbox-file.ts';
 
-/** One row as the two processes exchange it. */
+/** A row as the two processes exchange it. */
 export interface InboxRow {
   table: InboxTable;
   /** Digits of a 64-bit integer. */
@@ -33,7 +33,7 @@ export interface InboxRow {
   tooLong: { column: string; bytes: number; maxBytes: number } | null;
 }
 
-/** One row as the POS inserted it, shaped as a change but not checked. */
+/** A row as the POS inserted it, shaped as a change but not checked. */
 export interface InboxChange extends InboxRow {
   kind: ChangeKind;
   reference: string | null;

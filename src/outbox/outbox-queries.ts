@@ -119,7 +119,7 @@ export class OutboxQueries {
   /** Returns a change, or the one that finally replaced it. */
   follow(changeId: number): OutboxEntry | undefined {
     let entry = this.get(changeId);
-    // This loop ends: an entry is only ever superseded by an unsettled one.
+    // The loop ends, because only an unsettled change supersedes another one.
     while (entry?.supersededBy != null) {
       const next = this.get(entry.supersededBy);
       if (!next) break;

@@ -503,7 +503,8 @@ export class PushLoop {
     if (!items.every(({ changeId }) => this.#failing.has(changeId))) {
       return await rest(clock, restMs, signal, beat);
     }
-    // These changes fail alone and others may be fine, so the wait ends as soon as another change is submitted.
+    // These changes may fail by a fault of their own, so the wait ends as soon as another change is
+    // submitted.
     const endMonoMs = clock.monotonicMs() + restMs;
     for (let leftMs = restMs; leftMs >= 1; leftMs = endMonoMs - clock.monotonicMs()) {
       await this.#rest(leftMs, signal);

@@ -3,7 +3,7 @@ import { fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { StockChangeItem } from '../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from './change.ts';
 
-/** One stock of the view `stock_ledger`. */
+/** A row of the view `stock_ledger`: one stock. */
 export interface LedgerStock {
   sku: string;
   subsidiaryId: string;

@@ -97,7 +97,7 @@ export class Stores {
     this.audit = new Audit(options);
   }
 
-  // These two prepare all their statements when created, so they are created only on use.
+  // Both classes prepare all their statements when created, so they are created only on use.
   get catalog(): CatalogStore {
     this.#catalog ??= new CatalogStore({ db: this.db, branches: this.#branches, clock: this.clock });
     return this.#catalog;

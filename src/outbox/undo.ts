@@ -33,7 +33,7 @@ interface ValueBefore {
  */
 type UndoVerdict = 'undo' | 'changed-since' | 'unknown' | 'same';
 
-/** One stock or product of the submission. */
+/** A stock or product of the submission. */
 export interface UndoLine {
   /** The submission's newest change for this stock or product. */
   changeId: number;

@@ -182,7 +182,7 @@ export function refuseOtherCompany(
 
 /** The state of the tokens, without any secret, for `status` and `auth status`. */
 export interface TokenStatus {
-  /** `none`: nobody has handed in a token. */
+  /** `none` means that nobody has handed in a token. */
   state: 'none' | 'ok' | 'locked-out';
   generation: number;
   /** Wall clock. */

@@ -18,7 +18,7 @@ export interface PlatformWay {
   caFile?: string | undefined;
 }
 
-/** The proxy that the requests go through; undefined: none. It may hold a password, so it is never shown. */
+/** Address of the proxy; undefined if there is none. It may hold a password, so it is never shown. */
 export function proxyOf({ baseUrl, proxy }: PlatformWay): string | undefined {
   return proxy || getProxyForUrl(baseUrl) || undefined;
 }
@@ -37,7 +37,10 @@ export function proxyAddress(proxy: string): Address {
   };
 }
 
-/** What a connection trusts; undefined: what the process trusts. Throws `config-invalid` for a file of no use. */
+/**
+ * Returns the authorities that a connection trusts; undefined means those of the process. Throws
+ * `config-invalid` for an unusable file.
+ */
 export function trustOf({ caFile = '' }: PlatformWay): SecureContext | undefined {
   if (caFile === '') return undefined;
   try {

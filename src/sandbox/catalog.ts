@@ -12,11 +12,13 @@ interface Branch {
 export interface CatalogProduct {
   id: string;
   name: string;
-  /** Not part of the product response. */
+  /** This field is not part of the product response. */
   description: string;
   category: string;
   show: boolean;
-  /** Epoch milliseconds, by which `orderBy=CreatedDate` sorts. Not part of the product response. */
+  /**
+   * Epoch milliseconds, by which `orderBy=CreatedDate` sorts. This field is not part of the product response.
+   */
   createdAtMs: number;
   children: CatalogSku[];
 }

@@ -4,7 +4,7 @@ import type { FaultKind } from './faults.ts';
 import type { SandboxSettings } from './settings.ts';
 import type { Session } from './tokens.ts';
 
-/** One request to the sandbox, from a socket or from a simulation in the same process. */
+/** A request to the sandbox, from a socket or from a simulation in the same process. */
 export interface SandboxRequest {
   method: string;
   /** Path with its query, such as `/order/all?startDate=2026-01-01`. */
@@ -134,7 +134,7 @@ export class LimitKeeper {
   }
 }
 
-/** One call of the platform's API, as the platform saw it. */
+/** A call of the platform's API, as the platform saw it. */
 export interface CallRecord {
   seq: number;
   endpoint: Endpoint;

@@ -33,7 +33,7 @@ const AFTER: ReadonlySet<FaultKind> = new Set([
 
 export const faultSpec = z.strictObject({
   kind: z.enum(FAULT_KINDS),
-  /** One endpoint; if left out, every endpoint. */
+  /** The endpoint that fails; if left out, every endpoint does. */
   endpoint: z.enum(ENDPOINTS).exactOptional(),
   /** How often it applies; if left out, until cleared. */
   times: z.int().min(1).exactOptional(),

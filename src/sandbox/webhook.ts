@@ -47,12 +47,12 @@ const ms = z.number().min(0);
 export const webhookBehaviour = z.strictObject({
   /** Probability that a notification is never sent. */
   drop: chance,
-  /** Probability that it is sent twice. */
+  /** Probability that a notification is sent twice. */
   duplicate: chance,
-  /** Probability that it waits until the next one of any order was sent, or until `reorderMs` has passed. */
+  /** Probability that a notification waits until the next one was sent, or until `reorderMs` has passed. */
   reorder: chance,
   reorderMs: ms,
-  /** Probability of a delay, and the delay's limits. */
+  /** Probability of a delay, and its shortest and longest time. */
   delay: chance,
   delayMs: z.tuple([ms, ms]).readonly(),
 });

@@ -24,7 +24,7 @@ import type { MirrorStores } from '../outbox/stores.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 
-/** One value that differs between the mirror and the platform. */
+/** A value that differs between the mirror and the platform. */
 export interface OrderDifference {
   orderId: string;
   /** `order` and `items` mean the whole order or list. */

@@ -202,7 +202,7 @@ export async function restoreBackup(options: RestoreBackupOptions): Promise<Rest
   return await restoreFrom({ name: basename(path), manifest, stage }, options);
 }
 
-/** As restoreBackup, from any source. Also throws what `stage` throws. */
+/** Restores as restoreBackup does, from any source. Also throws the errors of `stage`. */
 export async function restoreFrom(source: RestoreSource, options: RestoreOptions): Promise<RestoreReport> {
   const { config, clock } = options;
   const { directory, group } = config.storage;

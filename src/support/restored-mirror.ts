@@ -219,8 +219,8 @@ export function swapDatabase(fresh: string, path: string, kept: string): boolean
   return storing(() => {
     const isThere = existsSync(path) || existsSync(`${path}-wal`);
     if (isThere && foldLog(path) && linked(path, kept)) {
-      // They are empty by now. The names must be free, because readers of the new and the old mirror may not share
-      // these files.
+      // Both files are empty by now. Their names must be free, because readers of the old mirror must not
+      // share them with the new one.
       for (const suffix of ['-wal', '-shm']) rmSync(path + suffix, { force: true });
     } else if (isThere) {
       // The database first: a log alone is refused at a start and never mistaken for an empty mirror.

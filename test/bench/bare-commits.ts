@@ -12,7 +12,7 @@ export interface BareCommit {
   close(): void;
 }
 
-/** One row with the order's text: the least that any durable receiver must do. */
+/** A row with the order's text is the least that any durable receiver must write. */
 export function oneRowCommit(directory: string): BareCommit {
   const db = durable(path.join(directory, 'one-row.db'));
   db.exec('CREATE TABLE rows (id TEXT PRIMARY KEY, payload TEXT)');

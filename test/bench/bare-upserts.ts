@@ -23,7 +23,10 @@ export interface BareUpserts {
   close(): void;
 }
 
-/** One prepared upsert per change, into the outbox of the mirror in `directory`; the targets are known. */
+/**
+ * Writes each change by a prepared upsert into the outbox of the mirror in `directory`. The targets are
+ * known.
+ */
 export function bareUpserts(directory: string): BareUpserts {
   const db = new Database(path.join(directory, 'mirror.db'));
   db.pragma('journal_mode = wal');

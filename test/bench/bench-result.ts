@@ -12,7 +12,7 @@ export interface BenchOptions {
   progress(message: string): void;
 }
 
-/** One figure: a ratio of two things measured in interleaved runs on one machine. */
+/** A ratio of two measures that were taken in interleaved runs on one machine. */
 export interface BenchResult {
   /** The comparison, in one line. */
   name: string;

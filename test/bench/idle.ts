@@ -108,7 +108,7 @@ async function measure(children: Measured, options: BenchOptions): Promise<Bench
     {
       name: `bytes written in ${seconds} idle seconds between two polls`,
       ratio: written,
-      // The daemon's running mark is renewed every two minutes, for processes in other containers.
+      // The daemon renews its running mark every two minutes, because other containers cannot see its process.
       bound: '<= 200000',
       detail: `${written} bytes; no order, no poll and no callback in that time`,
     },

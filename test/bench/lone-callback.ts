@@ -7,8 +7,8 @@ import { sampleOrder } from './sample-order.ts';
 import { SECRET, startServer } from './server-process.ts';
 
 /**
- * One callback at a time: the cost of waiting for others when there are none. The bare commit is measured with one
- * row and with the mirror's rows of an order.
+ * Sends one callback at a time, to measure what waiting for others costs when there are none. The bare commit
+ * has one row, or the mirror's rows of an order.
  */
 export async function measureLone(parent: string, options: BenchOptions): Promise<BenchResult[]> {
   options.progress('lone callbacks');
@@ -71,7 +71,7 @@ function ratio(what: string, commit: 'oneRow' | 'sameRows', rounds: readonly Lon
   };
 }
 
-/** One kept-alive connection with one request at a time and little overhead. */
+/** A client with a kept-alive connection, one request at a time and little overhead. */
 export class LoneClient {
   readonly #socket: Socket;
   readonly #path: string;

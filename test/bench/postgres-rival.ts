@@ -14,8 +14,9 @@ const WHAT = 'a row for each in PostgreSQL';
 const VERSIONS = '/usr/lib/postgresql';
 
 /**
- * The same Fastify server with one INSERT per delivery into its own PostgreSQL with default settings: fsync and
- * synchronous_commit are on. The client is postgres.js, the fastest for Node and without dependencies.
+ * Starts the same Fastify server with one INSERT per delivery into its own PostgreSQL with default settings:
+ * fsync and synchronous_commit are on. The client is postgres.js, the fastest for Node and without
+ * dependencies.
  */
 export async function openPostgresRival(): Promise<Candidate | Missing> {
   const programs = newestPrograms();

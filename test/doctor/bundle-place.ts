@@ -16,7 +16,7 @@ export const LOG = path.join(DIRECTORY, 'tillsync.log');
 export const CREDENTIALS = path.join(DIRECTORY, 'credentials');
 export const CONFIG = path.join(DIRECTORY, 'config.toml');
 
-/** One secret for each place; with characters that every encoding writes differently. */
+/** A secret for each place, with characters that every encoding writes differently. */
 export const SECRETS = {
   handedInRefresh: 'handed-refresh/%20"q+Zk81',
   oldRefresh: 'old-refresh-token-gone-Wq77',

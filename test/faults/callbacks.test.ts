@@ -108,7 +108,7 @@ describe('callbacks', () => {
     const daemon = await place.run();
     await polled();
     expect(await notify(place, sampleNotification(1))).toBe(200);
-    // The page with `freshness` may be written within a second.
+    // Within a second, the daemon may write the database page that holds `freshness`.
     const bytes = () =>
       ['mirror.db', 'mirror.db-wal']
         .map((name) => readFileSync(path.join(place.storage, name), 'latin1'))

@@ -23,7 +23,7 @@ const WELL = {
   ordersStaleAfterMs: 600_000,
 };
 
-/** One receiver over time: what it is told, second by second. */
+/** Messages that a receiver gets, second by second. */
 function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = {}, told = NOTHING_TOLD) {
   const judge = new AlarmJudge({ ...RULES, ...rules });
   let memory: AlarmMemory = told;

@@ -161,7 +161,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
             .replace('external_id = "B0"', 'external_id = "B2"'),
         );
       await restartHub(swap);
-      // Of the shop whose machine was B2, and is B1 from now on.
+      // Orders of the shop whose machine was B2 and is B1 from now on.
       const waiting = orderFor('sub-1');
       await chain.arrives(chain.hub, waiting);
       const alarm = () => chain.alarmOf('hub.branches') ?? '';

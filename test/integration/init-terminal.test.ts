@@ -31,7 +31,7 @@ test('at a real terminal no key of a token is echoed, nor what was pasted behind
 });
 
 test('at a real terminal an invitation may be longer than a line that it edits itself', async () => {
-  // As long as the PEM of two certificates.
+  // The text is as long as the PEM of two certificates.
   const ca = 'MIID'.repeat(1_000);
   const expiresAt = new Date().toISOString();
   const file = path.join(mkdtempSync(path.join(tmpdir(), 'tillsync-join-')), 'config.toml');

@@ -215,7 +215,7 @@ describe.skipIf(!isRoot)('a restore by root', () => {
       new D(${JSON.stringify(inbox)}).exec(${JSON.stringify(insert)})`;
     execFileSync(process.execPath, ['-e', program], asService);
     expect(root(['backup', backup()]).text).toContain('read again');
-    // An acknowledgement since the backup: the restore puts it into the inbox.
+    // The POS acknowledges after the backup, and the restore puts the acknowledgement into the inbox.
     root(['feed', 'ack', place.mirrorRows()[0]?.order_id as string]);
   });
   afterEach(tidy);

@@ -43,7 +43,7 @@ interface Ticket {
   says: string;
   /** In docs/troubleshooting.md and docs/troubleshooting.es.md. */
   heading: [english: string, spanish: string];
-  /** Brings the shop into the state of the question; returns the values that its commands need. */
+  /** Brings the shop into the ticket's state. Returns the values that the ticket's commands need. */
   bring: () => Promise<Record<string, string | number>>;
   typed: string[];
   /** What the last command says. */

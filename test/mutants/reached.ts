@@ -31,7 +31,7 @@ const spots = lines.map(({ file, line }) => {
   return { file: path.join(ROOT, file), offsets };
 });
 
-/** One object per process, because a process runs its test files one after another. */
+/** Each process has an object of its own, because it runs its test files one after another. */
 class Watch {
   readonly #session = new Session();
   #lines = new Set<number>();

@@ -35,7 +35,7 @@ const isHollow = (value: unknown): boolean => {
   return typeof value === 'object' && Object.values(value as object).every(isHollow);
 };
 
-/** One allowed value in the mirror, and whether it must be reported. */
+/** An allowed value in the mirror, and whether it must be reported. */
 type Way = { is: unknown; told?: boolean };
 
 /** NULL and a report; or, for a value without content, the known value. */

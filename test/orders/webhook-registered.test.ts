@@ -22,7 +22,7 @@ it('a platform that answers 403 to the read that the document does not show is n
   }
   expect(control.webhook()).toMatchObject({ callbackUrl: ADDRESS, active: true });
   expect([...told]).toEqual([]);
-  // The first refusal might have concerned the token.
+  // After the first 403 the token may be at fault, so the read is tried once more.
   expect(reads).toBe(2);
 });
 

@@ -173,7 +173,8 @@ it('leaves the platform with the last accepted value of every field, whatever ha
           underWay = [];
           out.calls.reclaim();
         } else if ('claim' in each) {
-          // As the sender does: targets first, and one call per endpoint at a time.
+          // Works as the sender does: it resolves targets first, and has at most one call per endpoint under
+          // way.
           resolveAll();
           if (underWay.filter((call) => call.kind === each.claim).length < 2) claim(each.claim, each.max);
         } else {

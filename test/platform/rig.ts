@@ -52,7 +52,7 @@ export interface Rig {
   client(options?: Partial<PlatformClientOptions>): PlatformClient;
   /** Advances time until the promise is settled. */
   run<T>(promise: Promise<T>, maxMs?: number): Promise<T>;
-  /** As `run`, for a promise that must reject; returns its error. */
+  /** Does the same as `run` for a promise that must reject, and returns its error. */
   fault(promise: Promise<unknown>, maxMs?: number): Promise<TillsyncError>;
   told: { lockOuts: LockOut[]; healed: number; logged: string[] };
 }

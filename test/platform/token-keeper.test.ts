@@ -51,7 +51,7 @@ test.each([-5 * HOUR_MS, 5 * HOUR_MS])(
       await r.clock.advance(HOUR_MS / 10);
       await r.run(platform.productGet(sku));
     }
-    // Two hours at about half an hour each, and at most one refresh to find out the clocks' difference.
+    // Two hours need a refresh about every half hour, and at most one more to measure the difference of the clocks.
     expect(refreshes(r)).toBeGreaterThanOrEqual(3);
     expect(refreshes(r)).toBeLessThanOrEqual(5);
     expect(r.sandbox.control.deadRefreshUses()).toEqual([]);

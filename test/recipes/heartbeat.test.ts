@@ -28,7 +28,10 @@ interface Watcher {
   said: string[];
 }
 
-/** As healthchecks.io receives pings (hc/api/views.py): by path, with `/fail` at its end, 404 for an unknown one. */
+/**
+ * Receives pings as healthchecks.io does (hc/api/views.py): by path, a failure with `/fail` at its end, 404
+ * for an unknown path.
+ */
 function healthchecks(): Watcher {
   let [lastMs, failed] = [0, false];
   const said: string[] = [];
@@ -50,8 +53,8 @@ function healthchecks(): Watcher {
 }
 
 /**
- * As Uptime Kuma receives pushes (server/routers/api-router.js): a `status` other than `up` is down, and it answers
- * JSON.
+ * Receives pushes as Uptime Kuma does (server/routers/api-router.js): a `status` other than `up` means down,
+ * and the answer is JSON.
  */
 function uptimeKuma(): Watcher {
   let [lastMs, isUp] = [0, false];

@@ -28,7 +28,7 @@ export interface Rig {
   tokens: { token: string; refreshToken: string };
   /** Calls the API with the rig's access token over real HTTP. */
   call(method: string, path: string, body?: unknown, token?: string | null): Promise<Answer>;
-  /** As `call`, after the endpoint's interval has passed. */
+  /** Does the same as `call`, after the endpoint's interval has passed. */
   later(method: string, path: string, body?: unknown): Promise<Answer>;
 }
 

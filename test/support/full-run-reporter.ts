@@ -83,7 +83,8 @@ function missingPackages(): string[] {
   const lines = readFileSync(PACKAGES, 'utf8').split('\n');
   const wanted = lines.filter((line) => /^[a-z]+:/.test(line)).flatMap((line) => line.split(/\s+/).slice(1));
   const names = [...new Set(wanted)].filter((name) => name !== '');
-  // One line per package: its name, for some its architecture, and its version if installed.
+  // Output of dpkg-query with a line per package: name, for some the architecture, and the version if
+  // installed.
   const { stdout } = spawnSync('dpkg-query', ['-W', ...names], { encoding: 'utf8' });
   const installed = new Set(
     (stdout ?? '').split('\n').flatMap((line) => /^([^:\t]+).*\t./.exec(line)?.[1] ?? []),

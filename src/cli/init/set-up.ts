@@ -64,7 +64,7 @@ interface SetUpOptions {
   groupBefore: string;
   /** Aborts the waits when the person stops. */
   signal: AbortSignal;
-  /** True: the platform is not called, and tokens are stored untested. */
+  /** If true, the platform is not called, and tokens are stored untested. */
   offline: boolean;
 }
 

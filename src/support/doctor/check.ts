@@ -63,7 +63,7 @@ export type CheckLevel = 'ok' | 'warn' | 'fail' | 'skipped';
 /** What a check found. */
 export interface Outcome {
   level: CheckLevel;
-  /** One or two sentences on the present state. */
+  /** Sentences on the present state, at most two. */
   message: string;
   /** What to do about it; null if nothing. */
   remedy: string | null;

@@ -129,7 +129,7 @@ async function outcomeOf(check: Check): Promise<Outcome> {
   }
 }
 
-/** Checks that only a tillsync connected to the platform has; a branch leaves them to its hub. */
+/** The checks of tokens, platform and webhook. A branch has none of the three and leaves these checks to its hub. */
 const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
   CHECK_IDS.filter((id) => /^(tokens|platform|webhook)/.test(id)).map((id) => [
     id,

@@ -85,7 +85,7 @@ interface RightOwner {
   uid: number;
   user: string;
   group: string;
-  /** Such as `tillsync.service`; null if no unit names the user, so that it is the directory's owner. */
+  /** The unit that names the user, such as `tillsync.service`; null if the user is the directory's owner. */
   unit: string | null;
 }
 

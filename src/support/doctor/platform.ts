@@ -120,7 +120,7 @@ export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Cloc
 /** A person should not wait longer than this for a call. */
 const PATIENCE_MS = 15_000;
 
-/** One reading call to the platform, within the common rate budget. */
+/** Makes a reading call to the platform, within the common rate budget. */
 type Attempt = (call: (how: CallOptions) => Promise<Outcome>) => Promise<Outcome>;
 
 interface AttemptOptions {

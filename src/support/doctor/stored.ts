@@ -23,7 +23,7 @@ import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
 import { type Outcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
 import { lockedAway } from './files.ts';
 
-/** One or two unanswered tries are normal, for example during a restart. */
+/** Two unanswered tries in a row are normal, for example during a restart. */
 const TROUBLED_FROM = 3;
 
 /** Checks a writing endpoint by the last changes that were really sent; nothing is sent for it. */

@@ -13,7 +13,7 @@ import { startServer } from '../server-process.ts';
 import { type CpuMeasure, cpuOf, ownCpu, type Sides } from './measure.ts';
 
 const PRODUCTS = 1_000;
-/** As many rows as tillsync copies from the inbox at once. */
+/** Number of rows that tillsync copies from the inbox at once. */
 const PER_COMMIT = 1_000;
 
 /** Writes the same counts into a separate mirror, where each target is known. */

@@ -5,7 +5,10 @@ import { openMirror } from '../../../src/orders/mirror.ts';
 import { benchAnswer } from '../mirror-samples.ts';
 import { type CpuMeasure, ownCpu } from './measure.ts';
 
-/** As many orders as a normal poll brings; a larger answer is read on its own thread, which costs as much again. */
+/**
+ * Number of orders that a normal poll brings. A larger answer is read on its own thread, which doubles the
+ * cost.
+ */
 const ORDERS = 500;
 const POLLS = 2;
 const OBSERVED_MS = Date.UTC(2026, 5, 1);

@@ -5,13 +5,13 @@ import type { HeardOrder, ShopView, Strategy } from './strategy.ts';
 export interface DayOutcome {
   orders: number;
   sold: number;
-  /** Sold online although not available at that time. */
+  /** Pieces sold online that were not free at that time. */
   atsale: number;
-  /** Of these, those offered beyond what anybody in the shop could know to be right. */
+  /** Pieces among `atsale` that the offer had no right to: nobody in the shop could believe that they were free. */
   outside: number;
-  /** Available when ordered, but gone from the shelf before staff took them; no synchronisation prevents that. */
+  /** Pieces that were free when ordered, but sold over the counter before staff took them. Nothing prevents this. */
   conflict: number;
-  /** Free, and not offered. */
+  /** Pieces that a customer wanted, that were free and not offered. */
   lost: number;
   calls: number;
 }

@@ -46,7 +46,10 @@ const START_DEADLINE_MS = limitMs(15_000);
 /** A point that has not come after this long in a running daemon will not come. */
 const POINT_DEADLINE_MS = 2_500;
 
-/** One store through many crashes: the same files, the same platform, a POS and customers that never pause. */
+/**
+ * A store that crashes many times, with the same files, the same platform, a POS and customers that never
+ * pause.
+ */
 export class CrashStore {
   readonly place: Workplace;
   readonly handedOver = new SubmittedChange();

@@ -28,7 +28,7 @@ export async function buildProgram(): Promise<Program> {
   };
 }
 
-/** One process of `tillsync run`, from its start to its death. */
+/** A process of `tillsync run`, from its start to its death. */
 export class DaemonLife {
   readonly #child: ChildProcess;
   readonly #dead: Promise<unknown>;

@@ -10,7 +10,7 @@ import { endpointOf } from '../../../src/sandbox/settings.ts';
  */
 export type CallPoint = 'arrived' | 'done' | 'half' | 'answered';
 
-/** One value for one target (`stock:EXTERNAL_ID` or `price:SKU`) that the platform applied. */
+/** A value of a target (`stock:EXTERNAL_ID` or `price:SKU`) that the platform applied. */
 export interface AppliedValue {
   target: string;
   value: number;

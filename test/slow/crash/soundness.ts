@@ -16,7 +16,7 @@ export interface Expectations {
 }
 
 export interface Findings {
-  /** One sentence per fault; empty if all is well. */
+  /** Returns a sentence per fault; none if all is well. */
   faults: string[];
   /** undefined if no token was stored yet. */
   refreshToken: string | undefined;

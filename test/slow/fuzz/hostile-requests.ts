@@ -1,6 +1,6 @@
 import type { Dice } from './dice.ts';
 
-/** One request that no decent sender makes. */
+/** A request that no decent sender makes. */
 export interface HostileRequest {
   bytes: Buffer;
   /** Whether its order may be stored: it has the secret, and its body may be complete. */

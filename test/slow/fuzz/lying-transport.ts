@@ -1,7 +1,7 @@
 import type { Endpoint } from '../../../src/platform/platform.ts';
 import type { Transport, TransportAnswer, TransportRequest } from '../../../src/platform/transport.ts';
 
-/** One call as the client made it, and its answer. */
+/** A call as the client made it, and its answer. */
 export interface Delivered {
   endpoint: Endpoint | undefined;
   /** For GET: its query. */

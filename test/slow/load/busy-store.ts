@@ -13,7 +13,7 @@ const LIFE = ['payment-approved', 'picker-pending', 'inProcess', 'ready', 'dispa
  */
 const STEADY_EVERY_MS = 100;
 const BURST_EVERY_MS = 20_000;
-/** Not at the same time as the submissions, which keep this process from sending for a moment. */
+/** Callbacks are not sent during submissions, which keep this process from sending for a moment. */
 const FIRST_BURST_MS = 10_000;
 const BURST = 200;
 const HAND_OVER_EVERY_MS = 60_000;

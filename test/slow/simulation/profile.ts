@@ -41,7 +41,7 @@ export interface Profile {
   goesDown: boolean;
   /** The platform's limits, which the store knows. */
   limits: PlatformLimits;
-  /** How many days events, payloads and settled changes are kept; null: longer than any run. */
+  /** Days that events, payloads and settled changes are kept; null means longer than any run. */
   keptDays: number | null;
   /** Zone in which the platform reads dates, without saying which. */
   calendar: string;

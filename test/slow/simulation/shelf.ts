@@ -5,7 +5,7 @@ const BRANCHES: readonly { subsidiaryId: string; store: string }[] = [
   { subsidiaryId: 'sub-1', store: 'B1' },
   { subsidiaryId: 'sub-3', store: 'sub-3' },
 ];
-/** One product in one branch, as the POS has it. */
+/** A product in a branch, as the POS has it. */
 export interface Shelf {
   sku: number;
   subsidiaryId: string;

@@ -23,11 +23,11 @@ const NIGHT_MS = 7 * HOUR_MS;
 
 export interface SimulationReport {
   profile: Profile;
-  /** One sentence for everything that is wrong. */
+  /** A sentence for each fault. */
   faults: string[];
   /** Digest of all calls and of the mirror; the same for the same seed. */
   digest: string;
-  /** Mishaps by name, with their number. */
+  /** Number of mishaps by name. */
   mishaps: Record<string, number>;
   orders: number;
   calls: number;

@@ -70,7 +70,7 @@ export class SimulatedPos {
     }
   }
 
-  /** One customer after the other buys or returns the same product while the first count is on its way. */
+  /** Several customers buy or return the same product while its first count is on its way. */
   async #queue(signal: AbortSignal): Promise<void> {
     const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
     let sold = 0;

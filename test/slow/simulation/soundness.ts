@@ -225,7 +225,7 @@ function tokenFaults(store: SimulatedStore, { revocations, lostRefreshes, holida
 function standingFaults({ parts, stalledLoops }: Daemon): string[] {
   const flows = parts.mirror
     .freshness()
-    // Nothing is backed up here: that takes a process of its own.
+    // The simulation makes no backups, because a backup needs a process of its own.
     .filter(({ subject, state, lastOkAt }) => subject !== 'backup' && (state !== 'ok' || lastOkAt === null))
     .map(({ subject, state, message }) => `${subject} is ${state}: ${message}`);
   const alarms = parts.mirror

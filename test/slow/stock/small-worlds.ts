@@ -3,7 +3,7 @@ export type Stock = `${'s1' | 's2'}/${'10' | '11' | '12'}`;
 /** By sku. */
 export type Lines = Readonly<Record<string, number>>;
 
-/** One event in an order's life. The first event of each order creates it. */
+/** An event of an order. The first event of each order creates it. */
 export interface Change {
   id: 'A' | 'B';
   name: string;

@@ -18,7 +18,7 @@ const WORK_SHARE = 4;
 
 export interface ChainReport {
   seed: number;
-  /** One sentence for everything that is wrong. */
+  /** A sentence for each fault. */
   faults: string[];
   /** The steps, in order. */
   steps: string[];

@@ -2,7 +2,10 @@ import { describe, expect, it } from 'vitest';
 import { SEED } from '../../../support/seed.ts';
 import { simulateChain } from './chain-days.ts';
 
-/** As many seeds as fit into `TILLSYNC_CHAIN_SECONDS` (60), or `TILLSYNC_SEEDS` of them, from `TILLSYNC_SEED` on. */
+/**
+ * Runs as many seeds as fit into `TILLSYNC_CHAIN_SECONDS` (60), or `TILLSYNC_SEEDS` of them, from
+ * `TILLSYNC_SEED` on.
+ */
 const SECONDS = Number(process.env.TILLSYNC_CHAIN_SECONDS ?? 60);
 const COUNT = Number(process.env.TILLSYNC_SEEDS ?? Number.POSITIVE_INFINITY);
 const SHOWN_MAX = 5;
