@@ -32,7 +32,7 @@ function slugsOf(file: string): string[] {
   );
 }
 
-/** The mirror's tables for tillsync's own use: a POS that relied on them would break one day. */
+/** The mirror's tables for tillsync's own use. A POS that relied on them would break one day. */
 const OWN_TABLES =
   'acknowledging_stores audit branch_products catalog_news feed feed_branches feed_stores forgotten_up given_up_counts hand_overs handed_up held_notifications holding_branches hooks hub inbox_copied incomplete_orders ledger_orders left_stores link order_payloads product_fields sent_orders stock_counts stock_differences stock_looks stock_steps sweeps unassigned_orders up_acks up_items waiting_acks'.split(
     ' ',
@@ -84,8 +84,8 @@ function columnsMadeBy(...files: string[]): string[] {
 }
 
 /**
- * Returns `table.column` from the table in docs/pos.md under this mark: the first cell names it, the last lists the
- * columns.
+ * Returns `table.column` pairs from the table under this mark in docs/pos.md, whose first cell names a table
+ * and whose last cell lists its columns.
  */
 function columnsTold(mark: string): string[] {
   const table = POS.split(`<!-- tables: ${mark} -->\n`)[1]?.split('\n\n')[0] ?? '';

@@ -46,7 +46,7 @@ interface RouteOf<P, Q, B, A> {
   operationId: string;
   summary: string;
   description?: string;
-  /** What a named key needs: one of these; none for []. */
+  /** Rights of which a named key needs one; with [] it needs none. */
   may: readonly Right[];
   params?: P;
   query?: Q;
@@ -60,7 +60,7 @@ interface RouteOf<P, Q, B, A> {
   refusals?: readonly (404 | 409 | 429)[];
   /** Answers some refusals instead of the error alone: with what was done, or what is there. */
   refused?: { statuses: readonly number[]; answer: z.ZodType };
-  /** Whether the answer is a stream of events: always, or only on request. */
+  /** Whether the answer is always a stream of events, or only on request. */
   streams?: 'always' | 'on-request';
   /** Returns JSON text, or a reply that is already sent. */
   handle(asked: Asked<P, Q, B>): Answer<A> | Promise<Answer<A>>;

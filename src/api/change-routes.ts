@@ -79,7 +79,7 @@ function tooMuch(what: string): Error {
   return Object.assign(error, { statusCode: 413 });
 }
 
-/** Items per transaction: so few that nothing else waits long for the event loop or the disk. */
+/** Items per transaction. They are so few that nothing else waits long for the event loop or the disk. */
 const PART = 500;
 
 /**

@@ -31,8 +31,8 @@ async function wireForms(files: PageFiles) {
 }
 
 /**
- * Content security policy: nothing from other sites, nothing inline, no frames. Only the page library's policy makes
- * markup from text, so no text of an order can become markup.
+ * Content security policy that forbids other sites, inline scripts and frames. Only the page library's policy
+ * makes markup from text, so no text of an order can become markup.
  */
 const POLICY = [
   "default-src 'none'",

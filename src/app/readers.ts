@@ -136,7 +136,7 @@ export interface ReadersOptions {
   clock: Clock;
 }
 
-/** The parts of a command that only reads: nothing is created, migrated or written. */
+/** The parts of a command that only reads. Opening them creates, migrates and writes nothing. */
 export type Readers = Awaited<ReturnType<typeof openReaders>>;
 
 /** Opens the stored files for reading, also while a daemon runs. Throws `not-found` before the first start. */
@@ -243,8 +243,8 @@ export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict
 }
 
 /**
- * Returns the tokens' state from state.db, or its fault: a broken state.db must not hide what the mirror says. null
- * at a branch, which needs no tokens, and on a fault. Throws `storage-busy`.
+ * Returns the tokens' state from state.db, or the fault of state.db, which must not hide what the mirror
+ * says. Returns null at a branch, which needs no tokens, and on a fault. Throws `storage-busy`.
  */
 export function fromState<T>(config: Config, look: () => T): { found: T | null; stateFault: string | null } {
   if (isBranch(config)) return { found: null, stateFault: null };

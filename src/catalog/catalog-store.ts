@@ -217,8 +217,8 @@ export class CatalogStore {
   }
 
   /**
-   * At a branch: records that the hub's whole catalogue has arrived. The branch read nothing itself, so no quantity
-   * counts as confirmed.
+   * Records at a branch that the hub's whole catalogue has arrived. The branch read nothing itself, so no
+   * quantity counts as confirmed.
    */
   noteWhole(): void {
     const nowMs = this.#clock.nowMs();

@@ -74,7 +74,7 @@ export class CrossBranchListing {
   }
 }
 
-/** By branch: one more than the number of its stocks in the record. */
+/** One more than the number of stocks that the record has of a branch, by branch. */
 function countsIn({ children }: ProductRecord): Map<string, number> {
   const counts = new Map<string, number>();
   for (const { stocks, integrations } of children) {

@@ -63,7 +63,10 @@ export interface Cli {
 const UNSEEN =
   /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
-/** Returns foreign text on one line, safe for a terminal: control characters are made visible. */
+/**
+ * Returns foreign text on one line, with control characters made visible, so that a terminal does not obey
+ * them.
+ */
 export function printable(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\r\t]/.test(char) ? ' ' : escaped(char)));
 }

@@ -96,7 +96,7 @@ function modifierTable(items: readonly OrderItem[]): string {
 
 const CAME_BY = { webhook: 'callback', poll: 'poll' } as const;
 
-/** Returns an order's history: its statuses, and whether a POS has it. */
+/** Returns an order's statuses, and whether a POS has the order. */
 function historyText({ events, acknowledged, refused }: OrderHistory, timeZone: string): string {
   const booked =
     acknowledged === null

@@ -11,7 +11,7 @@ import { addressText, valuesText } from './outbox.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
 import { fields, inCurrency, table, when } from './table.ts';
 
-/** A counted stock: its last count, what is held back, and what may be sold. */
+/** A counted stock with its last count, the pieces held back, and those that may be sold. */
 interface Offer {
   counted: number;
   safety: number;

@@ -42,7 +42,10 @@ function section<T extends z.core.$ZodShape>(about: string, shape: T) {
 /** The sample's base address, which is no real platform. */
 export const SAMPLE_BASE_URL = 'https://api.example.com';
 
-/** The file: every key with its default. A property's name ends in the unit of the read value: `Ms`, `Bytes`. */
+/**
+ * Every key of the file with its default. A property's name ends in the unit of the read value, such as `Ms`
+ * and `Bytes`.
+ */
 export const FILE = z.object({
   platform: z.object({
     baseUrl: key(value.baseUrl, undefined, "The address of the commerce platform's API.", {

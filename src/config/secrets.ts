@@ -53,7 +53,7 @@ export interface Secrets {
   readonly alarmUrl?: string;
   /** Token sent to the alarm address. */
   readonly alarmToken?: string;
-  /** Signing secrets of each hook, by the hook's name: one, or during a rotation the new one and then the old one. */
+  /** Signing secrets by the hook's name. During a rotation a hook has two, the new one first. */
   readonly hookSecrets?: Readonly<Record<string, readonly string[]>>;
   /** Address that replaces a hook's `url`, by the hook's name. */
   readonly hookUrls?: Readonly<Record<string, string>>;

@@ -241,7 +241,7 @@ export function firstNames<Item>(
   return count > names.length ? [...names, `+${count - names.length}`] : names;
 }
 
-/** Makes foreign text fit for people and programs: without control characters, and cut. */
+/** Makes foreign text fit for people and programs by removing control characters and cutting it short. */
 export function cleaned(value: string, lengthMax: number): string {
   const text = Array.from(value.slice(0, lengthMax), (char) => (isControl(char) ? ' ' : char)).join('');
   return value.length > lengthMax ? `${text}…` : text;

@@ -39,7 +39,7 @@ export function groupId(group: string): number {
   return gid;
 }
 
-/** For `chown`: leaves the owner unchanged. */
+/** Value of `chown` that leaves the owner unchanged. */
 const KEPT = -1;
 
 /**

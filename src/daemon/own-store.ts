@@ -154,7 +154,10 @@ async function takeDirectory(
   if (!existsSync(directory) && existsSync(aside(id))) renameSync(aside(id), directory);
 }
 
-/** Returns whose files these are: as they say themselves, else as the hub knew at its last start. */
+/**
+ * Returns the branch to which these files belong, by their own record, or by that of the hub at its last
+ * start.
+ */
 async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<string | undefined> {
   const { state: path } = storagePaths(directory);
   if (!existsSync(path)) return undefined;

@@ -16,9 +16,9 @@ interface StateFile {
 }
 
 /**
- * Opens state.db so that a token save succeeds on a full disk: the log is kept at a certain size, never truncated,
- * also at close, and the file has free pages. Throws `storage-corrupt` or `storage-newer` and never starts again
- * empty, because that would lose the tokens and the memory of the limits.
+ * Opens state.db so that a token save succeeds on a full disk. The log keeps its size, also at close, and the
+ * file has free pages. Throws `storage-corrupt` or `storage-newer` and never starts again empty, because that
+ * would lose the tokens and the memory of the limits.
  */
 export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
   let opened: Database.Database | undefined;

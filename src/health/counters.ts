@@ -78,7 +78,7 @@ export class Histogram<L extends string = never> implements MetricFamily {
   readonly #bounds: readonly number[];
   readonly #series: Series<L, Distribution>;
 
-  /** `buckets`: upper bounds in ascending order, without the infinite one. */
+  /** `buckets` are upper bounds in ascending order, without the infinite one. */
   constructor({ name, help, labels = [], buckets }: MetricOptions<L> & { buckets: readonly number[] }) {
     this.name = name;
     this.help = help;

@@ -9,7 +9,7 @@ import {
   type FreshnessSubject,
 } from '../core/alarm.ts';
 
-/** Codes of findings: an alarm, a flow in trouble, or a result of the facts. */
+/** Codes of findings. A finding comes from an alarm, a flow in trouble, or a fact. */
 export type FindingCode =
   | AlarmKey
   | FreshnessSubject

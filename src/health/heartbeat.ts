@@ -5,7 +5,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import type { FindingCode } from './findings.ts';
 import type { Standing } from './verdict.ts';
 
-/** The state that the outside watcher is told: codes of red findings; empty if none. */
+/** Codes of red findings that the outside watcher is told; empty if there are none. */
 export type Pulse = readonly FindingCode[];
 
 /**

@@ -155,7 +155,10 @@ export class Translator {
     return found.sort((a, b) => Number(a.beginsOpen) - Number(b.beginsOpen) || b.said - a.said);
   }
 
-  /** Returns what a placeholder at the end may hold: the whole rest if it is known, else up to a next sentence. */
+  /**
+   * Returns the text that a placeholder at the end may hold: the whole rest if it is a known sentence, else
+   * the part before the next sentence.
+   */
   #endings(rest: string): string[] {
     if (this.#whole(rest) !== undefined) return [rest];
     const ends = [...rest.matchAll(/ (?=[A-Z])/g)].map(({ index }) => index);

@@ -13,7 +13,7 @@ export interface HookSettings {
   readonly timeoutMs: number;
 }
 
-/** What a receiver gets: an event in the form of `/v1/orders`. */
+/** The event that a receiver gets, in the form of `/v1/orders`. */
 export type HookEvent = Omit<OrderEvent, 'source'> & {
   source: OrderEvent['source'] | 'test';
   /** null: it was deleted meanwhile. */

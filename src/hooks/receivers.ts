@@ -40,7 +40,10 @@ export function hookReceiver({ hook, env, ...how }: HookReceiverOptions): HookRe
 
 const STANDARD_SECRET = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
 
-/** The key of Standard Webhooks: what `whsec_` and base64 stand for, else the secret's own bytes. */
+/**
+ * The signing key of Standard Webhooks: the bytes that base64 after `whsec_` stands for, else the secret's
+ * own bytes.
+ */
 function keyOf(secret: string): Buffer {
   const [, base64] = STANDARD_SECRET.exec(secret) ?? [];
   return Buffer.from(base64 ?? secret, base64 === undefined ? 'utf8' : 'base64');

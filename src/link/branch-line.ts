@@ -39,8 +39,8 @@ export interface BranchPlace {
 }
 
 /**
- * A branch's side of the link in the mirror: its position in the hub's feed, and what is being sent up. Each function
- * works in the caller's transaction.
+ * A branch's side of the link in the mirror has its position in the hub's feed, and the items that are being
+ * sent up. Each function works in the caller's transaction.
  */
 
 /** Starts a line (the numbering of what goes up) if there is none, and then returns it. */
@@ -102,8 +102,8 @@ export interface Applied {
   /** Whether the feed has a gap that only a snapshot can fill. */
   hasGap: boolean;
   /**
-   * Whether the gap may still close: the missing entries are of the same epoch, and the server resends what was lost
-   * on the way.
+   * Whether the gap may still close, because the missing entries are of the same epoch and the server resends
+   * lost messages.
    */
   mayClose: boolean;
   /** The rest was not applied, because the hub must lease more numbers first. */
@@ -226,8 +226,8 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
 }
 
 /**
- * Notes an order whose customer was removed here but is known to the hub: it was restored from an older backup and
- * must remove the customer again.
+ * Notes an order whose customer was removed here but is known to the hub. The hub was restored from an older
+ * backup and must remove the customer again.
  */
 function noteForgotten(db: Database.Database, { orderId, fields }: OrderReading): void {
   if (PERSONAL_FIELDS.every((field) => fields[field] == null)) return;

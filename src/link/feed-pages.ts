@@ -14,12 +14,12 @@ import { orderById } from '../orders/order-queries.ts';
 import type { DownMessage, Hello, Result } from './link.ts';
 
 /**
- * What a hub sends to branches page by page, when nothing else waits: snapshots and catalogue changes. An entry only
- * names its content, which is read when it is sent, so that nothing is stored twice. Each function works in the
- * caller's transaction.
+ * Snapshots and catalogue changes, which a hub sends to branches page by page when nothing else waits. An
+ * entry only names its content, which is read when it is sent, so that nothing is stored twice. Each function
+ * works in the caller's transaction.
  */
 
-/** Stages of a snapshot, in order: what a POS needs first comes first. */
+/** Stages of a snapshot. Rows that a POS needs first come first. */
 const STAGES = ['open', 'results', 'catalog', 'ended'] as const;
 type Stage = (typeof STAGES)[number];
 
@@ -53,7 +53,7 @@ interface Snapshot {
   after: number | string;
 }
 
-/** Whether a branch has room: fewer unread catalogue pages wait for it than may be sent ahead. */
+/** Whether fewer unread catalogue pages wait for the branch than may be sent ahead. */
 export type HasRoom = (branch: string) => boolean;
 
 /** Adds the next page to the feeds, or only to that of `only`. Returns false if there is none. */
@@ -184,7 +184,7 @@ export class CatalogRoom {
   /** Position of each branch without room at the last check. */
   readonly #full = new Map<string, number>();
 
-  /** `mark`: the newest number of its feed that the branch has. */
+  /** `mark` is the newest number of its feed that the branch has. */
   has(db: Database.Database, branch: string, mark: number): boolean {
     if (this.#full.get(branch) === mark) return false;
     const sql = "SELECT count(*) FROM feed WHERE branch = ? AND n > ? AND kind = 'catalog'";

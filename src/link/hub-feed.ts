@@ -34,8 +34,8 @@ const ORDER_ID_MAX = 200;
 const ACKS_WAIT_MS = 60 * DAY_MS;
 
 /**
- * The hub's side of the link in the mirror: what is sent to branches, and how far their items were read. Each
- * function works in the caller's transaction.
+ * The hub's side of the link in the mirror has the entries that are sent to branches, and how far their items
+ * were read. Each function works in the caller's transaction.
  */
 
 /** Updates the branches from the configuration. None is deleted, because a number is never given twice. */

@@ -187,7 +187,7 @@ export class HubRows {
     });
   }
 
-  /** Returns the branches that the server knows: those with a key or a valid invitation. */
+  /** Returns the branches that the server knows, because they have a key or a valid invitation. */
   usersOfServer(nowMs: number): ServerBranch[] {
     return this.branches().flatMap(({ branch, publicKey, invitedKey, expiresAt }) => {
       const isOpen = expiresAt !== null && Date.parse(expiresAt) > nowMs;

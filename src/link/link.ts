@@ -130,7 +130,7 @@ const freshness = z.object({
 export const HELLO_ANSWER = z.object({
   /** The hub has the branch's items up to this number of its line. */
   upTo: number,
-  /** False: the hub has heard another line since, so this mirror is an older copy, or one of two. */
+  /** False if the hub has heard another line since, so that this mirror is an older copy, or one of two. */
   isLineKnown: z.boolean().default(true),
   /** The highest `seq` the hub ever heard from this branch, perhaps from a newer copy or another machine. */
   seq: number.default(0),
@@ -192,7 +192,10 @@ export const CHANGES = z.object({
 
 export const CHANGES_ANSWER = z.object({
   upTo: number,
-  /** The branch's queue at the hub is full: items after `upTo` were not accepted and may be sent after this time. */
+  /**
+   * Set if the branch's queue at the hub is full. Items after `upTo` were not accepted and may be sent after
+   * this time.
+   */
   comeBackMs: z.number().int().min(0).optional(),
 });
 

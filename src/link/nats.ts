@@ -62,7 +62,9 @@ export interface NatsOptions {
   url: string;
   /** Of the nkey. */
   seed: string;
-  /** The user on this side: the branch's name, or one of the hub's own users, whose names no branch can have. */
+  /**
+   * User name of this side: the branch's name, or one of the hub's own users, whose names no branch can have.
+   */
   user: string | HubUser;
   /** null: unencrypted, inside one machine. */
   tls: LinkTls | null;

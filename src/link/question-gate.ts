@@ -62,7 +62,10 @@ export class QuestionGate {
     return 'admitted';
   }
 
-  /** For a running question: in how many milliseconds so many items may come; 0 means now, and counts them. */
+  /**
+   * Returns after how many milliseconds a running question may send so many items. 0 means now, and counts
+   * them.
+   */
   waitMs(branch: string, items: number): number {
     const asker = this.#asker(branch);
     const missing = items - asker.itemsLeft;

@@ -28,7 +28,7 @@ export interface ServerConfig {
   branches: readonly ServerBranch[];
 }
 
-/** The keys by which the server knows a branch: its own, and that of an invitation. */
+/** Keys of a branch that the server accepts: the branch's own, and that of an invitation. */
 export interface ServerBranch {
   branch: string;
   publicKey: string | null;

@@ -108,7 +108,7 @@ export function incompleteOrders(db: Database.Database, nowMs: number): Incomple
   return sqlOf(db).rows<IncompleteOrder>(sql, isoUtc(nowMs), TOLD_FOR);
 }
 
-/** Orders that are complete but look wrong: their branch is unknown, or their sums do not add up. */
+/** Orders that are complete but look wrong, because their branch is unknown, or their sums do not add up. */
 
 const DAY_MS = 24 * 3_600_000;
 

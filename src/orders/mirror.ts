@@ -539,7 +539,7 @@ export class Mirror implements OrderKeeper {
     return this.#boards.freshness();
   }
 
-  /** At a branch: stores a flow's state as the hub reports it. */
+  /** Stores a flow's state at a branch, as the hub reports it. */
   adoptFreshness(freshness: Freshness): void {
     this.#boards.adopt(freshness);
   }

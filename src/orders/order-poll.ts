@@ -94,7 +94,10 @@ export class OrderPoll {
     return sum(first.report, report, report.window);
   }
 
-  /** `isWrongWindow`: the answer's Date showed a clock by which other dates should have been requested. */
+  /**
+   * `isWrongWindow` says that the answer's Date shows another time than the clock by which the dates were
+   * requested.
+   */
   async #once(
     request: PollRequest,
     isAgain: boolean,

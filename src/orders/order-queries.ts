@@ -339,7 +339,7 @@ export interface ReceivedFilter {
 type ReceivedState = 'newest' | 'earlier' | 'held' | 'quarantined';
 
 export interface ReceivedEntry {
-  /** Id for `get`: a letter for the table, and a number. */
+  /** The id for `get` has a letter for the table, and a number. */
   id: string;
   state: ReceivedState;
   /** null: in quarantine nobody knows. */

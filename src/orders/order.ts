@@ -38,8 +38,8 @@ export interface OrderObservation {
   raw: string;
   reading: OrderReading;
   /**
-   * For a poll: the newest `order_events.seq` when its request began. A webhook applied later is newer than the poll.
-   * Ordering by seq, and not by time, is safe against clock jumps.
+   * The newest `order_events.seq` when the request of a poll began. A webhook applied later is newer than the
+   * poll. Ordering by seq, and not by time, is safe against clock jumps.
    */
   asOfSeq?: number;
   /** True for an old observation that is read again; it resolves no held webhook. */

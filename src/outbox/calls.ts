@@ -56,7 +56,7 @@ export interface SendRules {
   sendAsIs: boolean;
   /** `stock.trust_for`: an older confirmation does not count. If left out, confirmations never expire. */
   trustMs?: number | undefined;
-  /** `stock.platform_deducts`: the platform subtracts what it sells. If left out, it does. */
+  /** `stock.platform_deducts`: whether the platform subtracts sold pieces by itself; true if left out. */
   platformDeducts?: boolean | undefined;
   /**
    * A count above 0 and up to this is sent only after the platform was asked for the stock. If left out, no count

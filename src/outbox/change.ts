@@ -251,7 +251,7 @@ export interface OutboxChange extends OutboxEntry {
   /** Position in its branch's queue: first by `priority`, then by `queueSeq`, lower first. */
   priority: number;
   queueSeq: number;
-  /** For a stock: the quantity sent, and the newest event of the order feed at that time. */
+  /** The quantity of a stock that was sent, and the newest event of the order feed at that time. */
   sentQty: number | null;
   sentAsOfSeq: number | null;
   /** When the stock was set to zero, for the guard. */
@@ -264,7 +264,7 @@ export type BatchItem = Pick<OutboxChange, 'changeId' | 'target' | 'body' | 'att
 /** The outcome of a sent change. */
 export interface Answer {
   changeId: number;
-  /** `retry`: unknown or not arrived; it waits again, and newer values replace it. */
+  /** `retry` means unknown or not arrived. The change waits again, and newer values replace it. */
   state: 'done' | 'rejected' | 'retry';
   /** Of a refusal: the platform's. */
   message?: string | undefined;

@@ -100,7 +100,7 @@ export class OutboxDecisions {
     });
   }
 
-  /** Returns changes with an unknown target: ids above `after`, oldest first. */
+  /** Returns changes with an unknown target and an id above `after`, oldest first. */
   unresolved(
     basis: 'as-is' | 'needs-read',
     {

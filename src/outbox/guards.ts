@@ -1,8 +1,8 @@
 import { asTyped } from '../core/errors.ts';
 
 /**
- * The guard that holds a change for a person; also the value of `outbox.held_guard`. `restored`: the change was
- * unsent in a backup that was restored.
+ * The guard that holds a change for a person; also the value of `outbox.held_guard`. `restored` holds changes
+ * that were unsent in a restored backup.
  */
 export type Guard = 'zero-items' | 'price-factor' | 'missing-share' | 'restored';
 

@@ -64,7 +64,10 @@ const LOCKED = { first: 0x40000000, last: 0x40000000 + 512 };
 const LOCKED_INDEX = { first: 120, last: 127 };
 const wallClock = { nowMs: () => Date.now() };
 
-/** Opens the inbox and answers requests: inbox-child.ts, or a test without a further process. */
+/**
+ * Starts the side that opens the inbox and answers requests, which is inbox-child.ts, or a test without a
+ * further process.
+ */
 export class InboxAnswerer {
   readonly #path: string;
   readonly #inbox: Inbox;

@@ -44,7 +44,7 @@ export interface OutboxIntakeOptions {
   ownName?: string | undefined;
 }
 
-/** By branch (`''` if unknown): why its stocks may not go to zero. */
+/** Reasons why stocks may not go to zero, by branch (`''` if unknown). */
 export type ZeroHolds = ReadonlyMap<string, GuardReason>;
 
 /** Number of stocks that would go to zero in each branch. */
@@ -126,7 +126,10 @@ export class OutboxIntake {
     this.#values = new KnownValues(options.db);
   }
 
-  /** Resolves a change's target in the mirror. `alreadyRead`: its product was just read from the platform. */
+  /**
+   * Resolves a change's target in the mirror. `alreadyRead` says that its product was just read from the
+   * platform.
+   */
   resolve(change: Change, alreadyRead = false): Resolution {
     const holdsBack = change.kind === 'stock' && this.#reservations.holdsBack;
     return resolveChange(this.#withoutOwnName(change), { ...this.#options, alreadyRead, holdsBack });
@@ -404,7 +407,10 @@ export class OutboxIntake {
     return guardPrice(this.#values.priceOf(sku), body.price, guards);
   }
 
-  /** Judges a change whose product became known only now: a guard's reason, and when it set a stock to zero. */
+  /**
+   * Returns a guard's reason for a change whose product became known only now, and when the change set a
+   * stock to zero.
+   */
   judgeFound(
     { body, target, sku, subsidiaryId, zeroedAt: before }: OutboxChange,
     guards: GuardSettings,

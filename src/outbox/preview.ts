@@ -270,8 +270,8 @@ export function planInventory<T extends { change: StockChange }>(
     // At a branch, the hub compares with the platform, so every stock here is unsure.
     if (isBranch) for (const stock of stocks.values()) stock.unsure = true;
     const safetyOf = at.safety.lookup();
-    // Many counts look alike on the platform: all below the safety stock, or a count with its later orders and the
-    // next one without. Orders are subtracted from the last count, so it must be known.
+    // Different counts may lead to one quantity on the platform, such as all counts below the safety stock.
+    // So a line is also compared with the last count.
     const isLastKnown = at.reservations.holdsBack || at.safety.list().length > 0;
     const counts = isLastKnown ? at.ledger.counts() : undefined;
     const unknown: string[] = [];

@@ -9,7 +9,10 @@ import { isRefusal } from './sender.ts';
 import type { StockKey } from './stock-ledger.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 
-/** With more than this, products are not asked for one by one: a sweep needs fewer calls. */
+/**
+ * If more products than this are unknown, they are not asked for one by one, because a sweep needs fewer
+ * calls.
+ */
 const ASK_MAX = 100;
 const REFUSALS_MAX = 3;
 /** A sweep is evidence for changes submitted up to this long after its start. */

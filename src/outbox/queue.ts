@@ -95,8 +95,8 @@ const BOUND_COLUMNS = [
 ];
 
 /**
- * The rule of the queue: one waiting change per target, with the last value of each field; beside it at most one held
- * by a guard. [price 5, name a] + [price 6] → [price 6, name a]. The caller opens the transaction.
+ * The queue has at most one waiting change per target, with the last value of each field, and one beside it
+ * that a guard holds. [price 5, name a] + [price 6] → [price 6, name a]. The caller opens the transaction.
  */
 export class OutboxQueue {
   readonly #sql: Sql;

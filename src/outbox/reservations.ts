@@ -392,7 +392,7 @@ export class Reservations {
       });
       const early = 'UPDATE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
       this.#sql.run(early.replace('UPDATE', 'UPDATE OR REPLACE'), order.store ?? '', seq, orderId);
-      // The order was booked long ago and is edited now: every count contains what it took before.
+      // The order was booked long ago and is edited now, so every count contains its earlier pieces.
       if (hadTaken && takes === 1) this.#follow(orderId, 0, true);
     } else {
       this.#sql.run('UPDATE ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);

@@ -213,7 +213,10 @@ export class PushCall {
     }
   }
 
-  /** `unreadable`: the platform refuses to show the product, which says nothing about the sent change. */
+  /**
+   * `unreadable` means that the platform refuses to show the product, which says nothing about the sent
+   * change.
+   */
   async #verify({ body }: BatchItem): Promise<Verification | 'unreadable'> {
     const query =
       'sku' in body && body.sku !== undefined
@@ -525,7 +528,10 @@ export class PushLoop {
     return { changeId, state: 'rejected', message: FAILS_ALONE };
   }
 
-  /** Retries until it succeeds: a change without a written outcome would stay in `sending` and block newer ones. */
+  /**
+   * Retries until it succeeds, because a change without a written outcome would stay in `sending` and block
+   * newer ones.
+   */
   async #settleAtLast(
     callId: number,
     answers: readonly Answer[],

@@ -188,8 +188,8 @@ export class StockLedger {
   }
 
   /**
-   * Deletes the last count because a person asked: the platform's number is left alone until the next count. Returns
-   * false if a call is sending it. Orders' steps stay for the next count.
+   * Deletes the last count because a person asked. The platform's quantity is left alone until the next
+   * count. Returns false if a call is sending it. Orders' steps stay for the next count.
    */
   forget({ sku, subsidiaryId }: StockKey): boolean {
     const which = 'WHERE sku = ? AND subsidiary_id = ?';

@@ -21,7 +21,7 @@ interface ValueBefore {
   price?: number;
   name?: string;
   show?: boolean;
-  /** For a quantity: the newest order event that it contains. */
+  /** The newest order event that a quantity contains. */
   asOfSeq?: number;
 }
 

@@ -21,7 +21,10 @@ const MARGIN_MS = 1;
 /** Calls of the general cap that are reserved for order.all and token.refresh. Of a small cap a share is reserved. */
 const RESERVED_PLACES = 20;
 const RESERVED_SHARE = 0.2;
-/** The process that caused a block lets others probe first: if their calls get a 2xx, the 403 was about permissions. */
+/**
+ * The process that caused a block lets others probe first. If their calls get a 2xx, the 403 was about
+ * permissions.
+ */
 const PROBE_GRACE_MS = 15_000;
 /** How soon a waiting call checks again whether another call's probe has ended the block. */
 const PROBE_RECHECK_MS = 500;

@@ -50,7 +50,7 @@ interface Mapping {
   subsidiaryId: string;
 }
 
-/** An order that took more than the stock had: the shop sold what it did not have. */
+/** An order that took more pieces than the stock had. */
 interface Oversell {
   orderId: string;
   sku: number;

@@ -119,7 +119,10 @@ function snakeKeys(value: unknown): unknown {
   );
 }
 
-/** GET /order/all: orders created between two dates of the company's calendar, both included, newest first. */
+/**
+ * Answers GET /order/all with orders created between two dates of the company's calendar, both included,
+ * newest first.
+ */
 function orderAll(settings: SandboxSettings) {
   /** Texts are cached: few orders change between two polls, and writing a record takes longer than keeping it. */
   const texts = new WeakMap<OrderSnapshot, { style: OrderRecordStyle; text: string }>();

@@ -38,8 +38,8 @@ export interface Rules {
 }
 
 /**
- * The steps of every call: latency, arrival, authentication, limits, faults, endpoint. It uses no socket, so that a
- * simulation with a fake clock can call it in its own process under the same rules.
+ * Runs the steps of every call: latency, arrival, authentication, limits, faults, endpoint. It uses no
+ * socket, so that a simulation with a fake clock can call it under the same rules.
  */
 export class Engine {
   readonly #environment: SandboxEnvironment;

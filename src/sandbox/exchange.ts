@@ -53,7 +53,7 @@ export function failure(status: number, message: string, headers: Record<string,
   return { status, body: { success: false, statusCode: status, message }, headers };
 }
 
-/** Returns the answer to an invalid request: its first fault. */
+/** Returns the answer to an invalid request, which names its first fault. */
 export function invalid(status: number, error: z.ZodError): Reply {
   return failure(status, firstFault(error));
 }

@@ -144,8 +144,8 @@ function readingsOf(body: Uint8Array, { orders: { fields, timezone, listPath } }
 }
 
 /**
- * Returns orders that the answer should contain but does not: created before the call, on a day that is inside the
- * window in every calendar.
+ * Returns orders that the answer should contain but does not. They were created before the call, on a day
+ * that is inside the window in every calendar.
  */
 function missingOf(
   mirror: Parts['mirror'],

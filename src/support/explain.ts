@@ -223,7 +223,7 @@ export function subsidiariesOf(db: Database.Database, sku: string): string[] {
   return sqlOf(db).values<string>(text, { sku });
 }
 
-/** Explains one stock: counts, orders, what was sent, and how the quantity that is wanted comes about. */
+/** Explains a stock by its counts, orders and sent quantities, and how its wanted quantity comes about. */
 export function explainStock(
   db: Database.Database,
   ledger: Pick<StockLedger, 'ofStock' | 'reservedBy'>,

@@ -223,7 +223,8 @@ export function swapDatabase(fresh: string, path: string, kept: string): boolean
       // share them with the new one.
       for (const suffix of ['-wal', '-shm']) rmSync(path + suffix, { force: true });
     } else if (isThere) {
-      // The database first: a log alone is refused at a start and never mistaken for an empty mirror.
+      // The database is moved first, because a log alone is refused at a start and never mistaken for an
+      // empty mirror.
       for (const suffix of ['', '-wal', '-shm']) {
         if (existsSync(path + suffix)) renameSync(path + suffix, kept + suffix);
       }

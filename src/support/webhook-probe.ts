@@ -58,7 +58,7 @@ export async function probeWebhook({ config, secret, signal }: ProbeOptions): Pr
   }
 }
 
-/** Lines of `/proc/net/tcp`: local address, state (0A: listens), and the socket's user. */
+/** Lines of `/proc/net/tcp` with local address, state (0A means listening), and the socket's user. */
 const LISTENER = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A \S+ \S+ \S+\s+(\d+)/gm;
 
 /**

@@ -26,8 +26,8 @@ export function oneRowCommit(directory: string): BareCommit {
 const TABLES = ['order_events', 'orders', 'order_items', 'order_item_modifiers'] as const;
 
 /**
- * The mirror's rows and indexes of an order, inserted blindly in one transaction. `isTablesAlone`: without indexes
- * and triggers, so that the cost of one more shows in the comparison.
+ * Inserts the mirror's rows and indexes of an order blindly in one transaction. `isTablesAlone` leaves out
+ * indexes and triggers, so that the cost of another one shows in the comparison.
  */
 export async function sameRowsCommit(
   directory: string,

@@ -7,7 +7,7 @@ import type { OutgoingPlace, StockTarget } from './outgoing-place.ts';
 
 const DIFFERENT = 200;
 
-/** A whole inventory with few differences: the time to plan it, and the calls it takes. */
+/** Measures a whole inventory with few differences: the time to plan it, and its calls. */
 export async function measureInventory(
   directory: string,
   place: OutgoingPlace,

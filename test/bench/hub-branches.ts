@@ -12,8 +12,8 @@ import { NatsBranchLink } from '../../src/link/nats.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 
 /**
- * Many branches in one process: each one's files, and the loops that follow the hub and send up, as in its daemon.
- * Without the inbox, the API, the page, hooks and alarms, which do not concern the hub.
+ * Runs many branches in one process. Each has its files, and the loops that follow the hub and send up, as in
+ * its daemon. Inbox, API, page, hooks and alarms are left out, because the hub does not see them.
  */
 
 export interface BenchBranch {

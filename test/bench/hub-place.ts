@@ -247,7 +247,8 @@ const TICKS_PER_SECOND = 100;
 async function busyPercent(pid: number, ms: number): Promise<number> {
   const seconds = () => {
     const stat = readFileSync(`/proc/${pid}/task/${pid}/stat`, 'utf8');
-    // After the name, which may contain spaces: state is the third field, user and system time the 14th and 15th.
+    // The fields follow the name, which may contain spaces. State is the third field, user and system time
+    // are the 14th and 15th.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
   };

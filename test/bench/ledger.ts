@@ -67,7 +67,10 @@ async function leastMs(count: number, act: (round: number) => Promise<void> | vo
   return least;
 }
 
-/** Cost of the stock ledger in a large company: processor time, through the product's own intake, merge and sender. */
+/**
+ * Measures the processor time of the stock ledger in a large company, through the product's own intake, merge
+ * and sender.
+ */
 export async function run({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const [count, held] = quick ? [10_000, 200] : [100_000, 500];
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-ledger-'));

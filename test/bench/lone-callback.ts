@@ -22,8 +22,8 @@ export async function measureLone(parent: string, options: BenchOptions): Promis
   try {
     for (let round = 0; round < (options.quick ? 3 : 40); round++) {
       const times = { request: [], callback: [], oneRow: [], sameRows: [] } as Record<keyof Lone, number[]>;
-      // The candidates take turns, so that all find the same caches: a lone callback comes to a machine that did
-      // other things.
+      // The candidates take turns, so that all find the same caches, because a lone callback comes to a
+      // machine that did other things.
       for (let n = round * PER_ROUND; n < (round + 1) * PER_ROUND; n++) {
         times.request.push(await bare.post(sampleOrder(`b${n}`, 1234)));
         times.oneRow.push(commits[0].run(`c${n}`));

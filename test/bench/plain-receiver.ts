@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import Fastify from 'fastify';
 
-/** A usual Fastify server: check the secret, parse, store with `keep` if given, answer. */
+/** Starts a usual Fastify server that checks the secret, parses, stores with `keep` if given, and answers. */
 export async function plainReceiver(
   secret: string,
   keep?: (body: unknown) => Promise<void>,

@@ -181,7 +181,7 @@ export async function bundle(...words: string[]) {
   };
 }
 
-/** Returns the `needles` found anywhere: unpacked, on the disk, or on the screen. */
+/** Returns the `needles` that are in the unpacked bundle, on the disk, or on the screen. */
 export function found(searched: readonly string[], needles: readonly string[]): string[] {
   return needles.filter((needle) =>
     searched.some((text) => text.toLowerCase().includes(needle.toLowerCase())),

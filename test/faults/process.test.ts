@@ -154,7 +154,8 @@ describe('the sign of life for the service manager', () => {
 
   it('is withheld while calls never come back, though the process answers', async () => {
     place = await openFaultPlace();
-    // No faster, and with an access token: a call on this clock must not time out on a busy machine.
+    // The clock runs no faster, and the store has an access token, so that no call times out on a busy
+    // machine.
     const clock = hastyClock(120);
     const { token, refreshToken } = place.sandbox.issueTokens();
     const transport = createHttpTransport({ baseUrl: place.sandbox.url, clock });

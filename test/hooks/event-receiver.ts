@@ -17,7 +17,7 @@ export interface EventReceiver {
   /** Requests that wait for their answer now, and the most at any time. */
   open: number;
   openMax: number;
-  /** How the next request is answered: with a status, or by a function. */
+  /** Status of the next answer, or a function that answers. */
   answer: number | ((response: ServerResponse, event: HookEvent) => void);
   seqs(): number[];
   /** Resolves once this many events have come; throws when they do not. */

@@ -130,7 +130,7 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a hub that moves', () => {
       await chain.server.kill();
       const before = chain.port;
       withHub((text) => text.replaceAll(`:${before}"`, `:${nextPort}"`));
-      // The hub has moved: it announces nothing beside its present address.
+      // The hub has moved, so it announces only its present address.
       withHub((text) => text.replace(/announce.*\n/g, ''));
       await serverConfig(next);
       await chain.startServer(nextPort);

@@ -175,7 +175,7 @@ export class HubStore extends Store {
     await super.stop();
   }
 
-  /** Publishes like the loop: reads the server's message store, then publishes everything that waits. */
+  /** Publishes as the loop does: reads the server's message store, then publishes every waiting entry. */
   async publish(): Promise<void> {
     const place = (await this.#link?.prepare([])) ?? '';
     const branches = this.parts.state.hub.branches();

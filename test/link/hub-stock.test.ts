@@ -80,7 +80,7 @@ it('a hub undoes a hand-over of its branches, but what one of them has changed s
     return send(hub);
   };
   expect(await handOver([9, 12], 'good')).toEqual({ 'sub-1': 9, 'sub-2': 12 });
-  // Wrong twice in a row: the value before the first one counts.
+  // After two wrong values in a row, the value before the first one is restored.
   expect(await handOver([0, 0], 'wrong')).toEqual({ 'sub-1': 0, 'sub-2': 0 });
   expect(await handOver([1, 1], 'wrong')).toEqual({ 'sub-1': 1, 'sub-2': 1 });
   await one.count('P1', 6, 'later');

@@ -19,7 +19,7 @@ async function mirrorOf(
   return mirror;
 }
 
-/** Makes the previous week's orders: a number every six hours, without the given ones. */
+/** Makes the previous week's orders, with a number every six hours except the given ones. */
 const week = (first: number, without: readonly number[] = []) =>
   Array.from({ length: 24 }, (_, i): [number, number] => [first + i, 8 * 24 - 2 - i * 6]).filter(
     ([code]) => !without.includes(code),

@@ -16,7 +16,7 @@ const RECORDS = [
 const SKU_OF: Record<string, string> = { A: '10', B: '11', C: '20' };
 const PRODUCT_OF: Record<string, string> = { 10: 'p1', 11: 'p1', 20: 'p2' };
 
-/** The platform: the value of every field, by target and field. */
+/** Values of the platform, by target and field. */
 class Platform {
   readonly fields = new Map<string, unknown>();
 

@@ -355,8 +355,8 @@ export class StockModel {
     if (!edited || isUntold(edited) || this.#isUnplaced(edited)) return;
     const follows = this.#kind !== 'neither' && (edited.heard === null || this.#followsEdits);
     const lines = edited.lines.map((line) => ({ ...line, qty: this.#below(4) }));
-    // The platform sells only stock that it has: tillsync would not hear of more, and the POS would lose that when it
-    // is given back.
+    // The platform sells only stock that it has. tillsync would not hear of further pieces, and the POS would
+    // lose them when they are given back.
     const has = (item: number, i: number) => (this.#platform[item] ?? 0) + (edited.lines[i]?.qty ?? 0);
     if (follows && lines.some(({ item, qty }, i) => has(item, i) < qty)) return;
     if (follows) this.#move(edited.lines, 1);

@@ -34,7 +34,7 @@ async function listening(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** A proxy that notes what it is asked for; `status`: what it answers to CONNECT. */
+/** Starts a proxy that records its requests and answers CONNECT with `status`. */
 async function startProxy(status = 200) {
   const asked: { to: string; credentials: string | undefined }[] = [];
   const server = http.createServer();

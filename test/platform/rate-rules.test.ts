@@ -100,7 +100,7 @@ test('no schedule of calls, crashes, clock jumps and reboots breaks a limit', as
           if (before) expect(call.sentMs - before.endMs).toBeGreaterThanOrEqual(intervalMsOf(name, limits));
         }
       }
-      // The worst case of a window: calls that may have arrived within its length before a call is sent.
+      // In the worst case, all these calls arrived within the length of a window before a call is sent.
       for (const last of calls) {
         const within = calls.filter(
           (call) => call.sentMs <= last.sentMs && call.endMs > last.sentMs - limits.windowMs,

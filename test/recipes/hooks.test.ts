@@ -230,7 +230,7 @@ it.skipIf(!hasPython || !hasMsmtp)(
       /^Content-Transfer-Encoding: (\S+)[\s\S]*?\n\n([\s\S]*?)\n\.$/m.exec(mail) ?? [];
     const text = encoding === 'base64' ? Buffer.from(body, 'base64').toString() : body;
     expect(text).toContain('2 x Té ¿negro? ¡sí!');
-    // A server without room now: the hook tries again.
+    // The server has no room now, so the hook tries again.
     server.isFull = true;
     const failed = await run('mail-order', words, realEvent(), { HOME: home });
     expect(failed.code).not.toBe(0);

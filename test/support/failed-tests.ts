@@ -43,7 +43,7 @@ export function filesToRunAgain(text: string): string[] {
   return files.includes(NO_FILE) ? [] : [...new Set(files)];
 }
 
-/** Includes failures outside a test: while a file was loaded, in a hook, or between tests. */
+/** Includes failures outside a test, such as while a file was loaded, in a hook, or between tests. */
 export function failedTests(
   modules: readonly TestModule[],
   errors: readonly { message: string }[],

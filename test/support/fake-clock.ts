@@ -112,7 +112,7 @@ export class FakeClock implements Clock {
   }
 }
 
-/** Lets everything that is ready run: a few turns of the event loop. */
+/** Waits a few turns of the event loop, so that everything ready runs. */
 export async function settle(turns = 4): Promise<void> {
   for (let i = 0; i < turns; i++) await new Promise<void>((resolve) => setImmediate(resolve));
 }

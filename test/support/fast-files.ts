@@ -28,7 +28,7 @@ export default function fastFiles(): () => void {
   return () => rmSync(directory, { recursive: true, force: true });
 }
 
-/** Returns the directory with the quickest files: in memory, or the usual temporary one. */
+/** Returns the directory with the quickest files, which is in memory or the usual temporary one. */
 export function fastRoot(): string {
   try {
     const { bavail, bsize } = statfsSync(MEMORY);

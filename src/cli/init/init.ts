@@ -215,7 +215,7 @@ async function tryAnswers(
       hint: 'Give it with --base-url.',
     });
   }
-  // Checked before anything is made: later, systemd could only say that a job failed.
+  // This is checked before anything is made, because systemd could later only say that a job failed.
   await setUp.tryListener('webhook.listen');
   await setUp.tryListener('local.listen');
   // Read first, so that a wrong standard input is reported before anything is made.

@@ -10,7 +10,7 @@ export interface DaySettings {
   onlineShare: number;
   /** Mean time until staff book an order in the POS and take its pieces from the shelf. */
   bookingS: number;
-  /** How the store learns of an order: by callback within seconds, or by the next poll. */
+  /** Whether the store learns of an order by callback within seconds, or by the next poll. */
   hears: 'callback' | 'poll';
 }
 

@@ -164,7 +164,10 @@ export class CrashStore {
     return { point: point.name, missed, lockedOut, faults: all };
   }
 
-  /** Runs a last life that is not killed: everything arrives, and it stops cleanly. Returns the faults. */
+  /**
+   * Runs a last daemon that is not killed, until everything has arrived and it stops cleanly. Returns the
+   * faults.
+   */
   async finish(): Promise<string[]> {
     const { control } = this.place.sandbox;
     const life = this.#start();

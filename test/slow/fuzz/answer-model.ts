@@ -59,7 +59,7 @@ function wholeRefused(call: Delivered): Said[] {
   return call.items.map(() => (call.items.length === 1 ? 'refused' : 'open'));
 }
 
-/** Returns the item of an entry in `errors`: by its index, unless an id beside it contradicts; else by its ids. */
+/** Returns the item of an entry in `errors`, by its index, or by its ids if an id contradicts the index. */
 function placeOf(error: unknown, items: readonly Json[]): number | undefined {
   if (!isObject(error)) return undefined;
   const ids = (['sku', 'externalId'] as const).flatMap((name) => {

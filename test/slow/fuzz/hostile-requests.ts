@@ -3,7 +3,7 @@ import type { Dice } from './dice.ts';
 /** A request that no decent sender makes. */
 export interface HostileRequest {
   bytes: Buffer;
-  /** Whether its order may be stored: it has the secret, and its body may be complete. */
+  /** Whether the order may be stored, because the request has the secret and its body may be complete. */
   mayBeKept: boolean;
 }
 

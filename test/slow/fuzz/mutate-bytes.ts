@@ -22,7 +22,7 @@ const SPLINTERS: readonly Buffer[] = [
   Buffer.from('"__proto__":'),
 ];
 
-/** Changes the bytes in one to four ways: flipped, cut off, left out, doubled, moved, or with such bytes inserted. */
+/** Changes the bytes in one to four ways: flips, cuts off, removes, doubles, moves or inserts some. */
 export function mutateBytes(bytes: Buffer, dice: Dice): Buffer {
   let mutant = bytes;
   for (let blows = 1 + dice.below(4); blows > 0; blows--) mutant = blow(mutant, dice);

@@ -96,7 +96,10 @@ const ITEM: [string, string, Read][] = [
   ['productBasePrice', 'product_base_price', amount],
 ];
 
-/** `unreadable`: it belongs in quarantine. `unsure`: the id is a number that JavaScript cannot represent. */
+/**
+ * `unreadable` means that it belongs in quarantine, `unsure` that the id is a number that JavaScript cannot
+ * represent.
+ */
 export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'unsure' {
   const value: unknown = JSON.parse(json);
   if (!isObject(value)) return 'unreadable';

@@ -8,8 +8,8 @@ import type { SandboxControl } from '../../../src/sandbox/control.ts';
 /** Statuses of a life that never goes backwards, so that every notification is applied on arrival. */
 const LIFE = ['payment-approved', 'picker-pending', 'inProcess', 'ready', 'dispatched'];
 /**
- * The busiest store gets 600 orders an hour with six notifications each: one a second. This is ten times that, and
- * the same again in bursts.
+ * The busiest store gets 600 orders an hour with six notifications each, one a second. The test sends ten
+ * times as many, and as many again in bursts.
  */
 const STEADY_EVERY_MS = 100;
 const BURST_EVERY_MS = 20_000;

@@ -86,8 +86,8 @@ export function debianWithServices(suite: Suite): string | undefined {
 }
 
 /**
- * Returns the files of the machine for the tests of the installed service: this machine's, or with
- * `TILLSYNC_DEBIAN=trixie` another Debian's.
+ * Returns the root directory for the tests of the installed service, which is this machine's, or another
+ * Debian's with `TILLSYNC_DEBIAN=trixie`.
  */
 export function usualMachine(): string {
   const suite = process.env.TILLSYNC_DEBIAN;

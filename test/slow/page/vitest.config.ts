@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config';
 import { limitMs, shared } from '../../support/shared-config.ts';
 
-/** `npm run test:page`: in a real Chromium (`apt-get install -y chromium`, or its path in CHROMIUM). */
+/** `npm run test:page` needs a real Chromium: `apt-get install -y chromium`, or its path in CHROMIUM. */
 export default defineConfig({
   test: {
     ...shared,

@@ -9,7 +9,8 @@ const BRANCH = 'sub-2';
 const NEW_SKUS_FROM = 900_000;
 
 /**
- * The person who maintains the platform's catalogue: renames, hides, prices what the POS does not, adds and removes.
+ * Plays the person who maintains the platform's catalogue, who renames, hides, adds and removes products, and
+ * sets prices that the POS does not.
  */
 export class Merchant {
   readonly #options: { clock: Clock; random: Random; control: SandboxControl };

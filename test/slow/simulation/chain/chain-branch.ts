@@ -55,13 +55,16 @@ export class SimulatedBranch extends ChainStore {
     }, over.signal);
   }
 
-  /** Sends up like the loop: hello first, then what waits. */
+  /** Sends up as the loop does: first the hello, then the waiting items. */
   async handUp(): Promise<void> {
     await this.follower.hello();
     while (await this.follower.handUpOnce());
   }
 
-  /** The POS submits, through any interface: counts first, then acknowledgements of the orders they include. */
+  /**
+   * The POS submits through any interface, first counts, then acknowledgements of the orders that they
+   * include.
+   */
   async take(items: readonly SubmittedChange[], orderIds: readonly string[]): Promise<void> {
     const { guard: guards } = this.config;
     await this.parts.stores.write(({ intake, reservations }) => {

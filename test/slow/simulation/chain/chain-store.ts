@@ -86,7 +86,7 @@ export abstract class ChainStore {
     if (from !== undefined) copyFileSync(from, this.mirrorFile);
   }
 
-  /** Copies all files as they are, while it is closed: a snapshot of the machine. */
+  /** Copies all files while the store is closed, like a snapshot of the machine. */
   filesTo(directory: string): void {
     rmSync(directory, { recursive: true, force: true });
     mkdirSync(directory);
