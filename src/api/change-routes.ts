@@ -2,14 +2,22 @@ import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
-import { asTillsyncError, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
 import type { ChangeKind, SourceLine, SubmittedChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Outbox } from '../outbox/outbox.ts';
-import { originOf } from './access.ts';
+import { addressOf, originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
-import { changesAnswer, ITEMS_MAX, type itemResult, productItems, stockItems } from './schemas.ts';
+import { LongPolls } from './long-polls.ts';
+import {
+  changesAnswer,
+  handOverQuery,
+  ITEMS_MAX,
+  type itemResult,
+  productItems,
+  stockItems,
+} from './schemas.ts';
 import { errorBody, sendRetryAfter, statusOf } from './server.ts';
 
 /** Formats of a body, by content type. */
@@ -143,19 +151,46 @@ function resultOf(
   };
 }
 
+const WAIT_ITEMS_MAX = 1_000;
+const OUTCOMES_LOOK_EVERY_MS = 250;
 const BODY_MAX_BYTES = 32 * 1024 * 1024;
 const HAND_OVERS_MAX = 8;
 /** Bodies that arrive at once. */
 const READING_MAX = 100;
 
+/** Answers once each change is settled or held, or when the time is over. */
+function outcomesOf({ parts, clock }: LocalApiOptions, polls: LongPolls) {
+  return async (text: string, waitMs: number, reply: FastifyReply): Promise<string> => {
+    const answer = JSON.parse(text) as z.output<typeof changesAnswer>;
+    const read = () =>
+      whenFree(clock, () => {
+        let isEmpty = false;
+        for (const result of answer.results) {
+          const last = result.changeId === undefined ? undefined : parts.outbox.follow(result.changeId);
+          if (!last) continue;
+          const { changeId, state, message, settledAt, heldGuard } = last;
+          result.outcome = { changeId, state, message, settledAt };
+          isEmpty ||= settledAt === null && heldGuard === null;
+        }
+        return { isEmpty, text: JSON.stringify(answer) };
+      });
+    const held = { response: reply.raw, waitMs, lookEveryMs: OUTCOMES_LOOK_EVERY_MS };
+    const seen = await polls.until(held, read);
+    if (answer.results.some(({ outcome }) => outcome?.state === 'rejected')) reply.code(207);
+    return seen.text;
+  };
+}
+
 /** `POST /stock` and `POST /products`. */
 export function changeRoutes(options: LocalApiOptions): ApiFamily {
   const { parts, changesMaxBytes = BODY_MAX_BYTES, handOversMax = HAND_OVERS_MAX } = options;
+  const polls = new LongPolls(options);
+  const outcomes = outcomesOf(options, polls);
   let reading = 0;
   let underWay = 0;
   let turn: Promise<unknown> = Promise.resolve();
 
-  const handOver = async (kind: ChangeKind, request: FastifyRequest, reply: FastifyReply) => {
+  const handOver = async (kind: ChangeKind, waitMs: number, request: FastifyRequest, reply: FastifyReply) => {
     // Read before the body, because the connection may be closed after it.
     const origin = originOf(request);
     if (reading >= READING_MAX) throw tooMany(READING_MAX);
@@ -165,6 +200,11 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       items = await readItems(kind, request, changesMaxBytes);
     } finally {
       reading -= 1;
+    }
+    if (waitMs > 0 && items.length > WAIT_ITEMS_MAX) {
+      throw new TillsyncError('usage', `wait is for up to ${WAIT_ITEMS_MAX} items. Nothing was taken.`, {
+        hint: 'Leave it out, and follow GET /v1/outbox?after=newest&wait=30.',
+      });
     }
     // Counted only from here, so that a slow sender blocks nobody.
     if (underWay >= handOversMax) throw tooMany(handOversMax);
@@ -176,7 +216,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       const { text, status, error } = await taking;
       if (error) sendRetryAfter(reply, status, error);
       reply.code(status);
-      return text;
+      return { text, isOver: error !== undefined };
     } finally {
       underWay -= 1;
     }
@@ -196,12 +236,24 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       answer: changesAnswer,
       mayBePartial: true,
       refused: { statuses: [429, 503, 507], answer: changesAnswer },
-      handle: ({ request, reply }) => handOver(kind, request, reply),
+      query: handOverQuery,
+      handle: async ({ query: { wait }, request, reply }) => {
+        const waitMs = wait * 1_000;
+        // Before anything is taken, so that what was taken is always answered.
+        const leave = wait > 0 ? polls.enter(addressOf(request)) : () => {};
+        try {
+          const { text, isOver } = await handOver(kind, waitMs, request, reply);
+          return wait === 0 || isOver ? text : await outcomes(text, waitMs, reply);
+        } finally {
+          leave();
+        }
+      },
     });
   return {
     tag: 'changes',
     // The routes read the body themselves, as a stream.
     prepare(app) {
+      polls.endWith(app);
       app.removeAllContentTypeParsers();
       app.addContentTypeParser(
         Object.keys(BODY_FORMATS),

@@ -47,6 +47,7 @@ const ANSWERS = {
   ProductSku: productSku,
   ProductPage: api.productPage,
   Candidate: api.candidate,
+  Outcome: api.outcome,
   ItemResult: api.itemResult,
   ItemResults: api.changesAnswer,
   Change: api.change,

@@ -11,6 +11,7 @@ import { eventsOfStore, ordersToBook, readBoard, readTrends, searchOrders } from
 import type { AckResult } from '../outbox/change.ts';
 import { addressOf } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
+import { AddressShares, LOOK_EVERY_MS, LongPolls, STREAMS_MAX } from './long-polls.ts';
 import {
   ACK_ITEM,
   ackAnswer,
@@ -103,8 +104,6 @@ function refuseAheadOf(mirror: Feed, after: number): number {
   );
 }
 
-/** Another process may write the mirror without notifying this one. */
-const LOOK_EVERY_MS = 1_000;
 const HEARTBEAT_MS = 15_000;
 /** A reader that reads nothing for this long is disconnected; it returns with its Last-Event-ID. */
 const STALL_MS = 60_000;
@@ -200,60 +199,6 @@ class EventStream {
     this.#left = true;
     this.#woken.abort();
   };
-}
-
-/** A page of the feed; `isBehind`: more events than these were there to be looked through. */
-interface Page {
-  isEmpty: boolean;
-  isBehind: boolean;
-  text: string;
-}
-
-/** Requests that wait for an event; each holds a connection. */
-class LongPolls {
-  readonly #options: LocalApiOptions;
-  readonly #closing: AbortSignal;
-  readonly #shares: AddressShares;
-
-  constructor(options: LocalApiOptions, closing: AbortSignal) {
-    this.#options = options;
-    this.#closing = closing;
-    this.#shares = new AddressShares(options.streamsMax ?? STREAMS_MAX, {
-      words: 'requests wait for an event already',
-      hint: 'Ask without wait, or let one program ask for all.',
-    });
-  }
-
-  /** Reads again with each change until there is something, the time is over, or the one who asks has left. */
-  async wait(
-    { from, response, waitMs }: { from: string; response: ServerResponse; waitMs: number },
-    read: () => Promise<Page>,
-  ): Promise<string> {
-    const { clock, changes } = this.#options;
-    const leave = this.#shares.enter(from);
-    let woken = new AbortController();
-    const wake = () => woken.abort();
-    const unsubscribe = changes.subscribe(wake);
-    response.on('close', wake);
-    this.#closing.addEventListener('abort', wake);
-    const endMs = clock.monotonicMs() + waitMs;
-    try {
-      for (;;) {
-        woken = new AbortController();
-        const page = await read();
-        const restMs = endMs - clock.monotonicMs();
-        // Otherwise the connection stays open and idle, and closing the server waits for it.
-        if (this.#closing.aborted) response.setHeader('connection', 'close');
-        if (!page.isEmpty || restMs <= 0 || this.#closing.aborted || response.destroyed) return page.text;
-        if (!page.isBehind) await clock.sleep(Math.min(restMs, LOOK_EVERY_MS), woken.signal);
-      }
-    } finally {
-      leave();
-      unsubscribe();
-      response.off('close', wake);
-      this.#closing.removeEventListener('abort', wake);
-    }
-  }
 }
 
 const BOARD = { open: 200, ended: 30 };
@@ -352,41 +297,6 @@ function timeOf(day: string, timeZone: string): { from: string; before: string }
 }
 
 const DAY_MS = 86_400_000;
-const STREAMS_MAX = 50;
-/** Share of one address, so that one caller cannot hold all streams. */
-const ADDRESS_SHARE = 0.4;
-
-/** Connections that are held open: so many in all, and a share of them for each address. */
-class AddressShares {
-  readonly #max: number;
-  readonly #told: { words: string; hint: string };
-  readonly #of = new Map<string, number>();
-  #open = 0;
-
-  constructor(max: number, told: { words: string; hint: string }) {
-    this.#max = max;
-    this.#told = told;
-  }
-
-  /** Returns how to leave again. Throws `rate-limited`. */
-  enter(from: string): () => void {
-    const { words, hint } = this.#told;
-    const ofAddress = this.#of.get(from) ?? 0;
-    if (this.#open >= this.#max) throw new TillsyncError('rate-limited', `${this.#max} ${words}.`, { hint });
-    if (ofAddress >= Math.ceil(this.#max * ADDRESS_SHARE)) {
-      throw new TillsyncError('rate-limited', `${ofAddress} ${words}, all from this address.`, { hint });
-    }
-    this.#open += 1;
-    this.#of.set(from, ofAddress + 1);
-    return () => {
-      this.#open -= 1;
-      const left = (this.#of.get(from) ?? 1) - 1;
-      if (left === 0) this.#of.delete(from);
-      else this.#of.set(from, left);
-    };
-  }
-}
-
 /** Opens streams until `closing`; each holds a connection. */
 function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   const { parts, clock, log, streamsMax = STREAMS_MAX } = options;
@@ -431,11 +341,10 @@ function lastEventId({ headers }: FastifyRequest): number | undefined {
   });
 }
 
-function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] {
+function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
   const { clock } = options;
   const { mirror } = options.parts;
-  const stream = streamOpener(options, closing);
-  const polls = new LongPolls(options, closing);
+  const stream = streamOpener(options, polls.closing);
   return [
     route({
       method: 'get',
@@ -472,7 +381,7 @@ function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] 
           });
         if (wait === 0) return (await read()).text;
         const held = { from: addressOf(request), response: reply.raw, waitMs: wait * 1_000 };
-        return await polls.wait(held, read);
+        return (await polls.wait(held, read)).text;
       },
     }),
     route({
@@ -496,7 +405,7 @@ function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] 
 /** The board, the feed, orders and their acknowledgements. */
 export function orderRoutes(options: LocalApiOptions): ApiFamily {
   const { mirror, outbox } = options.parts;
-  const closing = new AbortController();
+  const polls = new LongPolls(options);
   const show = route({
     method: 'get',
     path: '/orders/{orderId}',
@@ -543,18 +452,7 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
   });
   return {
     tag: 'orders',
-    prepare(app) {
-      app.addHook('preClose', (done) => {
-        closing.abort();
-        done();
-      });
-    },
-    routes: [
-      ...boardRoutes(options),
-      ...feedRoutes(options, closing.signal),
-      toBookRoute(options),
-      show,
-      acknowledge,
-    ],
+    prepare: (app) => polls.endWith(app),
+    routes: [...boardRoutes(options), ...feedRoutes(options, polls), toBookRoute(options), show, acknowledge],
   };
 }

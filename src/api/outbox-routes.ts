@@ -1,7 +1,10 @@
+import type { ServerResponse } from 'node:http';
+import type { FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
-import { originOf } from './access.ts';
+import { addressOf, originOf } from './access.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
+import { LongPolls } from './long-polls.ts';
 import {
   changeAnswer,
   changeConflict,
@@ -77,10 +80,45 @@ function decisionRoutes({ parts: { outbox } }: LocalApiOptions, find: FindChange
   ];
 }
 
+function isAhead(after: number, newest: number): TillsyncError {
+  const message = `The newest change settled as ${newest}, so nothing can come after ${after}.`;
+  return new TillsyncError('feed-restarted', message, {
+    hint: 'The mirror was made anew or is an older copy. Start again with after=0; changes that you know come again.',
+  });
+}
+
+/** Pages of the feed of settled changes. */
+function settledFeed({ parts: { outbox }, clock }: LocalApiOptions, polls: LongPolls) {
+  return async (
+    { wait, before, ...filter }: z.output<typeof outboxQuery>,
+    from: number | 'newest',
+    request: FastifyRequest,
+    response: ServerResponse,
+  ): Promise<string> => {
+    if (before !== undefined) throw new TillsyncError('usage', 'Give before or after, not both.');
+    let after = from === 'newest' ? Number.MAX_SAFE_INTEGER : from;
+    const read = () =>
+      whenFree(clock, () => {
+        const { changes, newest } = outbox.settledAfter(after, filter);
+        if (from !== 'newest' && after > newest) throw isAhead(after, newest);
+        const next = changes.length < filter.limit ? newest : (changes.at(-1)?.settledSeq ?? newest);
+        after = next;
+        return {
+          isEmpty: changes.length === 0,
+          text: JSON.stringify({ changes, before: null, next, newest }),
+        };
+      });
+    if (wait === 0) return (await read()).text;
+    return (await polls.wait({ from: addressOf(request), response, waitMs: wait * 1_000 }, read)).text;
+  };
+}
+
 /** Routes `GET /outbox`, `GET /outbox/ID`, and a person's decisions. */
 export function outboxRoutes(options: LocalApiOptions): ApiFamily {
   const { parts, clock } = options;
   const { outbox } = parts;
+  const polls = new LongPolls(options);
+  const settledPage = settledFeed(options, polls);
   const find = changeFinder(options);
   const routes = [
     route({
@@ -89,10 +127,19 @@ export function outboxRoutes(options: LocalApiOptions): ApiFamily {
       operationId: 'listChanges',
       may: ['stock', 'prices', 'screen'],
       summary: 'Changes on their way to the platform, and what became of them',
+      description:
+        'With `after` it is a feed: each change once more whenever it settles, so that a till learns of each outcome by one cursor.',
       query: outboxQuery,
       answer: outboxPage,
-      handle: async ({ query }) => {
-        const { limit } = query;
+      refusals: [429],
+      handle: async ({ query, request, reply }) => {
+        const { limit, after, wait } = query;
+        if (after !== undefined) return await settledPage(query, after, request, reply.raw);
+        if (wait > 0) {
+          throw new TillsyncError('usage', 'wait is for the feed of settled changes.', {
+            hint: 'Give after, too: after=newest begins at its end.',
+          });
+        }
         const found = await whenFree(clock, () => outbox.list({ ...query, limit: limit + 1 }));
         const changes = found.slice(0, limit);
         return { changes, before: found.length > limit ? (changes.at(-1)?.changeId ?? null) : null };
@@ -111,5 +158,5 @@ export function outboxRoutes(options: LocalApiOptions): ApiFamily {
     }),
     ...decisionRoutes(options, find),
   ];
-  return { tag: 'changes', routes };
+  return { tag: 'changes', prepare: (app) => polls.endWith(app), routes };
 }

@@ -228,6 +228,14 @@ export const candidate = z.object({
   field: z.enum(['extId', 'productIdPosA', 'productCodePosB']).nullable(),
 });
 
+/** What became of a hand-over's item. */
+export const outcome = z.object({
+  changeId: whole.describe('The change itself, or the one that took its place'),
+  state: z.enum(['pending', 'sending', 'done', 'rejected', 'superseded']),
+  message: text,
+  settledAt: isoTime.nullable().describe('null: it is not settled'),
+});
+
 export const itemResult = z.object({
   index: whole.describe('Of the item, from 0'),
   line: whole.optional().describe('Where it begins, from 1, in CSV and NDJSON'),
@@ -241,6 +249,15 @@ export const itemResult = z.object({
   column: z.string().optional().describe('The column at fault'),
   message: z.string().optional(),
   candidates: z.array(candidate).optional().describe('What a rejected item may have meant'),
+  outcome: outcome.optional().describe('Where `wait` was asked: what became of the change so far'),
+});
+
+export const handOverQuery = z.strictObject({
+  wait: digits(0, 30)
+    .default(0)
+    .describe(
+      'Seconds to wait until each change is settled or held; each result then has its `outcome`. For up to 1,000 items',
+    ),
 });
 
 export const changesAnswer = z.object({
@@ -277,6 +294,7 @@ export const change = z.object({
   reference: text,
   replaced: whole.describe('How many earlier values for the target went into it'),
   supersededBy: whole.nullable(),
+  settledSeq: whole.nullable().describe('Its place in the feed of settled changes; null: it is not settled'),
 });
 
 export const outboxQuery = z.strictObject({
@@ -289,6 +307,17 @@ export const outboxQuery = z.strictObject({
   kind: z.enum(['product', 'stock']).optional(),
   reference: z.string().min(1).max(1_000).optional().describe('Only changes that were handed over under it'),
   before: digits(1).optional().describe('Only changes with a lower id, for the next page'),
+  after: feedQuery.shape.after
+    .unwrap()
+    .optional()
+    .describe(
+      'The feed of settled changes: those with a higher `settledSeq`, oldest first; `newest`: none yet, but its end as `next`',
+    ),
+  wait: digits(0, 30)
+    .default(0)
+    .describe(
+      'Beside `after`: seconds to wait for one where none has settled yet; the page is empty when none did',
+    ),
   limit: limitOf(100, 1000),
 });
 
@@ -302,8 +331,10 @@ export const outboxCounts = z.object({
 });
 
 export const outboxPage = z.object({
-  changes: z.array(change).describe('Newest first'),
+  changes: z.array(change).describe('Newest first; with `after`, in the order in which they settled'),
   before: whole.nullable().describe('For the next page; null: there is none'),
+  next: whole.optional().describe('Where `after` was asked: pass it as `after` for what follows'),
+  newest: whole.optional().describe('Where `after` was asked: the newest `settledSeq` there is'),
 });
 
 export const changePath = z.strictObject({ changeId: digits(1) });

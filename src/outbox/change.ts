@@ -230,6 +230,8 @@ export interface OutboxEntry {
   replaced: number;
   /** The change that replaced it. */
   supersededBy: number | null;
+  /** Place in the feed of settled changes; null while it waits. */
+  settledSeq: number | null;
 }
 
 /** A change with the fields that the queue's rules need. */

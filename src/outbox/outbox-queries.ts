@@ -40,7 +40,8 @@ export interface LastSent {
 }
 
 const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, message, created_at AS createdAt,
-  settled_at AS settledAt, held_guard AS heldGuard, source, origin, reference, replaced, superseded_by AS supersededBy`;
+  settled_at AS settledAt, held_guard AS heldGuard, source, origin, reference, replaced, superseded_by AS supersededBy,
+  settled_seq AS settledSeq`;
 
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
@@ -87,6 +88,25 @@ export class OutboxQueries {
         held: state === 'held' ? 1 : state === 'waiting' ? 0 : null,
       },
     );
+  }
+
+  /** Returns settled changes with a higher place in their feed, oldest first. */
+  settledAfter(
+    after: number,
+    filter: Pick<OutboxFilter, 'state' | 'kind' | 'reference' | 'limit'>,
+  ): OutboxEntry[] {
+    const { state = null, kind = null, reference = null, limit } = filter;
+    return this.#entries(
+      `WHERE settled_seq > @after AND (@state IS NULL OR state = @state) AND (@kind IS NULL OR kind = @kind)
+         AND (@reference IS NULL OR reference = @reference)
+       ORDER BY settled_seq LIMIT @limit`,
+      { after, state, kind, reference, limit },
+    );
+  }
+
+  /** Returns the newest place in the feed of settled changes; 0 if none settled yet. */
+  newestSettled(): number {
+    return this.#sql.value("SELECT value FROM marks WHERE name = 'outbox.settled'") ?? 0;
   }
 
   /** Returns the last changes of skus, newest first. */

@@ -175,6 +175,14 @@ export class Outbox {
     return this.#options.stores.read(({ queries }) => queries.list(filter));
   }
 
+  /** A page of the feed of settled changes, and its newest place. */
+  settledAfter(after: number, filter: OutboxFilter): { changes: OutboxEntry[]; newest: number } {
+    return this.#options.stores.read(({ queries }) => ({
+      newest: queries.newestSettled(),
+      changes: queries.settledAfter(after, filter),
+    }));
+  }
+
   get(changeId: number): OutboxEntry | undefined {
     return this.#options.stores.read(({ queries }) => queries.get(changeId));
   }

@@ -16,7 +16,7 @@ import type { ChangeBody, ChangeKind, OutboxChange, Target } from './change.ts';
 /** A newly submitted change, without the fields that are derived. */
 export type NewChange = Omit<
   OutboxChange,
-  | ('state' | 'attempts' | 'settledAt' | 'replaced' | 'supersededBy')
+  | ('state' | 'attempts' | 'settledAt' | 'replaced' | 'supersededBy' | 'settledSeq')
   | ('versions' | 'priority' | 'queueSeq' | 'sentQty' | 'sentAsOfSeq')
 >;
 

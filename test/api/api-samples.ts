@@ -88,5 +88,6 @@ export function sampleChange(changeId: number, state: OutboxEntry['state'] = 'pe
     reference: null,
     replaced: 0,
     supersededBy: null,
+    settledSeq: null,
   };
 }

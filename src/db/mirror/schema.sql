@@ -256,7 +256,7 @@ CREATE TABLE outbox (
   sent_qty,
   held_back,
   sent_as_of_seq INTEGER
-, origin TEXT, branch TEXT NOT NULL DEFAULT '', value_before TEXT, refused_since INTEGER);
+, origin TEXT, branch TEXT NOT NULL DEFAULT '', value_before TEXT, refused_since INTEGER, settled_seq INTEGER);
 
 CREATE UNIQUE INDEX outbox_waiting ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
 
@@ -760,6 +760,22 @@ CREATE TABLE product_fields (
   gone_since TEXT
 ) WITHOUT ROWID;
 
+CREATE UNIQUE INDEX outbox_settled_seq ON outbox (settled_seq) WHERE settled_seq IS NOT NULL;
+
+CREATE TRIGGER outbox_settles AFTER UPDATE OF state ON outbox
+WHEN NEW.state IN ('done', 'rejected', 'superseded') AND NEW.state <> OLD.state
+BEGIN
+  INSERT INTO marks (name, value) VALUES ('outbox.settled', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1;
+  UPDATE outbox SET settled_seq = (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
+END;
+
+CREATE TRIGGER outbox_begins_settled AFTER INSERT ON outbox
+WHEN NEW.state IN ('done', 'rejected', 'superseded')
+BEGIN
+  INSERT INTO marks (name, value) VALUES ('outbox.settled', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1;
+  UPDATE outbox SET settled_seq = (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
+END;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -807,6 +823,7 @@ INSERT INTO schema_migrations (number, name) VALUES (44, '0044-placed-lines');
 INSERT INTO schema_migrations (number, name) VALUES (45, '0045-left-stores');
 INSERT INTO schema_migrations (number, name) VALUES (46, '0046-alarms-of-flows');
 INSERT INTO schema_migrations (number, name) VALUES (47, '0047-product-fields');
+INSERT INTO schema_migrations (number, name) VALUES (48, '0048-settled');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);

@@ -1,0 +1,125 @@
+import type { ServerResponse } from 'node:http';
+import type { FastifyInstance } from 'fastify';
+import { TillsyncError } from '../core/errors.ts';
+import type { LocalApiOptions } from './api.ts';
+
+/** Another process may write the mirror without notifying this one. */
+export const LOOK_EVERY_MS = 1_000;
+export const STREAMS_MAX = 50;
+
+/** What was read; `isBehind`: there was more to look through than this. */
+export interface Look {
+  isEmpty: boolean;
+  isBehind?: boolean;
+  text: string;
+}
+
+/** Share of one address, so that one caller cannot hold all streams. */
+const ADDRESS_SHARE = 0.4;
+
+/** Connections that are held open: so many in all, and a share of them for each address. */
+export class AddressShares {
+  readonly #max: number;
+  readonly #told: { words: string; hint: string };
+  readonly #of = new Map<string, number>();
+  #open = 0;
+
+  constructor(max: number, told: { words: string; hint: string }) {
+    this.#max = max;
+    this.#told = told;
+  }
+
+  /** Returns how to leave again. Throws `rate-limited`. */
+  enter(from: string): () => void {
+    const { words, hint } = this.#told;
+    const ofAddress = this.#of.get(from) ?? 0;
+    if (this.#open >= this.#max) throw new TillsyncError('rate-limited', `${this.#max} ${words}.`, { hint });
+    if (ofAddress >= Math.ceil(this.#max * ADDRESS_SHARE)) {
+      throw new TillsyncError('rate-limited', `${ofAddress} ${words}, all from this address.`, { hint });
+    }
+    this.#open += 1;
+    this.#of.set(from, ofAddress + 1);
+    return () => {
+      this.#open -= 1;
+      const left = (this.#of.get(from) ?? 1) - 1;
+      if (left === 0) this.#of.delete(from);
+      else this.#of.set(from, left);
+    };
+  }
+}
+
+interface Held {
+  response: ServerResponse;
+  waitMs: number;
+  lookEveryMs?: number;
+}
+
+/** Requests that wait for news; each holds a connection. */
+export class LongPolls {
+  readonly #options: Pick<LocalApiOptions, 'clock' | 'changes'>;
+  readonly #closing = new AbortController();
+  readonly #shares: AddressShares;
+
+  constructor(options: LocalApiOptions) {
+    this.#options = options;
+    this.#shares = new AddressShares(options.streamsMax ?? STREAMS_MAX, {
+      words: 'requests wait for an event already',
+      hint: 'Ask without wait, or let one program ask for all.',
+    });
+  }
+
+  /** Answers all that wait as soon as the server closes. */
+  endWith(app: FastifyInstance): void {
+    app.addHook('preClose', (done) => {
+      this.#closing.abort();
+      done();
+    });
+  }
+
+  get closing(): AbortSignal {
+    return this.#closing.signal;
+  }
+
+  /** Takes a place for `until`; returns how to leave it. Throws `rate-limited`. */
+  enter(from: string): () => void {
+    return this.#shares.enter(from);
+  }
+
+  async wait<T extends Look>(held: Held & { from: string }, read: () => Promise<T>): Promise<T> {
+    const leave = this.enter(held.from);
+    try {
+      return await this.until(held, read);
+    } finally {
+      leave();
+    }
+  }
+
+  /** Reads again with each change until there is something, the time is over, or the one who asks has left. */
+  async until<T extends Look>(
+    { response, waitMs, lookEveryMs = LOOK_EVERY_MS }: Held,
+    read: () => Promise<T>,
+  ): Promise<T> {
+    const { clock, changes } = this.#options;
+    let woken = new AbortController();
+    const wake = () => woken.abort();
+    const unsubscribe = changes.subscribe(wake);
+    response.on('close', wake);
+    this.closing.addEventListener('abort', wake);
+    const endMs = clock.monotonicMs() + waitMs;
+    try {
+      for (;;) {
+        woken = new AbortController();
+        const look = await read();
+        const restMs = endMs - clock.monotonicMs();
+        // Otherwise the connection stays open and idle, and closing the server waits for it.
+        if (this.closing.aborted) response.setHeader('connection', 'close');
+        if (!look.isEmpty || restMs <= 0 || this.closing.aborted || response.destroyed) return look;
+        if (!look.isBehind) await clock.sleep(Math.min(restMs, lookEveryMs), woken.signal);
+      }
+    } finally {
+      unsubscribe();
+      response.off('close', wake);
+      this.closing.removeEventListener('abort', wake);
+    }
+  }
+}
