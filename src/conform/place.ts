@@ -22,7 +22,10 @@ import { Gate } from './gate.ts';
 export const WAYS = ['sql', 'http', 'stream', 'hook', 'files'] as const;
 export type Way = (typeof WAYS)[number];
 
-const CATALOGUE_WITHIN_MS = 30_000;
+const CATALOGUE_WITHIN_MS = 120_000;
+/** Another program may take a port while tillsync is off, or tillsync's own end may last. */
+const START_TRIES = 5;
+const START_AGAIN_MS = 1_000;
 /** More zeros than these at once look like a mistake, and wait for a person. */
 export const ZEROS_MAX = 8;
 
@@ -146,7 +149,18 @@ export class Place {
   }
 
   async startDaemon(): Promise<void> {
-    this.#daemon = await startDaemon({
+    for (let tries = 1; this.#daemon === undefined; tries++) {
+      try {
+        this.#daemon = await this.#newDaemon();
+      } catch (error) {
+        if (tries === START_TRIES) throw error;
+        await this.clock.sleep(START_AGAIN_MS);
+      }
+    }
+  }
+
+  #newDaemon(): Promise<Daemon> {
+    return startDaemon({
       config: this.#config,
       secrets: {
         refreshToken: this.#refreshToken,

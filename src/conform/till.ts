@@ -8,7 +8,9 @@ const REST_MS = 500;
 /** So many ends in a row, each with a fault and within `SOON_MS`, and it counts as broken. */
 const ENDS_MAX = 5;
 const SOON_MS = 3_000;
-const SAID_MAX = 600;
+const SAID_MAX = 3_000;
+/** Of a stack or a trace, the line that says what happened. */
+const ERROR_LINE = /^\S*(error|exception|fatal)/i;
 /** Of the kernel's clock in /proc, on all Linux that Node runs on. */
 const TICKS_A_SECOND = 100;
 
@@ -35,7 +37,8 @@ export class Till {
   /** Why it is not started any more; undefined while it runs. */
   get broken(): string | undefined {
     if (this.#badEnds < ENDS_MAX) return undefined;
-    const last = this.#said.trim().split('\n').slice(-3).join(' ');
+    const lines = this.#said.trim().split('\n');
+    const last = lines.findLast((line) => ERROR_LINE.test(line)) ?? lines.at(-1);
     return `The command ended ${ENDS_MAX} times with a fault, each within ${SOON_MS / 1000} s.${last && ` It said: ${last}`}`;
   }
 

@@ -1,6 +1,6 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, chownSync, cpSync, existsSync, mkdirSync } from 'node:fs';
+import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -11,6 +11,8 @@ const DAEMON = 61_011;
 const POS = 61_013;
 const SHARED_GROUP = 61_012;
 const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED_GROUP}`];
+/** Pieces of the till's article at the start. */
+const SHELF = 1_000;
 const canChangeUser = process.getuid?.() === 0 && existsSync('/usr/bin/setpriv');
 
 interface Language {
@@ -21,7 +23,7 @@ interface Language {
   packages: string;
   compile: string[][];
   /** The three recipes as commands. */
-  read: string[];
+  till: string[];
   handOver: string[];
   post: string[];
 }
@@ -34,7 +36,7 @@ const LANGUAGES: Language[] = [
     needs: ['/usr/bin/php'],
     packages: 'php-cli php-sqlite3',
     compile: [],
-    read: ['php', 'read-orders.php'],
+    till: ['php', 'till.php'],
     handOver: ['php', 'hand-over-stock.php'],
     post: ['php', 'post-stock.php'],
   },
@@ -44,11 +46,11 @@ const LANGUAGES: Language[] = [
     needs: ['/usr/bin/mcs', '/usr/bin/mono'],
     packages: 'mono-mcs mono-runtime libmono-sqlite4.0-cil libmono-system-runtime-serialization4.0-cil',
     compile: [
-      ['mcs', ...SQLITE, 'ReadOrders.cs'],
+      ['mcs', ...SQLITE, 'Till.cs'],
       ['mcs', ...SQLITE, 'HandOverStock.cs'],
       ['mcs', '-r:System.Runtime.Serialization', 'PostStock.cs'],
     ],
-    read: ['mono', 'ReadOrders.exe'],
+    till: ['mono', 'Till.exe'],
     handOver: ['mono', 'HandOverStock.exe'],
     post: ['mono', 'PostStock.exe'],
   },
@@ -58,11 +60,11 @@ const LANGUAGES: Language[] = [
     needs: ['/usr/bin/fpc'],
     packages: 'fp-compiler fp-units-fcl fp-units-db fp-units-net',
     compile: [
-      ['fpc', 'readorders.pas'],
+      ['fpc', 'till.pas'],
       ['fpc', 'handoverstock.pas'],
       ['fpc', 'poststock.pas'],
     ],
-    read: ['./readorders'],
+    till: ['./till'],
     handOver: ['./handoverstock'],
     post: ['./poststock'],
   },
@@ -81,6 +83,8 @@ let daemon: DaemonProcess;
 let home: string;
 let mirror: string;
 let inbox: string;
+/** What the till is told; the other recipes pass over it. */
+let tillEnv: Record<string, string>;
 
 interface Ended {
   code: number | null;
@@ -97,7 +101,7 @@ function start(
     cwd: home,
     uid: POS,
     gid: SHARED_GROUP,
-    env: { PATH: process.env.PATH ?? '', HOME: home, LANG: 'C.UTF-8' },
+    env: { PATH: process.env.PATH ?? '', HOME: home, LANG: 'C.UTF-8', ...tillEnv },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let [stdout, stderr] = ['', ''];
@@ -128,31 +132,55 @@ describe.each(LANGUAGES)('the recipes in $name', (language) => {
     chownSync(home, POS, SHARED_GROUP);
     mirror = path.join(place.storage, 'mirror.db');
     inbox = path.join(place.storage, 'inbox', 'inbox.db');
+    const [articles, sales, report] = ['articles.tsv', 'sales.tsv', 'report.tsv'].map((name) =>
+      path.join(home, name),
+    ) as [string, string, string];
+    writeFileSync(articles, `sku\texternal_id\tname\tqty\tprice\n1001\tA-1001-1\tEmpanada\t${SHELF}\t990\n`);
+    for (const file of [sales, report]) writeFileSync(file, '');
+    chownSync(report, POS, SHARED_GROUP);
+    tillEnv = {
+      ...{ TILL_STORE: 'B1', TILL_MIRROR: mirror, TILL_INBOX: inbox, TILL_DIRECTORY: home },
+      ...{ TILL_ARTICLES: articles, TILL_SALES: sales, TILL_REPORT: report },
+    };
     daemon = await place.run(...AS_DAEMON);
     await until('the catalogue is here', () => daemon.log().includes('catalogue swept'));
   });
   afterEach(() => place.close());
 
-  tried('read every order once, and go on after a stop of either side', async () => {
-    const known = () => place.mirrorRows().map(({ order_id }) => order_id);
-    const first = place.sandbox.control.createOrder();
-    await until('the order is here', () => known().includes(first.internalOrderId));
-    const begun = await run(language.read, mirror, 'seq');
-    expect(begun).toMatchObject({ code: 0, stderr: '' });
-    expect(begun.stdout).toContain(first.internalOrderId);
-    expect(begun.stdout).toContain(first.items[0]?.product.name);
-    expect(await run(language.read, mirror, 'seq')).toEqual({ code: 0, stdout: '', stderr: '' });
+  tried('book every order once, as another user, and go on after a stop of either side', async () => {
+    const { control } = place.sandbox;
+    const sold = { subsidiaryId: 'sub-1', status: 'payment-approved', items: [{ sku: 1001, qty: 2 }] };
+    const booked = () =>
+      readFileSync(tillEnv.TILL_REPORT ?? '', 'utf8')
+        .split('\n')
+        .filter((line) => line.startsWith('booked'))
+        .map((line) => line.split('\t')[1]);
+    const isAcknowledged = (orderId: string) => {
+      const db = new Database(mirror, { readonly: true });
+      try {
+        return db.prepare('SELECT 1 FROM order_acks WHERE order_id = ?').get(orderId) !== undefined;
+      } finally {
+        db.close();
+      }
+    };
+    const first = control.createOrder(sold).internalOrderId;
+    const before = start(language.till);
+    await until('its count arrives', () => control.stockOf(1001, 'sub-1') === SHELF - 2);
+    await until('it is acknowledged', () => isAcknowledged(first));
+    expect(booked()).toEqual([first]);
 
-    const second = place.sandbox.control.createOrder();
-    await until('the next is here', () => known().includes(second.internalOrderId));
+    before.child.kill('SIGKILL');
+    await before.ended;
     await daemon.end('SIGKILL');
-    const next = await run(language.read, mirror, 'seq');
-    expect(next).toMatchObject({ code: 0, stderr: '' });
-    expect(next.stdout).toContain(second.internalOrderId);
-    expect(next.stdout).not.toContain(first.internalOrderId);
-    const again = await place.run(...AS_DAEMON);
-    expect(await again.end('SIGTERM')).toBe(0);
-    expect(await run(language.read, mirror, 'elsewhere')).toMatchObject({ code: 0, stderr: '' });
+    const after = start(language.till);
+    daemon = await place.run(...AS_DAEMON);
+    const second = control.createOrder(sold).internalOrderId;
+    await until('the next one is acknowledged', () => isAcknowledged(second));
+    await until('its count stands', () => control.stockOf(1001, 'sub-1') === SHELF - 4);
+    expect(booked()).toEqual([first, second]);
+    expect(await daemon.end('SIGTERM')).toBe(0);
+    after.child.kill('SIGKILL');
+    await after.ended;
   });
 
   tried('hand over by SQL, wait while the inbox is locked, and tell what became of it', async () => {

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -12,6 +13,8 @@ interface TillRecipe {
   needs: string[];
   /** Debian packages. */
   packages: string;
+  /** In a directory that has the recipe. */
+  compile?: string[];
   command: string[];
 }
 
@@ -31,6 +34,29 @@ const TILLS: TillRecipe[] = [
     packages: 'python3',
     command: ['python3', recipe('python/till.py')],
   },
+  {
+    language: 'PHP',
+    way: 'sql',
+    needs: ['/usr/bin/php'],
+    packages: 'php-cli php-sqlite3',
+    command: ['php', recipe('php/till.php')],
+  },
+  {
+    language: 'C#',
+    way: 'sql',
+    needs: ['/usr/bin/mcs', '/usr/bin/mono'],
+    packages: 'mono-mcs mono-runtime libmono-sqlite4.0-cil',
+    compile: ['mcs', '-r:System.Data', '-r:Mono.Data.Sqlite', '-out:till', recipe('csharp/Till.cs')],
+    command: ['mono', 'till'],
+  },
+  {
+    language: 'Free Pascal',
+    way: 'sql',
+    needs: ['/usr/bin/fpc'],
+    packages: 'fp-compiler fp-units-fcl fp-units-db',
+    compile: ['fpc', '-o./till', recipe('pascal/till.pas')],
+    command: ['./till'],
+  },
 ];
 
 const missing = ({ needs }: TillRecipe) => needs.some((file) => !existsSync(file));
@@ -48,10 +74,17 @@ describe.concurrent('a till of the docs', () => {
         const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-till-'));
         onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
         const certificate = path.join(directory, 'till.html');
+        const [compiler, ...sources] = till.compile ?? [];
+        if (compiler !== undefined) execFileSync(compiler, sources, { cwd: directory, stdio: 'pipe' });
+        // The kit starts the command where it is called.
+        const command = till.command.map((word) =>
+          /(^|\/)till$/.test(word) ? path.join(directory, 'till') : word,
+        );
         const words = ['conform', '--json', '--way', till.way, '--certificate', certificate];
         const env = { ...COMPILED, PATH: process.env.PATH ?? '' };
-        const { code, stdout, stderr } = await runCommand(env, [...words, '--', ...till.command]);
+        const { code, stdout, stderr } = await runCommand(env, [...words, '--', ...command]);
         const report = JSON.parse(stdout) as Report;
+        expect(report.behaviours, stdout + stderr).toBeDefined();
         const wrong = report.behaviours.filter(({ verdict }) => verdict !== 'passed');
         expect(wrong, stderr).toEqual([]);
         expect([code, report.passed]).toEqual([0, 25]);

@@ -20,7 +20,7 @@ interface Answer {
   error?: { code: string; message: string };
 }
 
-const db = new DatabaseSync(`${env.TILL_DIRECTORY}/till.db`);
+const db = new DatabaseSync(`${env.TILL_DIRECTORY}/till.db`, { timeout: 5_000 });
 db.exec(`PRAGMA synchronous = FULL;
   CREATE TABLE IF NOT EXISTS stock (sku TEXT PRIMARY KEY, external_id TEXT, qty REAL, told REAL);
   CREATE TABLE IF NOT EXISTS taken (order_id TEXT, sku TEXT, qty REAL, PRIMARY KEY (order_id, sku));
