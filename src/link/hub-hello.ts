@@ -131,6 +131,11 @@ export function publishedTo(db: Database.Database, branch: string): number {
   return sqlOf(db).value<number>(sql, { branch }) ?? 0;
 }
 
+/** Lets the branch have another snapshot at once, because the last one may have gone to another machine. */
+export function forgetSnapshot(db: Database.Database, branch: string): void {
+  sqlOf(db).run('UPDATE feed_branches SET snapshot_at = NULL WHERE branch = ?', branch);
+}
+
 /** What a hello caused; the hub does that work. `all`: every branch gets a snapshot. */
 export type Caused = 'nothing' | 'snapshot' | 'new life' | 'new life of all';
 

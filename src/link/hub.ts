@@ -33,6 +33,7 @@ import {
 } from './hub-feed.ts';
 import {
   epochOf,
+  forgetSnapshot,
   forgottenAgain,
   isAbsurd,
   isNews,
@@ -110,6 +111,8 @@ export class Hub {
   readonly #room = new CatalogRoom();
   /** For each branch, the process that is heard. */
   readonly #heard: Map<string, string>;
+  /** For each branch, the process that was last told that another one is heard. */
+  readonly #toldReplaced = new Map<string, string>();
   #branches: readonly FeedBranch[];
   #connectedAtMs = 0;
   #announcement: Announcement | null;
@@ -403,8 +406,9 @@ export class Hub {
     const hello = HELLO.parse(asked);
     if (!hello.isStart) {
       const replaced = this.#replaced(branch, hello.instance);
-      if (replaced !== undefined && !this.#isSilent(branch)) return replaced;
-      if (replaced !== undefined) this.#misuse.note(branch, 'twice');
+      if (replaced !== undefined && !this.#isSilent(branch))
+        return this.#tellReplaced(branch, hello.instance, replaced);
+      if (replaced !== undefined) this.#misuse.note(this.#nameOf(branch), 'twice');
     }
     if (mirror.read((db) => isAbsurd(db, branch, hello))) {
       this.#misuse.note(this.#nameOf(branch), 'numbers');
@@ -473,7 +477,7 @@ export class Hub {
     const { stores, guards, holdBack, clock, onQueued } = this.#options;
     const { instance, line, items } = CHANGES.parse(asked);
     const replaced = this.#replaced(branch, instance);
-    if (replaced !== undefined) return replaced;
+    if (replaced !== undefined) return this.#tellReplaced(branch, instance, replaced);
     const comeBackMs = this.#gate.waitMs(branch, items.length);
     if (comeBackMs > 0) {
       const { upTo } = stores.read(({ db }) => lineOf(db, branch, line));
@@ -492,6 +496,18 @@ export class Hub {
     const { rows, clock } = this.#options;
     const seenAt = rows.branches().find((each) => each.branch === branch)?.seenAt;
     return seenAt == null || clock.nowMs() - Date.parse(seenAt) >= SILENT_MS;
+  }
+
+  /**
+   * Until this answer the older machine followed the feed too, so the snapshot for the newer one may be with it: the
+   * newer one may have another at once.
+   */
+  async #tellReplaced(branch: string, instance: string, replaced: string): Promise<string> {
+    if (this.#toldReplaced.get(branch) !== instance) {
+      await this.#options.mirror.write((db) => forgetSnapshot(db, branch));
+      this.#toldReplaced.set(branch, instance);
+    }
+    return replaced;
   }
 
   #replaced(branch: string, instance: string): string | undefined {

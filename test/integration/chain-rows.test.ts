@@ -78,6 +78,88 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
   );
 
   it(
+    'a branch acknowledges an order that the hub has not heard of: it waits, and counts once the order comes',
+    async () => {
+      const { control } = chain.hub.sandbox;
+      const webhook = control.webhook();
+      control.setWebhook(null);
+      const id = control.createOrder({ subsidiaryId: 'sub-1' }, { hidden: true }).internalOrderId;
+      chain.acknowledge(b1, id);
+      const waiting = `SELECT branch FROM waiting_acks WHERE order_id = '${id}'`;
+      const isWaiting = () => rowsOf(chain.hub.storage, waiting).length === 1;
+      const booked = () =>
+        rowsOf(chain.hub.storage, `SELECT source FROM order_acks WHERE order_id = '${id}'`);
+      await until('it waits or the poll was faster', () => isWaiting() || booked().length === 1, 30_000);
+      control.setWebhook(webhook);
+      await arrives(b1, id);
+      await until('it counts', () => booked().length === 1, 30_000);
+      expect(booked()).toEqual([{ source: 'branch' }]);
+      expect(rowsOf(chain.hub.storage, waiting)).toEqual([]);
+    },
+    limitMs(120_000),
+  );
+
+  it(
+    'two machines work with one key: the newer one is heard, and after its silence the older one, with an alarm',
+    async () => {
+      const twin = await chain.twinOf(b1);
+      await chain.start(twin);
+      await until(
+        'the first is refused',
+        () => /Another machine works as/.test(link(b1)?.message ?? ''),
+        90_000,
+      );
+      const during = orderFor('sub-1');
+      await arrives(twin, during);
+      expect(link(b1)?.message).not.toMatch(/B2/);
+      await chain.kill(twin);
+      // As after five minutes in which the newer one said nothing.
+      await restartHub(() => {
+        const at = new Date(Date.now() - 301_000).toISOString();
+        chain.edit(
+          chain.hub.storage,
+          'state.db',
+          `UPDATE hub_branches SET seen_at = '${at}', joined_at = '${at}' WHERE branch = 'B1'`,
+        );
+      });
+      await until('it is heard again', () => link(b1)?.state === 'ok', 60_000);
+      await until(
+        'it is told',
+        () => /Branch B1 was two machines with one key/.test(chain.alarmOf('hub.misuse') ?? ''),
+        60_000,
+      );
+      for (const id of [during, orderFor('sub-1')]) await arrives(b1, id);
+    },
+    limitMs(240_000),
+  );
+
+  it(
+    'a branch is away beyond seven days: a snapshot brings each order, and nothing is doubled',
+    async () => {
+      const { control } = chain.hub.sandbox;
+      await chain.stop(b2);
+      const [one, two] = [orderFor('sub-2'), orderFor('sub-2')];
+      await chain.arrives(chain.hub, two);
+      control.advanceOrder(one);
+      const unpublished = "SELECT 1 FROM feed WHERE branch = 'B2' AND published = 0";
+      const steps = `SELECT 1 FROM order_events WHERE order_id = '${one}'`;
+      await until('the hub has its steps', () => rowsOf(chain.hub.storage, steps).length === 2, 60_000);
+      await until('the server has all', () => rowsOf(chain.hub.storage, unpublished).length === 0, 60_000);
+      await restartHub(() => chain.letDaysPass(8));
+      expect(rowsOf(chain.hub.storage, "SELECT 1 FROM feed WHERE branch = 'B2'")).toEqual([]);
+      await chain.start(b2);
+      const three = orderFor('sub-2');
+      for (const id of [one, two, three]) await arrives(b2, id);
+      const snapshots = "SELECT 1 FROM feed WHERE branch = 'B2' AND kind = 'snapshot-begin'";
+      expect(rowsOf(chain.hub.storage, snapshots)).toHaveLength(1);
+      const doubled = 'SELECT order_id, status FROM order_events GROUP BY 1, 2 HAVING count(*) > 1';
+      expect(rowsOf(b2.storage, doubled)).toEqual([]);
+      expect(rowsOf(b2.storage, "SELECT 1 FROM orders WHERE store_external_id = 'B1'")).toEqual([]);
+    },
+    limitMs(240_000),
+  );
+
+  it(
     'an order goes to another branch: the one that had it sees where, and the other has it',
     async () => {
       const { control } = chain.hub.sandbox;

@@ -1,8 +1,12 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { jetstreamManager } from '@nats-io/jetstream';
+import { connect, nkeyAuthenticator } from '@nats-io/transport-node';
 import Database from 'better-sqlite3';
 import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { pruneFeed } from '../../src/link/hub-feed.ts';
+import { STREAM } from '../../src/link/server-config.ts';
 import { type NatsServer, startNatsServer } from './nats-server.ts';
 import {
   COMPILED,
@@ -127,6 +131,72 @@ export class ChainPlace {
 
   commandAt({ env }: BranchPlace, ...words: string[]): Promise<CommandResult> {
     return runCommand(env, words);
+  }
+
+  /** Makes a second machine with the key of a branch, whose `state.db` was copied. */
+  async twinOf(place: BranchPlace): Promise<BranchPlace> {
+    const twin = this.branchAt(`twin-of-${path.basename(place.storage)}`, '');
+    copyFileSync(path.join(place.storage, 'state.db'), path.join(twin.storage, 'state.db'));
+    const text = readFileSync(place.configFile, 'utf8')
+      .replace(place.storage, twin.storage)
+      .replace(/listen = .*/, `listen = "127.0.0.1:${await freePort()}"`);
+    writeFileSync(twin.configFile, text);
+    // The copied daemon's lease must not be in the way: a copy is from a machine that was off.
+    this.edit(twin.storage, 'state.db', 'DELETE FROM leases');
+    return twin;
+  }
+
+  /** Changes a database of a tillsync that is off. */
+  edit(storage: string, file: string, sql: string): void {
+    const db = new Database(path.join(storage, file));
+    try {
+      db.exec(sql);
+    } finally {
+      db.close();
+    }
+  }
+
+  /** Inserts an acknowledgement into the inbox of a branch, as its POS does. */
+  acknowledge({ storage }: BranchPlace, orderId: string): void {
+    const db = new Database(path.join(storage, 'inbox/inbox.db'));
+    try {
+      db.prepare('INSERT INTO order_acks (order_id) VALUES (?)').run(orderId);
+    } finally {
+      db.close();
+    }
+  }
+
+  /** Lets the server and the hub, which is off, lose what they have kept for so many days. */
+  async letDaysPass(days: number): Promise<void> {
+    const [{ seed } = { seed: '' }] = rowsOf<{ seed: string }>(
+      this.hub.storage,
+      "SELECT json_extract(keys, '$.hub') AS seed FROM hub",
+      'state.db',
+    );
+    const connection = await connect({
+      servers: `nats://127.0.0.1:${this.port}`,
+      inboxPrefix: '_INBOX.@hub',
+      authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
+    });
+    const { streams } = await jetstreamManager(connection, { checkAPI: false });
+    const { config } = await streams.info(STREAM);
+    // The server keeps nothing for longer than this, as after its own seven days.
+    await streams.update(STREAM, { ...config, max_age: 100_000_000, duplicate_window: 100_000_000 });
+    await until(
+      'the server has nothing left',
+      async () => (await streams.info(STREAM)).state.messages === 0,
+      30_000,
+    );
+    await streams.update(STREAM, config);
+    await connection.close();
+    const db = new Database(path.join(this.hub.storage, 'mirror.db'));
+    try {
+      db.transaction(() => {
+        while (pruneFeed(db, Date.now() + days * 86_400_000));
+      })();
+    } finally {
+      db.close();
+    }
   }
 
   /** Whether the branch has everything that the hub has for it, from its first snapshot on. */
