@@ -776,6 +776,8 @@ BEGIN
   UPDATE outbox SET settled_seq = (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
 END;
 
+CREATE VIEW contract AS SELECT 1 AS version, '2026-11-24' AS since;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -824,6 +826,7 @@ INSERT INTO schema_migrations (number, name) VALUES (45, '0045-left-stores');
 INSERT INTO schema_migrations (number, name) VALUES (46, '0046-alarms-of-flows');
 INSERT INTO schema_migrations (number, name) VALUES (47, '0047-product-fields');
 INSERT INTO schema_migrations (number, name) VALUES (48, '0048-settled');
+INSERT INTO schema_migrations (number, name) VALUES (49, '0049-contract');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);
