@@ -49,13 +49,14 @@ export interface OwnStore {
 export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore | undefined> {
   const config = ownStoreConfig(options.config);
   if (!config) return undefined;
-  const { clock, random, log, onSecret, lookEveryMs, holders, access } = options;
+  const { clock, random, log, onSecret, lookEveryMs, openInbox, holders, access } = options;
   const own: PartsOptions = {
     config,
     clock,
     random,
     log,
     lookEveryMs,
+    openInbox,
     onSecret,
     secrets: { webhookSecrets: [] },
     ...(holders && { holders }),

@@ -174,7 +174,7 @@ describe('fields of products', () => {
   it('that the platform sends newly or no longer are named for a day, and those of the first day are not', async () => {
     const rig = rigOfOneBranch();
     let tamper: Tamper = (_request, pass) => pass();
-    const { parts } = await rig.daemon((request, pass) => tamper(request, pass));
+    const parts = await rig.parts((request, pass) => tamper(request, pass));
     const sweep = () => rig.run(parts.catalogSweep.sweep(BRANCH));
     const news = () => parts.mirror.read((db) => productFieldNews(db, rig.clock.nowMs()));
     await sweep();
@@ -200,7 +200,7 @@ describe('fields of products', () => {
   it('that few products have are no news', async () => {
     const rig = rigOfOneBranch();
     let isOn = false;
-    const { parts } = await rig.daemon((request, pass) =>
+    const parts = await rig.parts((request, pass) =>
       isOn
         ? changed((product) => {
             if (String(product.id).endsWith('1')) product.origin = 'CL';

@@ -19,6 +19,7 @@ import { compileSpellings } from '../../src/orders/spellings.ts';
 import { invoke } from '../cli/invoke.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
+import { inboxHere } from '../support/inbox-here.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { storeRig } from '../support/store-rig.ts';
 import { until } from '../support/workplace.ts';
@@ -74,6 +75,7 @@ function machine() {
         config: read.config,
         secrets: { webhookSecrets: [] },
         lookEveryMs: 20,
+        openInbox: inboxHere,
         clock: systemClock,
         random: seededRandom(3),
         log: silentLog,
