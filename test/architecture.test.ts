@@ -62,7 +62,10 @@ const RULES = [
   'health/speech.ts',
   'health/verdict.ts',
 ];
-/** What the page shares with the daemon: the words of findings. Of everything else it imports only types. */
+/**
+ * The page shares this code with the daemon: the words of findings. It imports only types from all other
+ * files.
+ */
 const SENT_TO_BROWSERS = ['health/speech.ts'];
 /**
  * The door of each room: files that other rooms may import. `core`, `db` and `config` are libraries, with a door for

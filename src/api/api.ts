@@ -136,7 +136,7 @@ function readAs<T extends z.ZodType>(schema: T, value: unknown, what: string): z
   });
 }
 
-/** What to say of a method and a path that nothing serves: 405 with what the path takes, or 404. */
+/** Returns the error for a request that no route serves: 405 with the methods of the path, or 404. */
 function wrongPlace(families: readonly ApiFamily[], { method, url }: FastifyRequest): Error {
   const path = url.split('?', 1)[0] ?? '';
   const docs = families.flatMap(({ routes }) => routes.map(({ doc }) => doc));

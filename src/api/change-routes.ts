@@ -191,7 +191,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
   let turn: Promise<unknown> = Promise.resolve();
 
   const handOver = async (kind: ChangeKind, waitMs: number, request: FastifyRequest, reply: FastifyReply) => {
-    // Read before the body, because the connection may be closed after it.
+    // The connection is read before the body, because it may be closed afterwards.
     const origin = originOf(request);
     if (reading >= READING_MAX) throw tooMany(READING_MAX);
     reading += 1;

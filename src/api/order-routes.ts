@@ -221,7 +221,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
       answer: boardAnswer,
       handle: () =>
         whenFree(clock, () => {
-          // Read first: an order that changes in the meantime comes again through the feed.
+          // `seq` is read first, so that an order that changes in the meantime comes again through the feed.
           const newest = mirror.newestSeq();
           return { newest, orders: mirror.read((db) => readBoard(db, BOARD, clock.nowMs())) };
         }),

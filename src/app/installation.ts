@@ -114,7 +114,7 @@ export function userName(uid: number): string {
   return users().find((user) => user.uid === uid)?.name ?? String(uid);
 }
 
-/** Read at the start, while this is still the user who typed the command. */
+/** The user id is read at the start, while the process still runs as the user who typed the command. */
 const typedAs = process.getuid?.();
 
 /** Returns who runs this command, as in the audit: `cli ana`, `cli root (sudo by ana)`. */

@@ -1,7 +1,7 @@
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { Branch } from './product.ts';
 
-/** At most this many of a page's hundred products may differ, because shops sell while the catalogue is read. */
+/** Number of a page's hundred products that may differ, because shops sell while the catalogue is read. */
 const DIFFERENT_OF_100 = 20;
 const PRODUCTS_AT_FIRST = 1_024;
 

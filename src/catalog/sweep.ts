@@ -426,7 +426,7 @@ export interface SweepNowRequest extends SweepRequest {
   branch?: Branch | undefined;
 }
 
-/** What a sweep of some branches needs. */
+/** Parts that a sweep of some branches needs. */
 interface SweepNowParts {
   catalogSweep: SweepAllOptions['sweep'];
   branches: SweepAllOptions['branches'];

@@ -94,7 +94,7 @@ export interface Call<O = unknown, A = unknown> {
   argument: A;
 }
 
-/** What a command returns; missing fields are not written. */
+/** Result of a command; missing fields are not written. */
 export interface Result {
   /** The one document of `--json`. */
   json?: unknown;

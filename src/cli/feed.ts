@@ -17,7 +17,7 @@ interface FeedOptions {
   /** Keeps waiting for new events until the signal. */
   follow: boolean;
   signal: AbortSignal;
-  /** At most this many events in total. */
+  /** Total of events after which the command ends. */
   limit?: number | undefined;
 }
 

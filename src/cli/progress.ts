@@ -45,7 +45,7 @@ export class Progress {
   readonly #clock: Clock;
   #shown = false;
   #lastPlain = '';
-  /** Written once per step without a terminal, because the remaining time changes constantly. */
+  /** Without a terminal, each step writes one line, because the remaining time changes constantly. */
   #lastWait = '';
   #lastCountMs = Number.NEGATIVE_INFINITY;
   #countdown = new AbortController();

@@ -79,7 +79,7 @@ async function compare(
   await stores.write(({ audit }) =>
     audit.note({ who: 'tillsync', action: 'config.changed', subject, detail }),
   );
-  // Written last: a crash then records a change twice rather than not at all.
+  // The digests are written last, so that a crash records a change twice rather than not at all.
   configSeen.write(now);
 }
 

@@ -261,7 +261,7 @@ export class ConfigDraft {
     return has(link, 'hub') ? 'branch' : has(hub, 'nats') ? 'hub' : 'store';
   }
 
-  /** Empty for a new file, because the sample's branches are only examples. */
+  /** A new file has no branches, because the sample's are only examples. */
   branches(): readonly BranchConfig[] {
     return this.#branches;
   }

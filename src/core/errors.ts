@@ -124,7 +124,7 @@ export type ErrorCode =
   | 'internal';
 
 export interface ErrorDetails {
-  /** What the reader of the message can do about it. */
+  /** Advice for the reader of the message. */
   hint?: string;
   cause?: unknown;
   /** Whether the same call may succeed later without any person's action. */
@@ -146,8 +146,8 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * The one error class. The message says what happened and what was kept, the hint what to do; both go through
- * `asTyped`.
+ * The only error class. The message says what happened and what was kept, and the hint what to do. Both go
+ * through `asTyped`.
  */
 export class TillsyncError extends Error {
   override readonly name = 'TillsyncError';

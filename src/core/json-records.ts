@@ -174,7 +174,8 @@ class Scan {
     for (let at = from; at < bytes.length; at++) {
       const byte = bytes[at] as number;
       if (byte === QUOTE) {
-        // Written inline: most bytes are inside texts, and a call for each text costs a third more time.
+        // The loop is inline, because most bytes are inside texts, and a call for each text costs a third
+        // more time.
         for (at++; at < bytes.length; at++) {
           const inside = bytes[at];
           if (inside === QUOTE) break;

@@ -10,8 +10,8 @@ export function chunkMs(clock: Clock): number {
 }
 
 /**
- * The one abortable wait of a loop. A wake is only a hint: it ends the wait early and says nothing about the work. A
- * wake while nobody waits is kept for the next wait.
+ * An abortable wait of a loop. A wake is only a hint that ends the wait early and says nothing about the
+ * work. A wake while nobody waits is kept for the next wait.
  */
 export class Waker {
   readonly #clock: Clock;

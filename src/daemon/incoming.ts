@@ -191,7 +191,7 @@ export function incomingOrders(
   return {
     standing,
     refused,
-    /** What is wrong with callbacks now. May throw `storage-…`. */
+    /** Returns the present fault of callbacks. May throw `storage-…`. */
     callbacks: () => ({ refused: refused.trouble(), unreadable: standing.unreadableTrouble() }),
     changes,
     /** The loop of polls. */

@@ -17,7 +17,7 @@ import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
 
 export interface LinkOptions {
-  /** Another link than nats-server between hub and branches, for tests in one process. */
+  /** Link between hub and branches that replaces nats-server, for tests in one process. */
   link?: { hub?: HubLink; branch?: BranchLink };
   /** The configuration file. Without it a branch answers no questions of the hub. */
   configFile?: string;

@@ -227,7 +227,7 @@ const MIGRATIONS = {
   state: new URL('./state/migrations/', import.meta.url),
 };
 const BUSY_TIMEOUT_MS = 100;
-/** What can be checked in about a second, because the check cannot be stopped. */
+/** Size that can be checked in about a second, because the check cannot be stopped. */
 const CHECKED_MAX_BYTES = 256 * 1024 ** 2;
 
 export interface DatabaseHealth {

@@ -53,7 +53,10 @@ export type BranchesDemoSummary = Pick<
   keyof Comparison | 'callbacks' | 'polls' | 'refreshes' | 'violations' | 'deadTokenUses' | 'traffic'
 > & {
   branches: BranchOutcome[];
-  /** Which branch was disconnected, for how long, and how much it then had to catch up. */
+  /**
+   * The branch that was disconnected, the time without a connection, and the entries that it then caught up
+   * with.
+   */
   away: {
     branch: string;
     awayMs: number;

@@ -24,7 +24,7 @@ interface DemoPosOptions {
   onEvent?: (text: string) => void;
 }
 
-/** What the simulated POS did, and its last count of each stock. */
+/** Figures of the simulated POS, and its last count of each stock. */
 export interface DemoPosSummary {
   booked: number;
   soldOverTheCounter: number;

@@ -40,7 +40,7 @@ export interface DemoOptions {
   onEvent?: (text: string) => void;
 }
 
-/** What people see while it runs. */
+/** Figures that people see while the demo runs. */
 export interface DemoView {
   atPlatform: number;
   inMirror: number;
@@ -58,7 +58,7 @@ export interface DemoSummary extends Comparison, DemoView {
   /** Calls that broke a limit of the platform, and uses of dead refresh tokens; both should be 0. */
   violations: number;
   deadTokenUses: number;
-  /** What the simulated POS did, and how many of its stocks are equal on the platform. */
+  /** Figures of the simulated POS, and the number of its stocks that are equal on the platform. */
   pos: Omit<DemoPosSummary, 'shelves'> & { stocks: number; stocksEqual: number };
   /** Calls that carried changes to the platform. */
   pushCalls: number;

@@ -19,7 +19,7 @@ export interface AlarmReport {
   message: string;
   /** Message of the part that noticed it. */
   detail: string | null;
-  /** What to do about it; null once it is over. */
+  /** The remedy; null once the alarm is over. */
   remedy: string | null;
   /** ISO 8601 UTC. */
   since: string | null;

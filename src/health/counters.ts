@@ -208,7 +208,7 @@ function escapedLabel(text: string): string {
 /** The inbox is read twice a second. A longer gap means that a POS or the disk prevents it. */
 const UNREAD_MS = 10_000;
 
-/** What waits in the inbox, as of its last read. */
+/** Rows that wait in the inbox, as of its last read. */
 class InboxBacklog {
   #last: (InboxWaiting & { lookedMs: number }) | undefined;
 

@@ -37,7 +37,7 @@ export interface Finding {
   level: FindingLevel;
   /** What is wrong, one sentence. */
   message: string;
-  /** What to do about it, in one sentence; empty if the remedy of an earlier finding ends it. */
+  /** The remedy in one sentence; empty if the remedy of an earlier finding ends this one too. */
   remedy: string;
   /** Message of the part that noticed it; null if none. */
   detail: string | null;
@@ -105,7 +105,7 @@ export interface Facts {
   isSetUp?: boolean | undefined;
   /** How each flow fares. */
   freshness: readonly Freshness[];
-  /** What parts noted as wrong, by the finding's code. */
+  /** Troubles that parts noted, by the finding's code. */
   alarms: readonly (Omit<AlarmUp, 'key'> & { key: string })[];
   tokens: { state: 'none' | 'ok' | 'locked-out'; refreshExpiresInMs: number | null } | null;
   outbox: { pending: number; held: number; rejected: number; oldestPendingAt: string | null } | null;
@@ -123,7 +123,7 @@ export interface Facts {
   ordersStaleAfterMs: number;
 }
 
-/** What facts add to a finding's row; a level only if it differs. */
+/** Additions of the facts to a finding's row; a level only if it differs. */
 export type FactsOfFinding = Partial<Pick<Finding, 'level' | 'detail' | 'count' | 'since' | 'cause'>>;
 
 /** A row of the table: everything about one code. */

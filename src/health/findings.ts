@@ -51,7 +51,9 @@ const WITHOUT_AN_ANSWER: Partial<Record<Cause, string>> = {
   refused: 'The platform refuses the call: send its support and ours the output of {tillsync} doctor',
 };
 
-/** The one table of findings, worst first and causes before consequences. Findings are shown in this order. */
+/**
+ * The table of findings, in the order in which they are shown: worst first, and causes before consequences.
+ */
 export const FINDINGS: Record<FindingCode, FindingRow> = {
   'service.down': {
     level: 'red',

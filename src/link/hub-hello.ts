@@ -136,7 +136,7 @@ export function forgetSnapshot(db: Database.Database, branch: string): void {
   sqlOf(db).run('UPDATE feed_branches SET snapshot_at = NULL WHERE branch = ?', branch);
 }
 
-/** What a hello caused; the hub does that work. `all`: every branch gets a snapshot. */
+/** Work for the hub that a hello caused. `all` means that every branch gets a snapshot. */
 export type Caused = 'nothing' | 'snapshot' | 'new life' | 'new life of all';
 
 export interface HelloOptions {

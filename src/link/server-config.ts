@@ -1,7 +1,7 @@
 import { TillsyncError } from '../core/errors.ts';
 import { QUESTION_BYTES_MAX } from './question-gate.ts';
 
-/** The one stream and its subjects. Each branch has one subject, so that all its entries have one order. */
+/** The stream and its subjects. Each branch has one subject, so that all its entries have one order. */
 export const STREAM = 'DOWN';
 export const downSubject = (branch: string) => `d.${branch}`;
 export const upSubject = (branch: string, question: string) => `up.${branch}.${question}`;
@@ -12,7 +12,7 @@ export const askSubject = (branch: string, question: string) => `ctl.${branch}.$
  * subject of every message of the feed.
  */
 export const answerSubject = (branch: string, id: string) => `up.${branch}.answer.${id}`;
-/** What a client calls itself at the server. */
+/** Name under which a client connects to the server. */
 export const clientName = (user: string) => `tillsync ${user}`;
 export const inboxOf = (user: string) => `_INBOX.${user}`;
 
@@ -88,7 +88,7 @@ const SUBSCRIPTIONS_MAX = 100;
 /** Twice the hub's maximum, so that the hub can report who sends longer questions. */
 const UP_BYTES_MAX = 2 * QUESTION_BYTES_MAX;
 
-/** What a branch may ask of the stream: its consumer's state, and its next messages. */
+/** Requests that a branch may send to the stream: for its consumer's state, and for its next messages. */
 const consumerRequests = (branch: string) => [
   `CONSUMER.INFO.${STREAM}.${branch}`,
   `CONSUMER.MSG.NEXT.${STREAM}.${branch}`,
@@ -149,7 +149,7 @@ function userOf(key: string, publish: readonly string[], subscribe: readonly str
   return `      { nkey: ${key}, permissions: { publish: ${allow(publish)}, subscribe: ${allow(subscribe)} } }`;
 }
 
-/** What a branch needs to join, in one line: `tillsync-` and base64url of JSON. */
+/** An invitation in one line, which is all that a branch needs to join: `tillsync-` and base64url of JSON. */
 export interface Invitation {
   hub: string;
   branch: string;

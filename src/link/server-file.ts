@@ -126,7 +126,7 @@ export interface CertificateWarning {
   level: FindingLevel;
 }
 
-/** What the server must read, and a warning about its certificate. */
+/** The file that the server must read, and a warning about its certificate. */
 interface Written {
   /** Changes when the configuration or the certificate changes. */
   stamp: string;
@@ -214,7 +214,7 @@ function keepFile(file: string, text: string, like: string): boolean {
 export class ServerKeeper {
   readonly #rows: HubRows;
   readonly #addresses: HubAddresses;
-  /** What the server has loaded, as far as this process knows; undefined at the start. */
+  /** Stamp of the files that the server has loaded, as far as this process knows; undefined at the start. */
   #read: string | undefined;
   /** What was last written, and from which input: composing it for 500 branches takes 14 ms. */
   #refusedToMs = Number.NEGATIVE_INFINITY;

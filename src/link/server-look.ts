@@ -24,7 +24,7 @@ export function refuseOld(url: string, version: string): void {
   });
 }
 
-/** What a nats-server shows to every client before it asks for a key. */
+/** Facts that a nats-server shows to every client before it asks for a key. */
 export interface ServerSeen {
   version: string;
   /** `server_name` of its configuration. */

@@ -133,7 +133,7 @@ const QUIET_MS = 86_400_000;
 interface RefusedCallbacksOptions {
   bodyLimitBytes: number;
   clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
-  /** What came before this start, oldest first. */
+  /** Callbacks from before this start, oldest first. */
   before?: readonly KeptCallback[];
 }
 

@@ -19,7 +19,7 @@ export interface IncompleteOrder {
   lacksTime: number;
 }
 
-/** At most this many parts are named. */
+/** Number of parts that a message names at most. */
 const PARTS_MAX = 5;
 /** Nobody prepares an order that is a week old. */
 const TOLD_FOR = '-7 days';
@@ -48,7 +48,7 @@ export function noteIncomplete(
   const { isNew, status } = merged;
   const parts = isEnded(status) ? [] : partsOf(observation, merged);
   if (parts.length === 0) {
-    // Without items the observation says nothing about an earlier unreadable line.
+    // An observation without items says nothing about an earlier unreadable line.
     if (!isNew && (items !== undefined || isEnded(status))) endIncomplete(db, orderId);
     return;
   }

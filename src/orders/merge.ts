@@ -20,7 +20,7 @@ export interface MergeInput {
 }
 
 /**
- * The one rule that merges webhooks and polls. Webhooks arrive in any order, so one that would take the order
+ * The rule that merges webhooks and polls. Webhooks arrive in any order, so one that would take the order
  * backwards is held. A poll is final, unless a webhook was applied after the poll's request began.
  */
 export function mergeOutcome(known: KnownOrder | undefined, input: MergeInput): OrderOutcome {

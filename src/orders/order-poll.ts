@@ -106,7 +106,7 @@ export class OrderPoll {
     const lease = await this.#turn(request);
     try {
       const nowMs = clock.nowMs();
-      // Read once, because the answer itself changes which order is the oldest.
+      // The oldest order is read once, because the answer itself changes it.
       const reachesMs = [mirror.lastPollAskedMs(), request.wide ? mirror.oldestOpenOrderMs() : null];
       const wanted = () => request.window ?? this.#window(nowMs, reachesMs, request.runningDay);
       const report = await this.#pages(request, wanted(), lease);

@@ -34,7 +34,10 @@ export interface Found {
   people: Person[];
   /** Other orders with an e-mail or phone number of these people, under another name. */
   related: PersonalOrder[];
-  /** What else contains an e-mail or a phone number of these people: comments, unreadable notifications. */
+  /**
+   * Further entries that contain an e-mail or a phone number of these people, such as comments and unreadable
+   * notifications.
+   */
   mentions: ReceivedEntry[];
 }
 

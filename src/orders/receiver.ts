@@ -120,7 +120,7 @@ function pathOf(url: string): string {
   return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
 }
 
-/** Written by hand, because importing a value from `node:http` loads Node's whole fetch. */
+/** The list is written by hand, because importing a value from `node:http` loads Node's whole fetch. */
 const LINE_OF_CLIENT_ERROR: Record<string, string> = {
   // Headers beyond 16 KiB cannot carry our secret, so the answer is the refusal.
   HPE_HEADER_OVERFLOW: '401 Unauthorized',

@@ -10,7 +10,7 @@ import {
   type RawItem,
 } from './change.ts';
 
-/** Which sign of a file's numbers is the decimal one; the other one groups thousands. */
+/** The decimal sign of a file's numbers; the other sign groups thousands. */
 export type DecimalSign = 'point' | 'comma';
 
 /** `decimal`: undefined where nobody said. */

@@ -1,6 +1,6 @@
 import type { LedgerStock } from './stock-ledger.ts';
 
-/** What to do if the platform's stock differs from the POS's count: `stock.on_difference`. */
+/** `stock.on_difference`: the reaction to a stock that differs between the platform and the POS's count. */
 export type OnDifference = 'tell' | 'send';
 
 /** A poll that ended this long after the platform was read has brought every order placed before the reading. */

@@ -3,7 +3,7 @@ import type { Branch } from '../catalog/product.ts';
 /** `stock.hold_back_unbooked`: `auto` is on for each branch whose POS acknowledges and whose ids are both known. */
 export type HoldBackSetting = boolean | 'auto';
 
-/** What `auto` still needs for a branch. */
+/** Conditions that `auto` still needs for a branch. */
 type HoldBackLack = 'acknowledgement' | 'subsidiary_id' | 'external_id';
 
 /** Whether unbooked orders are subtracted from one branch's counts. */

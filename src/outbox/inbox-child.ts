@@ -3,9 +3,9 @@ import { StringDecoder } from 'node:string_decoder';
 import { InboxAnswerer, type InboxLocation, type InboxRequest } from './inbox-protocol.ts';
 
 /**
- * The one program that opens the inbox. It answers requests from standard input on standard output, one by one, and
- * ends with its input. It has no event loop, network or signal handler, so whatever a POS's file does to it, it can
- * be killed at once.
+ * The only program that opens the inbox. It answers requests from standard input on standard output, one by
+ * one, and ends with its input. It has no event loop, network or signal handler, so whatever a POS's file
+ * does to it, it can be killed at once.
  */
 
 const READ_AT_ONCE_BYTES = 64 * 1024;

@@ -75,7 +75,7 @@ function bringToSchema(db: Database.Database, path: string): void {
     if (tables > 0 && version() === 0) throw unsound(path, 'It is a database, but no inbox');
     if (tables === 0) db.exec(readFileSync(SCHEMA, 'utf8'));
     else {
-      // Checked first, because changing a table evaluates the schema.
+      // The schema is checked first, because changing a table evaluates it.
       requireSchema(db, path);
       if (!hasSeq(db)) db.exec(ADD_SEQ);
     }
@@ -413,7 +413,7 @@ function requirePlainFile(path: string): void {
 }
 
 function requireSound(db: Database.Database, path: string): void {
-  // Checked first, because a check of the pages evaluates the schema.
+  // The schema is checked first, because a check of the pages evaluates it.
   requireSchema(db, path);
   const { damage } = damageOf(db, path);
   if (damage !== null) throw unsound(path, `SQLite says: ${damage}`);

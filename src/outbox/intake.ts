@@ -82,7 +82,7 @@ interface AcceptOptions {
 export interface Acceptance {
   changeId: number;
   state: 'pending' | 'held' | 'rejected';
-  /** Why it is held or rejected; null if it waits. */
+  /** Reason why the change is held or rejected; null if it waits. */
   message: string | null;
   candidates: CatalogMapping[];
 }

@@ -68,9 +68,9 @@ type Quantities = Map<string, StockQty>;
 type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
 
 /**
- * What orders take of stocks, as steps: one row in `stock_steps` for each event that changed it, booked once by the
- * POS. A line is resolved when it first comes, and again only while its product is unknown. The caller opens the
- * transaction.
+ * Pieces that orders take from stocks, as steps: a row in `stock_steps` for each event that changed them,
+ * booked once by the POS. A line is resolved when it first comes, and again only while its product is
+ * unknown. The caller opens the transaction.
  */
 export class Reservations {
   readonly #db: Database.Database;
@@ -403,7 +403,7 @@ export class Reservations {
       this.#follow(orderId, seq, isEdit || !known || takes === 0 || !hadTaken);
       return;
     }
-    // A newer event edited its lines and brings them; this event brings only its status.
+    // A newer event has edited the lines and brings them. This event brings only its status.
     const had = this.#had(orderId);
     const back = [...had].map(([key, { qty, ...place }]) => [key, { ...place, qty: -qty }] as const);
     this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));

@@ -167,7 +167,7 @@ export class PushCall {
           doubts += HOPELESS_AFTER;
           failures += 1;
         }
-        // With so many failures, the items are not the cause.
+        // So many failures are no fault of the items.
         if (failures > FAILURES_MAX || (!isAnyTaken && doubts > HOPELESS_AFTER)) throw error;
         continue;
       }
@@ -405,7 +405,10 @@ export class PushLoop {
     return report;
   }
 
-  /** With its own ids a change cannot be matched to the stock that orders took from, so nothing would be subtracted. */
+  /**
+   * A change that is sent with its own ids cannot be matched to the stock that orders took from, so nothing
+   * would be subtracted.
+   */
   #sendsAsIs({ lookup, reservations }: Stores): boolean {
     const { kind, rules, hasBranches } = this.#options;
     const holds = kind === 'stock' && (rules.holdBack === true || reservations.holdsBack);

@@ -82,7 +82,7 @@ export const DEFAULT_SETTINGS: SandboxSettings = {
   reuseRevokes: false,
 };
 
-/** What every part of one sandbox shares. */
+/** Clock, random numbers, settings and log that all parts of a sandbox share. */
 export interface SandboxEnvironment {
   clock: Clock;
   random: Random;

@@ -261,7 +261,8 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
       clock,
     });
     if (group !== '') giveToGroup(groupId(group), fresh);
-    // Read before anything changes. An existing inbox has newer content than any backup and stays.
+    // The inbox is looked up before anything changes. An existing one has newer content than any backup and
+    // stays.
     const acks = acksToRestore(staging, { ...plan, newestSeq: manifest.mirror.newestSeq });
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
@@ -318,11 +319,11 @@ function planFrom(mirror: string, { mirror: backup, createdAt }: Manifest, noted
 const CONFIG_MODE = 0o640;
 
 /**
- * - `kept`: the machine's own, since the backup has the same or none
- * - `differs`: the machine's own, although the backup's differs
- * - `restored`: the backup's, since the machine had none
- * - `replaced`: the backup's, by request
- * - `set-up`: the backup's, since the machine's own was never set up
+ * - `kept`: the machine keeps its own file, since the backup has the same or none
+ * - `differs`: the machine keeps its own file, although the backup's differs
+ * - `restored`: the machine had no file and gets the backup's
+ * - `replaced`: the machine gets the backup's file by request
+ * - `set-up`: the machine's file was never set up, so it gets the backup's
  */
 type ConfigOrigin = 'kept' | 'differs' | 'restored' | 'replaced' | 'set-up';
 

@@ -63,7 +63,7 @@ function mirrorFacts(db: Database.Database): MirrorFacts {
 
 const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM order_events';
 
-/** What a mirror knows that an earlier backup does not. */
+/** Facts that a mirror has and an earlier backup lacks. */
 interface KnownSince {
   newestSeq: number;
   /** Whether it is the mirror from which `mark` was taken. */

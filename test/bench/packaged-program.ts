@@ -11,7 +11,7 @@ const LAUNCHER = readFileSync(path.join(ROOT, 'config/package/debian/launcher'),
 /** The program as it runs from a checkout. */
 export const CHECKOUT: Program = { args: [path.join(ROOT, 'src/cli/main.ts')], environment: {} };
 
-/** The smallest HTTP server of Node. */
+/** Source of the smallest HTTP server of Node. */
 export const BARE_SERVER =
   'require("node:http").createServer((_, r) => r.end("ok")).listen(0, () => console.log("up"))';
 

@@ -9,7 +9,7 @@ export interface Candidate {
   label: string;
   /** Meaning and bound of tillsync's ratio to it; undefined for tillsync itself. */
   against?: { what: string; bound: string };
-  /** What it is, so that a reader can judge whether the comparison is fair. */
+  /** Description of the candidate, so that a reader can judge whether the comparison is fair. */
   about: string;
   /** Starts a new one with an empty store in `directory`. */
   start(directory: string): Promise<ServerProcess>;

@@ -30,7 +30,7 @@ export async function newPlace(seed: number): Promise<NewPlace> {
   return { directory, file, storage, sandbox, text: () => readFileSync(file, 'utf8') };
 }
 
-/** What a person types after a text on the screen; `\u0003` is Ctrl-C. */
+/** Keys that a person types after a text on the screen; `\u0003` is Ctrl-C. */
 export type Script = readonly (readonly [asked: string, typed: string])[];
 
 export interface Talk {

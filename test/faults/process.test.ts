@@ -21,7 +21,7 @@ let place: Workplace;
 const children: ChildProcess[] = [];
 afterEach(async () => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
-  // What the socket's holder had started keeps running without it.
+  // The daemon that the socket's holder started keeps running without the holder.
   const pidFile = path.join(place.directory, 'pid');
   if (existsSync(pidFile)) killIfThere(Number(readFileSync(pidFile, 'utf8')));
   await place.close();

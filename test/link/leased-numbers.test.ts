@@ -26,7 +26,7 @@ it.each(Array.from({ length: WALKS }, (_, i) => SEED + i))(
     const copy = `${branch.directory}-copy`;
     let hasCopy = false;
     let orders = 0;
-    /** What the POS read under each number. */
+    /** Events that the POS read, by number. */
     const read = new Map<number, string>();
     const look = () => {
       const sql = 'SELECT seq, order_id, status, observed_at FROM order_events ORDER BY seq';

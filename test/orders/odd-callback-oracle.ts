@@ -8,7 +8,7 @@ import { ODD_TIMES } from './odd-callbacks.ts';
 type Sent = Record<string, unknown>;
 export type Row = Record<string, unknown>;
 
-/** What the mirror has, and what was reported about it. */
+/** Content of the mirror, and the faults that were reported. */
 export interface Found {
   /** Row of `orders`, by column; undefined if there is none. */
   order: Row | undefined;

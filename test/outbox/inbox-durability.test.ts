@@ -9,7 +9,7 @@ import { makeDirectory } from '../../src/db/sqlite.ts';
 import { openInboxFile, setAside } from '../../src/outbox/inbox-file.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-/** What was synced, in order, with its path at that time. */
+/** Synced files in order, each with its path at that time. */
 const synced: string[] = [];
 const { fsyncSync } = fs;
 

@@ -5,7 +5,7 @@ import { outgoing, SEND_ALL, tempMirror } from './outbox-fixture.ts';
 import { StockModel } from './stock-model.ts';
 import { TEA } from './swept-outbox.ts';
 
-/** Read once when a branch starts to hold back: open orders and counts. */
+/** Open orders and counts are read once when a branch starts to hold back. */
 const ONCE = /FROM orders INDEXED BY orders_open|expected_qty IS NOT wanted_qty/;
 /** A table of the catalogue or of orders, by its alias, that is read as a whole; or an index made for one query. */
 const READS_ALL =

@@ -5,7 +5,10 @@ import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 
 const ITEMS: readonly (string | undefined)[] = ['X', 'Y'];
 const RULES = { holdBack: true, sendAsIs: false, trustMs: 600_000 };
-/** What the platform itself does with its stock at a sale and at a cancellation. The document does not say. */
+/**
+ * Behaviour of the platform with its stock at a sale and at a cancellation, which the document does not
+ * describe.
+ */
 export const PLATFORMS = ['takes-off', 'takes-off-and-gives-back', 'neither'] as const;
 export type PlatformKind = (typeof PLATFORMS)[number];
 const LATER = ['cancel', 'dispatched', 'inProcess', 'cancel'] as const;
@@ -18,7 +21,7 @@ interface ModelOrder {
   heard: string | null;
   /** Acknowledged before it came. */
   isBookedEarly: boolean;
-  /** What each event changed in what it takes; `booked` is the newest count at its acknowledgement. */
+  /** Pieces that each event took or gave back; `booked` is the newest count at its acknowledgement. */
   moves: { item: number; qty: number; seq: number; booked: number | null }[];
   store: 'B1' | 'B2';
   /** How its lines name products. */

@@ -203,9 +203,10 @@ it('stock: a name that was refused before the last count of a product is not tak
 
 it.each([
   ['nothing that it takes changed', 2, 'inProcess', 8],
-  // What it took at first is unknown by now: all of it waits for the acknowledgement of the edit.
+  // The first quantity of the order is unknown by now, so all of it waits for the acknowledgement of the
+  // edit.
   ['it took one more', 3, 'inProcess', 5],
-  // What is given back is counted once the POS has booked that, too.
+  // Pieces that were given back count once the POS has booked the return, too.
   ['it was cancelled', 2, 'cancel', 8],
 ])(
   'stock: two events heard in one breath, the first booked, after which %s',

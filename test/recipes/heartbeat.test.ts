@@ -18,7 +18,7 @@ import { type DaemonProcess, openWorkplace, until, type Workplace } from '../sup
 const TOKEN = '5f0c2b7a9d3e4c61';
 const PERIOD_MS = 2_000;
 
-/** What an outside watcher knows: only the requests that it gets. */
+/** State of an outside watcher, which knows only the requests that it gets. */
 interface Watcher {
   /** The path and query that its operator gets. */
   address: string;

@@ -16,7 +16,10 @@ interface Proxy {
   program: string;
   /** The file that the operator's guide links. */
   shown: string;
-  /** The whole configuration around the shown part, and the command to start it with that in `file`. */
+  /**
+   * `around` returns the whole configuration around the shown part, and `words` the command that starts the
+   * proxy with this configuration in `file`.
+   */
   around: (shown: string, directory: string, port: number) => string;
   words: (file: string) => string[];
 }

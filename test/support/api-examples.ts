@@ -1,6 +1,6 @@
 import { until, type Workplace } from './workplace.ts';
 
-/** What a caller sent, and what was answered. */
+/** The request of a caller, and its answer. */
 export interface Exchange {
   request?: unknown;
   answer: unknown;

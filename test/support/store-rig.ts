@@ -154,7 +154,7 @@ export function storeRig({
     over.catch(() => undefined);
     const endMs = clock.monotonicMs() + maxMs;
     while (!isOver && clock.monotonicMs() < endMs) {
-      // Listening and closing take turns of the event loop, but no time of the clock.
+      // Listening and closing need further turns of the event loop, during which the fake clock stands still.
       for (let turn = 0; turn < turns && !isOver; turn++)
         await new Promise((resolve) => setImmediate(resolve));
       if (!isOver) await clock.advance(250);

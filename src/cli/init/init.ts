@@ -245,7 +245,7 @@ function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unkno
   });
 }
 
-/** What a set-up did, in the form of its `--json` document. */
+/** Result of a set-up, in the form of its `--json` document. */
 interface InitReport extends Replaced, AtWork {
   file: string;
   checks: readonly Check[];

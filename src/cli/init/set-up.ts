@@ -21,7 +21,7 @@ import {
 } from './machine.ts';
 import type { Terminal } from './terminal.ts';
 
-/** What was tried, and the result. */
+/** A try, and its result. */
 export interface Check {
   what: 'address' | 'tokens' | 'branch' | 'receiver' | 'service';
   subject: string;

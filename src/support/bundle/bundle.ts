@@ -43,7 +43,7 @@ interface RenderedFile {
 
 export interface Bundle {
   files: RenderedFile[];
-  /** What the bundle leaves out, each with its reason, for the person who mails it. */
+  /** Parts that the bundle leaves out, each with its reason, for the person who mails it. */
   leftOut: string[];
 }
 

@@ -130,7 +130,7 @@ export interface RedactorOptions {
   fingerprints: ReadonlySet<string>;
 }
 
-/** The one filter for every text of a bundle, including file names. */
+/** The filter for every text of a bundle, including file names. */
 export class Redactor {
   readonly #forms: string[];
   readonly #fingerprints: ReadonlySet<string>;

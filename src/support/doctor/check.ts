@@ -65,7 +65,7 @@ export interface Outcome {
   level: CheckLevel;
   /** Sentences on the present state, at most two. */
   message: string;
-  /** What to do about it; null if nothing. */
+  /** The remedy; null if none is needed. */
   remedy: string | null;
   /** For programs, with units in the names; never a secret. */
   facts: Readonly<Record<string, unknown>>;

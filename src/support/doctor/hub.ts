@@ -14,7 +14,7 @@ const DAY_MS = 86_400_000;
 
 const NOT_WRITTEN = 'Write it with: {tillsync} hub server-config';
 
-/** What an address led to: a server, or an error. */
+/** Result of trying an address: a server, or an error. */
 export type Seen = ServerSeen | { error: unknown };
 
 /**

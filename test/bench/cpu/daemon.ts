@@ -22,7 +22,7 @@ const CONNECTIONS = 50;
 /** Of a round. */
 const CALLBACKS = 250;
 
-/** Durable and visible when answered, by the whole packaged daemon. */
+/** Measures callbacks that are durable and visible when answered, by the whole packaged daemon. */
 export const CALLBACK: CpuMeasure = {
   name: 'durable callback',
   beside: 'a Fastify that checks the secret, parses, and stores nothing',

@@ -47,7 +47,7 @@ export async function playDay(
   const platform = [...stock];
   /** By product: ordered online and not taken from the shelf yet. */
   const unpicked = stock.map(() => 0);
-  /** What the shop could know of each product: how many are right to offer, and since when. */
+  /** Facts that the shop could know of each product: how many pieces are right to offer, and since when. */
   const known = stock.map((qty) => [{ atS: 0, qty }]);
   let [nowS, count, nextCallS, nextReadS] = [0, 0, 0, 0];
   let timers: Timer[] = [];
@@ -182,7 +182,7 @@ export async function playDay(
     at(nowS + hearingS, () => strategy.heard?.(order));
     at(nowS + hearingS + bookingS, async () => {
       const there = Math.min(qty, shelf[product] ?? 0);
-      // What was available when ordered and is gone was sold over the counter since.
+      // Pieces that were free when ordered and are gone were sold over the counter in between.
       outcome.conflict += Math.max(0, qty - there - missing);
       shelf[product] = (shelf[product] ?? 0) - there;
       unpicked[product] = (unpicked[product] ?? 0) - qty;

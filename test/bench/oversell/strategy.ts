@@ -7,7 +7,7 @@ export interface HeardOrder {
   atS: number;
 }
 
-/** What a strategy knows and may do. All times are seconds since the morning. */
+/** Facts that a strategy knows, and its actions. All times are seconds since the morning. */
 export interface ShopView {
   /** Number of products, which are numbered from 0. */
   readonly products: number;
@@ -39,7 +39,7 @@ export interface Strategy {
 
 export interface NamedStrategy {
   name: string;
-  /** What it does, in a few words. */
+  /** Description of the strategy in a few words. */
   about: string;
   /** How the store learns of orders, if that is part of the strategy; by callbacks if left out. */
   hears?: 'callback' | 'poll';

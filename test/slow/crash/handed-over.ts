@@ -1,4 +1,7 @@
-/** What a POS submitted for one target, and the answers. Values only rise, so any two of them have an order. */
+/**
+ * Values that a POS submitted for one target, and the answers. Values only rise, so any two of them have an
+ * order.
+ */
 interface Word {
   accepted: number;
   submitted: Set<number>;

@@ -7,7 +7,7 @@ import type { DaemonLife } from './daemon-life.ts';
 import type { CallPoint, PlatformGate } from './platform-gate.ts';
 import type { StoreLoad } from './store-load.ts';
 
-/** What a kill may be aimed at; all of it is visible from outside the process. */
+/** Moments at which a kill may be aimed; all of them are visible from outside the process. */
 export interface Scene {
   storage: string;
   life: DaemonLife;

@@ -24,7 +24,8 @@ export function insertRows(file: string, { stocks, prices, acks }: InboxRows): b
   let db: Database.Database | undefined;
   try {
     db = new Database(file, { fileMustExist: true, timeout: 20 });
-    // Without it a power cut may undo a commit with a rollback journal, because the journal's deletion is not synced.
+    // Without EXTRA, a power cut may undo a commit with a rollback journal, because the journal's deletion is
+    // not synced.
     db.pragma('synchronous = EXTRA');
     const stock = db.prepare('INSERT INTO stock_changes (external_id, qty) VALUES (?, ?)');
     const price = db.prepare('INSERT INTO product_changes (sku, price) VALUES (?, ?)');

@@ -2,9 +2,9 @@ import { defineConfig } from 'vitest/config';
 import { limitMs, shared } from '../../support/shared-config.ts';
 
 /**
- * `npm run test:crash`: kills and power cuts, again and again; the power cuts need gcc. `TILLSYNC_ROUNDS` is the
- * number of kills (default 40), and a fifth as many power cuts follow. `TILLSYNC_SEED` is the seed; `TILLSYNC_POINTS`
- * selects points whose name has this text.
+ * `npm run test:crash` kills the daemon and cuts its power again and again. The power cuts need gcc.
+ * `TILLSYNC_ROUNDS` is the number of kills (default 40), and a fifth as many power cuts follow.
+ * `TILLSYNC_SEED` is the seed; `TILLSYNC_POINTS` selects points whose name has this text.
  */
 export default defineConfig({
   test: {

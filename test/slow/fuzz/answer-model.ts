@@ -1,8 +1,8 @@
 import type { Delivered } from './lying-transport.ts';
 
 /**
- * What a PUT's answer says about each item, only from the document. It is written without the reader's code, so that
- * the two can disagree.
+ * Meaning of a PUT's answer for each item, only from the document. It is written without the reader's code,
+ * so that the two can disagree.
  */
 export type Said = 'applied' | 'refused' | 'open';
 

@@ -18,7 +18,7 @@ afterEach(async () => {
   await rig?.close();
 });
 
-/** The POS's last values, and what a false answer has made the mirror believe. */
+/** Last values of the POS, and values that the mirror has because of a false answer. */
 class Words {
   readonly #last = new Map<string, { body: ChangeBody; field: string; value: unknown }>();
   readonly #believed = new Set<string>();

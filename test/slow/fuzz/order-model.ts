@@ -1,6 +1,6 @@
 /**
- * What the mirror must contain of one notification, only from the document. It is written without the reader's
- * tables, so that the two can disagree. A column that is not listed here is not judged.
+ * Content that the mirror must have of a notification, only from the document. It is written without the
+ * reader's tables, so that the two can disagree. A column that is not listed here is not judged.
  */
 export interface ExpectedOrder {
   orderId: string;

@@ -19,7 +19,7 @@ let store: PageStore;
 let opened: OpenedPage;
 let page: Page;
 
-/** What the page requested from the browser's sound and notifications. */
+/** Requests of the page to the browser's sound and notifications. */
 interface Heard {
   tones: number;
   soundIsOn: boolean;

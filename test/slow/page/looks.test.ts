@@ -53,7 +53,7 @@ const FOUR: readonly Finding[] = (
   return { ...told, code, level: 'amber', since: since(minutes), count: null, detail };
 });
 
-/** What the page shows, and what must be true before it is checked. */
+/** A look of the page, and the condition that must hold before the look is checked. */
 interface State {
   name: string;
   open(): Promise<PageStore>;

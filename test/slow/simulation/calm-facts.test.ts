@@ -47,7 +47,7 @@ function troubleAt(nowMs: number, random: { next(): number }, cutMinutes: number
     : { what: 'night', endMs: minutes(300, 600), code: '' };
 }
 
-/** What is told in a month, as `raised orders.stale`. */
+/** Messages of a month, such as `raised orders.stale`. */
 function monthOf(seed: number, cutMinutes = 6): string[] {
   const random = seededRandom(seed);
   const told: string[] = [];

@@ -19,7 +19,7 @@ const LOOK_EVERY_MS = 2 * MINUTE_MS;
 export interface CalmReport {
   /** Alarms a person was told of, such as `raised orders.stale`, with the time and the last trouble. */
   told: string[];
-  /** What an outside watcher was told was red, each time with the last trouble. */
+  /** Red states that an outside watcher heard of, each with the last trouble before it. */
   red: string[];
   /** Troubles that healed by themselves, by name with their number. */
   troubles: Record<string, number>;

@@ -21,7 +21,7 @@ const TURNS = [
 /** Tight limits: the window's caps delay calls that the intervals alone would allow. */
 const TIGHT_LIMITS: PlatformLimits = { ...PUBLISHED_LIMITS, requestsPerWindow: 20, ordersPerWindow: 2 };
 
-/** What the seed decides before the store opens. */
+/** Properties of a store that the seed decides before it opens. */
 export interface Profile {
   seed: number;
   days: number;

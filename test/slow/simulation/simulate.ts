@@ -39,7 +39,7 @@ export interface SimulationReport {
   /** How often real time ran out for a call; such a run may not be repeatable. */
   overruns: number;
   bytes: Record<string, number>;
-  /** What the last daemon held beyond a new one; null if the run was too short. */
+  /** Memory that the last daemon held beyond a new one; null if the run was too short. */
   grownBytes: number | null;
 }
 

@@ -22,7 +22,7 @@ interface FeedEvent {
 export class SimulatedPos {
   /** Events it saw, by number. */
   readonly events = new Map<number, string>();
-  /** Sentences about what must never happen. */
+  /** A sentence for each event that must never happen. */
   readonly faults: string[] = [];
   readonly #store: SimulatedStore;
   readonly #random: Random;

@@ -3,8 +3,8 @@ import { SEED } from '../../support/seed.ts';
 import { simulate } from './simulate.ts';
 
 /**
- * `TILLSYNC_SIMULATED_DAYS` (30: a month), `TILLSYNC_SEEDS` (how many) and `TILLSYNC_SEED` (the first) make it
- * longer.
+ * `TILLSYNC_SIMULATED_DAYS` sets the days of each run, such as 30 for a month, `TILLSYNC_SEEDS` the number of
+ * seeds, and `TILLSYNC_SEED` the first of them.
  */
 const DAYS = Number(process.env.TILLSYNC_SIMULATED_DAYS ?? 2);
 const COUNT = Number(process.env.TILLSYNC_SEEDS ?? 8);

@@ -20,7 +20,7 @@ export interface Explored {
   fault: string | null;
 }
 
-/** What the platform itself does when an order that it subtracted is edited, and when it ends. */
+/** Behaviour of the platform when an order that it subtracted is edited, and when it ends. */
 export interface Habits {
   gives: boolean;
   follows: boolean;

@@ -14,7 +14,7 @@ interface SmallOrder {
   createdAt: string;
   isHeard: boolean;
   isNews: boolean;
-  /** What each event changed in what it takes; `booked` is the newest count at its acknowledgement. */
+  /** Pieces that each event took or gave back; `booked` is the newest count at its acknowledgement. */
   moves: { qty: number; seq: number; booked: number | null }[];
   isBookedEarly: boolean;
 }

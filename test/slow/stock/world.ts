@@ -11,9 +11,9 @@ export interface Order {
   isNews: boolean;
   /** Name and id of the product, as its lines give them. The catalogue of its first arrival decides. */
   named: { word: string; id: string } | null;
-  /** What the platform has subtracted, by stock. */
+  /** Pieces that the platform has subtracted, by stock. */
   took: Quantities;
-  /** What tillsync knew last, by stock. */
+  /** Last quantity that tillsync knew, by stock. */
   heard: Quantities;
 }
 

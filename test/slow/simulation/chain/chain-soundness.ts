@@ -4,7 +4,7 @@ import type { SimulatedBranch } from './chain-branch.ts';
 import type { ChainDays } from './chain-days.ts';
 import type { ChainWorld } from './chain-world.ts';
 
-/** What a POS sees of an order; the hub has the platform's version. */
+/** The part of an order that a POS sees; the hub has the platform's version. */
 const SHOWN = `SELECT order_id, code, status, store_external_id, amount, delivery_fee, customer_email,
     (SELECT group_concat(product_external_id || ':' || quantity, ' ') FROM order_items i WHERE i.order_id = o.order_id) AS items
   FROM orders o WHERE store_external_id = ? ORDER BY order_id`;
