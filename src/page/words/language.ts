@@ -141,7 +141,11 @@ export function formatFor(language: string) {
   const inCurrency = new Map<string, Intl.NumberFormat>();
   const relative = new Intl.RelativeTimeFormat(language, { numeric: 'auto', style: 'short' });
   const hours = new Intl.DateTimeFormat(language, { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
-  const moments = new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' });
+  const moments = new Intl.DateTimeFormat(language, {
+    dateStyle: 'medium',
+    timeStyle: 'short',
+    hourCycle: 'h23',
+  });
   const age = (ageMs: number) => {
     const { count, unit } = steady(ageMs);
     if (count === 0) return relative.format(0, 'second');
@@ -208,8 +212,8 @@ function steady(ageMs: number): { count: number; unit: Unit } {
 
 /** First words of commands that a text may contain, because `tillsync` alone is often only a sentence's subject. */
 export const COMMAND_WORDS =
-  'alarms audit auth backup branch bundle callbacks catalog config diff doctor events feed hooks hub init key order ' +
-  'outbox product push quarantine restore run status stock sync webhook';
+  'alarms audit auth backup branch bundle callbacks catalog config conform customer diff doctor events feed hooks hub init ' +
+  'key order outbox product push quarantine restore run status stock sync webhook';
 const INNER = '(?: [a-z]{3,}(?=[ .,;]|$))?';
 const OPTIONS = '(?: --[a-z-]+(?: [a-z]+)?)*';
 const PLACEHOLDER = '(?: [A-ZÑ]{2,})?';

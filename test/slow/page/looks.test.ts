@@ -48,9 +48,9 @@ const FOUR: readonly Finding[] = (
     ['hooks.lagging', 33, 'The hook kitchen has not taken event 4711, for it answered 500.'],
   ] as const
 ).map(([code, minutes, detail]) => {
-  const { message, remedy } = FINDINGS[code];
+  const { message, remedy, flow } = FINDINGS[code];
   const told = { message: message.replace(': {count}', ''), remedy: asTyped(remedy) };
-  return { ...told, code, level: 'amber', since: since(minutes), count: null, detail };
+  return { ...told, code, level: 'amber', since: since(minutes), count: null, detail, flow };
 });
 
 /** A look of the page, and the condition that must hold before the look is checked. */
