@@ -141,7 +141,7 @@ export class NatsWire {
   }
 
   async #connectTo(url: string, tls: LinkTls | null): Promise<NatsConnection> {
-    const { seed, user, ways } = this.#options;
+    const { seed, user } = this.#options;
     const { connect, nkeyAuthenticator } = await import('@nats-io/transport-node');
     const open = () =>
       connect({
@@ -150,8 +150,8 @@ export class NatsWire {
         authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
         inboxPrefix: inboxOf(user),
         timeout: CONNECT_TIMEOUT_MS,
-        // A connection that ends is made again, on another address if needed.
-        maxReconnectAttempts: ways ? TRIES_OF_A_WAY : -1,
+        // Then a new connection, which says why it cannot be made, or is made on another address.
+        maxReconnectAttempts: TRIES_OF_A_WAY,
         reconnectTimeWait: 1_000,
         reconnectJitter: 1_000,
         reconnectJitterTLS: 2_000,
