@@ -8,6 +8,8 @@ export default defineConfig({
     include: ['test/faults/*.test.ts'],
     pool: 'forks',
     maxWorkers: 2,
+    // Tests that mostly wait, such as those of told.test.ts, run side by side.
+    maxConcurrency: 12,
     testTimeout: limitMs(60_000),
     hookTimeout: limitMs(30_000),
     expect: { poll: { timeout: limitMs(1_000) } },
