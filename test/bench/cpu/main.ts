@@ -7,12 +7,12 @@ import { BRANCH_ORDER } from './branch-order.ts';
 import { COUNT_BY_HTTP, COUNT_BY_INBOX, FEED_PAGE } from './changes.ts';
 import { CALLBACK, IDLE_MINUTE, START } from './daemon.ts';
 import { type CpuFigure, type CpuMeasure, measureCpu } from './measure.ts';
-import { MERGE } from './merge.ts';
+import { LEDGER, MERGE } from './merge.ts';
 import { UNCHANGED_POLL } from './poll.ts';
 import { type Kept, sentenceOf, standingOf } from './verdict.ts';
 
 const MEASURES: readonly CpuMeasure[] = [
-  ...[CALLBACK, MERGE, UNCHANGED_POLL, COUNT_BY_INBOX, COUNT_BY_HTTP],
+  ...[CALLBACK, MERGE, LEDGER, UNCHANGED_POLL, COUNT_BY_INBOX, COUNT_BY_HTTP],
   ...[FEED_PAGE, BRANCH_ORDER, START, IDLE_MINUTE],
 ];
 

@@ -1,11 +1,27 @@
+import path from 'node:path';
 import { readNotification } from '../../../src/orders/callback-route.ts';
 import { sameRowsCommit } from '../bare-commits.ts';
 import { openBenchKeeper } from '../bench-keeper.ts';
+import { openBenchStores } from '../bench-stores.ts';
+import { externalIdOf } from '../catalog-samples.ts';
 import { readSample, sampleOrder } from '../sample-order.ts';
 import { type CpuMeasure, ownCpu } from './measure.ts';
 
 const TOGETHER = 50;
 const COMMITS = 4;
+
+/** Returns a function that makes the ids of one commit's orders. */
+function orderIds(): () => string[] {
+  let number = 0;
+  return () =>
+    Array.from({ length: TOGETHER }, () => {
+      number += 1;
+      return `65a1${String(number).padStart(20, '0')}`;
+    });
+}
+
+const entryOf = (text: string) =>
+  readNotification(Buffer.from(text), { read: readSample, receivedAtMs: Date.now() }).entry;
 
 /** The part of a callback without HTTP: it shows the cost of one more index, trigger or statement. */
 export const MERGE: CpuMeasure = {
@@ -15,19 +31,12 @@ export const MERGE: CpuMeasure = {
   async open(directory) {
     const { keeper, close } = openBenchKeeper(directory);
     const commit = await sameRowsCommit(directory, { isTablesAlone: true });
-    let number = 0;
-    const ids = () =>
-      Array.from({ length: TOGETHER }, () => {
-        number += 1;
-        return `65a1${String(number).padStart(20, '0')}`;
-      });
+    const ids = orderIds();
     return {
       ours: () =>
         ownCpu(COMMITS * TOGETHER, async () => {
           for (let i = 0; i < COMMITS; i++) {
-            const bodies = ids().map((id) => Buffer.from(sampleOrder(id, 1234)));
-            const how = { read: readSample, receivedAtMs: Date.now() };
-            await keeper.keep(bodies.map((body) => readNotification(body, how).entry));
+            await keeper.keep(ids().map((id) => entryOf(sampleOrder(id, 1234))));
           }
         }),
       bare: () =>
@@ -37,6 +46,42 @@ export const MERGE: CpuMeasure = {
       async close() {
         commit.close();
         await close();
+      },
+    };
+  },
+};
+
+/** What follows a callback's answer: SQLite easily plans a statement of the ledger again for each order. */
+export const LEDGER: CpuMeasure = {
+  name: 'order in the stock ledger',
+  beside: 'the rows of the order into tables without an index or a trigger, in commits of fifty',
+  rounds: 80,
+  async open(directory) {
+    const { mirror, stores } = await openBenchStores(path.join(directory, 'ours'), 100);
+    const commit = await sameRowsCommit(directory, { isTablesAlone: true });
+    const ids = orderIds();
+    const catchUp = async () => {
+      while (await stores.write(({ calls }) => calls.catchUp({ holdBack: true })));
+    };
+    await catchUp();
+    return {
+      async ours() {
+        for (let i = 0; i < COMMITS; i++) {
+          const texts = ids().map((id) => sampleOrder(id, 1234).replace('PROD-001', externalIdOf(1)));
+          await mirror.keep(texts.map(entryOf));
+        }
+        const us = await ownCpu(COMMITS * TOGETHER, catchUp);
+        const steps = stores.read(({ db }) => db.prepare('SELECT count(*) FROM stock_steps').pluck().get());
+        if (steps === 0) throw new Error('The ledger has followed no order.');
+        return us;
+      },
+      bare: () =>
+        ownCpu(COMMITS * TOGETHER, () => {
+          for (let i = 0; i < COMMITS; i++) commit.runTogether(ids());
+        }),
+      async close() {
+        commit.close();
+        await mirror.close();
       },
     };
   },
