@@ -113,8 +113,9 @@ export interface WriteContext {
   /** The same, ISO 8601 UTC. */
   at: string;
   /**
-   * Branches that the record covers; their entries that it does not contain are deleted. `all`: every branch. `[]`:
-   * none, so it only adds. A branch's list may leave other branches out, so it covers that branch only.
+   * Branches that the record covers. Their entries that it does not contain are deleted. `all` means every
+   * branch; with `[]` the record only adds. A branch's list may leave other branches out, so it covers that
+   * branch only.
    */
   speaksFor: 'all' | readonly string[];
 }

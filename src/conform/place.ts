@@ -19,7 +19,7 @@ import { allArticles, articleFile, OTHER, OWN, productsOf } from './articles.ts'
 import { Gate } from './gate.ts';
 
 /** How a till is given orders and gives counts. */
-export const WAYS = ['sql', 'http', 'stream', 'hook', 'files'] as const;
+const WAYS = ['sql', 'http', 'stream', 'hook', 'files'] as const;
 export type Way = (typeof WAYS)[number];
 
 const CATALOGUE_WITHIN_MS = 120_000;
@@ -27,7 +27,7 @@ const CATALOGUE_WITHIN_MS = 120_000;
 const START_TRIES = 5;
 const START_AGAIN_MS = 1_000;
 /** More zeros than these at once look like a mistake, and wait for a person. */
-export const ZEROS_MAX = 8;
+const ZEROS_MAX = 8;
 
 export interface PlaceOptions {
   clock: Clock;

@@ -23,7 +23,7 @@ export function hasPassed({ failed, notJudged }: Report): boolean {
   return failed === 0 && notJudged === 0;
 }
 
-export function verdictOf(report: Report): string {
+function verdictOf(report: Report): string {
   const { passed, failed, notJudged, durationMs, seed } = report;
   const seconds = Math.round(durationMs / 1000);
   const rest = notJudged === 0 ? '' : `, ${notJudged} not judged`;

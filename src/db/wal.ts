@@ -112,7 +112,10 @@ interface WalMaintenanceOptions {
 export class WalMaintenance {
   readonly #options: WalMaintenanceOptions;
   #checkedMs = Number.NEGATIVE_INFINITY;
-  /** undefined before the first check, because an earlier run may have left the alarm raised. */
+  /**
+   * Whether the last check raised the alarm; undefined before the first, because an earlier run may have left
+   * it raised.
+   */
   #wasLarge: boolean | undefined;
 
   constructor(options: WalMaintenanceOptions) {
@@ -177,7 +180,10 @@ interface LockWatchOptions extends WalMaintenanceOptions {
  */
 export class LockWatch {
   readonly #options: LockWatchOptions;
-  /** undefined before the first check, because an earlier run may have left the alarm raised. */
+  /**
+   * Whether the last check raised the alarm; undefined before the first, because an earlier run may have left
+   * it raised.
+   */
   #isUp: boolean | undefined;
   readonly #closed = new AbortController();
 

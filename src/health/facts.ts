@@ -147,7 +147,10 @@ export interface FindingRow {
   sent?: 'never' | 'red';
   /** True if the finding needs time to arise, so that it is sent at once. */
   lasted?: true;
-  /** Not sent beside that finding, nor for this time after it, because it then ends by itself. */
+  /**
+   * The finding that this one follows. No message tells of it beside the other, or for this time after it,
+   * because it then ends by itself.
+   */
   follows?: { code: FindingCode; withinMs: number };
   /** Shown before the set-up, when all other findings only wait for it. */
   isToldBeforeSetUp?: true;

@@ -26,7 +26,7 @@ export function customersOf(db: Database.Database, endedBefore: string, limit: n
   return sqlOf(db).values<string>(sql, endedBefore, limit);
 }
 
-/** Further payloads of an order, beside the one in `orders`: table and key. */
+/** Tables with further payloads of an order, beside the one in `orders`, and their keys. */
 const PAYLOADS = [
   ['order_payloads', 'payload_id'],
   ['held_notifications', 'held_id'],

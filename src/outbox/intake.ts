@@ -72,9 +72,9 @@ interface AcceptOptions {
    */
   beforeInbox?: string | undefined;
   /**
-   * What to do with changes beyond a branch's limit: `refuse` throws `rate-limited` and accepts nothing; `stop`
-   * accepts those before the first one beyond; with `PassedOver` they are skipped and the rest is accepted. If left
-   * out, there is no limit.
+   * Treatment of changes beyond a branch's limit. `refuse` throws `rate-limited` and accepts nothing, `stop`
+   * accepts the changes before the first one beyond, and `PassedOver` skips them and accepts the rest. If
+   * left out, there is no limit.
    */
   whenFull?: 'refuse' | 'stop' | PassedOver;
 }

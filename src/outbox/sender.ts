@@ -518,7 +518,10 @@ export class PushLoop {
     }
   }
 
-  /** A change that fails alone while others succeed is no outage; if that lasts, it is left to a person. */
+  /**
+   * A change that fails alone while others succeed is no outage. After enough tries a person has to decide
+   * about it.
+   */
   #givenUpAtLast(answer: Answer, trouble: unknown): Answer {
     const { changeId, state, isAlone } = answer;
     if (state !== 'retry') this.#failing.delete(changeId);

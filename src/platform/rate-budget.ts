@@ -41,7 +41,7 @@ type SlotGrant = { granted: true; ticket: SlotTicket } | { granted: false; wait:
 
 type BlockScope = 'all' | Endpoint;
 
-export interface BlockRecord {
+interface BlockRecord {
   /** Whose 403 began it. */
   endpoint: Endpoint;
   durationMs: number;

@@ -113,7 +113,7 @@ export interface Transport {
 }
 
 export interface TransportRequest {
-  /** For metrics only; the request is the same. */
+  /** Name of the endpoint for metrics. It does not change the request. */
   endpoint?: Endpoint;
   method: string;
   /** Path below the base address, with its query. */

@@ -297,7 +297,7 @@ const SORT_KEYS: Record<string, SortKey> = {
   category: (product) => product.category,
 };
 
-/** GET /product/list: the products of one branch, page by page. */
+/** Answers GET /product/list with the products of one branch, page by page. */
 function productList(catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const query = productListQuery.safeParse(Object.fromEntries(call.query));
   if (!query.success) return invalid(settings.validationStatus, query.error);

@@ -8,7 +8,7 @@ import { type StockLedger, stockTarget } from '../outbox/stock-ledger.ts';
 /** Time lines of one order and of one stock, for a person who asks why. */
 
 /** Something that happened. */
-export interface Entry {
+interface Entry {
   /** ISO 8601 UTC; null if the time is not known. */
   at: string | null;
   what: string;

@@ -116,7 +116,7 @@ describe('a heartbeat', () => {
     expect(await pass(5_000)).toEqual(['/fail']);
     place.red = [];
     await pass(MINUTE_MS);
-    // The machine slept: the wall clock went on, and what is red now began only then.
+    // The machine slept, so the wall clock went on, and the red finding began only afterwards.
     clock.jumpWall(8 * 60 * MINUTE_MS);
     place.red = ['orders.stale'];
     expect(await pass(3 * MINUTE_MS)).not.toContain('/fail');

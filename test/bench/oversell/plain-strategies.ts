@@ -56,7 +56,7 @@ export const PLAIN_STRATEGIES: readonly NamedStrategy[] = [
         async posChanged(product, qty) {
           const sold = (before[product] ?? 0) - qty;
           before[product] = qty;
-          // The POS does not say whether an order or the counter took it.
+          // The POS does not say whether an order or the counter took the piece.
           if (!shop || sold <= 0 || booked.delete(product)) return;
           shop.send(product, (await shop.read(product)) - sold);
         },

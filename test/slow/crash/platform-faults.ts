@@ -6,7 +6,7 @@ export interface PlatformView {
   control: SandboxControl;
   /** Calls in the order in which the platform processed them. */
   calls: readonly GateCall[];
-  /** Time of the kill, by life. */
+  /** Time of the kill of each process, by its number. */
   killedMs: ReadonlyMap<number, number>;
   /** How often the tokens were lost in the one window that nobody can close. */
   lockOuts: number;
