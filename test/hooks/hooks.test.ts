@@ -38,10 +38,15 @@ function storeWith(hooks: HookSettings[], options: StoreRigOptions = {}) {
 }
 
 /** Advances the clock in small steps, with real time for sockets between them, until `isSo`. */
-async function runUntil(rig: StoreRig, isSo: () => boolean, maxMs = 10 * MINUTE_MS): Promise<void> {
-  for (let ms = 0; !isSo(); ms += STEP_MS) {
+async function runUntil(
+  rig: StoreRig,
+  isSo: () => boolean,
+  maxMs = 10 * MINUTE_MS,
+  stepMs = STEP_MS,
+): Promise<void> {
+  for (let ms = 0; !isSo(); ms += stepMs) {
     if (ms > maxMs) throw new Error('it did not come about');
-    await rig.clock.advance(STEP_MS);
+    await rig.clock.advance(stepMs);
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
 }
@@ -216,7 +221,7 @@ describe('a hook', () => {
     expect(amber).toMatchObject({ level: 'amber', remedy: expect.stringContaining('hooks list') });
     expect(amber?.detail).toMatch(/The hook printer has not taken event \d+, .* answered 500/);
     expect(amber?.detail).not.toContain('phone');
-    await runUntil(rig, () => false, 14 * MINUTE_MS).catch(() => {});
+    await runUntil(rig, () => false, 14 * MINUTE_MS, MINUTE_MS / 2).catch(() => {});
     expect(await lagging(daemon)).toMatchObject({ level: 'red' });
     bad.answer = 200;
     await runUntil(rig, () => new Set(bad.seqs()).size === 3);
