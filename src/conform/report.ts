@@ -55,6 +55,7 @@ body { font: 10px/1.35 system-ui, sans-serif; max-width: 190mm; margin: 6mm auto
 h1 { font-size: 18px; margin: 0 0 3mm } dl { display: grid; grid-template-columns: 24mm 1fr; margin: 0 0 4mm }
 dt { color: #555 } dd { margin: 0; overflow-wrap: anywhere } table { border-collapse: collapse; width: 100% }
 td, th { border-bottom: 1px solid #ccc; padding: 1px 4px; text-align: left; vertical-align: top; overflow-wrap: anywhere }
+th, td:nth-child(odd) { white-space: nowrap }
 .passed td:nth-child(3) { color: #060 } .failed td:nth-child(3) { color: #b00; font-weight: bold }
 </style></head><body>
 <h1>tillsync conform: the till ${title}</h1>

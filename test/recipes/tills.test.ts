@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { Report } from '../../src/conform/conform.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { COMPILED, NODE, runCommand } from '../support/workplace.ts';
@@ -65,12 +65,12 @@ for (const till of TILLS) {
     console.warn(`Not tested: the till in ${till.language}. Install it: apt install ${till.packages}`);
 }
 
-// At once, for a day of a till is mostly waiting.
+// At once, for a day of a till is mostly waiting. Each test ends by its own context, as concurrent ones must.
 describe.concurrent('a till of the docs', () => {
   for (const till of TILLS) {
     it.skipIf(missing(till))(
       `in ${till.language} shows every behaviour`,
-      async () => {
+      async ({ onTestFinished }) => {
         const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-till-'));
         onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
         const certificate = path.join(directory, 'till.html');
