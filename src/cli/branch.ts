@@ -42,11 +42,15 @@ const invite = command({
   description: 'Invite a branch: prints one line that its tillsync joins with, once and within an hour',
   examples: ['branch invite B1', 'branch invite B1 --for 3d', 'branch invite B1 --json'],
   argument: NAME,
-  options: { '--for <time>': 'how long the line is good, from 1m to 30d (default: 1h)' },
+  options: {
+    '--for <time>': 'how long the line is good, from 1m to 30d (default: 1h)',
+    '--was <name>': 'what its machine calls itself, where the hub lost all and the branch was renamed before',
+  },
   more: '\nThe line is a secret: whoever has it first is the branch. One that works goes on with its key until a machine\nhas joined with the new line; to end that key at once: tillsync branch remove NAME',
   run: (call) =>
-    withHub(call, async ({ parts: { state }, config, note }) => {
-      const { branch: id, name: branch } = requireBranch(config, state.hub, call.argument);
+    withHub(call, async ({ parts: { state, stores }, config, note }) => {
+      const { branch: named, name: branch } = requireBranch(config, state.hub, call.argument);
+      const id = idOfInvited(state.hub, { named, branch, was: call.options.was });
       const goodForMs = goodFor(call.options.for);
       refuseOwnStore(config, branch);
       const place = state.hub.serverConfig();
@@ -67,6 +71,10 @@ const invite = command({
       const url = config.hub.publicUrl || config.hub.nats;
       const ca = place.tls?.caFile == null ? null : readPem(place.tls.caFile);
       await whenFree(call.cli.clock, () => state.hub.invite(id, publicKey, expiresAtMs, branch));
+      if (id !== named) {
+        const { keepRoute } = await import('../link/assign.ts');
+        await stores.write(({ db }) => keepRoute(db, id, id));
+      }
       const expiresAt = isoUtc(expiresAtMs);
       const invitation = invitationText({ hub: url, branch: id, seed, ca, expiresAt });
       await note({ action: 'branch.invite', subject: `branch ${branch}`, detail: `until ${expiresAt}` });
@@ -78,6 +86,25 @@ const invite = command({
       };
     }),
 });
+
+/** A machine keeps the first name of its branch, which a hub without a backup does not know. Throws `usage`. */
+function idOfInvited(
+  rows: CommandTools['parts']['state']['hub'],
+  { named, branch, was }: { named: string; branch: string; was: string | undefined },
+): string {
+  if (was === undefined || was === named) return named;
+  const known = rows.branches();
+  const isKnown = known.some((each) => each.name === branch && each.joinedAt !== null);
+  if (!isKnown && !known.some((each) => each.branch === was) && /^[A-Za-z0-9_-]{1,64}$/.test(was)) {
+    rows.forget(branch);
+    return was;
+  }
+  throw new TillsyncError(
+    'usage',
+    `--was ${was} is for a branch that this hub never heard, by a name that it does not know. Nothing was changed.`,
+    { hint: `Leave it out: {tillsync} branch invite ${branch}` },
+  );
+}
 
 function goodFor(text: string | undefined): number {
   const { defaultMs, minMs, maxMs } = INVITATION;

@@ -380,6 +380,12 @@ export class HubRows {
     return storing(() => sqlOf(this.#db).row(sql, branch)) !== undefined;
   }
 
+  /** Forgets a branch of this name that has no key of its own, so that another identity may have the name. */
+  forget(name: string): void {
+    const sql = 'DELETE FROM hub_branches WHERE coalesce(name, branch) = ? AND public_key IS NULL';
+    storing(() => sqlOf(this.#db).run(sql, name));
+  }
+
   /** Removes its keys but not its identity. Returns whether it had any. */
   remove(branch: string): boolean {
     const sql = `UPDATE hub_branches SET public_key = NULL, invited_key = NULL, expires_at = NULL, joined_at = NULL,

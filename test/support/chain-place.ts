@@ -83,8 +83,8 @@ export class ChainPlace {
     return daemon;
   }
 
-  async invite(name: string): Promise<string> {
-    const { stdout, stderr, code } = await this.hub.command('branch', 'invite', name, '--json');
+  async invite(name: string, ...how: string[]): Promise<string> {
+    const { stdout, stderr, code } = await this.hub.command('branch', 'invite', name, '--json', ...how);
     if (code !== 0) throw new Error(stdout + stderr);
     return (JSON.parse(stdout) as { invitation: string }).invitation;
   }
