@@ -123,7 +123,7 @@ describe('a right configuration', () => {
 
 describe('usage', () => {
   test('help goes to standard output and ends with 0', async () => {
-    const result = await tillsync(['--help']);
+    const result = await invoke(['--help']);
     expect(result).toMatchObject({ code: 0, stderr: '' });
     expect(result.stdout).toContain('Exit codes: 0 done, 1 failed, 2 wrong usage or configuration');
   });

@@ -285,7 +285,6 @@ export class BranchStore extends Store {
   }
 
   /** Submits a count of the POS; `store` is the POS's name of its own store. */
-  /** `store` is the POS's name of its own store. */
   async count(externalId: string, qty: number, reference: string, store?: string): Promise<void> {
     const change = { externalId, qty, ...(store !== undefined && { subsidiaryExternalId: store }) };
     await this.parts.stores.write(({ intake }) =>
