@@ -371,6 +371,9 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
         60_000,
       );
       expect(link(b2)?.message).not.toMatch(/B1/);
+      const why = /Its key has ended, .* A machine that calls itself so is refused since/;
+      const list = async () => (await chain.hub.command('branch', 'list')).stdout;
+      await until('the hub says why', async () => why.test(await list()), 90_000);
       const keys = "SELECT public_key FROM hub_branches WHERE name = 'Norte' OR branch = 'B2'";
       expect(rowsOf(chain.hub.storage, keys, 'state.db')).toEqual([{ public_key: null }]);
     },
