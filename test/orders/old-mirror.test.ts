@@ -102,7 +102,7 @@ test('nothing in the mirror needs a SQLite that is younger than 2018', () => {
     ...['handed_up_settles', 'catalog_news_once'],
     ...['products_are_new', 'products_change', 'skus_are_new', 'skus_change', 'skus_go'],
     ...['stocks_are_new', 'stocks_change', 'stocks_go', 'integrations_are_new', 'integrations_go'],
-    ...['store_acknowledges', 'acks_go_up', 'acks_go_up_again'],
+    ...['store_acknowledges', 'acks_go_up', 'acks_go_up_again', 'outbox_settles', 'outbox_begins_settled'],
   ]);
 });
 

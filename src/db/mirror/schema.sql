@@ -765,15 +765,21 @@ CREATE UNIQUE INDEX outbox_settled_seq ON outbox (settled_seq) WHERE settled_seq
 CREATE TRIGGER outbox_settles AFTER UPDATE OF state ON outbox
 WHEN NEW.state IN ('done', 'rejected', 'superseded') AND NEW.state <> OLD.state
 BEGIN
-  INSERT INTO marks (name, value) VALUES ('outbox.settled', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1;
-  UPDATE outbox SET settled_seq = (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
+  INSERT INTO marks (name, value) SELECT 'outbox.settled', 0
+    WHERE NOT EXISTS (SELECT 1 FROM marks WHERE name = 'outbox.settled');
+  UPDATE marks SET value = value + 1 WHERE name = 'outbox.settled';
+  UPDATE outbox SET settled_seq =
+    (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
 END;
 
 CREATE TRIGGER outbox_begins_settled AFTER INSERT ON outbox
 WHEN NEW.state IN ('done', 'rejected', 'superseded')
 BEGIN
-  INSERT INTO marks (name, value) VALUES ('outbox.settled', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1;
-  UPDATE outbox SET settled_seq = (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
+  INSERT INTO marks (name, value) SELECT 'outbox.settled', 0
+    WHERE NOT EXISTS (SELECT 1 FROM marks WHERE name = 'outbox.settled');
+  UPDATE marks SET value = value + 1 WHERE name = 'outbox.settled';
+  UPDATE outbox SET settled_seq =
+    (SELECT value FROM marks WHERE name = 'outbox.settled') WHERE change_id = NEW.change_id;
 END;
 
 CREATE VIEW contract AS SELECT 1 AS version, '2026-11-24' AS since;
