@@ -7,7 +7,7 @@ import type { LocalApiOptions } from './api.ts';
 export const LOOK_EVERY_MS = 1_000;
 export const STREAMS_MAX = 50;
 
-/** What was read; `isBehind`: there was more to look through than this. */
+/** Result of one read. `isBehind` is true if the read ended before it had searched all rows. */
 export interface Look {
   isEmpty: boolean;
   isBehind?: boolean;
@@ -17,7 +17,7 @@ export interface Look {
 /** Share of one address, so that one caller cannot hold all streams. */
 const ADDRESS_SHARE = 0.4;
 
-/** Connections that are held open: so many in all, and a share of them for each address. */
+/** Limits the connections that are held open: a maximum in all, and a share of it for each address. */
 export class AddressShares {
   readonly #max: number;
   readonly #told: { words: string; hint: string };
@@ -29,7 +29,7 @@ export class AddressShares {
     this.#told = told;
   }
 
-  /** Returns how to leave again. Throws `rate-limited`. */
+  /** Counts a connection and returns the function that ends it. Throws `rate-limited`. */
   enter(from: string): () => void {
     const { words, hint } = this.#told;
     const ofAddress = this.#of.get(from) ?? 0;

@@ -89,8 +89,8 @@ function feedText(mirror: Feed, seq: number, limit: number): { events: string; n
 }
 
 /**
- * Returns the newest seq. Throws `feed-restarted` when a reader is ahead of the feed: the mirror is new, and a reader
- * that waits for higher numbers would miss all events until then.
+ * Returns the newest seq. Throws `feed-restarted` when a reader is ahead of the feed, because the mirror is new then,
+ * and a reader that waits for higher numbers would miss all events until then.
  */
 function refuseAheadOf(mirror: Feed, after: number): number {
   const newest = mirror.newestSeq();

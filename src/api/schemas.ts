@@ -12,7 +12,9 @@ import { type ProductChange, productItem, type StockChange, stockItem } from '..
 
 /** Schemas of the local API. Each validates what is sent, types the answer, and describes both at /v1/openapi.json. */
 
-/** A whole number in a query: digits alone, since `after=` or `0x10` read as a number would begin somewhere else. */
+/**
+ * Schema of a whole number in a query. It accepts digits alone, since `after=` or `0x10` would count as another number.
+ */
 function digits(min = 0, max = Number.MAX_SAFE_INTEGER) {
   return z
     .string()

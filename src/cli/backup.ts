@@ -118,7 +118,10 @@ function loadedConfig(call: Parameters<typeof sourceOf>[0]): { config: Config; f
 /** The program `age` gives encrypted files this ending too. */
 const ENCRYPTED = '.age';
 
-/** undefined: whoever has the file. */
+/**
+ * Returns the recipient or passphrase that encrypts backups; undefined if none is set, so that backups are not
+ * encrypted.
+ */
 function whoMayRead(config: Config, configFile: string, env: Environment): ReadableBy | undefined {
   if (config.backup.recipient !== '') return { recipient: config.backup.recipient };
   const read = asRoot(() => readSecrets(env, serviceOf(resolve(configFile)), hookNames(config)));
@@ -140,8 +143,8 @@ async function makePhrase(config: Config, configFile: string) {
 }
 
 /**
- * Removes the backup if the configuration cannot be written: the phrase is then never shown, and nothing else opens
- * it.
+ * Removes the backup if the configuration cannot be written, because the phrase is then never shown and nothing else
+ * decrypts it.
  */
 function useOrRemove(use: () => string | null, file: string): string | null {
   try {

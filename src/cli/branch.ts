@@ -156,8 +156,8 @@ const list = command({
 });
 
 /**
- * Returns branches that would not find the hub after its announced move: too old, away since the announcement, or
- * refusing it.
+ * Returns the branches that would not find the hub after its announced move, because they are too old, were away since
+ * the announcement, or refuse it.
  */
 async function untoldOf(
   config: CommandTools['config'],

@@ -13,7 +13,7 @@ export function isHub({ hub }: Pick<Config, 'hub'>): boolean {
 
 export const ROLES = ['store', 'hub', 'branch'] as const;
 
-/** `store`: one that stands alone. */
+/** Returns the role; `store` is a tillsync that is neither hub nor branch. */
 export function roleOf(config: Pick<Config, 'link' | 'hub'>): (typeof ROLES)[number] {
   return isHub(config) ? 'hub' : isBranch(config) ? 'branch' : 'store';
 }

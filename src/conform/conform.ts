@@ -15,10 +15,10 @@ export const BEHAVIOURS: readonly Behaviour[] = [...ORDER_BEHAVIOURS, ...HARDSHI
 const LATE = [16, 21, 22, 17, 20, 18, 19, 6, 25, 9, 24, 23];
 const LAST = 7;
 
-/** Until a till has acknowledged its first order: a command, and a person who starts the till by hand. */
+/** Longest waits for a till's first acknowledgement: of a till started by a command, and by a person. */
 const STARTS_MS = 30_000;
 const COMES_MS = 600_000;
-/** Between a behaviour that is looked at again and that look, at the least. */
+/** Shortest time after a behaviour before it is judged once more. */
 const REPEATS_MS = 12_000;
 
 export type Verdict = 'passed' | 'failed' | 'not-judged';
@@ -42,7 +42,7 @@ export interface Report {
   at: string;
   seed: number;
   way: Way;
-  /** null: a person started the till. */
+  /** Command that started the till; null if a person did. */
   command: string[] | null;
   durationMs: number;
   passed: number;

@@ -180,7 +180,7 @@ export class Place {
     await daemon?.stop();
   }
 
-  /** Loses the mirror, as a broken disk does: tillsync makes another one from the platform's orders. */
+  /** Deletes the mirror, as a broken disk would, so that tillsync makes another from the platform's orders. */
   async loseMirror(): Promise<void> {
     await this.stopDaemon();
     for (const end of ['', '-wal', '-shm']) rmSync(this.mirrorFile + end, { force: true });
@@ -206,7 +206,7 @@ export class Place {
     appendFileSync(this.#files.sales, lines.join(''));
   }
 
-  /** What the till wrote into its report: `booked TAB order id TAB total`, `prepare TAB order id`. */
+  /** Returns the lines of the till's report, such as `booked TAB order id TAB total` and `prepare TAB order id`. */
   report(): string[][] {
     const text = readFileSync(this.#files.report, 'utf8');
     // A line that is being written has no end yet.

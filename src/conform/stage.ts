@@ -35,13 +35,13 @@ export interface Count {
   at: string;
 }
 
-/** What a behaviour plays with: orders, the till, and what the till has handed over. */
+/** Gives a behaviour its means: orders, the till, and the values that the till has handed over. */
 export class Stage {
   readonly place: Place;
-  /** undefined: a person started the till. */
+  /** undefined if a person started the till. */
   readonly till: Till | undefined;
   readonly signal: AbortSignal;
-  /** The longest time, in looks of `READERS_EVERY_MS`, for which a program was found in a read of the mirror. */
+  /** Records the longest time for which a program kept a read of the mirror open, checked every `READERS_EVERY_MS`. */
   readonly readers = new Readers();
   /** The behaviour in which the till stopped to acknowledge. */
   lostIn: number | undefined;
@@ -81,7 +81,10 @@ export class Stage {
     void this.control.announceOrder(orderId);
   }
 
-  /** Makes one more order, and waits until the till has acknowledged it: then it has worked through all before it. */
+  /**
+   * Makes one more order and waits until the till has acknowledged it, since the till has then processed all earlier
+   * orders.
+   */
   async fence(patienceMs = FENCE_MS): Promise<void> {
     const [article] = articlesOf(0) as [Article];
     const { internalOrderId, code } = this.order(article, 1);

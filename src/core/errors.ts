@@ -254,7 +254,10 @@ function isControl(char: string): boolean {
 /** Longer is no reason that a person reads. */
 const TOLD_MAX = 2_000;
 
-/** Makes a reason fit to be told and kept: its commands as one types them, and foreign text in it cleaned and cut. */
+/**
+ * Prepares a reason for messages and storage: puts its commands as a person types them, and cleans and cuts foreign
+ * text.
+ */
 export function toldText(text: string): string {
   return cleaned(asTyped(text), TOLD_MAX);
 }

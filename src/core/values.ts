@@ -65,10 +65,13 @@ export type Language = (typeof LANGUAGES)[number];
 
 /** Most addresses of one hub. */
 export const WAYS_MAX = 8;
-/** Stands for a PEM: the authorities that every machine trusts. */
+/** Value in place of a PEM text; it means the authorities that the machine trusts by itself. */
 export const KNOWN_AUTHORITIES = 'known';
 
-/** Unencrypted only to this machine, because customers' orders are sent over it. */
+/**
+ * Whether a link may use the address. Without encryption only this machine's own may be used, since customers' orders
+ * pass.
+ */
 export function isNatsUrl(address: string): boolean {
   const match = /^(nats|tls):\/\/(\[[^\]]+\]|[a-z0-9][a-z0-9.-]*):(\d{1,5})$/i.exec(address);
   if (!match || Number(match[3]) > 65_535) return false;

@@ -223,7 +223,7 @@ function forgetHeartbeat({ alarms }: AlarmParts['state'], log: PartsOptions['log
   }
 }
 
-/** undefined: nobody watches from outside. */
+/** Makes the heartbeat; undefined if the configuration names no outside watcher. */
 function heartbeatOf(
   { config, secrets, clock, log }: PartsOptions,
   { state }: AlarmParts,

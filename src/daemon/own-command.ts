@@ -10,7 +10,7 @@ const OF_THE_DAEMON = /^(NOTIFY_SOCKET|WATCHDOG_\w+|LISTEN_\w+)$/;
 const NICENESS = 10;
 
 interface OwnCommandOptions {
-  /** That the daemon runs with. */
+  /** Configuration file that the daemon runs with. */
   configFile: string;
   timeoutMs: number;
   /** Ends the command. */

@@ -220,7 +220,7 @@ export class Lease {
     this.#o = options;
   }
 
-  /** How long no other process can take it, by this machine's clock. 0 or less: another process may. */
+  /** Milliseconds until another process can take the lease, by this machine's clock; 0 or less if one can already. */
   get leftMs(): number {
     return this.#fence === undefined ? 0 : this.#endsMs - this.#o.clock.monotonicMs();
   }

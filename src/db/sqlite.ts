@@ -29,8 +29,8 @@ interface DatabaseOptions {
 const BUSY_TIMEOUT_MAX_MS = 100;
 
 /**
- * Opens a SQLite database with durable commits. Throws `storage-…` errors. An empty file beside a write-ahead log
- * lost its content: it is `storage-corrupt`, never a new database.
+ * Opens a SQLite database with durable commits. Throws `storage-…` errors. An empty file beside a write-ahead log has
+ * lost its content, so it is `storage-corrupt` and never a new database.
  */
 export function openDatabase(options: DatabaseOptions): Database.Database {
   if (options.busyTimeoutMs > BUSY_TIMEOUT_MAX_MS) {

@@ -38,7 +38,7 @@ export interface AlarmFacts {
   fieldNews: () => Record<'orders' | 'products', FieldNews>;
   /** Endpoints that the platform does not permit, with what it said. May throw `storage-…`. */
   forbidden: () => readonly { endpoint: string; message: string }[];
-  /** Why callbacks are refused, or could not be read; null: neither. May throw `storage-…`. */
+  /** Why callbacks are refused or could not be read, each null if there is no such reason. May throw `storage-…`. */
   callbacks: () => { refused: string | null; unreadable: string | null };
   /** Times at which the platform asked to wait, with the endpoint. */
   limited: Pick<Recently, 'of'>;
@@ -140,7 +140,7 @@ export class FactWatch {
   }
 }
 
-/** Clock errors: above the first the clock is not right, above the second polls ask for wrong days. */
+/** Clock errors above the first limit are reported; above the second, polls ask for wrong days. */
 const CLOCK_OFF_MS = 5 * 60_000;
 const CLOCK_WRONG_MS = 12 * 3_600_000;
 

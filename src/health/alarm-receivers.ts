@@ -84,7 +84,9 @@ export function testReport(context: ReportContext): AlarmReport {
 
 type Told = Omit<AlarmReport, 'at' | 'shop' | 'host' | 'version' | 'text'>;
 
-/** `isKnownBetter`: the remedy of the cause applies, and not the hint in the detail. */
+/**
+ * Completes the report of an alarm. With `isKnownBetter`, the cause's remedy is used and not the hint in the detail.
+ */
 function complete(told: Told, context: ReportContext, isKnownBetter = false): AlarmReport {
   const { shop, version, nowMs } = context;
   const host = hostname();

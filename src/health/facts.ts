@@ -126,7 +126,7 @@ export interface Facts {
 /** Additions of the facts to a finding's row; a level only if it differs. */
 export type FactsOfFinding = Partial<Pick<Finding, 'level' | 'detail' | 'count' | 'since' | 'cause'>>;
 
-/** A row of the table: everything about one code. */
+/** A row of the table of findings, with everything about one code. */
 export interface FindingRow {
   level: FindingLevel;
   /** May end in `: {count}`, which is left out without a count. */
@@ -137,13 +137,15 @@ export interface FindingRow {
   /** Remedies for known causes. */
   remedies?: Partial<Record<Cause, string>>;
   /**
-   * Judges the facts. null: not a finding. undefined: the facts do not say, and what a part noted counts. Left out:
-   * only what a part noted counts.
+   * Judges the facts. Returns null if there is no finding, and undefined if the facts do not tell, so that the note of
+   * a part counts. If left out, only the notes of parts count.
    */
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
   /** Not shown beside one of these, which says it better or is its cause. */
   hiddenBy?: readonly FindingCode[];
-  /** Who is notified: every receiver if left out, only when red, or nobody. The finding is always shown. */
+  /**
+   * `red` notifies only while the finding is red, `never` nobody; if left out, everybody. The finding is always shown.
+   */
   sent?: 'never' | 'red';
   /** True if the finding needs time to arise, so that it is sent at once. */
   lasted?: true;

@@ -28,9 +28,9 @@ export function heartbeatAddress(configured: string, red: Pulse): string {
 /** Result of the last heartbeat, stored when it changes, for commands beside the daemon. */
 export interface HeartbeatMemory {
   ok: boolean;
-  /** ISO 8601 UTC: since when the result is the same. */
+  /** Time since which the result is the same, ISO 8601 UTC. */
   since: string;
-  /** Why it does not arrive; empty if it does. */
+  /** Why the heartbeat does not arrive; empty if it does. */
   message: string;
 }
 

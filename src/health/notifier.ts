@@ -101,7 +101,10 @@ const STOP_GRACE_MS = 3_000;
 /** A receiver that was only busy takes one of these, within two minutes. */
 const UNTOLD_TRIES = 4;
 
-/** That a receiver does not take alarms is for the others: it would hear of it when it is over. */
+/**
+ * Removes the finding that a receiver does not accept alarms, since that receiver would get it only after the fault has
+ * ended.
+ */
 function withoutOwn({ findings, hidden }: Standing): Standing {
   return {
     findings: findings.filter(({ code }) => code !== 'alarms.untold'),
@@ -124,7 +127,7 @@ export class Notifier {
     this.#judge = new AlarmJudge(options.rules);
   }
 
-  /** Why a message waits for this receiver though it was tried several times; null: none does. */
+  /** Returns why a message still waits for this receiver after several tries; null if none waits. */
   trouble(): string | null {
     return this.#failures >= UNTOLD_TRIES ? this.#lastFailure : null;
   }

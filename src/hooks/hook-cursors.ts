@@ -24,7 +24,7 @@ const PLACE = `SELECT ${columnsAs([
   ...['seq', 'beganAt', 'newsFrom', 'lastOkAt', 'failures', 'lastFailureAt', 'lastFailure', 'nextTryAt'],
 ])} FROM hooks WHERE name = ?`;
 
-/** undefined: it has not begun. */
+/** Returns undefined if the hook has not begun. */
 export function cursorOf(db: Database.Database, name: string): HookCursor | undefined {
   return sqlOf(db).row<HookCursor>(PLACE, name);
 }

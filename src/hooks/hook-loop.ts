@@ -201,9 +201,8 @@ class HookQueue {
   }
 
   /**
-   * Returns the cursor; makes one if there is none, as in a new mirror. Returns undefined if the hook cannot start
-   * yet: until the platform has sent a time, none counts, because after a power cut this machine's clock may be years
-   * behind.
+   * Returns the cursor; makes one if there is none, as in a new mirror. Makes none and returns undefined before the
+   * platform has sent a time, because after a power cut this machine's clock may be years behind.
    */
   async #cursor(signal: AbortSignal): Promise<HookCursor | undefined> {
     const { rows, clock, platformSkewMs } = this.#o;

@@ -1,13 +1,13 @@
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import type { OrderEvent } from '../orders/order.ts';
 
-/** One of `[[hooks]]`. */
+/** A hook of the configuration (`[[hooks]]`). */
 export interface HookSettings {
   readonly name: string;
-  /** Empty: it is a command. */
+  /** Address of the receiver; empty if the receiver is a command. */
   readonly url: string;
   readonly command: readonly string[];
-  /** Empty: every event. */
+  /** Statuses whose events are sent; empty for every event. */
   readonly statuses: readonly string[];
   readonly from: 'now' | 'start';
   readonly timeoutMs: number;
@@ -16,7 +16,7 @@ export interface HookSettings {
 /** The event that a receiver gets, in the form of `/v1/orders`. */
 export type HookEvent = Omit<OrderEvent, 'source'> & {
   source: OrderEvent['source'] | 'test';
-  /** null: it was deleted meanwhile. */
+  /** null if the order was deleted meanwhile. */
   order: MirroredOrder | null;
   /** Set only for an invented event of `hooks test`. */
   test?: true;

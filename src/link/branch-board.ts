@@ -48,7 +48,7 @@ export type BranchStatus = z.output<typeof branchStatus>;
 
 /** A branch reports twice a minute; after this silence it is absent. */
 const ABSENT_AFTER_MS = 90_000;
-/** Below this age, an entry is normal delay: on its way, or received after the branch's last report. */
+/** An entry younger than this is no delay, because it is on its way or was received after the branch's last report. */
 const BEHIND_AFTER_MS = 120_000;
 /** An entry younger than this at the branch's last report was still on its way. */
 const ON_ITS_WAY_MS = 5_000;

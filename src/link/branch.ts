@@ -97,9 +97,12 @@ export class BranchFollower {
    * with a copy of the mirror may use the same numbers.
    */
   #ownLine: string | undefined;
-  /** No event gets a higher number. undefined: this process has not asked yet, and gives none. */
+  /**
+   * Highest number that an event may get; undefined until this process has asked the hub, and no event gets a number
+   * before.
+   */
   #leasedSeq: number | undefined;
-  /** True: nothing more is applied. */
+  /** True once nothing more is applied. */
   #isOver = false;
   #taking: Promise<unknown> = Promise.resolve();
   /** The feed was published to the server up to this number, by the hub's last answer. */
@@ -203,8 +206,8 @@ export class BranchFollower {
   }
 
   /**
-   * Entries are missing at the feed's end although the server has no more: another machine received them, or they
-   * were lost.
+   * Called when the server has no more entries. If the feed's end is still missing, another machine received it or it
+   * was lost.
    */
   #idle(): void {
     const { mark } = this.#options.mirror.read(branchPlace);
@@ -411,7 +414,7 @@ export class BranchFollower {
   }
 }
 
-/** Splits entries into parts: catalogue pages are long, and the POS's own changes should wait for only a few. */
+/** Splits entries into parts, because catalogue pages are long and the POS's own changes should wait for only a few. */
 function parts(messages: readonly DownMessage[]): DownMessage[][] {
   const found: DownMessage[][] = [];
   let room = 0;

@@ -60,7 +60,9 @@ interface NameInCatalog {
   subsidiaryId: string | null;
 }
 
-/** Returns branches whose name in the catalogue has changed; null: the configuration no longer has them. */
+/**
+ * Returns branches whose name in the catalogue has changed, with null for each that the configuration no longer has.
+ */
 function newNames(db: Database.Database, branches: readonly FeedBranch[]): NameInCatalog[] {
   const sql = 'SELECT branch, catalog_key AS key, subsidiary_id AS subsidiaryId FROM feed_branches';
   return sqlOf(db)

@@ -215,7 +215,8 @@ function isSecondWord(db: Database.Database, branch: string, nowMs: number): boo
 
 /**
  * Starts a new epoch for one branch, on its word alone, without cost to the others, because its key may be stolen.
- * Earlier entries are deleted: sent in the new epoch, the branch would take an earlier snapshot for its own.
+ * Earlier entries are deleted, because in the new epoch the branch would accept an earlier snapshot among them as its
+ * own.
  */
 function beginLife(db: Database.Database, branch: string, nowMs: number): void {
   sqlOf(db).run('UPDATE hub SET doubted_by = ?, doubted_at = ?', branch, isoUtc(nowMs));

@@ -58,7 +58,7 @@ export interface NamedBranch {
   isClosed?: true;
 }
 
-/** Why a branch is not heard although it asks. `key`: the server refused a machine that calls itself so. */
+/** Why the hub does not answer a branch that asks. `key` means that the server refused a machine under this name. */
 const refused = z.object({ why: z.enum(['key', 'unreadable', 'numbers']), since: text });
 export type Refused = z.infer<typeof refused>;
 
@@ -75,14 +75,14 @@ export interface InvitedBranch {
   expiresAt: string | null;
   joinedAt: string | null;
   seenAt: string | null;
-  /** `seenAt` may be late by this much, because another process wrote it. 0: this process heard it. */
+  /** Milliseconds by which `seenAt` may be late, if another process wrote it; 0 if this process received the report. */
   seenLateMs: number;
   report: BranchReport | null;
   /** null once it was heard again. */
   refused: Refused | null;
 }
 
-/** Stands for a public key: the shop at the hub's place uses no server. */
+/** Replaces the public key of the shop at the hub's place, which does not connect to the server. */
 const NO_KEY = 'own';
 
 /** How often changed reports are written, all in one transaction, and how often the times of contact. */
@@ -104,8 +104,8 @@ type StoredBranch = Omit<InvitedBranch, 'report' | 'refused' | 'seenLateMs'> &
 type ConfiguredName = Pick<InvitedBranch, 'name' | 'subsidiaryId'>;
 
 /**
- * Whether the configuration gives the name of a branch to another shop: it has another `subsidiaryId`, and one of the two
- * ids is of another branch. Else a machine would get the orders of that shop. An id that was merely wrong is corrected.
+ * Whether the configuration gives a branch's name to another shop: its `subsidiaryId` differs, and the old or the new
+ * id belongs to another branch. The branch's machine must not get that shop's orders. A wrong id is merely corrected.
  */
 function isOfAnother(
   row: InvitedBranch,
@@ -232,8 +232,8 @@ export class HubRows {
   }
 
   /**
-   * Returns the shop at the hub's place if the configuration has renamed it: its id is the same, and nothing else has
-   * either name.
+   * Returns the shop at the hub's place if the configuration has renamed it, so that its id is the same and no other
+   * branch has its old or new name.
    */
   formerOwnStore(
     { name, subsidiaryId }: Pick<InvitedBranch, 'name' | 'subsidiaryId'>,

@@ -499,8 +499,8 @@ export class Hub {
   }
 
   /**
-   * Until this answer the older machine followed the feed too, so the snapshot for the newer one may be with it: the
-   * newer one may have another at once.
+   * Answers an older machine of a branch that a newer one replaced it. The older machine may have received the newer
+   * one's snapshot, so the newer one may request another at once.
    */
   async #tellReplaced(branch: string, instance: string, replaced: string): Promise<string> {
     if (this.#toldReplaced.get(branch) !== instance) {

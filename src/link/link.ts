@@ -80,7 +80,7 @@ export const FORGOTTEN_MAX = 100;
 
 /** A branch's report, which is also its heartbeat. */
 export const HELLO = z.object({
-  /** Id of the process, new at each start: of two machines with one key the newer one is heard. */
+  /** Id of the process, new at each start. If two machines have one key, the hub answers only the newer process. */
   instance: text,
   isStart: z.boolean(),
   /** null for a mirror that never heard the hub. */
@@ -95,7 +95,7 @@ export const HELLO = z.object({
   isOwnLine: z.boolean().default(true),
   /** Number of the newest event that its POS can read. */
   seq: number.default(0),
-  /** True on an orderly stop: it gives no number after `seq`. */
+  /** True on an orderly stop, after which the branch gives no number above `seq`. */
   isLast: z.boolean().default(false),
   waiting: z.number().int().min(0),
   oldestWaitingAt: text.nullable(),
@@ -109,7 +109,7 @@ export const HELLO = z.object({
     .nullable()
     .default(null),
   version: text,
-  /** Orders received with a customer that was removed here: the hub was restored from an older backup. */
+  /** Orders received with customer data that was removed here, because the hub was restored from an older backup. */
   forgotten: z.array(text).max(FORGOTTEN_MAX).default([]),
   /** The branch's present announcement, and why it refuses the last one; null from an older branch. */
   ways: z
@@ -136,7 +136,9 @@ export const HELLO_ANSWER = z.object({
   seq: number.default(0),
   /** The branch's next event gets a higher number than this. */
   seqAfter: number.default(0),
-  /** No event of the branch gets a higher number until it asked again; null: an older hub leases none. */
+  /**
+   * Highest number that the branch may give an event before it asks again; null from an older hub, which leases none.
+   */
   leasedSeq: number.nullable().default(null),
   /** The branch's feed was published to the server up to this number. */
   published: number.default(0),

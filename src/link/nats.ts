@@ -66,9 +66,9 @@ export interface NatsOptions {
    * User name of this side: the branch's name, or one of the hub's own users, whose names no branch can have.
    */
   user: string | HubUser;
-  /** null: unencrypted, inside one machine. */
+  /** null for an unencrypted connection inside one machine. */
   tls: LinkTls | null;
-  /** Used instead of `url` and `tls`: each of them is tried. */
+  /** Addresses that are tried in turn, instead of `url` and `tls`. */
   ways?: BranchWays | undefined;
 }
 
@@ -90,7 +90,7 @@ export class NatsWire {
   #way: Way | undefined;
   /** Tried after all others. */
   #shunned: string | undefined;
-  /** Called after a reconnect: the server has forgotten earlier requests. */
+  /** Called after a reconnect, because the server has forgotten earlier requests. */
   onAgain: () => void = () => {};
   #connecting: Promise<NatsConnection> | undefined;
 
@@ -522,7 +522,10 @@ export class NatsBranchLink implements BranchLink {
   }
 }
 
-/** Whether the hub wrote it for this branch: another branch can have its own entries delivered on our subject. */
+/**
+ * Whether the hub wrote the message for this branch, because another branch can have its own entries delivered on our
+ * subject.
+ */
 function isOf(branch: string, { headers }: JsMsg): boolean {
   const header = (name: string) => headers?.get(name) ?? '';
   return header('Nats-Msg-Id') === idOf({ branch, epoch: header('e'), n: Number(header('n')) });

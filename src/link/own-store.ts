@@ -31,7 +31,7 @@ export class OwnStoreLink implements BranchLink {
     this.#news = new Waker(options.clock);
   }
 
-  /** Undefined: the hub has ended. */
+  /** Sets the hub to read from; undefined when it has ended. */
   attach(hub: Hub | undefined): void {
     this.#hub = hub;
     this.#news.wake();

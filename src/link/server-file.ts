@@ -216,8 +216,8 @@ export class ServerKeeper {
   readonly #addresses: HubAddresses;
   /** Stamp of the files that the server has loaded, as far as this process knows; undefined at the start. */
   #read: string | undefined;
-  /** What was last written, and from which input: composing it for 500 branches takes 14 ms. */
   #refusedToMs = Number.NEGATIVE_INFINITY;
+  /** The last written configuration and its inputs, cached because composing it for 500 branches takes 14 ms. */
   #looked: { basis: string; made: string; atMs: number; warning: CertificateWarning | null } | undefined;
 
   constructor(rows: HubRows, addresses: HubAddresses) {

@@ -52,7 +52,8 @@ export function stampOf({ addresses, authorities }: Announcement): string {
 }
 
 /**
- * Returns why a branch refuses it, in a sentence; undefined if it accepts it. `isSecret`: the branch uses TLS today.
+ * Returns a sentence why a branch refuses an announcement; undefined if it accepts it. `isSecret` is true if the branch
+ * uses TLS today.
  */
 function announcementFault({ addresses, authorities }: Announcement, isSecret: boolean): string | undefined {
   for (const [list, what] of [
@@ -117,8 +118,8 @@ export class BranchWays {
   }
 
   /**
-   * Called when the hub answered on this address with that announcement; null: an older hub announces nothing.
-   * Returns why it is refused.
+   * Records that the hub answered on the address `used` and announced `given`, null from an older hub. Returns why the
+   * announcement is refused, or null.
    */
   heard(used: Way, given: unknown): string | null {
     const kept = this.#store.read();

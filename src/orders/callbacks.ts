@@ -51,7 +51,7 @@ const WAITING_MAX = 1_000;
  */
 const SAME_FOR_MS = 60_000;
 
-/** `id` null: not written yet. */
+/** A line of the log; its `id` is null until it is written. */
 type Line = Omit<KeptCallback, 'id'> & { id: number | null };
 
 interface CallbackLogOptions {

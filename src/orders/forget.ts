@@ -70,8 +70,8 @@ const NAMED_LENGTH_MIN = 6;
 const NAMED_BY = ['customerEmail', 'customerPhoneNumber', 'addressPhoneNumber'] as const;
 
 /**
- * Deletes quarantined entries that name the order or its customer: unreadable notifications, or whole poll answers,
- * which the next poll brings again.
+ * Deletes quarantined entries that name the order or its customer. The orders of a deleted poll answer come again with
+ * the next poll.
  */
 export function forgetQuarantined(db: Database.Database, orderId: string): void {
   const values = knownOrder(db, orderId)?.values ?? [];

@@ -26,7 +26,7 @@ export interface ImportTask {
 export type VacuumTask = Pick<ImportTask, 'path' | 'gate'>;
 
 export type ImportMessage =
-  /** `isClean`: the write-ahead log holds no old page any more. */
+  /** `isClean` is true if the write-ahead log holds no old page any more. */
   | { kind: 'vacuumed'; isClean: boolean }
   | { kind: 'progress'; done: number; total: number }
   | { kind: 'report'; report: ImportReport }

@@ -105,7 +105,8 @@ export class MirrorFile {
   }
 
   /**
-   * Runs many short reads in one transaction: they see one state, and the file is locked once and not for each read.
+   * Runs many short reads in one transaction, so that they see one state and the file is locked once and not for each
+   * read.
    */
   readTogether<T>(action: (db: Database.Database) => T): T {
     return this.#guarded(({ transaction }) => transaction.deferred(action) as T);
@@ -281,8 +282,8 @@ type Time = string | null | undefined;
 const PART = 500;
 
 /**
- * Returns a function that tells the newest event at one of these times (ISO 8601 UTC; null: now). A submitted count
- * contains no event that came after it, however late it is read.
+ * Returns a function that finds the newest event at one of these times (ISO 8601 UTC; null means now). A submitted
+ * count contains no event that came after it, however late it is read.
  */
 export function newestSeqAt(
   db: Database.Database,

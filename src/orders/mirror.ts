@@ -207,7 +207,7 @@ class Boards implements FreshnessBoard, Alarms {
     void this.flush();
   }
 
-  /** Returns the alarm's state: no message means that it is not raised, undefined that the database is unavailable. */
+  /** Returns the alarm's state, without a message if it is not raised; undefined if the database is unavailable. */
   #alarmOf(key: AlarmKey): Pick<PendingAlarm, 'message' | 'level'> | undefined {
     const pending = this.#alarms.get(key);
     if (pending) return pending;
@@ -461,7 +461,10 @@ export class Mirror implements OrderKeeper {
     return this.read(newestSeq);
   }
 
-  /** Up to this seq, only each order's newest event and still needed events are kept. 0: nothing was deleted. */
+  /**
+   * Returns the seq up to which old events were deleted, except each order's newest and those still needed; 0 if none
+   * was.
+   */
   trimmedTo(): number {
     return this.read((db) => mark(db, 'events.trimmed')) ?? 0;
   }
@@ -515,7 +518,10 @@ export class Mirror implements OrderKeeper {
     });
   }
 
-  /** At a branch: orders count as missing after this time without a good poll; undefined if the hub sent none. */
+  /**
+   * Returns, at a branch, the time without a good poll after which orders count as missing; undefined if the hub sent
+   * none.
+   */
   hubStaleAfterMs(): number | undefined {
     return this.read((db) => mark(db, 'hub.stale-after-ms'));
   }

@@ -281,8 +281,8 @@ const REMEMBERED_MAX = 20_000;
 
 /**
  * Finds missing codes. `code` is sequential for the company (document, "Order notification"), so a gap hints at a
- * missed order. Each is reported once as a reason to poll again: one that stays missing belongs to something the
- * platform does not show.
+ * missed order. Each is reported once as a reason to poll again, because a code that stays missing belongs to something
+ * the platform does not show.
  */
 export class GapWatch {
   readonly #codesBetween: (min: number, max: number) => Iterable<number>;

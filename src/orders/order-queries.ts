@@ -59,18 +59,18 @@ export function* eachOrder(db: Database.Database, filter: OrderFilter): Generato
   for (const row of rows) yield withItems(db, row);
 }
 
-/** Events looked at for those of one store: what bounds the time that this takes. */
+/** Most events of the feed that one read checks for a store's orders, so that the read takes a bounded time. */
 const STORE_WINDOW = 5_000;
 
 /**
- * Events after `after` of orders of a store (`stores`: its ids), and of those that it has booked or whose pieces came from
- * its stock, so that it hears that an order moves away; and up to which event that is all.
+ * Returns the events after `after` of a store's orders, and the number `upTo` up to which these are all. Orders that
+ * the store has booked or supplied count too, so that it learns when one moves away. `stores` are the store's ids.
  */
 export function eventsOfStore(
   db: Database.Database,
   { stores, after, limit }: { stores: readonly string[]; after: number; limit: number },
 ): { events: OrderEvent[]; upTo: number } {
-  // Counted in events: a feed whose mirror was made anew has leapt far ahead.
+  // The window counts events and not numbers, because the numbers of a new mirror begin far ahead.
   const window = 'SELECT max(seq) FROM (SELECT seq FROM order_events WHERE seq > ? ORDER BY seq LIMIT ?)';
   const end = sqlOf(db).value<number | null>(window, after, STORE_WINDOW) ?? after;
   const named = 'IN (SELECT value FROM json_each(@stores))';
@@ -342,7 +342,7 @@ export interface ReceivedEntry {
   /** The id for `get` has a letter for the table, and a number. */
   id: string;
   state: ReceivedState;
-  /** null: in quarantine nobody knows. */
+  /** null for an entry of the quarantine, whose order is unknown. */
   orderId: string | null;
   source: OrderSource;
   receivedAt: string;

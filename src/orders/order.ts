@@ -23,7 +23,7 @@ export interface OrderReading {
   fields: OrderFields;
   /** undefined if the source has no items; [] if it says that there are none. */
   items?: OrderItem[];
-  /** For a poll's record: no line says anything about modifiers. */
+  /** True for a poll's record none of whose lines mentions modifiers. */
   isBrief?: true;
   /** Unreadable parts, each in a few words without its value; left out if none. */
   incomplete?: string[];

@@ -2,9 +2,9 @@ import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { listReceived, type ReceivedEntry } from './order-queries.ts';
 
-/** People whose data the mirror has, found as a person names oneself: by e-mail, phone number or name. */
+/** Finds people whose data the mirror has, by the e-mail address, phone number or name that a person gives. */
 
-/** How a person was named. Texts are folded: lower case, without accents. */
+/** The search for a person. Texts are folded: lower case, without accents. */
 export type Who =
   | { by: 'email'; email: string }
   | { by: 'phone'; digits: string }

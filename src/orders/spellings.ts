@@ -392,7 +392,7 @@ export interface SpellingNode {
 
 export interface SpellingTree {
   fields: readonly string[];
-  /** undefined for each field: the initial values of the walk. */
+  /** Initial values of a record's fields, all undefined. */
   nothing: readonly undefined[];
   names: ReadonlyMap<string, SpellingNode>;
 }

@@ -162,7 +162,7 @@ export const ADDRESS_KEYS = ['sku', 'externalId', 'subsidiaryId', 'subsidiaryExt
 export interface Target {
   /** `sku:12@sub-1` for a stock, `sku:12` for a product; `ext:…` while the mirror does not know the product. */
   key: string;
-  /** Changes of one kind with the same conflict key are never in two calls at once: the product's id, if known. */
+  /** The product's id, if known. Changes of one kind with the same conflict key are never in two calls at once. */
   conflictKey: string;
   sku: string | null;
   subsidiaryId: string | null;
@@ -268,7 +268,7 @@ export interface Answer {
   changeId: number;
   /** `retry` means unknown or not arrived. The change waits again, and newer values replace it. */
   state: 'done' | 'rejected' | 'retry';
-  /** Of a refusal: the platform's. */
+  /** The platform's message for a refusal. */
   message?: string | undefined;
   /** True if it also failed when sent alone; it then waits behind all others. */
   isAlone?: boolean;

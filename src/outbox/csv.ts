@@ -13,7 +13,7 @@ import {
 /** The decimal sign of a file's numbers; the other sign groups thousands. */
 export type DecimalSign = 'point' | 'comma';
 
-/** `decimal`: undefined where nobody said. */
+/** Signs of a file's cells. `decimal` is undefined if nobody named it. */
 type CellRules = { delimiter: string; decimal: DecimalSign | undefined };
 
 /** A long id as a spreadsheet writes it, with digits lost. */

@@ -8,13 +8,13 @@ export type Guard = 'zero-items' | 'price-factor' | 'missing-share' | 'restored'
 
 /** Settings of the config's `[guard]`; 0 switches a guard off. */
 export interface GuardSettings {
-  /** `guard.zero_items_max`: how many stocks may go to zero within the window before more are held. */
+  /** `guard.zero_items_max`: number of stocks that may go to zero within the window before more are held. */
   zeroItemsMax: number;
   /** `guard.zero_items_window`: the length of that window. */
   zeroItemsWindowMs: number;
   /** `guard.zero_share_max`: share (0 to 1) of a branch's stocks above zero that may go to zero within the window. */
   zeroShareMax: number;
-  /** `guard.price_factor_max`: by which factor a price may rise or fall at once. */
+  /** `guard.price_factor_max`: factor by which a price may rise or fall at once. */
   priceFactorMax: number;
   /** `guard.missing_share_max`: share (0 to 1) of the known stocks that a full inventory may lack. */
   missingShareMax: number;

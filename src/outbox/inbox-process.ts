@@ -54,7 +54,9 @@ export interface InboxProcessOptions extends InboxLocation {
   signal?: AbortSignal | undefined;
 }
 
-/** The inbox as all other code uses it: a process of its own, or in a test this one. */
+/**
+ * Interface of the inbox for all other code. The inbox runs in a process of its own, in some tests in the same process.
+ */
 export type InboxAsker = Pick<InboxProcess, 'ask' | 'close'>;
 
 interface Waiting {

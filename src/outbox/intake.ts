@@ -40,7 +40,7 @@ export interface OutboxIntakeOptions {
   clock: Clock;
   catalog: CatalogLookup;
   branches: BranchDirectory;
-  /** At a branch of a hub: the branch's name at the hub. */
+  /** Name of this branch at its hub; left out if there is no hub. */
   ownName?: string | undefined;
 }
 
@@ -92,7 +92,7 @@ interface Placed {
   item: SubmittedChange;
   resolution: Resolution | null;
   target: Target;
-  /** For a stock that goes to zero: when, and why a guard holds it. */
+  /** Time at which the change sets the stock to zero; null for any other change. */
   zeroedAt: string | null;
   hold: GuardReason | undefined;
 }
@@ -210,7 +210,7 @@ export class OutboxIntake {
     });
   }
 
-  /** For an item: the versions of submissions that came after it but were accepted before it. */
+  /** Returns a function that finds, for an item, the versions of changes submitted after it but accepted before it. */
   #lateBy(items: readonly SubmittedChange[]): (item: SubmittedChange) => Versions | undefined {
     if (items.every(({ handedAt }) => !handedAt)) return () => undefined;
     // A time ahead of the clock was noted before the clock was set back.
@@ -226,7 +226,7 @@ export class OutboxIntake {
     };
   }
 
-  /** Records that the inbox was empty at `at`: all that it held before has been copied. */
+  /** Records that the inbox was empty at `at`, so every row inserted before that time has been copied. */
   inboxWasEmpty(at: string): void {
     this.#sql.run('DELETE FROM hand_overs WHERE handed_at <= ?', at);
     this.#reservations.inboxWasEmpty(at);
@@ -305,7 +305,10 @@ export class OutboxIntake {
     return new Map([...fresh].map(([target, [first]]) => [target, first?.target.subsidiaryId ?? '']));
   }
 
-  /** Returns why so many stocks may not go to zero, together with earlier ones. `within`: count only this branch. */
+  /**
+   * Returns, by branch, why a guard holds these stocks that go to zero. Earlier zeros of the window count too, with
+   * `within` only those of that branch.
+   */
   holdsFor(zeros: ZerosByBranch, guards: GuardSettings, within?: string): ZeroHolds {
     const holds = new Map<string, GuardReason>();
     if (zeros.size === 0) return holds;
@@ -511,7 +514,8 @@ export class InboxIntake {
 
   /**
    * Copies first the counts, then the acknowledgements, which say that those counts include the orders. Rows and
-   * acknowledgements of a branch with a full queue stay in the inbox. `passed`: rows that this pass has left there.
+   * acknowledgements of a branch with a full queue stay in the inbox. `passed` lists the rows that this pass has
+   * already left there.
    */
   takeIn(batch: InboxBatch, guards: GuardSettings, passed = new PassedOver()): InboxTakenIn {
     return this.#sql.transaction(() => {
@@ -560,8 +564,8 @@ export class InboxIntake {
   }
 
   /**
-   * Deletes all notes, once the inbox has no rows and no renamed file: the noted rows were deleted there, even if a
-   * process died meanwhile.
+   * Deletes the notes of copied rows. Called when the inbox has no rows and no renamed file, so the noted rows are
+   * deleted there, even if a process died meanwhile.
    */
   forgetAll(): void {
     this.#sql.run('DELETE FROM inbox_copied');

@@ -57,8 +57,8 @@ export class InventoryIndex {
   }
 
   /**
-   * Returns the target key of a change in the simple case: an externalId that means one stock, as `resolveStock`
-   * would find it. undefined: resolve it.
+   * Returns the target key of a change in the simple case: an externalId that means one stock, as `resolveStock` would
+   * find it. Returns undefined in any other case, in which the change has to be resolved.
    */
   readonly keyOf = (change: StockChange): string | undefined => {
     const { externalId, sku, subsidiaryId, subsidiaryExternalId } = change;

@@ -228,7 +228,7 @@ export class DifferenceWatch {
     this.#options = options;
   }
 
-  /** True: the comparison goes on. */
+  /** Compares the next stocks; returns true if more follow. */
   async step(): Promise<boolean> {
     const { stores, lastPollOkMs, onDifference, onQueued } = this.#options;
     if (!this.#after && !this.#begins()) return false;

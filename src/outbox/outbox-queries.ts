@@ -148,7 +148,10 @@ export class OutboxQueries {
     return entry;
   }
 
-  /** For a person: searches settled changes from the newest back. */
+  /**
+   * Returns when a change was last accepted, the last refused change, and a change that fails now. It searches settled
+   * changes from the newest back, so it is for people and not for loops.
+   */
   lastSent(kind: ChangeKind): LastSent {
     const one = <T>(columns: string, where: string, order: string) =>
       this.#sql.row<T>(

@@ -39,7 +39,7 @@ export interface Preview<T> {
   why: string;
 }
 
-/** All lines for one target together: the last value of every field. */
+/** The lines of one target, merged to the last value of every field. */
 interface Place<T> {
   line: T;
   target: Target;

@@ -28,8 +28,8 @@ const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKe
 
 type Row = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
 
-// INDEXED BY saves time: otherwise SQLite compares the bound kind with other partial indexes' conditions and plans
-// the statement again each time, which takes longer than running it.
+// INDEXED BY saves time, because without it SQLite compares the bound kind with other partial indexes' conditions and
+// plans the statement again each time, which takes longer than running it.
 const waitingOne = (columns: string) => `
   SELECT ${columns} FROM outbox INDEXED BY outbox_waiting
   WHERE kind = ? AND target = ? AND state = 'pending' AND held_guard IS NULL`;
@@ -263,8 +263,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Returns what is left of a change: without the fields that later submissions for the same target set, whatever
-   * became of them. A stock's show takes the newest quantity along. Versions above `lastVersion` do not count.
+   * Returns a change without the fields that later changes of the same target set, even if those were rejected. A
+   * stock's `show` is sent with the newest quantity. Changes with a version above `lastVersion` do not count.
    */
   restOf<T extends Rest>(
     change: T,

@@ -68,8 +68,8 @@ type Quantities = Map<string, StockQty>;
 type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
 
 /**
- * Pieces that orders take from stocks, as steps: a row in `stock_steps` for each event that changed them,
- * booked once by the POS. A line is resolved when it first comes, and again only while its product is
+ * Writes the table `stock_steps`: how many pieces each event of an order takes from a stock or gives back, and whether
+ * the POS has booked them. A line's stocks are found when the line first comes, and again only while its product is
  * unknown. The caller opens the transaction.
  */
 export class Reservations {
@@ -185,9 +185,9 @@ export class Reservations {
   }
 
   /**
-   * Records that the POS has booked these orders. `branch` books only its stocks; without it, those of the order as
-   * of the event. `beforeInbox` (ISO 8601, UTC) is set if older counts may be in the inbox: the booking then waits
-   * for them. Blanks around an id are removed.
+   * Records that the POS has booked these orders. With `branch`, only that branch's stocks are booked, else the stocks
+   * of the store that the order had at the event. The booking waits for counts that came to the inbox before
+   * `beforeInbox` (ISO 8601 UTC). Blanks around an id are removed.
    */
   acknowledge(
     acks: readonly Acknowledgement[],

@@ -47,7 +47,7 @@ const PART = `
       OR EXISTS (SELECT 1 FROM stock_safety)) AS mayDiffer
   FROM stock_counts c LEFT JOIN stocks k USING (sku, subsidiary_id)
   WHERE (c.sku, c.subsidiary_id) > (@sku, @subsidiaryId) ORDER BY c.sku, c.subsidiary_id LIMIT ${LOOKED_AT}`;
-/** Only orders after the last sending count: what was sent later already includes them. */
+/** Counts only orders after the last sending, because the quantity sent then already included earlier orders. */
 const GIVEN_BACK = `
   SELECT count(*) FILTER (WHERE s.seq > coalesce(c.call_seq, 0) AND s.is_first = 0 AND s.qty <= 0) AS count,
     -total(min(0, s.qty)) AS qty

@@ -161,7 +161,7 @@ export class StockLedger {
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
   }
 
-  /** Undefined: nobody counted it. */
+  /** Returns undefined if nobody has counted the stock. */
   ofStock({ sku, subsidiaryId }: StockKey): LedgerStock | undefined {
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0];
   }
@@ -331,9 +331,9 @@ export class StockLedger {
 }
 
 /**
- * Returns target keys of stocks whose mirrored quantity may not be the platform's: a change is on its way, or orders
- * came since the confirmation or are unbooked (where the branch holds back). A count for one of them is never skipped
- * as unchanged; the sender judges it in its turn. Read it after the order feed was followed.
+ * Returns target keys of stocks whose mirrored quantity may differ from the platform's, because a change is on its way,
+ * or orders came since the confirmation or are unbooked (where the branch holds back). A count for one of them is never
+ * skipped as unchanged; the sender judges it in its turn. Read it after the order feed was followed.
  */
 export function unsettledStocks(db: Database.Database): Set<string> {
   const sql = sqlOf(db);

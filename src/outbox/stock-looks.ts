@@ -55,8 +55,8 @@ export class StockLooks {
   }
 
   /**
-   * Ends looks after a poll brought the orders of that time: what is still missing was no order, and the count counts
-   * again.
+   * Ends reads of the platform's quantity that are older than the last good poll. A quantity that no order explains by
+   * then was not sold, so the POS's count is sent.
    */
   end(lastPollOkMs: number): boolean {
     const before = lastPollOkMs - HEARD_WITHIN_MS;

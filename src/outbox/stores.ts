@@ -22,7 +22,7 @@ interface MirrorStoresOptions {
   areApart?: boolean;
   /** The branch of changes that name none; left out if there is only one branch. */
   own?: Branch | undefined;
-  /** At a branch of a hub: the branch's name at the hub. */
+  /** Name of this branch at its hub; left out if there is no hub. */
   ownName?: string | undefined;
   clock: Clock;
   /** How far the platform's clock is ahead of this machine's; undefined if unknown. */

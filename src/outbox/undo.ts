@@ -117,7 +117,7 @@ function lineOf(sql: Sql, changes: readonly Row[]): UndoLine {
   return { ...base, verdict: changedBy === null ? 'undo' : 'changed-since', item };
 }
 
-/** For an unsent change: the count that it would replace. */
+/** Returns the count that an unsent change would replace. */
 function waitingBefore(sql: Sql, { state, sku, subsidiaryId }: Row): ValueBefore | null {
   if (state !== 'pending' || sku === null || subsidiaryId === null) return null;
   return sql.row<ValueBefore & { qty: number }>(LAST_COUNT, sku, subsidiaryId) ?? null;

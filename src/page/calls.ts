@@ -54,7 +54,10 @@ export class Caller {
     if (store.state.calls.isOn) void this.#unlock();
   }
 
-  /** Switches it on or off, on a click: browsers allow notifications and sound only after one. */
+  /**
+   * Switches the call for new orders on or off by a click, since browsers allow notifications and sound only after a
+   * click.
+   */
   async turn(isOn: boolean): Promise<void> {
     localStorage.setItem(KEYS.isOn, isOn ? 'on' : 'off');
     this.#set({ isOn });

@@ -139,14 +139,14 @@ export type Dialog =
   /** `command` shows the key. */
   | { kind: 'key'; fault: WordKey | null; isChecking: boolean; command: string }
   | { kind: 'drop'; change: Change }
-  /** `undefined`: on its way. */
+  /** `answer` is undefined until it has arrived. */
   | { kind: 'order'; orderId: string; answer: OrderAnswer | ApiFault | undefined };
 
 export interface PageState {
   speech: Speech;
   /** The daemon's clock. */
   nowMs: number;
-  /** `locked`: even reading needs the key. */
+  /** State of the connection; `locked` means that even reading needs the key. */
   link: 'connecting' | 'live' | 'lost' | 'locked';
   hasKey: boolean;
   /** The shop's name as shown without the key; null if it is not shown. */

@@ -69,7 +69,7 @@ export interface OrderAllQuery {
   extra?: Record<string, string>;
 }
 
-/** `unsaid`: the `success` of the envelope is neither true nor false. */
+/** `unsaid` means that `success` in the envelope is neither true nor false. */
 export type SingleAnswer = 'applied' | 'unsaid';
 
 export interface WebhookChange {

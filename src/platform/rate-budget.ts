@@ -216,8 +216,8 @@ export class RateStore {
   }
 
   /**
-   * Ends a call: the interval starts now, at the answer or when the caller gave up. If the call was sent after a
-   * block had ended and got a 2xx, the block's row records that.
+   * Ends a call, at its answer or when the caller stops waiting, and starts the endpoint's interval now. If the call
+   * was sent after a block had ended and got a 2xx, the block's row records that.
    */
   settle({ endpoint, generation, callId }: SlotTicket, outcome: 'answered' | 'failed' = 'failed'): void {
     this.#immediately((nowMs) => {

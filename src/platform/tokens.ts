@@ -194,7 +194,9 @@ export interface TokenStatus {
   refreshExpiresInMs: number | null;
   clockSkewMs: number;
   lockedOut: LockOut | null;
-  /** When a refresh began whose answer is not saved: it was lost, or the refresh still runs. */
+  /**
+   * Start of a refresh whose answer is not saved, because it was lost or the refresh still runs; null if there is none.
+   */
   openIntentAtMs: number | null;
 }
 

@@ -12,9 +12,9 @@ export interface Address {
 /** How the platform is reached. */
 export interface PlatformWay {
   baseUrl: string;
-  /** Address of a proxy; left out or empty: as HTTPS_PROXY and NO_PROXY of the environment say. */
+  /** Address of a proxy. If left out or empty, the environment's HTTPS_PROXY and NO_PROXY apply. */
   proxy?: string | undefined;
-  /** PEM file of further authorities; left out or empty: none. */
+  /** PEM file of further authorities; left out or empty for none. */
   caFile?: string | undefined;
 }
 

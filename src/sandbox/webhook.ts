@@ -79,7 +79,7 @@ export interface Delivery {
 }
 
 /**
- * The company's one webhook: its configuration and its notifications. Those of one order are sent one after the
+ * The company's one webhook: its configuration and its notifications. Notifications of one order are sent one after the
  * other, unless the behaviour says otherwise; different orders do not wait for each other.
  */
 export class WebhookSender {

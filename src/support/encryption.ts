@@ -109,7 +109,8 @@ export function identityOf(secret: string): string | undefined {
     .filter((word) => !/^\d+[.)]?$/.test(word));
   if (words.length === 1 && words[0]?.startsWith(PREFIX)) return words[0].toUpperCase();
   if (words.length !== WORDS) return undefined;
-  // Many words are in both lists, or begin as one there: every list is tried before a mistake is told.
+  // Many words are in both lists, or begin like a word of the other list, so every list is tried before a mistake is
+  // reported.
   const readings = Object.values(LISTS).map((list) => readingBy(list, words));
   const right = readings.find((reading) => reading.identity !== undefined);
   if (right !== undefined) return right.identity;

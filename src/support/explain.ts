@@ -148,7 +148,7 @@ function ackEntries(db: Database.Database, orderId: string): Entry[] {
   ];
 }
 
-/** Of a hub: what is on its way to branches. */
+/** Returns, at a hub, the order's entries in the feeds of branches. */
 function feedEntries(db: Database.Database, orderId: string): Entry[] {
   const rows = sqlOf(db).rows<{ branch: string; n: number; at: string; published: number }>(
     'SELECT branch, n, written_at AS at, published FROM feed WHERE order_id = ?',

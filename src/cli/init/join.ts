@@ -231,7 +231,7 @@ async function askToJoin(
   }
 }
 
-/** Returns the error if nobody answered: only the hub knows whether it has accepted the new key. */
+/** Returns the error for a lost answer, since only the hub knows whether it has accepted the new key. */
 function notKnown(cause: unknown): TillsyncError {
   const { message } = asTillsyncError(cause);
   const kept = 'A key that this machine had is kept, and the new one beside it.';

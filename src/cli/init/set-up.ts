@@ -36,7 +36,7 @@ export interface AtWork {
   service: { unit: string; started: boolean } | null;
   /** Address for a browser on this machine; null while its port is unknown. */
   statusPage: string | null;
-  /** In order; empty: nothing. */
+  /** Next steps in order; empty if there are none. */
   next: readonly string[];
 }
 

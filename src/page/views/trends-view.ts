@@ -4,9 +4,9 @@ import type { PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';
 
 interface Bar {
-  /** Under the plot; empty: none. */
+  /** Label under the plot; empty for none. */
   label: string;
-  /** For who points at it. */
+  /** Text shown when a person points at the bar. */
   title: string;
   /** Heights in the axis's unit, drawn over each other, the last in front. */
   values: readonly number[];

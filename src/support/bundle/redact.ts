@@ -39,7 +39,7 @@ const VALUES = `
 const COMMENTS = `SELECT comment FROM order_items WHERE comment IS NOT NULL AND comment <> '' LIMIT ${ORDERS_MAX}`;
 
 const FIRST_TOKEN = /[\p{L}\p{N}]+/u;
-/** Only for `matchAll`: `exec` would keep its position for the next text. */
+/** Used only by `matchAll`, because `exec` would remember its position for the next text. */
 const TOKENS = new RegExp(FIRST_TOKEN, 'gu');
 
 /** Removes personal data from free texts: messages, reasons, log lines. */

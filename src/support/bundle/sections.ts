@@ -22,7 +22,10 @@ import { faultOf, HIDDEN } from './redact.ts';
 
 /** One file of a bundle. */
 export interface Section {
-  /** The ending says what `make` returns: `.txt` a text, `.json` a document, `.ndjson` documents, newest first. */
+  /**
+   * File name. Its ending is the type that `make` returns: `.txt` a text, `.json` a document, `.ndjson` documents,
+   * newest first.
+   */
   name: string;
   /** Description for the person who checks what leaves the shop. */
   what: string;

@@ -1,5 +1,6 @@
--- Place of a change in the feed of settled ones. A change that settles again, such as a refused one that a newer value takes the
--- place of, comes again with a higher one. NULL: it waits, or settled before this column.
+-- `settled_seq` numbers the changes in the order in which they settle. A change that settles again, such as a refused
+-- change that a newer value supersedes, gets a higher number. NULL while a change waits, or if it settled before this
+-- column existed.
 ALTER TABLE outbox ADD COLUMN settled_seq INTEGER;
 
 CREATE UNIQUE INDEX outbox_settled_seq ON outbox (settled_seq) WHERE settled_seq IS NOT NULL;
