@@ -16,7 +16,10 @@ describe(`a store of ${DAYS} simulated days, with what goes wrong in them`, () =
   const title = 'ends equal on both sides, with no rule broken (TILLSYNC_SEED=%i)';
   it.each(SEEDS)(title, { timeout: TIMEOUT_MS }, async (seed) => {
     const { faults, orders, words, nights, grownBytes, overruns, ...told } = await simulate(seed, DAYS);
-    console.log(`seed ${seed}: ${orders} orders, ${words} words, ${nights} nights`, JSON.stringify(told));
+    console.log(
+      `seed ${seed}: ${orders} orders in ${DAYS} days, ${words} words, ${nights} nights`,
+      JSON.stringify(told),
+    );
     expect(faults).toEqual([]);
     expect(orders).toBeGreaterThan(DAYS * 20);
     expect(words).toBeGreaterThan(DAYS * 5);

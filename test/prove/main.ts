@@ -1,0 +1,151 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { WORLDS } from '../slow/stock/small-worlds.ts';
+import { readSlowness } from '../support/run-settings.ts';
+import { nextTier, readMinutes } from './plan.ts';
+import { type Fault, recorded, summed } from './record.ts';
+import { screenOf, type Turn, turnLine } from './screen.ts';
+import { repeatLine, type Tier, testsOf, tiersOf } from './tiers.ts';
+
+/*
+ * `npm run prove [-- --minutes N]`: runs the tiers in turns with new seeds, shows what they proved, and adds it to
+ * docs/proof.md. A turn that has begun is not cut off, so the last one may end some seconds late.
+ */
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const RECORD = path.join(ROOT, 'docs/proof.md');
+/** Seeds that follow the first one of a turn stay allowed too. */
+const SEED_END = 2 ** 31 - 10_000;
+const REDRAW_MS = 1_000;
+
+const minutes = (() => {
+  try {
+    return readMinutes(process.argv.slice(2));
+  } catch (error) {
+    process.stderr.write(`${error instanceof Error ? error.message : error}\n`);
+    process.exit(2);
+  }
+})();
+/** How slow this machine is now; for time limits, what `TILLSYNC_SLOW` says instead. */
+const slowness = readSlowness(undefined);
+const limits = readSlowness(process.env.TILLSYNC_SLOW, () => slowness);
+const git = (...words: string[]) => spawnSync('git', words, { cwd: ROOT, encoding: 'utf8' }).stdout.trim();
+/** A "+" stands for changes that are not committed. */
+const changed = git('status', '--porcelain', '--untracked-files=no', '--', ':!docs/proof.md');
+const commit = `${git('rev-parse', '--short=7', 'HEAD') || 'no commit'}${changed === '' ? '' : '+'}`;
+const isThere = (program: string) =>
+  (process.env.PATH ?? '').split(':').some((directory) => existsSync(path.join(directory, program)));
+
+const all = tiersOf(WORLDS.map(({ name }) => name));
+const tiers = all.filter(({ program }) => program === undefined || isThere(program));
+const logs = mkdtempSync(path.join(tmpdir(), 'tillsync-prove-'));
+const began = performance.now();
+const spentSeconds = () => (performance.now() - began) / 1_000;
+const turns: Turn[] = [];
+const faults: Fault[] = [];
+let now: { tier: Tier; seed: number } | undefined;
+let stop: (() => unknown) | undefined;
+let isStopped = false;
+
+const draw = () => {
+  if (!process.stdout.isTTY) return;
+  const screen = screenOf(tiers, { commit, minutes, spentSeconds: spentSeconds(), turns, now });
+  const width = process.stdout.columns ?? 80;
+  const lines = screen.split('\n').map((line) => line.slice(0, width - 1));
+  process.stdout.write(`\x1b[H\x1b[J${lines.slice(0, (process.stdout.rows ?? 40) - 1).join('\n')}`);
+};
+const say = (text: string) => {
+  if (!process.stdout.isTTY) process.stdout.write(text);
+};
+
+/** Runs a tier to its end; undefined if it was stopped. */
+async function takeTurn(tier: Tier, seed: number): Promise<Turn | undefined> {
+  const { env, words } = tier.command(seed);
+  const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('TILLSYNC_'));
+  const beganMs = performance.now();
+  const child = spawn(process.execPath, ['node_modules/vitest/vitest.mjs', 'run', ...words], {
+    cwd: ROOT,
+    env: {
+      ...Object.fromEntries(kept),
+      PATH: `${path.join(ROOT, 'node_modules/.bin')}:${process.env.PATH ?? ''}`,
+      NO_COLOR: '1',
+      TILLSYNC_SLOW: String(limits),
+      ...env,
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    // Ctrl-C reaches this process alone, which passes it on.
+    detached: true,
+  });
+  const { pid } = child;
+  // With the daemons that it started.
+  stop = () => pid !== undefined && process.kill(-pid, 'SIGTERM');
+  let report = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      report += text;
+    });
+  await once(child, 'close');
+  stop = undefined;
+  if (isStopped) return undefined;
+  const { passed, failed } = testsOf(report) ?? { passed: 0, failed: 0 };
+  // A runner that ends badly without a failed test has failed as well, and so has one that ran no test.
+  const isBad = child.exitCode !== 0 || passed + failed === 0;
+  const turn = {
+    tier: tier.name,
+    seed,
+    seconds: (performance.now() - beganMs) / 1_000,
+    figures: tier.read(report),
+    passed,
+    failed: isBad ? Math.max(1, failed) : failed,
+  };
+  if (turn.failed > 0) {
+    const log = path.join(logs, `${turns.length}.log`);
+    writeFileSync(log, report);
+    const what = /^ *(?:FAIL|.*Error:) .*$/m.exec(report)?.[0].trim() ?? `ended with ${child.exitCode}`;
+    faults.push({ day: today(), commit, repeat: repeatLine({ env, words }), what: what.slice(0, 200) });
+    say(`${what}\n  the whole report: ${log}\n`);
+  }
+  return turn;
+}
+
+const today = () => new Date().toISOString().slice(0, 10);
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  process.on(signal, () => {
+    isStopped = true;
+    stop?.();
+  });
+
+for (const { name, program } of all.filter((tier) => !tiers.includes(tier)))
+  say(`left out  ${name}: ${program} is not installed\n`);
+say(`Proof of tillsync at ${commit} for ${minutes} minutes; the limits of a quiet machine times ${limits}\n`);
+const redraw = setInterval(draw, REDRAW_MS);
+for (;;) {
+  const done = turns.map(({ tier, seconds }) => ({ tier, seconds }));
+  const tier = isStopped ? undefined : nextTier(tiers, done, minutes * 60 - spentSeconds(), slowness);
+  if (!tier) break;
+  now = { tier, seed: randomInt(SEED_END) };
+  draw();
+  const turn = await takeTurn(tier, now.seed);
+  now = undefined;
+  if (!turn) break;
+  turns.push(turn);
+  say(turnLine(tier, turn));
+}
+clearInterval(redraw);
+draw();
+
+const sumOf = (of: 'passed' | 'failed') => turns.reduce((sum, turn) => sum + turn[of], 0);
+const [passed, failed] = [sumOf('passed'), sumOf('failed')];
+if (turns.length > 0) {
+  const figures = summed(turns.map((turn) => turn.figures));
+  const run = { day: today(), commit, minutes: Math.ceil(spentSeconds() / 60), figures, passed, failed };
+  writeFileSync(`${RECORD}.new`, recorded(readFileSync(RECORD, 'utf8'), run, faults));
+  renameSync(`${RECORD}.new`, RECORD);
+}
+for (const { what, repeat } of faults) process.stdout.write(`\nFAILED  ${what}\n        ${repeat}`);
+process.stdout.write(`${process.stdout.isTTY ? '\n' : ''}${passed} passed, ${failed} failed\n`);
+process.exitCode = failed > 0 || passed === 0 ? 1 : 0;

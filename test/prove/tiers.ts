@@ -1,0 +1,154 @@
+/** What a turn can prove, in the order of the record's columns. */
+export const FIGURES = [
+  'seeds',
+  'store-days',
+  'chain worlds',
+  'interleavings',
+  'kills',
+  'power cuts',
+  'faults told',
+  'upgrades',
+] as const;
+export type Figure = (typeof FIGURES)[number];
+export type Figures = Partial<Record<Figure, number>>;
+
+export interface Command {
+  env: Record<string, string>;
+  /** Arguments of `npx vitest run`. */
+  words: string[];
+}
+
+export interface Tier {
+  name: string;
+  /** Seconds that a turn takes on a quiet machine with two cores. */
+  seconds: number;
+  /** A program that it needs. */
+  program?: string;
+  /** A second turn at the same commit would prove nothing new. */
+  once?: true;
+  command: (seed: number) => Command;
+  /** Reads the figures in the runner's own report. */
+  read: (report: string) => Figures;
+}
+
+const SLOW_TIERS = ['--config', 'vitest.slow.config.ts'];
+const CRASHES = ['--config', 'test/slow/crash/vitest.config.ts'];
+
+/** Sums the numbers in the first group of a pattern. */
+const sumIn = (report: string, pattern: RegExp) =>
+  [...report.matchAll(pattern)].reduce((sum, [, number]) => sum + Number(number), 0);
+
+/** `seed 7: 301 orders in 2 days, …`, as both simulations of a store print it. */
+function readDays(report: string): Figures {
+  const days = [...report.matchAll(/^seed \d+: \d+ orders in (\d+) days/gm)];
+  return { seeds: days.length, 'store-days': days.reduce((sum, [, n]) => sum + Number(n), 0) };
+}
+
+/** `20 crashes (seed 7): …`; a report of power cuts begins with `power: `. */
+const CRASHED = /^(\d+) crashes \(seed \d+\)/gm;
+const CUT = /^power: (\d+) crashes \(seed \d+\)/gm;
+
+/** Says which tests `testsOf` counted as passed; a tier whose tests are its figures. */
+const passedTests = (report: string) => testsOf(report)?.passed ?? 0;
+
+/** The worlds are those of test/slow/stock/small-worlds.ts; a seed picks one. */
+export function tiersOf(worlds: readonly string[]): readonly Tier[] {
+  const worldOf = (seed: number) => worlds[seed % worlds.length] ?? '';
+  const seeded = (seed: number, env: Record<string, string | number>, words: string[]): Command => ({
+    env: {
+      TILLSYNC_SEED: String(seed),
+      ...Object.fromEntries(Object.entries(env).map(([name, value]) => [name, String(value)])),
+    },
+    words,
+  });
+  return [
+    {
+      name: 'a store with all that goes wrong',
+      seconds: 20,
+      command: (seed) =>
+        seeded(seed, { TILLSYNC_SEEDS: 2, TILLSYNC_SIMULATED_DAYS: 2 }, [
+          ...SLOW_TIERS,
+          'test/slow/simulation/simulation.test.ts',
+        ]),
+      read: readDays,
+    },
+    {
+      name: 'a company with hub and branches',
+      seconds: 20,
+      command: (seed) =>
+        seeded(seed, { TILLSYNC_SEEDS: 10 }, [...SLOW_TIERS, 'test/slow/simulation/chain/chain.test.ts']),
+      read(report) {
+        const worlds = sumIn(report, /^chain: (\d+) seeds from \d+/gm);
+        return { seeds: worlds, 'chain worlds': worlds };
+      },
+    },
+    {
+      name: 'the daemon killed at any point',
+      seconds: 40,
+      command: (seed) => seeded(seed, { TILLSYNC_ROUNDS: 20 }, [...CRASHES, 'crash-loop']),
+      read: (report) => ({ seeds: [...report.matchAll(CRASHED)].length, kills: sumIn(report, CRASHED) }),
+    },
+    {
+      name: 'every order of events in a small world',
+      seconds: 30,
+      command: (seed) => ({
+        env: {},
+        words: [
+          ...SLOW_TIERS,
+          'test/slow/stock/small-worlds.test.ts',
+          '-t',
+          `in which ${worldOf(seed)} ends as`,
+        ],
+      }),
+      read: (report) => ({ interleavings: sumIn(report, /: (\d+) states in [\d.]+ s/g) }),
+    },
+    {
+      name: 'ordinary days, told to nobody',
+      seconds: 30,
+      command: (seed) =>
+        seeded(seed, { TILLSYNC_CALM_DAYS: 5 }, [...SLOW_TIERS, 'test/slow/simulation/calm.test.ts']),
+      read: readDays,
+    },
+    {
+      name: 'random walks of the stock',
+      seconds: 40,
+      command: (seed) =>
+        seeded(seed, { TILLSYNC_RUNS: 40 }, [
+          '--testTimeout=7200000',
+          'stock-model',
+          'outbox-property',
+          'turns',
+        ]),
+      read: (report) => ({ seeds: passedTests(report) > 0 ? 1 : 0 }),
+    },
+    {
+      name: 'the power cut at any point',
+      seconds: 40,
+      program: 'gcc',
+      command: (seed) => seeded(seed, { TILLSYNC_ROUNDS: 40 }, [...CRASHES, 'power-loss']),
+      read: (report) => ({ seeds: [...report.matchAll(CUT)].length, 'power cuts': sumIn(report, CUT) }),
+    },
+    {
+      name: 'each fault, until a person is told',
+      seconds: 60,
+      once: true,
+      command: () => ({ env: {}, words: ['test/daemon/told-after.test.ts'] }),
+      read: (report) => ({ 'faults told': passedTests(report) }),
+    },
+  ];
+}
+
+/** The tests that Vitest counted in its last line about them; undefined if it never came so far. */
+export function testsOf(report: string): { passed: number; failed: number } | undefined {
+  const line = [...report.matchAll(/^\s*Tests {2}(.*)$/gm)].at(-1)?.[1];
+  if (line === undefined) return undefined;
+  const count = (word: string) => Number(new RegExp(`(\\d+) ${word}`).exec(line)?.[1] ?? 0);
+  return { passed: count('passed'), failed: count('failed') };
+}
+
+/** The line that repeats a run in a shell. */
+export function repeatLine({ env, words }: Command): string {
+  const quoted = (word: string) => (/^[\w./=:-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+  const settings = Object.entries(env).map(([name, value]) => `${name}=${quoted(value)}`);
+  return [...settings, 'npx vitest run', ...words.map(quoted)].join(' ');
+}
