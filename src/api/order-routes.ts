@@ -203,7 +203,7 @@ class EventStream {
 
 const BOARD = { open: 200, ended: 30 };
 const TREND_HOURS = 24;
-/** How long the trends are cached, however many readers ask. */
+/** Time for which the trends are cached, however many readers ask. */
 const TRENDS_FOR_MS = 15_000;
 
 function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute[] {
@@ -306,7 +306,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   });
   return async (request: FastifyRequest, reply: FastifyReply, asked: number | 'newest') => {
     const after = await whenFree(clock, () => {
-      // For a reader that reconnects, its Last-Event-ID counts and not the address.
+      // A reader that reconnects continues after its Last-Event-ID and not after the number in the address.
       const known = lastEventId(request) ?? asked;
       const newest = refuseAheadOf(parts.mirror, known === 'newest' ? 0 : known);
       return known === 'newest' ? newest : known;

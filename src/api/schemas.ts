@@ -230,7 +230,7 @@ export const candidate = z.object({
   field: z.enum(['extId', 'productIdPosA', 'productCodePosB']).nullable(),
 });
 
-/** What became of a hand-over's item. */
+/** Outcome of one submitted item. */
 export const outcome = z.object({
   changeId: whole.describe('The change itself, or the one that took its place'),
   state: z.enum(['pending', 'sending', 'done', 'rejected', 'superseded']),

@@ -43,7 +43,7 @@ const STALE_AFTER_MS = 600_000;
 /** A connection or platform that was down for some minutes has usually recovered before this. */
 const CUT_MS = 120_000;
 
-/** Returns the shortest time without a good poll after which a person is told. */
+/** Returns the shortest time without a good poll after which a person is notified. */
 function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
   return Math.max(STALE_AFTER_MS, limits.ordersIntervalMs * 3);
 }
@@ -79,8 +79,8 @@ export function readStores(
 }
 
 /**
- * Returns the configured branches. A branch of a hub has only itself, by the name that the hub uses and, if its
- * catalogue is in `mirror`, by the id of its stocks.
+ * Returns the configured branches. At a branch of a hub this is the branch itself, by its name at the hub and, if
+ * `mirror` has its catalogue, by the id of its stocks.
  */
 export function configuredBranches(
   { branches, link }: Pick<Config, 'branches' | 'link'>,

@@ -28,13 +28,13 @@ export interface Unlisted {
 
 export interface CompletedSweep {
   branch: Branch;
-  /** Taken before the first page was requested. */
+  /** Mark read before the first page was requested. */
   mark: ReadMark;
   startedAtMs: number;
   pages: number;
   /** Ids of all products on the pages. */
   seen: ReadonlySet<string>;
-  /** When the values were read, if that was before the sweep's end, because other lists contained them. */
+  /** Time at which the values were read, if other lists contained them before the sweep's end. */
   readUntilMs?: number;
 }
 
@@ -125,7 +125,9 @@ export class CatalogStore {
     this.#sql = statements(db);
   }
 
-  /** Returns the mark to take before a page or product is requested. */
+  /**
+   * Returns the present mark. It is read before a page or product is requested, so that later pushes count as newer.
+   */
   readMark(): ReadMark {
     return this.#sql.mark.get() ?? { push: 0, orderSeq: 0 };
   }
@@ -290,7 +292,7 @@ export class CatalogStore {
     const known = this.#sql.digest.get(key, record.id);
     if (known?.digest === digest && known.vanished === null) return false;
     const otherBranches = this.#sql.listings.all(record.id).some((listing) => listing.branch !== key);
-    // A branch known only by its external id cannot be told from others, unless it is the only one.
+    // A branch known only by its external id is not recognisable among others, unless it is the only one.
     const own = subsidiaryId === null ? [] : [subsidiaryId];
     const result = this.#writer.write(record, this.#context(mark, otherBranches ? own : 'all'));
     this.#sql.putListing.run(key, record.id, result.kept > 0 ? null : digest);
@@ -388,7 +390,7 @@ const FIELDS_READ_MIN = 5;
 const KNOWN_SHARE = 0.8;
 const NEWS_FOR_MS = 86_400_000;
 
-/** Notes which fields nearly all products have, and which of those that they had none has any more. */
+/** Records the fields that nearly all products have, and the earlier ones that no product has any more. */
 function noteFields(db: Database.Database, nowMs: number): void {
   const sql = sqlOf(db);
   const newest = 'SELECT payload FROM products WHERE vanished_at IS NULL ORDER BY rowid DESC LIMIT ?';
@@ -409,7 +411,7 @@ function noteFields(db: Database.Database, nowMs: number): void {
     sql.run('UPDATE product_fields SET gone_since = ? WHERE name = ? AND gone_since IS NULL', at, name);
 }
 
-/** Returns fields that products got or lost within the last day. What the first day shows is no news. */
+/** Returns fields that products got or lost within the last day. Fields of the first day do not count as new. */
 export function productFieldNews(db: Database.Database, nowMs: number): FieldNews {
   const sql = sqlOf(db);
   const from = isoUtc(nowMs - NEWS_FOR_MS);

@@ -140,7 +140,7 @@ export class ProductWriter {
     this.#changed = 0;
     this.#kept = 0;
     this.#isNew = false;
-    // A child that seems missing may be the one that could not be read.
+    // A sku that seems missing may be an unreadable one.
     const context: WriteContext = record.isPartial ? { ...asked, speaksFor: [] } : asked;
     for (const child of record.children) {
       this.#writeSku(record.id, child, context);

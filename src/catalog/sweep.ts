@@ -61,10 +61,10 @@ export interface SweepRequest extends CallOptions {
 /** State shared by the sweeps of all branches so far. */
 interface SweepSoFar {
   cover: CrossBranchListing;
-  /** Of the first list. */
+  /** Mark taken before the first list was requested. */
   mark: ReadMark;
   startedAtMs: number;
-  /** When the last whole list was read. */
+  /** Time at which the last whole list was read. */
   readUntilMs: number;
 }
 
@@ -75,7 +75,7 @@ export interface SweepReport {
   written: number;
   vanished: number;
   unreadable: number;
-  /** How often the sweep started again because the list shifted while it was read. */
+  /** Number of restarts because the list shifted while it was read. */
   restarts: number;
 }
 
@@ -122,8 +122,8 @@ export class CatalogSweep {
   }
 
   /**
-   * Reads one page of the newest products. If the page and the number of products agree with what other lists said of
-   * this branch, the rest is not read. Returns undefined if the whole list must be read.
+   * Reads one page of the newest products. If the page and the number of products agree with the records of this branch
+   * in other lists, the rest is not read. Returns undefined if the whole list must be read.
    */
   async #confirm(): Promise<SweepReport | undefined> {
     const branch = this.#branch;
@@ -283,7 +283,7 @@ const LOOK_EVERY_MS = 500;
 
 interface LeasedSweepOptions extends SweepOptions {
   leases: Leases;
-  /** Keeps a list entry that is not readable as a product. */
+  /** Stores a list entry that is not readable as a product. */
   quarantine: (text: string) => Promise<void>;
 }
 
@@ -473,8 +473,8 @@ export class SweepTrigger {
 interface SweepLoopOptions extends SweepAllOptions {
   schedule: Schedule;
   /**
-   * When the oldest of the branches' last complete sweeps began. undefined if a branch has none; then the first sweep
-   * is due at once.
+   * Returns the start of the oldest of the branches' last complete sweeps; undefined if a branch has none, and then the
+   * first sweep is due at once.
    */
   sweptMs: () => number | undefined;
   /** False while only a person can bring new tokens. */

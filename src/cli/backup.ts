@@ -358,7 +358,7 @@ function describe(manifest: Manifest): string {
 /** Handed-in tokens are used only at first; after that the pair in state.db is. */
 const USED_UP: ReadonlySet<string> = new Set(['refresh-token', 'access-token']);
 
-/** Says where to put the secrets that no backup contains. */
+/** Returns sentences that say where to put the secrets that no backup contains. */
 function secretAdvice(names: readonly string[], configFile: string): string[] {
   if (names.length === 0) return [];
   const service = serviceOf(resolve(configFile));
@@ -394,7 +394,7 @@ function configAdvice({ origin, file }: ConfigForRestore, keptAt: string | null,
   }
 }
 
-/** Returns what a person has to know or do now. */
+/** Returns sentences on what a person has to know or do after a restore. */
 function adviceFor(report: RestoreReport, today: string): string[] {
   const { keptAt, held, feedJumped, continuesAfterSeq, changes, manifest } = report;
   const { tillsync, start } = typedWords();

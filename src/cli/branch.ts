@@ -87,7 +87,10 @@ const invite = command({
     }),
 });
 
-/** A machine keeps the first name of its branch, which a hub without a backup does not know. Throws `usage`. */
+/**
+ * Returns the permanent id of an invited branch. A machine stores the first name of its branch, which a hub without a
+ * backup does not know. Throws `usage`.
+ */
 function idOfInvited(
   rows: CommandTools['parts']['state']['hub'],
   { named, branch, was }: { named: string; branch: string; was: string | undefined },
@@ -342,7 +345,7 @@ const rename = command({
       await whenFree(call.cli.clock, () => state.hub.rename(branch.branch, name, id));
       const { keepRoute } = await import('../link/assign.ts');
       await stores.write(({ db, audit }) => {
-        // Where another branch has the name now, its orders are that one's.
+        // If another branch has the old name now, orders under that name belong to it.
         if (!names.includes(old)) keepRoute(db, old, branch.branch);
         audit.note({
           who: call.cli.who,

@@ -271,7 +271,7 @@ const explain = command({
     }),
 });
 
-/** Returns a time line, and below it what holds now. */
+/** Returns the events of an order as a table, and below it sentences on its present state. */
 export function explanationText({ entries, now }: Explanation, timeZone: string): string {
   const rows = entries.map(({ at, what }) => ({ at, what: printable(what) }));
   const line = table(rows, {
@@ -283,7 +283,7 @@ export function explanationText({ entries, now }: Explanation, timeZone: string)
 
 type OrderReads = Pick<Readers['mirror'], 'order' | 'orders' | 'codesBeside'>;
 
-/** As `findOrder`. Throws `not-found`, too. */
+/** Returns an order as `findOrder` does. Throws `not-found` if there is none. */
 export function namedOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder {
   const order = findOrder(mirror, word, timeZone);
   if (order !== undefined) return order;
@@ -292,7 +292,7 @@ export function namedOrder(mirror: OrderReads, word: string, timeZone: string): 
   });
 }
 
-/** Returns the numbers before and after it, which show whether it is missing or has not come yet. */
+/** Returns the order numbers before and after `word`, which show whether that order is missing or has not come yet. */
 function beside(mirror: OrderReads, word: string): string {
   const code = orderCode(word);
   if (code === undefined) return '';

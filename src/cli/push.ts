@@ -417,7 +417,7 @@ function chosenBranch(
   // A branch of a hub has only its own stocks.
   if (branch === undefined || isBranch(config)) {
     const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
-    // If the id of a branch is unknown, its stocks cannot be told from those of other branches.
+    // If the id of a branch is unknown, its stocks are not distinguishable from those of other branches.
     return {
       named: (change) => change,
       subsidiaryIds: ids.length === branches.length ? new Set(ids) : undefined,

@@ -239,7 +239,7 @@ function safetyQty(text: string | undefined): number {
   );
 }
 
-/** As `stock.safety` of the configuration. */
+/** Largest safety stock, the same as of `stock.safety` in the configuration. */
 const SAFETY_MAX = 1_000_000;
 
 /** Shows the rules of the configuration and the mirror. */
@@ -313,7 +313,7 @@ function changedSafety(
   });
 }
 
-/** Returns a counted stock with the words for people. */
+/** Returns a counted stock under the names that the command prints. */
 function offered({ sku, subsidiaryId, countedQty, reservedQty, safetyQty: safety, wantedQty }: LedgerStock) {
   return { sku, subsidiaryId, counted: countedQty, reserved: reservedQty, safety, offered: wantedQty };
 }

@@ -140,7 +140,7 @@ export const FILE = z.object({
     ),
     timezone: key(
       value.timeZone,
-      // Looked up only when needed, because it costs more than all other keys together.
+      // The default is computed only when needed, because it costs more than all other keys together.
       () => Intl.DateTimeFormat().resolvedOptions().timeZone,
       "Whose calendar the platform's order dates are in, and whose clock its times without a zone.",
       { example: 'America/Santiago', isAsked: true, default: 'that of the machine' },
@@ -480,7 +480,7 @@ export interface ConfigKey extends About {
   path: string;
   /** Section of the key; empty for `branches`, which has none. */
   section: string;
-  /** As written in the file. */
+  /** Name of the key as written in the file. */
   name: string;
   /** Name of the property in the read configuration. */
   property: string;

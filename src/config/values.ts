@@ -156,7 +156,7 @@ export const listen = kind(
 
 const LISTEN_MAX = 8;
 
-/** One or several, none twice. */
+/** One listen address or a list of them, none twice. */
 export const listenList = kind(
   `host:port, or a list of up to ${LISTEN_MAX} of them, none twice, such as ["127.0.0.1:8788", "192.168.1.5:8788"]`,
   (value): [Listen, ...Listen[]] | undefined => {
@@ -265,7 +265,7 @@ export const optionalBranchName = text('a name of letters, digits, "_" and "-", 
 
 const id = z.string({ error: 'text' }).trim().min(1, { error: 'text that is not empty' });
 
-/** Kept back of a stock. */
+/** Safety stock: the pieces of a stock that are not offered. */
 export const safety = decimal(0, 1_000_000);
 
 const branch = z

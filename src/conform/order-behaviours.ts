@@ -13,7 +13,7 @@ const withNulls = (patch: Record<string, unknown>): NewOrder => ({ patch: patch 
 const ORDERS = 20;
 const KILLS = 3;
 
-/** What orders ask of a till. */
+/** Behaviours that orders require of a till. */
 export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
   {
     id: 1,
@@ -284,12 +284,14 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
 ];
 
 const SOON_MS = 6_000;
-/** How much later than its time it may be prepared. */
+/** Longest delay after its time within which a scheduled order must be prepared. */
 const LATE_MS = 10_000;
 /** A clock of the till that is read in whole seconds may be this much early. */
 const EARLY_MS = 1_000;
 
-/** One order that is due soon, one just after the next midnight, and one on a day on which Chile's clocks are set. */
+/**
+ * Plays an order that is due soon, one just after the next midnight, and one on a day on which Chile's clocks are set.
+ */
 async function playScheduled(stage: Stage): Promise<string> {
   const nowMs = stage.clock.nowMs();
   const at = (ms: number): NewOrder => ({
@@ -339,7 +341,7 @@ function requireCountFirst(stage: Stage, inbox: InboxRows, orderId: string, qty:
   const row = inbox.ackOf(orderId);
   if (row !== undefined && inbox.hasCount(qty, row)) return;
   if (row !== undefined && inbox.hasCount(qty)) throw fault;
-  // tillsync took the rows in before the kit looked.
+  // tillsync copied the rows before the kit read the inbox.
   const count = stage.counts(article(3)).find((each) => each.qty === qty);
   const ackedAt = stage.acks(orderId)[0]?.ackedAt ?? '';
   if (!count || ackedAt < count.at) throw fault;
@@ -391,12 +393,12 @@ class InboxRows {
     this.#over.abort();
   }
 
-  /** Whether the count was inserted, and where a time (ISO 8601) is given, not after it. */
+  /** Whether the count was inserted, and not after `at` (ISO 8601), if that is given. */
   hasCount(qty: number, at?: string): boolean {
     return this.#counts.some((count) => count.qty === qty && (at === undefined || count.at <= at));
   }
 
-  /** When the acknowledgement was inserted. */
+  /** Returns the time at which the acknowledgement was inserted. */
   ackOf(orderId: string): string | undefined {
     return this.#acks.get(orderId);
   }

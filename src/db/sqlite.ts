@@ -20,7 +20,7 @@ interface DatabaseOptions {
   mode: number;
   /** Opens an existing database for reading only; `mode` and `journal_mode` are then ignored. */
   readonly?: boolean;
-  /** How long one statement may block the thread for another process's lock; at most 100. */
+  /** Milliseconds for which one statement may block the thread for another process's lock; at most 100. */
   busyTimeoutMs: number;
   /** Set in this order after `synchronous = FULL`, and read back. */
   pragmas?: Record<string, string | number>;
@@ -50,7 +50,7 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
       fileMustExist: true,
       timeout: options.busyTimeoutMs,
     });
-    // Setting it reads the schema, which a connection that only keeps files in place does not need.
+    // Setting this pragma reads the schema, which a connection that only keeps the files existing does not need.
     if (!options.readonly) setPragma(db, 'synchronous', 'FULL');
     for (const [name, value] of Object.entries(options.pragmas ?? {})) {
       if (options.readonly && name === 'journal_mode') continue;
@@ -350,7 +350,7 @@ type Kind = 'rows' | 'values';
 
 const known = new WeakMap<Database.Database, Sql>();
 
-/** Returns the statements of a connection, so that SQL can stand where it is used. */
+/** Returns the cached statements of a connection, so that SQL texts can be written where they are used. */
 export function sqlOf(db: Database.Database): Sql {
   let sql = known.get(db);
   if (sql === undefined) {

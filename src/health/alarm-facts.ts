@@ -36,7 +36,7 @@ export interface AlarmFacts {
   missingCodes: () => MissingCodes;
   /** Fields that are new, and fields that are no longer sent. May throw `storage-…`. */
   fieldNews: () => Record<'orders' | 'products', FieldNews>;
-  /** Endpoints that the platform does not permit, with what it said. May throw `storage-…`. */
+  /** Endpoints that the platform does not permit, with its message. May throw `storage-…`. */
   forbidden: () => readonly { endpoint: string; message: string }[];
   /** Why callbacks are refused or could not be read, each null if there is no such reason. May throw `storage-…`. */
   callbacks: () => { refused: string | null; unreadable: string | null };
@@ -46,9 +46,9 @@ export interface AlarmFacts {
   untold: () => readonly string[];
   /** Requests with a wrong key, with their sender. */
   wrongKeys: Pick<Recently, 'of'>;
-  /** How long an order may wait before a person is told; 0 means for ever. */
+  /** Time that an order may wait before a person is notified; 0 means for ever. */
   unbookedAfterMs: number;
-  /** How many shown products of each branch have an id of the POS. May throw `storage-…`. */
+  /** Returns, for each branch, how many of its shown products have an id of the POS. May throw `storage-…`. */
   branchMappings: () => readonly BranchMapping[];
   /** Ordered items without an id in these branches, first seen at `from` or later. May throw `storage-…`. */
   unmappedItems: (branches: readonly Branch[], from: string) => readonly UnmappedItem[];
@@ -144,7 +144,10 @@ export class FactWatch {
 const CLOCK_OFF_MS = 5 * 60_000;
 const CLOCK_WRONG_MS = 12 * 3_600_000;
 
-/** Keeps the alarm for parts that cannot measure the disk, and so that it does not flap around the limit. */
+/**
+ * Raises and clears the alarms of a full disk. An alarm stays until there is clearly more room, so that it does not flap around the
+ * limit.
+ */
 function lookAtDisk({ alarms, disk }: AlarmFacts): void {
   const space = disk();
   if (space === null) return;
@@ -160,7 +163,7 @@ function lookAtClock({ alarms, clockSkewMs }: AlarmFacts): void {
   const skewMs = clockSkewMs();
   if (skewMs === undefined) return;
   const offMs = Math.abs(skewMs);
-  // In whole minutes, so that the text does not change with each check.
+  // The time is rounded to whole minutes, so that the text does not change with each check.
   const off = formatDuration(Math.round(offMs / 60_000) * 60_000);
   const words = `It is ${off} ${skewMs > 0 ? 'behind' : 'ahead of'} the platform's clock.`;
   const isWrong = offMs > CLOCK_WRONG_MS;

@@ -31,17 +31,17 @@ export type FindingCode =
   | 'storage.low'
   | 'quarantine';
 
-/** One thing that is wrong. Its code is the same in every version; its sentences may change. */
+/** A fault that exists now. Its code is the same in every version; its sentences may change. */
 export interface Finding {
   code: FindingCode;
   level: FindingLevel;
-  /** What is wrong, one sentence. */
+  /** One sentence that says what is wrong. */
   message: string;
   /** The remedy in one sentence; empty if the remedy of an earlier finding ends this one too. */
   remedy: string;
   /** Message of the part that noticed it; null if none. */
   detail: string | null;
-  /** Number of affected things; null if it does not matter. */
+  /** Number of affected rows or files; null if it does not matter. */
   count: number | null;
   /** ISO 8601 UTC; null when unknown. */
   since: string | null;
@@ -103,9 +103,9 @@ export interface Facts {
   nowMs: number;
   /** False while no platform is configured. */
   isSetUp?: boolean | undefined;
-  /** How each flow fares. */
+  /** State of each flow. */
   freshness: readonly Freshness[];
-  /** Troubles that parts noted, by the finding's code. */
+  /** Faults that parts reported, by the finding's code. */
   alarms: readonly (Omit<AlarmUp, 'key'> & { key: string })[];
   tokens: { state: 'none' | 'ok' | 'locked-out'; refreshExpiresInMs: number | null } | null;
   outbox: { pending: number; held: number; rejected: number; oldestPendingAt: string | null } | null;
@@ -141,7 +141,7 @@ export interface FindingRow {
    * a part counts. If left out, only the notes of parts count.
    */
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
-  /** Not shown beside one of these, which says it better or is its cause. */
+  /** Findings beside which this one is not shown, because they are its cause or more precise. */
   hiddenBy?: readonly FindingCode[];
   /**
    * `red` notifies only while the finding is red, `never` nobody; if left out, everybody. The finding is always shown.
@@ -150,11 +150,11 @@ export interface FindingRow {
   /** True if the finding needs time to arise, so that it is sent at once. */
   lasted?: true;
   /**
-   * The finding that this one follows. No message tells of it beside the other, or for this time after it,
+   * The finding that this one follows. No message reports this one beside the other, or for `withinMs` after it,
    * because it then ends by itself.
    */
   follows?: { code: FindingCode; withinMs: number };
-  /** Shown before the set-up, when all other findings only wait for it. */
+  /** True if the finding is shown before the set-up, when all other findings only wait for the set-up. */
   isToldBeforeSetUp?: true;
   /** Grows old while nothing runs, so it gets a few minutes after a start or a sleep. */
   growsOld?: true;
@@ -192,7 +192,7 @@ export function flowOf(subject: FreshnessSubject, { freshness }: Facts): Freshne
   return freshness.find((flow) => flow.subject === subject);
 }
 
-/** Returns a part's alarm under this code; undefined if none. */
+/** Returns the alarm that a part raised under this code; undefined if none did. */
 export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | undefined {
   const noted = alarms.find(({ key }) => key === code);
   if (!noted) return undefined;
@@ -229,8 +229,8 @@ const CHANGES_LATE_AFTER_MS = 5 * MINUTE_MS;
 const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
 
 /**
- * Returns how serious it is that a change waits since then; null if not yet. A long queue takes time, so red also
- * needs silence.
+ * Returns the level of a change that waits since `since`; null if the wait is normal. A long queue takes time, so red
+ * also needs a time without any accepted change.
  */
 function changesLate({
   since,
@@ -252,21 +252,24 @@ function ageMs(iso: string | null, nowMs: number): number | null {
 
 const REFRESH_TOKEN_SOON_MS = 3 * 24 * 3_600_000;
 
-/** Returns that several new orders came without a callback; the next callback ends it. */
+/** Returns a finding if several new orders came without a callback; the next callback ends it. */
 export function areCallbacksSilent(facts: Facts): FactsOfFinding | null {
   const { failure, message } = flowOf('orders.webhook', facts) ?? {};
   return failure?.code === CALLBACKS_SILENT ? { detail: message || null, since: failure.since } : null;
 }
 
-/** No order was ever announced by a callback, so the platform sends none. */
+/** Returns a finding if no order ever came by a callback, so that the platform probably sends none. */
 export function neverCalled(facts: Facts): FactsOfFinding | null {
   return flowOf('orders.webhook', facts)?.lastOkAt === null ? areCallbacksSilent(facts) : null;
 }
 
-/** A shorter outage is told as missing orders, and the catalogue is soon read again. */
+/**
+ * Outage of the catalogue that is reported. A shorter one is reported as missing orders, and the catalogue is soon read
+ * again.
+ */
 const UNREACHABLE_FOR_MS = 5 * MINUTE_MS;
 
-/** Returns why the last reading of the catalogue did not end. */
+/** Returns a finding with the reason why the last read of the catalogue did not end. */
 export function isCatalogueCut(facts: Facts): FactsOfFinding | null {
   const { failure, message, lastOkAt } = flowOf('catalog.sweep', facts) ?? {};
   if (!failure) return null;
@@ -280,7 +283,10 @@ export function hasNoTokens(facts: Facts): FactsOfFinding | null | undefined {
   return facts.tokens.state === 'none' ? (notedAs('auth.none', facts) ?? {}) : null;
 }
 
-/** Tokens that can be read are judged by their own state. Without them, any flow says that they are refused. */
+/**
+ * Readable tokens are judged by their own state. Without them, a flow in the state `locked-out` shows that they are
+ * refused.
+ */
 export function isLockedOut(facts: Facts): FactsOfFinding | null {
   if (facts.tokens && facts.tokens.state !== 'locked-out') return null;
   const [first] = [flowOf('auth', facts), ...flowsIn('locked-out', facts)].filter(
@@ -323,7 +329,7 @@ function causeOf({ failure }: Freshness): { cause?: Cause } {
   return cause ? { cause } : {};
 }
 
-/** Whether a flow fails for the same reason again and again, so that its age need not be awaited. */
+/** Whether a flow fails repeatedly for one lasting reason, so that it is reported before it is old. */
 function isLasting(flow: Freshness, { nowMs, isLineUp }: Facts): boolean {
   const { cause } = causeOf(flow);
   if (!flow.failure || cause === undefined) return false;
@@ -404,7 +410,7 @@ export interface DiskVerdict {
   level: 'ok' | 'low' | 'full';
   /** Code on the status page and in `doctor`; null when all is well. */
   code: 'storage.low' | 'storage.full' | null;
-  /** One sentence with the free space. */
+  /** Sentence with the free space. */
   message: string;
 }
 
@@ -428,7 +434,7 @@ export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
 /** A disk heals only with a tenth more room than the limit, so that the alarm does not flap. */
 const ROOM_TO_HEAL = 0.9;
 
-/** Returns the code that the disk keeps until it has that room. */
+/** Returns the code under which the disk's alarm stays raised until there is more room, so that it does not flap. */
 export function healingCode(disk: DiskSpace): DiskVerdict['code'] {
   return diskVerdict({ ...disk, freeBytes: disk.freeBytes * ROOM_TO_HEAL }).code;
 }

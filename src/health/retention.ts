@@ -32,7 +32,7 @@ interface OrderColumns {
 }
 interface Row extends Partial<OrderColumns> {
   key: number;
-  /** When it was received or last changed. */
+  /** Time at which the row was received or last changed. */
   at: string;
 }
 
@@ -237,7 +237,7 @@ export interface RetentionReport {
   /** Orders whose customers were forgotten. */
   forgotten: number;
   usedBytes: number;
-  /** How often the retention times were halved for lack of room. */
+  /** Number of times that the retention times were halved for lack of room. */
   pressure: number;
   /** False if another process is doing it, a reader holds the log, or it was stopped. */
   isComplete: boolean;
@@ -280,7 +280,7 @@ class CustomerWatch {
     this.#o = options;
   }
 
-  /** After each run; `cut` says why it ended early. */
+  /** Called after each run; `cut` is the reason why the run ended early, or null. */
   look(cut: string | null): void {
     const { clock, alarms, log } = this.#o;
     this.#sinceMonoMs = cut === null ? undefined : (this.#sinceMonoMs ?? clock.monotonicMs());
@@ -308,11 +308,11 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
   const { mirror, settings, leases, alarms, clock, beat } = options;
   const report: RetentionReport = { dropped: {}, forgotten: 0, usedBytes: 0, pressure: 0, isComplete: true };
   const nowMs = clock.nowMs();
-  /** The lease is taken only if there is something to delete. */
+  /** The lease is acquired only if there is something to delete. */
   const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
   /** While a reader keeps the log from being emptied, each deletion would make it grow. */
   const mayWrite = async () => !signal.aborted && mirror.walBytes() <= WAL_BYTES_MAX && (await lease.hold());
-  /** False: cut short. */
+  /** Returns false if the work was cut short. */
   const forgetBefore = async (before: string): Promise<boolean> => {
     for (;;) {
       beat();
@@ -323,7 +323,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
       await clock.sleep(PAUSE_MS, signal);
     }
   };
-  /** False: cut short. */
+  /** Returns false if the work was cut short. */
   const dropAll = async (
     name: FamilyName,
     cuts: RetentionCuts,
@@ -338,7 +338,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
     }
     return true;
   };
-  /** Goes through everything once, oldest first. Returns false if cut short. */
+  /** Deletes from every family once, oldest rows first. Returns false if the work was cut short. */
   const pass = async (cuts: RetentionCuts): Promise<boolean> => {
     for (const name of Object.keys(FAMILIES) as FamilyName[]) {
       for (let from: number | undefined = 0; from !== undefined; ) {

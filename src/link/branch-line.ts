@@ -30,7 +30,7 @@ import {
 } from './link.ts';
 import { QUESTION_BYTES_MAX } from './question-gate.ts';
 
-/** Where a branch is. */
+/** Position of a branch in the hub's feed, and its line. */
 export interface BranchPlace {
   epoch: string | null;
   mark: number;
@@ -55,13 +55,14 @@ export function branchPlace(db: Database.Database): BranchPlace {
   return sqlOf(db).row<BranchPlace>(sql) ?? { epoch: null, mark: 0, line: '', lastU: 0 };
 }
 
-/** Returns the hub's epochs that this mirror has left; only the last ones are kept. */
+/** Returns the last epochs of the hub that this mirror followed before the present one. */
 export function leftEpochs(db: Database.Database): string[] {
   return JSON.parse(sqlOf(db).value<string>('SELECT left_epochs FROM link') ?? '[]') as string[];
 }
 
 /**
- * Whether the hub's answer agrees with what was sent up from here. If not, this mirror or the hub's is an older copy.
+ * Whether the hub's answer agrees with the items that this mirror sent up. If not, this mirror or the hub's is an older
+ * copy.
  */
 export function isAgreed(
   db: Database.Database,
@@ -110,7 +111,7 @@ export interface Applied {
   isLeaseSpent: boolean;
 }
 
-/** More epochs than a hub goes through while a server keeps its messages. */
+/** Stored earlier epochs; more than a hub begins while a server still has messages of them. */
 const LEFT_MAX = 20;
 
 const ORDER = z.object({
@@ -124,7 +125,7 @@ const ORDER = z.object({
 
 const FORGET = z.object({ orderId: z.string().min(1) });
 
-/** Whether the value has the shape that the hub's reader makes. */
+/** Whether the value has the form of an order reading of the hub. */
 function isReading(value: unknown): boolean {
   const { orderId, fields, items = [], incomplete = [] } = Object(value) as Partial<OrderReading>;
   const hasLists = Array.isArray(items) && Array.isArray(incomplete);
@@ -236,7 +237,7 @@ function noteForgotten(db: Database.Database, { orderId, fields }: OrderReading)
   sqlOf(db).run(note, orderId);
 }
 
-/** Returns some of the orders whose removed customers the hub must be told of. */
+/** Returns some of the orders whose removed customers must be reported to the hub. */
 export function forgottenUp(db: Database.Database): string[] {
   return sqlOf(db).values<string>('SELECT order_id FROM forgotten_up LIMIT ?', FORGOTTEN_MAX);
 }
@@ -310,8 +311,8 @@ function handUpAgain({ db, intake, reservations }: Stores, underWay: readonly nu
 }
 
 /**
- * Requeues what was being sent, because the hub refused it for a full queue. It goes up later on a new line, under
- * newer values. Returns that line; a late answer for the old one then does not count.
+ * Requeues the changes being sent, because the hub refused them for a full queue. They are sent later on a new line,
+ * after newer values of theirs were merged in. Returns that line; a late answer for the old line is ignored.
  */
 export function takeBack(db: Database.Database, nowMs: number): string {
   const queue = new OutboxQueue(db);
@@ -327,7 +328,7 @@ export function takeBack(db: Database.Database, nowMs: number): string {
   return beginLine(db, false);
 }
 
-/** An item as it is stored until the hub has it. */
+/** Body of an item as it is stored until the hub has accepted the item. */
 type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf'>;
 
 /**
@@ -385,7 +386,7 @@ export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
   return underWay();
 }
 
-/** Returns waiting changes in the order in which they go up. */
+/** Returns waiting changes in the order in which they are sent up. */
 function waitingChanges(db: Database.Database, priority: number): OutboxChange[] {
   const which = `WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
     ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`;

@@ -41,13 +41,13 @@ import {
 } from './link.ts';
 
 const HELLO_EVERY_MS = 30_000;
-/** How often a snapshot is requested again. */
+/** Interval at which a missing snapshot is requested again. */
 const WISH_EVERY_MS = 5_000;
 const AGAIN_AFTER_MS = 2_000;
 const LOOK_EVERY_MS = 500;
 /** With fewer leased numbers left, the hub is asked for more. */
 const LEASE_AHEAD = 500;
-/** How long an orderly stop waits for the hub. */
+/** Longest wait of an orderly stop for the hub. */
 const LAST_WORD_MS = 2_000;
 const PRUNED_AT_ONCE = 1_000;
 /** Most characters applied per transaction, plus about one message. */
@@ -55,7 +55,10 @@ const PART_LENGTH = 500_000;
 /** The server resends an unacknowledged message after ten seconds; a gap older than this will not close. */
 const CLOCK_JITTER_MS = 5_000;
 export const GAP_MAX_MS = 25_000;
-/** Number of empty reads that takes longer than the server holds back an unacknowledged message. */
+/**
+ * Number of empty reads after which entries count as lost. Together they last longer than the server waits to resend a
+ * message.
+ */
 const IDLES_MAX = 3;
 
 export interface BranchOptions {
@@ -68,7 +71,7 @@ export interface BranchOptions {
   verdict: () => Verdict;
   /** `retention.outbox`. */
   outboxKeptMs: number;
-  /** Told when orders came. */
+  /** Called when orders came. */
   onOrders: () => void;
   /** Called with the hub's clock, in milliseconds since 1970. */
   onHubClock: (nowMs: number) => void;
@@ -90,11 +93,11 @@ export class BranchFollower {
   #isRefused = false;
   #following = new AbortController();
   #wantsSnapshot = false;
-  /** Until this time the hub accepts only sold-out changes. */
+  /** Time until which the hub accepts only sold-out changes, because the branch's queue there is full. */
   #fullUntilMs = Number.NEGATIVE_INFINITY;
   /**
-   * The line that this process started; it numbers items only on it. On a line that was there before, another machine
-   * with a copy of the mirror may use the same numbers.
+   * The line that this process started. It numbers items on no other line, because another machine with a copy of the
+   * mirror may use the same numbers on an earlier line.
    */
   #ownLine: string | undefined;
   /**
@@ -107,13 +110,13 @@ export class BranchFollower {
   #taking: Promise<unknown> = Promise.resolve();
   /** The feed was published to the server up to this number, by the hub's last answer. */
   #published = 0;
-  /** Since when the last received entry leaves a gap. */
+  /** Time since which entries are missing before the last received one. */
   #gapSinceMs: number | undefined;
-  /** What the hub announced last was heard, and is to be told to it. */
+  /** True if the hub must still be informed that its last announcement arrived. */
   #isToAnswer = false;
   /** Why the hub's last announcement was refused. */
   #refusedWays: string | null = null;
-  /** How many times in a row the server had no more entries although some are missing. */
+  /** Number of reads in a row in which the server had no more entries although some are missing. */
   #idles = 0;
 
   constructor(options: BranchOptions) {
@@ -315,7 +318,7 @@ export class BranchFollower {
     this.#isStart = false;
     this.#isRefused = false;
     const refused = link.ways?.heard(answer.ways) ?? null;
-    // The hub that is to move waits for all branches to have heard it.
+    // A hub that will move waits until all branches have confirmed its announcement.
     this.#isToAnswer = !isDeepStrictEqual(question.ways, link.ways?.told() ?? null);
     if (refused !== null && refused !== this.#refusedWays) {
       log.warn(

@@ -28,9 +28,12 @@ const DAY_MS = 86_400_000;
 /** How long entries are kept, to resend what the server lost; a branch that was away longer gets a snapshot. */
 export const FEED_KEPT_MS = 7 * DAY_MS;
 const PRUNED_AT_ONCE = 5_000;
-/** No order id is longer. */
+/** Longest order id that is accepted. */
 const ORDER_ID_MAX = 200;
-/** No poll reaches further back, so the hub will never see an order that has not come by then. */
+/**
+ * Time for which an acknowledgement waits for its order. No poll reads further back, so an order that has not come by
+ * then never comes.
+ */
 const ACKS_WAIT_MS = 60 * DAY_MS;
 
 /**
@@ -262,8 +265,8 @@ export function takeUp(
 }
 
 /**
- * Waiting acknowledgements whose order is known and assigned. One of a branch that lost the order to another branch
- * keeps waiting, because the order may return.
+ * Waiting acknowledgements whose order is known and assigned. The acknowledgement of a branch that lost the order to
+ * another branch waits on, because the order may return.
  */
 const HEARD = `FROM waiting_acks w JOIN orders o USING (order_id) LEFT JOIN unassigned_orders u USING (order_id)
   LEFT JOIN feed_stores s ON s.store_id = o.store_external_id
@@ -280,8 +283,8 @@ interface HeardAck {
 }
 
 /**
- * Books branches' acknowledgements of orders that are known by now. One for another branch's order is not booked; one
- * for an unassigned order keeps waiting.
+ * Books branches' acknowledgements of orders that are known by now. An acknowledgement of another branch's order is not
+ * booked; that of an unassigned order waits on.
  */
 export function bookWaiting({
   db,
@@ -324,7 +327,10 @@ export function hasWaitingAcks(db: Database.Database): boolean {
   return sqlOf(db).row(`SELECT 1 ${HEARD}`) !== undefined;
 }
 
-/** A change that replaced a waiting one takes its place, and the earlier submitter is told. */
+/**
+ * Records the change of a branch's item. If it replaced a waiting change of another item, the earlier submitter gets an
+ * answer.
+ */
 function noteHandedUp(
   db: Database.Database,
   branch: string,

@@ -21,7 +21,8 @@ const serverConfigPlace = z.object({
   tls: z.object({ certFile: text, keyFile: text, caFile: text.nullable() }).nullable(),
 });
 /**
- * How the server's configuration was last written, so that it can be written again when a branch is added or removed.
+ * Inputs of the last written configuration of the server, so that it can be written again when a branch is added or
+ * removed.
  */
 export type ServerConfigPlace = z.infer<typeof serverConfigPlace>;
 
@@ -51,7 +52,7 @@ export type BranchReport = Pick<
 export interface NamedBranch {
   /** The branch's identity in keys, feed, stream, cursor and mirror: the first name it had. */
   branch: string;
-  /** What people call it. */
+  /** Name of the branch for people. */
   name: string;
   /** Probably its earlier name, under which it has a key. It is not a branch yet. */
   renamedFrom?: string;
@@ -78,7 +79,7 @@ export interface InvitedBranch {
   /** Milliseconds by which `seenAt` may be late, if another process wrote it; 0 if this process received the report. */
   seenLateMs: number;
   report: BranchReport | null;
-  /** null once it was heard again. */
+  /** Reason of the last refusal; null once the branch was accepted again. */
   refused: Refused | null;
 }
 
@@ -93,11 +94,11 @@ const TIMES_EVERY_MS = 60_000;
 interface Heard {
   report: BranchReport;
   seenMs: number;
-  /** As state.db has it. */
+  /** Report as it is stored in state.db. */
   written: string | null;
 }
 
-/** With JSON where the branch has a value. */
+/** A row of a branch, with its report and refusal as JSON. */
 type StoredBranch = Omit<InvitedBranch, 'report' | 'refused' | 'seenLateMs'> &
   Record<'report' | 'refused', string | null>;
 
@@ -201,7 +202,7 @@ export class HubRows {
     return this.branches().find((each) => each.name === name)?.branch ?? name;
   }
 
-  /** Returns what people call the branch with this permanent id; the id itself if unknown. */
+  /** Returns the name for people of the branch with this permanent id; the id itself if unknown. */
   nameOf(branch: string): string {
     return this.branches().find((each) => each.branch === branch)?.name ?? branch;
   }
@@ -280,8 +281,8 @@ export class HubRows {
   }
 
   /**
-   * Returns the configured branches by name. One that is not known by its name and its `subsidiaryId`, but has the
-   * `subsidiaryId` of a branch with a key that is no longer configured, is probably that one, renamed.
+   * Returns the configured branches by name. A configured branch of unknown name that has the `subsidiaryId` of a
+   * branch with a key that is no longer configured is probably that branch, renamed.
    */
   named(configured: readonly ConfiguredName[]): NamedBranch[] {
     const rows = this.branches();
@@ -309,7 +310,7 @@ export class HubRows {
     });
   }
 
-  /** Returns only those that are open. */
+  /** Returns only the open branches of `named`. */
   open(configured: readonly ConfiguredName[]): NamedBranch[] {
     return this.named(configured).filter(({ isClosed }) => isClosed !== true);
   }
@@ -407,8 +408,8 @@ export class HubRows {
   }
 
   /**
-   * Notes why a branch was refused. Each reason is written once until the branch is heard again, however
-   * often it asks.
+   * Notes why a branch was refused. Each reason is written once until the branch is accepted again, however often it
+   * asks.
    */
   noteRefused(branch: string, why: Refused['why'], nowMs: number): void {
     if (this.#refusedFor(branch) !== why) this.#writeRefused(branch, { why, since: isoUtc(nowMs) });
@@ -475,7 +476,9 @@ export class LinkKeyRows {
     return this.#told('SELECT seed FROM link_key');
   }
 
-  /** Returns a key that the hub may have accepted already; undefined if no answer is missing. */
+  /**
+   * Returns the new key that the hub may have accepted without an answer arriving; undefined if no answer is missing.
+   */
   next(): string | undefined {
     return this.#told('SELECT next_seed FROM link_key');
   }

@@ -67,11 +67,11 @@ const PRUNE_EVERY_MS = 3_600_000;
 /** A shorter outage is not reported, because a restarting server is back sooner. */
 const LINK_PATIENCE_MS = 60_000;
 const IN_FLIGHT = 64;
-/** Of two machines with one key, the older one is heard again once the newer was silent for this long. */
+/** Silence of the newer of two machines with one key after which the older one is accepted again. */
 const SILENT_MS = 300_000;
-/** With its headers it fits into `max_payload` of the server's configuration. */
+/** Longest body of a message. With its headers it fits into `max_payload` of the server's configuration. */
 const MESSAGE_BYTES_MAX = 8_000_000;
-/** Branches that a finding names. */
+/** Most branches that a finding names. */
 const NAMED_MAX = 5;
 
 /** The remedy for a branch that the configuration does not name. */
@@ -88,7 +88,7 @@ export interface HubOptions {
   rows: HubRows;
   guards: GuardSettings;
   holdBack: HoldBackSetting;
-  /** How long after the last good poll orders count as missing. */
+  /** Returns the time after the last good poll at which orders count as missing. */
   ordersStaleAfterMs: () => number;
   /** Whether the hub's orders are stale, so that its branches report that too. */
   areOrdersStale: () => boolean;
@@ -109,9 +109,9 @@ export class Hub {
   readonly #gate: QuestionGate;
   readonly #misuse: MisuseWatch;
   readonly #room = new CatalogRoom();
-  /** For each branch, the process that is heard. */
+  /** For each branch, the instance whose messages are accepted. */
   readonly #heard: Map<string, string>;
-  /** For each branch, the process that was last told that another one is heard. */
+  /** For each branch, the instance that was last notified that another instance replaced it. */
   readonly #toldReplaced = new Map<string, string>();
   #branches: readonly FeedBranch[];
   #connectedAtMs = 0;
@@ -266,8 +266,8 @@ export class Hub {
     const messages = await this.#composed(entries);
     await link.publish(
       messages.map((message) => {
-        // The server would refuse this message for ever, and all later ones with it. Sent empty, it lands in the
-        // branch's quarantine.
+        // The server would refuse this message for ever, and all later ones with it. Sent empty, it is quarantined at
+        // the branch.
         const isTooLong = Buffer.byteLength(message.body) > MESSAGE_BYTES_MAX;
         return isTooLong ? { ...message, body: '{}' } : message;
       }),
@@ -282,7 +282,7 @@ export class Hub {
     return mirror.read((db) => (epoch === epochOf(db, branch) ? mark : newestSnapshot(db, branch)));
   }
 
-  /** Returns the next entries of such a branch, without the server. */
+  /** Returns the next entries of a branch that reads its feed here and not from the server. */
   async entriesAfter(branch: string, n: number): Promise<DownMessage[]> {
     const { mirror, rows, clock } = this.#options;
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
@@ -295,7 +295,7 @@ export class Hub {
     return this.#composed(mirror.read((db) => entriesAfter(db, branch, n, IN_FLIGHT)));
   }
 
-  /** That it has them. */
+  /** Records that such a branch has applied the entries. */
   async noteTaken(entries: readonly DownMessage[]): Promise<void> {
     await this.#options.mirror.write((db) => notePublished(db, entries));
   }
@@ -340,7 +340,7 @@ export class Hub {
     return find();
   }
 
-  /** What a branch is told that has a key and that the configuration does not name, or calls otherwise. */
+  /** Returns the answer to a branch that has a key but is not in the configuration, or is there under another name. */
   #unnamed(branch: string): string {
     const before = this.#options.rows.nameOf(branch);
     const renamed = this.#branches.find(({ renamedFrom }) => renamedFrom === before);
@@ -491,7 +491,7 @@ export class Hub {
     return JSON.stringify(taken);
   }
 
-  /** Whether the heard machine has gone, so that the earlier one may speak again. */
+  /** Whether the accepted machine is silent for so long that the earlier one is accepted again. */
   #isSilent(branch: string): boolean {
     const { rows, clock } = this.#options;
     const seenAt = rows.branches().find((each) => each.branch === branch)?.seenAt;

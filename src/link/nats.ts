@@ -30,14 +30,14 @@ const CONNECT_TIMEOUT_MS = 10_000;
 /** A server that reloads its configuration refuses clients while they connect, during up to three reloads in a row. */
 const REFUSALS_MAX = 4;
 const AFTER_REFUSAL_MS = 250;
-/** After this many tries, some five seconds, a new connection is made, at another address if there is one. */
+/** Reconnects, about five seconds in all, after which a new connection is made, at another address if there is one. */
 const TRIES_OF_A_WAY = 2;
 /** After this many unanswered questions another address is tried, even if a server is connected. */
 const UNANSWERED_MAX = 3;
 export const ANSWER_TIMEOUT_MS = 15_000;
 const PUBLISH_TIMEOUT_MS = 10_000;
 const FETCH_MAX = 200;
-/** Short, because an endless consumer can stop after a reconnect. */
+/** Duration of one fetch. It is short, because an unlimited consumer can stop after a reconnect. */
 const FETCH_MS = 15_000;
 const HEARTBEAT_MS = 5_000;
 /** How often a branch reports that it still works on an answer, and the silence after which nobody waits. */
@@ -81,7 +81,7 @@ export interface LinkTls {
   takesAny?: boolean;
 }
 
-/** One connection, made on first use and again whenever it is gone. */
+/** Has one connection, made on first use and again after each loss. */
 export class NatsWire {
   readonly #options: NatsOptions;
   readonly #onConnection: (connection: NatsConnection) => void;
@@ -133,7 +133,7 @@ export class NatsWire {
         this.#way = way;
         return made;
       } catch (error) {
-        // An unknown key says more than an unreachable earlier server.
+        // The error of an unknown key is more useful than that of an unreachable server before it.
         if (!hasCode(fault, 'link-refused', 'config-invalid')) fault = error;
       }
     }
@@ -150,7 +150,7 @@ export class NatsWire {
         authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
         inboxPrefix: inboxOf(user),
         timeout: CONNECT_TIMEOUT_MS,
-        // Then a new connection, which says why it cannot be made, or is made on another address.
+        // After these tries a new connection is made, which reports why it fails or uses another address.
         maxReconnectAttempts: TRIES_OF_A_WAY,
         reconnectTimeWait: 1_000,
         reconnectJitter: 1_000,
@@ -199,7 +199,7 @@ export class NatsWire {
     await this.#connecting?.catch(() => {});
     const made = this.#connection;
     this.#connection = undefined;
-    // A drain would wait for a server that may be gone.
+    // A drain would wait for a server that may not answer any more.
     await made?.close();
   }
 }
@@ -282,7 +282,8 @@ export class NatsHubLink implements HubLink {
           ack_wait: ACK_WAIT_NS,
         } as const;
         await consumers.add(STREAM, consumer).catch(async (cause) => {
-          // Files of another key, or damaged ones, are in the way. The hub can publish all of their content again.
+          // The server has damaged files, or files encrypted with another key. The stream is deleted, because the hub
+          // can publish all of it again.
           if ((cause as { code?: number }).code === CONSUMER_NOT_MADE) await streams.delete(STREAM);
           throw cause;
         });
@@ -354,7 +355,7 @@ export class NatsHubLink implements HubLink {
       for await (const message of messages) {
         const header = (name: string) => message.headers?.get(name) ?? '';
         if (message.headers?.code === NO_RESPONDERS) break;
-        // Of two machines with one key, the first one is heard.
+        // If two machines with one key answer, only the first one counts.
         by ??= header('by');
         if (header('by') !== by) continue;
         silence.refresh();

@@ -24,7 +24,7 @@ import { type Announcement, isAuthority } from './ways.ts';
 
 const MODE = 0o600;
 
-/** Of the package `tillsync-hub`. */
+/** Unit of the package `tillsync-hub`, which runs nats-server. */
 export const SERVER_UNIT = 'tillsync-nats.service';
 /** A running server is restarted too, because it reads its address and TLS only at its start. */
 export const START_SERVER = 'sudo systemctl enable tillsync-nats && sudo systemctl restart tillsync-nats';
@@ -88,7 +88,7 @@ export async function ownAccess(
   const { host, isName } = placeOf(publicUrl || nats);
   // For a numeric address no certificate name is checked.
   const serverName = isName ? host : null;
-  // Accepts any certificate, so that a server with an expired one can be told to reload the new one.
+  // Accepts any certificate, so that a server with an expired certificate can be made to reload the new one.
   const takesAny = user === '@system';
   const how: LinkTls | null = tls && { ca: tls.caFile && readPem(tls.caFile), serverName, takesAny };
   return { url: nats, seed: user === '@hub' ? keys.hub : keys.system, user, tls: how };
@@ -120,7 +120,7 @@ type ServerFiles = Pick<NonNullable<ServerConfigPlace['tls']>, 'certFile' | 'key
 /** Authorities that renew automatically do so a month before; with less time left it was not renewed. */
 export const RENEWED_BEFORE_MS = 14 * 86_400_000;
 
-/** A certificate that somebody must look at; red if no branch accepts the server's present one. */
+/** A certificate that somebody must check; red if no branch accepts the server's present certificate. */
 export interface CertificateWarning {
   message: string;
   level: FindingLevel;
@@ -138,7 +138,7 @@ interface Written {
 
 /**
  * Writes the server's configuration if it differs, and beside it one file with the certificate and its key, while
- * branches accept them. So the server can always be told of a branch; it must then reload both. Throws
+ * branches accept them. So a new branch can always be added to the server, which must then reload both files. Throws
  * `config-invalid` when it cannot be written.
  */
 export async function writeServerFile(
@@ -263,7 +263,7 @@ export class ServerKeeper {
     onCertificate: (warning: CertificateWarning | null) => void = () => {},
   ): Promise<void> {
     const looked = this.#looked;
-    // Taken before the inputs are read, so that a later change gives another value.
+    // The basis is computed before the inputs are read, so that a later change gives another value.
     const basis = this.#basis(nowMs);
     // A certificate expires without a change of its file.
     const isFresh = looked !== undefined && Math.abs(nowMs - looked.atMs) < LOOKED_MS;
@@ -288,8 +288,8 @@ function changedAt(files: readonly string[]): (number | null)[] {
 const ACCOUNTS = z.object({ data: z.object({ accounts: z.array(z.string()) }) });
 
 /**
- * Makes the server reload its configuration, which disconnects removed branches. `accounts` are those it must then
- * have. Throws `config-invalid` if it has others, `link-down` if it is unreachable.
+ * Makes the server reload its configuration, which disconnects removed branches. `accounts` are the accounts it must
+ * then have. Throws `config-invalid` if it has others, `link-down` if it is unreachable.
  */
 async function reloadServer(options: NatsOptions, accounts: readonly string[]): Promise<void> {
   const wire = new NatsWire(options);
@@ -340,7 +340,7 @@ const CLOSED = z.object({
   }),
 });
 
-/** Returns what clients called themselves whose key the server refused after that time. Throws `link-down`. */
+/** Returns the names of clients whose key the server refused after `afterMs`. Throws `link-down`. */
 async function refusedClients(options: NatsOptions, afterMs: number): Promise<Set<string>> {
   const wire = new NatsWire(options);
   try {
@@ -362,7 +362,7 @@ async function refusedClients(options: NatsOptions, afterMs: number): Promise<Se
   }
 }
 
-/** How long nothing is composed again while all inputs are the same. */
+/** Time for which the configuration is not composed again while all inputs are the same. */
 const LOOKED_MS = 60_000;
 
 /** Changes when a file is replaced. */

@@ -46,7 +46,7 @@ import { compileSpellings, type ExtraSpellings, type OrderSpellings } from './sp
 
 /** An alarm that is up. */
 export interface RaisedAlarm extends AlarmUp {
-  /** When its message or level last changed. */
+  /** Time of the last change of its message or level. */
   changedAt: string;
 }
 
@@ -59,7 +59,7 @@ interface PendingAlarm {
 
 const NO_FAILURE = { code: null, since: null, tries: 0 };
 
-/** A `lastOkAt` of null keeps the stored one. */
+/** Stores a flow's freshness. A `lastOkAt` of null leaves the stored value. */
 function setFreshness(db: Database.Database, freshness: Freshness): void {
   const { failure: _, ...rest } = freshness;
   sqlOf(db).run(
@@ -256,7 +256,7 @@ export interface OrderCompanies {
   newest: string;
 }
 
-/** Number of orders read from either end, because some name no company. */
+/** Number of oldest and of newest orders that are read for a company, because some name none. */
 const LOOKED_AT = 20;
 
 function companyAt(db: Database.Database, order: 'ASC' | 'DESC'): string | undefined {
@@ -483,7 +483,7 @@ export class Mirror implements OrderKeeper {
   }
 
   /**
-   * Returns the creation time of the oldest order that has not ended, or of which a held callback says so. Returns
+   * Returns the creation time of the oldest order that has not ended, or that has not ended by a held callback. Returns
    * null if there is none, or none has a readable time.
    */
   oldestOpenOrderMs(): number | null {
@@ -494,14 +494,14 @@ export class Mirror implements OrderKeeper {
     return epochMs(this.read((db) => sqlOf(db).value<string | null>(sql)));
   }
 
-  /** When the last complete poll was reported, on this machine's clock. */
+  /** Returns the time at which the last complete poll was reported, on this machine's clock; null if there was none. */
   lastPollOkMs(): number | null {
     return epochMs(this.freshness().find(({ subject }) => subject === 'orders.poll')?.lastOkAt);
   }
 
-  /** When the last complete poll was sent, on the platform's clock; null if never. */
+  /** Returns the time at which the last complete poll was sent, on the platform's clock; null if there was none. */
   lastPollAskedMs(): number | null {
-    // An older mirror has no such mark, only this machine's time.
+    // A mirror of an older version has no such mark, only the time by this machine's clock.
     return this.read((db) => mark(db, 'orders.asked-ms')) ?? this.lastPollOkMs();
   }
 

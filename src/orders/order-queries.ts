@@ -138,7 +138,7 @@ const BEFORE_FIRST_ACK = '-1 hour';
 /** Nobody books an order that is a week old. `order list --unbooked` still shows it. */
 const WAITS_AT_MOST_MS = 7 * DAY_MS;
 
-/** When a POS last acknowledged an order; null if none ever did. */
+/** Returns the time of the last acknowledgement by a POS; null if there was none. */
 export function lastAcknowledgedAt(db: Database.Database): string | null {
   return sqlOf(db).value<string | null>('SELECT max(acked_at) FROM order_acks') ?? null;
 }
@@ -422,7 +422,7 @@ export function listReceived(
   return sqlOf(db).rows<ReceivedEntry>(sql, { ...bindings(filter), limit });
 }
 
-/** Returns undefined if nothing has this id, or nothing any more. */
+/** Returns undefined if no entry has this id, or the entry was deleted. */
 export function getReceived(db: Database.Database, id: string): ReceivedDetail | undefined {
   const [, letter, number] = /^([ophq])(\d{1,15})$/.exec(id) ?? [];
   if (letter === undefined) return undefined;
@@ -464,7 +464,7 @@ export interface QuarantineEntry {
   source: Unreadable['source'];
   receivedAt: string;
   reason: string;
-  /** How often it was received. Polls repeat themselves and do not count. */
+  /** Number of times the payload was received. Polls repeat themselves and do not count. */
   seen: number;
   bytes: number;
 }

@@ -234,7 +234,7 @@ function countRows(
   return [row(id ?? null, externalId ?? ownId ?? null, only ?? (options.length === 0 ? quantity : null))];
 }
 
-/** Of each id its pieces. */
+/** Returns the quantity for each id. */
 function readCounts(sent: Counts, at: string, notes: string[]): ReadonlyMap<string, number | null> {
   if (sent === null) return NO_COUNTS;
   const counts = new Map<string, number | null>();
@@ -295,7 +295,7 @@ export function readOrder(
   noteUnread(found, spellings.order, '', notes);
   if (guessed !== undefined && hasValueOf('scheduledFor', sent, spellings.order))
     notes.push('scheduledFor cannot be read, and another time stands in its place');
-  // Otherwise the old value would look like the present one.
+  // An unreadable value clears the field, because the old value would look like the present one.
   for (const slot of found.unread ?? []) {
     const name = names[slot] as keyof typeof ORDER_SPELLINGS;
     if (values[slot] === undefined && CLEARED.has(ORDER_SPELLINGS[name].kind)) fields[name] = null;

@@ -81,7 +81,7 @@ function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
 
 /** The mirror's row of an order. */
 export interface KnownRow {
-  /** In the order of ORDER_FIELDS. */
+  /** Values of the fields, in the order of ORDER_FIELDS. */
   values: Value[];
   seq: number;
   /** The event at which its store, or the stock its lines take, last changed. */
@@ -91,10 +91,10 @@ export interface KnownRow {
   payloadSource: OrderSource;
   payload: string;
   updatedAt: string;
-  /** When the payload came, if that was after the newest event. */
+  /** Time at which the payload came, if that was after the newest event. */
   payloadAt: string | null;
   endedAt: string | null;
-  /** When its customer was forgotten. */
+  /** Time at which the customer's data was removed. */
   forgottenAt: string | null;
   /** 1 if the stated sums do not add up; null if some are missing. */
   sumsDiffer: number | null;
@@ -127,7 +127,7 @@ const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, channel, or
   VALUES (${marks(WRITTEN.length + 3)})`;
 const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)},
   to_book_since = coalesce(to_book_since, ?), channel = coalesce(?, channel), payload_at = NULL WHERE order_id = ?`;
-// Without ORDER BY, which makes this small query three times as slow even with nothing to sort.
+// The query has no ORDER BY, which would make it three times as slow even with nothing to sort.
 const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ?`;
 const PLACED_ITEMS = ITEMS.replace('line,', 'line, sku, product_id AS productId, matched_by AS matchedBy,');
 const MODIFIERS = `SELECT line, modifier, ${columnsAs(MODIFIER_FIELDS)} FROM order_item_modifiers
@@ -452,7 +452,7 @@ function linesOf(
   return { items: told, sameItems: hasItems(db, orderId, told) };
 }
 
-/** Returns the facts that tell whether something is missing. */
+/** Returns the facts of a merged order by which a missed order is noticed. */
 function mergedOrder(isNew: boolean, values: readonly Value[]): MergedOrder {
   return {
     isNew,
@@ -495,8 +495,8 @@ function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values
 }
 
 /**
- * Stores another text with the same content, if the source is the payload's. Of polls only the last is kept, because
- * they repeat; of webhooks all, because nobody sends them again.
+ * Stores another text with the same content, if it has the payload's source. Only a poll's last text is stored, because
+ * polls repeat; every webhook's is stored, because webhooks are not sent again.
  */
 function noteConfirmed(
   db: Database.Database,

@@ -386,7 +386,10 @@ export interface SpellingNode {
   /** Fields that the name may mean. `slot` is the field's index in the tree's `fields`; a lower `rank` is better. */
   hits: { slot: number; rank: number; read: ValueReader; isTold: boolean }[];
   inside: Map<string, SpellingNode> | undefined;
-  /** Slot of the first told field inside. If the value here is not an object, that field counts as unreadable. */
+  /**
+   * Slot of the first field inside that is reported when unreadable. If this value is not an object, that field counts
+   * as unreadable.
+   */
   holds: number | undefined;
 }
 

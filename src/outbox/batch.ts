@@ -2,7 +2,7 @@ import type { BatchAnswer, ProductChangeItem, ProductRecord, SkuRecord } from '.
 import { ADDRESS_KEYS, type ChangeBody, type ChangeKind, type OutboxChange } from './change.ts';
 import { sameNumber } from './guards.ts';
 
-/** A sold-out change goes before all others, so that nobody buys the product any more. */
+/** A sold-out change is sent before all others, so that nobody buys the product any more. */
 export const PRIORITY_SOLD_OUT = 0;
 export const PRIORITY_OTHERS = 1;
 
@@ -12,7 +12,7 @@ export function priorityOf(body: object): number {
 
 /** Most places of a hundred in a call that sold-out stocks take while other changes wait. */
 const SOLD_OUT_OF_100 = 80;
-/** Most waiting changes of one branch, sold-out ones not counted. A sender with more has to come back later. */
+/** Most waiting changes of one branch, sold-out ones not counted. A sender with more has to retry later. */
 export const WAITING_MAX = 20_000;
 const COME_BACK_MS_PER_BRANCH = 5_000;
 const COME_BACK_MS_MAX = 300_000;
@@ -210,7 +210,7 @@ function hasIds(error: BatchError): boolean {
   return error.sku !== null || error.externalId !== null;
 }
 
-/** Whether an id that both sides have differs. */
+/** Whether the error and the item have different values of the same id. */
 function contradicts(error: BatchError, item: Named): boolean {
   return (
     (error.sku !== null && item.sku !== undefined && String(error.sku) !== String(item.sku)) ||
@@ -218,7 +218,7 @@ function contradicts(error: BatchError, item: Named): boolean {
   );
 }
 
-/** Whether both sides have an id in common, and all common ids are equal. */
+/** Whether the error and the item have an id in common, and all common ids are equal. */
 function matches(error: BatchError, item: Named): boolean {
   const shared =
     (error.sku !== null && item.sku !== undefined) ||

@@ -71,7 +71,7 @@ export interface Claim {
   items: BatchItem[];
   /** Changes settled without a call, because the platform has their values. */
   settled: number;
-  /** Scarce stocks to ask the platform for first; their changes keep waiting. */
+  /** Scarce stocks whose quantity must be read on the platform first; their changes wait meanwhile. */
   toLook: StockKey[];
 }
 
@@ -102,7 +102,7 @@ export class OutboxDispatcher {
   readonly #looks: StockLooks;
   readonly #safety: SafetyStock;
   readonly #queue: OutboxQueue;
-  /** Of each kind and priority. */
+  /** The turns of branches, for each kind and priority of changes. */
   readonly #turns = new Map<string, Turns>();
 
   constructor(options: ReservationsOptions & { catalog: CatalogLookup }) {
@@ -328,7 +328,7 @@ export class OutboxDispatcher {
     return { changeId, target, attempts, body: qty === null ? body : { ...body, qty } };
   }
 
-  /** Settles a call. Changes that `answers` does not contain keep the state `sending`. */
+  /** Settles a call. Changes without an answer stay in the state `sending`. */
   settle(callId: number, answers: readonly Answer[]): SettlementReport {
     const report: SettlementReport = { done: 0, rejected: 0, waiting: 0, superseded: 0, ignored: 0 };
     return this.#sql.transaction(() => {
@@ -429,7 +429,7 @@ export class OutboxDispatcher {
     return 'rejected';
   }
 
-  /** Keeps a refused count for a person, as a rejected change with the count's own version. */
+  /** Stores a refused count for a person, as a rejected change with the count's own version. */
   #keepRefused(stock: LedgerStock, message: string, at: string): void {
     const { sku, subsidiaryId, countedSeq: asOfSeq, countedVersion: version } = stock;
     const changeId = this.#nextVersion();
@@ -463,8 +463,8 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Says why the sent number differs from the count, and whether the platform did not show the stock; null if
-   * neither.
+   * Returns a sentence why the sent quantity differs from the count, or that the platform did not show the stock; null
+   * if neither is so.
    */
   #whyLess(stock: LedgerStock): string | null {
     const { reservedQty, unheardQty, safetyQty, countedQty, callQty } = stock;

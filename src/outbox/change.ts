@@ -113,7 +113,7 @@ export type Acknowledgement =
 
 /** The branch, with its own tillsync, that acknowledges. */
 export interface AckBranch {
-  /** As orders name it. */
+  /** Name of the product as orders have it. */
   name: string;
   subsidiaryId: string | null;
 }
@@ -215,7 +215,7 @@ export interface OutboxEntry {
   target: string;
   body: ChangeBody;
   state: OutboxState;
-  /** How often it was sent. */
+  /** Number of times the change was sent. */
   attempts: number;
   message: string | null;
   createdAt: string;
@@ -256,7 +256,7 @@ export interface OutboxChange extends OutboxEntry {
   /** The quantity of a stock that was sent, and the newest event of the order feed at that time. */
   sentQty: number | null;
   sentAsOfSeq: number | null;
-  /** When the stock was set to zero, for the guard. */
+  /** Time at which the stock was set to zero, for the guard; null for any other change. */
   zeroedAt: string | null;
 }
 
@@ -399,7 +399,7 @@ export type RawItem = SourceLine & ({ value: unknown } | { fault: ChangeFault })
 /** Takes a file chunk by chunk and returns the complete items. */
 export interface ItemParser {
   push(text: string): RawItem[];
-  /** Nothing follows any more. */
+  /** Called at the end of the input; returns the remaining items. */
   end(): RawItem[];
 }
 

@@ -241,12 +241,12 @@ function isSlipOf(name: string, column: string): boolean {
   return editDistance(name, column) <= most;
 }
 
-/** Longest record that is awaited. An endless one would be scanned again with each chunk. */
+/** Longest accepted record. A record without an end would be scanned again with each chunk. */
 export const RECORD_LENGTH_MAX = 1_000_000;
 
 interface CsvOptions {
   kind: ChangeKind;
-  /** The decimal sign of its numbers; undefined if nobody said. */
+  /** Decimal sign of the file's numbers; undefined if nobody named it. */
   decimal?: DecimalSign | undefined;
   /** Called with the ignored columns. If left out, an unknown column is refused. */
   tell?: ((note: string) => void) | undefined;
@@ -351,7 +351,7 @@ export class Csv implements ItemParser {
   #readHeader(line: string): void {
     const { kind, tell } = this.#options;
     if (this.#saidDelimiter === undefined) {
-      // As Excel writes it.
+      // Excel names the delimiter in such a first line.
       this.#saidDelimiter = /^"?sep=([,;\t])"?\s*$/i.exec(line)?.[1];
       if (this.#saidDelimiter !== undefined) return;
     }

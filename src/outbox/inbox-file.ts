@@ -328,7 +328,7 @@ function takeLogBack(db: Database.Database): void {
   try {
     db.pragma('journal_mode = delete');
   } catch {
-    // It is tried again later.
+    // The next check tries again.
   }
 }
 

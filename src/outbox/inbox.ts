@@ -25,7 +25,7 @@ export interface InboxRow {
   table: InboxTable;
   /** Digits of a 64-bit integer. */
   id: string;
-  /** Unique among all rows, also deleted ones. */
+  /** Key of the row, unique among all rows, also deleted ones. */
   key: string;
   /** The bytes of the row's key in hex; `#` and their number if there are too many. */
   keyHex: string;
@@ -37,7 +37,7 @@ export interface InboxRow {
 export interface InboxChange extends InboxRow {
   kind: ChangeKind;
   reference: string | null;
-  /** When it was inserted (ISO 8601, UTC, milliseconds); null if the row has no such time. */
+  /** Time of the insert (ISO 8601 UTC, milliseconds); null if the row has no such time. */
   handedAt: string | null;
   value: Record<string, unknown>;
 }
@@ -46,21 +46,21 @@ export interface InboxAck extends InboxRow {
   orderId: string;
   /** Newest event of the feed that was booked; null means the newest. */
   seq: number | null;
-  /** When it was inserted (ISO 8601, UTC, milliseconds); null if the row has no such time. */
+  /** Time of the insert (ISO 8601 UTC, milliseconds); null if the row has no such time. */
   handedAt: string | null;
 }
 
 export interface InboxBatch {
   changes: InboxChange[];
   acks: InboxAck[];
-  /** Whether rows are left behind. */
+  /** Whether rows remain in the inbox. */
   more: boolean;
 }
 
 /** Waiting rows; `rows` is counted up to `COUNTED_MAX`. */
 export interface InboxWaiting {
   rows: number;
-  /** When the oldest row was inserted, by its own column; null if none waits or it has no time. */
+  /** Time of the oldest row's insert, by its own column; null if no row waits or the row has no time. */
   oldest: string | null;
 }
 
@@ -430,7 +430,7 @@ export class Inbox {
     return this.#use((rows) => rows.waiting());
   }
 
-  /** Deletes copied rows. Rows that are gone already do not matter. */
+  /** Deletes copied rows. Rows that no longer exist are ignored. */
   remove(taken: readonly InboxRow[]): void {
     this.#use((rows) => rows.remove(taken));
   }
@@ -555,7 +555,7 @@ export class Inbox {
     return Math.abs(this.#options.clock.nowMs() - this.#openedMs) >= READ_THROUGH_EVERY_MS;
   }
 
-  /** Whether to open the file again, which switches off a write-ahead log that a POS has switched on. */
+  /** Whether the file must be opened again, which switches off a write-ahead log that a POS has switched on. */
   #logIsDue({ db }: OpenInbox): boolean {
     const nowMs = this.#options.clock.nowMs();
     if (Math.abs(nowMs - this.#journalTriedMs) < JOURNAL_EVERY_MS) return false;
@@ -588,7 +588,7 @@ function restartNumbers(rows: InboxRows): void {
   }
 }
 
-/** Returns the fault of the file without the hints that apply to other databases. */
+/** Returns the fault of the inbox without the hints that an error of another database has. */
 function damageIn(error: TillsyncError, path: string): string {
   const { cause } = error;
   if (!(cause instanceof Error && 'code' in cause)) return error.message;

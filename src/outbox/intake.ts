@@ -52,14 +52,14 @@ type ZerosByBranch = ReadonlyMap<string, number>;
 
 interface AcceptOptions {
   source: ChangeSource;
-  /** Who submits it, if more is known than the interface. */
+  /** Submitter of the changes, if more is known than the interface. */
   origin?: string | undefined;
   guards: GuardSettings;
   /** Holds the whole submission, such as an inventory that lacks too much. */
   hold?: GuardReason | undefined;
   /**
-   * Holds the stocks that go to zero. It is set for one part of a submission that takes too many to zero as a whole
-   * (`holdsFor`).
+   * Holds the stocks that go to zero. It is set for each part of a submission that as a whole sets too many stocks to
+   * zero (`holdsFor`).
    */
   zeroHolds?: ZeroHolds | undefined;
   /** Newest event of the order feed when it was submitted, if that was earlier. */
@@ -272,7 +272,7 @@ export class OutboxIntake {
       if (!isWaitingNow || priorityOf(item.change) !== PRIORITY_OTHERS) continue;
       const room = rooms.get(branch) ?? this.#queue.roomOf(branch, placed.length);
       rooms.set(branch, room);
-      // There is room for all, whatever their targets.
+      // The queue has room for all items, even if each has its own target.
       if (room >= placed.length) continue;
       if (added.has(key) || this.#queue.isWaiting(item.kind, target.key)) continue;
       if (room > 0) {
@@ -411,8 +411,8 @@ export class OutboxIntake {
   }
 
   /**
-   * Returns a guard's reason for a change whose product became known only now, and when the change set a
-   * stock to zero.
+   * Judges a change whose product became known only now: returns a guard's reason to hold it, and the time at which it
+   * set a stock to zero.
    */
   judgeFound(
     { body, target, sku, subsidiaryId, zeroedAt: before }: OutboxChange,
@@ -573,8 +573,8 @@ export class InboxIntake {
 }
 
 /**
- * Turns a row into a submitted item. A row that the inbox's checks could not refuse is kept as rejected, because
- * nobody else would tell the POS.
+ * Turns a row into a submitted item. A bad row that the inbox's checks could not refuse is stored as rejected, because
+ * the POS learns of it in no other way.
  */
 function handedOver({ kind, value, reference, handedAt, tooLong }: InboxChange): SubmittedChange {
   if (tooLong !== null) {

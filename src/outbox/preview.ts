@@ -32,7 +32,7 @@ export interface Preview<T> {
   /** The last line for its target. For a product, values of earlier lines are included. */
   line: T;
   target: string;
-  /** What would go, by name. */
+  /** Values that would be sent, by their names. */
   values: ChangeValues;
   verdict: Verdict;
   /** One sentence for a person. */
@@ -203,17 +203,17 @@ const SAMPLE = 20;
 export interface InventoryPlan<T> {
   /** Lines to submit, in the given order; then lines that set missing stocks to zero. */
   changes: T[];
-  /** How many of the lines differ from the mirror, and how many have only an unsure value there. */
+  /** Number of lines that differ from the mirror, and number of those whose value in the mirror is unsure. */
   different: number;
   unsure: number;
   /** Lines that equal the platform's value. */
   unchanged: number;
   /** Stocks of the mirror that the inventory should contain. */
   known: number;
-  /** How many of the mirror's stocks the file lacks, and the first of their target keys. */
+  /** Number of the mirror's stocks that the file lacks, and the first of their target keys. */
   missing: number;
   missingSample: string[];
-  /** How many of the missing stocks are above zero, as far as known. */
+  /** Number of missing stocks above zero, as far as known. */
   missingNotZero: number;
   /** Lines for unknown products, which are skipped, and the names of the first. */
   unknown: number;

@@ -44,7 +44,7 @@ const SIBLINGS = `
 const REFUSED = `
   SELECT ${COLUMNS} FROM outbox INDEXED BY outbox_rejected_target
   WHERE kind = ? AND target = ? AND state = 'rejected' AND version < ?`;
-// In parts that one index each can answer, because settled changes stay for a month.
+// The conditions are separate so that each uses one index, because settled changes are stored for a month.
 const NEWER = [
   "target = @target AND state = 'pending' AND held_guard IS NULL",
   "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
@@ -75,7 +75,10 @@ const waitingOf = (kind: ChangeKind) => `
   (SELECT count(*) FROM (SELECT 1 FROM ${FROM_QUEUE} WHERE kind = '${kind}' AND priority = ${PRIORITY_OTHERS}
     AND branch = +@branch AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read' LIMIT ${WAITING_MAX}))`;
 
-/** No two waiting changes have the same place, so a branch has at most as many as there are places between its ends. */
+/**
+ * No two waiting changes have the same place, so a branch has at most as many as the distance between its first and
+ * last place.
+ */
 const spanOf = (kind: ChangeKind) => {
   const end = (which: string) => `(SELECT ${which}(queue_seq) FROM ${FROM_QUEUE} WHERE kind = '${kind}'
     AND priority = ${PRIORITY_OTHERS} AND branch = +@branch AND state = 'pending' AND held_guard IS NULL
@@ -329,7 +332,7 @@ export class OutboxQueue {
     for (const sibling of this.#siblings(newer)) strip(sibling, 'shared');
   }
 
-  /** Keeps, among the skus of one product, the newest value of a shared field. */
+  /** Removes from the waiting changes of a product's skus every shared field except its newest value. */
   #settleSiblings(moved: OutboxChange, at: string): void {
     let rest: OutboxChange | undefined = moved;
     for (const sibling of this.#siblings(moved)) {
@@ -480,13 +483,13 @@ type Rest = Pick<
   OutboxChange,
   'changeId' | 'kind' | 'target' | 'body' | 'version' | 'versions' | 'asOfSeq' | 'zeroedAt'
 >;
-/** Of hand-overs, both included. */
+/** Range of submissions by their versions, both ends included. */
 export interface Versions {
   first: number;
   last: number;
 }
 
-/** Returns the change without the fields submitted later. */
+/** Returns the change without the fields submitted after `lastVersion`. */
 function asOfVersion(change: OutboxChange, lastVersion: number): OutboxChange {
   const body: Record<string, unknown> = { ...change.body };
   for (const field of valueKeys(change.body)) {

@@ -198,7 +198,7 @@ export class Reservations {
     const newest = this.newestSeq;
     const handed = acks.map((each) => (typeof each === 'string' ? null : each.handedAt));
     const newestAt = newestSeqAt(this.#db, handed, at);
-    // Events before this acknowledgement are booked by it; those of a long feed when they are followed.
+    // This acknowledgement books the events before it. In a long feed they are booked when the ledger reaches them.
     if (this.#mark('ledger.seen') >= 0 && acks.length > 0) this.#takeEvents();
     return acks.map((given) => {
       const { orderId: named, seq: said, handedAt } = typeof given === 'string' ? { orderId: given } : given;
@@ -246,7 +246,7 @@ export class Reservations {
   isOfOthers(orderId: string, branches: readonly string[]): boolean {
     if (this.#mark('ledger.seen') >= 0) this.#takeEvents();
     const order = this.#order(orderId.trim());
-    // Without an internal id the branch's steps cannot be told.
+    // Without an internal id the branch's steps are not recognisable.
     const areKnown = branches.every((id) =>
       this.#branches.all.some(({ subsidiaryId }) => subsidiaryId === id),
     );
@@ -338,8 +338,8 @@ export class Reservations {
   /** Deletes at most `limit` orders that nothing needs; returns how many. */
   collect(limit = PART): number {
     const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
-    // Every count and every swept quantity contains these orders. Without hold-back, an ended order explains what the
-    // platform kept of it until the stock is sent again.
+    // Every count and every swept quantity contains these orders. Without hold-back, an ended order explains the pieces
+    // that the platform did not give back until the stock is sent again.
     const isOpenStep = `(NOT @holds OR s.booked_version IS NOT NULL) = 0`;
     const isAwaited = `EXISTS (SELECT 1 FROM outbox w WHERE w.kind = 'stock' AND w.state = 'pending'
       AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id)`;
@@ -425,7 +425,7 @@ export class Reservations {
     if (isNews || isChanged) this.#addSteps(orderId, seq, delta, delta);
   }
 
-  /** Adds a step for each of these stocks; 0 for those not in `delta`. */
+  /** Adds a step for each of these stocks, of 0 pieces for a stock that is not in `delta`. */
   #addSteps(orderId: string, seq: number, stocks: Quantities, delta: Quantities): void {
     if (stocks.size === 0) return;
     const order = this.#known(orderId);
@@ -472,7 +472,7 @@ export class Reservations {
     if (known) this.#follow(orderId, known.seq, false);
   }
 
-  /** Returns the sum of the order's steps per stock, also for stocks it takes nothing of any more. */
+  /** Returns the sum of the order's steps per stock, also for stocks of which the order takes nothing any more. */
   #had(orderId: string): Quantities {
     const rows = this.#sql.rows<StockQty>(
       `SELECT sku, subsidiary_id AS subsidiaryId, total(qty) AS qty FROM stock_steps WHERE order_id = +?
@@ -482,7 +482,7 @@ export class Reservations {
     return new Map(rows.map((row) => [stockTarget(row), row]));
   }
 
-  /** Returns what the order's lines take; each new line is resolved and stored. */
+  /** Returns the quantities that the order's lines take from stocks. Resolves and stores each new line. */
   #look(orderId: string): Quantities {
     const store = this.#order(orderId)?.store ?? null;
     const text = 'SELECT places, is_unplaced AS isUnplaced FROM ledger_orders WHERE order_id = ?';
@@ -537,9 +537,9 @@ export class Reservations {
   }
 
   /**
-   * An order's `store.externalId` is the branch's external id, or the internal one if it has none. An unknown store
-   * may be any branch whose external id is not configured. What it may have sold there is held back, because selling
-   * too little is better than selling what is gone.
+   * An order's `store.externalId` is the branch's external id, or the internal one if it has none. An unknown store may
+   * be any branch whose external id is not configured. The order's pieces are held back in each such branch, because
+   * selling too little is better than selling pieces that are gone.
    */
   #isBranch(store: string | null, subsidiaryId: string): boolean {
     if (store === null || store === subsidiaryId) return true;
@@ -549,7 +549,7 @@ export class Reservations {
     return this.#branches.idOf(store) === undefined && this.#sql.value(stocked, store) === undefined;
   }
 
-  /** Returns the earliest time the order may have been placed, by this machine's clock; 0 if unknown. */
+  /** Returns the earliest time at which the order may have been placed, by this machine's clock; 0 if unknown. */
   #placedMs(orderId: string, observedAt: string): number {
     const createdMs = Date.parse(this.#order(orderId)?.createdAt ?? '');
     const placedMs = createdMs - (this.#skewMs() ?? Number.NaN);

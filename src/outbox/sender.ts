@@ -64,11 +64,11 @@ export class PushFreshness {
   }
 }
 
-/** With more unclear items than this, they are sent again and not read one by one. */
+/** Most unclear items that are read one by one; if there are more, all are sent again. */
 const ASK_MAX = 10;
 /** After this many sendings an unclear item is left to a person. */
 const DOUBTFUL_SENDS_MAX = 3;
-/** After this many single refusals in a row, the call's end is tried: probably everything is refused. */
+/** Single refusals in a row after which the last item is tried next, because probably all items are refused. */
 const HOPELESS_AFTER = 3;
 /** A change sent this often without an answer may itself be the cause, and not a short fault. */
 const SUSPECT_AFTER = 2;
@@ -135,7 +135,7 @@ export class PushCall {
   /**
    * Sends a call. If it is refused whole, sends halves, in order, until the bad items are `alone`. A call that keeps
    * failing is split too, once a part of it was accepted. In an outage the first parts get smaller each time, so that
-   * it costs one more call and still finds a bad item. Throws what is not about the items.
+   * it costs one more call and still finds a bad item. Throws errors that no item causes.
    */
   async #sendOrSplit(
     items: readonly BatchItem[],
@@ -167,7 +167,7 @@ export class PushCall {
           doubts += HOPELESS_AFTER;
           failures += 1;
         }
-        // So many failures are no fault of the items.
+        // So many failures are not caused by the items.
         if (failures > FAILURES_MAX || (!isAnyTaken && doubts > HOPELESS_AFTER)) throw error;
         continue;
       }
@@ -177,7 +177,7 @@ export class PushCall {
     if (!isAnyTaken && doubts >= HOPELESS_AFTER) throw last;
   }
 
-  /** Returns the items whose outcome the answer does not tell. */
+  /** Returns the items whose outcome is not in the answer. */
   async #send(items: readonly BatchItem[]): Promise<readonly BatchItem[]> {
     const { endpoint, call } = this.#how;
     const [first] = items;
@@ -268,7 +268,9 @@ function inParts(items: readonly BatchItem[], sentBefore: number): (readonly Bat
 const LOOK_EVERY_MS = 500;
 /** How often writing the outcomes of a call is retried, so that no change stays in `sending` for ever. */
 const SETTLE_AGAIN_MS = 2_000;
-/** After a longer silence of orders, the mirror's stock may be outdated, and nothing counts as unchanged. */
+/**
+ * Without a good poll of orders for this time, the mirror's stock may be outdated, and no value counts as unchanged.
+ */
 const ORDERS_KNOWN_MS = 900_000;
 /** Changes whose targets are resolved per transaction. */
 const TARGETS_AT_ONCE = 500;
@@ -285,7 +287,7 @@ export interface PushLoopOptions {
   /** Whether this process sends; `elsewhere` if another one does, `locked-out` if only a person can help. */
   status: () => 'sends' | 'elsewhere' | 'locked-out';
   freshness: PushFreshness;
-  /** Asks the platform for scarce stocks first; left out if nothing does. */
+  /** Reads scarce stocks on the platform before they are sent; left out if they are sent unread. */
   looker?:
     | {
         readonly lookBelow: number;
@@ -301,7 +303,7 @@ export interface PushLoopOptions {
   log: Log;
   /** How long a change may wait for others to fill its call. */
   lingerMs: number;
-  /** How often it checks for other processes' work; if left out, as a store needs it. */
+  /** Interval of checks for changes from other processes; has a default for a store. */
   lookEveryMs?: number | undefined;
   beat: () => void;
 }
@@ -359,7 +361,10 @@ export class PushLoop {
     }
   }
 
-  /** Returns what waits, for the choice of the endpoint, including changes that may have a target by now. */
+  /**
+   * Returns the length of the queue, by which the endpoint is chosen. Changes that may have a target by now are
+   * included.
+   */
   outlook(): QueueOutlook {
     const { stores, kind } = this.#options;
     return stores.read((at) => {
@@ -474,7 +479,7 @@ export class PushLoop {
     const { kind, platform, freshness, log, clock, random, beat } = this.#options;
     const { callId, items, toLook } = await this.claim(endpoint === 'batch' ? BATCH_ITEMS_MAX : 1);
     const patient = gracefulSignal(signal, clock);
-    // Changes that need no look go first.
+    // Changes that need no read of the platform's quantity are sent first.
     if (callId === null && toLook.length > 0) {
       const how = { signal: patient.signal, onWait: beat };
       try {

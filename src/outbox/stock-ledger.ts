@@ -22,7 +22,7 @@ export interface LedgerStock {
   countedQty: number;
   /** Quantity of orders that the count cannot contain. */
   reservedQty: number;
-  /** Quantity taken by orders that have not come yet, as a look at the platform shows. */
+  /** Quantity of orders that have not come yet, found by a read of the platform's quantity. */
   unheardQty: number;
   /** The safety stock, which is never offered. */
   safetyQty: number;
@@ -36,10 +36,10 @@ export interface LedgerStock {
   /** Quantity ordered since the platform's quantity was confirmed. */
   orderedQty: number;
   confirmedSeq: number;
-  /** By this machine's clock. */
+  /** Time of that confirmation, by this machine's clock. */
   confirmedMs: number;
   show: boolean | null;
-  /** Whether unbooked orders are subtracted from its branch's counts. */
+  /** Whether the stock's branch holds back, so that unbooked orders are subtracted from its counts. */
   holds: boolean;
 }
 
@@ -199,7 +199,7 @@ export class StockLedger {
     return true;
   }
 
-  /** How many stocks were counted. */
+  /** Number of counted stocks. */
   get size(): number {
     return this.#sql.value('SELECT count(*) FROM stock_counts') ?? 0;
   }
@@ -232,7 +232,7 @@ export class StockLedger {
     return places.flatMap(({ sku, subsidiaryId }) => this.#stocks(OF_PLACE, sku, subsidiaryId));
   }
 
-  /** Returns their number, counted up to `limit`. */
+  /** Returns the number of stocks that `dirty` would return, counted up to `limit`. */
   countDirty(limit: number): number {
     return this.#sql.value(`SELECT count(*) FROM (SELECT 1 ${DUE} LIMIT ?)`, limit) ?? 0;
   }
@@ -291,7 +291,7 @@ export class StockLedger {
   }
 
   /**
-   * Returns the version of the newest submission of a stock, whatever became of it; 0 if none. A submission with an
+   * Returns the version of the newest submission of a stock, even of a refused one; 0 if none. A submission with an
    * unknown id may mean any stock of its branch that was not counted since that id was first refused.
    */
   handedVersion(stock: StockKey): number {
@@ -396,7 +396,7 @@ export function placesOfId(sql: Sql, externalId: string): StockKey[] {
 
 /** A rule of the safety stock, which keeps the last pieces in the shop from being sold online too. */
 export interface SafetyRule {
-  /** null: of every product. */
+  /** Product of the rule; null for every product. */
   sku: string | null;
   /** null: in every branch. */
   subsidiaryId: string | null;
@@ -516,7 +516,7 @@ export class SafetyStock {
   }
 }
 
-/** As the table names it. */
+/** Returns the scope as the table stores it, with `''` for every product or branch. */
 function keyOf({ sku, subsidiaryId }: SafetyScope): { sku: string; subsidiaryId: string } {
   return { sku: sku ?? '', subsidiaryId: subsidiaryId ?? '' };
 }

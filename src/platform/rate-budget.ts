@@ -288,12 +288,12 @@ export class RateStore {
     return this.#sql.forbidden.all();
   }
 
-  /** Returns what `endpoint` has to wait for now, or undefined if nothing. */
+  /** Returns the wait of `endpoint` now; undefined if it may be called. */
   waitOf(endpoint: Endpoint, limits: PlatformLimits): Wait | undefined {
     return this.waits(limits, [endpoint])[0];
   }
 
-  /** What is held back now. */
+  /** Returns the endpoints that have to wait now, each with the reason and the time. */
   waits(limits: PlatformLimits, endpoints: readonly Endpoint[] = ENDPOINTS): Wait[] {
     return this.#immediately((nowMs) => {
       this.#leaveForTheDead(nowMs);
@@ -344,7 +344,7 @@ export class RateStore {
       yield ['blocked', block.fromMs + block.durationMs + graceMs - nowMs];
       if (isProbed && this.#sql.othersInFlight.get(nowMs, endpoint)) yield ['blocked', PROBE_RECHECK_MS];
     }
-    // With n allowed calls, a call is free once the n-th newest has left the window.
+    // With n calls allowed in the window, the next one may be sent once the n-th newest has left the window.
     const { nthCall, nthOrder } = this.#sql;
     const freeInMs = (nth: typeof nthCall, places: number) => {
       const countsFromMs = nth.get(Math.max(1, places) - 1);
@@ -402,8 +402,8 @@ const RETRY_AFTER_MAX_MS = 600_000;
 const RETRY_JITTER_SHARE = 0.1;
 
 /**
- * Returns how long to leave an endpoint alone after a 429. The header is trusted from the endpoint's interval up to
- * ten minutes, since a proxy may send anything. Without a header the interval doubles each time. Jitter only adds.
+ * Returns the wait after a 429. The header counts from the endpoint's interval up to ten minutes, since a proxy may
+ * send anything. Without a header the interval doubles each time. Jitter only lengthens the wait.
  */
 export function retryAfterMs(answer: {
   /** The header as it was sent; undefined when there was none. */
@@ -411,7 +411,7 @@ export function retryAfterMs(answer: {
   /** The platform's wall clock at the time of the answer. */
   serverNowMs: number;
   intervalMs: number;
-  /** How many 429 answers in a row came before this one. */
+  /** Number of 429 answers in a row before this answer. */
   before: number;
   random: Random;
 }): number {
@@ -448,7 +448,7 @@ const JITTER_SHARE = 0.05;
 /** Waits until the shared ledger allows a call, and records in it how the call ended. */
 export class RateBudget {
   readonly #o: RateBudgetOptions;
-  /** Number of 429 in a row, per endpoint. */
+  /** Number of 429 answers in a row, per endpoint. */
   readonly #limited = new Map<Endpoint, number>();
 
   constructor(options: RateBudgetOptions) {
@@ -457,7 +457,7 @@ export class RateBudget {
 
   /**
    * Takes the endpoint's slot and waits for it. Throws `aborted`, or `forbidden` at once while the platform refuses
-   * only this endpoint. Returns undefined only if `giveUp`, asked before each try, says so.
+   * only this endpoint. Returns undefined only if `giveUp` is true, which is checked before each try.
    */
   async enter(
     endpoint: Endpoint,

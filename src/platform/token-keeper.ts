@@ -68,7 +68,7 @@ const REST_MIN_SHARE = 0.05;
 /** How long a call whose token still works waits for a running renewal, counted from the renewal's start. */
 const PATIENCE_MS = 5_000;
 const LONGEST_WAIT_MS = 86_400_000;
-/** After a 401 to a token that was renewed so recently, another renewal does not help. */
+/** A 401 within this time after a renewal is not answered by another renewal, which would not help. */
 const JUST_RENEWED_MS = 60_000;
 
 /**
@@ -204,7 +204,7 @@ export class TokenKeeper {
     return describeTokens(pair, intentAtMs, pair ? platformClock.ofPair(pair) : 0);
   }
 
-  /** Starts no more refreshes and waits for those that were sent. */
+  /** Starts no more refreshes and waits for the sent ones. */
   async finish(): Promise<void> {
     this.#finished = true;
     const late = this.#refresh.finish();
@@ -251,7 +251,7 @@ export class TokenKeeper {
     return isDue(pair, this.#o.platformClock.ofPair(pair), this.#due.share);
   }
 
-  /** Returns why the last try failed, while the next one has to wait. */
+  /** Returns the error of the last refresh while the next refresh has to wait; undefined otherwise. */
   #resting(generation: number): TillsyncError | undefined {
     if (this.#failed?.generation !== generation) return undefined;
     const { untilMonoMs, error } = this.#failed;
@@ -384,8 +384,8 @@ class TokenRefresh {
   }
 
   /**
-   * Returns undefined only after `giveUp`. Taking the lease is a durable write, so it proves that the disk accepts
-   * one.
+   * Runs `action` with the refresh lease; returns undefined only if `giveUp` ended the wait. Acquiring the lease is a
+   * durable write, which proves that the disk accepts writes.
    */
   async #underLease<T>(
     onWait: (wait: Wait) => void,

@@ -97,13 +97,13 @@ export function accessRestMs({ accessToken, accessExpiresAtMs }: TokenPair, serv
   return accessExpiresAtMs === null ? Number.POSITIVE_INFINITY : accessExpiresAtMs - serverNowMs;
 }
 
-/** Returns how long the access token lives from its issue; Infinity when that is unknown. */
+/** Returns the lifetime of the access token in milliseconds; Infinity if it is unknown. */
 export function accessLifeMs({ accessIssuedAtMs, accessExpiresAtMs }: TokenPair): number {
   if (accessIssuedAtMs === null || accessExpiresAtMs === null) return Number.POSITIVE_INFINITY;
   return Math.max(0, accessExpiresAtMs - accessIssuedAtMs);
 }
 
-/** Whether `share` of the access token's life is over. False when its life is unknown. */
+/** Whether `share` of the access token's life has passed; false if its life is unknown. */
 export function isDue(pair: TokenPair, serverNowMs: number, share: number): boolean {
   return serverNowMs >= (pair.accessIssuedAtMs ?? 0) + accessLifeMs(pair) * share;
 }
@@ -126,7 +126,7 @@ function jwtTimes(token: string | null): { issuedAtMs: number | null; expiresAtM
 function asMs(seconds: unknown): number | null {
   if (typeof seconds !== 'number' || !Number.isFinite(seconds) || seconds <= 0) return null;
   const ms = Math.round(seconds * 1000);
-  // Some issuers write milliseconds although the standard says seconds.
+  // Some issuers write milliseconds although the standard (RFC 7519) defines seconds.
   return ms > FUTURE_MAX_MS * 100 ? Math.round(seconds) : ms;
 }
 
@@ -415,7 +415,7 @@ export class TokenRows {
       const row = this.#sql.pair.get();
       const generation = row?.generation ?? 0;
       if (expectedGeneration !== null && expectedGeneration !== generation) return false;
-      // Only a rotation starts from a valid pair of a known generation. Everything else came from a person.
+      // Only a rotation replaces a valid pair of a known generation. Any other pair was handed in by a person.
       const isHandedIn = expectedGeneration === null || !row || row.lockedOutAtMs !== null;
       if (isHandedIn) this.#sql.noteHandedIn.run(fingerprintOf(offered));
       this.#sql.putPair.run({ ...pair, generation: generation + 1, savedAtMs: this.#o.clock.nowMs() });
@@ -442,7 +442,7 @@ export class TokenRows {
     storing(() => this.#sql.lockOut.run(atMs, cause, generation));
   }
 
-  /** Takes the refresh lease. Returns undefined while another process has it. */
+  /** Acquires the refresh lease. Returns undefined while another process has it. */
   acquireLease(holdMs: number): number | undefined {
     return this.#o.leases.acquire(LEASE, holdMs);
   }

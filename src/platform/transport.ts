@@ -38,7 +38,9 @@ const FAULTS: Record<string, Fault> = {
   ERR_TLS_CERT_ALTNAME_INVALID: ['the certificate there is not one of {host}', CLOCK],
 };
 const NOT_HTTPS = /^ERR_SSL|^EPROTO$/;
-/** Where a proxy stands between, these are of the connection to it; others are of the platform behind it. */
+/**
+ * Errors of the connection itself. With a proxy they concern the proxy; other errors concern the platform behind it.
+ */
 const OF_THE_CONNECTION =
   /^(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT|UND_ERR_CONNECT_TIMEOUT)$/;
 /** undici's code for a proxy that answers CONNECT with anything but 200. */
@@ -120,13 +122,16 @@ export interface TransportRequest {
   path: string;
   headers: Record<string, string>;
   body?: string;
-  /** From the first attempt to connect to the last byte of the answer. If left out, as long as the connection lasts. */
+  /**
+   * Limit from the first attempt to connect to the last byte of the answer. If left out, only the connection's end
+   * counts.
+   */
   timeoutMs?: number;
   bodyMaxBytes: number;
   signal?: AbortSignal;
   /**
-   * Uses a new connection. With a kept-alive one that the server is just closing, nobody knows whether the request
-   * arrived.
+   * Uses a new connection, because on a kept-alive connection that the server is just closing it is unknown whether the
+   * request arrived.
    */
   freshConnection?: boolean;
 }
@@ -162,7 +167,7 @@ export function createHttpTransport(
     const timeout = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
     const secureContext = trustOf(options);
     const connect = { timeout, ...(secureContext && { secureContext }) };
-    // Only the total timeout below counts, because undici's own are coarse.
+    // Only the total timeout below is used, because undici's own timeouts are coarse.
     const common = { connect, headersTimeout: 0, bodyTimeout: 0, allowH2: false };
     const agent = (more: Agent.Options) =>
       proxy === undefined
@@ -206,7 +211,7 @@ export function createHttpTransport(
   };
 }
 
-/** Combines the caller's signal and the total timeout into one signal, and tells which of them fired. */
+/** Combines the caller's signal and the total timeout into one signal, and reports which of them fired. */
 function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
   const ended = new AbortController();
   const cut = new AbortController();

@@ -89,7 +89,7 @@ const manifestSchema = z.object({
 
 export type Manifest = z.infer<typeof manifestSchema>;
 
-/** Of a backup with `--with-tokens`. */
+/** Content of the file of tokens, in a backup made with `--with-tokens`. */
 export const tokensSchema = z.object({
   tokens: z
     .object({
@@ -228,7 +228,7 @@ export interface ReadBackupOptions {
   into?: string;
   /** Returns the text of this small file. */
   text?: string;
-  /** Of an encrypted one. */
+  /** Decrypts an encrypted backup. */
   decrypt?: Convert | undefined;
   signal?: AbortSignal | undefined;
 }
@@ -388,7 +388,7 @@ export interface BackupOptions {
   /** Who can read the backup; if left out, everyone who has the file. */
   readableBy?: ReadableBy | undefined;
   clock: Clock;
-  /** Who makes it. */
+  /** Person or program that makes the backup. */
   who: string;
   signal?: AbortSignal | undefined;
 }

@@ -14,7 +14,7 @@ interface Entry {
   what: string;
 }
 
-/** What happened in order of time, and in sentences what holds now. */
+/** The events in order of time, and sentences on the present state. */
 export interface Explanation {
   entries: Entry[];
   now: string[];
@@ -76,7 +76,7 @@ function eventEntry({ seq, status, previousStatus, source, observedAt }: EventRo
   return { at: observedAt, what: `Heard by ${CAME_BY[source]}: ${change}; event ${seq}.` };
 }
 
-/** Notifications that said what was known already. */
+/** Returns an entry for notifications that repeated known content. */
 function repeatEntries(db: Database.Database, orderId: string): Entry[] {
   const text = `SELECT source, received_at AS at, count(*) AS times, max(received_at) AS lastAt FROM order_payloads
     WHERE order_id = ? AND applied = 0 GROUP BY seq, source`;

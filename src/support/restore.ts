@@ -52,8 +52,8 @@ interface KeptChanges {
 }
 
 /**
- * Keeps the inbox's changes of the backup as files for a person, because sending them would put older values over
- * newer ones. Returns those files.
+ * Writes the changes of the backup's inbox into files for a person, because sending them would replace newer values by
+ * older ones. Returns the files.
  */
 function keepChanges(staging: string, directory: string, stamp: string): KeptChanges[] {
   const kinds = [
@@ -164,7 +164,7 @@ export interface RestoreBackupOptions extends RestoreOptions {
   path: string;
   /** Descriptor of the backup. */
   file: number;
-  /** Of an encrypted one. */
+  /** Decrypts an encrypted backup. */
   decrypt?: Convert | undefined;
 }
 
@@ -261,8 +261,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
       clock,
     });
     if (group !== '') giveToGroup(groupId(group), fresh);
-    // The inbox is looked up before anything changes. An existing one has newer content than any backup and
-    // stays.
+    // The inbox is checked before anything changes. An existing inbox has newer content than any backup and stays.
     const acks = acksToRestore(staging, { ...plan, newestSeq: manifest.mirror.newestSeq });
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
@@ -343,7 +342,7 @@ export interface ConfigForRestoreOptions extends ConfigOptions {
   /** Path and descriptor of the backup. */
   backup: string;
   descriptor: number;
-  /** Of an encrypted backup. */
+  /** Decrypts an encrypted backup. */
   decrypt?: Convert | undefined;
   /** Whether the backup's configuration replaces the machine's own. */
   takesIt: boolean;

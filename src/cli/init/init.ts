@@ -184,7 +184,7 @@ function tellOverrides({ env, stderr }: Cli): void {
   }
 }
 
-/** Returns the address of the socket unit, if it listens. */
+/** Returns the address for callbacks, or `nowhere` if callbacks are off. */
 function callbacksAt(draft: ConfigDraft): unknown {
   return draft.value('webhook.enabled') === false ? 'nowhere' : draft.value('webhook.listen');
 }
@@ -229,7 +229,7 @@ async function tryAnswers(
   for (const branch of setUp.draft.branches()) await setUp.tryBranch(branch);
 }
 
-/** Returns the same error with what stays stored. */
+/** Returns the same error with sentences on what remains stored. */
 function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unknown {
   if (!(error instanceof TillsyncError) || error.code === 'internal') return error;
   const tokens = hasStoredTokens ? ' The tokens that were handed over are stored.' : '';
@@ -249,14 +249,14 @@ function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unkno
 interface InitReport extends Replaced, AtWork {
   file: string;
   checks: readonly Check[];
-  /** How orders come in. */
+  /** Way in which orders arrive. */
   orders: 'callbacks' | 'polling';
   callbackUrl: string | null;
   /** The callbacks' secret; null if none is needed. */
   webhookSecret: 'made' | 'kept' | null;
 }
 
-/** Returns all answers for a last look before they are written. */
+/** Returns all answers as text, to be checked before they are written. */
 function summaryText(config: Config, branches: Config['branches']): string {
   const { platform, webhook, orders, shop, storage, retention } = config;
   const callbacks = webhook.enabled

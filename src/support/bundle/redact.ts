@@ -16,7 +16,7 @@ import { asTillsyncError } from '../../core/errors.ts';
 import { secretForms } from '../../core/log.ts';
 import { lookInto } from '../../db/sqlite.ts';
 
-/** Returns what the file says when something was unreadable. */
+/** Returns the entry that the bundle has in place of an unreadable part. */
 export function faultOf(error: unknown): { couldNotBeRead: string; hint?: string } {
   const { code, message, hint } = asTillsyncError(error);
   return { couldNotBeRead: `${message} (${code})`, ...(hint !== undefined && { hint }) };
@@ -27,7 +27,7 @@ const ORDERS_MAX = 20_000;
 const WORD_LENGTH_MIN = 3;
 
 const EMAIL = /[\p{L}\d._%+-]+@[\p{L}\d-]+(?:\.[\p{L}\d-]+)+/gu;
-/** With a plus, or with gaps as people write them; times and ids have neither. */
+/** Phone numbers with a plus, or with gaps as people write them; times and ids have neither. */
 const PHONE = /\+\d[\d\s().-]{6,}\d|(?<![\d.:T-])\(?\d{2,4}\)?[ ]\d{3,4}[ -]?\d{3,4}(?![\d.:])/g;
 const NAMED_PERSON =
   /(\\*"(?:[\w-]*(?:name|phone|mobile|mail|address|street|comment|details|notes?|instructions|zip|lat|lng|customer|document|rut|dni))\\*"\s*:\s*\\*")((?:[^"\\]|\\(?!\\*"))*)/gi;
@@ -44,7 +44,10 @@ const TOKENS = new RegExp(FIRST_TOKEN, 'gu');
 
 /** Removes personal data from free texts: messages, reasons, log lines. */
 export class PeopleMask {
-  /** By their first word in lower case, longest first, so that an address is removed before a street. */
+  /**
+   * Personal values by their first word in lower case, longest first, so that an address is removed before its street
+   * alone.
+   */
   readonly #values = new Map<string, { start: number; value: string }[]>();
 
   /** Learns the customer data of a mirror. */

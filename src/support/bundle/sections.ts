@@ -155,7 +155,7 @@ function plain(config: Config): unknown {
   };
 }
 
-/** Keeps only the host of an address whose path is a secret. */
+/** Returns only the host of an address whose path is a secret. */
 function hostOf(text: string): string {
   if (!URL.canParse(text)) return text;
   const { protocol, host } = new URL(text);
@@ -245,7 +245,7 @@ async function stateOf(path: string, config: Config | undefined, clock: Clock): 
   }
 }
 
-/** Says which secrets exist and until when, without their values. */
+/** Returns which secrets exist and until when, without their values. */
 function webhookOf({ webhook }: State): unknown {
   const { current, previous, pending, previousUntilMs, registered } = webhook.read();
   return {
@@ -463,7 +463,7 @@ export function logSections({ unit, logFiles }: Subject): Section[] {
   ];
 }
 
-/** Returns a program's output, also when it fails, because that is of interest. */
+/** Returns a program's output, also when it fails, because the failure is useful in a bundle. */
 function outputOf(program: string, words: string[]): Promise<string> {
   return new Promise((resolve) => {
     const options = {

@@ -388,7 +388,8 @@ class Examination {
   readonly #stored = once(async () => openStored(this.#config, this.#o.clock, await this.#running()));
 
   /**
-   * Parts that share the daemon's budget and token pair, or the outcome that says why they are unavailable.
+   * The parts that share the daemon's rate budget and token pair, or an outcome with the reason why they are
+   * unavailable.
    */
   readonly #parts = once(async (): Promise<Parts | Outcome> => {
     const stored = await this.#stored();
@@ -430,7 +431,7 @@ class Examination {
     return clockOutcome({ skewMs: tokens.clockSkewMs, source: 'refresh' });
   }
 
-  /** Returns why other machines are not tried; undefined if they are. */
+  /** Returns the reason why no other machine is contacted; undefined if there is none. */
   #whyNot(): string | undefined {
     if (this.#o.offline) return 'Not tried: --offline.';
     return this.#reached === false ? 'Not tried, since the platform is not reached.' : undefined;

@@ -152,7 +152,7 @@ export function mendMirrorFiles(mirrorPath: string, running: boolean | null): Ou
   try {
     openKeeper(mirrorPath).close();
   } catch {
-    // The next line tells.
+    // The check below reports a missing file.
   }
   if (missing.some((path) => !existsSync(path))) {
     const message = `Without ${which} a POS of another user cannot read the mirror while tillsync is stopped.`;
@@ -273,7 +273,7 @@ function makesItAnew(kind: keyof StoragePaths, config: Pick<Config, 'link' | 'hu
   }
 }
 
-/** Whether this user may read the file; if not, why. */
+/** Returns an outcome with the reason why this user may not read the file; undefined if the user may. */
 export function lockedAway(path: string): Outcome | undefined {
   try {
     accessSync(path, constants.R_OK);

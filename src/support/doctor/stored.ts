@@ -305,7 +305,7 @@ export interface Stored {
   running: boolean | null;
 }
 
-/** Opens what is stored, or says why it is not readable. */
+/** Opens the stored databases, or returns an outcome with the reason why they are unreadable. */
 export async function openStored(
   config: Config,
   clock: Clock,
