@@ -45,7 +45,7 @@ describe('on a machine without a running systemd', () => {
 
   it('has its files as they were packed, and none with a wish for a compiler or the network', () => {
     expect(machine.run('dpkg --verify tillsync')).toBe('');
-    expect(machine.run('dpkg -L tillsync | grep -E "\\.(ts|c|gyp)$" || true')).toBe('');
+    expect(machine.run('dpkg -L tillsync | grep -v /recipes/ | grep -E "\\.(ts|c|gyp)$" || true')).toBe('');
   });
 
   it('has units that systemd-analyze finds nothing to say about', () => {
