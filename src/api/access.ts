@@ -11,7 +11,7 @@ import { type ApiKeyRows, keyDigest, type Right } from '../db/api-keys.ts';
 /** A Unix socket that one group may use for the API. */
 export interface GroupSocket {
   path: string;
-  /** Number of the group. */
+  /** Id of the group. */
   gid: number;
 }
 
@@ -109,7 +109,7 @@ export class AccessGate {
   readonly #namedKeys: AccessOptions['namedKeys'];
   readonly #onWrongKey: WrongKeyListener;
 
-  /** Without a key only this machine has access. */
+  /** Without `apiKey` and named keys, only this machine has access. */
   constructor({ apiKey, namedKeys, onWrongKey = () => {} }: AccessOptions) {
     this.#digest = apiKey === undefined ? undefined : keyDigest(apiKey, 'utf8');
     this.#namedKeys = namedKeys;
@@ -142,7 +142,7 @@ export class AccessGate {
     throw named ? keyWithdrawn(named.name) : keyWrong();
   }
 
-  /** Whether `check` would accept it. */
+  /** Whether `check` would accept the request. */
   admits(request: FastifyRequest): boolean {
     try {
       this.check(request);

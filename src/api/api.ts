@@ -23,7 +23,7 @@ export interface LocalApiOptions extends AccessOptions {
   streamsMax?: number;
 }
 
-/** Tells its listeners that the mirror may have changed. Only a hint, without any detail. */
+/** Notifies its listeners that the mirror may have changed, without any detail. */
 export class ChangeSignal {
   readonly #listeners = new Set<() => void>();
 
@@ -31,14 +31,14 @@ export class ChangeSignal {
     for (const listener of this.#listeners) listener();
   }
 
-  /** Returns what ends it. */
+  /** Returns the function that ends the subscription. */
   subscribe(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 }
 
-/** One route. Its schemas document it, validate the request and type the answer. */
+/** A route. Its schemas document it, validate the request and type the answer. */
 interface RouteOf<P, Q, B, A> {
   method: 'get' | 'post';
   /** Path below `/v1`, with parameters as `{name}`. */
@@ -58,7 +58,7 @@ interface RouteOf<P, Q, B, A> {
   mayBePartial?: boolean;
   /** Statuses of refusals that not every route has. */
   refusals?: readonly (404 | 409 | 429)[];
-  /** Answers some refusals instead of the error alone: with what was done, or what is there. */
+  /** Statuses of refusals whose answer is not the error alone, and that answer's schema. */
   refused?: { statuses: readonly number[]; answer: z.ZodType };
   /** Whether the answer is always a stream of events, or only on request. */
   streams?: 'always' | 'on-request';

@@ -239,7 +239,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       query: handOverQuery,
       handle: async ({ query: { wait }, request, reply }) => {
         const waitMs = wait * 1_000;
-        // Before anything is taken, so that what was taken is always answered.
+        // The connection is counted before any item is accepted, so that accepted items are always answered.
         const leave = wait > 0 ? polls.enter(addressOf(request)) : () => {};
         try {
           const { text, isOver } = await handOver(kind, waitMs, request, reply);

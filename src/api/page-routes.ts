@@ -54,7 +54,7 @@ const HEADERS = {
   'referrer-policy': 'no-referrer',
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
-  // The browser keeps the file, but asks each time whether it is still current.
+  // The browser caches the file, but asks each time whether it is still current.
   'cache-control': 'no-cache',
   vary: 'accept-encoding',
 };

@@ -26,7 +26,7 @@ import {
 } from '../config/source.ts';
 import { type Installation, TillsyncError, typedAgain, typedWords } from '../core/errors.ts';
 
-/** Of tillsync, from its package. */
+/** Returns the version of tillsync, from its package. */
 export function programVersion(): string {
   const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
   return String((JSON.parse(text) as { version?: unknown }).version);
@@ -47,7 +47,10 @@ export function unitOf(configFile: string): string | null {
   return service === undefined ? null : `${service}.service`;
 }
 
-/** Returns how tillsync is called here with the configuration of `--config` or the environment. */
+/**
+ * Returns the facts by which texts name tillsync's commands on this machine, for the configuration of `--config` or the
+ * environment.
+ */
 export function findInstallation(file: string | undefined, env: Environment): Installation {
   const raw = readConfigFile(file, env);
   const configFile = resolve(raw.file);
@@ -91,7 +94,7 @@ interface UnixUser {
   name: string | null;
 }
 
-/** As the package makes it. */
+/** User that the package creates for the service. */
 const PACKAGED_USER = 'tillsync';
 const TIMEOUT_MS = 5_000;
 
@@ -194,7 +197,7 @@ interface StorageUserOptions {
   directory: string;
   /** The configuration file, whose unit names the service's user. */
   configFile: string;
-  /** Whether the command makes files there; then the directory is made too, for the service's user. */
+  /** Whether the command creates files there. The directory is then created too, for the service's user. */
   writes: boolean;
 }
 
@@ -326,7 +329,7 @@ export interface ServiceView {
   /** Such as `tillsync.service`. */
   unit: string;
   user: string;
-  /** Whether that user can read the file; null because only root can try. */
+  /** Whether that user can read the file; null for a caller other than root, who cannot try. */
   canRead: boolean | null;
   faults: ConfigFault[];
 }

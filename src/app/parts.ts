@@ -69,9 +69,9 @@ export interface PartsOptions {
   transport?: Transport;
   /** Called with every secret found while running, such as a rotated token, so that the log can hide it. */
   onSecret?: ((value: string) => void) | undefined;
-  /** How often the daemon checks for other processes' work; if left out, as a store needs it. */
+  /** Interval of the daemon's checks for other processes' work; has a default for a store. */
   lookEveryMs?: number | undefined;
-  /** How the inbox is opened; if left out, by a process of its own. */
+  /** Opens the inbox; if left out, in a process of its own. */
   openInbox?: ((options: InboxProcessOptions) => InboxAsker) | undefined;
   /** Names of holders of slots and leases, for a simulation in which one process plays several. */
   holders?: Holders;
@@ -130,7 +130,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
     /** Called when the platform asked to wait. */
     limited,
     webhookSecrets,
-    /** Those whose catalogue is read. */
+    /** Branches whose catalogue is read. */
     branches: isHub(config) ? openOnes(config, state) : configuredBranches(config, mirror),
     /** Catalogue and outbox in the mirror. */
     stores,
@@ -197,7 +197,7 @@ function pollOf(
     mirror,
     leases: state.leases,
     platformSkewMs: () => platform.clock.skewMs(),
-    // Without valid tokens the call itself fails at once.
+    // Without valid tokens there is no wait, because the call itself fails at once.
     nextWait: () =>
       platform.tokens.describe().state === 'ok' ? state.ledger.waitOf('order.all', config.limits) : undefined,
     clock,

@@ -185,7 +185,7 @@ export function tokenStatus({ tokens }: Pick<State, 'tokens'>, clock: Clock): To
   return describeTokens(pair, intentAtMs, clock.nowMs() + (pair?.clockSkewMs ?? 0));
 }
 
-/** Before the first start. */
+/** Returns the error for a storage directory without a mirror, as before the first start. */
 export function noMirror(directory: string): TillsyncError {
   return new TillsyncError('not-found', `There is no mirror in ${directory} yet.`, {
     hint: 'Start tillsync first ({start}), or look into another directory with --config FILE.',
@@ -224,7 +224,7 @@ export interface StoredVerdictOptions {
   readers: Readers;
   config: Config;
   clock: Clock;
-  /** From state.db; null if unreadable. */
+  /** State of the tokens in state.db; null if it is unreadable. */
   tokens: Facts['tokens'];
   running: boolean | null;
   /** Fault of state.db itself; null if none, or if this user may not read it. */
@@ -243,8 +243,8 @@ export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict
 }
 
 /**
- * Returns the tokens' state from state.db, or the fault of state.db, which must not hide what the mirror
- * says. Returns null at a branch, which needs no tokens, and on a fault. Throws `storage-busy`.
+ * Returns the tokens' state from state.db, or the fault of state.db, which must not hide the mirror's own findings.
+ * Returns null at a branch, which needs no tokens, and on a fault. Throws `storage-busy`.
  */
 export function fromState<T>(config: Config, look: () => T): { found: T | null; stateFault: string | null } {
   if (isBranch(config)) return { found: null, stateFault: null };

@@ -246,7 +246,7 @@ class Watch {
   readonly results = new Map<number, OutboxEntry>();
   readonly total: number;
   readonly #parts: Pick<Parts, 'stores'>;
-  /** For each submitted change, the change that has replaced it by now. */
+  /** For each submitted change, the change that has replaced it so far. */
   readonly #waiting: Map<number, number>;
 
   constructor(parts: Pick<Parts, 'stores'>, changeIds: readonly number[]) {
@@ -259,7 +259,7 @@ class Watch {
     return this.total - this.#waiting.size;
   }
 
-  /** Whether all are settled. */
+  /** Reads the changes again; returns whether all are settled. */
   look(): boolean {
     this.#parts.stores.read(({ queries }) => {
       const open = queries.open();

@@ -46,7 +46,7 @@ export interface BranchDirectory {
    */
   readonly ownId: string | undefined;
   readonly all: readonly Branch[];
-  /** Whether each branch has its own tillsync. Messages about a change then name no other branch's data. */
+  /** Whether each branch has its own tillsync, so that messages about a change name no other branch's data. */
   readonly areApart: boolean;
 }
 
@@ -209,7 +209,7 @@ function mappingText({
   return [subsidiaryId, ...named.map(([field, value]) => `${field} ${value}`)].join(' ');
 }
 
-/** Where a difference is. */
+/** Sku and branch of a difference. */
 interface At {
   sku?: string;
   subsidiaryId?: string;
@@ -234,7 +234,7 @@ class Findings {
   }
 }
 
-/** Returns the value as the mirror keeps it; booleans become 1 and 0. */
+/** Returns the value as the mirror stores it; booleans become 1 and 0. */
 export function asKept(value: Scalar): string | null {
   if (value === null) return null;
   return typeof value === 'boolean' ? String(Number(value)) : String(value);

@@ -24,7 +24,7 @@ export function authReport(status: TokenStatus, nowMs: number, needsNone = false
   const { lockedOut, accessExpiresInMs, refreshExpiresInMs } = status;
   return {
     state: status.state,
-    /** Whether only a person with new tokens can help. */
+    /** True if calls need new tokens from a person. */
     needsNewTokens: !needsNone && (status.state !== 'ok' || hasEnded(refreshExpiresInMs)),
     savedAt: iso(status.savedAtMs),
     accessExpiresAt: iso(accessExpiresInMs === null ? null : nowMs + accessExpiresInMs),
@@ -34,7 +34,7 @@ export function authReport(status: TokenStatus, nowMs: number, needsNone = false
     /** Platform's wall clock minus ours. */
     clockSkewMs: status.clockSkewMs,
     lockedOut: lockedOut && { at: isoUtc(lockedOut.atMs), cause: lockedOut.cause },
-    /** When a refresh began that is running, or whose answer was never saved. */
+    /** Start of a refresh that is running, or whose answer was never saved. */
     openRefreshSince: iso(status.openIntentAtMs),
     message: needsNone ? NEEDS_NONE : asTyped(sentence(status, nowMs)),
   };

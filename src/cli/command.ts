@@ -87,7 +87,7 @@ export interface CommonOptions {
   json?: boolean | 'lines' | undefined;
 }
 
-/** One call of a command. */
+/** A call of a command. */
 export interface Call<O = unknown, A = unknown> {
   cli: Cli;
   options: O & CommonOptions;
@@ -96,11 +96,11 @@ export interface Call<O = unknown, A = unknown> {
 
 /** Result of a command; missing fields are not written. */
 export interface Result {
-  /** The one document of `--json`. */
+  /** The document that `--json` prints. */
   json?: unknown;
-  /** The file of `--csv`. */
+  /** Text of the file that `--csv` prints. */
   csv?: string;
-  /** For people, on standard output. */
+  /** Text for people on standard output. */
   text?: string | (() => string);
   /** Text for people on standard error, above and below the result. */
   above?: string;
@@ -144,7 +144,7 @@ interface CommandSpec<S, F extends string> {
   /** `--json` is added to these options unless `json` is false or they contain it. */
   options?: S;
   json?: false;
-  /** Stands below the examples. */
+  /** Text of the help below the examples. */
   more?: string;
   run(call: Call<Values<S>, ArgumentValue<F>>): Promise<Result | undefined> | Result;
 }
@@ -204,7 +204,7 @@ function writeResult(cli: Cli, isJson: boolean, { json, csv, text, above, below,
   if (below !== undefined) cli.stderr.write(below);
 }
 
-/** Returns where a command reads its configuration. */
+/** Returns the sources of a command's configuration. */
 export function sourceOf({ cli, options }: Pick<Call, 'cli' | 'options'>) {
   return { file: options.config, env: cli.env, isOwnStore: options.ownStore };
 }
@@ -216,7 +216,7 @@ export function configOf(call: Call): Config {
   return config;
 }
 
-/** Becomes the owner of the storage directory; `writes` says whether the command makes files there. */
+/** Becomes the owner of the storage directory; `writes` is true if the command creates files there. */
 export function becomeOwner({ cli, options }: Call, { storage }: Config, writes: boolean): void {
   const configFile = configPath(options.config, cli.env);
   becomeStorageUser({ directory: storage.directory, configFile, writes });

@@ -97,7 +97,7 @@ function peopleText({ people }: Pick<Found, 'people'>, { orders: { timezone } }:
   return `${persons}\n${orders}`;
 }
 
-/** Says where else the person is named, which neither `export` nor `forget` reaches. */
+/** Returns lines on further entries that name the person, which neither `export` nor `forget` covers. */
 function restLines({ related, mentions }: Pick<Found, 'related' | 'mentions'>): string[] {
   const others = related.map(
     ({ code, orderId, name }) => `order ${code ?? orderId}, of ${name ?? 'nobody by name'}`,

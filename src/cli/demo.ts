@@ -143,7 +143,7 @@ function branchesText(summary: BranchesDemoSummary): string {
   return `\n${of}\n${more}\n${verdict}`;
 }
 
-/** As the platform publishes it. */
+/** Interval of order polls that the platform publishes. */
 const ORDERS_INTERVAL_MS = 120_000;
 const ORDERS_EVERY_MS = 10_000;
 

@@ -70,7 +70,7 @@ export function helpText(results: readonly CheckResult[], language: Language = '
   return `What each sentence means: ${answer.url}/page/${page}\n`;
 }
 
-/** Says which checks this user may not make, and how to make them. */
+/** Returns a sentence on the checks that this user may not make, and how to make them. */
 function withheld(unseen: readonly CheckResult[]): string {
   const titles = unseen.map(({ title }) => title).join(', ');
   return `You do not have permission for: ${titles}. ${unseen[0]?.remedy ?? ''}`.trim();

@@ -150,7 +150,7 @@ const ack = command({
 
 const INPUT_MAX_BYTES = 16 * 1024 * 1024;
 
-/** A given acknowledgement; `fault` says why this one is refused. */
+/** An acknowledgement as given; `fault` is the reason why it is refused. */
 type NamedAck = { orderId: string; seq?: number | undefined } | { orderId: string; fault: string };
 
 /** Reads orders from a stream: one id per line, or one JSON array. Throws `usage` with the first invalid id. */

@@ -20,14 +20,12 @@ import { ago } from './table.ts';
 /** The report of `status`; with `--json` it is the document. */
 export interface StatusReport {
   at: string;
-  /** What the shop is called. */
+  /** Name of the shop. */
   shop: string;
   /** Currency of prices and amounts; null if not set. */
   currency: string | null;
   storage: string;
-  /**
-   * The branch that stands beside the hub, and the directory of its POS's files; left out if there is none.
-   */
+  /** The branch at the hub's place, and the directory of its POS's files; left out if there is none. */
   ownStore?: { branch: string; storage: string };
   /** The verdict, as the status page shows it. */
   verdict: Verdict;
@@ -67,7 +65,7 @@ export function statusText(report: StatusReport, say: Say = (english) => english
   const nowMs = Date.parse(report.at);
   const toldBelow = new Set([...report.alarms, ...report.freshness].map(({ message }) => message));
   const lines = [report.shop, ...verdictLines(report.verdict, toldBelow, say), ''];
-  // Before the set-up, the rest of the report is of no use.
+  // Before the set-up, the rest of the report has no content.
   if (isNotSetUp(report.verdict)) return `${lines.slice(0, -1).map(printable).join('\n')}\n`;
   if (report.running === false) lines.push(say(AS_IT_WAS_LEFT));
   for (const { key, message, raisedAt } of report.alarms) {
@@ -141,7 +139,7 @@ export function freshnessSentence(freshness: Freshness | undefined, nowMs: numbe
 
 const BRANCHES_NAMED = 10;
 
-/** A company may have many branches, so those with something missing come first. */
+/** Branches for which a condition is missing come first, because a company may have many branches. */
 function holdBackLines(branches: readonly BranchHoldBack[]): string[] {
   const sorted = branches.toSorted((a, b) => b.missing.length - a.missing.length);
   const lines = sorted.slice(0, BRANCHES_NAMED).map(heldBackWords);

@@ -37,7 +37,7 @@ export function placeOf({ index, line, unnamed }: SourceLine): Pick<Problem, 'in
   return line === null ? { index } : { index, line };
 }
 
-/** Returns what a person should know about a settled change; undefined when all is well. */
+/** Returns the problem of a settled change for a person; undefined if there is none. */
 function problemOf(place: SourceLine, entry: OutboxEntry): Problem | undefined {
   const { state, heldGuard, changeId } = entry;
   const told = { ...placeOf(place), changeId, message: entry.message ?? '' };
@@ -138,7 +138,7 @@ export function typedBoolean(text: string | undefined): boolean | string | undef
   return text === 'false' ? false : text;
 }
 
-/** Says how much of a stock change is not offered, for the person who typed it. */
+/** Returns a sentence on the pieces of a stock change that are not offered, for the person who typed it. */
 function keptBackOf({ stores }: Parts, changeId: number | null): string {
   const kept = changeId === null ? undefined : stores.read(({ safety }) => safety.ofChange(changeId));
   return kept

@@ -45,7 +45,7 @@ type File = z.infer<typeof FILE>;
 export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions): ConfigResult {
   const raw = readConfigFile(named, env, text);
   const { file } = raw;
-  // Without a readable file there are no keys to check, and required keys are not what is missing.
+  // Without a readable file there are no keys to check, and a report of missing keys would mislead.
   if (raw.faults.length > 0) return { file, faults: raw.faults };
   const faults = unknownNames(raw, env);
   // Keys of the file by section name; `branches` is stored without a section.

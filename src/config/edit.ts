@@ -54,15 +54,15 @@ function withValue(line: string, value: ScalarValue): string {
 }
 
 /**
- * Returns the text if it parses to exactly `wanted`. Otherwise throws `config-invalid` that says what a person has to
- * change.
+ * Returns the text if it parses to exactly `wanted`. Otherwise throws `config-invalid` with a sentence on what a person
+ * has to change.
  */
 function surely(text: string, wanted: object, what: string): string {
   try {
     // The parser's tables become plain objects, so that they compare equal.
     if (isDeepStrictEqual(structuredClone(parse(text)), structuredClone(wanted))) return text;
   } catch {
-    // No TOML any more.
+    // The edited text is no TOML any more.
   }
   throw new TillsyncError('config-invalid', `${what} cannot be set in the file without rewriting it.`, {
     hint: `Change ${what} by hand: it is written in a way that tillsync init does not touch.`,

@@ -160,7 +160,7 @@ export function readSecrets(
   for (const property of ['alarmUrl', 'heartbeatUrl'] as const) {
     judgeAddress(SINGLE[property], single[property]);
   }
-  /** Judges the lines of a secret that may stand beside its previous one. */
+  /** Checks the lines of a signing secret: the current secret, and below it perhaps the previous one. */
   const signing = ({ origin, text }: Handed) => {
     const lines = text.split(/\r?\n/);
     if (lines.length > SIGNING_SECRETS_MAX) {

@@ -11,7 +11,7 @@ export const DEFAULT_CONFIG_FILE = '/etc/tillsync/config.toml';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Whether the platform's address is set. Until then nothing is called. */
+/** Whether the platform's address is set. Without it nothing is called. */
 export function isSetUp({ platform }: { platform: { baseUrl: string } }): boolean {
   return platform.baseUrl !== SAMPLE_BASE_URL;
 }
@@ -20,7 +20,7 @@ export function notSetUp(): TillsyncError {
   return new TillsyncError('config-invalid', 'tillsync is not set up yet.', { hint: 'Run: {tillsync} init' });
 }
 
-/** One fault of the configuration. */
+/** A fault of the configuration. */
 export interface ConfigFault {
   /** The file, or `environment variable NAME`. */
   origin: string;
@@ -28,7 +28,7 @@ export interface ConfigFault {
   key: string;
   /** The present value, shortened and never a secret; `nothing` for a missing required key. */
   found: string;
-  /** What may stand there. */
+  /** Allowed values. */
   allowed: string;
   /** The known key or value that was probably intended. */
   suggestion?: string;
@@ -43,7 +43,7 @@ export function configError(faults: readonly ConfigFault[]): TillsyncError {
   });
 }
 
-/** One line for a person. */
+/** Returns a fault as one line for a person. */
 export function describeFault(fault: ConfigFault): string {
   const where = fault.key === '' ? fault.origin : `${fault.origin}: ${fault.key}`;
   const suggestion = fault.suggestion === undefined ? '' : `; did you mean ${fault.suggestion}?`;

@@ -5,14 +5,14 @@ import { Failing, type Stage, Unjudged } from './stage.ts';
 
 const article = (id: number): Article => articlesOf(id)[0] as Article;
 
-/** The last piece sold over the counter is told within this long. */
+/** Time within which the till must hand over the sale of the last piece. */
 const LAST_PIECE_MS = 5_000;
 const OFF_MS = 5_000;
 const REFUSED_MS = 7_000;
-/** For what takes longest: 1,000 events after a day. */
+/** Time to process 1,000 events after a day off, the longest task. */
 const DAY_OFF_MS = 90_000;
 const DAY_ORDERS = 250;
-/** What a till may do again with a count that was not taken, before it counts as for ever. */
+/** Most repeats of a refused count; a till that repeats it more often is judged to do so for ever. */
 const AGAIN_MAX = 3;
 const QUIET_MS = 6_000;
 const ASKS_A_SECOND = 2;
@@ -21,7 +21,7 @@ const IDLE_SHARE = 0.5;
 const READ_MAX_MS = 10_000;
 const ARRIVES_MS = 30_000;
 
-/** What a bad day asks of a till. */
+/** Behaviours that faults of tillsync and of the platform require of a till. */
 export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
   {
     id: 7,
@@ -233,7 +233,7 @@ async function playLostMirror(stage: Stage): Promise<string> {
   return counts;
 }
 
-/** Of an order that was booked and ended while the till was off, only the newest event is left. */
+/** Plays orders that ended while the till was off, of which the feed has only the newest event. */
 async function playTrimmedFeed(stage: Stage): Promise<string> {
   const till = stage.requireCommand();
   const [cancelled, dispatched] = [stage.order(article(19), 4), stage.order(article(19), 2)];

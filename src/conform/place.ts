@@ -18,7 +18,7 @@ import { type Sandbox, startSandbox } from '../sandbox/server.ts';
 import { allArticles, articleFile, OTHER, OWN, productsOf } from './articles.ts';
 import { Gate } from './gate.ts';
 
-/** How a till is given orders and gives counts. */
+/** Ways in which a till gets orders and hands over counts. */
 const WAYS = ['sql', 'http', 'stream', 'hook', 'files'] as const;
 export type Way = (typeof WAYS)[number];
 
@@ -26,7 +26,7 @@ const CATALOGUE_WITHIN_MS = 120_000;
 /** Another program may take a port while tillsync is off, or tillsync's own end may last. */
 const START_TRIES = 5;
 const START_AGAIN_MS = 1_000;
-/** More zeros than these at once look like a mistake, and wait for a person. */
+/** More zeros than this at once look like a mistake and are held for a person. */
 const ZEROS_MAX = 8;
 
 export interface PlaceOptions {
@@ -45,7 +45,7 @@ export class Place {
   readonly storage: string;
   readonly sandbox: Sandbox;
   readonly gate: Gate;
-  /** What the till is told, as environment variables. */
+  /** Environment variables from which the till learns its files and addresses. */
   readonly tillEnv: NodeJS.ProcessEnv;
   readonly #releasers: Releasers;
   readonly #config: Config;
@@ -143,7 +143,7 @@ export class Place {
     return this.#daemon;
   }
 
-  /** One query on the mirror. */
+  /** Returns the rows of a query on the mirror. */
   rows<T>(sql: string, ...params: unknown[]): T[] {
     return this.daemon.parts.mirror.read((db) => db.prepare<unknown[], T>(sql).all(...params));
   }
@@ -216,7 +216,7 @@ export class Place {
       .map((line) => line.replace(/\r$/, '').split('\t'));
   }
 
-  /** Keeps the inbox locked until the returned function is called. */
+  /** Locks the inbox until the returned function is called. */
   lockInbox(): () => void {
     const db = new Database(this.inboxFile, { fileMustExist: true, timeout: 2_000 });
     db.exec('BEGIN EXCLUSIVE');
@@ -254,7 +254,7 @@ interface Made {
 }
 
 interface TillFiles {
-  /** For the till's own ledger. */
+  /** Directory for the till's own ledger. */
   directory: string;
   articles: string;
   sales: string;

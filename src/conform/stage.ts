@@ -6,19 +6,19 @@ import { type Article, articlesOf, OTHER, OWN } from './articles.ts';
 import type { Place } from './place.ts';
 import type { Till } from './till.ts';
 
-/** Until the till has acknowledged the order made last. */
+/** Longest wait until the till has acknowledged the last order. */
 const FENCE_MS = 30_000;
-/** The same once a fence was in vain, so that a till that is stuck gets its verdicts soon. */
+/** Longest such wait after the till failed to acknowledge once, so that a stuck till is judged soon. */
 const LOST_MS = 3_000;
-/** Until a count follows that may come after the fence, because nothing has to be acknowledged with it. */
+/** Longest wait for a count after the last acknowledgement, because a count may be handed over later. */
 const FOLLOWS_MS = 5_000;
 const LOOK_MS = 40;
 const READERS_EVERY_MS = 500;
 
-/** What the till did instead of what a behaviour asks; the message is what was seen. */
+/** The till failed a behaviour; the message says what the till did. */
 export class Failing extends Error {}
 
-/** What the kit cannot judge of this till; the message says why. */
+/** The kit cannot judge a behaviour of this till; the message says why. */
 export class Unjudged extends Error {}
 
 export interface Ack {
@@ -31,7 +31,7 @@ export interface Ack {
 /** A count that the till handed over. */
 export interface Count {
   qty: number;
-  /** When tillsync took it in. */
+  /** Time at which tillsync accepted it. */
   at: string;
 }
 
@@ -43,9 +43,9 @@ export class Stage {
   readonly signal: AbortSignal;
   /** Records the longest time for which a program kept a read of the mirror open, checked every `READERS_EVERY_MS`. */
   readonly readers = new Readers();
-  /** The behaviour in which the till stopped to acknowledge. */
+  /** Id of the behaviour in which the till stopped acknowledging. */
   lostIn: number | undefined;
-  /** The behaviour that is played. */
+  /** Id of the behaviour that runs now. */
   playing = 0;
   #firstPatienceMs: number;
 
@@ -64,18 +64,18 @@ export class Stage {
     return this.place.sandbox.control;
   }
 
-  /** A paid order of one article in the till's branch, unless `wish` says otherwise. */
+  /** Makes a paid order of one article in the till's branch, unless `wish` differs. */
   order({ sku }: Article, qty: number, wish: NewOrder = {}, how: { hidden?: boolean } = {}): OrderSnapshot {
     const usual = { subsidiaryId: OWN.subsidiaryId, status: 'payment-approved', isScheduled: false };
     return this.control.createOrder({ ...usual, items: [{ sku, qty }], ...wish }, how);
   }
 
-  /** Moves an order on, and has the platform tell it. */
+  /** Changes an order's status, and makes the platform notify tillsync. */
   move(orderId: string, status: string): void {
     this.control.advanceOrder(orderId, status);
   }
 
-  /** Edits an order, and has the platform tell it. */
+  /** Edits an order, and makes the platform notify tillsync. */
   edit(orderId: string, patch: Partial<OrderSnapshot>): void {
     this.control.changeOrder(orderId, patch);
     void this.control.announceOrder(orderId);
@@ -135,7 +135,7 @@ export class Stage {
     return this.place.rows<Ack>(sql, orderId, OWN.externalId);
   }
 
-  /** The counts of an article that the till handed over, newest first; those that were merged are left out. */
+  /** Returns the counts of an article that the till handed over, newest first, without merged ones. */
   counts({ sku }: Article, shop = OWN): Count[] {
     const sql = `SELECT json_extract(body, '$.qty') AS qty, created_at AS at FROM outbox
       WHERE kind = 'stock' AND sku = ? AND subsidiary_id = ? AND source <> 'hold-back' ORDER BY version DESC`;
@@ -147,7 +147,7 @@ export class Stage {
     return this.counts(article)[0]?.qty;
   }
 
-  /** How often the till handed over a count of an article. */
+  /** Returns how often the till handed over a count of an article. */
   handOvers({ sku }: Article): number {
     const sql = `SELECT total(1 + replaced) AS n FROM outbox
       WHERE kind = 'stock' AND sku = ? AND source <> 'hold-back' AND state <> 'superseded'`;
@@ -206,7 +206,7 @@ export class Stage {
       try {
         this.readers.look(findWalReaders(this.place.mirrorFile), READERS_EVERY_MS);
       } catch (error) {
-        // A process that ends while it is looked at.
+        // A process may end while it is checked.
         if (asTillsyncError(error).code === 'internal' && this.signal.aborted) return;
       }
       await this.clock.sleep(READERS_EVERY_MS, this.signal);
@@ -214,7 +214,7 @@ export class Stage {
   }
 }
 
-/** How long each program was found in a read of the mirror without a break. */
+/** Measures how long each program has kept a read of the mirror open without a break. */
 export class Readers {
   longestMs = 0;
   longest = '';

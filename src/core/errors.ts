@@ -1,12 +1,12 @@
 import type { Clock } from './time.ts';
 
-/** How tillsync is called on this machine for one configuration. */
+/** Facts by which texts name tillsync's commands on this machine, for one configuration. */
 export interface Installation {
   /** The command's beginning: `tillsync`, or `npm run -s tillsync --` in a checkout. */
   program: string;
   /** Whether the stored files belong to another user than the caller. */
   needsSudo: boolean;
-  /** Where what is stored lies. */
+  /** Storage directory. */
   storage: string;
   /** null for the file that is read without `--config`. */
   configFile: string | null;

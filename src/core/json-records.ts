@@ -9,7 +9,7 @@ const CLOSE_ARRAY = 93;
 const OPEN_OBJECT = 123;
 const CLOSE_OBJECT = 125;
 
-/** One array of the answer, with the positions of its elements. */
+/** An array of the answer, with the positions of its elements. */
 export interface RecordList {
   /** Names from the root, joined by dots, such as `data.docs`; empty for the root. */
   path: string;
@@ -70,7 +70,7 @@ export function recordBytes(bytes: Uint8Array, list: RecordList, index: number):
   return bytes.subarray(list.starts[index], list.ends[index]);
 }
 
-/** Whether the envelope says that more pages follow. */
+/** Whether fields of the envelope show that more pages follow. */
 export function speaksOfMorePages(hints: EnvelopeHints, records: number): boolean {
   if (hints.hasNextPage !== undefined) return hints.hasNextPage;
   if (hints.totalPages !== undefined) return hints.totalPages > (hints.page ?? 1);

@@ -79,7 +79,7 @@ const HOUR_MS = 3_600_000;
 const REACH_MS = 26 * HOUR_MS;
 const OFFSETS_MAX = 100;
 
-/** Looked up zones; a process has few, and a look-up takes as long as reading all other keys. */
+/** Cache of zones' names. A process has few, and resolving one takes as long as reading all other keys. */
 const zones = new Map<string, string>();
 
 /** Returns the canonical name of the zone's rules. Throws a RangeError for an unknown zone. */

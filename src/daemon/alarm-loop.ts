@@ -157,7 +157,10 @@ const NO_NEWS = { added: [], gone: [] };
 
 type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingCodes' | 'fieldNews'>;
 
-/** At a hub, only the hub reports an order of no branch; a branch has only its own orders. */
+/**
+ * Returns orders that no branch gets, or whose sums are wrong. A branch reports no order without a branch, because only
+ * the hub has such orders.
+ */
 function oddOrders(
   config: PartsOptions['config'],
   { mirror, branches }: AlarmParts,
@@ -214,7 +217,7 @@ function standingFacts(
   };
 }
 
-/** The result of the last heartbeat, before this start, says nothing about today's connection. */
+/** Deletes the result of the last heartbeat before this start, which does not show today's connection. */
 function forgetHeartbeat({ alarms }: AlarmParts['state'], log: PartsOptions['log']): undefined {
   try {
     alarms.forgetHeartbeat();

@@ -250,7 +250,7 @@ function hookOptions(
 ): HookLoopOptions {
   const given = { config, secrets, env: process.env, version: programVersion(), clock };
   return {
-    // At a hub, its own shop's hooks have their own loop.
+    // The hooks of a shop at the hub's place have their own loop.
     hooks: config.hooks.filter(({ store }) => config.hub.store === '' || store !== true),
     receiverOf: (hook) => receiverOf(given, hook),
     mirror,

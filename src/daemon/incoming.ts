@@ -16,7 +16,7 @@ import { readSentOrder } from '../orders/order-reader.ts';
 import { createReceiver, type Receiver, type ReceiverOptions } from '../orders/receiver.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 
-/** After this time without an unreadable callback the trouble counts as over. */
+/** Time without an unreadable callback after which the fault counts as over. */
 const OVER_AFTER_MS = 86_400_000;
 
 const isOfCallbacks = ({ subject }: Freshness) => subject === 'orders.webhook';
@@ -26,10 +26,10 @@ export class CallbackStanding {
   readonly #mirror: Pick<Mirror, 'freshness' | 'freshnessBoard' | 'alarms' | 'read'>;
   readonly #clock: Clock;
   readonly #log: Log;
-  /** Since this start; the quarantine has those before it. */
+  /** Last unreadable callback since this start; the quarantine has earlier ones. */
   #unreadable: { reason: string; atMonoMs: number } | undefined;
   #isStoring: boolean | undefined;
-  /** Whether callbacks were refused for a retry since the last poll. */
+  /** Whether senders of callbacks were asked to retry since the last poll. */
   #wasPutOff = false;
 
   constructor({ mirror, clock, log }: Pick<Parts, 'mirror'> & Pick<PartsOptions, 'clock' | 'log'>) {
@@ -54,7 +54,7 @@ export class CallbackStanding {
       return;
     }
     const { state, failure } = this.#mirror.freshness().find(isOfCallbacks) ?? {};
-    // Only a callback ends a silence.
+    // Only a callback ends the finding that no callbacks come.
     if (state !== 'ok' && state !== 'unknown' && failure?.code !== CALLBACKS_SILENT) {
       freshnessBoard.report('orders.webhook', 'unknown', 'No callback has come since tillsync was started.');
     }
@@ -111,7 +111,7 @@ interface CallbackListenersOptions {
   receiver: (listenFd: number | undefined) => Receiver;
   /** The socket that systemd keeps open across restarts. */
   inheritedFd: number | undefined;
-  /** Where the configuration wants callbacks. */
+  /** Host at which the configuration expects callbacks. */
   host: string;
   port: number;
   log: Log;

@@ -27,7 +27,7 @@ type Options = PartsOptions & LinkOptions;
 
 const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
-/** How often the server is asked whose key it refused, while a branch is silent. */
+/** Interval at which the server is asked, while a branch is silent, whose key it refused. */
 const REFUSED_EVERY_MS = 30_000;
 
 /** Returns the configured open branches in the form of hub and branch. */
@@ -201,7 +201,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
     };
   };
   let making: ReturnType<typeof make> | undefined;
-  /** One link for both loops. If it cannot be made, the next turn of a loop retries with the present files. */
+  /** Makes one link for both loops. If that fails, the next turn of a loop retries with the present files. */
   const made = () => {
     making ??= orTold(parts, make()).catch((error: unknown) => {
       making = undefined;

@@ -45,7 +45,7 @@ export interface OwnStore {
   close(): Promise<void>;
 }
 
-/** Returns undefined if no shop is at the hub's place. Throws `storage-…`. */
+/** Opens the shop at the hub's place; returns undefined if there is none. Throws `storage-…`. */
 export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore | undefined> {
   const config = ownStoreConfig(options.config);
   if (!config) return undefined;
@@ -133,8 +133,8 @@ async function takeNewName(
 }
 
 /**
- * Sets the files of another shop aside, at whose place the hub stood before, and takes back those that this shop had. In
- * the files of another one, this shop's POS would find that one's orders and customers.
+ * Sets aside the files of another shop that was at the hub's place before, and restores this shop's earlier files. In
+ * the other shop's files, this shop's POS would find that shop's orders and customers.
  */
 async function takeDirectory(
   { parts: { state, stores }, clock, log }: OwnStoreOptions,
@@ -155,10 +155,7 @@ async function takeDirectory(
   if (!existsSync(directory) && existsSync(aside(id))) renameSync(aside(id), directory);
 }
 
-/**
- * Returns the branch to which these files belong, by their own record, or by that of the hub at its last
- * start.
- */
+/** Returns the branch to which these files belong, by their own record, or by the hub's record of its last start. */
 async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<string | undefined> {
   const { state: path } = storagePaths(directory);
   if (!existsSync(path)) return undefined;
@@ -171,8 +168,8 @@ async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<st
 }
 
 /**
- * Tells readers of the mirror of a shop that is no longer at the hub's place that nothing new comes, and that its
- * inbox is not read. The files stay for a person, because they may hold unread changes.
+ * Marks the mirror of a shop that is no longer at the hub's place, so that its readers see that it gets no new orders
+ * and that its inbox is not read. The files stay for a person, because they may hold unread changes.
  */
 export function markLeftStore({ config, log }: Pick<PartsOptions, 'config' | 'log'>): void {
   const directory = leftStore(config);

@@ -9,7 +9,10 @@ export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
 /** Names the process that took a slot or lease, and checks whether another one still runs. */
 export interface Holders {
   readonly self: string;
-  /** Returns undefined if this process cannot know it; the hold then ends by its time alone. */
+  /**
+   * Whether the holder's process runs; undefined if this process cannot see it, and then the lease ends by its time
+   * alone.
+   */
   isAlive(holder: string): boolean | undefined;
 }
 
@@ -79,7 +82,10 @@ export class BootTime {
     this.#clock = clock;
   }
 
-  /** Returns now, and makes everything stored comparable to it. Only inside a transaction. */
+  /**
+   * Returns the present monotonic time, and makes all stored times comparable with it. Must be called inside a
+   * transaction.
+   */
   now(): number {
     const { bootId } = this.#clock;
     const stored = sqlOf(this.#db).value<string>('SELECT boot_id FROM boot');
@@ -91,7 +97,10 @@ export class BootTime {
     return this.#clock.monotonicMs();
   }
 
-  /** After a machine was reset to an earlier moment of the same boot, no stored time may be later than now. */
+  /**
+   * Lowers stored times that are later than now, as after a virtual machine was reset to an earlier moment of the same
+   * boot.
+   */
   clamp(nowMs: number): void {
     for (const [table, column] of MOMENTS) {
       const also = column === 'taken_mono_ms' ? ', taken_until_mono_ms = :now' : '';
@@ -154,7 +163,10 @@ export class LeaseRows {
     });
   }
 
-  /** Extends a lease, also an expired one that nobody took. Returns false if another process has taken it over. */
+  /**
+   * Extends a lease, also an expired one that no other process acquired. Returns false if another process has acquired
+   * it.
+   */
   renew(name: string, fence: number, holdMs: number): boolean {
     const sql = 'UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1';
     return this.#immediately((nowMs) => sqlOf(this.#db).run(sql, nowMs + holdMs, name, fence).changes === 1);
@@ -166,8 +178,8 @@ export class LeaseRows {
   }
 
   /**
-   * Returns the holder of the lease, in the form of `Holders`; undefined if none. A living holder keeps it beyond its
-   * time, for example while frozen, until another process takes it.
+   * Returns the holder of the lease, in the form of `Holders`; undefined if none. A living holder has it beyond its
+   * time, for example while frozen, until another process acquires it.
    */
   holder(name: string): string | undefined {
     return this.#immediately((nowMs) => {
@@ -225,10 +237,7 @@ export class Lease {
     return this.#fence === undefined ? 0 : this.#endsMs - this.#o.clock.monotonicMs();
   }
 
-  /**
-   * Takes the lease when it is free, and renews it in time. Returns false while another process has it, or after one
-   * took it over.
-   */
+  /** Acquires the lease when it is free, and renews it in time. Returns false if another process has it. */
   async hold(signal?: AbortSignal): Promise<boolean> {
     const { leases, clock, name, holdMs } = this.#o;
     const fence = this.#fence;

@@ -95,7 +95,7 @@ function create(path: string, gid: number | undefined): void {
     setDirectoryMode(directory, DIRECTORY_MODE);
   }
   createWithMode(path, MIRROR_MODE);
-  // Also if the group was configured after the first start.
+  // Existing files get the group too, since it may have been configured after the first start.
   if (gid !== undefined) giveToGroup(gid, path);
 }
 
@@ -108,19 +108,19 @@ function create(path: string, gid: number | undefined): void {
  * Each side first announces itself and then checks the other, so that they cannot both go ahead.
  */
 
-/** How many calls of the main thread want the lock or have it. */
+/** Cell with the number of calls of the main thread that wait for the lock or have it. */
 const WANTED = 0;
-/** 1 while the worker is in a transaction. */
+/** Cell that is 1 while the worker is in a transaction. */
 const WORKING = 1;
 const ABORTED = 2;
 /** 1 while the worker waits for its turn. */
 const WAITING = 3;
-/** How often the main thread went first since the worker began to wait. */
+/** Cell with the number of times that the main thread passed the waiting worker. */
 const PASSED = 4;
 const CELLS = 5;
 
 const PASSED_MAX = 8;
-/** Looks again after this time, in case a wake-up is missed. */
+/** Interval at which a waiting side checks again, in case a wake-up is missed. */
 const LOOK_AGAIN_MS = 50;
 
 export class WriteGate {

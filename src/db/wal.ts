@@ -106,8 +106,8 @@ interface WalMaintenanceOptions {
 }
 
 /**
- * Keeps the write-ahead log small. An open reader keeps it from shrinking, so that it grows with each write. Only
- * ending that reader helps, so an alarm names it.
+ * Keeps the write-ahead log small. While a reader is open, the log cannot shrink and grows with each write. Only ending
+ * that reader helps, so an alarm names it.
  */
 export class WalMaintenance {
   readonly #options: WalMaintenanceOptions;
@@ -216,7 +216,7 @@ export class LockWatch {
     this.#closed.abort();
   }
 
-  /** No other write may come for a long time. */
+  /** Retries until the lock is gone, because without another write the alarm would stay raised. */
   async #tryUntilFree(): Promise<void> {
     const { signal } = this.#closed;
     while (this.#isUp && !signal.aborted) {

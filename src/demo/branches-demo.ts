@@ -25,7 +25,7 @@ import { type Comparison, compareOrders, DemoPos, type PosBranch } from './demo-
 import { findNatsServer, Line, startNatsServer } from './nats-server.ts';
 import { DEMO_LIMITS, demoBranchConfig, demoConfig, freePort } from './sandbox-platform.ts';
 
-/** When the last branch is disconnected, and for how long unless an end was set. */
+/** Time after which the last branch is disconnected, and for how long unless an end was set. */
 const CUT_AFTER_MS = 20_000;
 const AWAY_MS = 120_000;
 const CLOSING_MS = DEMO_LIMITS.ordersIntervalMs + 8_000;
@@ -226,7 +226,7 @@ async function takeOff(
   branch.line.mend();
   const backMs = clock.monotonicMs();
   onEvent?.(`branch ${name} is back: ${missedEvents} steps wait for it, ${keptChanges} changes at it`);
-  // Events that come during the catch-up are not among the missed ones.
+  // Events that come during the catch-up do not count as missed.
   const { mark } = branch.daemon.parts.mirror.read(branchPlace);
   const target = mark + missedEvents;
   const isUp = () => branch.daemon.parts.mirror.read(branchPlace).mark >= target;

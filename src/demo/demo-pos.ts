@@ -6,7 +6,7 @@ import type { OrderSnapshot } from '../sandbox/orders.ts';
 
 const TICK_MS = 400;
 
-/** Where a POS stands. */
+/** Branch of a POS. */
 export interface PosBranch {
   subsidiaryId: string;
   externalId: string;

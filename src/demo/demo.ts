@@ -46,7 +46,7 @@ export interface DemoView {
   inMirror: number;
   /** Number of orders in the mirrors of all branches together. */
   inBranches?: number;
-  /** Notifications that the platform sent, and those it lost on purpose. */
+  /** Number of notifications, sent or lost on purpose. */
   callbacks: number;
   polls: number;
   refreshes: number;
@@ -74,7 +74,7 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   if (trafficMs !== undefined) void clock.sleep(trafficMs, signal).then(() => ends.abort());
   signal.addEventListener('abort', () => ends.abort(), { once: true });
   const { refreshToken } = sandbox.issueTokens();
-  // Keeps the ports after a restart, because the platform and an open page keep calling them.
+  // The ports stay the same after a restart, because the platform and an open page go on calling them.
   const [webhookPort, localPort] = await Promise.all([freePort(), freePort()]);
   const config = demoConfig({ baseUrl: sandbox.url, directory, webhookPort, localPort });
   const secrets = { refreshToken, webhookSecrets: ['demo-webhook-secret'] };

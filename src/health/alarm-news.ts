@@ -18,16 +18,16 @@ export interface AlarmNews {
   key: FindingCode | 'alarms.daily-max';
   level: FindingLevel;
   detail: string | null;
-  /** Words for this cause; if left out, those of the finding. */
+  /** Words for this cause; if left out, the finding's own words. */
   words?: Pick<Finding, 'message' | 'remedy' | 'cause' | 'count'>;
-  /** When the alarm was raised; null for `muted`. */
+  /** Time at which the alarm was raised; null for `muted`. */
   since: string | null;
 }
 
-/** Who is told of alarms. */
+/** Receivers of alarms. */
 export type ReceiverName = 'command' | 'url';
 
-/** The alarms that one receiver was told of, kept over restarts. */
+/** The alarms that one receiver was notified of, stored over restarts. */
 export interface AlarmMemory {
   /** Alarms that were sent and whose end was not sent yet. */
   told: Readonly<Partial<Record<FindingCode, { since: string; toldAtMs: number; level?: FindingLevel }>>>;
@@ -39,13 +39,13 @@ export interface AlarmMemory {
 export const NOTHING_TOLD: AlarmMemory = { told: {}, day: '', sent: 0 };
 
 export interface AlarmRules {
-  /** Milder alarms are not told. */
+  /** Lowest level of alarms that are sent. */
   level: FindingLevel;
-  /** How long an alarm must last, or be over, before it is sent. */
+  /** Time that an alarm must last, or be over, before it is sent. */
   settleMs: number;
-  /** How often a lasting alarm is sent again; 0 means never. */
+  /** Interval at which a lasting alarm is sent again; 0 means never. */
   repeatMs: number;
-  /** Messages in one calendar day. */
+  /** Most messages in one calendar day. */
   dailyMax: number;
 }
 
@@ -62,7 +62,7 @@ interface Seen {
   isUp: boolean;
   sinceMonoMs: number;
   sinceMs: number;
-  /** True if it is sent at once, because it had lasted before it was found. */
+  /** True if the finding is sent at once, because it had lasted before it was found. */
   hasLasted: boolean;
 }
 
@@ -70,7 +70,7 @@ interface Seen {
 export class AlarmJudge {
   readonly #rules: AlarmRules;
   readonly #seen = new Map<FindingCode, Seen>();
-  /** Hidden at the last look. */
+  /** Findings that were hidden at the last check. */
   readonly #hidden = new Set<FindingCode>();
   #up: readonly Finding[] = [];
 
@@ -164,7 +164,7 @@ export class AlarmJudge {
   }
 }
 
-/** Whether it was sent. An amber finding that became red is sent again. */
+/** Whether the finding was sent at its present level. An amber finding that became red is sent again. */
 function isTold({ code, level }: Finding, { told }: AlarmMemory): boolean {
   const before = told[code];
   return before !== undefined && !(before.level === 'amber' && level === 'red');

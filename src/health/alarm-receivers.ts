@@ -9,15 +9,15 @@ import type { AlarmNews, ReceiverName } from './alarm-news.ts';
 import { FINDINGS } from './findings.ts';
 import { type Language, reasonIn, spanishFinding } from './speech.ts';
 
-/** One message in the form for programs. Field names never change; new ones may be added. */
+/** A message in the form for programs. Field names never change; new fields may be added. */
 export interface AlarmReport {
   state: AlarmNews['state'] | 'test';
   /** The code, as on the status page and in `tillsync doctor`; also `alarms.daily-max`, `alarms.test`. */
   key: string;
   level: FindingLevel;
-  /** What is wrong, one sentence. */
+  /** One sentence that says what is wrong. */
   message: string;
-  /** Message of the part that noticed it. */
+  /** Message of the part that found it. */
   detail: string | null;
   /** The remedy; null once the alarm is over. */
   remedy: string | null;
@@ -37,9 +37,9 @@ export interface ReportContext {
   shop: string;
   dailyMax: number;
   version: string;
-  /** Of what people read. */
+  /** Language of texts for people. */
   language: Language;
-  /** IANA name. */
+  /** Time zone of the shop, by its IANA name. */
   timeZone: string;
   nowMs: number;
 }
@@ -73,7 +73,7 @@ function forPeople(text: string, { language, timeZone, nowMs }: ReportContext): 
   return localTimes(reasonIn(language, text), timeZone, nowMs);
 }
 
-/** What `tillsync alarms test` sends. */
+/** Returns the report that `tillsync alarms test` sends. */
 export function testReport(context: ReportContext): AlarmReport {
   const message = reasonIn(context.language, 'This is a test: alarms of tillsync arrive here.');
   return complete(
@@ -127,7 +127,7 @@ function textOf(
   return `[${mark}] ${shop}: ${what}${more === '' ? '' : ` ${more}`} (${key}${began})`;
 }
 
-/** Who is told of alarms. */
+/** A receiver of alarms. */
 export interface AlarmReceiver {
   name: ReceiverName;
   /** Names the receiver to people, without its address, which may hold a secret. */

@@ -38,7 +38,7 @@ export class StandingNow {
     this.#clock = clock;
   }
 
-  /** Throws only `storage-busy`, which says nothing about the findings. */
+  /** Returns the present findings. Throws only `storage-busy`, after which the findings are as before. */
   read(): Standing {
     const isSettled = this.#isSettled();
     try {
@@ -66,7 +66,7 @@ export class StandingNow {
     };
   }
 
-  /** Whether it has run long enough without a gap to recover what grew old. */
+  /** Whether tillsync has run for long enough without a gap, so that stale flows have recovered. */
   #isSettled(): boolean {
     const clock = this.#clock;
     const nowMs = clock.monotonicMs();
@@ -95,10 +95,10 @@ export interface NotifierOptions {
 
 const RETRY_FIRST_MS = 10_000;
 const RETRY_LONGEST_MS = 600_000;
-/** How long a message being sent may still take when tillsync stops. */
+/** Time that a message being sent may still take when tillsync stops. */
 const STOP_GRACE_MS = 3_000;
 
-/** A receiver that was only busy takes one of these, within two minutes. */
+/** Tries, within two minutes, after which a receiver counts as failing and not as busy. */
 const UNTOLD_TRIES = 4;
 
 /**

@@ -32,14 +32,14 @@ export function spanishFinding({
 }
 
 const PLACE = /\{(\w+)\}/g;
-/** A name before what is said of it. */
+/** A name before a sentence about it, as in `B1: Nothing is heard of it.` */
 const LABEL = /^[^:.!?]{1,80}: /;
 /** Where one sentence may end and another begin. */
 const SENTENCE_END = /[.!?:](?=\s|$)/;
 
 interface Pattern {
   english: string;
-  /** The pattern's first fixed words, by which most texts can be told from most patterns. */
+  /** The pattern's first fixed words. Most patterns are excluded by comparing these alone. */
   lead: string;
   /** Compiled on first use; without a placeholder at its end. */
   regExp?: RegExp;

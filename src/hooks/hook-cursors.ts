@@ -39,7 +39,7 @@ export interface FoundEvent extends OrderEvent {
   createdAt: string | null;
 }
 
-/** Returns the next events after `seq`, including those the hook does not want. */
+/** Returns the next events after `seq`, including events that the hook's filter excludes. */
 export function eventsFrom(db: Database.Database, seq: number, limit: number): FoundEvent[] {
   return sqlOf(db).rows<FoundEvent>(EVENTS, seq, limit);
 }

@@ -101,10 +101,10 @@ class HookQueue {
   /** All events up to this seq were received or skipped, as this process knows. */
   #seq = 0;
   #isBegunNoted = false;
-  /** When the newest event not yet saved was received; null if all are saved. */
+  /** Time at which the hook received the newest event that is not yet saved; null if all are saved. */
   #unnotedOkAt: string | null = null;
   #noteDueMonoMs = 0;
-  /** The next event to send, and since when it waits. */
+  /** The next event to send, and the time since which it waits. */
   #current: { seq: number; sinceMs: number } | undefined;
   /** Number of failures in a row, and the last message. */
   #failures = 0;
@@ -189,7 +189,7 @@ class HookQueue {
     return true;
   }
 
-  /** Whether somebody has skipped the event in the meantime. */
+  /** Whether a person has made the hook skip the event meanwhile. */
   async #isPassed({ seq }: FoundEvent, signal: AbortSignal): Promise<boolean> {
     const cursor = await this.#read((db) => cursorOf(db, this.#hook.name), signal);
     return cursor !== undefined && cursor.seq >= seq;

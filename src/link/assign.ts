@@ -49,7 +49,7 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
   sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
   noteUnassigned(db);
   for (const [store, branch] of routes(db)) {
-    // A branch that never said hello gets everything with its first snapshot.
+    // A branch that never connected gets all its orders with its first snapshot.
     const hello = 'SELECT 1 FROM feed_branches WHERE branch = ? AND line IS NOT NULL';
     if (before.get(store) !== branch && sqlOf(db).row(hello, branch)) sendOpen(db, store, at);
   }
@@ -64,7 +64,10 @@ function leaveStores(db: Database.Database, isGone: string, known: string): void
   sqlOf(db).run(`DELETE FROM feed_stores WHERE ${isGone}`, known);
 }
 
-/** Where a store leads elsewhere by now, it stays there. */
+/**
+ * Restores the earlier stores of branches that are configured again. A store that another branch has by now stays with
+ * that branch.
+ */
 function takeStoresBack(db: Database.Database, known: string): void {
   const isBack = 'branch IN (SELECT value FROM json_each(?))';
   const take = `INSERT INTO feed_stores (store_id, branch, by_hand)
@@ -73,7 +76,7 @@ function takeStoresBack(db: Database.Database, known: string): void {
   sqlOf(db).run(`DELETE FROM left_stores WHERE ${isBack}`, known);
 }
 
-/** Keeps an earlier id of the branch, because open orders name it. */
+/** Stores an earlier id of the branch as a store of it, because open orders name it. */
 export function keepRoute(db: Database.Database, store: string, branch: string): void {
   const route = 'INSERT INTO feed_stores (store_id, branch, by_hand) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
   sqlOf(db).run(route, store, branch, FORMER);
@@ -190,7 +193,7 @@ export function assignOrder(db: Database.Database, orderId: string, branch: stri
   const of = row.assigned ?? (row.noted === 1 ? null : row.named);
   if (of === branch) return false;
   if (of !== null) {
-    // The other branch keeps an order it got, so two branches would prepare it.
+    // The other branch has the order already, so two branches would prepare it.
     throw new TillsyncError('usage', `Order ${orderId} is of branch ${of} already.`);
   }
   const assign = `INSERT INTO unassigned_orders (order_id, branch) VALUES (?, ?)

@@ -64,7 +64,7 @@ export type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command
 
 const LINE = 'SELECT line, stopped_seq AS stoppedSeq FROM feed_branches WHERE branch = ?';
 
-/** What the hub knows of a branch that is not heard. `row` is read only where it is needed. */
+/** The hub's facts on a branch that does not report. `row` is read only if it is needed. */
 interface Known {
   row: () => { line: string | null; stoppedSeq: number | null } | undefined;
   said: InvitedBranch['report'];
@@ -72,7 +72,7 @@ interface Known {
   seenLateMs: number;
 }
 
-/** Returns why a branch that has a key is away, as far as the hub knows. */
+/** Returns a sentence with the known reason why a branch that has a key is away. */
 function whyAway(
   { joinedAt, seenAt }: Omit<BranchStatus, keyof Cause>,
   { row, said, refused }: Known,
@@ -95,7 +95,7 @@ function whyRefused({ why, since }: Refused): string {
     : `The hub cannot read what it asks since ${since}: one of the two tillsyncs is too old.`;
 }
 
-/** Returns why a branch has no key. */
+/** Returns a sentence with the reason why a branch has no key. */
 function whyKeyless(
   { status, expiresAt }: Omit<BranchStatus, keyof Cause>,
   { row, refused }: Known,
@@ -114,7 +114,7 @@ function whyKeyless(
   return refused === null ? why : `${why} ${whyRefused(refused)}`;
 }
 
-/** Returns a branch's faults, worst first; among equals, what the hub itself sees comes first. */
+/** Returns a branch's faults, worst first; among equally bad ones, the hub's own findings come first. */
 function causes(
   named: NamedBranch,
   found: Omit<BranchStatus, keyof Cause>,
@@ -128,7 +128,7 @@ function causes(
   const ageMs = (iso: string | null) => (iso === null ? 0 : nowMs - Date.parse(iso));
   const invite = `${tillsync} branch invite ${branch}`;
   if (renamedFrom !== undefined) {
-    // Its name is that of another shop's branch.
+    // The configured name belongs to another shop's branch.
     const message =
       named.branch === named.name
         ? `It has the subsidiary_id of ${renamedFrom}, which is not in the configuration any more: where that is its earlier name, say so, and it goes on as it was. As a branch of its own it is invited.`
@@ -185,7 +185,7 @@ function sentence(code: FindingCode): string {
 
 const rank = (level: BranchStatus['level']) => BRANCH_LEVELS.indexOf(level);
 
-/** What the hub knows of a branch, and all its faults, worst first. */
+/** The hub's facts on a branch, and all faults of the branch, worst first. */
 export interface ExaminedBranch {
   found: Omit<BranchStatus, keyof Cause>;
   causes: Cause[];

@@ -53,7 +53,7 @@ interface Snapshot {
   after: number | string;
 }
 
-/** Whether fewer unread catalogue pages wait for the branch than may be sent ahead. */
+/** Returns whether the branch has fewer unread catalogue pages than may be sent ahead. */
 export type HasRoom = (branch: string) => boolean;
 
 /** Adds the next page to the feeds, or only to that of `only`. Returns false if there is none. */
@@ -195,7 +195,7 @@ export class CatalogRoom {
   }
 }
 
-/** Whether a branch has the present catalogue. False if it is unknown which stocks are its own. */
+/** Whether a branch has the present catalogue; false if it is unknown which stocks belong to the branch. */
 export function hasCatalog(
   db: Database.Database,
   branch: string,
@@ -217,7 +217,10 @@ function addChanges(db: Database.Database, hasRoom: HasRoom, at: string): boolea
   return changed.length > 0;
 }
 
-/** Sends an order as it stands when the entry is sent. It is final like a poll's; earlier events are not repeated. */
+/**
+ * Sends an order in its state at the time of sending. The branch merges it as final, like a poll's; earlier events are
+ * not repeated.
+ */
 export function sendWhole(db: Database.Database, branch: string, orderId: string, at: string): void {
   noteSent(db, branch, orderId);
   addToFeed(db, branch, 'order', null, { at, orderId });
@@ -244,7 +247,7 @@ function productsOf(db: Database.Database, { branch, body }: DownMessage) {
   return productsFor(db, { branch, subsidiaryId, key: key ?? '' }, JSON.parse(body) as ProductsNamed);
 }
 
-/** Returns undefined if a later entry has a newer event, and so the whole order. */
+/** Returns the whole order; undefined if a later entry has a newer event, and so the whole order too. */
 function wholeOrder(
   db: Database.Database,
   branch: string,

@@ -11,9 +11,9 @@ import type { Hello, HelloAnswer } from './link.ts';
  * another epoch needs a snapshot. Each function works in the caller's transaction.
  */
 
-/** How long a snapshot may be on its way before another one is made. */
+/** Time that a snapshot may be on its way before another one is made. */
 const SNAPSHOT_AGAIN_MS = 600_000;
-/** Within this time the reports of two branches count together. */
+/** Time within which two branches' doubts about the database count together. */
 const DOUBT_MS = 7 * 86_400_000;
 
 export interface BranchRow {
@@ -40,7 +40,7 @@ export function epochOf(db: Database.Database, branch: string): string | undefin
   return sqlOf(db).value<string>(sql, branch);
 }
 
-/** Whether the hello changes anything. */
+/** Whether the hello changes a stored fact about the branch. */
 export function isNews(db: Database.Database, branch: string, hello: Hello): boolean {
   const row = branchRow(db, branch);
   return (
@@ -68,7 +68,7 @@ const CLAIM_MAX = 2 ** 30;
 /** The number after which a branch's events continue, and the highest that it may give. */
 export type Lease = Required<Pick<HelloAnswer, 'seqAfter' | 'leasedSeq'>>;
 
-/** Whether the number is too high for any healthy branch. */
+/** Whether the reported `seq` is too high for any healthy branch. */
 export function isAbsurd(db: Database.Database, branch: string, { seq }: Hello): boolean {
   const row = branchRow(db, branch);
   const known = Math.max(row?.seq ?? 0, row?.leasedSeq ?? 0);
@@ -102,7 +102,7 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
 
 function begunAfter({ seq, leasedSeq }: BranchRow, hello: Hello): number {
   if (leasedSeq > 0) return Math.max(leasedSeq, hello.seq);
-  // Before numbers were leased, a branch reported its seq every half minute.
+  // A branch of an older version leases no numbers and reports its seq every half minute.
   return hello.seq < seq ? seq + SEQ_JUMP : 0;
 }
 
@@ -131,7 +131,7 @@ export function publishedTo(db: Database.Database, branch: string): number {
   return sqlOf(db).value<number>(sql, { branch }) ?? 0;
 }
 
-/** Lets the branch have another snapshot at once, because the last one may have gone to another machine. */
+/** Lets the branch get another snapshot at once, because another machine may have received the last one. */
 export function forgetSnapshot(db: Database.Database, branch: string): void {
   sqlOf(db).run('UPDATE feed_branches SET snapshot_at = NULL WHERE branch = ?', branch);
 }
@@ -205,7 +205,7 @@ export function takeHello(
 }
 
 /**
- * Whether a second branch also knows more than this database ever sent. Then the database is an older copy for all
+ * Whether a second branch also has entries that this database never sent, so that the database is an older copy for all
  * branches.
  */
 function isSecondWord(db: Database.Database, branch: string, nowMs: number): boolean {
@@ -228,7 +228,7 @@ function beginLife(db: Database.Database, branch: string, nowMs: number): void {
   );
 }
 
-/** How long after a restore branches report customers that were removed since the backup. */
+/** Time after a restore within which branches report customers that were removed since the backup. */
 const REPLAYED_MS = 90 * 86_400_000;
 
 /**

@@ -2,7 +2,7 @@ import * as z from 'zod';
 import { FRESHNESS_STATES } from '../core/alarm.ts';
 import { TillsyncError } from '../core/errors.ts';
 
-/** One entry of a branch's feed on its way from the hub. */
+/** An entry of a branch's feed on its way from the hub. */
 export interface DownMessage {
   branch: string;
   /** The epoch in which `n` counts. */
@@ -50,16 +50,16 @@ export type SupportHandler = (question: SupportQuestion, body: string) => Promis
 /** The hub's link, seen from one branch. */
 export interface BranchLink {
   /**
-   * Passes messages to `take` in the order of publishing, from the first that was not accepted. Messages for which it
-   * returns `false` are passed again, behind earlier ones; accepted ones are not, if the link can avoid it. An empty
-   * list means that there are none for a while. Ends with the signal. Throws `link-down`, and what `take` throws.
+   * Passes messages to `take` in the order of publishing, from the first that was not accepted. Messages for which
+   * `take` returns false are passed again, after earlier ones; accepted messages are not, if the link can avoid it. An
+   * empty list means that there are none for a while. Ends with the signal. Throws `link-down`, and what `take` throws.
    */
   follow(take: (messages: DownMessage[]) => Promise<boolean>, signal: AbortSignal): Promise<void>;
   /** Asks one question; both texts are JSON. Throws `link-down` when no answer came in time. */
   ask(question: Question, body: string): Promise<string>;
   /** Sets the handler of the hub's questions, from the next connection on. */
   answer(handler: SupportHandler): void;
-  /** For several addresses of the hub. */
+  /** Functions for several addresses of the hub. */
   ways?: {
     /** Called with the announcement in the hub's answer. Returns a sentence if it is refused. */
     heard(announced: unknown): string | null;
@@ -83,10 +83,10 @@ export const HELLO = z.object({
   /** Id of the process, new at each start. If two machines have one key, the hub answers only the newer process. */
   instance: text,
   isStart: z.boolean(),
-  /** null for a mirror that never heard the hub. */
+  /** null for a mirror that never got an entry of the hub. */
   epoch: text.nullable(),
   mark: number,
-  /** Earlier epochs of the feed, which it does not follow again. */
+  /** Earlier epochs of the feed, which the branch does not follow again. */
   left: z.array(text).max(100).default([]),
   /** Whether it found a gap in the feed. */
   wantsSnapshot: z.boolean(),
@@ -99,9 +99,9 @@ export const HELLO = z.object({
   isLast: z.boolean().default(false),
   waiting: z.number().int().min(0),
   oldestWaitingAt: text.nullable(),
-  /** Refused changes that nobody has looked at yet. */
+  /** Number of refused changes that nobody has decided on yet. */
   rejected: z.number().int().min(0).default(0),
-  /** Entries in its quarantine. */
+  /** Number of entries in the branch's quarantine. */
   quarantined: z.number().int().min(0).default(0),
   /** The branch's verdict, with the code of the first finding; null if it sent none. */
   verdict: z
@@ -130,9 +130,9 @@ const freshness = z.object({
 export const HELLO_ANSWER = z.object({
   /** The hub has the branch's items up to this number of its line. */
   upTo: number,
-  /** False if the hub has heard another line since, so that this mirror is an older copy, or one of two. */
+  /** False if the hub has accepted a later line, so that this mirror is an older copy, or one of two copies. */
   isLineKnown: z.boolean().default(true),
-  /** The highest `seq` the hub ever heard from this branch, perhaps from a newer copy or another machine. */
+  /** Highest `seq` that this branch ever reported, perhaps from a newer copy or another machine. */
   seq: number.default(0),
   /** The branch's next event gets a higher number than this. */
   seqAfter: number.default(0),
@@ -150,7 +150,7 @@ export const HELLO_ANSWER = z.object({
   freshness: z.array(freshness),
   /** The hub's clock in milliseconds since 1970; null from an older hub. */
   nowMs: z.number().nullable().default(null),
-  /** How long after the last good poll orders count as missing, by the hub's schedule. */
+  /** Time after the last good poll at which orders count as missing, by the hub's schedule. */
   ordersStaleAfterMs: z.number().min(0).nullable().default(null),
   /** Whether the hub has handled the question's orders with removed customers. */
   hasForgotten: z.boolean().default(false),
@@ -178,7 +178,7 @@ const UP_ITEM = z.object({
   reference: text.nullable(),
   /** Value as the POS submitted it; for an acknowledgement the order's id. */
   value: z.unknown(),
-  /** True if a person typed the acknowledgement; then it says nothing about the branch's POS. */
+  /** True if a person typed the acknowledgement, so that it does not prove that the branch's POS acknowledges. */
   isTyped: z.boolean().optional(),
   /** Observation time of the newest event that the acknowledgement includes; missing from an older branch. */
   asOf: z.string().optional(),
@@ -224,7 +224,7 @@ export const RESULT = z.object({
 });
 export type Result = z.infer<typeof RESULT>;
 
-/** In which form the person at the hub wants the command's output. */
+/** Form in which the person at the hub wants the command's output. */
 export const SUPPORT_REQUEST = z.object({ json: z.boolean() });
 
 /** The command's exit code and output at the branch. */

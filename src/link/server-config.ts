@@ -82,7 +82,7 @@ system_account: SYS
 `;
 }
 
-/** One connection is usual, two occur for a moment; this limits what one key may take from the server. */
+/** Most connections of one key. One is usual and two occur for a moment. */
 const CONNECTIONS_MAX = 8;
 const SUBSCRIPTIONS_MAX = 100;
 /** Twice the hub's maximum, so that the hub can report who sends longer questions. */
@@ -93,7 +93,7 @@ const consumerRequests = (branch: string) => [
   `CONSUMER.INFO.${STREAM}.${branch}`,
   `CONSUMER.MSG.NEXT.${STREAM}.${branch}`,
 ];
-/** Acknowledgements, and what goes up. */
+/** Subjects of a branch's acknowledgements and of the items that it sends up. */
 const ownServices = (branch: string) => [`$JS.ACK.${STREAM}.${branch}.>`, upSubject(branch, '>')];
 
 function exportsTo(branch: string): string[] {

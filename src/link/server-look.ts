@@ -123,7 +123,7 @@ async function greeting(socket: Socket, signal: AbortSignal): Promise<unknown> {
     text += part.toString('latin1');
     if (!'INFO '.startsWith(text.slice(0, 5))) return undefined;
   }
-  // What follows belongs to TLS.
+  // The bytes after the greeting belong to TLS.
   socket.pause();
   try {
     return JSON.parse(text.slice('INFO '.length));

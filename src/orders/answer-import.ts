@@ -21,7 +21,7 @@ const ID_VALUE = /\s*:\s*(?:"([^"\\]{1,512})"|(\d{1,40}))/y;
 class IdGuess {
   #quotedName = '';
   #occurrence = 0;
-  /** How many bytes of a record's text a guess needs. */
+  /** Number of bytes of a record's text that a guess needs. */
   #reach = 0;
 
   /** Remembers the first name in `text` that precedes this id. */
@@ -51,7 +51,7 @@ class IdGuess {
   }
 }
 
-/** To be raised when the reading of records changes, so that all records are read again. */
+/** This number is raised when the reader of records changes, so that all records are read again. */
 const READER_VERSION = 2;
 
 /**

@@ -106,8 +106,8 @@ export class SecretGate {
 }
 
 /**
- * Finds the order in a notification's JSON, or says in one sentence what is missing. `raw` is the text of `value`,
- * for numbers too long for JavaScript.
+ * Finds the order in a notification's JSON, or returns a sentence on what is missing. `raw` is the text of `value`, for
+ * numbers too long for JavaScript.
  */
 export type NotificationReader = (value: unknown, raw: string) => OrderReading | { unreadable: string };
 
@@ -148,7 +148,8 @@ export function readNotification(
     const observation = { source: 'webhook' as const, observedAtMs: receivedAtMs, raw: json, reading };
     return { entry: { kind: 'order', observation }, isJson: true };
   } catch (error) {
-    // The nesting is too deep for the stack, or the shape is unexpected. It is kept whole, as any unknown shape.
+    // The nesting is too deep for the stack, or the shape is unexpected. The notification is stored whole, like any of
+    // unknown shape.
     const why = error instanceof Error ? error.name : 'unknown error';
     return unreadable(`The notification could not be taken apart (${why}).`, raw, true);
   }
@@ -186,8 +187,8 @@ function notedWith(response: NotedResponse): Noted {
 }
 
 /**
- * The receiver's one route. It checks the secret, reads the body, writes to the disk, then answers: 200 kept · 400
- * not JSON, bytes kept · 401 secret · 413 too large · 503 not kept, to be sent again.
+ * The receiver's one route. It checks the secret, reads the body, writes to the disk, then answers: 200 stored · 400
+ * not JSON, bytes stored · 401 wrong secret · 413 too large · 503 not stored, to be sent again.
  */
 export function callbackRoute(
   { path, clock, log, bodyLimitBytes, read, onAnswered }: CallbackRouteOptions,

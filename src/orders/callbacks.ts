@@ -4,7 +4,7 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 
-/** Why a callback was not kept as an order; null if it was. */
+/** Why a callback was not stored as an order; null if it was. */
 export type CallbackFault =
   | 'secret-missing'
   /** A request with neither a secret nor JSON comes from somebody who probes addresses, not from the platform. */
@@ -33,7 +33,7 @@ export interface Callback {
   isProbe: boolean;
 }
 
-/** A stored callback. Refused ones of one sender within a short time are one row with a count. */
+/** A stored callback. Refused callbacks of one sender within a short time are one row with a count. */
 export interface KeptCallback extends Callback {
   id: number;
   count: number;
@@ -127,7 +127,7 @@ export class CallbackLog {
 /** A shop has few orders an hour, and one stray request is no reason for an alarm. */
 const REFUSED_MIN = 3;
 const WITHIN_MS = 3_600_000;
-/** After this long without a refusal, the trouble counts as over. */
+/** Time without a refusal after which the fault counts as over. */
 const QUIET_MS = 86_400_000;
 
 interface RefusedCallbacksOptions {
@@ -139,10 +139,10 @@ interface RefusedCallbacksOptions {
 
 /** Callbacks refused for one reason. */
 interface Refused {
-  /** The last ones, oldest first. */
+  /** Times of the last refusals, oldest first. */
   times: readonly number[];
   last: Callback | undefined;
-  /** Whether several came within an hour, and no day without one since. */
+  /** Whether several refusals came within an hour, and since then no day passed without one. */
   isRepeated: boolean;
 }
 
@@ -155,7 +155,7 @@ function oneMore({ times: before, isRepeated }: Refused, last: Callback, atMonoM
   return { times, last, isRepeated: isNow || (isRepeated && !wasQuiet) };
 }
 
-/** Says why callbacks are refused repeatedly, for their secret or their size. */
+/** Reports that callbacks are refused repeatedly, for their secret or their size. */
 export class RefusedCallbacks {
   readonly #options: RefusedCallbacksOptions;
   #secret = NONE_REFUSED;
@@ -177,7 +177,7 @@ export class RefusedCallbacks {
   #take(callback: Callback, atMonoMs: number): void {
     const { status, fault, isProbe } = callback;
     if (isProbe || fault === 'no-callback') return;
-    // An accepted callback proves that the secret is right, but says nothing about the size.
+    // An accepted callback proves that the secret is right, but not that larger callbacks fit.
     if (status === 200) this.#secret = NONE_REFUSED;
     else if (status === 401) this.#secret = oneMore(this.#secret, callback, atMonoMs);
     else if (status === 413) this.#large = oneMore(this.#large, callback, atMonoMs);
@@ -218,7 +218,7 @@ export class CallbackRows {
     this.#db = db;
   }
 
-  /** Stores callbacks, oldest first; those without an id are new and get one. Keeps the newest 1,000. */
+  /** Stores callbacks, oldest first; those without an id are new and get one. The newest 1,000 stay stored. */
   keep(callbacks: readonly Line[]): number[] {
     const db = this.#db;
     const keepAll = db.transaction(() => {

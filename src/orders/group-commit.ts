@@ -27,7 +27,7 @@ export interface GroupCommitOptions {
   log: Log;
   /** Called with everything that became durable, after its senders got their answers. */
   onKept?: ((kept: readonly Kept[]) => void) | undefined;
-  /** Called when the disk did not keep a group, or the rest of one, after its senders were asked to retry. */
+  /** Called when the disk did not store a group, or the rest of one, after its senders were asked to retry. */
   onPutOff?: ((error: TillsyncError) => void) | undefined;
 }
 
@@ -39,7 +39,7 @@ const COLLECT_SLOW_MAX_MS = 100;
 /** Limits of what waits during a commit; beyond them `add` refuses. */
 const WAITING_MAX = 2_000;
 const WAITING_BYTES_MAX = 32 * 1024 * 1024;
-/** How often a failing disk is logged while it lasts. */
+/** Interval at which a failing disk is logged. */
 const TOLD_EVERY_MS = 60_000;
 
 interface Waiting {

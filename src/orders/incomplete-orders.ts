@@ -21,7 +21,7 @@ export interface IncompleteOrder {
 
 /** Number of parts that a message names at most. */
 const PARTS_MAX = 5;
-/** Nobody prepares an order that is a week old. */
+/** Age up to which incomplete orders are reported; nobody prepares an older one. */
 const TOLD_FOR = '-7 days';
 
 /** A poll may find old orders, which nobody prepares any more. */
@@ -48,7 +48,7 @@ export function noteIncomplete(
   const { isNew, status } = merged;
   const parts = isEnded(status) ? [] : partsOf(observation, merged);
   if (parts.length === 0) {
-    // An observation without items says nothing about an earlier unreadable line.
+    // An observation without items does not prove that an earlier unreadable line is readable now.
     if (!isNew && (items !== undefined || isEnded(status))) endIncomplete(db, orderId);
     return;
   }
@@ -168,13 +168,13 @@ export function sumsOfOrders(db: Database.Database, nowMs: number): SumsOfOrders
 export interface MissingCodes {
   /** The newest first. */
   missing: readonly number[];
-  /** How many numbers lie between the day's first and last, missing ones included. */
+  /** Number of order numbers from the day's first to its last, missing ones included. */
   codes: number;
   /** Share of numbers missing in the week before, 0 to 1. A platform may also number orders that nobody paid. */
   usualShare: number;
 }
 
-/** A longer run of missing numbers is taken for a change of numbering, not for missing orders. */
+/** A longer run of missing numbers counts as a change of numbering, not as missing orders. */
 const RUN_MAX = 200;
 /** A poll's answer may lack orders created in the last minutes before it. */
 const SETTLED_AFTER_MS = 5 * 60_000;
@@ -183,8 +183,8 @@ const USUAL_MIN = 10;
 
 /**
  * Returns the order numbers of the last day that no order has: #4, #5, #7 → #6. Only orders older than the last poll
- * that reached back to the oldest open order count; `lookedMs` is its time on the platform's clock, null if there was
- * none.
+ * that reached back to the oldest open order count; `lookedMs` is that poll's time on the platform's clock, null if
+ * there was none.
  */
 export function missingCodes(db: Database.Database, nowMs: number, lookedMs: number | null): MissingCodes {
   const untilMs = Math.min(nowMs + DAY_MS, (lookedMs ?? 0) - SETTLED_AFTER_MS);
@@ -213,7 +213,7 @@ export function missingCodes(db: Database.Database, nowMs: number, lookedMs: num
 
 const CODES_BETWEEN = 'SELECT code FROM orders WHERE code BETWEEN ? AND ?';
 
-/** Returns the numbers missing between these, highest first: [4, 5, 7] → [6]. */
+/** Returns the numbers missing between `codes`, highest first: [4, 5, 7] → [6]. */
 function gapsIn(codes: readonly number[]): { missing: number[]; codes: number } {
   const known = [...new Set(codes.filter(Number.isSafeInteger))].sort((a, b) => b - a);
   const missing: number[] = [];

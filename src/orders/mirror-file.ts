@@ -27,7 +27,7 @@ export function continueFeedAfter(db: Database.Database, seq: number): void {
   if (raised.changes === 0) {
     db.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('order_events', ?)").run(seq);
   }
-  // Marks the feed as started, to tell this mirror from a new one.
+  // Marks the feed as started, which distinguishes this mirror from a new one.
   db.prepare("INSERT OR IGNORE INTO marks (name, value) VALUES ('feed.begun', 1)").run();
 }
 
@@ -151,7 +151,7 @@ export class MirrorFile {
     return this.#closed;
   }
 
-  /** Closes and leaves -wal and -shm behind, so that the mirror is readable while nobody has it open. */
+  /** Closes the mirror and leaves -wal and -shm behind, so that it is readable while nobody has it open. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -262,7 +262,10 @@ export class EventCursorRows {
     this.#db = db;
   }
 
-  /** Returns the last noted seq, which is noted seldom; undefined if there never was a mirror. */
+  /**
+   * Returns the last recorded seq, which may be far behind, since it is written seldom; undefined if there never was a
+   * mirror.
+   */
   highestSeq(): number | undefined {
     return storing(() => sqlOf(this.#db).value('SELECT seq FROM feed'));
   }

@@ -38,8 +38,7 @@ export class WebhookWatch {
     }
     if (this.#silentInARow === 0) return;
     this.#options.freshness.ok('orders.webhook');
-    // These orders came during the silence that has ended. Their notifications were lost too, and prove
-    // nothing new.
+    // These orders came before the callback that ended the silence. Their lost notifications do not show a new silence.
     this.#pending = [];
     this.#silentInARow = 0;
   }
@@ -68,7 +67,7 @@ export class WebhookWatch {
 const GIVE_WAY_MS = 500;
 /**
  * If the look-back has more orders than this, as in a chain, most polls ask only for the running day. Every
- * LOOKBACK_EVERY_MS one asks for the whole look-back.
+ * LOOKBACK_EVERY_MS a poll asks for the whole look-back.
  */
 const MANY_RECORDS = 5_000;
 const LOOKBACK_EVERY_MS = 600_000;
@@ -77,14 +76,14 @@ interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
   schedule: Schedule;
   watch: Pick<WebhookWatch, 'polled'>;
-  /** Returns codes that a complete poll leaves unexplained, each once; a reason to poll a wider window. */
+  /** Returns the missing codes that a complete poll leaves, each once. They are a reason to poll a wider window. */
   newGaps: (report: PollReport) => number[];
   /** False while only a person can bring new tokens; then nothing is asked of the platform. */
   mayCall: () => boolean;
   clock: Clock;
   random: Random;
   log: Log;
-  /** How often a poll reaches back to the oldest open order. */
+  /** Interval of polls that reach back to the oldest open order. */
   wideEveryMs: number;
   /** Heartbeat for the watchdog. */
   beat: () => void;
@@ -162,7 +161,7 @@ export class OrderLoop {
       this.#failures = 0;
       if (wide) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
       if (!runningDay) this.#lookbackDueMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
-      // A wide poll may reach back for weeks, so its size does not tell how many orders come now.
+      // A wide poll may reach back for weeks, so its size does not show how many orders come now.
       if (!runningDay && !wide) this.#isMany = report.records > MANY_RECORDS;
       watch.polled(report.createdIds);
       this.#dueMs = schedule.nextAfter(clock.nowMs());

@@ -43,7 +43,7 @@ interface OrderPollOptions {
   leases: Leases;
   /** The platform's wall clock minus ours, by its last answer; undefined before the first. */
   platformSkewMs: () => number | undefined;
-  /** Returns what GET /order/all has to wait for now, in any process; undefined if nothing. */
+  /** Returns the wait of GET /order/all now, for any process; undefined if it may be called. */
   nextWait: () => Wait | undefined;
   clock: Clock;
   log: Log;
@@ -51,13 +51,13 @@ interface OrderPollOptions {
 }
 
 export interface PollRequest extends CallOptions {
-  /** Uses these dates and not the computed ones. */
+  /** Dates to use in place of the computed ones. */
   window?: PollWindow;
   /** Reaches back to the oldest open order (or one that a held callback reopens), not only over the look-back. */
   wide?: boolean;
   /** Asks only for dates that orders since the last poll can have; the look-back is then polled seldom. */
   runningDay?: boolean;
-  /** Waits this long once a poll is allowed, so that a poll that a person waits for goes first. */
+  /** Wait once a poll is allowed, so that a poll that a person waits for is sent first. */
   giveWayMs?: number;
   onProgress?: (done: number, total: number) => void;
 }
@@ -95,8 +95,7 @@ export class OrderPoll {
   }
 
   /**
-   * `isWrongWindow` says that the answer's Date shows another time than the clock by which the dates were
-   * requested.
+   * Runs one call. `isWrongWindow` is true if the answer's Date differs from the clock by which the dates were chosen.
    */
   async #once(
     request: PollRequest,

@@ -1,16 +1,16 @@
 /**
- * An order as the mirror keeps it, read tolerantly from a notification (document, "Order notification") or from a
+ * An order as the mirror stores it, read tolerantly from a notification (document, "Order notification") or from a
  * record of GET /order/all, whose fields the document does not show.
  */
 
 import type { MirroredOrder, OrderItem } from './mirrored-order.ts';
 
-/** Where an observation came from. */
+/** Source of an observation. */
 export type OrderSource = 'webhook' | 'poll';
 
 /**
- * The scalar fields of an order. A missing key means that the source said nothing, so the known value stays. null
- * means that the source said it is empty.
+ * The scalar fields of an order. A missing key means that the source did not send the field, so the known value stays.
+ * null means that the source sent it as empty.
  */
 export type OrderFields = Partial<Omit<MirroredOrder, 'orderId' | 'seq' | 'updatedAt' | 'channel' | 'items'>>;
 
@@ -21,7 +21,7 @@ export const ORDER_ID_LENGTH_MAX = 512;
 export interface OrderReading {
   orderId: string;
   fields: OrderFields;
-  /** undefined if the source has no items; [] if it says that there are none. */
+  /** undefined if the source has no list of items; [] for an empty list. */
   items?: OrderItem[];
   /** True for a poll's record none of whose lines mentions modifiers. */
   isBrief?: true;
@@ -32,7 +32,7 @@ export interface OrderReading {
 /** One observation of an order, with the bytes it was read from. */
 export interface OrderObservation {
   source: OrderSource;
-  /** Wall clock: a webhook's arrival or a poll's start. For people only, never for ordering. */
+  /** Time of a webhook's arrival or of a poll's start, by the wall clock. Only for people, never for ordering. */
   observedAtMs: number;
   /** JSON text as received. */
   raw: string;
@@ -54,7 +54,7 @@ export interface OrderObservation {
  */
 export type OrderOutcome = 'created' | 'changed' | 'confirmed' | 'held' | 'superseded';
 
-/** Raw input that could not be read, kept whole for a person. */
+/** Unreadable raw input, stored whole for a person. */
 export interface Unreadable {
   source: OrderSource | 'catalog' | 'outbox' | 'inbox';
   receivedAtMs: number;
@@ -95,7 +95,7 @@ const RANK = {
 export type OrderStatus = keyof typeof RANK;
 export const ORDER_STATUSES = Object.keys(RANK) as OrderStatus[];
 
-/** No further change is expected. */
+/** Statuses after which no further change is expected. */
 const ENDED: readonly string[] = ['dispatched', 'payment-canceled', 'cancel', 'refund'];
 /** Cancelled or refunded orders take nothing from any stock. */
 const TAKES_NOTHING: readonly string[] = ['cancel', 'refund', 'payment-canceled'];
@@ -127,7 +127,7 @@ export function isEnded(status: string | null | undefined): boolean {
   return status != null && ENDED.includes(status);
 }
 
-/** Whether the document names it. */
+/** Whether the document names the status. */
 export function isKnownStatus(status: string): status is OrderStatus {
   return Object.hasOwn(RANK, status);
 }
@@ -165,7 +165,7 @@ export interface OrderFilter {
 export interface OrderHistory {
   /** Oldest first. The oldest events of a long-lived order may be deleted. */
   events: OrderEvent[];
-  /** When a POS acknowledged the order, and through which interface; null if none did. */
+  /** Time at which a POS acknowledged the order, and the interface; null if none did. */
   acknowledged: { at: string; source: string } | null;
   /** Why the last acknowledgement by SQL was refused; null if a later one was accepted. */
   refused: { at: string; seq: number | null; message: string } | null;
@@ -213,8 +213,8 @@ export interface ImportReport {
 }
 
 /**
- * How far the feed's seq jumps when the last number is not certain. It is more events than a busy store has in years,
- * and two thousand such jumps fit into a POS's 32-bit number.
+ * Jump of the feed's seq when the last number is not certain. It is more events than a busy store has in years, and two
+ * thousand such jumps fit into a POS's 32-bit number.
  */
 export const FEED_JUMP = 1_000_000;
 

@@ -12,9 +12,9 @@ interface HttpServerLimits {
   requestTimeoutMs: number;
   /** A connection without traffic is closed after this time, which is longer than the store may take to answer. */
   connectionTimeoutMs: number;
-  /** How long a connection may be idle between two requests. */
+  /** Longest idle time of a connection between two requests. */
   keepAliveMs: number;
-  /** How often slow requests are searched for. */
+  /** Interval of checks for slow requests. */
   checkEveryMs: number;
   /** Most open connections; more are closed at once. */
   connectionsMax: number;
@@ -143,7 +143,7 @@ function clientErrorHandler(error: ConnectionError, socket: Socket): void {
 }
 
 /**
- * Keeps idle connections open when the server closes, because a request may be on its way and its sender would see a
+ * Leaves idle connections open when the server closes, because a request may be on its way and its sender would see a
  * reset. Returns a function that ends them after the grace period.
  */
 function holdIdleConnections(server: Server): () => void {

@@ -43,19 +43,19 @@ export interface OrderReplayReport {
   orderId: string;
   /** Number of payloads of the order that were read again, including found ones. */
   payloads: number;
-  /** Number of these that name no order, or another one, by today's rules. */
+  /** Number of those payloads that name no order, or another order, by today's rules. */
   unreadable: number;
   /** Number of found webhooks that would take the order backwards; stored as held, as on arrival. */
   held: number;
   outcome: 'created' | 'changed' | 'unchanged';
-  /** `items` stands for the whole. */
+  /** Changed fields. `items` stands for all lines of the order together. */
   fields: { field: string; before: Value; after: Value }[];
 }
 
 interface OrderReplayOptions {
   spellings: OrderSpellings;
   found?: readonly FoundPayload[];
-  /** Looks and writes nothing. */
+  /** True for a trial that writes nothing. */
   dryRun?: boolean;
 }
 
@@ -225,9 +225,9 @@ interface EventsReplayOptions extends ReadingRules {
   filter: ReceivedFilter;
   /** Whether only quarantined payloads are read again, and not those of orders. */
   quarantinedOnly: boolean;
-  /** Looks and writes nothing. */
+  /** True for a trial that writes nothing. */
   dryRun: boolean;
-  /** Ends it between two orders. */
+  /** Ends the replay between two orders. */
   signal: AbortSignal;
   onOrder?: (report: OrderReplayReport, done: number) => void;
 }
@@ -243,7 +243,7 @@ export interface EventsReplayReport {
   unchanged: number;
   /** Number of quarantined webhooks that would take an order backwards; stored as held, not merged. */
   held: number;
-  /** Number of stored payloads that name no order, or another one, by today's rules. */
+  /** Number of stored payloads that name no order, or another order, by today's rules. */
   unreadable: number;
   /** Entries that left the quarantine, or would leave it. */
   released: number;

@@ -61,7 +61,7 @@ class FileText {
   #settle(bytes: Uint8Array, first: number): string {
     this.#isSettled = true;
     this.#pending = new Uint8Array(0);
-    // Decodes the first character and a few bytes after it; that is enough to tell whether it is valid.
+    // Decodes the first character and a few bytes after it, which shows whether the text is valid UTF-8.
     const character = new TextDecoder().decode(bytes.subarray(first, first + PENDING_MAX + 1));
     this.is1252 = this.#mayBe1252 && character.startsWith('\uFFFD');
     if (this.is1252) this.#decoder = new TextDecoder('windows-1252');
@@ -178,7 +178,7 @@ class JsonArray implements ItemParser {
 
   #trailing(items: RawItem[]): void {
     if (this.#text.slice(this.#start).trim() !== '') {
-      // Told once, however much comes.
+      // Content after the array is reported once, however much there is.
       this.#state = 'over';
       items.push(this.#place(badText('Something follows the end of the array; it was not read.')));
     }
@@ -216,7 +216,7 @@ class JsonLines implements ItemParser {
     const [last] = this.#item(this.#rest);
     this.#rest = '';
     if (!last) return [];
-    // Every line ends with a line break. A last line without one that is no JSON either was cut off.
+    // Every line ends with a line break. A last line without a line break that is no JSON either was cut off.
     return ['fault' in last ? { ...last, ...cut('The file ends in the middle of this line.') } : last];
   }
 

@@ -222,7 +222,7 @@ function refusal(changeId: number, why: string): TillsyncError {
   return new TillsyncError('conflict', `Change ${changeId} ${why}. Nothing was changed.`);
 }
 
-/** Returns the change as submitted, so that its target can be resolved again. */
+/** Returns the change with its own ids as submitted, so that its target can be resolved again. */
 function inOwnWords({ changeId, kind, body }: OutboxChange): (Change & { changeId: number }) | undefined {
   const reading = readChange(kind, body);
   return 'change' in reading ? { changeId, ...reading } : undefined;

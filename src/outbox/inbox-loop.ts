@@ -31,7 +31,7 @@ interface Pass {
   passed: PassedOver;
   from: InboxFrom;
   beganMs: number;
-  /** When the next pass may begin; undefined until the end was reached. */
+  /** Time at which the next pass may begin; undefined while this pass has not reached the end. */
   overMs: number | undefined;
 }
 
@@ -46,7 +46,7 @@ export interface InboxTaken {
   refused: readonly string[];
   /** Whether more rows may be waiting. */
   more: boolean;
-  /** A trouble with the file that is not over, for a person; null if none. */
+  /** Present fault of the file in a sentence for a person; null if there is none. */
   trouble: string | null;
   /** Why further rows stay in the inbox for now, for a person; null if none do. */
   full: TillsyncError | null;
@@ -64,7 +64,7 @@ export interface InboxLoopOptions extends InboxLocation {
   onWaiting: (waiting: InboxWaiting) => void;
   /** Called after each read with what was copied. */
   onTaken: (taken: InboxTaken) => void;
-  /** How often it checks for other processes' work; if left out, as a store needs it. */
+  /** Interval of checks for rows from other processes; has a default for a store. */
   lookEveryMs?: number | undefined;
   openInbox?: ((options: InboxProcessOptions) => InboxAsker) | undefined;
   clock: Clock;
@@ -76,13 +76,13 @@ export interface InboxLoopOptions extends InboxLocation {
 export class InboxLoop {
   readonly #options: InboxLoopOptions;
   readonly #inbox: InboxAsker;
-  /** Tells what happened to an inbox file that is gone. */
+  /** Sentence on a lost inbox file, for an alarm; null if none was lost. */
   #lost: string | null = null;
   #isTidy = false;
   /** Last text of each alarm; undefined if not known. */
   readonly #told = new Map<AlarmKey, string | null>();
   readonly #failing = new Set<AlarmKey>();
-  /** Since when each program was in a transaction at every read. */
+  /** For each program that was in a transaction at every read, the time of the first of these reads. */
   #heldSinceMs: ReadonlyMap<number, number> = new Map();
   #pass: Pass | undefined;
   /** The running read; two at once would copy a row twice. */
@@ -97,7 +97,7 @@ export class InboxLoop {
       signal,
       onTrouble: ({ kind, keptAt, message }) => {
         log.error({ kind, keptAt }, message);
-        // A damaged file has its own alarm for as long as it is kept.
+        // A damaged file has its own alarm for as long as its copy exists.
         if (kind !== 'damaged') this.#lost = message;
       },
     });

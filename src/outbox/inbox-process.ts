@@ -23,7 +23,7 @@ const SILENT_MAX_MS = 20_000;
 /** An answer may have come while this process was frozen, so it is read before the other process is killed. */
 const LAST_LOOK_MS = 500;
 const RETRY_AFTER_MS = 300;
-/** How long running requests may take at a stop. */
+/** Time that running requests may take at a stop. */
 const STOP_MS = 1_000;
 const STDERR_BYTES_MAX = 4_000;
 const HINT = 'Have whoever looks after the POS check inbox.db, what lies beside it, and the disk.';
@@ -65,9 +65,9 @@ interface Waiting {
 }
 
 /**
- * The inbox in its process (inbox-child.ts), which is started when needed and kept while it behaves.
- * Its memory is limited and it is killed when silent, so that a POS's file can stop nothing else. It has no
- * namespaces of its own, because the service may not create any.
+ * The inbox in its process (inbox-child.ts), which is started when needed and runs on until it fails. Its memory is
+ * limited and it is killed when silent, so that a POS's file can stop nothing else. It has no namespaces of its own,
+ * because the service may not create any.
  */
 export class InboxProcess {
   readonly #options: InboxProcessOptions;
@@ -112,7 +112,7 @@ export class InboxProcess {
       reply = await this.#once(request);
     } catch (error) {
       if (!(error instanceof ProcessEnded) || this.#isStopping) throw this.#plainly(error);
-      // For example a file truncated during a read. Whatever it was, a new process sees the present file.
+      // The process may have died of a file truncated during a read. A new process sees the present file.
       await sleep(RETRY_AFTER_MS);
       try {
         reply = await this.#once(request);
@@ -245,7 +245,7 @@ class ProcessEnded extends Error {
   }
 }
 
-/** How often a command retries a file that a POS has locked. */
+/** Interval at which a command retries a file that a POS has locked. */
 const TRY_EVERY_MS = 100;
 const LOCKED_MAX_MS = 10_000;
 

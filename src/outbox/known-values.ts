@@ -15,7 +15,7 @@ interface ProductValue {
   name: string | null;
   show: number | null;
   uncertain: number;
-  /** When the platform last accepted the price, and when a list last contained the product; 0 if never. */
+  /** Time at which the platform last accepted the price, and at which a list last contained the product; 0 if never. */
   priceConfirmedMs: number;
   sweptMs: number;
 }
@@ -39,7 +39,7 @@ export class KnownValues {
     return stock !== undefined && saysTheSame({ qty: stock.qty, show: fromBit(stock.show) }, wanted);
   }
 
-  /** Whether the stock is zero already. False for one the mirror does not know. */
+  /** Whether the stock is zero already; false if the mirror does not have it. */
   isZero(sku: string | null, subsidiaryId: string | null): boolean {
     const stock = sku === null || subsidiaryId === null ? undefined : this.#stock(sku, subsidiaryId);
     return stock !== undefined && sameNumber(stock.qty, 0);
@@ -165,7 +165,7 @@ export class KnownValues {
     );
   }
 
-  /** Returns everything that a change's ids may mean, by the mirror's present knowledge. */
+  /** Returns every stock that a change's ids may mean, by the mirror's present mappings. */
   #placesOf(body: ChangeBody): { sku: string; subsidiaryId: string | null }[] {
     if ('sku' in body && body.sku !== undefined) return [{ sku: String(body.sku), subsidiaryId: null }];
     return body.externalId === undefined ? [] : placesOfId(this.#sql, body.externalId);

@@ -14,9 +14,9 @@ import type { MirrorStores } from './stores.ts';
 
 /** Lease of the one process that sends. */
 const LEASE = 'outbox.push';
-/** Long, so that an idle process writes nothing. A dead process's lease ends at once anyway. */
+/** The lease is long, so that an idle process writes nothing. A dead process's lease ends at once anyway. */
 const HOLD_MS = 3_600_000;
-/** The lease is given up this long before its end, so that a running call is over when another process starts. */
+/** The lease is released this long before its end, so that a running call is over when another process starts. */
 const MARGIN_MS = 10_000;
 
 const LOOK_EVERY_MS = 1_000;
@@ -29,7 +29,7 @@ export interface OutboxMaintenanceOptions extends ProductReadsOptions {
   holdBack: HoldBackSetting;
   /** Compares some counts with the platform and returns whether more are left. Left out if nothing is compared. */
   compare?: (() => Promise<boolean>) | undefined;
-  /** How long settled changes are kept; 0 means for ever. */
+  /** Time for which settled changes are stored; 0 means for ever. */
   keptMs: number;
   /** Newest event of the order feed. */
   newestSeq: () => number;
@@ -39,7 +39,7 @@ export interface OutboxMaintenanceOptions extends ProductReadsOptions {
   mayCall: () => boolean;
   /** Resolves when this process has no running call, after the signal. */
   sent: () => Promise<unknown>;
-  /** How often it checks for other processes' work; if left out, as a store needs it. */
+  /** Interval of checks for changes from other processes; has a default for a store. */
   lookEveryMs?: number | undefined;
   random: Random;
   log: Log;
@@ -54,7 +54,7 @@ export interface OutboxMaintenanceOptions extends ProductReadsOptions {
 export class OutboxMaintenance {
   readonly #options: OutboxMaintenanceOptions;
   readonly #lease: Lease;
-  /** Whether a dead process's changes were requeued since the lease was taken. */
+  /** Whether a dead process's changes were requeued since the lease was acquired. */
   #isReady = false;
   readonly #reads: ProductReads;
   #pruneDueMs = Number.NEGATIVE_INFINITY;

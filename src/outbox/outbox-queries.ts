@@ -18,14 +18,14 @@ export interface OutboxFilter {
 }
 
 export interface OutboxCounts {
-  /** Pending changes, without held ones. */
+  /** Number of pending changes, without held ones. */
   pending: number;
   held: number;
-  /** Changes that wait for a read of their product. */
+  /** Number of changes that wait for a read of their product. */
   needsRead: number;
   sending: number;
   rejected: number;
-  /** When the longest waiting change was submitted; null when none waits. */
+  /** Time at which the longest waiting change was submitted; null if none waits. */
   oldestPendingAt: string | null;
 }
 
@@ -136,7 +136,7 @@ export class OutboxQueries {
     return new Map(rows.map(({ changeId, isHeld }) => [changeId, { isHeld: isHeld === 1 }]));
   }
 
-  /** Returns a change, or the one that finally replaced it. */
+  /** Returns a change, or the change that finally replaced it. */
   follow(changeId: number): OutboxEntry | undefined {
     let entry = this.get(changeId);
     // The loop ends, because only an unsettled change supersedes another one.

@@ -93,9 +93,9 @@ export class Outbox {
   }
 
   /**
-   * Accepts one large submission in transactions of 500, so that nobody waits long for the disk; the guards judge it
-   * as a whole. If the disk fails on the way, accepted parts stay. `hold` says why all of it is held; `makeRoom` is
-   * called when a branch's queue is full, with what was accepted since its last call.
+   * Accepts one large submission in transactions of 500, so that nobody waits long for the disk; the guards judge it as
+   * a whole. If the disk fails on the way, accepted parts stay. `hold` is the reason to hold all of it. `makeRoom` is
+   * called when a branch's queue is full, with the changes accepted since its last call.
    */
   async takeMany(
     items: readonly SubmittedChange[],
@@ -135,7 +135,7 @@ export class Outbox {
       const part = zeros.slice(start, start + PART);
       const fresh = stores.read(({ intake }) => intake.freshZeros(part));
       for (const [target, branch] of fresh) branchOf.set(target, branch);
-      // Whoever else waits goes first.
+      // Lets other waiting work run first.
       await setImmediate();
     }
     const count = new Map<string, number>();
@@ -149,7 +149,7 @@ export class Outbox {
     while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
   }
 
-  /** Records durably that the POS has booked these orders. `by` is an operator who says so in its place. */
+  /** Records durably that the POS has booked these orders. `by` is an operator who acknowledges in the POS's place. */
   async acknowledge(
     acks: readonly Acknowledgement[],
     source: ChangeSource,
@@ -187,7 +187,7 @@ export class Outbox {
     return this.#options.stores.read(({ queries }) => queries.get(changeId));
   }
 
-  /** Returns the change, or the one that finally replaced it. */
+  /** Returns the change, or the change that finally replaced it. */
   follow(changeId: number): OutboxEntry | undefined {
     return this.#options.stores.read(({ queries }) => queries.follow(changeId));
   }

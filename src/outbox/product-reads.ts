@@ -147,9 +147,12 @@ function byCatalog({ intake }: Stores, kept: Change): Resolution {
   return { ...resolution, message: `No configured branch lists a product with ${name}.` };
 }
 
-/** More scarce counts than this are an inventory, which is sent without looks; the next sweep compares all of it. */
+/**
+ * More scarce counts than this are an inventory, which is sent without reads of the platform; the next sweep compares
+ * all of it.
+ */
 const LOOKS_MAX = 30;
-/** Total limit for looks in a row. */
+/** Total time of such reads in a row. */
 const LOOKING_MAX_MS = 60_000;
 
 interface LookerOptions {
@@ -157,13 +160,14 @@ interface LookerOptions {
   platform: Pick<PlatformClient, 'productGet'>;
   /** `stock.look_below`; 0: never. */
   lookBelow: number;
-  /** Whether orders come only by polls. */
+  /** Whether orders come only by polls, and so late. */
   isHeardLate: () => boolean;
   clock: Clock;
 }
 
 /**
- * Asks the platform for scarce stocks before their counts are sent, because an unknown order may have taken of them.
+ * Reads scarce stocks on the platform before their counts are sent, because an order that has not come yet may have
+ * taken pieces.
  */
 export class StockLooker {
   readonly #options: LookerOptions;
@@ -173,13 +177,15 @@ export class StockLooker {
     this.#options = options;
   }
 
-  /** Counts up to this wait for a look; 0 if none does. */
+  /** Counts up to this quantity wait for a read of the platform; 0 if none waits. */
   get lookBelow(): number {
     const { lookBelow, isHeardLate, clock } = this.#options;
     return lookBelow > 0 && clock.monotonicMs() >= this.#offUntilMonoMs && isHeardLate() ? lookBelow : 0;
   }
 
-  /** `isUrgent` tells that something must not wait. Throws call errors that are not about one product. */
+  /**
+   * Reads the stocks and stops as soon as `isUrgent` returns true. Throws call errors that do not concern one product.
+   */
   async look(places: readonly StockKey[], call: CallOptions, isUrgent: () => boolean): Promise<void> {
     const { clock } = this.#options;
     const endMonoMs = clock.monotonicMs() + LOOKING_MAX_MS;

@@ -99,9 +99,9 @@ interface NamedBranch {
 }
 
 /**
- * Resolves the one stock (sku and branch) of a change. The branch is added if an externalId is in several branches
- * and the change, or a configuration with one branch, tells which. A sku is replaced by the externalId of its
- * mapping, because the stock endpoints accept nothing else.
+ * Resolves the one stock (sku and branch) of a change. If an externalId is in several branches, the branch comes from
+ * the change or from a configuration with one branch. A sku is replaced by the externalId of its mapping, because the
+ * stock endpoints accept nothing else.
  */
 export function resolveStock(change: StockChange, options: ResolveOptions): Resolution {
   const { catalog, branches, alreadyRead = false, holdsBack = false } = options;
@@ -188,7 +188,7 @@ function unknownStock(
 ): Resolution {
   const { sku, externalId } = change;
   if (!alreadyRead) {
-    // Without a whole catalogue, absence proves nothing. Only a sku must be read, to learn its externalId.
+    // Without a whole catalogue, a missing product proves nothing. Only a sku must be read, to learn its externalId.
     const maySay = !catalog.isComplete && !(holdsBack && branches.isEmpty);
     return (maySay && asIs(change, branch, [])) || { state: 'needs-read', query: queryOf(change) };
   }
@@ -197,7 +197,10 @@ function unknownStock(
     : rejected('unknown-product', `The platform knows no product with ${nameOf(change)}.`);
 }
 
-/** Returns undefined if it has no externalId and no single one is known. */
+/**
+ * Returns the change with its own ids; undefined if it has no externalId and the mirror does not have exactly one for
+ * it.
+ */
 function asIs(
   change: StockChange,
   branch: NamedBranch,
@@ -242,7 +245,10 @@ function rejectedAmong(
   return rejected(code, `${why} ${describeCandidates(candidates)}.`, candidates);
 }
 
-/** Tells where the product is instead (`told` and the candidates) only to a caller who may know of other branches. */
+/**
+ * Rejects a change whose product is elsewhere. Only a caller who may know of other branches gets `told` and the
+ * candidates.
+ */
 function rejectedElsewhere(
   code: Rejection['code'],
   why: string,

@@ -14,18 +14,20 @@ interface StockDifference extends StockKey {
   /** The quantity the platform should have: the count less what is held back. */
   wantedQty: number;
   platformQty: number;
-  /** When the platform last showed that number. */
+  /** Time at which the platform last showed that number. */
   seenMs: number;
-  /** When the difference was first seen. */
+  /** Time at which the difference was first seen. */
   sinceMs: number;
 }
 
 /** The result of comparing one part of the counts. */
 export interface ComparedPart {
   found: LedgerStock[];
-  /** Stocks where the platform kept what ended orders took; sent again and not reported. */
+  /**
+   * Stocks where the platform did not give back the pieces of ended orders. They are sent again and not reported.
+   */
   kept: LedgerStock[];
-  /** Stocks that cannot be judged now; their stored difference stays. */
+  /** Stocks that cannot be compared now; their stored difference stays. */
   unsure: StockKey[];
   compared: number;
   /** Start of the next part; undefined after the last. */
@@ -144,7 +146,7 @@ export class StockDifferences {
     return this.#sql.value('SELECT count(*) FROM stock_differences') ?? 0;
   }
 
-  /** All that are kept. */
+  /** Returns all stocks with a stored difference. */
   stocks(): LedgerStock[] {
     const places = this.#sql.rows<StockKey>(
       'SELECT sku, subsidiary_id AS subsidiaryId FROM stock_differences ORDER BY sku, subsidiary_id',

@@ -2,7 +2,7 @@ import type { BoardOrder } from '../orders/mirrored-order.ts';
 import { calledFor, type PageState, type Store } from './state.ts';
 
 const RING_EVERY_MS = 8_000;
-/** How long a hidden tab waits so that a visible one rings first, and how long any tab waits at most. */
+/** Wait of a hidden tab, so that a visible one rings first, and longest wait of any tab. */
 const HIDDEN_WAITS_MS = 500;
 const WAITS_AT_MOST_MS = 200;
 
@@ -129,7 +129,7 @@ export class Caller {
     const way = deliveryType === 'delivery' || deliveryType === 'pickup' ? speech.say(deliveryType) : '';
     const amount = speech.format.money(amountToPay, status?.currency ?? null);
     try {
-      // Without the customer's name, because everybody may see the screen. The tag makes two tabs show one
+      // The text has no customer's name, because everybody may see the screen. The tag makes two tabs show one
       // notification.
       const title = speech.say('calls.order', { code: `#${code ?? orderId}` });
       const body = [way, amount].filter(Boolean).join(', ');
@@ -153,7 +153,7 @@ export class Caller {
       () => {
         this.#isAboutToRing = false;
         const rangAgoMs = Date.now() - Number(localStorage.getItem(KEYS.rangAt));
-        // Also after the clock was put back.
+        // The absolute value makes the page ring also after the clock was set back.
         const isQuiet = Math.abs(rangAgoMs) >= RING_EVERY_MS;
         if (!isQuiet || this.#audio?.state !== 'running' || calledFor(this.#store.state).length === 0) return;
         localStorage.setItem(KEYS.rangAt, String(Date.now()));

@@ -178,7 +178,7 @@ export interface PageState {
     /** A day of the store's calendar, such as 2026-03-01; empty for any day. */
     day: string;
     orders: readonly BoardOrder[] | null;
-    /** There are more of them. */
+    /** True if there are more results. */
     hasMore: boolean;
     fault: string | null;
   };

@@ -3,8 +3,8 @@ import { jsonText } from '../core/values.ts';
 import { BATCH_ITEMS_MAX } from './platform.ts';
 
 /**
- * Readers for answers whose types the document does not show. A number may come as text, and any field may be
- * missing. What cannot be read becomes null; the raw record still has it.
+ * Readers for answers whose types the document does not show. A number may come as text, and any field may be missing.
+ * An unreadable value becomes null; the raw record still has it.
  */
 
 /** An identifier, sent as text or as a number. */
@@ -18,7 +18,7 @@ const nullableText = z
   .nullable()
   .catch(null);
 
-/** An amount is kept as it was sent, so that no digit is lost. */
+/** An amount is stored as it was sent, so that no digit is lost. */
 const nullableAmount = z
   .union([z.number(), z.string().min(1)])
   .nullable()
@@ -159,7 +159,7 @@ export type SkuRecord = z.output<typeof skuEntry>;
 /** A product as the platform sent it: the known fields that were readable, and everything in `raw`. */
 export type ProductRecord = Omit<z.output<typeof productEntry>, 'children'> & {
   children: SkuRecord[];
-  /** True when one of its skus, stocks or integrations is unreadable, so something missing here may still exist. */
+  /** True if one of its skus, stocks or integrations is unreadable, so that an entry missing here may still exist. */
   isPartial?: true;
   /** JSON text of the whole record. */
   raw: string;

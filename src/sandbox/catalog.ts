@@ -8,7 +8,7 @@ interface Branch {
   externalId: string | null;
 }
 
-/** A product as the sandbox keeps it. */
+/** A product as the sandbox stores it. */
 export interface CatalogProduct {
   id: string;
   name: string;
@@ -55,7 +55,7 @@ interface Oversell {
   orderId: string;
   sku: number;
   subsidiaryId: string;
-  /** How much was missing. */
+  /** Missing quantity. */
   short: number;
 }
 
@@ -94,7 +94,7 @@ const CATEGORIES = ['Bebidas', 'Empanadas', 'Pastas', 'Pizzas', 'Postres', 'Sán
 const KINDS = ['clásica', 'de la casa', 'familiar', 'integral', 'picante', 'vegana'];
 const NOUNS = ['Pizza', 'Empanada', 'Limonada', 'Lasaña', 'Torta', 'Hamburguesa'];
 
-/** How product number `n` is mapped. Every way of the document occurs in turn. */
+/** Form of the mapping of product number `n`. Every form of the document occurs in turn. */
 type MappingStyle = 'posA-per-branch' | 'posB-per-branch' | 'extId-everywhere' | 'none';
 const STYLES: readonly MappingStyle[] = [
   'posA-per-branch',

@@ -33,7 +33,7 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
     announceOrder: (orderId: string) => webhook.announce(orders.get(orderId).snapshot),
     /** Stops all notifications of this order. */
     hideOrder: (orderId: string) => webhook.hide(orderId),
-    /** In order of creation. */
+    /** Returns all orders, in order of creation. */
     orders: () => orders.all().map((order) => order.snapshot),
     order: (orderId: string) => (orders.has(orderId) ? orders.get(orderId).snapshot : undefined),
     products: () => catalog.products(),
@@ -67,7 +67,7 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
     counts: () => journal.counts(),
     /** Returns calls that broke a limit of the document; faults that simulate this do not count. */
     violations: () => journal.violations(),
-    /** Issues tokens of this company, or of another one on the same platform. */
+    /** Issues tokens of this company, or of another company on the same platform. */
     issueTokens: (company = shop.company) => tokens.issue(company),
     /** Returns uses of refresh tokens that were dead already. */
     deadRefreshUses: () => tokens.deadUses(),
@@ -85,7 +85,7 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
 const orderBody = newOrderBody.extend({ hidden: z.boolean().exactOptional() });
 const settingsBody = sandboxSettings.omit({ timeZone: true }).partial();
 
-/** Without `status`, a plausible next one. */
+/** Moves an order to `status`, or without it to a plausible next status. */
 const advanceBody = z.strictObject({ status: z.string().exactOptional() });
 
 const webhookBody = z

@@ -9,14 +9,14 @@ export interface SandboxRequest {
   method: string;
   /** Path with its query, such as `/order/all?startDate=2026-01-01`. */
   url: string;
-  /** Names in lower case. */
+  /** Headers, with names in lower case. */
   headers: Record<string, string | undefined>;
   body?: string | Uint8Array | undefined;
   /** Aborted when the caller gives up; it ends a hang. */
   signal?: AbortSignal | undefined;
 }
 
-/** What the caller gets. */
+/** The sandbox's answer to a call. */
 export type SandboxAnswer =
   | {
       kind: 'answer';
@@ -63,7 +63,7 @@ export function firstFault(error: z.ZodError): string {
   return issue ? `${issue.path.join('.')} ${issue.message}`.trim() : 'Invalid';
 }
 
-/** Which rule a call broke. */
+/** The limit that a call broke. */
 type BrokenLimit = 'interval' | 'window' | 'orders-window' | 'blocked';
 
 type Admission =
@@ -158,7 +158,7 @@ interface CallCounts {
   blocked: number;
 }
 
-/** Most records kept; beyond it the oldest are deleted. The counts stay exact. */
+/** Most stored records; beyond that the oldest are deleted. The counts stay exact. */
 const RECORDS_MAX = 200_000;
 
 /** Records every call with its arrival and end, for assertions and for people who watch. */

@@ -51,9 +51,9 @@ type OrderLineModifier = ReturnType<typeof drawModifier>;
 
 /** An order as the sandbox keeps it. */
 export interface StoredOrder {
-  /** Number of the order in order of creation, from 1. */
+  /** Sequential number of the order, from 1. */
   number: number;
-  /** Replaced by each change and never mutated. */
+  /** Present state of the order, replaced by each change and never mutated. */
   snapshot: OrderSnapshot;
   subsidiaryId: string;
   serviceName: string;
@@ -275,7 +275,7 @@ export class OrderBook {
     return this.#orders.has(orderId);
   }
 
-  /** In order of creation. */
+  /** Returns all orders, in order of creation. */
   all(): StoredOrder[] {
     return [...this.#orders.values()];
   }

@@ -43,7 +43,7 @@ function text(value: string | boolean | undefined): string | undefined {
 const chance = z.number().min(0).max(1);
 const ms = z.number().min(0);
 
-/** How unreliable the sender is. */
+/** Settings for how unreliable the sender is. */
 export const webhookBehaviour = z.strictObject({
   /** Probability that a notification is never sent. */
   drop: chance,

@@ -101,7 +101,7 @@ export interface MakeFileOptions {
   force: boolean;
   modifiedMs: number;
   signal?: AbortSignal | undefined;
-  /** Of the compressed archive. */
+  /** Encrypts the compressed archive. */
   encrypt?: Convert | undefined;
   /** Checks the open file before it gets its name; throws to refuse it. */
   verify?: (file: number) => Promise<unknown>;
@@ -178,7 +178,7 @@ export function refuseExisting(path: string, force: boolean): void {
   });
 }
 
-/** Returns what is at the path, or undefined if nothing. Throws `usage` if the path is not accessible. */
+/** Returns the status of the path; undefined if there is no file. Throws `usage` if the path is not accessible. */
 function lookAt(path: string): Stats | undefined {
   try {
     return statSync(path, { throwIfNoEntry: false });

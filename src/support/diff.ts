@@ -84,7 +84,7 @@ export interface OrdersDiff {
   /** Orders left out because a callback changed them during the call. */
   moved: number;
   unreadable: number;
-  /** Whether the answer names further pages; then missing orders are not reported. */
+  /** Whether the answer names further pages, so that missing orders are not reported. */
   morePages: boolean;
 }
 
@@ -266,7 +266,9 @@ interface StockDifferenceTold {
   countedQty: number;
   wantedQty: number;
   platformQty: number;
-  /** When the difference was first seen, and when the platform was last seen; ISO 8601 UTC. */
+  /**
+   * Time at which the difference was first found, and time at which the platform last showed the value; ISO 8601 UTC.
+   */
   since: string;
   seenAt: string;
 }

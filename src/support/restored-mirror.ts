@@ -66,13 +66,16 @@ const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM or
 /** Facts that a mirror has and an earlier backup lacks. */
 interface KnownSince {
   newestSeq: number;
-  /** Whether it is the mirror from which `mark` was taken. */
+  /** Whether the mirror has the event of the backup's `mark`, so that the backup is of this mirror. */
   isSameHistory: boolean;
   /** Orders that the POS has acknowledged since the backup. */
   ackedOrderIds: string[];
 }
 
-/** Returns what a mirror has since a backup that will replace it; `since` in ISO 8601. Throws `storage-…`. */
+/**
+ * Returns the numbers and acknowledgements that a mirror got after a backup that will replace it, made at `since` (ISO
+ * 8601). Throws `storage-…`.
+ */
 export function knownSince(path: string, mark: FeedMark | null, since: string): KnownSince {
   return lookInto(path, (db) => {
     const there = mark && db.prepare<[number], FeedMark>(`${MARK} WHERE seq = ?`).get(mark.seq);
@@ -211,9 +214,8 @@ export function prepareRestoredMirror(
 }
 
 /**
- * Replaces a database by another while the daemon is stopped, and keeps the old one under `kept`. A crash leaves
- * either the old one or the new one whole. Readers see the old one until they reopen. Returns whether there was an
- * old one. Throws `storage-…`.
+ * Replaces a database by another while the daemon is stopped, and keeps the old one under `kept`. A crash leaves either
+ * database whole. Readers see the old one until they reopen. Returns whether there was one. Throws `storage-…`.
  */
 export function swapDatabase(fresh: string, path: string, kept: string): boolean {
   return storing(() => {

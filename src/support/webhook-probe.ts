@@ -62,8 +62,8 @@ export async function probeWebhook({ config, secret, signal }: ProbeOptions): Pr
 const LISTENER = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A \S+ \S+ \S+\s+(\d+)/gm;
 
 /**
- * Whether tillsync's user listens on the port, or root, which holds it for systemd. The secret is sent to nobody else
- * who may use the port while tillsync is down. False also if the system does not say.
+ * Whether tillsync's user listens on the port, or root, which holds it for systemd. The secret is sent to no other
+ * program that may use the port while tillsync is down. False also if the system does not report the owner.
  */
 function isOwnListener(port: number, storage: string): boolean {
   try {

@@ -101,7 +101,10 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     );
   }
 
-  /** The law asks for a time; a new set-up proposes one, since the default keeps customers as long as their orders. */
+  /**
+   * Asks how long customer data is stored. The law demands a limit, and the default is the life of the order, so a new
+   * set-up proposes one.
+   */
   async #askPersonalData(): Promise<void> {
     const isUnset = this.#draft.isNew && this.#draft.value('retention.personal_data') === '0d';
     if (isUnset) this.#draft.set('retention.personal_data', PROPOSED_PERSONAL_DATA);
@@ -221,7 +224,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     }
   }
 
-  /** Of a hub alone. */
+  /** Asks, at a hub only, for the shop at the hub's place. */
   async #askStore(): Promise<void> {
     const names = configuredNames(this.#draft.branches()).map(({ name }) => name);
     await this.#ask(
@@ -278,8 +281,8 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
   }
 
   /**
-   * Whether an answer is not wrong; says what is wrong with it. After a connection error the person decides whether
-   * to continue without a test.
+   * Whether `action` accepts an answer. If not, shows the fault. After a connection error the person decides whether to
+   * continue without a test.
    */
   async #holds(action: () => Promise<void>): Promise<boolean> {
     for (;;) {

@@ -91,7 +91,7 @@ function caFileBeside(file: string): string {
   return path.join(path.resolve(path.dirname(file)), `${path.basename(file, '.toml')}.hub-ca.pem`);
 }
 
-/** Returns the future file. Throws `config-invalid` for a store with its own platform. */
+/** Returns the branch's future configuration. Throws `config-invalid` for a store with its own platform. */
 async function branchConfig(
   { file, env }: { file: string; env: Cli['env'] },
   { hub, branch }: Invitation,

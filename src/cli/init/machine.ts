@@ -8,7 +8,7 @@ import { type Environment, nearest } from '../../config/source.ts';
 import { hasCode, TillsyncError } from '../../core/errors.ts';
 import { LANGUAGES, type Language } from '../../health/speech.ts';
 
-/** Returns this machine's zone; undefined for UTC, which servers have by default and no shop. */
+/** Returns this machine's time zone; undefined for UTC, which is a server's default and no shop's zone. */
 export function machineTimeZone(): string | undefined {
   let zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? 'UTC';
   try {
@@ -19,7 +19,7 @@ export function machineTimeZone(): string | undefined {
   return /^(Etc\/)?(UTC|UCT|GMT|Universal|Zulu)$/.test(zone) ? undefined : zone;
 }
 
-/** Returns the language of this user's machine; undefined if tillsync does not have it. */
+/** Returns the language of this user's environment; undefined if tillsync has no texts in it. */
 export function machineLanguage({ LC_ALL, LC_MESSAGES, LANG }: Environment): Language | undefined {
   const locale = LC_ALL || LC_MESSAGES || LANG || '';
   return LANGUAGES.find((language) => new RegExp(`^${language}([_.@-]|$)`, 'i').test(locale));
@@ -155,7 +155,7 @@ function holderOf(port: number): { pid: number; program: string } | undefined {
         }
       }
     } catch {
-      // Gone since, or another user's.
+      // The process has ended, or belongs to another user.
     }
   }
   return undefined;

@@ -5,7 +5,7 @@ import type { Actions } from '../actions.ts';
 import { byStage, calledFor, dueAt, type PageState, STAGES, type Stage, stageOf } from '../state.ts';
 import { statusWord } from '../words/language.ts';
 
-/** Shapes, so that nobody has to tell the levels by colour alone. */
+/** Shapes of the levels, so that nobody depends on colour alone. */
 const PATHS = {
   green: svg`<path d="m5 12.5 4.5 4.5L19 7.5" />`,
   amber: svg`<path d="M12 6v7.5M12 17.8v.2" />`,

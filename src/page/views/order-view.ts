@@ -44,7 +44,7 @@ function facts(
 ): TemplateResult {
   const { say, format } = speech;
   const money = (value: Amount) => format.money(value, status?.currency ?? null);
-  /** Nothing where nothing was charged. */
+  /** Shows nothing for an amount of zero. */
   const charged = (value: Amount) => (Number(value ?? 0) === 0 ? '' : money(value));
   const taken = acknowledged
     ? format.moment(acknowledged.at)

@@ -38,7 +38,7 @@ export function pageView(state: PageState, actions: Actions): TemplateResult {
   `;
 }
 
-/** Links to the sections, which stand below each other on a narrow screen. */
+/** Shows links to the sections, which are below each other on a narrow screen. */
 function jumpsView({ speech, status, branches, trends }: PageState): TemplateResult | typeof nothing {
   if (status === null) return nothing;
   const { rejected, held } = status.outbox;

@@ -16,7 +16,7 @@ import es from './es.json' with { type: 'json' };
 
 export type WordKey = keyof typeof en.words;
 
-/** Every text of the page; `{…}` is replaced. The compiler reports a text that one language lacks. */
+/** All texts of the page; `{…}` is a placeholder. The compiler reports a text that one language lacks. */
 export const WORDS: Record<Language, Record<WordKey | `status.${OrderStatus}`, string>> = {
   en: en.words,
   es: es.words,
@@ -34,8 +34,8 @@ export interface Speech {
   /** Returns what is wrong with a branch: a finding's code, or the hub's own words. */
   branch(reason: string | null, message: string): { text: string; language: Language };
   /**
-   * Returns the daemon's words about one case in this language, with times on this clock. Foreign words stay as they
-   * are.
+   * Returns the daemon's words about one case in this language, with times on this clock. Unknown sentences stay as
+   * they are.
    */
   reason(text: string): { text: string; language: Language };
 }

@@ -30,7 +30,7 @@ export interface BundleOptions {
   signal: AbortSignal;
 }
 
-/** One file as it leaves. */
+/** A file as it is put into the bundle. */
 interface RenderedFile {
   name: string;
   what: string;
@@ -52,7 +52,10 @@ const SECRETS_LEFT_OUT =
 const PEOPLE_LEFT_OUT =
   'customers: names, phones, addresses, e-mails and comments (--with-customer-data puts them in)';
 
-/** Collects the redacted files that support needs. An unreadable part says so in its file, so this never fails. */
+/**
+ * Collects the redacted files that support needs. It never fails, because the file of an unreadable part contains the
+ * error.
+ */
 export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   const { file, env, isOwnStore, withCustomerData, signal } = options;
   const source = { file, env, isOwnStore };

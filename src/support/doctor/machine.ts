@@ -249,7 +249,7 @@ export interface DoctorSetup {
   secrets: Secrets;
   /** Files with the service's secrets that this user may not read. */
   unseen: readonly string[];
-  /** The service that reads the file; undefined if none does. */
+  /** Service that reads the configuration file; undefined if none does. */
   view: ServiceView | undefined;
   faults: readonly ConfigFault[];
 }

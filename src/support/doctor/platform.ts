@@ -28,7 +28,7 @@ const REMEDY = 'Have this machine keep its clock right by itself: timedatectl se
 interface ClockReading {
   /** The platform's wall clock minus ours. */
   skewMs: number;
-  /** From an answer just now, or from the last token refresh. */
+  /** Source of the clock: an answer just now, or the last token refresh. */
   source: 'answer' | 'refresh';
 }
 
@@ -49,7 +49,7 @@ const DAY_MS = 86_400_000;
 /** The daemon's alarm waits for the same number in a row. */
 const SILENT_IN_A_ROW = 3;
 
-/** Whether webhooks or polls brought the orders of the last day first. */
+/** Numbers of orders of the last day that a webhook, or a poll, brought first. */
 interface FirstSights {
   webhook: number;
   poll: number;
@@ -61,7 +61,7 @@ interface FirstSights {
 
 /**
  * Counts order_events by their source. An order that was minutes old when a poll found it may be from a time when
- * tillsync was stopped, so only fresh ones count as unannounced.
+ * tillsync was stopped, so only orders found soon after their creation count as unannounced.
  */
 export function firstSights(mirror: Pick<Mirror, 'read' | 'freshness'>, nowMs: number): FirstSights {
   const from = isoUtc(nowMs - DAY_MS);
@@ -126,7 +126,7 @@ type Attempt = (call: (how: CallOptions) => Promise<Outcome>) => Promise<Outcome
 interface AttemptOptions {
   signal: AbortSignal;
   onWait: (wait: Wait) => void;
-  /** Says why no call is tried; undefined if calls are tried. */
+  /** Returns a sentence why no call is tried; undefined if calls are tried. */
   hopeless: () => string | undefined;
 }
 
