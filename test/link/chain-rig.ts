@@ -31,6 +31,15 @@ export function configOf(text: string): Config {
   return read.config;
 }
 
+/** By text: the stores of all tests of a file differ by their directory alone. */
+const configs = new Map<string, Config>();
+
+function configIn(directory: string, text: string): Config {
+  const config = configs.get(text) ?? configOf(text);
+  configs.set(text, config);
+  return { ...config, storage: { ...config.storage, directory } };
+}
+
 /** A store of the chain: real files and parts wired as in production. The test runs the steps. */
 abstract class Store {
   /** This machine's clock; the same as `clock` unless it is wrong. */
@@ -130,14 +139,15 @@ export class HubStore extends Store {
   }
 
   #configWith(branches: string): Config {
-    return configOf(`
+    return configIn(
+      this.directory,
+      `
       [platform]
       base_url = "http://platform.test"
-      [storage]
-      directory = ${JSON.stringify(this.directory)}
       [hub]
       nats = "nats://127.0.0.1:4222"
-      ${branches}`);
+      ${branches}`,
+    );
   }
 
   async start(): Promise<void> {
@@ -232,13 +242,11 @@ export class BranchStore extends Store {
     this.name = name;
     this.configFile = path.join(this.directory, 'config.toml');
     const text = `
-      [storage]
-      directory = ${JSON.stringify(this.directory)}
       [link]
       hub = "nats://127.0.0.1:4222"
       branch = "${name}"`;
-    this.config = configOf(text);
-    writeFileSync(this.configFile, text);
+    this.config = configIn(this.directory, text);
+    writeFileSync(this.configFile, `${text}\n[storage]\ndirectory = ${JSON.stringify(this.directory)}`);
   }
 
   async start(): Promise<void> {
