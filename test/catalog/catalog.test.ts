@@ -8,6 +8,7 @@ import { InventoryIndex } from '../../src/outbox/inventory-index.ts';
 import { resolveStock } from '../../src/outbox/resolve.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { BRANCHES, outgoing, product, SEND_ALL } from '../outbox/outbox-fixture.ts';
+import { runsOf } from '../support/seed.ts';
 
 const TEA = product('p1', 'Tea', [
   { sku: '10', price: 1000, stocks: { s1: ['A', 5], s2: ['A', 7] } },
@@ -182,7 +183,7 @@ describe('a sweep', () => {
           mappings.sort(),
         );
       }),
-      { numRuns: 60 },
+      { numRuns: runsOf(60) },
     );
   });
 });

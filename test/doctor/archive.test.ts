@@ -7,6 +7,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { makeArchive, readTar, type TarFile, textFile, writeTar } from '../../src/support/archive.ts';
+import { runsOf } from '../support/seed.ts';
 
 const OPTIONS = { modifiedMs: Date.UTC(2026, 0, 2), mode: 0o600 };
 const directory = () => mkdtempSync(path.join(tmpdir(), 'tillsync-archive-'));
@@ -44,7 +45,7 @@ describe('an archive', () => {
           expect(Object.values(await read(bytes, size))).toEqual(texts);
         },
       ),
-      { seed: 5, numRuns: 60 },
+      { seed: 5, numRuns: runsOf(60) },
     );
     const place = directory();
     writeFileSync(

@@ -633,6 +633,7 @@ describe('what goes up', () => {
 });
 
 const RUNS = Number(process.env.TILLSYNC_RUNS ?? 1);
+const STEPS = process.env.TILLSYNC_RUNS === undefined ? 60 : 120;
 const STATUSES = ['pending', 'payment-approved', 'inProcess', 'ready', 'dispatched'];
 
 describe('whatever happens in between', () => {
@@ -704,7 +705,7 @@ describe('whatever happens in between', () => {
         },
         () => clock.advance(random.next() * 400_000),
       ];
-      for (let step = 0; step < 120; step++) {
+      for (let step = 0; step < STEPS; step++) {
         await pick(steps)().catch((error: { code?: string }) => {
           if (error.code !== 'link-down' && error.code !== 'link-refused') throw error;
         });

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { addDays, dateIn, isDate, liesWithin, pollWindow } from '../../src/orders/poll-window.ts';
+import { runsOf } from '../support/seed.ts';
 
 const zones = [
   'Etc/GMT+12',
@@ -67,7 +68,7 @@ describe('pollWindow', () => {
           expect(theirDate >= window.startDate && theirDate <= window.endDate).toBe(true);
         },
       ),
-      { numRuns: 2_000 },
+      { numRuns: runsOf(2_000) },
     );
   });
 

@@ -7,7 +7,7 @@ import { SEED } from '../support/seed.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { PLATFORMS, StockModel } from './stock-model.ts';
 
-const STEPS = 200;
+const STEPS = process.env.TILLSYNC_RUNS === undefined ? 80 : 200;
 const REST_EVERY = 8;
 const RUNS = Number(process.env.TILLSYNC_RUNS ?? 1);
 

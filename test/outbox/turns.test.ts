@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { alternate, fillCall, Turns } from '../../src/outbox/batch.ts';
+import { runsOf } from '../support/seed.ts';
 
 interface Waiting {
   branch: string;
@@ -84,6 +85,7 @@ describe('the places of a call', () => {
         }
         expect(due).toBe(0);
       }),
+      { numRuns: runsOf(100) },
     );
   });
 
@@ -103,6 +105,7 @@ describe('the places of a call', () => {
           expect(first === -1 || first === soldOutTaken).toBe(true);
         }
       }),
+      { numRuns: runsOf(100) },
     );
   });
 
@@ -123,6 +126,7 @@ describe('the places of a call', () => {
             expect(Math.max(...got.values()) - Math.min(...shares)).toBeLessThanOrEqual(1);
         }
       }),
+      { numRuns: runsOf(100) },
     );
   });
 

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import type { InboxBatch } from '../../src/outbox/inbox.ts';
+import { runsOf } from '../support/seed.ts';
 import { storeRig } from '../support/store-rig.ts';
 import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 
@@ -151,6 +152,7 @@ describe('two ways in', () => {
         inbox.look();
         expect(out.db.prepare('SELECT count(*) FROM hand_overs').pluck().get()).toBe(0);
       }),
+      { numRuns: runsOf(100) },
     );
   });
 });
