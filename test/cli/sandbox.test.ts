@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { invoke } from './invoke.ts';
 import { tillsync } from './run-process.ts';
 
-test('the sandbox says where it is, and ends with 0 when it is asked to', async () => {
+test('the sandbox says where it is, and ends with 0 when it is asked to', { tags: ['bulk'] }, async () => {
   const result = await tillsync(['sandbox', '--orders-every', '0s'], {
     signalWhen: { text: 'End it with Ctrl-C', signal: 'SIGINT' },
   });

@@ -9,12 +9,12 @@ import { listener } from '../support/watchers.ts';
 
 const MINUTE_MS = 60_000;
 
-/** Opens a store whose loops run as often as in a shop. */
+/** Opens a store whose loops run each minute, a small part of what they do in a shop. */
 function openStore({ config = (same) => same, ...options }: StoreRigOptions = {}): StoreRig {
   return storeRig({
     ...options,
     config: (given) => config({ ...given, orders: { ...given.orders, poll: '*/2 * * * *' } }),
-    lookEveryMs: 15_000,
+    lookEveryMs: MINUTE_MS,
   });
 }
 
@@ -42,8 +42,8 @@ async function verdictOf({ localUrl }: Daemon): Promise<Verdict> {
 async function after(store: StoreRig, daemon: Daemon, minutes: number): Promise<string[]> {
   const told: string[] = [];
   const look = listener(daemon.parts, store.clock, (news, key) => void told.push(`${news} ${key}`));
-  for (let ms = 0; ms < minutes * MINUTE_MS; ms += 15_000) {
-    await store.clock.advance(15_000);
+  for (let ms = 0; ms < minutes * MINUTE_MS; ms += MINUTE_MS / 2) {
+    await store.clock.advance(MINUTE_MS / 2);
     await look();
   }
   return told;

@@ -336,32 +336,15 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     return !last?.isWell || store.clock.monotonicMs() - last.atMs > 3 * MINUTE_MS;
   };
 
-  const DEATHS: {
+  interface Death {
     what: string;
     row: string;
     /** It is stopped first. */
     isStopped?: true;
     end: (scene: Scene & { heartbeat: Heartbeat }) => unknown;
-  }[] = [
+  }
+  const DEATHS: Death[] = [
     { what: 'a machine without power', row: 'power off', isStopped: true, end: () => {} },
-    {
-      what: 'a start that tokens with overwritten pages prevent',
-      row: 'state.db corrupt',
-      isStopped: true,
-      end: async ({ store: { directory, daemon } }) => {
-        overwritePages(path.join(directory, 'state.db'), 0);
-        await expect(daemon()).rejects.toMatchObject({ code: 'storage-corrupt' });
-      },
-    },
-    {
-      what: 'a start that a mirror with overwritten pages prevents',
-      row: 'mirror page corrupt',
-      isStopped: true,
-      end: async ({ store: { directory, daemon } }) => {
-        overwritePages(path.join(directory, 'mirror.db'), 0);
-        await expect(daemon()).rejects.toMatchObject({ code: 'storage-corrupt' });
-      },
-    },
     {
       what: 'a line that is cut',
       row: 'line cut',
@@ -381,7 +364,28 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     },
   ];
 
-  it.each(DEATHS)('$what within five minutes, as the fault matrix says', async ({ row, isStopped, end }) => {
+  const STARTS: Death[] = [
+    {
+      what: 'a start that tokens with overwritten pages prevent',
+      row: 'state.db corrupt',
+      isStopped: true,
+      end: async ({ store: { directory, daemon } }) => {
+        overwritePages(path.join(directory, 'state.db'), 0);
+        await expect(daemon()).rejects.toMatchObject({ code: 'storage-corrupt' });
+      },
+    },
+    {
+      what: 'a start that a mirror with overwritten pages prevents',
+      row: 'mirror page corrupt',
+      isStopped: true,
+      end: async ({ store: { directory, daemon } }) => {
+        overwritePages(path.join(directory, 'mirror.db'), 0);
+        await expect(daemon()).rejects.toMatchObject({ code: 'storage-corrupt' });
+      },
+    },
+  ];
+
+  const isHeardOf = async ({ row, isStopped, end }: Death) => {
     store = openStore();
     const line = { isCut: false };
     const daemon = await store.daemon();
@@ -404,5 +408,8 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     expect(waitedMs).toBeLessThanOrEqual(5 * MINUTE_MS);
     const said = matrixRows().find(({ words }) => words[0]?.startsWith(row))?.toldAfter;
     expect(said?.split(', ')).toContain(`watcher ${Math.ceil(waitedMs / MINUTE_MS)} min`);
-  });
+  };
+  it.each(DEATHS)('$what within five minutes, as the fault matrix says', isHeardOf);
+  // For the watcher they are a machine without power.
+  it.each(STARTS)('$what within five minutes, as the fault matrix says', { tags: ['bulk'] }, isHeardOf);
 });

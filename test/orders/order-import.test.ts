@@ -46,7 +46,7 @@ describe.each([
     expect(mirror.order(reading.orderId)).toMatchObject(reading.fields);
   });
 
-  it('writes nothing when it comes again', async () => {
+  it('writes nothing when it comes again', often, async () => {
     const { mirror, path } = openTestMirror();
     await poll(mirror, [...orders(count), { nobody: 'can read this' }]);
     const before = contents(path);
@@ -87,7 +87,7 @@ describe.each([
     expect(heldNotifications(mirror)).toMatchObject([{ resolution: 'refuted' }]);
   });
 
-  it('stops between two transactions when it is told to, and keeps what it did', async () => {
+  it('stops between two transactions when it is told to, and keeps what it did', often, async () => {
     const { mirror } = openTestMirror();
     const abort = new AbortController();
     const all = orders(count * 3);

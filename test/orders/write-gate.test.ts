@@ -35,7 +35,7 @@ it('never lets both sides in, and starves neither', async () => {
   const ended = startWorker(gate, counts);
   while (Atomics.load(counts, 0) < 3) await setImmediate();
   const before = Atomics.load(counts, 0);
-  for (let i = 0; i < 5_000; i++) {
+  for (let i = 0; i < 1_500; i++) {
     await gate.enter();
     Atomics.add(counts, 3, 1);
     expect(Atomics.load(counts, 2)).toBe(0);
@@ -47,7 +47,7 @@ it('never lets both sides in, and starves neither', async () => {
   await ended;
   expect(Atomics.load(counts, 1)).toBe(0);
   // Without its turns, the worker would get the lock only by luck while the main thread takes it so often.
-  expect(turns).toBeGreaterThan(300);
+  expect(turns).toBeGreaterThan(90);
 });
 
 it('lets the main thread go on when the worker died in the middle of its work', async () => {

@@ -10,7 +10,7 @@ const SKU = 1001;
 /** Makes a store without callbacks whose POS has counted three of a product; its next poll is minutes away. */
 async function store(stock: Partial<Config['stock']> = {}) {
   const rig = storeRig({
-    lookEveryMs: 5_000,
+    lookEveryMs: 30_000,
     config: (same) => ({
       ...same,
       webhook: { ...same.webhook, enabled: false },

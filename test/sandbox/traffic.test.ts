@@ -5,7 +5,7 @@ import { runTraffic, type TrafficSummary, UNRELIABLE_WEBHOOK } from '../../src/s
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { LIMITS } from './fixture.ts';
 
-async function tenMinutes(seed: number) {
+async function traffic(seed: number, minutes = 10) {
   const clock = new FakeClock();
   const random = seededRandom(seed);
   const got: string[] = [];
@@ -24,7 +24,7 @@ async function tenMinutes(seed: number) {
   sandbox.control.setWebhookBehaviour(UNRELIABLE_WEBHOOK);
   const stop = new AbortController();
   const run = runTraffic({ clock, random, control: sandbox.control, signal: stop.signal });
-  await clock.advance(600_000);
+  await clock.advance(minutes * 60_000);
   stop.abort();
   const summary: TrafficSummary = await run;
   await clock.advance(60_000);
@@ -35,7 +35,7 @@ async function tenMinutes(seed: number) {
 
 describe('traffic', () => {
   it('keeps a shop busy with everything that can befall an order', async () => {
-    const { summary, got, control } = await tenMinutes(1);
+    const { summary, got, control } = await traffic(1);
     expect(control.orders()).toHaveLength(10 + summary.created);
     expect(summary.created).toBeGreaterThan(200);
     expect(summary.advanced).toBeGreaterThan(300);
@@ -46,7 +46,7 @@ describe('traffic', () => {
   });
 
   it('does the same again from the same seed, and something else from another', async () => {
-    const [first, again, other] = [await tenMinutes(5), await tenMinutes(5), await tenMinutes(6)];
+    const [first, again, other] = [await traffic(5, 3), await traffic(5, 3), await traffic(6, 3)];
     expect(again.got).toEqual(first.got);
     expect(again.control.orders()).toEqual(first.control.orders());
     expect(other.got).not.toEqual(first.got);
