@@ -25,7 +25,7 @@ const SLICES = [
   'conform',
   'cli',
 ];
-/** Outside the slices: the sandbox, which imports only the platform's schemas, and the page in the browser. */
+/** Folders outside the slices, with the slices that they may import. */
 const BESIDE: Record<string, string[]> = {
   sandbox: ['core', 'platform'],
   page: ['core', 'platform', 'catalog', 'orders', 'outbox', 'health', 'api'],
@@ -150,7 +150,7 @@ function importsOf(file: string): string[] {
 }
 
 function mayImport(folder: string): string[] | undefined {
-  // A configuration is read before hooks, health and the link are loaded: their words for it are in core.
+  // A configuration is read before hooks, health and the link are loaded, so the values that they share are in core.
   const at = SLICES.indexOf(folder === 'config' ? 'hooks' : folder);
   // The demo, the kit for tills and the command `sandbox` start the sandbox.
   const startsSandbox = ['demo', 'conform', 'cli'].includes(folder);

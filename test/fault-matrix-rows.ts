@@ -5,9 +5,9 @@ export interface MatrixRow {
   number: number;
   /** File and title of each test that injects the fault; the title may be only the beginning or the end. */
   tests: { file: string; title: string }[];
-  /** When a person is told, or that nobody is. */
+  /** Time after which a person is notified, or that nobody is. */
   toldAfter: string;
-  /** The other columns. */
+  /** Texts of the other columns. */
   words: string[];
 }
 

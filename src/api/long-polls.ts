@@ -54,7 +54,7 @@ interface Held {
   lookEveryMs?: number;
 }
 
-/** Requests that wait for news; each holds a connection. */
+/** Requests that wait for a change of the mirror; each holds a connection. */
 export class LongPolls {
   readonly #options: Pick<LocalApiOptions, 'clock' | 'changes'>;
   readonly #closing = new AbortController();
@@ -68,7 +68,7 @@ export class LongPolls {
     });
   }
 
-  /** Answers all that wait as soon as the server closes. */
+  /** Answers all waiting requests as soon as the server closes. */
   endWith(app: FastifyInstance): void {
     app.addHook('preClose', (done) => {
       this.#closing.abort();
@@ -80,7 +80,7 @@ export class LongPolls {
     return this.#closing.signal;
   }
 
-  /** Takes a place for `until`; returns how to leave it. Throws `rate-limited`. */
+  /** Counts a connection for `until` and returns the function that ends it. Throws `rate-limited`. */
   enter(from: string): () => void {
     return this.#shares.enter(from);
   }
@@ -94,7 +94,7 @@ export class LongPolls {
     }
   }
 
-  /** Reads again with each change until there is something, the time is over, or the one who asks has left. */
+  /** Reads again with each change until a read has content, the time is over, or the caller has disconnected. */
   async until<T extends Look>(
     { response, waitMs, lookEveryMs = LOOK_EVERY_MS }: Held,
     read: () => Promise<T>,

@@ -54,7 +54,7 @@ function decisionRoutes({ parts: { outbox } }: LocalApiOptions, find: FindChange
           await decide(changeId, originOf(request));
         } catch (error) {
           if (!hasCode(error, 'conflict')) throw error;
-          // With the change, so that nobody has to ask what it is now.
+          // The answer includes the change, so that the caller sees its state without another request.
           reply.code(statusOf(error.code));
           return JSON.stringify({ ...errorBody(error), ...(await find(changeId)) });
         }

@@ -8,13 +8,13 @@ import type { DaemonRequest, RequestRows } from '../db/daemon-requests.ts';
 import { RUNNING, storagePaths } from './storage.ts';
 import { openState } from './stores.ts';
 
-/** After this time the requester has given up. */
+/** Time after which the requester has stopped waiting. */
 const REQUEST_HOLDS_MS = 60_000;
 const LOOK_FOR_ANSWER_MS = 100;
 /** The daemon checks every second; its work has its own time limit in addition. */
 const DAEMON_PATIENCE_MS = 10_000;
 
-/** How results are encrypted for the requester. */
+/** Algorithms by which results are encrypted for the requester. */
 const SEAL = { alg: 'ECDH-ES', enc: 'A256GCM' };
 
 function isOpen({ result, fault }: DaemonRequest<unknown>): boolean {

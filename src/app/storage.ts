@@ -77,7 +77,7 @@ const UNSAFE_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
   [0x65735546, 'FUSE'],
 ]);
 
-/** Throws `config-invalid` where databases would lie on a file system that does not keep them. */
+/** Throws `config-invalid` for a directory on a file system where databases are not safe. */
 export function refuseUnsafe(directory: string): void {
   const { unsafe } = storageSpace(directory) ?? {};
   if (unsafe === undefined) return;
@@ -89,7 +89,7 @@ export function refuseUnsafe(directory: string): void {
 
 /**
  * Returns the free space for ordinary users on the disk of `directory`, which need not exist yet; null if the system
- * does not say.
+ * does not report it.
  */
 export function storageSpace(directory: string): DiskSpace | null {
   for (let at = directory; ; at = dirname(at)) {
@@ -106,7 +106,7 @@ export function storageSpace(directory: string): DiskSpace | null {
 /** The lease that the daemon holds while it runs. It ends with the process, however that dies. */
 export const RUNNING = 'daemon';
 /**
- * How long a daemon in another container counts as running after its last renewal, because its end is not visible
+ * Time after its last renewal for which a daemon in another container counts as running, because its end is not visible
  * here.
  */
 const HOLD_MS = 180_000;

@@ -16,7 +16,7 @@ import { TokenRows } from '../platform/tokens.ts';
 interface StateOptions {
   path: string;
   clock: Clock;
-  /** How long one statement may block the event loop for another process's lock; callers then retry. */
+  /** Milliseconds for which one statement may block the event loop for another process's lock; callers then retry. */
   busyTimeoutMs?: number;
   /** Names of holders of slots and leases; the machine's processes, unless a simulation passes others. */
   holders?: Holders;

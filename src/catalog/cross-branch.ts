@@ -6,9 +6,9 @@ const DIFFERENT_OF_100 = 20;
 const PRODUCTS_AT_FIRST = 1_024;
 
 /**
- * Collects what the records of one sweep say of branches beside the listed one. The platform seems to put the stocks
- * of all branches into each record. If it does, a few lists cover everything, and one page is enough to confirm each
- * other branch.
+ * Collects, from the records of one sweep, the products of branches other than the listed one. The platform seems to
+ * put the stocks of all branches into each record. Then a few lists cover all branches, and one page is enough to
+ * confirm another branch.
  */
 export class CrossBranchListing {
   readonly #ids: string[] = [];
@@ -42,8 +42,8 @@ export class CrossBranchListing {
   }
 
   /**
-   * Whether the branch's own list has as many stocks of each product as other lists said, and few changed quantities.
-   * `differs` tells whether a record's quantities differ from the mirrored ones.
+   * Whether the branch's own list has the number of stocks of each product that other lists had, and few changed
+   * quantities. `differs` returns whether a record's quantities differ from the mirrored ones.
    */
   confirms(
     { subsidiaryId }: Branch,
@@ -74,7 +74,7 @@ export class CrossBranchListing {
   }
 }
 
-/** One more than the number of stocks that the record has of a branch, by branch. */
+/** Returns, by branch, one more than the number of stocks that the record has of it. */
 function countsIn({ children }: ProductRecord): Map<string, number> {
   const counts = new Map<string, number>();
   for (const { stocks, integrations } of children) {

@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
 import type { Branch } from './product.ts';
 
-/** How many of the products shown in a branch have an id of the POS. */
+/** Numbers of products that are shown in a branch, with and without an id of the POS. */
 export interface BranchMapping {
   branch: Branch;
   /** Products that customers can see in the branch, by the last sweep. */
@@ -23,10 +23,10 @@ export interface UnmappedSku {
   barcode: string | null;
 }
 
-/** With fewer ids than this, the shop may not intend to assign ids, or may have just begun. */
+/** With a smaller share of ids, the shop may not intend to assign ids, or may have just begun. */
 const MAPPING_SHARE = 0.5;
 
-/** SQL of what the branch `?` shows: product and sku are shown, and so is the stock there. */
+/** SQL for the stocks that customers see in the branch `?`, because product, sku and stock are shown. */
 const SHOWN = `FROM stocks k
   JOIN skus s ON s.sku = k.sku AND s.show IS NOT 0
   JOIN products p ON p.product_id = s.product_id AND p.show IS NOT 0 AND p.vanished_at IS NULL
@@ -53,7 +53,7 @@ export function subsidiaryOf(
 /** The catalogue is large and seldom changes, so a query over all of it is repeated only every five minutes. */
 export const MAPPINGS_FOR_MS = 5 * 60_000;
 
-/** Returns an entry for each branch of which something is known. */
+/** Returns an entry for each branch whose products are known. */
 export function branchMappings(db: Database.Database, branches: readonly Branch[]): BranchMapping[] {
   return branches.flatMap((branch) => {
     const counts = sqlOf(db).row<{ shown: number; unmapped: number }>(
@@ -90,7 +90,7 @@ export function unmappedSkus(
   );
 }
 
-/** An item of an open order without an id, so that the POS cannot tell what was ordered. */
+/** An item of an open order without an id, so that the POS cannot recognise the product. */
 export interface UnmappedItem {
   orderId: string;
   code: number | null;

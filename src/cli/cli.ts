@@ -31,7 +31,7 @@ export function exitCodeOf(code: ErrorCode): ExitCode {
   return EXIT_OF[code] ?? EXIT.failed;
 }
 
-/** Where a command writes; process.stdout and process.stderr fit. */
+/** Output of a command, such as process.stdout. */
 export interface TextSink {
   write(text: string | Uint8Array): unknown;
   readonly isTTY?: boolean | undefined;
@@ -71,7 +71,7 @@ export function printable(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\r\t]/.test(char) ? ' ' : escaped(char)));
 }
 
-/** Does the same and keeps the lines. */
+/** Returns foreign text as `printable` does, but keeps its line breaks. */
 export function printableLines(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\t]/.test(char) ? char : escaped(char)));
 }
@@ -107,7 +107,7 @@ function units(char: string): string {
     .join('');
 }
 
-/** Writes the one JSON document of a command. */
+/** Writes the JSON document of a command. */
 export function writeJson(cli: Pick<Cli, 'stdout'>, document: unknown): void {
   cli.stdout.write(`${printableJson(JSON.stringify(document, null, 2))}\n`);
 }

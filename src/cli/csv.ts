@@ -40,8 +40,8 @@ function cellText(cell: CsvCell, decimal: DecimalSign): string {
 }
 
 /**
- * A spreadsheet reads a text with such a beginning as a formula, also with the wide characters of East Asian
- * keyboards, and customers write texts. The quote keeps it a text.
+ * Puts a quote before a text of a customer that a spreadsheet would read as a formula, also one with the wide
+ * characters of East Asian keyboards.
  */
 function harmless(text: string): string {
   return /^[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/.test(text) ? `'${text}` : text;

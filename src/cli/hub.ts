@@ -98,7 +98,7 @@ const serverConfigCommand = command({
   },
 });
 
-/** As `withParts`, at a hub. */
+/** Does the same as `withParts`, but throws if this is no hub. */
 export async function withHub<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   return withParts(call, async (tools) => {
     requireHub(tools.config);

@@ -7,7 +7,7 @@ import { runCli } from './program.ts';
 /** Exit code if the command did not end by itself, for example after a second request to end. */
 const UNFINISHED_EXIT = 1;
 
-/** How long open handles may keep the process after its command has ended, such as a hanging call. */
+/** Milliseconds that open handles, such as a hanging call, may keep the process alive after its command has ended. */
 const LINGER_MS = 1000;
 
 const stop = new AbortController();
@@ -19,7 +19,7 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   });
 }
 for (const stream of [process.stdout, process.stderr]) {
-  // A reader such as `head` that closes early is no fault.
+  // It is no error if a reader such as `head` closes early.
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') process.exit(0);
     throw error;

@@ -34,7 +34,7 @@ import { stock } from './stock.ts';
 import { sync } from './sync.ts';
 import { webhook } from './webhook.ts';
 
-/** In the order of the help. */
+/** Commands in the order of the help. */
 const COMMANDS: Record<string, MakeCommand> = {
   run,
   demo,

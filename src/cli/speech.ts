@@ -11,7 +11,7 @@ export type Say = (english: string) => string;
 /** Made when a command first speaks Spanish. */
 let translator: Translator | undefined;
 
-/** What commands know in Spanish. */
+/** Returns the translator of all sentences that commands print. */
 export function spanish(): Translator {
   translator ??= new Translator({ ...commands, ...findings(), ...SPANISH_TEXTS });
   return translator;

@@ -37,7 +37,7 @@ export function configuredNames(
   return branches.map((branch) => ({ name: branchName(branch), subsidiaryId: branch.subsidiaryId ?? null }));
 }
 
-/** Returns the hub's name for the branch. */
+/** Returns the name by which the hub calls the branch. */
 export function branchName({ externalId, subsidiaryId }: BranchConfig): string {
   return externalId ?? subsidiaryId ?? '';
 }

@@ -82,8 +82,8 @@ function makeSchedule(expression: string, timezone: string): Schedule {
 }
 
 /**
- * Whether the expression is due at `timeMs` of a day, which is given as its midnight on the clock face. Asks
- * node-cron, with a clock without daylight saving.
+ * Returns a function that checks whether the expression is due at `timeMs` of a day, given by its midnight in local
+ * time. It uses node-cron with a clock without daylight saving.
  */
 function dayMatcher(expression: string, timeMs: number): (dayMs: number) => boolean {
   const { dayOfMonth, month, dayOfWeek } = parse(expression);

@@ -4,15 +4,15 @@ import type { SandboxControl } from '../sandbox/control.ts';
 export const OWN = { subsidiaryId: 'sub-1', externalId: 'B1' };
 export const OTHER = { subsidiaryId: 'sub-2', externalId: 'B2' };
 
-/** What the till has on its shelf at the start. */
+/** An article that the till has on its shelf at the start. */
 export interface Article {
   sku: number;
-  /** Its id at the till, as the platform knows it in the till's branch. */
+  /** Id of the article at the till, as the platform has it in the till's branch. */
   externalId: string;
   name: string;
   qty: number;
   price: number;
-  /** Whether the platform has it. */
+  /** Whether the platform has the article. */
   isListed: boolean;
 }
 
@@ -26,7 +26,7 @@ const PLAN: Readonly<Record<number, { qty: number; articles?: number }>> = {
   22: { qty: 1, articles: 12 },
 };
 const USUAL: { qty: number; articles?: number } = { qty: 100 };
-/** Its id is the same in both branches. */
+/** Behaviour whose article has the same id in both branches. */
 const IN_BOTH = 14;
 const ODD_ID = 25;
 /** One character more than an id may have. */

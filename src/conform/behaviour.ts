@@ -1,17 +1,20 @@
 import type { Stage } from './stage.ts';
 
-/** What the kit judges of a till. */
+/** A behaviour of a till that the kit judges. */
 export interface Behaviour {
-  /** Stays the same in all versions. */
+  /** Id of the behaviour, the same in all versions. */
   id: number;
   /** What the till does, as the rest of a sentence that begins with "The till". */
   does: string;
-  /** What to look at when it does not. */
+  /** Advice on the cause if the till does not do it. */
   mend: string;
   /** The chapter of docs/pos.md, as in its address. */
   chapter: string;
-  /** Plays it, and gives what was seen; throws `Failing` or `Unjudged`. */
+  /** Runs the behaviour and returns what the till did; throws `Failing` or `Unjudged`. */
   play(stage: Stage): Promise<string>;
-  /** Looks again at the end of the day, once the till had time to do something more than once; as `play`. */
+  /**
+   * Checks the behaviour again at the end, when the till had time to repeat a mistake. Returns and throws as `play`
+   * does.
+   */
   close?(stage: Stage): Promise<string>;
 }

@@ -11,7 +11,10 @@ import { Till } from './till.ts';
 export const BEHAVIOURS: readonly Behaviour[] = [...ORDER_BEHAVIOURS, ...HARDSHIP_BEHAVIOURS].sort(
   (a, b) => a.id - b.id,
 );
-/** What may leave a till stuck comes late, what waits for others' repeats after them, and the lost mirror last. */
+/**
+ * Order of the last behaviours: those that may leave a till stuck, then those that wait for repeats of others, and the
+ * lost mirror last.
+ */
 const LATE = [16, 21, 22, 17, 20, 18, 19, 6, 25, 9, 24, 23];
 const LAST = 7;
 
@@ -28,9 +31,9 @@ export interface Judgement {
   id: number;
   does: string;
   verdict: Verdict;
-  /** What was seen, or why it was not judged. */
+  /** What the till did, or why it was not judged. */
   saw: string;
-  /** What to look at, and the chapter of docs/pos.md; null if it passed. */
+  /** Advice on the cause; null if the behaviour passed. */
   mend: string | null;
   chapter: string;
   ms: number;
@@ -61,7 +64,7 @@ export interface ConformOptions {
   command: readonly string[];
   env: NodeJS.ProcessEnv;
   signal: AbortSignal;
-  /** Told once, before the till is started. */
+  /** Called once, before the till is started. */
   onReady(tillEnv: NodeJS.ProcessEnv): void;
   onBegin(behaviour: Behaviour, number: number, of: number): void;
   onJudged(judgement: Judgement): void;
@@ -106,7 +109,7 @@ export async function conform(options: ConformOptions): Promise<Report> {
   };
 }
 
-/** In the order of the day. */
+/** Returns the chosen behaviours in the order of execution. */
 function chosen(only: readonly number[]): Behaviour[] {
   const place = ({ id }: Behaviour) => (id === LAST ? LATE.length : LATE.indexOf(id));
   return BEHAVIOURS.filter(({ id }) => only.length === 0 || only.includes(id)).sort(
@@ -132,7 +135,7 @@ async function playAll(stage: Stage, options: ConformOptions): Promise<Judgement
     }
   };
   for (const [i, behaviour] of behaviours.entries()) {
-    // What was handed over goes with the mirror.
+    // The last behaviour deletes the mirror and with it the handed-over values, so open checks end before it.
     if (behaviour.id === LAST) await closeAll();
     options.onBegin(behaviour, i + 1, behaviours.length);
     const judgement = await judge(stage, behaviour, behaviour.play);

@@ -10,9 +10,9 @@ import {
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../core/time.ts';
 
-/** One request of the till, once it was answered. */
+/** An answered request of the till. */
 export interface Asked {
-  /** Number of the request in the order of arrival, and of the answers. */
+  /** Number of the request by arrival; `answered` is its number by answers. */
   number: number;
   answered: number;
   atMs: number;
@@ -23,7 +23,7 @@ export interface Asked {
   body: unknown;
 }
 
-/** How a request is refused instead of carried on. */
+/** Way in which a request is refused and not passed on. */
 export type Refusal = { status: number; retryAfterS: number } | 'cut';
 
 const BODY_MAX_BYTES = 8 * 1024 * 1024;
@@ -35,7 +35,7 @@ const ASKED_MAX = 50_000;
  */
 export class Gate {
   readonly asked: Asked[] = [];
-  /** Requests that arrived, also those that are under way. */
+  /** Number of requests that arrived, including running ones. */
   arrived = 0;
   /** Set while requests are refused. */
   refuse: ((method: string) => Refusal | undefined) | undefined;

@@ -3,7 +3,7 @@ import type { Judgement, Report, Verdict } from './conform.ts';
 const MARKS: Record<Verdict, string> = { passed: 'passed', failed: 'FAILED', 'not-judged': 'not judged' };
 const MANUAL = 'docs/pos.md';
 
-/** One line for each behaviour that was judged, as it comes. */
+/** Returns the line that is shown when a behaviour was judged. */
 export function lineOf({ id, does, verdict }: Pick<Judgement, 'id' | 'does' | 'verdict'>): string {
   return `${MARKS[verdict].padEnd(10)}  ${String(id).padStart(2)}  ${does}`;
 }

@@ -3,15 +3,15 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import type { Clock } from '../core/time.ts';
 
-/** A command that ends is started again after this long, so one that does a turn and ends is a till too. */
+/** Pause before a command that ended is started again, so that a command that runs once and ends can be a till too. */
 const REST_MS = 500;
-/** So many ends in a row, each with a fault and within `SOON_MS`, and it counts as broken. */
+/** Number of ends in a row, each with a fault and within `SOON_MS`, after which the command counts as broken. */
 const ENDS_MAX = 5;
 const SOON_MS = 3_000;
 const SAID_MAX = 3_000;
-/** Of a stack or a trace, the line that says what happened. */
+/** Matches the line of a stack trace that names the error. */
 const ERROR_LINE = /^\S*(error|exception|fatal)/i;
-/** Of the kernel's clock in /proc, on all Linux that Node runs on. */
+/** Ticks of the kernel's clock in /proc, the same on every Linux on which Node runs. */
 const TICKS_A_SECOND = 100;
 
 export interface TillOptions {
@@ -57,7 +57,7 @@ export class Till {
     this.#running = undefined;
   }
 
-  /** Seconds of a processor that it has used since its last start; undefined if that cannot be told. */
+  /** Returns the processor time in seconds that the till has used since its last start; undefined if unknown. */
   usedS(): number | undefined {
     try {
       const stat = readFileSync(`/proc/${this.#child?.pid}/stat`, 'utf8');
@@ -113,7 +113,7 @@ export class Till {
     try {
       process.kill(-pid, 'SIGKILL');
     } catch {
-      // It has ended by itself.
+      // The process has ended by itself.
     }
   }
 }

@@ -1,6 +1,6 @@
 import type { ErrorCode } from './errors.ts';
 
-/** Keys of alarms: a person hears of each once, and once more when it is over. */
+/** Keys of alarms. A person is notified once of each, and once more when it is over. */
 export type AlarmKey =
   | 'auth.none'
   | 'auth.other-company'
@@ -77,7 +77,7 @@ export const FRESHNESS_SUBJECTS = [
   'outbox.push',
   'auth',
   'backup',
-  // Only at a hub or a branch.
+  // Exists only at a hub or a branch.
   'hub.link',
 ] as const;
 export type FreshnessSubject = (typeof FRESHNESS_SUBJECTS)[number];
@@ -115,7 +115,7 @@ export interface Freshness {
   lastOkAt: string | null;
   lastTryAt: string | null;
   state: FreshnessState;
-  /** A sentence that tells a person what happened and what to do. Empty when all is well. */
+  /** A sentence for a person on what happened and what to do; empty if all is well. */
   message: string;
   /** Common reason of the last failed tries; left out if the last try worked. */
   failure?: Failure | undefined;
@@ -126,7 +126,7 @@ export const CALLBACKS_SILENT = 'callbacks-silent';
 
 /** Failed tries in a row with the same reason. */
 interface Failure {
-  /** As `failureCode` has it. */
+  /** Reason as `failureCode` returns it. */
   code: string;
   /** Time of the first of these tries, ISO 8601 UTC. */
   since: string;

@@ -43,15 +43,16 @@ export function groupId(group: string): number {
 const KEPT = -1;
 
 /**
- * Gives files and directories to a group, except those that it has already. Does not follow links to files. Throws
- * `config-invalid` if tillsync's user may not.
+ * Changes the group of files and directories, except of those that already have it. Does not follow links to files.
+ * Throws `config-invalid` if tillsync's user may not.
  */
 export function giveToGroup(gid: number, ...paths: string[]): void {
   for (const path of paths) {
     const there = statSync(path);
     if (there.gid === gid) continue;
     telling(gid, path, () => {
-      // Without a descriptor, because closing one would release this process's SQLite locks on the file.
+      // A file is changed without a descriptor, because closing one would release this process's SQLite locks on the
+      // file.
       if (!there.isDirectory()) lchownSync(path, KEPT, gid);
       else withDirectory(path, 0, (directory) => fchownSync(directory, KEPT, gid));
     });

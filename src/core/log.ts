@@ -6,7 +6,7 @@ export interface Log {
   error(fields: object, message: string): void;
 }
 
-/** For tests and tools without a log. */
+/** Log that discards all lines, for tests and tools. */
 export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} };
 
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;

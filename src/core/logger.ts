@@ -9,10 +9,10 @@ import { type Clock, isoUtc } from './time.ts';
 export interface LoggerOptions extends LogConfig {
   /** Whether lines go to systemd's journal, which reads the priority from a prefix and removes it. */
   toJournal?: boolean;
-  /** Where lines are written; process.stdout and process.stderr fit. */
+  /** Stream to which lines are written, such as process.stdout. */
   stream: { write(text: string): unknown; isTTY?: boolean | undefined };
   clock: Clock;
-  /** Secrets that stay for the process's life. Rotating ones are registered later. */
+  /** Secrets that are valid for the process's life. Rotated secrets are registered later. */
   secrets?: readonly string[];
 }
 

@@ -10,8 +10,8 @@ export function chunkMs(clock: Clock): number {
 }
 
 /**
- * An abortable wait of a loop. A wake is only a hint that ends the wait early and says nothing about the
- * work. A wake while nobody waits is kept for the next wait.
+ * An abortable wait of a loop. A wake only ends the wait early; it carries no information about the work. A wake
+ * without a waiting loop ends the next wait.
  */
 export class Waker {
   readonly #clock: Clock;
@@ -78,7 +78,7 @@ export async function repeat(
   }
 }
 
-/** How soon a loop that only a person can help notices new tokens. */
+/** Interval at which a loop that waits for new tokens checks for them. */
 export const LOCKED_OUT_LOOK_MS = 5_000;
 
 /** Pauses for `ms` of the monotonic clock, whatever the wall clock does. `onPiece` is called after each piece. */
@@ -114,7 +114,7 @@ export function retryDelayMs(failures: number, error: unknown, random: Random): 
   return Math.max(jittered, asked);
 }
 
-/** How long a running call may continue after a stop request; the whole process has ten seconds. */
+/** Time that a running call may continue after a stop request; the whole process has ten seconds. */
 const PATIENCE_MS = 7_000;
 
 /**

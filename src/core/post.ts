@@ -7,9 +7,9 @@ const ANSWER_BYTES_MAX = 64 * 1024;
 const RETRY_AFTER_MAX_MS = 3_600_000;
 
 interface PostEnd {
-  /** Whether a 2xx was answered. */
+  /** Whether the answer was a 2xx. */
   ok: boolean;
-  /** Such as `example.com answered 404`. */
+  /** Words on the result, such as `example.com answered 404`. */
   what: string;
   /** Beginning of the answer; empty without an answer. */
   text: string;

@@ -9,11 +9,11 @@ const VARIABLE_MAX = 8_000;
 /** Time for a program's last output after it has ended. One of its children may keep the pipe open. */
 const LAST_WORDS_MS = 200;
 
-/** How a program ended. */
+/** Result of a program. */
 export interface ProgramEnd {
-  /** Whether it ended with 0. */
+  /** Whether the program ended with 0. */
   ok: boolean;
-  /** Follows the program's name in a text, such as `ended with 1`. */
+  /** Words that follow the program's name in a sentence, such as `ended with 1`. */
   what: string;
   /** The last part of the program's standard error, and of its standard output. */
   said: string;
@@ -109,7 +109,7 @@ function stopped(): TillsyncError {
   return new TillsyncError('aborted', 'Stopped while a program ran.');
 }
 
-/** Says why the program did not start, without its name, which stands in the configuration. */
+/** Returns words on why the program did not start, without its name, which is in the configuration. */
 function whyNotStarted(cause: Error): string {
   const code = 'code' in cause ? cause.code : undefined;
   if (code === 'ENOENT')
@@ -124,6 +124,6 @@ function killGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // It has ended by itself.
+    // The process has ended by itself.
   }
 }

@@ -9,7 +9,7 @@ export function jsonText(value: unknown): string | undefined {
 
 const DECIMAL = /^([+-]?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
 
-/** Whether a decimal text is exactly the number that JavaScript reads. False if digits would be lost. */
+/** Whether JavaScript reads a decimal text exactly, without losing digits. */
 export function isExactDecimal(text: string): boolean {
   const value = Number(text);
   if (!Number.isFinite(value)) return false;
@@ -82,7 +82,7 @@ export function isSecure(address: string): boolean {
   return /^tls:/i.test(address);
 }
 
-/** Names of fields, such as `items[].product.name`, without their values. */
+/** Fields that are new or no longer sent, by names such as `items[].product.name`, without values. */
 export interface FieldNews {
   added: readonly string[];
   gone: readonly string[];
@@ -97,7 +97,7 @@ export function topmost(names: ReadonlySet<string>): string[] {
   return [...names].filter((name) => !isWithin(name)).sort();
 }
 
-/** How many of these have each name. */
+/** Returns, for each name, the number of sets that contain it. */
 export function countsOf(all: readonly ReadonlySet<string>[]): Map<string, number> {
   const counts = new Map<string, number>();
   for (const names of all) for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);

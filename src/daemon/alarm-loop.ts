@@ -158,8 +158,8 @@ const NO_NEWS = { added: [], gone: [] };
 type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingCodes' | 'fieldNews'>;
 
 /**
- * Returns orders that no branch gets, or whose sums are wrong. A branch reports no order without a branch, because only
- * the hub has such orders.
+ * Returns functions that find orders which look wrong. Only a store without a hub finds orders of no branch here: a hub
+ * reports them with its feed, and a branch has none.
  */
 function oddOrders(
   config: PartsOptions['config'],

@@ -17,7 +17,7 @@ interface OwnCommandOptions {
   signal: AbortSignal;
 }
 
-/** How a command ended. */
+/** Result of a command. */
 export interface OwnCommandEnd {
   /** null if it took too long or was killed. */
   exit: number | null;

@@ -24,7 +24,7 @@ export interface ServiceNews {
   READY?: '1';
   STOPPING?: '1';
   WATCHDOG?: '1';
-  /** One sentence for `systemctl status`. */
+  /** Sentence for `systemctl status`. */
   STATUS?: string;
 }
 
@@ -59,7 +59,7 @@ export function serviceManager({ env, pid, write = writeDatagram }: ServiceManag
       try {
         write(fd, lines.join('\n'));
       } catch {
-        // systemd restarts or has gone; the next message may arrive.
+        // systemd restarts or has ended; the next message may arrive.
       }
     },
     watchdogMs: fd !== undefined && watchdogUs && isOurs ? watchdogUs / 1000 : undefined,

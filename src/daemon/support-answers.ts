@@ -11,7 +11,7 @@ const SCRATCH = '.asked-';
 
 export interface SupportOptions {
   config: Config;
-  /** That the daemon runs with. */
+  /** Configuration file that the daemon runs with. */
   configFile: string;
   signal: AbortSignal;
   /** True for the shop at the hub's place. */

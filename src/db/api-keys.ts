@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { sqlOf, storing } from './sqlite.ts';
 
-/** What a named key of the local API may be made for. */
+/** Rights that a named key of the local API can have. */
 export const RIGHTS = ['orders', 'ack', 'stock', 'prices', 'screen', 'decide'] as const;
 export type Right = (typeof RIGHTS)[number];
 
@@ -14,7 +14,10 @@ export interface ApiKey {
   withdrawnAt: string | null;
 }
 
-/** Returns what is kept of a key. Digests have equal length, so comparing them reveals nothing about the key. */
+/**
+ * Returns the digest of a key, which is stored in place of the key. Digests have equal length, so comparing them
+ * reveals nothing about the key.
+ */
 export function keyDigest(key: string, encoding: 'utf8' | 'latin1'): Buffer {
   return hash('sha256', Buffer.from(key, encoding), 'buffer');
 }
@@ -36,7 +39,7 @@ export class ApiKeyRows {
     return row && read(row);
   }
 
-  /** By name, those in use first. */
+  /** Returns all keys by name, valid ones first. */
   list(): ApiKey[] {
     const sql = `SELECT ${COLUMNS} FROM api_keys ORDER BY withdrawn_at IS NOT NULL, name, made_at`;
     return storing(() => sqlOf(this.#db).rows<Row>(sql)).map(read);
@@ -49,7 +52,7 @@ export class ApiKeyRows {
     return storing(() => sqlOf(this.#db).run(sql, digest, name, JSON.stringify(may), at)).changes > 0;
   }
 
-  /** Returns false if there is none in use. */
+  /** Withdraws a key; returns false if no valid key has this name. */
   withdraw(name: string, at: string): boolean {
     const sql = 'UPDATE api_keys SET withdrawn_at = ? WHERE name = ? AND withdrawn_at IS NULL';
     return storing(() => sqlOf(this.#db).run(sql, at, name)).changes > 0;

@@ -31,14 +31,14 @@ export type AuditAction =
   | 'webhook.rotate-secret'
   | 'webhook.set';
 
-/** One action of an operator. It contains no secret and no customer data. */
+/** An action of an operator. It contains no secret and no customer data. */
 export interface AuditEvent {
   /** The interface and its user, such as `cli ana`, `http 127.0.0.1` or `tillsync`. */
   who: string;
   action: AuditAction;
   /** The object of the action, such as `change 12`. */
   subject?: string | null;
-  /** What came of it. */
+  /** Result of the action. */
   detail?: string | null;
 }
 

@@ -16,9 +16,9 @@ interface StateFile {
 }
 
 /**
- * Opens state.db so that a token save succeeds on a full disk. The log keeps its size, also at close, and the
- * file has free pages. Throws `storage-corrupt` or `storage-newer` and never starts again empty, because that
- * would lose the tokens and the memory of the limits.
+ * Opens state.db so that a token save succeeds on a full disk. The log keeps its size, also at close, and the file has
+ * free pages. Throws `storage-corrupt` or `storage-newer` and never begins an empty file, because that would lose the
+ * tokens and the recorded calls.
  */
 export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
   let opened: Database.Database | undefined;
@@ -74,7 +74,8 @@ function reserveRoom(db: Database.Database): void {
       db.exec('DELETE FROM padding');
     });
   } catch (error) {
-    // Without the reserve everything works until the disk is full. Another process may be making it right now.
+    // Without the reserve of free pages everything works until the disk is full. Another process may be making it right
+    // now.
     if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
   }
 }

@@ -12,7 +12,7 @@ import { startSandbox } from '../sandbox/server.ts';
 import type { OrderShape } from '../sandbox/settings.ts';
 import type { PosBranch } from './demo-pos.ts';
 
-/** First of the kernel's ports for outgoing connections. One of these could be taken while a daemon restarts. */
+/** First of the kernel's ports for outgoing connections, which another program could occupy while a daemon restarts. */
 const OUTGOING_PORTS_FROM = 32_768;
 const PORTS_FROM = 16_384;
 
@@ -139,7 +139,7 @@ export interface SandboxPlatformOptions {
   host: string;
   port: number;
   limits: PlatformLimits;
-  /** How often a new order comes and another changes its status; 0 means never. */
+  /** Interval at which a new order comes and another changes its status; 0 means never. */
   ordersEveryMs: number;
   shape?: Partial<OrderShape>;
   /** The same seed makes the same products. Without a seed, products are random. */

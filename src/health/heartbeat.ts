@@ -5,13 +5,13 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import type { FindingCode } from './findings.ts';
 import type { Standing } from './verdict.ts';
 
-/** Codes of red findings that the outside watcher is told; empty if there are none. */
+/** Codes of red findings that are sent to the outside watcher; empty if there are none. */
 export type Pulse = readonly FindingCode[];
 
 /**
- * Returns the address for a heartbeat. If all is well, it is the configured one. If red, Uptime Kuma's push address,
- * and any with a `status` in its query, gets `status=down` and the codes as `msg`; others get `/fail` appended to
- * their path, as healthchecks.io and similar services expect.
+ * Returns the address for a heartbeat. Without red findings it is the configured address. With one, Uptime Kuma's push
+ * address, and any with a `status` in its query, gets `status=down` and the codes as `msg`; others get `/fail` appended
+ * to their path, as healthchecks.io and similar services expect.
  */
 export function heartbeatAddress(configured: string, red: Pulse): string {
   if (red.length === 0) return configured;
@@ -112,13 +112,13 @@ export class Heartbeat {
     }
   }
 
-  /** How things stand now. */
+  /** Returns the present red findings. */
   pulse(): Pulse {
     try {
       const { findings } = this.#o.standing();
       return findings.filter(({ level }) => level === 'red').map(({ code }) => code);
     } catch (error) {
-      // A busy database gives no news; an unreadable one means a failing disk.
+      // If the database is busy, the last result stays; if it is unreadable, the disk fails.
       if (hasCode(error, 'storage-busy')) return this.#last ?? [];
       return ['storage.failing'];
     }

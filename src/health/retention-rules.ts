@@ -1,6 +1,6 @@
 import { isEnded, takesNothing } from '../orders/order.ts';
 
-/** How long unneeded rows are kept, in milliseconds; 0 means for ever. */
+/** Times for which unneeded rows are stored, in milliseconds; 0 means for ever. */
 export interface RetentionSettings {
   /** Events of the feed that are not the newest of their order. */
   readonly eventsMs: number;
@@ -11,7 +11,7 @@ export interface RetentionSettings {
   /** Changes that arrived or were superseded. */
   readonly outboxMs: number;
   readonly quarantineMs: number;
-  /** Customer data, counted from the end of the order; unreadable input is kept no longer either. */
+  /** Time for customer data, from the end of the order; unreadable input is stored no longer either. */
   readonly personalDataMs: number;
   /** Size of mirror.db's content above which the oldest payloads and events are deleted sooner. */
   readonly maxBytes: number;
@@ -30,11 +30,11 @@ export interface RetentionCuts {
 }
 
 const DAY_MS = 86_400_000;
-/** Long enough to look back at the same season of the previous year. */
+/** Time for the audit, long enough to see the same season of the previous year. */
 const AUDIT_MS = 400 * DAY_MS;
 /** Minimum times even without room: enough for a POS to return and for support to look. */
 const FLOOR_MS = { payloads: DAY_MS, events: 7 * DAY_MS, quarantine: 7 * DAY_MS };
-/** How often the retention times may be halved for lack of room. */
+/** Number of times that the retention times may be halved for lack of room. */
 export const PRESSURE_MAX = 7;
 
 /**
@@ -82,19 +82,22 @@ export interface OrderStanding {
 export interface FeedStanding {
   /** The stock ledger has followed the feed up to this seq; null if nothing is held back. */
   heldBackTo: number | null;
-  /** Of the whole feed. */
+  /** Newest seq of the whole feed. */
   newestSeq: number;
 }
 
-/** Whether the order has ended and the POS needs nothing of it: a POS that acknowledges has acknowledged it. */
+/**
+ * Whether the order has ended and the POS needs no data of it any more. If the POS acknowledges orders, it must have
+ * acknowledged this one.
+ */
 function isSettled(order: OrderStanding): boolean {
   const isBooked = !order.usesAcks || order.isAcknowledged || takesNothing(order.status);
   return isEnded(order.status) && isBooked;
 }
 
 /**
- * Whether an event may be deleted. Never the newest of an order, so that a reader who begins at any seq still sees
- * every order. `order` is undefined when the order itself is deleted.
+ * Whether an event may be deleted. The newest event of an order stays, so that a reader who begins at any seq still
+ * sees every order. `order` is undefined when the order itself is deleted.
  */
 export function mayDropEvent(
   event: { seq: number; observedAt: string },

@@ -14,7 +14,7 @@ export interface Verdict {
   findings: Finding[];
 }
 
-/** The findings, and those that may be true too but are hidden by them. */
+/** The findings, and the codes of findings that they hide. */
 export interface Standing {
   findings: Finding[];
   hidden: ReadonlySet<FindingCode>;
@@ -22,12 +22,12 @@ export interface Standing {
 
 const CODES = Object.keys(FINDINGS) as FindingCode[];
 
-/** Returns what is wrong, worst first. This is the one place that decides it, from the facts alone, in any order. */
+/** Returns the present findings, worst first. They depend on the facts alone, and no other code decides them. */
 export function findings(facts: Facts): Finding[] {
   return standing(facts).findings;
 }
 
-/** Does the same and also returns the hidden codes, so that nobody is told that a hidden finding is over. */
+/** Returns the findings and also the hidden codes, so that no message says that a hidden finding is over. */
 export function standing(facts: Facts): Standing {
   const found = new Map<FindingCode, Finding>();
   for (const code of CODES) {
@@ -46,7 +46,7 @@ export function standing(facts: Facts): Standing {
   return { findings: shown.sort((a, b) => rank(a) - rank(b)), hidden };
 }
 
-/** Returns the overall state, with what is wrong and what to do. */
+/** Returns the overall state, with the findings and their remedies. */
 export function verdictOf(facts: Facts): Verdict {
   const found = findings(facts);
   return { level: found[0]?.level ?? 'green', findings: found };

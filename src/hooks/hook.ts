@@ -33,13 +33,13 @@ export interface HookStatus {
   to: string;
   /** All events up to this seq were received or skipped; null if the hook has not started. */
   seq: number | null;
-  /** Number of waiting events, as far as they are counted, and when the oldest was observed. */
+  /** Number of waiting events, as far as they are counted. */
   waiting: number;
-  /** Whether more may wait. */
+  /** Whether more events may wait than were counted. */
   isMore: boolean;
   waitsSince: string | null;
   lastOkAt: string | null;
-  /** Tries that failed since then. */
+  /** Number of failed tries since the last successful one. */
   failures: number;
   lastFailureAt: string | null;
   lastFailure: string | null;

@@ -7,7 +7,7 @@ import { type HookEvent, type HookSettings, withoutCustomer } from './hook.ts';
 /** Result of one try. It never names the customer. */
 export interface HookAnswer {
   ok: boolean;
-  /** One sentence without its full stop, such as `printer.local answered 500`. */
+  /** Sentence without its full stop, such as `printer.local answered 500`. */
   what: string;
   /** The end of the program's output, or the beginning of the answer. */
   text: string;
@@ -27,7 +27,7 @@ interface HookReceiverOptions {
   secrets: readonly string[];
   /** This process's environment; a program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
-  /** Of tillsync. */
+  /** Version of tillsync. */
   version: string;
   clock: Pick<Clock, 'nowMs'>;
 }
@@ -72,7 +72,7 @@ function idOf({ seq, test }: HookEvent): string {
   return test ? `test_${randomUUID()}` : `event_${seq}`;
 }
 
-/** For a test, the person sees the whole answer. */
+/** Removes the customer's data from an answer. In a test, the person sees the whole answer. */
 function withoutPeople(text: string, { test, order }: HookEvent): string {
   return test ? text : withoutCustomer(text, order);
 }

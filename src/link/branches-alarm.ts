@@ -10,9 +10,9 @@ const TOLD_BY_HUB: ReadonlySet<Cause['reason']> = new Set<Cause['reason']>(['out
 
 export interface BranchesAlarmFacts {
   branches: readonly ExaminedBranch[];
-  /** Whether the hub itself gets no orders; then its branches get none either. */
+  /** Whether the hub itself gets no orders, so that its branches get none either. */
   areOrdersStale: boolean;
-  /** When the hub connected to the server; before that it could hear no branch. */
+  /** Time at which the hub connected to the server, before which no report of a branch arrived. */
   connectedAtMs: number;
   nowMs: number;
 }
@@ -23,7 +23,7 @@ interface Trouble {
   message: string;
 }
 
-/** Returns one alarm for the troubles of all branches; null if there are none. */
+/** Returns one alarm for the faults of all branches; null if there are none. */
 export function branchesAlarm(facts: BranchesAlarmFacts): Omit<Trouble, 'branch'> | null {
   const troubles = facts.branches.flatMap((branch) => troubleOf(branch, facts) ?? []);
   // [amber B1, red B2, amber B3] → [red B2, amber B1, amber B3]

@@ -6,7 +6,7 @@ export type Misuse = 'questions' | 'length' | 'lives' | 'numbers' | 'twice';
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 
-/** How often within which time each sign is reported. */
+/** For each sign, the number of times within a period from which it is reported. */
 const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string }> = {
   questions: { count: 100, withinMs: MINUTE_MS, says: 'asks far more than a branch has reason for' },
   length: { count: 1, withinMs: HOUR_MS, says: 'sends messages that are longer than any of a branch' },
@@ -24,7 +24,7 @@ const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string 
 };
 /** New message stores of the server, limited likewise. No branch can be blamed for them. */
 const PLACES = { count: 3, withinMs: HOUR_MS };
-/** How long misuse is reported after its last time. */
+/** Time for which misuse is reported after it last happened. */
 const TOLD_FOR_MS = HOUR_MS;
 
 interface Count {
@@ -33,7 +33,7 @@ interface Count {
   toldMs: number;
 }
 
-/** Counts signs of a stolen key, and says which branch's key it is. */
+/** Counts signs of a stolen key, by branch. */
 export class MisuseWatch {
   readonly #clock: Clock;
   readonly #counts = new Map<string, Map<Misuse, Count>>();
@@ -56,7 +56,7 @@ export class MisuseWatch {
     this.#add(this.#places, PLACES);
   }
 
-  /** Returns sentences, each with its branch. */
+  /** Returns a sentence for each reported sign, with its branch. */
   sentences(): string[] {
     const isTold = ({ toldMs }: Count) => this.#clock.monotonicMs() < toldMs + TOLD_FOR_MS;
     const found = [...this.#counts].flatMap(([branch, counts]) =>

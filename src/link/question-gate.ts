@@ -63,8 +63,8 @@ export class QuestionGate {
   }
 
   /**
-   * Returns after how many milliseconds a running question may send so many items. 0 means now, and counts
-   * them.
+   * Returns the milliseconds after which a running question may send `items` items. For 0 they may be sent now, and are
+   * counted.
    */
   waitMs(branch: string, items: number): number {
     const asker = this.#asker(branch);
@@ -74,7 +74,7 @@ export class QuestionGate {
     return 0;
   }
 
-  /** Whether its hello may cause a snapshot now. */
+  /** Whether a hello of the branch may cause a snapshot now. */
   mayCause(branch: string): boolean {
     const asker = this.#asker(branch);
     const nowMs = this.#clock.monotonicMs();
@@ -94,7 +94,7 @@ export class QuestionGate {
     this.#asker(branch).isAsking = false;
   }
 
-  /** Whether a log line about the branch is due again. */
+  /** Whether a log line about the branch may be written again; if so, records the time. */
   isToTell(branch: string): boolean {
     const asker = this.#asker(branch);
     const nowMs = this.#clock.monotonicMs();

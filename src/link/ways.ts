@@ -20,7 +20,7 @@ export type Announcement = z.infer<typeof ANNOUNCEMENT>;
 const way = z.object({ url: z.string(), authorities: texts });
 export type Way = z.infer<typeof way>;
 
-/** In state.db of a branch. */
+/** Addresses as a branch stores them in state.db. */
 export const KEPT_WAYS = z.object({ announced: ANNOUNCEMENT.nullable(), worked: way.nullable() });
 export type KeptWays = z.infer<typeof KEPT_WAYS>;
 
@@ -36,7 +36,7 @@ export function isAuthority(text: string): boolean {
   }
 }
 
-/** Returns one PEM with all of them; null if only the authorities that every machine trusts. */
+/** Returns one PEM text with all authorities; null for only those that every machine trusts. */
 export function authoritiesText(authorities: readonly string[]): string | null {
   const own = authorities.filter((each) => each !== KNOWN_AUTHORITIES);
   if (own.length === 0) return null;
@@ -96,7 +96,7 @@ export function waysOf({ urls, authorities }: ConfiguredWays, { announced, worke
   return [...ways, worked];
 }
 
-/** Keeps what `waysOf` needs. */
+/** Stores the values that `waysOf` needs. */
 export interface WaysStore {
   read(): KeptWays;
   keep(ways: KeptWays): void;

@@ -22,7 +22,8 @@ type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | '
 
 /**
  * At a hub, puts a merged order into the feed of its branch, in the transaction of the merge. Branches that had the
- * order before get it too, so that they see its new branch and its end. An order of no known branch is noted.
+ * order before get it too, so that they see its new branch and its end. An order of no known branch is recorded as
+ * unassigned.
  */
 export function feedOrder(db: Database.Database, merged: () => SentOrder): void {
   if (!isFeeding(db)) return;
@@ -89,7 +90,7 @@ export function addToFeed(
   sqlOf(db).run('UPDATE feed_branches SET last_n = last_n + 1 WHERE branch = ?', branch);
 }
 
-/** Anonymises an order's customer in entries that wait to be sent down, and tells each branch that had the order. */
+/** Anonymises an order's customer in entries that wait to be sent down, and informs each branch that had the order. */
 export function forgetInFeed(
   db: Database.Database,
   orderId: string,

@@ -10,8 +10,8 @@ import {
 } from './spellings.ts';
 
 /**
- * Removes personal data from an order. Only values known to be impersonal are kept. All other texts are removed, also
- * those of unknown fields.
+ * Removes personal data from an order. Only values known to be impersonal stay. All other texts are removed, also those
+ * of unknown fields.
  */
 
 /** An order's name contains the customer's name (document, "Order notification"). */

@@ -36,7 +36,7 @@ export type ImportMessage =
 const CHUNK_RECORDS = 16;
 /** Most records in one transaction. It ends sooner when the main thread wants the lock. */
 const TRANSACTION_RECORDS = 1024;
-/** How large the write-ahead log may grow before a checkpoint, which takes no write lock. */
+/** Size of the write-ahead log from which a checkpoint is made; a checkpoint needs no write lock. */
 const CHECKPOINT_BYTES = 1024 * 1024;
 const PROGRESS_RECORDS = 500;
 const BUSY_PAUSE_MS = 10;

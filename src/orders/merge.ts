@@ -15,7 +15,7 @@ export interface MergeInput {
   status: string | null | undefined;
   /** Newest seq when the poll's request began. */
   asOfSeq?: number | undefined;
-  /** Whether applying it would change nothing visible to a POS. */
+  /** Whether applying the observation would change nothing visible to a POS. */
   sameContent: boolean;
 }
 

@@ -80,9 +80,9 @@ export const order = z.object({
 });
 
 export type MirroredOrder = z.output<typeof order>;
-/** A line as the mirror has it. */
+/** A line of an order as the mirror stores it. */
 export type PlacedItem = MirroredOrder['items'][number];
-/** A line as it is sent. */
+/** A line of an order as the platform sends it. */
 export type OrderItem = Omit<PlacedItem, 'sku' | 'productId' | 'matchedBy'>;
 export type OrderModifier = OrderItem['modifiers'][number];
 

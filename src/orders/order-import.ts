@@ -13,7 +13,10 @@ const INLINE_BYTES_MAX = 1024 * 1024;
 const INLINE_CHUNK_RECORDS = 20;
 /** Young generation large enough for a chunk's records. With V8's default the import takes a sixth longer. */
 const YOUNG_GENERATION_MB = 128;
-/** With this much log, the worker does the checkpoints during an import, and never a callback's commit. */
+/**
+ * Pages of log before an automatic checkpoint. It is so high that the worker makes the checkpoints during an import,
+ * and never a callback's commit.
+ */
 const CHECKPOINT_PAGES_IMPORT = 16_000;
 
 interface OrderImportOptions {

@@ -7,13 +7,13 @@ import { FEED_JUMP } from './order.ts';
 interface OwnOrders {
   /** `mirror.db` of all shops. */
   from: string;
-  /** How orders name the shop. */
+  /** Names of the shop in orders. */
   stores: readonly string[];
   /** The shop's hooks, which continue at their position. */
   hooks: readonly string[];
 }
 
-/** Tables that a POS knows by their numbers, without the hub's own ones. */
+/** Tables whose row numbers a POS may have stored. */
 const TABLES = [
   ...['order_items', 'order_item_modifiers', 'order_events', 'order_payloads', 'held_notifications'],
   'order_acks',

@@ -83,8 +83,8 @@ function placeOf(
 }
 
 /**
- * Stores the sku of a line that had none, because its product came later or only its branch tells which of several it
- * is. `places` are the ledger's matches.
+ * Stores the sku of a line that had none, because its product came later or because only the branch decides between
+ * several skus. `places` are the ledger's matches.
  */
 export function noteSku(
   sql: Sql,

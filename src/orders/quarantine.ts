@@ -4,12 +4,15 @@ import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { Unreadable } from './order.ts';
 
-/** A larger payload is cut, and the reason says so. One faulty answer of the platform must not fill the disk. */
+/**
+ * Longest stored payload. A longer one is cut, with a note in the reason, because one faulty answer must not fill the
+ * disk.
+ */
 const PAYLOAD_BYTES_MAX = 32 * 1024 * 1024;
 const TOTAL_BYTES_MAX = 128 * 1024 * 1024;
 const ROWS_MAX = 10_000;
 
-/** Returns whether there was an entry to remove. */
+/** Removes an entry; returns false if there was none. */
 export function removeFromQuarantine(db: Database.Database, quarantineId: number): boolean {
   return sqlOf(db).run('DELETE FROM quarantine WHERE quarantine_id = ?', quarantineId).changes > 0;
 }

@@ -13,7 +13,10 @@ type Compared = Pick<
 
 /** Pieces that the platform may have added back, for orders that were cut, moved or ended after the count was sent. */
 export interface GivenBack {
-  /** Whether there is such an order. An order that had ended before it first came counts here, and 0 in `qty`. */
+  /**
+   * Whether there is such an order. An order that had already ended when it first came counts here, but adds 0 to
+   * `qty`.
+   */
   isSome: boolean;
   qty: number;
 }

@@ -31,7 +31,7 @@ export const GUARDS_OFF: GuardSettings = {
 /** Why a guard holds a change. */
 export interface GuardReason {
   guard: Guard;
-  /** For the person who decides. */
+  /** Reason for the person who decides. */
   message: string;
 }
 
@@ -64,7 +64,10 @@ export function guardZeroItems(
   };
 }
 
-/** Returns how many stocks above zero a branch needs for so many zeros; undefined if any number will do. */
+/**
+ * Returns the number of stocks above zero that a branch needs for `zeros` to be allowed; undefined if any number is
+ * enough.
+ */
 export function aboveZeroNeeded(zeros: number, { zeroShareMax }: GuardSettings): number | undefined {
   if (zeroShareMax === 0 || zeros < ZERO_SHARE_FROM) return undefined;
   return Math.ceil(Number((zeros / zeroShareMax).toFixed(9)));
@@ -146,7 +149,7 @@ interface CountedStock {
 interface InventoryDiff<T> {
   /** Lines that differ from the mirror, or whose stock is unknown or unsure, in the given order. */
   changes: T[];
-  /** How many lines equal the mirror's unsure value. */
+  /** Number of lines that equal an unsure value of the mirror. */
   unsure: number;
   /** Number of lines equal to the mirror. */
   unchanged: number;

@@ -8,10 +8,10 @@ type HoldBackLack = 'acknowledgement' | 'subsidiary_id' | 'external_id';
 
 /** Whether unbooked orders are subtracted from one branch's counts. */
 export interface BranchHoldBack {
-  /** What people call the branch. */
+  /** Name of the branch for people. */
   branch: string;
   isOn: boolean;
-  /** Conditions that are missing to switch it on; empty if it is on, or off by configuration. */
+  /** Conditions missing for hold-back; empty if it is on, or off by configuration. */
   missing: HoldBackLack[];
 }
 

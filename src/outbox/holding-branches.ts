@@ -7,7 +7,7 @@ import { EVERY_BRANCH, type HoldBackSetting, holdingKeys, storesOf } from './hol
 
 /** An order that came this shortly before its POS's first acknowledgement may be unbooked. */
 const JUST_CAME_MS = 10 * 60_000;
-/** An open order older than this counts as booked by a POS that acknowledges but never said so. */
+/** Age from which an open order counts as booked by a POS that acknowledges orders but never acknowledged this one. */
 const BOOKED_WITHIN_MS = 24 * 3_600_000;
 
 /** Branches whose hold-back starts or stops, by their keys. */

@@ -40,7 +40,7 @@ export interface InboxHealth {
   version: number;
   /** First damage that SQLite found; null if none. */
   damage: string | null;
-  /** False for a file too large to check quickly; `damage` then says nothing. */
+  /** False for a file too large to check quickly, and `damage` is then null without a check. */
   readThrough: boolean;
   waiting: InboxWaiting;
 }

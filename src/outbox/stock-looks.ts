@@ -5,10 +5,13 @@ import { newestSeq } from '../orders/mirror-file.ts';
 import { HEARD_WITHIN_MS } from './differences.ts';
 import type { StockKey, StockLedger } from './stock-ledger.ts';
 
-/** A look counts for a count that is sent within this time. */
+/** Time for which a read of the platform's quantity is valid for a count. */
 const LOOK_SPEAKS_MS = 60_000;
 
-/** Results of looks, in `stock_looks`. The caller opens the transaction. */
+/**
+ * Results of reads of the platform's quantity before scarce counts are sent, in `stock_looks`. The caller opens the
+ * transaction.
+ */
 export class StockLooks {
   readonly #db: Database.Database;
   readonly #sql: Sql;

@@ -29,7 +29,7 @@ interface MirrorStoresOptions {
   skewMs?: (() => number | undefined) | undefined;
   /** Safety stock of the configuration; undefined leaves it unchanged. */
   safety?: readonly SafetyRule[] | undefined;
-  /** How long an edit that the POS does not acknowledge is held back from its counts. */
+  /** Time for which an edit that the POS does not acknowledge is held back from its counts. */
   editHoldMs?: number | undefined;
   /** Guards for a change whose product becomes known late; undefined means none. */
   guards?: GuardSettings | undefined;

@@ -40,7 +40,7 @@ export interface UndoLine {
   kind: ChangeKind;
   target: string;
   verdict: UndoVerdict;
-  /** What the hand-over said. */
+  /** Value that was submitted. */
   now: Omit<ValueBefore, 'asOfSeq'>;
   before: ValueBefore | null;
   /** The newest change after the submission. */
@@ -71,7 +71,7 @@ const HANDED_OVER = `
     AND (@branch IS NULL OR subsidiary_id = @branch)
     AND (@file IS NULL OR substr(origin, -length(@file) - 2) = ', ' || @file)
   ORDER BY version`;
-// In parts that one index each can answer.
+// The query has parts, so that each uses one index.
 const NEWEST = `
   SELECT max(change_id) FROM (
     SELECT change_id FROM outbox WHERE kind = @kind AND conflict_key = @conflictKey AND target = @target

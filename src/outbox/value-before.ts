@@ -41,7 +41,7 @@ export class ValuesBefore {
     return JSON.stringify({ qty: Number(known.qty), asOfSeq: known.asOfSeq, ...shown });
   }
 
-  /** Returns the product's values; a description is not readable. */
+  /** Returns the product's present values as JSON, without a description, which is not readable. */
   ofProduct(sku: string, body: Omit<ProductChangeItem, 'sku'>): string | null {
     const product = this.#sql.row<ProductValues>(
       `SELECT s.price, p.name, p.show FROM skus s JOIN products p USING (product_id)

@@ -25,7 +25,7 @@ export class ApiFault extends Error {
   }
 }
 
-/** Keeps the key for this tab, or with `forGood` for this browser; null deletes it from both. */
+/** Stores the key for this tab, or with `forGood` for this browser; null deletes it from both. */
 type KeepKey = (key: string | null, forGood: boolean) => void;
 
 const TIMEOUT_MS = 15_000;

@@ -11,9 +11,9 @@ import { boardOf, type Store } from './state.ts';
 
 const STATUS_EVERY_MS = 5_000;
 const TRENDS_EVERY_MS = 60_000;
-/** How often the board is read, because the feed reports changes of orders but no acknowledgements. */
+/** Interval of reads of the board, because the feed reports changes of orders but no acknowledgements. */
 const BOARD_EVERY_MS = 5_000;
-/** However many orders change. */
+/** Shortest pause between two reads of the board, however many orders change. */
 const BOARD_PAUSE_MS = 1_000;
 const AGAIN_AFTER_MS = 2_000;
 /** Interval for a hidden tab. */
@@ -27,13 +27,13 @@ interface LiveOptions {
   store: Store;
   /** Called when even reading needs the key. */
   onLocked: () => void;
-  /** The figures may have changed. */
+  /** Called when the figures may have changed. */
   onStatus: () => void;
   /** The board was read. */
   onBoard: () => void;
 }
 
-/** Keeps the page up to date. */
+/** Reads the page's data again whenever it may have changed. */
 export class Live {
   readonly #options: LiveOptions;
   #watching = new AbortController();

@@ -75,12 +75,14 @@ const live = new Live({
   onBoard: () => caller.call(),
 });
 
-/** Returns this tab's key, else the one that the browser was told to remember. */
+/** Returns this tab's key, else the key that the browser stores for good. */
 function keptKey(): string | null {
   return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 }
 
-/** A hidden tab asks for little, because a browser keeps few connections open at once. */
+/**
+ * Starts the reads that this tab needs. A hidden tab reads little, because a browser has few connections open at once.
+ */
 function watch(): void {
   if (!document.hidden) live.start('all');
   else live.start(store.state.calls.isOn ? 'orders' : 'verdict');

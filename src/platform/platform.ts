@@ -65,7 +65,7 @@ export interface OrderAllQuery {
   /** YYYY-MM-DD, in the company's calendar. */
   startDate: string;
   endDate: string;
-  /** More query parameters from the config, such as a page number. */
+  /** Further query parameters from the configuration, such as a page number. */
   extra?: Record<string, string>;
 }
 

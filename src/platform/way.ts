@@ -3,13 +3,13 @@ import { createSecureContext, getCACertificates, type SecureContext } from 'node
 import { getProxyForUrl } from 'proxy-from-env';
 import { TillsyncError } from '../core/errors.ts';
 
-/** What was to be reached. */
+/** Host and port of the contacted server. */
 export interface Address {
   host: string;
   port: number;
 }
 
-/** How the platform is reached. */
+/** Settings for connections to the platform. */
 export interface PlatformWay {
   baseUrl: string;
   /** Address of a proxy. If left out or empty, the environment's HTTPS_PROXY and NO_PROXY apply. */

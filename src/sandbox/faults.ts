@@ -5,13 +5,13 @@ import { drawChance } from './draws.ts';
 
 /** Faults that can be applied to a call. */
 export const FAULT_KINDS = [
-  'status', // answers `status` (500 unless told)
+  'status', // answers `status` (500 if left out)
   'rate-limit', // 429 although no limit was broken
   'block', // 403, and the token stays blocked for a while
   'forbid', // 403 on this endpoint only; nothing is blocked
   'unauthorized', // 401 although the token is valid
   'drop', // the connection ends without an answer
-  'hang', // no answer until the caller gives up
+  'hang', // no answer until the caller stops waiting
   'cut-body', // the connection ends in the middle of the body
   'slow-body', // the body trickles over `delayMs`
   'html', // 200 with a page
@@ -35,7 +35,7 @@ export const faultSpec = z.strictObject({
   kind: z.enum(FAULT_KINDS),
   /** The endpoint that fails; if left out, every endpoint does. */
   endpoint: z.enum(ENDPOINTS).exactOptional(),
-  /** How often it applies; if left out, until cleared. */
+  /** Number of calls to which it applies; if left out, it applies until cleared. */
   times: z.int().min(1).exactOptional(),
   /** Number of calls that pass before it applies. */
   skip: z.int().min(0).exactOptional(),

@@ -3,10 +3,10 @@ import type { Log } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { Endpoint } from '../platform/platform.ts';
 
-/** How GET /order/all wraps its list; the document does not show it. */
+/** Forms in which GET /order/all wraps its list; the document does not show the form. */
 export const ORDER_ENVELOPES = ['array', 'data', 'docs', 'orders'] as const;
 
-/** How GET /order/all spells a record's fields; the document does not show it. */
+/** Forms in which GET /order/all spells a record's fields; the document does not show the form. */
 export const ORDER_RECORDS = ['notification', 'internal', 'snake'] as const;
 export type OrderRecordStyle = (typeof ORDER_RECORDS)[number];
 
@@ -37,9 +37,9 @@ export const sandboxSettings = z.strictObject({
   refusalStatus: status,
   /** Form of Retry-After in a 429. */
   retryAfter: z.enum(['seconds', 'date', 'absent']),
-  /** How much earlier than the interval a call may arrive. */
+  /** Time by which a call may arrive earlier than the interval. */
   slackMs: ms,
-  /** How long a token stays blocked after a 403. */
+  /** Time that a token stays blocked after a 403. */
   blockMs: ms,
   /** The platform's wall clock minus the injected one. */
   clockSkewMs: z.number(),

@@ -16,9 +16,9 @@ export interface SandboxOptions extends Partial<Omit<SandboxSettings, 'shape'>> 
   /** Id of the company for which `issueTokens` issues tokens. */
   company?: string;
   seed?: SeedOptions;
-  /** One hour unless told. */
+  /** Lifetime of an access token; one hour if left out. */
   accessTokenLifetimeMs?: number;
-  /** Thirty days unless told. */
+  /** Lifetime of a refresh token; thirty days if left out. */
   refreshTokenLifetimeMs?: number;
   /** Sends the notifications; real HTTP if left out. */
   webhookTransport?: WebhookTransport;

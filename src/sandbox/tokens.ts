@@ -77,7 +77,7 @@ export class TokenOffice {
     return record && this.#deadCause(record) === null ? record : undefined;
   }
 
-  /** Returns the session of a valid refresh token. A dead one is counted and gives undefined. */
+  /** Returns the session of a valid refresh token. Use of a dead refresh token is counted and returns undefined. */
   refreshSession(refreshToken: string | undefined): Session | undefined {
     if (refreshToken === undefined) return undefined;
     const record = this.#refresh.get(refreshToken);

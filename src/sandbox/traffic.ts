@@ -3,7 +3,7 @@ import type { SandboxControl } from './control.ts';
 import { drawChance, drawFrom } from './draws.ts';
 import { isOver, type OrderSnapshot } from './orders.ts';
 
-/** How busy the shop is. Times are means; probabilities are 0 to 1. */
+/** Traffic of the shop. Times are means; probabilities are 0 to 1. */
 interface TrafficPlan {
   /** Mean time between new orders. */
   orderEveryMs: number;
@@ -53,7 +53,7 @@ export interface TrafficEvent {
   order: OrderSnapshot;
 }
 
-/** How often each kind of event happened in a run. */
+/** Number of events of each kind in a run. */
 export type TrafficSummary = Record<TrafficEvent['kind'], number>;
 
 /** Plays a busy shop until the signal: orders come, change, hide from the webhook and repeat. */

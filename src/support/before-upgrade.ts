@@ -26,10 +26,10 @@ export interface BeforeUpgradeReport {
 }
 
 /**
- * Puts back the databases from before the last upgrade, after the earlier version was installed again. From a newer
- * state.db, it takes over every column that this version knows, above all tokens and limits; from a newer mirror.db,
- * acknowledgements, feed numbers and unsent changes. Both newer files are kept. After a crash, a second run does the
- * rest. Throws `usage` if the daemon runs or no database is newer, `not-found` without a copy, `storage-…`.
+ * Restores the databases from before the last upgrade, after the earlier version was installed again. From the newer
+ * state.db it copies every column that this version has, above all tokens and limits; from the newer mirror.db
+ * acknowledgements, feed numbers and unsent changes. The newer files are kept. A second run continues after a crash.
+ * Throws `usage` if the daemon runs or no database is newer, `not-found` without a copy, `storage-…`.
  */
 export async function restoreBeforeUpgrade(options: RestoreOptions): Promise<BeforeUpgradeReport> {
   const { config, clock } = options;
@@ -87,7 +87,7 @@ async function restoreMirror(path: string, options: RestoreOptions): Promise<Res
   return await restoreFrom({ name: basename(copy), manifest, stage }, options);
 }
 
-/** Returns the path that the newer file is kept at. */
+/** Restores state.db; returns the path at which the newer file is kept. */
 function restoreState(path: string, directory: string, clock: Clock): string {
   refuseWhileRunning(path, directory);
   const staging = makeScratch(directory, '.restore-', 2 * statSync(path).size, {

@@ -51,7 +51,7 @@ export async function openApi(options: ApiRigOptions = {}) {
     listeners: 0,
     failure: undefined as TillsyncError | undefined,
     taken: [] as SubmittedChange[][],
-    /** Who handed each of these over. */
+    /** Submitter of each of these lists. */
     origins: [] as (string | undefined)[],
     take: undefined as undefined | ((items: readonly SubmittedChange[]) => Promise<Acceptance[]>),
     acked: [] as string[],

@@ -63,7 +63,7 @@ describe('the Unix socket', () => {
     const left = createServer();
     left.listen(socket);
     await once(left, 'listening');
-    // Keeps the socket's file without a listener, as after a kill.
+    // Leaves the socket's file without a listener, as after a kill.
     const link = path.join(directory, 'kept');
     linkSync(socket, link);
     left.close();

@@ -1,10 +1,10 @@
 /** Options of a bench module. */
 export interface BenchOptions {
-  /** Shorter runs and smaller data: enough to notice a regression, not to quote. */
+  /** Whether runs are shorter and data smaller, which is enough to notice a regression but not to quote figures. */
   quick: boolean;
   /** Branches of the hub; 500 if left out. */
   branches?: number | undefined;
-  /** Of `oversell`. */
+  /** Option of `oversell`. */
   oversell?:
     | { days?: number | undefined; seed?: number | undefined; strategy?: string; csv?: string }
     | undefined;
@@ -41,7 +41,7 @@ export function leftOut(program: string, debianPackage = program): { ratio: null
 /** Every `test/bench/NAME.ts` that exports `run` is a bench module. */
 export interface BenchModule {
   run(options: BenchOptions): Promise<BenchResult[]>;
-  /** How long it takes on an idle machine, to estimate the remaining time. */
+  /** Duration on an idle machine, to estimate the remaining time. */
   expectedSeconds: { quick: number; full: number };
 }
 
@@ -53,7 +53,7 @@ export interface Section {
   failure?: string;
 }
 
-/** `-`: nothing to judge. */
+/** Verdict on a bound; `-` if there is nothing to judge. */
 export type Verdict = 'pass' | 'MISS' | '-';
 
 export function verdictOf({ ratio, bound }: BenchResult): Verdict {
@@ -67,15 +67,15 @@ export function countVerdicts(sections: readonly Section[]): { judged: number; k
   return { judged: verdicts.length, kept: verdicts.filter((each) => each === 'pass').length };
 }
 
-/** Whether it has a bound but no figure. */
+/** Whether a result has a bound but no figure. */
 export function isUnmeasured({ ratio, bound }: BenchResult): boolean {
   return ratio === null && bound !== '';
 }
 
-/** By which factor a quick run, with its few rounds, may exceed a time's bound. */
+/** Factor by which a quick run, with its few rounds, may exceed a time's bound. */
 const QUICK_ROOM = 1.5;
 
-/** Whether it makes the run fail. Counts, with bounds up to 1, are exact in a quick run too. */
+/** Whether a result makes the run fail. Counts, with bounds up to 1, are exact in a quick run too. */
 export function isMissed({ ratio, bound }: BenchResult, quick: boolean): boolean {
   return keepsBound(ratio, bound, quick && !/^<= [01]$/.test(bound) ? QUICK_ROOM : 1) === false;
 }

@@ -33,7 +33,7 @@ export type Committed = [branch: string, orderId: string, status: string, atMs: 
 
 export type BranchesReport = { kind: 'done' } | { kind: 'committed'; committed: Committed[] };
 
-/** A branch that never heard its hub, to be copied; a directory below the branches' one. */
+/** Directory, below that of the branches, with a branch that never connected to its hub, to be copied. */
 export const TEMPLATE = 'template';
 const FILES = ['mirror.db', 'state.db'];
 const TELL_EVERY_MS = 100;

@@ -9,18 +9,18 @@ import { inDirectory, percentile } from './mirror-samples.ts';
 const BRANCHES = 500;
 /** Branches of a quick run, where opening 500 would take most of the time. */
 const QUICK_BRANCHES = 100;
-/** With more than 500 branches, each has less to do. */
+/** Returns the goals. With more than 500 branches, each gets fewer orders. */
 const goalsOf = (branches: number) =>
   branches > BRANCHES
     ? { perSecond: 20, p99S: 1, memoryMb: 900, idlePercent: 3 }
     : { perSecond: 50, p99S: 0.5, memoryMb: 350, idlePercent: 3 };
-/** By this time, the work after a start is over. */
+/** Time after which the work of a start is over. */
 const CALM_MS = 20_000;
-/** Share of events that are new orders; the others are changes of open ones. */
+/** Share of events that are new orders; the others are changes of open orders. */
 const NEW_SHARE = 0.3;
 const AWAY = 50;
 const DOWN_MS = 5_000;
-/** Within it, two polls have brought what no callback did. */
+/** Time within which two polls have brought the orders of lost callbacks. */
 const POLLS_WITHIN_MS = 250_000;
 const PAUSE_MS = 3_000;
 const FOLLOW_MAX_MS = 180_000;
@@ -277,7 +277,7 @@ async function postOrders(
   return ids;
 }
 
-/** Says what broke: fetch itself says only that it failed. */
+/** Throws an error with the cause, because fetch itself reports only that it failed. */
 function brokeOff(error: Error): never {
   const { cause = error } = error;
   const { code, message } = cause as NodeJS.ErrnoException;
@@ -310,7 +310,7 @@ interface Differences {
   foreign: number;
 }
 
-/** Compares the orders' events in these branches' mirrors with those that the hub has for them. */
+/** Compares the events of orders in these branches' mirrors with the hub's events for the branches. */
 function compareMirrors(place: HubPlace, branches: readonly string[]): Differences {
   const found: Differences = { lost: 0, doubled: 0, foreign: 0 };
   const wanted = new Map<string, Map<string, number>>(branches.map((branch) => [branch, new Map()]));

@@ -39,7 +39,7 @@ const START_MS = 1_800_000;
 const PRODUCTS = 20;
 /**
  * Limits during the first sweep, which needs a call per branch and would take most of the time at the published rate.
- * The sandbox allows as much all the time; afterwards the hub keeps the published limits.
+ * The sandbox allows this rate all the time; after the sweep the hub uses the published limits.
  */
 const SWEEP_LIMITS: PlatformLimits = {
   ...PUBLISHED_LIMITS,
@@ -61,7 +61,7 @@ export interface HubPlace {
   busyPercent(ms: number): Promise<number>;
   /** Called with events that the platform sends, and whether the hub has accepted them. */
   onSent: (order: { orderId: string; status: string }, how: { sentMs: number; answeredMs: number }) => void;
-  /** MiB. */
+  /** Memory in MiB. */
   memory(): { hub: number; server: number; branch: number };
   killServer(): Promise<void>;
   /** Resolves when it listens. */
@@ -221,7 +221,7 @@ async function build(
   return place;
 }
 
-/** Whether each branch has said hello. */
+/** Whether each branch has connected to the hub. */
 function haveSaidHello(hubRows: HubPlace['hubRows'], count: number): boolean {
   const sql = 'SELECT count(*) AS n FROM feed_branches WHERE line IS NOT NULL';
   return hubRows<{ n: number }>(sql)[0]?.n === count;

@@ -26,8 +26,8 @@ const TRIES_MAX = 100;
 const PER_CALL = 100;
 
 /**
- * Branches' changes on their way to the platform: the hub's real queue, at the platform's rate, on a clock that
- * jumps.
+ * Measures branches' changes on their way to the platform, with the hub's real queue at the platform's rate, on a clock
+ * that jumps.
  */
 export async function measureQueue(options: BenchOptions): Promise<BenchResult[]> {
   return [...(await measureSoldOut(options)), ...(await measureFairness(options))];
@@ -390,7 +390,7 @@ async function sendAll(
 
 const NO_BOARD: FreshnessBoard = { ok: () => {}, report: () => {} };
 
-/** A clock for a single loop: only one sleeps, so its sleep is over at once. */
+/** Makes a clock for a single loop, which jumps to the end of each sleep. */
 function leapingClock(): Clock {
   let passedMs = 0;
   const startMs = Date.now();

@@ -5,7 +5,7 @@ import { measureQueue } from './hub-queue.ts';
 
 export const expectedSeconds = { quick: 60, full: 1_100 };
 
-/** A hub with many branches: its throughput, and how its queue serves them. */
+/** Measures a hub with many branches: its throughput, and the shares of the branches in its queue. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const live = hasNatsServer
     ? await measureLive(options)

@@ -145,7 +145,7 @@ function start(children: Child[], args: string[], environment: Record<string, st
   return child;
 }
 
-/** Returns the bytes that it caused to be written to the disk. */
+/** Returns the bytes that the process caused to be written to the disk. */
 function writtenBytes(child: Child): number {
   return Number(/^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${child.pid}/io`, 'utf8'))?.[1]);
 }

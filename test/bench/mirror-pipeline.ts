@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import Database from 'better-sqlite3';
 
 /**
- * The minimum work of mirroring, as a separate program: parse pages of a hundred, compare and insert in one loop,
- * with large transactions and no regard for others. Arguments: file with one page of orders per line, an empty
- * mirror. Prints milliseconds.
+ * Does the minimum work of mirroring as a separate program: it parses pages of a hundred, compares and inserts in one
+ * loop, with large transactions and without waits for other processes. Arguments: file with one page of orders per
+ * line, an empty mirror. Prints milliseconds.
  */
 const [, , pagesFile = '', path = ''] = process.argv;
 const pages = readFileSync(pagesFile, 'utf8').trimEnd().split('\n');

@@ -15,7 +15,7 @@ export const CHECKOUT: Program = { args: [path.join(ROOT, 'src/cli/main.ts')], e
 export const BARE_SERVER =
   'require("node:http").createServer((_, r) => r.end("ok")).listen(0, () => console.log("up"))';
 
-/** What Node is started with. */
+/** Arguments and environment with which Node is started. */
 export interface Program {
   args: string[];
   environment: Record<string, string>;
@@ -50,7 +50,7 @@ export function startNode(args: string[], environment: Record<string, string> = 
   });
 }
 
-/** Returns its output so far, once it matches. */
+/** Returns the program's output so far, once it matches `pattern`. */
 export async function outputOf(child: Child, pattern: RegExp): Promise<string> {
   let text = '';
   while (!pattern.test(text)) {

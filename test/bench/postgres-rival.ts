@@ -14,9 +14,8 @@ const WHAT = 'a row for each in PostgreSQL';
 const VERSIONS = '/usr/lib/postgresql';
 
 /**
- * Starts the same Fastify server with one INSERT per delivery into its own PostgreSQL with default settings:
- * fsync and synchronous_commit are on. The client is postgres.js, the fastest for Node and without
- * dependencies.
+ * Starts the same Fastify server with one INSERT per delivery into its own PostgreSQL with default settings, so that
+ * fsync and synchronous_commit are on. The client is postgres.js, the fastest for Node and without dependencies.
  */
 export async function openPostgresRival(): Promise<Candidate | Missing> {
   const programs = newestPrograms();
@@ -78,7 +77,7 @@ async function start({ programs, user, home }: Cluster): Promise<ServerProcess> 
   let receiver: ServerProcess | undefined;
   const stop = async () => {
     await receiver?.stop();
-    // A fast shutdown: open sessions are ended, everything is written.
+    // SIGINT is a fast shutdown, which ends open sessions and writes all data.
     database.kill('SIGINT');
     await ended;
   };

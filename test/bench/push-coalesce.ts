@@ -8,7 +8,7 @@ import { openOutgoingPlace } from './outgoing-place.ts';
 const PER_CALL = 100;
 const PER_REQUEST = 500;
 
-/** Many values for few targets during calls: whether each call carries as much as it could. */
+/** Submits many values for few targets during calls, and measures whether each call has as many items as it could. */
 export async function measureCoalescing(options: BenchOptions): Promise<BenchResult[]> {
   const [changes, targets, gapMs] = options.quick ? [10_000, 500, 200] : [100_000, 5_000, 200];
   const sends: { items: number; dirty: number }[] = [];

@@ -6,7 +6,10 @@ import { INTERVAL_MS, type OutgoingPlace } from './outgoing-place.ts';
 
 const PER_CALL = 100;
 
-/** Distinct changes against a strict platform: the number of calls, and how close they are to the platform's rate. */
+/**
+ * Sends distinct changes to a strict platform. Measures the number of calls, and how close they are to the platform's
+ * rate.
+ */
 export async function measurePace(
   place: OutgoingPlace,
   count: number,

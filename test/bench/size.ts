@@ -16,7 +16,7 @@ const MEBIBYTE = 2 ** 20;
 
 export const expectedSeconds = { quick: 10, full: 10 };
 
-/** Transferred sizes: the page until it shows something, and the package. */
+/** Measures transferred sizes: of the page until its first paint, and of the package. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   return [await measureFirstPaint(options), measurePackage(options)];
 }

@@ -76,7 +76,10 @@ function results(pairs: readonly { ours: Start; theirs: Start }[]): BenchResult[
   ];
 }
 
-/** Nothing answers at the platform's address: the start is the same, and the calls come later. */
+/**
+ * Writes a configuration at whose platform's address nothing answers. The start is the same, since the calls come
+ * later.
+ */
 function writeConfig(directory: string): string {
   const file = path.join(directory, 'config.toml');
   writeFileSync(

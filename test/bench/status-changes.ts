@@ -12,7 +12,7 @@ const OPENED_MS = Date.UTC(2026, 0, 15, 12);
 /** An order's way through the shop. */
 const STATUSES = ['inProcess', 'ready', 'dispatched'];
 
-/** Changes of existing orders beside new ones: each change keeps what the order said before. */
+/** Measures changes of existing orders against new orders. Each change also stores the order's previous payload. */
 export async function measureStatusChanges(parent: string, options: BenchOptions): Promise<BenchResult> {
   const rounds = options.quick ? 1 : 7;
   const speeds: { created: number; changed: number }[] = [];

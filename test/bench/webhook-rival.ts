@@ -23,7 +23,8 @@ export function openWebhookRival(): Candidate | Missing {
   };
 }
 
-// The body is in a temporary file of webhook's: no quoting, and no limit on an argument's length.
+// The program webhook puts the body into a temporary file, so that no quoting and no limit on an argument's length
+// matters.
 const SCRIPT = `#!/bin/sh
 exec sqlite3 -bail -cmd '.timeout 10000' -cmd 'PRAGMA synchronous=FULL' "$DATABASE" \\
   "INSERT INTO callbacks (received_at, body) VALUES (datetime('now'), CAST(readfile('$BODY') AS TEXT))"

@@ -24,7 +24,7 @@ function rows(out: ReturnType<typeof outgoing>) {
   });
 }
 
-/** Returns only what a list of one branch would contain. */
+/** Returns the record with only the entries that a list of one branch would contain. */
 function listedIn(record: ProductRecord, subsidiaryId: string): ProductRecord {
   const children = record.children
     .filter((child) => child.stocks.some((stock) => stock.subsidiaryId === subsidiaryId))

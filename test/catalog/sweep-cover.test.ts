@@ -21,10 +21,10 @@ let directory: string;
 let mirror: Mirror;
 let stores: MirrorStores;
 let clock: FakeClock;
-/** Products of the platform: stocks by branch. */
+/** Products of the platform, with their stocks by branch. */
 let shelf: Map<string, Record<string, number>>;
 let calls: string[];
-/** Returns the stocks that a branch's list shows, of all stocks. */
+/** Returns those of all `stocks` that a branch's list shows. */
 let shows: (branch: string, stocks: Record<string, number>) => Record<string, number>;
 
 beforeEach(() => {

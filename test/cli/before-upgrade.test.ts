@@ -108,7 +108,7 @@ it('restore --before-upgrade gives the earlier version its files, with what came
   expect([code, stderr]).toEqual([0, '']);
   expect(document.mirror).toMatchObject({ feedJumped: false, continuesAfterSeq: 3, acks: 1 });
 
-  // A rotated refresh token works once: the earlier one would lock the store out.
+  // A refresh token works once, so an earlier one would lock the store out.
   expect(withState(paths.state, ({ tokens }) => tokens.read()?.refreshToken)).toBe('rotated-since');
   expect((await json(['order', 'list'])).document.orders).toHaveLength(2);
   const inbox = path.join(storage, 'inbox/inbox.db');

@@ -46,7 +46,7 @@ function lockState(): () => void {
   };
 }
 
-/** A wait takes no time, and the clock goes on by a second; `onSleep` is called with what has passed so. */
+/** Makes a clock on which a sleep takes no real time. `onSleep` is called with the sum of all sleeps. */
 function leaping(onSleep: (sleptMs: number) => void): Clock {
   let sleptMs = 0;
   return {

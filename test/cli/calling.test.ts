@@ -55,7 +55,7 @@ afterEach(async () => {
   await sandbox.close();
 });
 
-/** A loopback address that no other process uses, so that all its ports are free: all of 127.0.0.0/8 is loopback. */
+/** Returns a loopback address (of 127.0.0.0/8) that no other process uses, so that all its ports are free. */
 const ownLoopback = () =>
   `127.${1 + ((process.pid >> 16) & 0x7f)}.${(process.pid >> 8) & 0xff}.${1 + (process.pid & 0x7f)}`;
 

@@ -36,7 +36,7 @@ export type Script = readonly (readonly [asked: string, typed: string])[];
 export interface Talk {
   code: number;
   stdout: string;
-  /** Without colours and cursor moves. */
+  /** Text on the screen, without colours and cursor moves. */
   screen: string;
 }
 

@@ -29,7 +29,7 @@ const say = speaker(CONFIG as unknown as Parameters<typeof speaker>[0], CLOCK);
 const FILES = ['src/support/doctor/*.ts', 'src/outbox/hold-back.ts', 'src/support/webhook-probe.ts'];
 const TABLE = [...Object.keys(commands), ...Object.keys(SPANISH_TEXTS)];
 
-/** Whether the phrase is translated, whole or in parts: each of its words is in one sentence of the table. */
+/** Whether the phrase is translated whole, or each part of it is in a sentence of the table. */
 function isKnown(phrase: string): boolean {
   if (spanish().whole(phrase) !== undefined) return true;
   const parts = phrase.split(PLACE).map((part) => part.trim());

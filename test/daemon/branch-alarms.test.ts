@@ -38,7 +38,7 @@ async function running(aheadMs = 0) {
       await clock.advance(MINUTE_MS);
     }
   };
-  /** Returns the alarms a person is told of. */
+  /** Returns the alarms that a person is notified of. */
   const alarms = () => {
     const raised = parts.mirror.raisedAlarms();
     const beside = { alarms: raised, tokens: null, outbox: parts.outbox.counts(), disk: null };

@@ -38,7 +38,7 @@ async function verdictOf({ localUrl }: Daemon): Promise<Verdict> {
   return ((await (await fetch(`${localUrl}/v1/status`)).json()) as { verdict: Verdict }).verdict;
 }
 
-/** Lets minutes pass and returns what a person was told in that time. */
+/** Lets minutes pass and returns the messages to a person in that time. */
 async function after(store: StoreRig, daemon: Daemon, minutes: number): Promise<string[]> {
   const told: string[] = [];
   const look = listener(daemon.parts, store.clock, (news, key) => void told.push(`${news} ${key}`));

@@ -53,9 +53,9 @@ interface Fault {
   what?: string;
   /** How the receiver of the store's hook fails. */
   receive?: RequestListener;
-  /** How it comes about. */
+  /** Begins the fault. */
   begin?: (scene: Scene) => unknown;
-  /** Every minute. */
+  /** Called every minute while the fault lasts. */
   again?: (scene: Scene) => unknown;
 }
 
@@ -226,7 +226,7 @@ const FAULTS: Fault[] = [
     },
   },
   {
-    // The disk is full: the mirror gets no more pages.
+    // The disk is full, so that the mirror gets no more pages.
     key: 'storage.failing',
     begin: ({ daemon }) => daemon.parts.mirror.read((db) => db.pragma('max_page_count = 1')),
     again: ({ store, daemon }) =>
@@ -330,7 +330,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     server.close();
   });
 
-  /** docs/operator.md configures the watcher like this: a period of one minute and a grace of two. */
+  /** The watcher has a period of one minute and a grace of two, as in docs/operator.md. */
   const isDown = () => {
     const last = heard.at(-1);
     return !last?.isWell || store.clock.monotonicMs() - last.atMs > 3 * MINUTE_MS;
@@ -339,7 +339,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
   interface Death {
     what: string;
     row: string;
-    /** It is stopped first. */
+    /** True if the daemon is stopped first. */
     isStopped?: true;
     end: (scene: Scene & { heartbeat: Heartbeat }) => unknown;
   }

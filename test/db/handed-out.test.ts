@@ -16,8 +16,8 @@ import { freshMirror, freshState } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /**
- * Files that the version with this migration as its newest one left behind when it was killed in the demo: orders,
- * products, counts, acknowledgements and tokens of the sandbox. docs/development.md says how another is added.
+ * Files of each version's demo, named by the version's newest migration and left by a kill: orders, products, counts,
+ * acknowledgements and tokens of the sandbox. docs/development.md says how to add some.
  */
 const HANDED_OUT = fileURLToPath(new URL('handed-out/', import.meta.url));
 const files = (kind: string) => readdirSync(HANDED_OUT).filter((name) => name.startsWith(`${kind}-`));
@@ -39,7 +39,7 @@ function rowsOf(file: string, looks: readonly string[]): unknown[] {
   }
 }
 
-/** Without the order of columns: a new one is added at the end of an old table. */
+/** Returns the schema without the order of columns, because a new column is added at the end of an old table. */
 function shape(db: Database.Database): unknown {
   const tables = db
     .prepare(

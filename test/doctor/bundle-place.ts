@@ -68,7 +68,7 @@ const forms = (secret: string) => {
   ];
 };
 
-/** Returns a text with all people and with every secret in every form. */
+/** Returns a text with all personal data and with every secret in every form. */
 export const everything = () =>
   [
     ...Object.values(SECRETS).flatMap((secret) => [

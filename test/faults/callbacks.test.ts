@@ -242,7 +242,7 @@ describe('callbacks that are refused', () => {
     expect(await notify(place, order)).toBe(200);
     await until('it is over', async () => !(await codes()).includes('webhook.refused'));
     await daemon.end('SIGTERM');
-    // Includes those of a process that ended, and has no customer data.
+    // The list includes callbacks of a process that ended, and has no customer data.
     const last = (await listed()).at(-1);
     expect(last).toMatchObject({
       status: 200,

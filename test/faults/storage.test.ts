@@ -26,7 +26,7 @@ const ask = async (daemon: DaemonProcess, where: string) => {
   const answer = await request(`${daemon.localUrl}${where}`);
   return { status: answer.statusCode, text: await answer.body.text() };
 };
-/** Incomplete orders: their event is missing, or some of their lines. */
+/** Selects incomplete orders, whose event is missing, or some of their lines. */
 const HALVES = `SELECT o.order_id FROM orders o
   WHERE NOT EXISTS (SELECT 1 FROM order_events e WHERE e.seq = o.seq AND e.order_id = o.order_id)
   OR (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) <> json_array_length(o.payload, '$.items')

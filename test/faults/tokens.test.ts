@@ -46,7 +46,7 @@ async function beginRefresh(answerAfterMs: number): Promise<void> {
   await until('the platform got the refresh', () => refreshes() > before);
 }
 
-/** Freezes the daemon at a moment at which it holds no lock: a command would wait in vain for one. */
+/** Freezes the daemon at a moment at which it holds no lock, because a command would wait for that lock in vain. */
 async function freezeWithoutLocks({ child }: DaemonProcess): Promise<void> {
   const isFree = (name: string) => {
     const db = new Database(`${place.storage}/${name}`, { timeout: 0 });

@@ -25,13 +25,13 @@ import { faultyDisk } from './support/faulty-disk.ts';
 import { mountFailingDisk } from './support/small-disk.ts';
 
 /**
- * Faults that a shop met, each made under the running service with a shop's own times, on real seconds: what its
- * receiver and its watcher outside hear, and when.
+ * Makes faults of real shops under the running service, with a shop's settings in real time, and measures when the
+ * receiver of alarms and the outside watcher are notified.
  */
 
 const ZONE = 'America/Santiago';
 const TOLD_WITHIN_MS = 300_000;
-/** What grew old while nothing ran is told only after this time. */
+/** Time after a start before which flows that are stale from the pause are not reported. */
 const SETTLED_AFTER_MS = 245_000;
 const ORDER_EVERY_MS = 15_000;
 
@@ -128,7 +128,7 @@ function certificates() {
   return { ca: at('ca.pem'), files, remove: () => rmSync(directory, { recursive: true }) };
 }
 
-/** The platform behind a certificate that expires when told. */
+/** Puts the platform behind a certificate that expires on request. */
 async function withCertificate(place: Workplace) {
   const { ca, files, remove } = certificates();
   const [key, good, expired] = files;
@@ -174,7 +174,7 @@ function withName(place: Workplace): { under: string[]; forget(): void } {
   };
 }
 
-/** Returns the daemon and what makes the fault. */
+/** The running daemon, and functions that begin and end the fault. */
 type Opened = { daemon: DaemonProcess; begin: () => unknown; end?: () => unknown };
 
 interface Fault {
@@ -182,10 +182,10 @@ interface Fault {
   code: FindingCode;
   cause?: Cause;
   level: 'amber' | 'red';
-  /** Only a service that has run for a while tells of it. */
+  /** True if only a service that has run for a while reports the fault. */
   growsOld?: true;
   open: (place: Workplace) => Promise<Opened>;
-  /** Orders come while it lasts. */
+  /** True if orders come during the fault. */
   hasOrders?: true;
 }
 
@@ -302,7 +302,7 @@ const FAULTS: Fault[] = [
   },
 ];
 
-/** What was heard, by fault, in seconds. */
+/** Seconds until the message and the heartbeat, by fault. */
 const measured: { what: string; message: number; heartbeat: number | null }[] = [];
 
 type Outside = Awaited<ReturnType<typeof outside>>;

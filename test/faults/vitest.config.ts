@@ -1,14 +1,14 @@
 import { defineConfig } from 'vitest/config';
 import { limitMs, shared } from '../support/shared-config.ts';
 
-/** `npm run test:faults`: real faults against real processes. Needs root, gcc, tmpfs and loop devices. */
+/** `npm run test:faults` makes real faults against real processes. It needs root, gcc, tmpfs and loop devices. */
 export default defineConfig({
   test: {
     ...shared,
     include: ['test/faults/*.test.ts'],
     pool: 'forks',
     maxWorkers: 2,
-    // Tests that mostly wait, such as those of told.test.ts, run side by side.
+    // Tests that mostly wait, as in told.test.ts, run at the same time.
     maxConcurrency: 12,
     testTimeout: limitMs(60_000),
     hookTimeout: limitMs(30_000),

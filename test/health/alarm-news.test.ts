@@ -30,7 +30,7 @@ function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = 
   let seconds = 0;
   return {
     memory: () => memory,
-    /** Lets time pass with these alarms raised; returns what is told in that time. */
+    /** Lets time pass with these alarms raised; returns the messages of that time. */
     pass(forSeconds: number, ...up: (AlarmKey | [AlarmKey, FindingLevel])[]): string[] {
       const heard: string[] = [];
       // Steps of a second where a second matters, else of half a minute.

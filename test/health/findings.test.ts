@@ -111,7 +111,7 @@ const ENDED_BY_AN_EVENT = {
   'webhook.mismatch':
     'only an answer of the platform about its webhook shows what it has, and one is asked hourly',
 };
-/** Its looks alone know how things are. */
+/** File whose checks read the present state and so may end alarms. */
 const LOOKS = path.join('health', 'alarm-facts.ts');
 
 it('is ended by a look at how things are, but for the codes that are named here', () => {
@@ -141,7 +141,7 @@ it('is noted by the parts under codes of the table alone, and each part that not
     expect(text, file).not.toMatch(/[aA]larms\.(raise|lower)\(/);
     for (const [, code = '', rest = ''] of text.matchAll(/alarms\.note\(\s*'([\w.-]+)',\s*([^;]*?)\);/gs)) {
       const { endings } = noted.get(code) ?? { endings: 0 };
-      // A look notes what it finds, which may be nothing.
+      // A check notes its result, which may be that all is well.
       const isEnding = file === LOOKS || /\bnull\b/.test(rest);
       noted.set(code, { endings: endings + (isEnding ? 1 : 0) });
     }

@@ -13,7 +13,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
 const SECRET = '9b1deb4d-3b7d-4bad';
-/** How long the watcher may take; a busy machine gets more time. */
+/** Time within which the watcher must answer; a busy machine gets more. */
 const ANSWER_MS = Math.round(200 * Number(process.env.TILLSYNC_SLOW));
 
 describe('the address of a heartbeat', () => {

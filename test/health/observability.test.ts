@@ -125,7 +125,8 @@ describe('the alert rules and the dashboard', () => {
     (file) => {
       const names = new Set(read(file).match(METRIC));
       expect(names.size).toBeGreaterThan(10);
-      // Left out are waiting times, because nothing has waited here, and branch metrics: test/api/branches.test.ts.
+      // Waiting times are left out, because nothing has waited here, and branch metrics, which
+      // test/api/branches.test.ts tests.
       const { name: waits } = new Counters().waitSeconds;
       const isElsewhere = (name: string) => name === waits || name.startsWith('tillsync_branch');
       const unknown = [...names].filter((name) => !figures().has(name) && !isElsewhere(name));

@@ -10,7 +10,7 @@ import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
-/** Facts are looked at every 15 seconds. */
+/** Limit for an alarm to be raised; facts are checked every 15 seconds. */
 const FOUND_WITHIN_MS = 40_000;
 const TOKEN = 'token-for-the-alarm-service';
 
@@ -79,7 +79,7 @@ async function beside(act: 'raise' | 'lower', key: AlarmKey): Promise<void> {
   await mirror.close();
 }
 
-/** As after a 403 that stays while others are answered. */
+/** Sets or clears the state after repeated 403 answers of one endpoint while others are answered. */
 function forbid(isForbidden: boolean): void {
   const state = new Database(path.join(place.storage, 'state.db'));
   state.exec(
@@ -191,7 +191,7 @@ describe('alarms to a command and an address', () => {
   it('tell that the platform refuses the tokens, and that new ones were handed over', async () => {
     configure();
     place.env.TILLSYNC_REFRESH_TOKEN = 'never-given-by-the-platform';
-    // Only the alarm about tokens is compared: the catalogue, unreadable meanwhile, may recover later than that.
+    // Only the alarm about tokens is compared, because the catalogue, unreadable meanwhile, may recover later.
     const ofTokens = () => brief(heard()).filter((told) => told.endsWith(' auth.locked-out'));
     const daemon = await place.run();
     await until('the refusal was told', () => ofTokens().length === 1);

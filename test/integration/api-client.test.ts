@@ -54,7 +54,7 @@ it('a client that public tools make from the document compiles, and runs a till 
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   cpSync(PARTS, directory, { recursive: true });
   writeFileSync(path.join(directory, 'openapi.json'), await document.text());
-  // Not synchronous, since the sandbox answers in this process.
+  // The programs run asynchronously, because the sandbox answers in this process.
   const run = async (program: string, ...words: string[]) =>
     (await promisify(execFile)(program, words, { cwd: directory })).stdout;
   await run('npm', 'ci', '--prefer-offline', '--no-audit', '--no-fund', '--ignore-scripts');

@@ -131,7 +131,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
     async () => {
       const linkOf = async (env: Record<string, string>) =>
         (await statusOf(env)).freshness.find(({ subject }) => subject === 'hub.link');
-      // The last process that says it is starting is heard.
+      // The hub accepts the process that reported its start last.
       await until('the first one is heard', async () => (await linkOf(branch.env))?.state === 'ok', 30_000);
       const twin = chain.branchAt('twin', '');
       copyFileSync(path.join(branch.storage, 'state.db'), path.join(twin.storage, 'state.db'));
@@ -139,7 +139,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
         .replace(branch.storage, twin.storage)
         .replace(/listen = .*/, `listen = "127.0.0.1:${await freePort()}"`);
       writeFileSync(twin.configFile, text);
-      // The copied daemon's lease must not be in the way: a copy is from a machine that was off.
+      // The copied daemon's lease is deleted, as if the copy came from a machine that was off.
       const db = new Database(path.join(twin.storage, 'state.db'));
       db.exec('DELETE FROM leases');
       db.close();

@@ -159,7 +159,7 @@ describe.skipIf(!hasNatsServer)('a chain that changes, with a real server', () =
       expect(events.slice(0, before.length)).toEqual(before);
       expect(rowsOf(own.storage, "SELECT 1 FROM orders WHERE store_external_id <> 'B1'")).toEqual([]);
       await chain.stop(b2);
-      // Its machine has the first name, and the new hub knows it by none.
+      // The branch's machine stores its first name, which the new hub does not know.
       const other = await chain.joinAs({ ...b2, invitation: await chain.invite('Centro') });
       expect(other.code).toBe(2);
       expect(other.stderr).toMatch(/Nothing was changed.*branch invite Centro --was B2/s);

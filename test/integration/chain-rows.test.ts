@@ -12,8 +12,8 @@ import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
 
 /**
- * Rows of "What happens when" in docs/chain.md that need processes, files and a server; the others: test/link,
- * hub*.test.ts.
+ * Rows of "What happens when" in docs/chain.md that need processes, files and a server. The other rows are tested in
+ * test/link and hub*.test.ts.
  */
 describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => {
   let chain: ChainPlace;
@@ -113,7 +113,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       await arrives(twin, during);
       expect(link(b1)?.message).not.toMatch(/B2/);
       await chain.kill(twin);
-      // As after five minutes in which the newer one said nothing.
+      // The time is set as after five minutes in which the newer machine sent nothing.
       await restartHub(() => {
         const at = new Date(Date.now() - 301_000).toISOString();
         chain.edit(

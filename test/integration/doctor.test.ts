@@ -65,7 +65,7 @@ async function doctor(...words: string[]): Promise<Report> {
   return { code, checks: new Map(checks.map(({ id, ...rest }) => [id, rest])) };
 }
 
-/** Returns the checks that are not in order. */
+/** Returns the ids of checks with a warning or a failure. */
 function wrong({ checks }: Report): string[] {
   return [...checks].filter(([, { level }]) => level === 'warn' || level === 'fail').map(([id]) => id);
 }

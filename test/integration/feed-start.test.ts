@@ -72,7 +72,7 @@ test('is known after many events of one import, and after a kill', async () => {
     Array.from({ length: 10_500 }, (_, i) => order(i + 1)),
   );
   expect(state.feed.highestSeq()).toBe(10_500);
-  // Nothing was closed: the file disappears under the process, as it would after a kill.
+  // The mirror was not closed, so the file disappears under the process, as after a kill.
   at.moveAway('mirror.db');
   const next = at.open();
   await receive(next.mirror, order(1));

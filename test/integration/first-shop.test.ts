@@ -121,7 +121,7 @@ it.skipIf(!hasNatsServer)(
     await comes(second.storage, two);
     expect(storesIn(store)).toEqual(['B1']);
     expect(storesIn(second.storage)).toEqual(['B2']);
-    // Yesterday's orders once, and all new ones after what the POS has read.
+    // Yesterday's orders are there once, and all new events come after those that the POS has read.
     const events = rowsOf<{ seq: number; id: string }>(
       store,
       'SELECT seq, order_id AS id FROM order_events ORDER BY seq',

@@ -223,7 +223,7 @@ describe('100,000 events that wait', () => {
     );
     // Read into memory with their orders they would take 200; the ledger follows them in parts too.
     expect(waitingMib - idleMib).toBeLessThan(100);
-    // At full speed, garbage is collected late, so memory may grow for a while, but not with the number of events.
+    // At full speed, garbage is collected late, so memory may grow for a while, but not in proportion to the events.
     expect(part(busyMib, 2)).toBeLessThan(1.4 * part(busyMib, 1));
     expect(Math.max(...busyMib)).toBeLessThan(512);
     expect(p99Ms).toBeLessThan(limitMs(250));

@@ -96,7 +96,7 @@ const lastPoll = () =>
   rows<{ at: string }>("SELECT last_ok_at AS at FROM freshness WHERE subject = 'orders.poll'")[0]?.at;
 const onPlatform = () => place.sandbox.control.stockOf(1001, 'sub-1');
 
-/** Returns what the daemon said about the inbox since then, in its log and alarms. */
+/** Returns the daemon's log after position `since`, and its alarms about the inbox. */
 function told(since: number): string {
   return [daemon.log().slice(since), alarm('inbox.damaged'), alarm('inbox.locked')].join('\n');
 }

@@ -8,7 +8,7 @@ import { hastyClock } from '../support/hasty-clock.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
 
-/** As the document states them. */
+/** Limits as the platform's document states them. */
 const TRUE_LIMITS: PlatformLimits = {
   endpointIntervalMs: 1_000,
   ordersIntervalMs: 120_000,
@@ -46,7 +46,7 @@ interface Shelf {
   sku: number;
   subsidiaryId: string;
   externalId: string;
-  /** Whether the platform has a stock there. */
+  /** Whether the platform has a stock of the product in the branch. */
   isStocked: boolean;
 }
 

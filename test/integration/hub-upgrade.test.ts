@@ -99,7 +99,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       'SELECT seed FROM link_key',
       'state.db',
     );
-    // The older version's file: the server runs with it and the branches are connected when the hub is upgraded.
+    // The file of the older version. The server runs with it and the branches are connected when the hub is upgraded.
     writeFileSync(chain.serverFile, inOneAccount(readFileSync(chain.serverFile, 'utf8')));
     await chain.startServer();
     await chain.start(b1);

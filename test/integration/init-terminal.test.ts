@@ -49,7 +49,7 @@ test('at a real terminal an invitation may be longer than a line that it edits i
   expect([code, left]).toEqual([2, 0]);
 });
 
-/** Answers one question after the other at a real terminal; `left` counts those that never came. */
+/** Answers the questions one after the other at a real terminal; `left` counts those that never came. */
 async function atTerminal(words: readonly string[], typed: readonly (readonly [string, string])[]) {
   const command = [process.execPath, MAIN, ...words].join(' ');
   const child = spawn('script', ['--quiet', '--return', '--command', command, '/dev/null'], {

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openWorkplace, ROOT, until, type Workplace } from '../support/workplace.ts';
 
-/** Of the Debian package `prometheus`. */
+/** Runs `promtool` of the Debian package `prometheus`. */
 function promtool(words: string[], input = '') {
   const { status, stdout, stderr } = spawnSync('promtool', words, { cwd: ROOT, input, encoding: 'utf8' });
   return { status, text: `${stdout}${stderr}` };

@@ -138,7 +138,7 @@ describe('a count in line', () => {
   });
 });
 
-/** Who sent, in turn. */
+/** Records the names of the senders, in order. */
 function senders() {
   const sentBy: string[] = [];
   const by =

@@ -41,12 +41,12 @@ const headings = (file: string) =>
 
 interface Ticket {
   says: string;
-  /** In docs/troubleshooting.md and docs/troubleshooting.es.md. */
+  /** Headings in docs/troubleshooting.md and docs/troubleshooting.es.md. */
   heading: [english: string, spanish: string];
   /** Brings the shop into the ticket's state. Returns the values that the ticket's commands need. */
   bring: () => Promise<Record<string, string | number>>;
   typed: string[];
-  /** What the last command says. */
+  /** Matches the output of the last command. */
   cause: RegExp;
 }
 

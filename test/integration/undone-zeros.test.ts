@@ -59,7 +59,7 @@ it(
     expect(states.filter((state) => state === 'held').length).toBe(skus.length);
     expect((await at.run(['outbox', 'release', '--guard', 'zero-items'])).code).toBe(0);
     await has(0);
-    // Twice in a row: the value before the first one counts.
+    // After two wrong submissions in a row, the value before the first counts.
     await handOver(1, 'zeros');
     await has(1);
     const [first = 0, ...others] = skus;

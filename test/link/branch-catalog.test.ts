@@ -289,7 +289,7 @@ describe('the catalogue of a branch', () => {
   });
 });
 
-/** Returns everything of the catalogue in a branch's files. */
+/** Returns all rows of the catalogue in a branch's mirror. */
 function branchFiles(store: BranchStore): string {
   return JSON.stringify(
     ['products', 'skus', 'stocks', 'integrations'].map((table) => store.rows(`SELECT * FROM ${table}`)),

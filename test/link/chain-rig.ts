@@ -31,7 +31,7 @@ export function configOf(text: string): Config {
   return read.config;
 }
 
-/** By text: the stores of all tests of a file differ by their directory alone. */
+/** Parsed configurations by their text, because the stores of all tests of a file differ only by their directory. */
 const configs = new Map<string, Config>();
 
 function configIn(directory: string, text: string): Config {
@@ -40,7 +40,7 @@ function configIn(directory: string, text: string): Config {
   return { ...config, storage: { ...config.storage, directory } };
 }
 
-/** A store of the chain: real files and parts wired as in production. The test runs the steps. */
+/** A store of the chain with real files, its parts wired as in production. The test runs the steps. */
 abstract class Store {
   /** This machine's clock; the same as `clock` unless it is wrong. */
   readonly own: Clock;
@@ -101,7 +101,7 @@ abstract class Store {
     }
   }
 
-  /** Returns what a POS sees of all orders. */
+  /** Returns the rows of all orders as a POS reads them. */
   orders(store?: string): unknown[] {
     const sql = `SELECT order_id, code, status, store_external_id, amount, customer_email, payload,
         (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) AS items
@@ -194,7 +194,10 @@ export class HubStore extends Store {
     while (await this.hub.publish());
   }
 
-  /** Sweeps every branch: its list has the products with a stock there, with the stocks of all. */
+  /**
+   * Sweeps every branch. The list of a branch has the products with a stock there, each with the stocks of all
+   * branches.
+   */
   async sweep(records: readonly ProductRecord[]): Promise<void> {
     const { stores, branches } = this.parts;
     for (const branch of branches) {
@@ -306,11 +309,11 @@ export interface Chain {
   server: InProcessServer;
   hub: HubStore;
   branches: [BranchStore, BranchStore];
-  /** Delivers everything until nothing moves any more; `among`: only these branches report. */
+  /** Delivers messages until none is left. With `among`, only these branches report. */
   settle(among?: readonly BranchStore[]): Promise<void>;
 }
 
-/** `aheadMs`: how far the first branch's clock is ahead of all others. */
+/** Opens a chain. The first branch's clock is `aheadMs` ahead of all others. */
 export async function openChain({ aheadMs = 0 } = {}): Promise<Chain> {
   const clock = new FakeClock();
   const ahead: Clock = {

@@ -25,7 +25,7 @@ export class InProcessServer {
   isFull = false;
   /** The answers of this many questions are lost after they were handled. */
   lostAnswers = 0;
-  /** Number of messages that are stored without the hub hearing of them. */
+  /** Number of messages that are stored without an acknowledgement to the hub. */
   lostAcknowledgements = 0;
   /** Number of parts whose acknowledgement is lost, so that the parts are sent again. */
   lostTakes = 0;

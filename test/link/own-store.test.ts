@@ -38,7 +38,7 @@ ${ONE_SHOP}
 subsidiary_id = "sub-2"
 external_id = "B2"`;
 
-/** Makes a machine that keeps its files; each start has its own configuration. */
+/** Makes a machine whose files stay from start to start; each start has its own configuration. */
 function machine() {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-own-'));
   const server = new InProcessServer();

@@ -25,7 +25,7 @@ async function backUp(hub: HubStore, withTokens = false) {
   return file;
 }
 
-/** `lost`: the hub's databases that are missing; both on another machine. */
+/** Restores the hub from a backup. `lost` lists the hub's missing databases; on another machine both are missing. */
 async function restore({ hub }: Chain, file: string, lost: readonly string[] = []) {
   const { config } = hub.parts;
   await hub.stop();
@@ -232,7 +232,7 @@ describe('a hub that is restored from a backup', () => {
       audit.note({ who: 'cli ana', action: 'branch.remove', subject: 'branch B1' }),
     );
     hub.parts.state.hub.remove('B1');
-    // A hub's state with one branch is complete, so nothing is taken from the backup.
+    // A hub's state with one branch is complete, so no branch is restored from the backup.
     expect(await restore(chain, file)).toMatchObject({ branches: [] });
     await hub.start();
     expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: ['B2'] });

@@ -136,7 +136,7 @@ describe('what happens when', () => {
     await clock.advance(FEED_KEPT_MS + 1_000);
     server.expire('B1', server.pending('B1'));
     await branch.start();
-    // Nothing more comes by itself; that something is missing shows in the hub's report about its feed.
+    // No more entries come by themselves; the hub's report about the feed shows that some are missing.
     for (let times = 0; times < 3; times++) {
       await branch.follower.hello();
       await branch.follower.take([]);
@@ -266,7 +266,7 @@ describe('what happens when', () => {
     await hub.start();
     // More than was ever leased to the earlier process.
     expect(await lowestSeq()).toBeGreaterThan(1_000);
-    // On another machine, which has only the backup.
+    // Restores on another machine, which has only the backup.
     await restore(hub, backup);
     await hub.stop();
     for (const end of ['', '-wal', '-shm']) rmSync(`${hub.directory}/state.db${end}`, { force: true });
@@ -288,7 +288,7 @@ describe('what happens when', () => {
     await settle();
     await restore(hub, backup);
     await settle();
-    // The platform brings again, step by step, what the hub has lost; until then the branch goes back in nothing.
+    // The platform sends the lost states again, step by step. Until then no order of the branch goes backwards.
     expect(branch.rows('SELECT order_id, status FROM orders ORDER BY order_id')).toEqual([
       { order_id: idOf(1), status: 'payment-approved' },
       { order_id: idOf(2), status: 'pending' },
@@ -370,14 +370,14 @@ describe('what happens when', () => {
       message: expect.stringMatching(/Another machine works as branch B1/),
     };
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
-    // After a restart the hub also hears the process that it heard last.
+    // After a restart the hub still accepts the process that it accepted last.
     await hub.stop();
     await hub.start();
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
     await twin.hello();
     await clock.advance(299_000);
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
-    // The newer one has gone.
+    // The newer machine has stopped.
     await clock.advance(1_000);
     await branch.follower.hello();
     await hub.hub.check();
@@ -423,7 +423,7 @@ describe('what happens when', () => {
     await hub.parts.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
     await hub.hub.check();
     expect(alarm() ?? '').not.toMatch(/rename/);
-    // As its own machine, and an invitation of before, call it.
+    // The branch's own machine and an earlier invitation use this name.
     const configured = configOf(`[platform]\nbase_url = "http://platform.test"${RENAMED}`);
     expect(() => requireBranch(configured, hub.parts.state.hub, 'B2')).toThrow(
       expect.objectContaining({ code: 'not-found', hint: 'It is called Norte now.' }),

@@ -22,7 +22,10 @@ The everyday tests run once first, to see which of them runs through the line of
 Then one takes from five seconds, where a quick test notices it, to as long as those tests. Exit codes: 0 nine of ten were
 noticed, 3 fewer.
 `;
-/** Left out: the page runs only in a browser, which no everyday test starts, and migrations are never changed. */
+/**
+ * Sources that are not mutated: the page runs only in a browser, which no everyday test starts, and migrations are
+ * never changed.
+ */
 const LEFT_OUT = /^src\/(page|db\/\w+\/migrations)\//;
 const NOTICED_MIN = 0.9;
 const LONGEST_MS = 600_000;
@@ -159,7 +162,7 @@ async function findTests(
     const { file } = mutants[at] ?? { file: '' };
     const tests = seen.filter(({ test, lines, started }) => {
       if (lines.includes(at)) return true;
-      // What another process runs through is not visible.
+      // Lines that run in another process are not recorded.
       if (started.some((program) => reachedBy(program || test).has(file))) return true;
       return outer.has(at) && reachedBy(test).has(file);
     });

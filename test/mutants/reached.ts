@@ -11,10 +11,10 @@ const { lines, noteTo } = JSON.parse(readFileSync(process.env.TILLSYNC_REACHED ?
   noteTo: string;
 };
 const ROOT = path.resolve(import.meta.dirname, '../..');
-/** What a test file ran through, as one line of JSON. */
+/** Lines that a test file ran, as one line of JSON. */
 export interface Reached {
   test: string;
-  /** How long it took. */
+  /** Duration of the test file. */
   ms: number;
   /** Indexes of the lines that it ran. */
   lines: number[];
@@ -50,7 +50,7 @@ class Watch {
       this.#start(spawnargs.find((each) => /\/src\/.*\.ts$/.test(each)) ?? '');
     });
     diagnostics.subscribe('worker_threads', () => this.#start(''));
-    // So Vitest ends its processes.
+    // Vitest ends its processes by SIGTERM.
     process.once('SIGTERM', () => {
       this.note();
       process.exit();

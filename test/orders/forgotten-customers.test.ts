@@ -66,7 +66,7 @@ function orderOf(number: number, status: string, more: Record<string, unknown> =
   };
 }
 
-/** Returns which of these values a search of all files' bytes finds. */
+/** Returns the personal values of these orders that a search of all files' bytes finds. */
 function foundIn(path: string, numbers: readonly number[]): string[] {
   const bytes = Buffer.concat(
     [path, `${path}-wal`, `${path.replace(/mirror\.db$/, 'state.db')}`].map((file) =>

@@ -23,7 +23,7 @@ class Model {
 
 const status = fc.oneof(fc.constantFrom(...ORDER_STATUSES), fc.constantFrom('unheard-of', 'Ready'));
 const history = fc.array(status, { minLength: 1, maxLength: 8 });
-/** Webhooks of a history: any of them, in any order, any number of times. */
+/** Webhooks of a history in any selection and order, each any number of times. */
 const deliveries = history.chain((statuses) =>
   fc.record({
     statuses: fc.constant(statuses),

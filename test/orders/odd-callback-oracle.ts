@@ -1,8 +1,8 @@
 import { ODD_TIMES } from './odd-callbacks.ts';
 
 /**
- * Says what a POS must find of a callback, only from the platform's document and docs/pos.md: nothing here calls the
- * product.
+ * Computes the values that a POS must find of a callback, only by the platform's document and docs/pos.md. Nothing here
+ * calls the product.
  */
 
 type Sent = Record<string, unknown>;
@@ -163,7 +163,7 @@ export class Verdict {
   readonly breaches: string[] = [];
   readonly #found: Found;
   readonly #known: Found | undefined;
-  /** With more than five parts, the rest is not listed. */
+  /** Whether all unreadable parts are listed; of more than five, the rest is not. */
   readonly #namesAll: boolean;
   #isTold = true;
 

@@ -8,8 +8,8 @@ import { openDatabase } from '../../src/db/sqlite.ts';
 const MIGRATIONS = fileURLToPath(new URL('../../src/db/mirror/migrations/', import.meta.url));
 
 /**
- * Makes a mirror from before the stock ledger, with the first `schemaSteps` migrations: counts sent with orders
- * subtracted, a queued correction, a count being sent, one held by a guard, acknowledgements.
+ * Makes a mirror from before the stock ledger, with the first `schemaSteps` migrations. It has counts sent less orders,
+ * a queued correction, a count being sent, a count held by a guard, and acknowledgements.
  */
 export function oldStockMirror(path: string, schemaSteps: number): void {
   const steps = mkdtempSync(join(tmpdir(), 'tillsync-steps-'));

@@ -22,7 +22,7 @@ describe.each([
   ['a small answer', 30],
   ['a large answer', MANY],
 ])('%s', (_size, count) => {
-  /** Each large answer starts a thread, for a tenth of a second; that both ways agree is looked at by all bulk tests. */
+  /** A large answer starts a thread, which takes a tenth of a second. The bulk tests check that both ways agree. */
   const often = count === MANY ? { tags: ['bulk'] } : {};
 
   it('is mirrored whole and reported', async () => {
@@ -258,7 +258,8 @@ describe('callbacks during a large import', () => {
       changes.find(({ isKept }) => !isKept)?.seq,
       changes.findLast(({ isKept }) => !isKept)?.seq,
     ];
-    // How many there is time for depends on the machine; one that comes during the answer did not wait for its end.
+    // The number of callbacks during the answer depends on the machine; one is enough to show that it did not wait for
+    // the end.
     expect(changes.some(({ seq, isKept }) => isKept && seq > Number(first) && seq < Number(last))).toBe(true);
     expect(report.created + report.superseded + report.changed + report.confirmed).toBe(MANY);
     for (let i = 0; i < kept; i++) {

@@ -22,7 +22,7 @@ const SETTINGS: RetentionSettings = {
 };
 const log = { trace() {}, debug() {}, info() {}, warn() {}, error() {}, fatal() {} };
 
-/** Makes a clock that stands still except for sleeps, which take no time. */
+/** Makes a clock that advances only by sleeps, which take no real time. */
 function clockOn(day: number): Clock {
   let monoMs = 0;
   return {
@@ -168,7 +168,9 @@ export function judge(
   }
 }
 
-/** Adds a row of the stock ledger: what an order takes from an event of the feed on; by default from its newest. */
+/**
+ * Adds a row of the stock ledger for an order that takes pieces from the event `seq` on, by default from its newest.
+ */
 export function holdBack(db: Database.Database, orderId: string, seq?: number): void {
   db.prepare(
     `INSERT OR IGNORE INTO ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)

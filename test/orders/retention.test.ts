@@ -235,7 +235,7 @@ describe('retention', () => {
     action: fc.constantFrom('keep', 'keep', 'keep', 'ack', 'hold', 'run', 'tight'),
   });
 
-  /** The one acknowledged order expires before another that was not acknowledged. */
+  /** The only acknowledged order is deleted before an order that was not acknowledged. */
   const LAST_ACK_GOES = [
     { number: 1, status: 'dispatched', days: 0, action: 'keep' },
     { number: 2, status: 'dispatched', days: 0, action: 'keep' },

@@ -49,7 +49,8 @@ describe('SecretGate', () => {
   });
 
   it('does the same work whichever secret fits, however long the offer is', () => {
-    // Timing itself is too noisy to test. What makes it constant is tested: digests of one length, all compared.
+    // Timing itself is too noisy to test. The test checks the causes of constant time: digests of one length, and all
+    // of them compared.
     const original = crypto.timingSafeEqual;
     const lengths: number[] = [];
     crypto.timingSafeEqual = ((a: Buffer, b: Buffer) => {

@@ -92,7 +92,7 @@ export function takingsMirror(path: string): void {
     counted('10', { qty: 10, version: 1, state: 'done' });
     shelf('11', 2, 11, true);
     counted('11', { qty: 11, version: 2, state: 'done' });
-    // In a call when the old version was killed.
+    // The stock was in a call when the old version was killed.
     shelf('12', 3, 7);
     counted('12', { qty: 12, version: 3, state: 'sending' }, { callQty: 10 });
     // Sent as 11; later, a guard held a zero.

@@ -97,7 +97,7 @@ test('a store whose orders were booked whole loses nothing in the upgrade and go
   const [held] = out.queries.list({ state: 'held', limit: 1 });
   out.decisions.release({ changeId: held?.changeId ?? 0 });
   expect(send()).toEqual({ 'sku:12@s1': 12, 'sku:13@s1': 0 });
-  // Acknowledged before it came: booked when it comes.
+  // The order was acknowledged before it came, so it is booked when it comes.
   order(out, 'o99', 'B1', [['E11', 3]]);
   expect(
     db.prepare("SELECT count(*) FROM order_acks WHERE order_id = 'o99' AND seq IS NOT NULL").pluck().get(),

@@ -24,7 +24,7 @@ export function send(
   return items.map(({ body }) => 'qty' in body && body.qty);
 }
 
-/** Returns when an order was placed, in the platform's form. */
+/** Returns the time at which an order was placed, in the platform's form. */
 export function placed(out: ReturnType<typeof outgoing>, secondsAgo: number): { createdAt: string } {
   return { createdAt: new Date(out.clock.nowMs() - secondsAgo * 1_000).toISOString() };
 }

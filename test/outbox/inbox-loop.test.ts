@@ -20,7 +20,7 @@ const LOCKED = new TillsyncError('storage-busy', 'The inbox is locked by php (pr
   hint: 'Close it.',
 });
 
-/** Returns these results, one after the other. */
+/** A loop whose reads return given results, one after the other. */
 class ScriptedLoop extends InboxLoop {
   readonly #look: () => Promise<InboxTaken>;
 
@@ -54,7 +54,7 @@ async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
     if (look instanceof Error) throw look;
     return look ?? NOTHING;
   };
-  // Time passes by itself: a read every half second.
+  // Time passes by itself, with a read every half second.
   const own = {
     ...clock,
     nowMs: () => clock.nowMs(),

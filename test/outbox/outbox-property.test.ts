@@ -173,8 +173,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
           underWay = [];
           out.calls.reclaim();
         } else if ('claim' in each) {
-          // Works as the sender does: it resolves targets first, and has at most one call per endpoint under
-          // way.
+          // Like the sender, the test resolves targets first and has at most one call per endpoint under way.
           resolveAll();
           if (underWay.filter((call) => call.kind === each.claim).length < 2) claim(each.claim, each.max);
         } else {

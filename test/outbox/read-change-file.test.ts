@@ -133,7 +133,7 @@ describe('CSV', () => {
 });
 
 describe('CSV of a spreadsheet', () => {
-  /** Reads a file for a person, who is told how it is read. */
+  /** Reads a file as for a person; returns the notes on how it is read too. */
   async function told(
     text: string | Uint8Array,
     options: { decimal?: 'point' | 'comma' } = {},
@@ -368,7 +368,7 @@ describe('any file', () => {
   const change = fc.record({
     externalId: fc
       .string({ minLength: 1, unit: 'grapheme' })
-      // NUL and the replacement character are refused: the first breaks readers, the second shows a wrong encoding.
+      // NUL and the replacement character are refused, because NUL breaks readers and the other shows a wrong encoding.
       // Blanks around an id are removed.
       .filter((id) => id !== '' && id.trim() === id && !/[\0\uFFFD]/.test(id)),
     qty: fc.oneof(

@@ -22,7 +22,7 @@ function swept() {
 const count = (out: ReturnType<typeof outgoing>, qty: number) =>
   out.accept('stock', [{ externalId: 'A', qty }]);
 
-/** Returns what the next call carries, without hold-back, and settles it. */
+/** Claims the next call without hold-back, settles it, and returns its items. */
 function sendOff(out: ReturnType<typeof outgoing>, state: 'done' | 'retry' = 'done'): unknown[] {
   const { callId, items } = out.calls.claim('stock', 100, OFF);
   if (callId === null) return [];
@@ -226,7 +226,7 @@ it('a rule that leaves nothing to be sold, or speaks for nothing, is odd', () =>
   ]);
   expect(out.safety.odd()).toEqual([{ sku: null, subsidiaryId: 's9', qty: 1, highestQty: null }]);
   out.safety.set({ sku: '10', subsidiaryId: 's1', qty: 10 });
-  // Not counted: nobody can tell.
+  // The stock was not counted, so it is unknown whether the rule leaves pieces to sell.
   out.safety.set({ sku: '11', subsidiaryId: null, qty: 50 });
   expect(out.safety.odd()).toMatchObject([
     { subsidiaryId: 's9' },

@@ -3,7 +3,7 @@ import { HOLDING, holding, placed, send } from './held-back-steps.ts';
 import { BRANCHES, order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 import { TEA } from './swept-outbox.ts';
 
-/** Two are ordered and unbooked, and ten are counted: eight are sent. */
+/** Orders two pieces that stay unbooked and counts ten, so that eight are sent. */
 function countShortOfTwo(out: ReturnType<typeof outgoing>): void {
   order(out, 'o1', 'B1', [['B', 2]]);
   out.accept('stock', [{ externalId: 'B', qty: 10 }]);
@@ -253,7 +253,7 @@ describe('a visibility whose quantity is outdated', () => {
     // The order is booked and older than the count.
     expect(send(out)).toEqual([9]);
     expect(out.queries.get(held!.changeId)?.state).toBe('done');
-    // It set nothing to zero.
+    // The earlier count set no stock to zero.
     expect(out.accept('stock', zeros.slice(1), GUARDS)).toMatchObject([{ state: 'pending' }]);
     expect(send(out)).toEqual([0]);
     out.accept('stock', [{ externalId: 'B', qty: 4 }]);

@@ -22,7 +22,7 @@ function shop(holdBack: boolean) {
     out.accept('stock', [{ externalId: 'A', qty }]);
     return send(out, state, rules);
   };
-  /** Returns what is reported after a poll that ended `ms` later. */
+  /** Returns the differences that are reported after a poll that ended `ms` later. */
   const told = (ms = 2 * MINUTE_MS) => {
     out.calls.catchUp(rules);
     out.clock.jumpWall(ms);
@@ -158,7 +158,7 @@ describe('an order that is over, at a branch that does not hold back', () => {
       expect(out.reservations.collect()).toBe(1);
       expect(look()).toEqual([]);
       expect(again()).toEqual([]);
-      // The rest of the difference was not taken by an order.
+      // No order explains the rest of the difference.
       platformHas(15);
       expect(look()).toEqual([[15, 17]]);
       expect(again()).toEqual([]);

@@ -24,7 +24,7 @@ interface ModelOrder {
   /** Pieces that each event took or gave back; `booked` is the newest count at its acknowledgement. */
   moves: { item: number; qty: number; seq: number; booked: number | null }[];
   store: 'B1' | 'B2';
-  /** How its lines name products. */
+  /** Beginning of the product names in its lines. */
   word: string;
   isNews: boolean;
   /** Whether the platform sold more than it had, so that its stock does not show how much was subtracted. */
@@ -47,8 +47,8 @@ interface Call {
 /**
  * A random model, drawn from `random`: two stocks on a platform, a POS that counts through two interfaces and
  * acknowledges, orders that come late or out of order, calls with lost or refused outcomes, guards, restarts and
- * sweeps. It also knows what the platform must have in the end: each last count less the orders that it cannot
- * contain and the safety stock.
+ * sweeps. It also knows the quantity that the platform must have in the end: each last count less the orders that it
+ * cannot contain, less the safety stock.
  */
 export class StockModel {
   /** The steps, for a person who searches for a fault's cause. */
@@ -73,7 +73,7 @@ export class StockModel {
   #owed: { order: ModelOrder; asOf: number }[] = [];
   /** The last count with an unknown id, which may be of any stock that was not counted since. */
   #nameless = 0;
-  /** Whether the catalogue has the second product; its lines are resolved only then. */
+  /** Whether the catalogue has the second product, so that its lines can be resolved. */
   #isListed = true;
   #inbox: { item: number; qty: number; asOfSeq: number; handedAt: string; isOutlived: boolean }[] = [];
   #call: Call | undefined;
@@ -82,7 +82,7 @@ export class StockModel {
   #isRenamed = false;
 
   readonly #kind: PlatformKind;
-  /** How far the platform's clock is ahead, and whether its answers show it. */
+  /** Milliseconds by which the platform's clock is ahead. */
   readonly #skewMs: number;
 
   readonly #followsEdits: boolean;
@@ -120,8 +120,8 @@ export class StockModel {
   }
 
   /**
-   * Brings everything to an end: all orders known, decided and sent; it can continue from there. Returns what the
-   * platform has and must have, null where a count was refused.
+   * Lets tillsync learn all orders, decides held changes and sends all that waits; the model can continue afterwards.
+   * Returns the quantities that the platform has and must have, null for a refused count.
    */
   async rest(): Promise<{ got: unknown[]; wanted: unknown[]; calls: number }> {
     this.#look();
@@ -165,8 +165,8 @@ export class StockModel {
   }
 
   /**
-   * Sets or deletes a safety rule: a product's as a person does, a branch's or the general one as a new configuration
-   * does.
+   * Sets or deletes a safety rule. A product's rule changes as by a person, a branch's or the general rule as by a new
+   * configuration.
    */
   #keepBack(): void {
     const sku = ['', '10', '11'][this.#below(3)] ?? '';
@@ -188,19 +188,19 @@ export class StockModel {
     this.steps.push(`keep back ${qty} of ${place}`);
   }
 
-  /** One that can be counted. */
+  /** Draws a product that can be counted. */
   #item(): number {
     return this.#isListed ? this.#below(2) : 0;
   }
 
-  /** Returns the newest submission of a stock, whatever became of it. */
+  /** Returns the version of the newest submission of a stock, even of a refused one. */
   #handedOf(item: number): number {
     const text = `SELECT counted_version FROM stock_counts WHERE sku = '1${item}'`;
     const counted = this.#out.db.prepare<[], number>(text).pluck().get() ?? 0;
     return Math.max(this.#handed[item] ?? 0, this.#nameless >= counted ? this.#nameless : 0);
   }
 
-  /** Counts with an id that even the platform does not know: it is refused, but was a submission all the same. */
+  /** Counts with an id that even the platform does not know. The count is refused, but is a submission all the same. */
   #misname(): void {
     if (this.#below(4) > 0) return;
     const name = `nobody ${this.#version()}`;
@@ -495,7 +495,7 @@ export class StockModel {
     this.steps.push('restart');
   }
 
-  /** Sweeps over some time, so that the mirrored values are older than the real ones. */
+  /** Sweeps over some time, so that the mirrored values are older than the platform's. */
   #stepSweep(): void {
     const { store, clock } = this.#out;
     const [branch] = BRANCHES;
@@ -562,7 +562,7 @@ export class StockModel {
     return newest.get() ?? 0;
   }
 
-  /** How names of products begin. */
+  /** Beginning of the names of products. */
   get #word(): string {
     return this.#isRenamed ? 'New name' : 'Name';
   }
@@ -580,8 +580,8 @@ export class StockModel {
 }
 
 /**
- * Events before tillsync knows an order show only in the platform's stock; those of an oversold one do not even
- * there.
+ * Whether an order's events are invisible. Events before tillsync knows an order show only in the platform's stock, and
+ * those of an oversold order not even there.
  */
 function isUntold({ heard, isOversold }: ModelOrder): boolean {
   return heard === null && isOversold;

@@ -8,7 +8,7 @@ type Outgoing = ReturnType<typeof outgoing>;
 const TEA = product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 5], s2: ['B', 5] } }]);
 const CUP = product('p2', 'Cup', [{ sku: '12', stocks: { s1: ['C', 5] } }]);
 
-/** Returns what is sent, by stock, until nothing is left. */
+/** Sends until no change is left; returns the quantities by stock. */
 function send(out: Outgoing): Record<string, number> {
   const sent: Record<string, number> = {};
   for (;;) {

@@ -8,7 +8,7 @@ import { runsOf } from '../support/seed.ts';
 interface Waiting {
   branch: string;
   isSoldOut: boolean;
-  /** The platform has it already. */
+  /** True if the platform has the value already. */
   isKnown: boolean;
   since: number;
 }

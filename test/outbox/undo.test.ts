@@ -35,7 +35,7 @@ it('undo names the count before a wrong inventory, and what the platform had whe
   handOver(out, { A: 4 }, 'good');
   send(out);
   handOver(out, { A: 0, B: 0 }, 'wrong', 'cli ana, stock.csv');
-  // Submitted twice: the value before the first one counts.
+  // If a file was submitted twice, the value before the first submission counts.
   send(out);
   handOver(out, { A: 0 }, 'wrong', 'cli ana, stock.csv');
   send(out);

@@ -64,7 +64,7 @@ test('403s to calls that were under way together are one block', async () => {
   expect((await first).code).toBe('blocked');
   expect((await second).code).toBe('blocked');
   expect(r.state.ledger.blockHistory('webhook.get', documentLimits).all?.durationMs).toBe(60_000);
-  // The late answer says nothing about its own endpoint: the next block is again one of everything.
+  // The late answer does not show that only its endpoint is refused, so the next 403 again blocks all endpoints.
   await r.clock.advance(60_000);
   r.sandbox.control.setFault({ kind: 'block', delayMs: 1000, times: 1, endpoint: 'webhook.get' });
   expect((await r.fault(b.webhookGet())).code).toBe('blocked');

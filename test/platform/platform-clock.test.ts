@@ -34,7 +34,7 @@ it('says nothing of a machine that slept, and after three answers what is wrong 
   };
   await answers();
   expect(platform.agreedSkewMs()).toBe(0);
-  // The wall clock of a machine that slept goes on; the monotonic one does not.
+  // The wall clock of a sleeping machine advances; its monotonic clock does not.
   clock.jumpWall(13 * HOUR_MS);
   expect(platform.agreedSkewMs()).toBeUndefined();
   await answers();

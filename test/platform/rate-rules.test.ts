@@ -60,7 +60,7 @@ async function run(steps: Step[]): Promise<Call[]> {
       calls.push(call);
       underWay.push({ call, ticket: grant.ticket });
     } else if (each.do === 'pass') {
-      // No call lasts longer than its hold, because the timeout ends it.
+      // No call lasts longer than the hold of its slot, because the timeout ends it.
       await clock.advance(each.ms);
       realMs += each.ms;
       for (const { call, ticket } of underWay.filter(({ call }) => realMs >= call.endMs)) {

@@ -124,7 +124,7 @@ const FAULTS: { what: string; fails: number[]; edits: [from: string, to: string]
   },
   {
     what: 'stops at a status that is NULL',
-    // What comes after it in the day fails too, for the till is stuck.
+    // Later behaviours of the run fail too, because the till is stuck.
     fails: [7, 9, 23, 24],
     edits: [["!UNPAID.includes(order.status ?? '')", '!UNPAID.includes((order.status as string).trim())']],
   },
@@ -149,7 +149,7 @@ async function judge(command: string[], ...words: string[]): Promise<Verdicts> {
   return { code, failed: idsOf('failed'), notJudged: idsOf('not-judged'), saw, durationMs };
 }
 
-// At once, for a day of a till is mostly waiting. Each test ends by its own context, as concurrent ones must.
+// The tests run at once, because a till mostly waits. Each uses its own test context, as concurrent tests must.
 describe.concurrent('a till that', () => {
   for (const { what, fails, edits } of FAULTS) {
     it(

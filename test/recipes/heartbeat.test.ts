@@ -23,7 +23,7 @@ interface Watcher {
   /** The path and query that its operator gets. */
   address: string;
   answer(request: IncomingMessage, response: ServerResponse): void;
-  /** Whether it would notify its operator now. */
+  /** Whether the watcher would notify its operator now. */
   isDown(): boolean;
   said: string[];
 }

@@ -40,7 +40,7 @@ function realEvent(): HookEvent {
 
 async function run(recipe: string, words: string[], event: HookEvent, env: Record<string, string> = {}) {
   const child = spawn('python3', [path.join(RECIPES, recipe), ...words], {
-    // As the service starts it.
+    // The environment is the same as under the service.
     env: { PATH: process.env.PATH ?? '', ...env },
     stdio: ['pipe', 'pipe', 'pipe'],
   });
@@ -61,7 +61,7 @@ function secretFile(secret: string): string {
   return file;
 }
 
-/** Starts a printer on its own port: it answers questions about its paper and records what it prints. */
+/** Starts a printer on its own port. It answers questions about its paper and records the bytes that it prints. */
 async function printer(paper: number | null): Promise<{ port: string; printed: () => Buffer }> {
   const chunks: Buffer[] = [];
   const server: Server = createServer({ allowHalfOpen: true }, (socket) => {

@@ -63,7 +63,7 @@ function build({ version, from }: { version: string; from: string }): void {
   execFileSync('gcc', [...options, ask, source, '-o', path.join(built, version), '-lm'], here);
 }
 
-/** As the POS's Unix user. */
+/** Runs SQL with an old SQLite as the POS's Unix user. */
 function ask(version: string, how: 'read' | 'write', file: string, sql: string) {
   const { status, stdout, stderr } = spawnSync(path.join(built, version), [how, file, sql], {
     uid: POS,

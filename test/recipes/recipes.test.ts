@@ -83,7 +83,7 @@ let daemon: DaemonProcess;
 let home: string;
 let mirror: string;
 let inbox: string;
-/** What the till is told; the other recipes pass over it. */
+/** Environment for the till; the other recipes ignore it. */
 let tillEnv: Record<string, string>;
 
 interface Ended {

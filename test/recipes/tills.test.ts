@@ -13,7 +13,7 @@ interface TillRecipe {
   needs: string[];
   /** Debian packages. */
   packages: string;
-  /** In a directory that has the recipe. */
+  /** Command that compiles the recipe, in its directory. */
   compile?: string[];
   command: string[];
 }
@@ -65,7 +65,7 @@ for (const till of TILLS) {
     console.warn(`Not tested: the till in ${till.language}. Install it: apt install ${till.packages}`);
 }
 
-// At once, for a day of a till is mostly waiting. Each test ends by its own context, as concurrent ones must.
+// The tests run at once, because a till mostly waits. Each uses its own test context, as concurrent tests must.
 describe.concurrent('a till of the docs', () => {
   for (const till of TILLS) {
     it.skipIf(missing(till))(

@@ -94,7 +94,7 @@ function awaitCallbacks(known: number): number {
   return Number(text);
 }
 
-/** Checks that the tunnel passes everything, as the platform sees it: only the secret decides, at its end. */
+/** Checks from the platform's side that the tunnel passes all requests, so that only the secret decides. */
 function expectSecretToDecide(): void {
   const status = (secret: string, place = '/webhook') =>
     machine.run(
@@ -193,7 +193,7 @@ describe('a tunnel by cloudflared', () => {
       false,
     ]);
     expect(listed[0]).toMatch(/^hostname: shop\.example\.com\n/);
-    // Without a last rule for everything else, cloudflared refuses the file.
+    // cloudflared refuses a file without a last rule for all other requests.
     expect(listed.at(-1)?.trim()).toBe('service: http_status:404');
     if (spawnSync('cloudflared', ['--version']).status === 0) {
       execFileSync('cloudflared', [

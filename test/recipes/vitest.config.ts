@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config';
 import { limitMs, shared } from '../support/shared-config.ts';
 
-/** `npm run test:recipes`: what the docs link, with this machine's compilers and proxies. */
+/** `npm run test:recipes` tests the programs that the docs link, with this machine's compilers and proxies. */
 export default defineConfig({
   test: {
     ...shared,

@@ -33,7 +33,7 @@ export interface BranchPlace {
   storage: string;
   configFile: string;
   env: Record<string, string>;
-  /** That it joined with. */
+  /** Invitation with which the branch joined. */
   invitation: string;
 }
 
@@ -141,7 +141,7 @@ export class ChainPlace {
       .replace(place.storage, twin.storage)
       .replace(/listen = .*/, `listen = "127.0.0.1:${await freePort()}"`);
     writeFileSync(twin.configFile, text);
-    // The copied daemon's lease must not be in the way: a copy is from a machine that was off.
+    // The copied daemon's lease is deleted, as if the copy came from a machine that was off.
     this.edit(twin.storage, 'state.db', 'DELETE FROM leases');
     return twin;
   }
@@ -166,7 +166,7 @@ export class ChainPlace {
     }
   }
 
-  /** Lets the server and the hub, which is off, lose what they have kept for so many days. */
+  /** Makes the server and the stopped hub delete the data that they would delete within `days` days. */
   async letDaysPass(days: number): Promise<void> {
     const [{ seed } = { seed: '' }] = rowsOf<{ seed: string }>(
       this.hub.storage,
@@ -180,7 +180,7 @@ export class ChainPlace {
     });
     const { streams } = await jetstreamManager(connection, { checkAPI: false });
     const { config } = await streams.info(STREAM);
-    // The server keeps nothing for longer than this, as after its own seven days.
+    // With this age limit the server deletes all messages, as after its own seven days.
     await streams.update(STREAM, { ...config, max_age: 100_000_000, duplicate_window: 100_000_000 });
     await until(
       'the server has nothing left',
@@ -199,7 +199,7 @@ export class ChainPlace {
     }
   }
 
-  /** Whether the branch has everything that the hub has for it, from its first snapshot on. */
+  /** Whether the branch has applied all entries of its feed, from its first snapshot on. */
   hasCaughtUp(name: string, { storage }: BranchPlace): boolean {
     const feed = `SELECT coalesce(b.epoch, hub.epoch) AS epoch, last_n AS n FROM hub, feed_branches b WHERE branch = '${name}'`;
     const [given] = rowsOf<{ epoch: string; n: number }>(this.hub.storage, feed);

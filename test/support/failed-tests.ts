@@ -19,7 +19,7 @@ export class FailedTests {
   readonly #writeTo = take('TILLSYNC_FAILED');
   readonly #again = take('TILLSYNC_AGAIN');
 
-  /** Keeps only the files whose tests failed before. */
+  /** Leaves only the files whose tests failed before. */
   narrow({ projects }: Vitest): void {
     if (this.#again === undefined) return;
     const files = filesToRunAgain(readFileSync(this.#again, 'utf8'));
@@ -34,7 +34,7 @@ export class FailedTests {
   }
 }
 
-/** Returns none if one of the failures belongs to no file. */
+/** Returns the files to run again; none if one of the failures belongs to no file. */
 export function filesToRunAgain(text: string): string[] {
   const files = text
     .split('\n')
@@ -43,7 +43,7 @@ export function filesToRunAgain(text: string): string[] {
   return files.includes(NO_FILE) ? [] : [...new Set(files)];
 }
 
-/** Includes failures outside a test, such as while a file was loaded, in a hook, or between tests. */
+/** Returns all failures, also those outside a test, such as while a file was loaded, in a hook, or between tests. */
 export function failedTests(
   modules: readonly TestModule[],
   errors: readonly { message: string }[],

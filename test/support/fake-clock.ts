@@ -75,7 +75,7 @@ export class FakeClock implements Clock {
     await this.#settle();
   }
 
-  /** There are at most a few dozen, so scanning costs less than sorting them. */
+  /** There are at most a few dozen sleepers, so scanning costs less than sorting them. */
   #next(): Sleeper | undefined {
     let next: Sleeper | undefined;
     for (const sleeper of this.#sleepers) {
@@ -98,7 +98,7 @@ export class FakeClock implements Clock {
     this.#wallOffsetMs += ms;
   }
 
-  /** Restarts the machine: another boot, whose monotonic clock begins near zero; real time went on. */
+  /** Restarts the machine. The monotonic clock of the new boot begins near zero; the wall clock has advanced. */
   reboot(downMs: number, uptimeMs = 0): void {
     const wallMs = this.nowMs() + downMs;
     this.bootId = `boot-${Number(this.bootId.slice(5)) + 1}`;
@@ -121,7 +121,7 @@ const WORKER_LOOK_MS = 2;
 
 /**
  * Lets everything that is ready run to its end, including a worker thread and the inbox's process; takes one turn if
- * there is nothing. For a program that waits for no socket and no file: its work then does not depend on the
+ * there is nothing. It is for a program that waits for no socket and no file, so that its work does not depend on the
  * machine's speed.
  */
 export async function untilIdle(): Promise<void> {

@@ -38,7 +38,7 @@ export class FullRunReporter implements Reporter {
     this.#failed.write([...failedTests(modules, errors, vitest.config.root), ...unexpected]);
   }
 
-  /** Those that fail the run. */
+  /** Reports skipped tests; returns those that fail the run. */
   #tellSkipped(vitest: Vitest, modules: readonly TestModule[]): Skipped[] {
     // A run of some tests by title skips the others.
     if (vitest.config.testNamePattern !== undefined) return [];

@@ -18,13 +18,19 @@ const ENVIRONMENT = Object.fromEntries(
   ]),
 );
 
-/** Tests that need one are skipped without it: apt-get install nats-server, 2.10.27 or later. */
+/**
+ * Whether nats-server 2.10.27 or later is installed (apt-get install nats-server); tests that need it are skipped
+ * otherwise.
+ */
 export const hasNatsServer = PROGRAM !== undefined;
 
 export interface NatsServer {
   pid: number;
   log(): string;
-  /** SIGHUP: it reloads its configuration; SIGUSR2: it disconnects its clients one by one, then ends. */
+  /**
+   * Sends a signal. On SIGHUP the server reloads its configuration; on SIGUSR2 it disconnects its clients one by one,
+   * then ends.
+   */
   signal(name: NodeJS.Signals): void;
   ended: Promise<unknown>;
   kill(): Promise<void>;

@@ -3,7 +3,7 @@ import { performance } from 'node:perf_hooks';
 
 const SEED_MAX = 2 ** 31 - 1;
 const SLOW_MAX = 100;
-/** How long the loop of `measureSlowness` takes on two idle cores. */
+/** Duration of the loop of `measureSlowness` on two idle cores. */
 const USUAL_LOOP_MS = 120;
 const USUAL_CORES = 2;
 
@@ -26,7 +26,7 @@ export function readSlowness(text: string | undefined, measure = measureSlowness
   throw new RangeError(`TILLSYNC_SLOW: found ${text}; allowed: a number from 1 to ${SLOW_MAX}.`);
 }
 
-/** Times a loop: a slow, busy or single processor makes it longer. Never below 1. */
+/** Times a loop, which takes longer on a slow, busy or single processor. Returns the factor, never below 1. */
 function measureSlowness(): number {
   const began = performance.now();
   let x = 1;

@@ -3,12 +3,12 @@ import { Writable } from 'node:stream';
 import { TillsyncError } from '../../core/errors.ts';
 import { broken, type Cli, printable } from '../cli.ts';
 
-/** One question to a person. */
+/** A question to a person. */
 interface Question {
   label: string;
   /** The question's meaning in a sentence or two. */
   meaning?: string;
-  /** The value that Enter keeps; empty or missing: Enter gives nothing. */
+  /** Present value, which Enter accepts; if empty or missing, Enter gives an empty answer. */
   kept?: string;
 }
 
@@ -68,7 +68,7 @@ export class Terminal {
     this.#cli.stderr.write(`${lines.join('\n')}\n`);
   }
 
-  /** Returns the answer without outer blanks; the kept value for Enter; '' for `-`. */
+  /** Returns the answer without outer blanks: the present value for Enter, and '' for `-`. */
   async ask({ kept = '', ...question }: Question): Promise<string> {
     this.#put(question);
     const line = (await this.#line(kept === '' ? '> ' : `[${printable(kept)}] > `, true)).trim();

@@ -60,18 +60,18 @@ export const CHECK_IDS = Object.keys(CHECK_TITLES) as CheckId[];
  */
 export type CheckLevel = 'ok' | 'warn' | 'fail' | 'skipped';
 
-/** What a check found. */
+/** Result of a check. */
 export interface Outcome {
   level: CheckLevel;
   /** Sentences on the present state, at most two. */
   message: string;
   /** The remedy; null if none is needed. */
   remedy: string | null;
-  /** For programs, with units in the names; never a secret. */
+  /** Values for programs, with units in their names and without secrets. */
   facts: Readonly<Record<string, unknown>>;
-  /** Whether only new tokens help. */
+  /** True if only new tokens help. */
   needsTokens?: boolean;
-  /** Whether it was skipped for lack of permission, so that something may be wrong all the same. */
+  /** True if the check was skipped for lack of permission, so that a fault may exist unseen. */
   isHidden?: boolean;
 }
 
@@ -97,7 +97,7 @@ export function failed(message: string, remedy: string, facts: Facts = {}): Outc
   return outcome('fail', message, remedy, facts);
 }
 
-/** Returns the outcome of a check that could not be made, and why. */
+/** Returns the outcome of a check that was not possible, with the reason. */
 export function skipped(message: string, remedy: string | null = null, facts: Facts = {}): Outcome {
   return outcome('skipped', message, remedy, facts);
 }
@@ -128,13 +128,16 @@ export function outcomeOfError(thrown: unknown): Outcome {
   };
 }
 
-/** Returns how long ago, such as `3m ago`. */
+/** Returns the age of a time in words, such as `3m ago`. */
 export function since(iso: string, clock: Clock): string {
   const ms = clock.nowMs() - Date.parse(iso);
   return Number.isNaN(ms) ? `at ${iso}` : `${formatDuration(Math.max(ms, 0))} ago`;
 }
 
-/** Returns the status page's findings on the subject of a check, in the same words; undefined if nothing is wrong. */
+/**
+ * Returns an outcome from the status page's findings on the subject of a check, in the same words; undefined if there
+ * are none.
+ */
 export function outcomeOfFindings(
   { findings }: Verdict,
   check: FindingCheck & CheckId,

@@ -70,7 +70,7 @@ function goFirst(): void {
   try {
     setPriority(constants.priority.PRIORITY_HIGH);
   } catch {
-    // It takes longer to settle.
+    // Without the priority, the measurement takes longer to settle.
   }
 }
 

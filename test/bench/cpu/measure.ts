@@ -2,11 +2,11 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 /** Processor time of one thing that tillsync does, compared with a bare loop of its indispensable parts. */
 export interface CpuMeasure {
-  /** As `kept.json` has it. */
+  /** Name of the measure in `kept.json`. */
   name: string;
-  /** What the bare loop does. */
+  /** Description of the bare loop. */
   beside: string;
-  /** At least. */
+  /** Least number of rounds. */
   rounds: number;
   open(directory: string): Promise<Sides>;
 }

@@ -23,7 +23,7 @@ function orderIds(): () => string[] {
 const entryOf = (text: string) =>
   readNotification(Buffer.from(text), { read: readSample, receivedAtMs: Date.now() }).entry;
 
-/** The part of a callback without HTTP: it shows the cost of one more index, trigger or statement. */
+/** Measures the part of a callback without HTTP, which shows the cost of one more index, trigger or statement. */
 export const MERGE: CpuMeasure = {
   name: 'order merged into the mirror',
   beside: 'the same rows into tables without an index or a trigger, in the same commits',
@@ -51,7 +51,10 @@ export const MERGE: CpuMeasure = {
   },
 };
 
-/** What follows a callback's answer: SQLite easily plans a statement of the ledger again for each order. */
+/**
+ * Measures the work after a callback's answer, in which SQLite easily plans a statement of the ledger again for each
+ * order.
+ */
 export const LEDGER: CpuMeasure = {
   name: 'order in the stock ledger',
   beside: 'the rows of the order into tables without an index or a trigger, in commits of fifty',

@@ -14,7 +14,7 @@ export function standingOf(ratio: number, kept: number | undefined): Standing {
   return ratio * ROOM < kept ? 'faster' : 'as kept';
 }
 
-/** One sentence for a person. */
+/** Returns the verdict in a sentence for a person. */
 export function sentenceOf(
   name: string,
   { ratio }: Pick<CpuFigure, 'ratio'>,

@@ -7,7 +7,10 @@ export const sumOf = (days: readonly DayOutcome[], field: keyof DayOutcome): num
 
 const RESAMPLES = 1_000;
 
-/** Returns how many more unavailable pieces a day are sold, with the middle 95 % of its resampled means. */
+/**
+ * Returns the mean number of unavailable pieces a day that are sold beyond those of `best`, with the middle 95 % of
+ * resampled means.
+ */
 export function pairedDifference(
   days: readonly DayOutcome[],
   best: readonly DayOutcome[],

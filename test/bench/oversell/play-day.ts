@@ -7,7 +7,7 @@ export interface DayOutcome {
   sold: number;
   /** Pieces sold online that were not free at that time. */
   atsale: number;
-  /** Pieces among `atsale` that the offer had no right to: nobody in the shop could believe that they were free. */
+  /** Pieces among `atsale` that were wrongly offered, because by the shop's knowledge they were not free. */
   outside: number;
   /** Pieces that were free when ordered, but sold over the counter before staff took them. Nothing prevents this. */
   conflict: number;
@@ -16,7 +16,7 @@ export interface DayOutcome {
   calls: number;
 }
 
-/** One call per second is sent, and needs a part of the next second to take effect. */
+/** Interval of calls; a call takes effect within a part of the next second. */
 const CALL_EVERY_S = 1;
 const CALL_TAKES_S = 0.4;
 const CALL_ITEMS = 100;
@@ -33,8 +33,8 @@ interface Timer {
 }
 
 /**
- * Plays one day with a strategy, as fast as possible. `isOptimum`: the platform always offers the POS's stock less
- * unbooked orders, without a call or delay, the best that full knowledge can give.
+ * Plays one day with a strategy, as fast as possible. With `isOptimum`, the platform always offers the POS's stock less
+ * unbooked orders, without a call or delay, which no strategy can surpass.
  */
 export async function playDay(
   { stock, visits }: ShopDay,
@@ -45,9 +45,12 @@ export async function playDay(
   const shelf = [...stock];
   const pos = [...stock];
   const platform = [...stock];
-  /** By product: ordered online and not taken from the shelf yet. */
+  /** Pieces of each product that are ordered online and still on the shelf. */
   const unpicked = stock.map(() => 0);
-  /** Facts that the shop could know of each product: how many pieces are right to offer, and since when. */
+  /**
+   * For each product, the quantities that were right to offer by the shop's knowledge, and the times from which they
+   * were.
+   */
   const known = stock.map((qty) => [{ atS: 0, qty }]);
   let [nowS, count, nextCallS, nextReadS] = [0, 0, 0, 0];
   let timers: Timer[] = [];
@@ -67,7 +70,7 @@ export async function playDay(
       wake();
     })();
   };
-  /** Time stands still while anything computes. */
+  /** Waits until no task computes, because time stands still meanwhile. */
   const atRest = async () => {
     while (running > reads) await new Promise<void>((resolve) => (wake = resolve));
     if (fault) throw fault.error;
@@ -81,7 +84,7 @@ export async function playDay(
     const qty = (pos[product] ?? 0) - (knowable[product] ?? 0);
     known[product]?.push({ atS: nowS, qty });
   };
-  /** Returns the most that was right to offer within the time that a call needs. */
+  /** Returns the highest quantity that was right to offer within the time that a call needs. */
   const rightOf = (product: number) => {
     const all = known[product] ?? [];
     let most = Number.NEGATIVE_INFINITY;

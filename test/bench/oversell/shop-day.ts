@@ -23,7 +23,7 @@ export const DAY: DaySettings = {
 };
 
 export const OPEN_S = 12 * 3_600;
-/** Pieces on the shelf in the morning: few of most products, as with fresh goods. */
+/** Share of products of which only a few pieces are on the shelf in the morning, as with fresh goods. */
 const SCARCE_SHARE = 0.6;
 const SCARCE_MAX = 6;
 const PLENTY_MAX = 30;
@@ -54,7 +54,7 @@ export interface ShopDay {
 }
 
 /**
- * Returns the day with this number. Each has its own stream of random numbers, so that all strategies meet the same
+ * Returns the day with this number. Each day has its own stream of random numbers, so that all strategies get the same
  * customers.
  */
 export function shopDay(settings: DaySettings, seed: number, day: number): ShopDay {

@@ -3,7 +3,7 @@ export interface HeardOrder {
   id: string;
   product: number;
   qty: number;
-  /** When it was placed, in seconds since the morning. */
+  /** Time of the order, in seconds since the morning. */
   atS: number;
 }
 
@@ -12,7 +12,7 @@ export interface ShopView {
   /** Number of products, which are numbered from 0. */
   readonly products: number;
   nowS(): number;
-  /** Returns the POS's stock of a product: the morning's, less what was paid or booked. */
+  /** Returns the POS's stock of a product: the morning's, less paid and booked pieces. */
   posStock(product: number): number;
   /** Puts a quantity into the next call to the platform; one call a second, with up to 100 items. */
   send(product: number, qty: number): void;
@@ -24,7 +24,7 @@ export interface ShopView {
 
 /** Every method is optional, and may return a promise. */
 export interface Strategy {
-  /** Called before the shop opens: the platform has the POS's stock. */
+  /** Called before the shop opens, when the platform has the POS's stock. */
   open?(shop: ShopView): unknown;
   /** Called when the POS sold over the counter or booked an order, so that its stock changed. */
   posChanged?(product: number, qty: number): unknown;
@@ -32,7 +32,7 @@ export interface Strategy {
   heard?(order: HeardOrder): unknown;
   /** Called when the POS has booked it; its stock has changed before. */
   booked?(order: HeardOrder): unknown;
-  /** What was sent has arrived. */
+  /** Called when a sent quantity has arrived at the platform. */
   arrived?(product: number, qty: number): unknown;
   close?(): unknown;
 }
@@ -41,7 +41,7 @@ export interface NamedStrategy {
   name: string;
   /** Description of the strategy in a few words. */
   about: string;
-  /** How the store learns of orders, if that is part of the strategy; by callbacks if left out. */
+  /** Way in which the store learns of orders; by callbacks if left out. */
   hears?: 'callback' | 'poll';
   create(): Strategy | Promise<Strategy>;
 }

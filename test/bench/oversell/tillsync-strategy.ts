@@ -26,12 +26,13 @@ const LOOK_BELOW = 3;
 export interface TillsyncOptions {
   holdBack: boolean;
   hears: 'callback' | 'poll';
-  /** Whether it asks the platform before it sends the last pieces. */
+  /** Whether the strategy reads the platform's quantity before it sends the last pieces. */
   looks: boolean;
 }
 
 /**
- * The product's own intake, ledger, queue and looks on a real mirror; only the clock and the platform are simulated.
+ * The product's own intake, ledger, queue and reads of scarce stocks on a real mirror; only the clock and the platform
+ * are simulated.
  */
 class Tillsync implements Strategy {
   readonly #options: TillsyncOptions;
@@ -66,7 +67,7 @@ class Tillsync implements Strategy {
     });
     const { holdBack, hears, looks } = this.#options;
     this.#outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack });
-    // Nothing comes by the inbox.
+    // No change comes through the inbox.
     this.#outbox.afterInbox(async () => true);
     if (looks) {
       this.#looker = new StockLooker({

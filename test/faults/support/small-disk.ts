@@ -56,7 +56,7 @@ export function mountFailingDisk(
   return {
     fail: () =>
       writeFileSync(`/sys/fs/ext4/${path.basename(device)}/trigger_fs_error`, 'a fault of the disk'),
-    /** Removes the device's bytes: each read and write fails, and only what is in memory is left. */
+    /** Removes the device's bytes, so that each read and write fails and only cached data is left. */
     die() {
       execFileSync('truncate', ['-s', '0', image]);
       execFileSync('losetup', ['--set-capacity', device]);

@@ -19,7 +19,7 @@ export interface Job {
   do: 'calls' | 'refresh';
   /** Number of calls of each of three endpoints. */
   rounds?: number;
-  /** Where the process kills itself, as a power cut would. */
+  /** Point at which the process kills itself, as a power cut would. */
   killAt?: KillPoint;
 }
 

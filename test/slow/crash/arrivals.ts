@@ -5,7 +5,7 @@ import type { SandboxControl } from '../../../src/sandbox/control.ts';
 import type { Workplace } from '../../support/workplace.ts';
 import type { Expectations } from './soundness.ts';
 
-/** Returns what has not arrived although nothing stands in its way; empty in the end. */
+/** Returns the orders and values that have not arrived; empty once all have. */
 export function notArrived(
   { sandbox: { control }, storage, mirrorRows }: Workplace,
   { oldOrders, handedOver }: Pick<Expectations, 'oldOrders' | 'handedOver'>,
@@ -21,7 +21,10 @@ export function notArrived(
   ];
 }
 
-/** Opened like a POS: a kill may have left the inbox a journal, which a read-only connection cannot roll back. */
+/**
+ * Opens a file for writing, like a POS, because a kill may have left a journal that a read-only connection cannot roll
+ * back.
+ */
 function waiting(file: string, readonly: boolean, what: string): string[] {
   const db = new Database(file, { readonly, fileMustExist: true, timeout: 1_000 });
   try {

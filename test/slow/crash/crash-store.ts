@@ -26,14 +26,14 @@ export interface CrashStoreOptions {
   program: Program;
   /** The first life finds files with this many migrations of the mirror; 0 for none. */
   oldSteps: number;
-  /** Whether a kill also loses what was not synced; `lies` as in `openPowerLoss`. */
+  /** Set if a kill also loses unsynced data; `lies` is that of `openPowerLoss`. */
   power?: { lies?: string } | undefined;
 }
 
-/** What one crash showed. */
+/** Result of one crash. */
 export interface Crash {
   point: string;
-  /** The point did not come in time, and it was killed anyway. */
+  /** True if the point did not come in time and the daemon was killed anyway. */
   missed: boolean;
   /** The process was killed between the rotation of the tokens and their save. */
   lockedOut: boolean;
@@ -184,7 +184,7 @@ export class CrashStore {
     return faults;
   }
 
-  /** Keeps the files and the log for a person; returns the copy's path. */
+  /** Copies the files for a person; returns the copy's path and the log. */
   keepEvidence(): string {
     const kept = mkdtempSync(path.join(tmpdir(), 'tillsync-crash-evidence-'));
     if (existsSync(this.place.storage)) cpSync(this.place.storage, kept, { recursive: true });

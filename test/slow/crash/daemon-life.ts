@@ -59,7 +59,7 @@ export class DaemonLife {
     return this.#child.exitCode !== null || this.#child.signalCode !== null;
   }
 
-  /** At once, wherever it is. */
+  /** Kills the process at once, at whatever point it is. */
   kill(): void {
     if (this.killedMs !== null || this.ended) return;
     this.killedMs = performance.now();

@@ -7,7 +7,7 @@ interface Word {
   submitted: Set<number>;
 }
 
-/** Everything that a POS submitted: none of it may be lost, doubled or overtaken. */
+/** Records everything that a POS submitted, of which nothing may be lost, doubled or overtaken. */
 export class SubmittedChange {
   readonly #words = new Map<string, Word>();
   readonly acks = new Set<string>();
@@ -25,7 +25,9 @@ export class SubmittedChange {
     return value;
   }
 
-  /** From now on the value must not be lost, because the POS was told that it is stored. */
+  /**
+   * Records that a value was accepted. It must not be lost from now on, because the POS was informed that it is stored.
+   */
   accept(target: string, value: number): void {
     const word = this.#words.get(target);
     if (!word?.submitted.has(value)) throw new Error(`${target} was never set to ${value}`);
@@ -33,7 +35,7 @@ export class SubmittedChange {
     this.accepted += 1;
   }
 
-  /** It certainly was not taken. */
+  /** Records that a value was certainly not accepted. */
   withdraw(target: string, value: number): void {
     if (this.#words.get(target)?.submitted.delete(value)) this.submitted -= 1;
   }

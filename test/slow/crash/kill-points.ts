@@ -17,7 +17,7 @@ export interface Scene {
   random: Random;
 }
 
-/** Notifications of one life: `sent` or `confirmed` is called once. */
+/** Functions that watch the notifications of one life; `sent` or `confirmed` is called once. */
 export interface CallbackWatch {
   sent?: (() => void) | undefined;
   confirmed?: (() => void) | undefined;
@@ -84,7 +84,7 @@ async function whileRunning(scene: Scene): Promise<() => void> {
   return later(scene, RUN_MS);
 }
 
-/** After a whole answer, up to 4 ms are left for storing it. */
+/** Kills at a point of a call. After a whole answer, up to 4 ms are left for storing it. */
 function atCall({ life, gate, random }: Scene, endpoints: readonly Endpoint[], point: CallPoint): () => void {
   const waitMs = point === 'answered' ? random.next() * 4 : 0;
   gate.ambush = { endpoints, point, act: () => killIn(life, waitMs) };

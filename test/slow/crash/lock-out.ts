@@ -23,8 +23,8 @@ export interface LockedOutStore {
 }
 
 /**
- * Checks the one window that no client can close: it is reported as what it is, callbacks continue, and new tokens
- * heal it.
+ * Checks a lock-out in the one window that no client can close. It must be reported as such, callbacks must continue,
+ * and new tokens must end it.
  */
 export async function lockOutFaults({ control, life, command, newToken }: LockedOutStore): Promise<string[]> {
   await life.running();

@@ -8,14 +8,14 @@ export interface PlatformView {
   calls: readonly GateCall[];
   /** Time of the kill of each process, by its number. */
   killedMs: ReadonlyMap<number, number>;
-  /** How often the tokens were lost in the one window that nobody can close. */
+  /** Number of losses of the tokens in the one window that nobody can close. */
   lockOuts: number;
 }
 
-/** Even a busy machine stores an answer sooner. */
+/** Time after which even a busy machine has stored an answer. */
 const SETTLED_WITHIN_MS = limitMs(500);
 
-/** Returns what the platform must not see: a broken limit, a dead token, an old value, a value twice. */
+/** Returns the faults that the platform saw: a broken limit, a dead token, an old value, a value twice. */
 export function faultsOf({ control, calls, killedMs, lockOuts }: PlatformView): string[] {
   const faults = control
     .violations()

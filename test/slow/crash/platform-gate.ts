@@ -5,8 +5,8 @@ import type { SandboxCore } from '../../../src/sandbox/server.ts';
 import { endpointOf } from '../../../src/sandbox/settings.ts';
 
 /**
- * Progress of a call: it arrived and nothing was done; the platform did its work but has not answered; half of its
- * answer is sent; all of it is.
+ * Progress of a call: it arrived, the platform has applied it without an answer, half of the answer is sent, or all of
+ * it is.
  */
 export type CallPoint = 'arrived' | 'done' | 'half' | 'answered';
 
@@ -18,7 +18,7 @@ export interface AppliedValue {
 
 export interface GateCall {
   endpoint: Endpoint;
-  /** Number of the daemon's life in which it was made. */
+  /** Number of the daemon's life in which the call was made. */
   life: number;
   applied: AppliedValue[];
   /** Monotonic milliseconds when the whole answer was passed to the network; null if never. */

@@ -37,7 +37,7 @@ export function insertRows(file: string, { stocks, prices, acks }: InboxRows): b
     }).immediate();
     return true;
   } catch (error) {
-    // Not made yet, or locked.
+    // The file does not exist yet, or is locked.
     const code = error instanceof Database.SqliteError ? error.code : '';
     if (!/^SQLITE_(BUSY|ERROR|CANTOPEN|READONLY)/.test(code)) throw error;
     return false;

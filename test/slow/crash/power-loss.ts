@@ -15,21 +15,21 @@ import path from 'node:path';
 import { NODE } from '../../support/workplace.ts';
 
 export interface PowerLossOptions {
-  /** Where the library is built and the images are kept; outside `root`. */
+  /** Directory for the built library and the images, outside `root`. */
   directory: string;
   /** The directory that loses power. */
   root: string;
-  /** A disk that lies: a file whose path ends so is never kept, however often it is synced. */
+  /** Ending of the paths of files that are lost although they were synced, as on a disk that lies. */
   lies?: string;
 }
 
-/** A model of a power cut: what was not synced is lost, file contents and directory entries separately. */
+/** A model of a power cut. Unsynced changes are lost, those of file contents and of directory entries separately. */
 export interface PowerLoss {
-  /** For every process that writes below the root. */
+  /** Environment for every process that writes below the root. */
   env: Record<string, string>;
   /** Counts the present files as synced. */
   adopt(): void;
-  /** Leaves only what was synced. Every process that had the root open must be dead. */
+  /** Restores the files to their synced state. Every process that had the root open must be dead. */
   cut(): void;
 }
 

@@ -5,7 +5,7 @@ import type { Delivery } from '../../../src/sandbox/webhook.ts';
 import type { SubmittedChange } from './handed-over.ts';
 import { appliedValue } from './platform-gate.ts';
 
-/** Facts that the crashed files are checked against; they are kept from one crash to the next. */
+/** Facts against which the crashed files are checked; they stay from one crash to the next. */
 export interface Expectations {
   deliveries: readonly Delivery[];
   handedOver: SubmittedChange;

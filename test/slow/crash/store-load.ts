@@ -24,8 +24,8 @@ interface Targets {
 }
 
 /**
- * A busy store: orders, counts and prices by HTTP and by SQL, and acknowledgements; each interface has its own
- * targets.
+ * Makes the load of a busy store: orders, counts and prices by HTTP and by SQL, and acknowledgements. Each interface
+ * has its own targets.
  */
 export class StoreLoad {
   readonly #o: StoreLoadOptions;
@@ -184,7 +184,7 @@ export class StoreLoad {
     return this.#o.handedOver.submit(target, from);
   }
 
-  /** Up to four of them. */
+  /** Draws up to four elements. */
   #some<T>(all: readonly T[]): T[] {
     const start = Math.floor(this.#next() * all.length);
     return all.slice(start, start + 1 + Math.floor(this.#next() * 4));

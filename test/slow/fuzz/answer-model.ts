@@ -8,7 +8,7 @@ export type Said = 'applied' | 'refused' | 'open';
 
 type Json = Record<string, unknown>;
 
-/** Returns it for every item of a PUT, in order. */
+/** Returns the outcome that the answer states for every item of a PUT, in order. */
 export function saidOf(call: Delivered): Said[] {
   const open = call.items.map((): Said => 'open');
   const envelope = parsed(call);

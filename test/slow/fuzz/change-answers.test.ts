@@ -29,7 +29,7 @@ class Words {
       this.#last.set(keyOf(body, field), { body, field, value: Reflect.get(body, field) });
   }
 
-  /** The answer said so clearly; nobody can know better, whatever is true. */
+  /** Records that an answer falsely but clearly reported a value as applied, which tillsync has to believe. */
   believe(body: ChangeBody, field: string): void {
     this.lies += 1;
     this.#believed.add(keyOf(body, field));
@@ -60,7 +60,7 @@ function texts(calls: readonly Delivered[]): string {
     .join('\n');
 }
 
-/** Compares each change's outcome with what the answers said. */
+/** Compares each change's outcome with the platform's answers. */
 function judgeOf(words: Words, products: () => ReturnType<typeof rig.place.sandbox.control.products>): Judge {
   return (_kind, items, outcomes, calls) => {
     const where = texts(calls);

@@ -141,7 +141,7 @@ const COLUMNS = new Set([
   'subsidiaryExternalId',
 ]);
 
-/** A change contains only allowed values; everything else says why it is refused. */
+/** Checks that a change contains only allowed values, and that any other item has the reason why it is refused. */
 function judge(item: Item, bytes: Buffer, where: string): void {
   if ('fault' in item) {
     expect(item.fault.message.length, where).toBeGreaterThan(0);
@@ -158,7 +158,7 @@ function judge(item: Item, bytes: Buffer, where: string): void {
     expect(typeof id === 'string' && id.trim() !== '' && id.length <= 200 && id.isWellFormed(), where).toBe(
       true,
     );
-    // No letter that was not in the file, except for escapes.
+    // An id contains no letters that were not in the file, except for escapes.
     if (!bytes.includes('\\')) expect(bytes.includes(String(id).replaceAll('"', '""')), where).toBe(true);
   }
   for (const value of [taken.qty, taken.price]) {

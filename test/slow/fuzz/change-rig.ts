@@ -20,7 +20,7 @@ export const NO_LIMITS = {
   ordersPerWindow: 1_000_000,
 };
 const KINDS: readonly ChangeKind[] = ['stock', 'product'];
-/** Factor by which pauses after failures are shortened; the calls themselves keep their time. */
+/** Factor by which pauses after failures are shortened; the calls themselves take their usual time. */
 const RESTS_FASTER = 500;
 
 /** Called for each call of the sender with its answer, before and after the outcome is written. */

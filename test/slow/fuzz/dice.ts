@@ -4,7 +4,7 @@ export { SEED } from '../../support/seed.ts';
 
 const FACTOR = Number(process.env.TILLSYNC_FUZZ_RUNS ?? 1);
 
-/** So many rounds, times `TILLSYNC_FUZZ_RUNS`. */
+/** Returns the number of rounds: `usual` times `TILLSYNC_FUZZ_RUNS`. */
 export function rounds(usual: number): number {
   return Math.max(1, Math.round(usual * FACTOR));
 }

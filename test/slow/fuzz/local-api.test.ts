@@ -104,7 +104,7 @@ function isStockItem(value: unknown): value is { externalId?: string; qty: numbe
 }
 
 /**
- * Whether a number in the text has more digits than JavaScript keeps; it is refused unless the same name follows
+ * Whether a number in the text has more digits than JavaScript can hold. It is refused unless the same name follows
  * again.
  */
 const isInexact = (text: string) =>
@@ -139,7 +139,7 @@ it(`every good item is taken beside bad ones (TILLSYNC_SEED=${SEED})`, async () 
         if (result.changeId !== undefined) wanted.delete(result.changeId);
         return;
       }
-      // A refused item has a code when it is none, and its own change when the platform has no such product.
+      // An item that is no valid item has a code; an item for an unknown product has a change, which is refused.
       expect(result.code === undefined, `${where}\nitem ${i}: ${json.slice(0, 300)}`).toBe(isGood);
       if (isGood && result.changeId !== undefined) wanted.set(result.changeId, value.qty + 0);
       if (isGood && known.includes(value.externalId ?? '') && Object.keys(value).length === 2) {

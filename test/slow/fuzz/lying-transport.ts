@@ -4,9 +4,9 @@ import type { Transport, TransportAnswer, TransportRequest } from '../../../src/
 /** A call as the client made it, and its answer. */
 export interface Delivered {
   endpoint: Endpoint | undefined;
-  /** For GET: its query. */
+  /** Query of a GET. */
   query: URLSearchParams;
-  /** For PUT: the items, in order; one for a single endpoint. */
+  /** Items of a PUT, in order; only one for a single endpoint. */
   items: Record<string, unknown>[];
   isSingle: boolean;
   status: number;

@@ -100,7 +100,7 @@ function change(root: JsonNode, dice: Dice): void {
       inner.entries.push([dice.pick(HOSTILE_KEYS), hostileValue(dice)]);
       return;
     case 3:
-      // Written twice: the last counts.
+      // A name that is written twice; the last value counts.
       if (entry)
         inner.entries.splice(dice.below(inner.entries.length + 1), 0, [entry[0], hostileValue(dice)]);
       return;

@@ -36,7 +36,7 @@ const STATUSES = [
   ...['pending', 'payment-pending', 'payment-approved', 'payment-canceled', 'picker-pending', 'inProcess'],
   ...['ready', 'routed', 'dispatched', 'cancel', 'refund', 'shippingError'],
 ];
-/** In other letter case, or with outer blanks, it is the document's status. */
+/** Reads a status. In other letter case, or with outer blanks, it is the document's status. */
 const status: Read = (value) => {
   const sent = text(value);
   if (typeof sent !== 'string' || sent.trim() === '') return null;

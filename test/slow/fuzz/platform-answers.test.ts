@@ -44,7 +44,7 @@ afterAll(async () => {
   await place?.close();
 });
 
-/** Returns the error's code; a platform must never cause a fault of ours. */
+/** Returns the error's code. No answer of a platform may cause an internal error. */
 async function codeOf(promise: Promise<unknown>, where: string): Promise<string | undefined> {
   try {
     await promise;
@@ -101,7 +101,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
     }
   });
 
-  /** Every row equals the platform's, or its own payload, which was sent. */
+  /** Checks that every row equals the platform's order, or the payload that it was read from. */
   function judgeOrders(where: string): void {
     const wrong = new Set(wrongOrders().map((text) => /\((.+)\)/.exec(text)?.[1] ?? ''));
     const strange = parts.mirror
@@ -190,7 +190,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
         expect(text, where).toContain(after?.refreshToken);
         expect(after?.refreshToken, where).toMatch(/^[\x21-\x7e]+$/);
       }
-      // Whatever is stored now, a call ends in a way that a person is told of.
+      // Whatever tokens are stored now, a call must end with an error that a person is notified of.
       await codeOf(parts.orderPoll.poll(), `${where}\nthe call after it`);
       await tokens.set({ refreshToken: place.sandbox.issueTokens().refreshToken });
       await parts.orderPoll.poll();

@@ -14,7 +14,7 @@ export interface RawOptions {
   reset?: boolean;
   /** Bytes of one write, each its own packet. */
   pieceBytes?: number;
-  /** How long to wait for an answer. */
+  /** Time to wait for an answer. */
   waitMs?: number;
 }
 

@@ -135,7 +135,7 @@ export class BusyStore {
   }
 }
 
-/** Keeps its rate even if a turn comes late. */
+/** Repeats `act` at a constant rate even if a turn comes late. */
 async function repeat(
   everyMs: number,
   signal: AbortSignal,

@@ -16,7 +16,7 @@ import { ProcessWatch } from './process-watch.ts';
 import { StreamReader, startSqlReader } from './readers.ts';
 
 const SECONDS = Number(process.env.TILLSYNC_LOAD_SECONDS ?? 30);
-/** As the document states them. */
+/** Limits as the platform's document states them. */
 const TRUE_LIMITS: PlatformLimits = {
   endpointIntervalMs: 1_000,
   ordersIntervalMs: 120_000,
@@ -25,7 +25,7 @@ const TRUE_LIMITS: PlatformLimits = {
   ordersPerWindow: 100,
 };
 const WAL_MIB_MAX = 64;
-/** Largest log once nobody holds it: tillsync truncates a larger one at its next write. */
+/** Largest log once no reader holds it, since tillsync truncates a larger one at its next write. */
 const WAL_MIB_AT_REST = 16;
 /** Memory is judged strictly only in a run long enough for it to settle. */
 const RESIDENT_GROWTH_MAX = SECONDS >= 300 ? 1.1 : 1.3;

@@ -80,7 +80,7 @@ export function debianPackage(suite: Suite, name: string): string | undefined {
   return found === undefined ? undefined : path.join(place, found);
 }
 
-/** One whose services run. */
+/** Returns the files of a Debian whose services run. */
 export function debianWithServices(suite: Suite): string | undefined {
   return cleanDebian(suite, { packages: SERVICE_MANAGER });
 }

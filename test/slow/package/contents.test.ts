@@ -17,7 +17,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { builtHubPackage, builtPackage } from './machine.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../../..');
-/** Of the field e_machine. */
+/** Values of the ELF field e_machine. */
 const MACHINES: Record<number, string> = { 62: 'amd64', 183: 'arm64' };
 const HAS_LINTIAN = spawnSync('lintian', ['--version']).status === 0;
 if (!HAS_LINTIAN) console.warn('Not tested: what lintian says. Install it: apt install lintian');

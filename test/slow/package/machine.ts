@@ -37,8 +37,8 @@ export class Machine {
   }
 
   /**
-   * `root`: the directory of its files; without it those of the usual machine, which also sees the repository.
-   * `file`: a file or directory to put into its /root.
+   * Starts a machine. `root` is the directory of its files; without it they are the usual machine's, which also has the
+   * repository. `file` is a file or directory to put into its /root.
    */
   static async start(kind: 'systemd' | 'plain', { root = '', file = '' } = {}): Promise<Machine> {
     const place = mkdtempSync(path.join(tmpdir(), 'tillsync-machine-'));

@@ -249,7 +249,8 @@ describe('the installed service', () => {
       `sed -i 's/127.0.0.1:8787/${host}:9797/; s/127.0.0.1:8788/${host}:8788/' /etc/tillsync/config.toml; systemctl restart tillsync.service`,
     );
     expect([status(9797, '/webhook'), status(8788, '/healthz')]).toEqual(['405', '200']);
-    // A command beside the service has its secrets: the key, without which it may not listen there.
+    // A command beside the service has the service's secrets, such as the key without which it may not listen at this
+    // address.
     expect(machine.try('tillsync outbox drop 999999').text).toContain('999999');
     const handedIn = 'tar -xzOf /root/b.tar.gz --wildcards "*/configuration.json"';
     const bundled = machine.run(`tillsync bundle /root/b.tar.gz > /dev/null; ${handedIn}; rm /root/b.tar.gz`);

@@ -72,7 +72,7 @@ describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', 
         echo '${ADDRESS} hub.example.com' >> /etc/hosts; echo "127.0.1.1 $(hostname)" >> /etc/hosts`);
     }
     second.run('mv /root/tillsync_*.deb /home/ana/');
-    // By now, the first shop has worked for a long time.
+    // The signing key is installed already, as in a first shop that has worked for a long time.
     first.run(`mv /root/install ${PLACE}; cp ${PLACE}/archive.gpg /usr/share/keyrings/debian-archive-keyring.gpg
       install -D -m 644 ${PLACE}/repository/tillsync.asc /etc/apt/keyrings/tillsync.asc
       echo 'deb [signed-by=/etc/apt/keyrings/tillsync.asc] file:${PLACE}/repository stable main' > /etc/apt/sources.list.d/tillsync.list

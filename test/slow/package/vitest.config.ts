@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config';
 import { limitMs, shared } from '../../support/shared-config.ts';
 
-/** `npm run test:package`: as root on a Debian machine, after `npm run package`. */
+/** `npm run test:package` runs as root on a Debian machine, after `npm run package`. */
 export default defineConfig({
   test: {
     ...shared,

@@ -20,7 +20,7 @@ export interface Fares {
   level?: 'amber' | 'red';
 }
 
-/** Makes the hub know these branches' states; unnamed ones are well, `null` never joined. */
+/** Sets the branches' states at the hub. Branches not in `fares` are well; `null` means that a branch never joined. */
 export async function letFare(
   { daemon }: PageStore,
   names: readonly string[],

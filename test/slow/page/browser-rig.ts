@@ -46,7 +46,7 @@ export interface PageStoreOptions {
   localApiKey?: string;
   host?: string;
   accessTokenLifetimeMs?: number;
-  /** What the shop is called. */
+  /** Name of the shop. */
   name?: string;
   currency?: string;
   /** Names of branches with their own tillsync; the store is then their hub. */
@@ -129,7 +129,7 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
 
 export interface OpenedPage {
   page: Page;
-  /** The browser's complaints: scripts, refused content, failed requests. */
+  /** Errors that the browser reported: of scripts, refused content, failed requests. */
   complaints: string[];
   /** Addresses that were asked for. */
   asked: string[];

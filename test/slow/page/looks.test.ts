@@ -12,7 +12,7 @@ import { until } from '../../support/workplace.ts';
 import { letFare } from './branch-board.ts';
 import { hasChromium, launchBrowser, openPage, openStore, type PageStore } from './browser-rig.ts';
 
-/** `TILLSYNC_PICTURES`: a directory for a picture of each look. Without it every pair of two choices is checked. */
+/** `TILLSYNC_PICTURES` is a directory for a picture of each look. Without it every pair of two choices is checked. */
 const PICTURES = process.env.TILLSYNC_PICTURES;
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 

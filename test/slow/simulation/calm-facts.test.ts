@@ -7,9 +7,12 @@ import { standing } from '../../../src/health/verdict.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { SEED } from '../../support/seed.ts';
 
-/* Months of a store's facts alone, without its files and its platform: what ordinary troubles tell a person. */
+/*
+ * Tests which messages ordinary faults cause in months of a store, by its facts alone, without its files and its
+ * platform.
+ */
 
-/** `TILLSYNC_CALM_MONTHS`: a hundred take about two minutes of a core. */
+/** `TILLSYNC_CALM_MONTHS` is the number of months; a hundred take about two minutes of a core. */
 const MONTHS = Number(process.env.TILLSYNC_CALM_MONTHS ?? 4);
 const MINUTE_MS = 60_000;
 const MONTH_MS = 30 * 24 * 60 * MINUTE_MS;
@@ -25,7 +28,7 @@ interface Trouble {
   code: string;
 }
 
-/** As test/slow/simulation/calm.ts has them. */
+/** Draws a fault of the kinds in test/slow/simulation/calm.ts. */
 function troubleAt(nowMs: number, random: { next(): number }, cutMinutes: number): Trouble {
   const one = <T>(all: readonly T[]) => all[Math.floor(random.next() * all.length)] as T;
   const minutes = (from: number, to: number) => nowMs + (from + (to - from) * random.next()) * MINUTE_MS;

@@ -17,11 +17,11 @@ const WATCH_EVERY_MS = 30 * SECOND_MS;
 const LOOK_EVERY_MS = 2 * MINUTE_MS;
 
 export interface CalmReport {
-  /** Alarms a person was told of, such as `raised orders.stale`, with the time and the last trouble. */
+  /** Messages to a person, such as `raised orders.stale`, with the time and the last fault. */
   told: string[];
-  /** Red states that an outside watcher heard of, each with the last trouble before it. */
+  /** Red states that reached an outside watcher, each with the last fault before it. */
   red: string[];
-  /** Troubles that healed by themselves, by name with their number. */
+  /** Numbers of faults that healed by themselves, by name. */
   troubles: Record<string, number>;
   orders: number;
 }
@@ -37,9 +37,9 @@ const FAULTS: readonly FaultSpec[] = [
 ];
 
 /**
- * Days of a store with ordinary trouble that heals within minutes and that nobody must be told of: the connection and
- * the platform fail for minutes, callbacks come late or never, the service restarts, the machine loses power or is
- * off at night, the POS is closed for a while.
+ * Simulates days of a store with ordinary faults that heal within minutes and of which no person may be notified: the
+ * connection and the platform fail for minutes, callbacks come late or never, the service restarts, the machine loses
+ * power or is off at night, the POS is closed for a while.
  */
 export async function calmDays(seed: number, days: number): Promise<CalmReport> {
   const store = new SimulatedStore({
@@ -181,7 +181,7 @@ async function trade(
   }
 }
 
-/** Records what is reported: to a receiver of alarms, and to an outside watcher that hears only heartbeats. */
+/** Records the messages to a receiver of alarms, and the heartbeats to an outside watcher. */
 async function watch(
   store: SimulatedStore,
   report: CalmReport,

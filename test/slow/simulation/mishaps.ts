@@ -10,7 +10,7 @@ const HOUR_MS = 3_600_000;
 /** A shorter run would consist of nothing else. */
 const HOLIDAY_DAYS_MIN = 5;
 
-/** Something that goes wrong for a while. */
+/** A fault that lasts for a while. */
 export interface Mishap {
   name: string;
   lengthMs: number;
@@ -48,7 +48,7 @@ const CHANGE_ENDPOINTS = [
   'product.stock.batch',
 ] as const;
 
-/** Draws what goes wrong next. */
+/** Draws the next fault. */
 export class Mishaps {
   readonly #store: SimulatedStore;
   readonly #random: Random;
@@ -205,8 +205,8 @@ export class Mishaps {
   }
 
   /**
-   * Crashes after a call is answered and before the store knows, and the POS corrects its values: at once by SQL,
-   * else as soon as the daemon listens again.
+   * Crashes after a call is answered and before the store has recorded it. The POS then corrects its values, by SQL at
+   * once, else as soon as the daemon listens again.
    */
   #crashWithin(family: string): Mishap {
     const { network } = this.#store;

@@ -18,7 +18,7 @@ const TURNS = [
   '2026-05-01T04:00Z',
 ].map((text) => Date.parse(text));
 
-/** Tight limits: the window's caps delay calls that the intervals alone would allow. */
+/** Limits so tight that the window's caps delay calls that the intervals alone would allow. */
 const TIGHT_LIMITS: PlatformLimits = { ...PUBLISHED_LIMITS, requestsPerWindow: 20, ordersPerWindow: 2 };
 
 /** Properties of a store that the seed decides before it opens. */
@@ -28,20 +28,21 @@ export interface Profile {
   startMs: number;
   holdBack: boolean;
   poll: string;
-  /** How often it checks for other processes' work, and for what no flow notices by itself. */
+  /** Interval of checks for other processes' work, and for faults that no flow notices by itself. */
   lookEveryMs: number;
   orderEveryMs: number;
   /**
-   * Whether the POS submits by SQL into inbox.db or by HTTP. Only one of them, because two interfaces keep no order.
+   * Whether the POS submits by SQL into inbox.db or by HTTP. It uses only one interface, because submissions through
+   * two have no defined order.
    */
   bySql: boolean;
-  /** Probability that something goes wrong, per hour. */
+  /** Probability of a fault, per hour. */
   mishapShare: number;
   /** Whether mishaps include stops, crashes and reboots of the daemon; otherwise it runs all the time. */
   goesDown: boolean;
   /** The platform's limits, which the store knows. */
   limits: PlatformLimits;
-  /** Days that events, payloads and settled changes are kept; null means longer than any run. */
+  /** Days for which events, payloads and settled changes are stored; null means longer than any run. */
   keptDays: number | null;
   /** Zone in which the platform reads dates, without saying which. */
   calendar: string;

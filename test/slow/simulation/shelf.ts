@@ -1,6 +1,6 @@
 import { type CatalogProduct, idsOf } from '../../../src/sandbox/catalog.ts';
 
-/** Branches whose stock the POS keeps; it keeps none of others. */
+/** Branches whose stock the POS manages; it manages no others. */
 const BRANCHES: readonly { subsidiaryId: string; store: string }[] = [
   { subsidiaryId: 'sub-1', store: 'B1' },
   { subsidiaryId: 'sub-3', store: 'sub-3' },
@@ -12,13 +12,13 @@ export interface Shelf {
   store: string;
   name: string;
   externalId: string;
-  /** Whether it names products by sku. */
+  /** Whether the POS names the product by sku. */
   bySku: boolean;
   qty: number;
   /** The POS's last submitted count, and the one before. */
   said: number;
   saidBefore: number;
-  /** When it submitted it, on the world's clock. */
+  /** Time of that count, on the world's clock. */
   saidAtMs: number;
 }
 
@@ -42,7 +42,7 @@ export function shelvesOf(products: readonly CatalogProduct[]): Shelf[] {
   );
 }
 
-/** How the POS names it. */
+/** Returns the id by which the POS names the product. */
 export function nameOf({ bySku, sku, externalId }: Pick<Shelf, 'bySku' | 'sku' | 'externalId'>): object {
   return bySku ? { sku } : { externalId };
 }

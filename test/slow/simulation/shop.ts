@@ -4,7 +4,10 @@ import { isOver } from '../../../src/sandbox/orders.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
-/** Santiago's clock is three or four hours behind UTC: orders come from about nine until after midnight. */
+/**
+ * Opening hours in UTC. Santiago's clock is three or four hours behind, so orders come from about nine until after
+ * midnight.
+ */
 const OPEN_UTC_HOURS = [13, 28] as const;
 
 export interface ShopOptions {

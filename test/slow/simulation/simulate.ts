@@ -18,7 +18,7 @@ const DAY_MS = 24 * HOUR_MS;
 const GROWN_DAYS_MIN = 2;
 /** Probability that the last value is corrected at a moment when nobody knows whether it arrived. */
 const RETURNED_SHARE = 0.5;
-/** The night's check is at most this long before opening: by then the last sales are booked. */
+/** The night's check is at most this long before opening, so that the last sales are booked. */
 const NIGHT_MS = 7 * HOUR_MS;
 
 export interface SimulationReport {
@@ -33,10 +33,10 @@ export interface SimulationReport {
   calls: number;
   /** Number of stocks whose last POS count was compared. */
   words: number;
-  /** Nights quiet enough to compare them as well. */
+  /** Number of nights quiet enough to compare all values. */
   nights: number;
   handOvers: number;
-  /** How often real time ran out for a call; such a run may not be repeatable. */
+  /** Number of calls for which real time ran out; a run with such calls may not be repeatable. */
   overruns: number;
   bytes: Record<string, number>;
   /** Memory that the last daemon held beyond a new one; null if the run was too short. */

@@ -61,7 +61,7 @@ export class SimulatedPos {
     }
   }
 
-  /** Endless customers, until the signal. */
+  /** Sells to customers without a pause, until the signal. */
   async rush(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await this.#queue(signal);
@@ -130,13 +130,13 @@ export class SimulatedPos {
     }
   }
 
-  /** Whether it has read and submitted everything. */
+  /** Whether the POS has read all events and submitted all values. */
   isUpToDate(newestSeq: number): boolean {
     const unsaid = this.#unsaid.size + this.#unsaidPrices.size + this.#unacknowledged.length;
     return unsaid === 0 && this.#seq === newestSeq;
   }
 
-  /** Returns a sentence for each of its values that the platform does not have. */
+  /** Returns a sentence for each of the POS's values that the platform does not have. */
   unheard(): string[] {
     const { control } = this.#store.sandbox;
     const stocks = [...this.#said].flatMap(({ sku, subsidiaryId, qty }) => {
@@ -164,7 +164,7 @@ export class SimulatedPos {
     for (let times = 1 + Math.floor(this.#random.next() * 4); times > 0; times--) {
       const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
       if (!shelf) return;
-      // Now and then a product sells out, so that a zero goes first; it is delivered again later.
+      // Now and then a product sells out, so that its zero is sent first; new pieces are delivered later.
       const chance = this.#random.next();
       shelf.qty = chance < 0.03 ? 0 : shelf.qty < 4 ? shelf.qty + 40 : shelf.qty - (chance < 0.8 ? 1 : 0);
       this.#unsaid.add(shelf);

@@ -84,7 +84,7 @@ export class SimulatedStore {
     this.#daemon = await starting;
   }
 
-  /** Runs a person's command beside the daemon: it polls once, or ends with the machine. */
+  /** Runs a person's command beside the daemon, which polls once, or ends with the machine. */
   async pollBeside(): Promise<void> {
     const holders = this.#lives.begin();
     const { signal } = this.#life.ending;

@@ -11,11 +11,11 @@ const MIB = 1024 * 1024;
 const DAY_MS = 86_400_000;
 /** Allowance for calls that were on their way when the platform began to block. */
 const ON_THE_WAY_MS = 4_000;
-/** The platform's, after a 403. */
+/** Duration of the platform's block after a 403. */
 const BLOCK_MS = 300_000;
-/** At night, nothing happened in this time since the last poll. */
+/** Age of the last poll up to which, at night, all orders count as known. */
 const POLLED_WITHIN_MS = 900_000;
-/** At most after one minute and after three. */
+/** Most further calls, after one minute and after three. */
 const PROBES_MAX = 3;
 
 /** Events that explain uses of dead tokens. */
@@ -26,7 +26,7 @@ export interface Excuses {
   holidays: number;
 }
 
-/** Returns a sentence for everything that is wrong at the end of a calm hour; empty if all is well. */
+/** Returns a sentence for each fault at the end of a calm hour; empty if all is well. */
 export function faultsOf(
   store: SimulatedStore,
   daemon: Daemon,
@@ -171,8 +171,8 @@ function feedFaults(
 }
 
 /**
- * Whether the platform had left `to` for good when it reached `from`. A status it had twice, or an unknown one,
- * proves nothing.
+ * Whether the platform had left `to` for good when it reached `from`. A status that the order had twice, or an unknown
+ * one, proves nothing.
  */
 function isPast(history: readonly string[] = [], from: string | null, to: string | null): boolean {
   const [left, reached] = [to, from].map((status) => {
@@ -192,7 +192,7 @@ function limitFaults(store: SimulatedStore): string[] {
   const probes = new Map<number, number>();
   const faults: string[] = [];
   for (const { endpoint, at, arrivedMs, broken } of control.violations()) {
-    // A block without a reason can be told from a missing permission only by rare further calls.
+    // Only rare further calls distinguish a block without a reason from a missing permission.
     const from = broken === 'blocked' ? ofLie(arrivedMs) : undefined;
     if (from === undefined) faults.push(`${endpoint} at ${at} broke a limit: ${broken}`);
     else if (arrivedMs - from > ON_THE_WAY_MS) probes.set(from, (probes.get(from) ?? 0) + 1);
@@ -230,7 +230,7 @@ function standingFaults({ parts, stalledLoops }: Daemon): string[] {
     .map(({ subject, state, message }) => `${subject} is ${state}: ${message}`);
   const alarms = parts.mirror
     .raisedAlarms()
-    // Excludes the machine's own disk, and a true finding: products are shown to which the shop gave no id.
+    // Excludes the machine's own disk, and the true finding that products without an id of the shop are shown.
     .filter(({ key }) => !key.startsWith('storage.') && !key.startsWith('catalog.unmapped'))
     .map(({ key, message }) => `the alarm ${key} is up: ${message}`);
   const inDoubt = parts.mirror.read((db) =>

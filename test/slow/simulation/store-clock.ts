@@ -1,7 +1,7 @@
 import type { Clock } from '../../../src/core/time.ts';
 import type { Holders } from '../../../src/db/lease.ts';
 
-/** No timer is shorter. */
+/** Shortest time of a timer. */
 const TIMER_MS_MIN = 1;
 
 interface Sleeper {

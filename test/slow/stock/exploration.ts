@@ -329,7 +329,7 @@ export class Exploration {
     this.#world.inbox.push({ ...this.#counted(stock), handedAt: isoUtc(this.#world.nowMs) });
   }
 
-  /** Reads the inbox: copies its rows, or sees it empty. */
+  /** Reads the inbox: copies its rows, or records that it is empty. */
   #look(): void {
     const { inbox, nowMs } = this.#world;
     if (inbox.length > 0) {
@@ -531,7 +531,10 @@ export class Exploration {
     }
   };
 
-  /** Sends what is due: at most one call per stock, after which the platform has what is wanted. */
+  /**
+   * Sends all due changes. At most one call per stock is allowed, after which the platform must have the wanted
+   * quantity.
+   */
   #quiet(when: string): void {
     const sent: Stock[] = [];
     while (this.#claim() && sent.length <= 2 * this.#of.stocks.length) {

@@ -19,7 +19,7 @@ interface SmallOrder {
   isBookedEarly: boolean;
 }
 
-/** Everything outside the mirror: the platform, the shop, the steps. It is a plain value, so a step can be undone. */
+/** State outside the mirror: the platform, the shop, the steps. It is a plain value, so that a step can be undone. */
 interface World {
   platform: number;
   orders: SmallOrder[];
@@ -49,9 +49,9 @@ export const PARTS: readonly (readonly string[])[] = [
 
 /**
  * Tries every order in which two orders, an edit, a cancellation, an acknowledgement, two counts, a safety stock, a
- * call, a lost answer, a crash and a sweep can happen to one stock, on the mirror's real SQL, and rests in each
- * state: the platform then has the last count less what is sold and not part of it and less the safety stock, after
- * at most one more call.
+ * call, a lost answer, a crash and a sweep can happen to one stock, on the mirror's real SQL. In each state it then
+ * sends until nothing is due: after at most one call the platform must have the last count, less sold pieces that the
+ * count still contains, less the safety stock.
  */
 export class Interleavings {
   readonly #kind: PlatformKind;
@@ -66,7 +66,7 @@ export class Interleavings {
   #world: World;
   #fault: string | null = null;
 
-  /** `without`: events to leave out, to make it smaller. */
+  /** `without` lists events to leave out, which makes the exploration smaller. */
   constructor(kind: PlatformKind, without: readonly string[] = []) {
     this.#kind = kind;
     this.#without = new Set(without);
@@ -265,7 +265,10 @@ export class Interleavings {
     this.#out.store.completeSweep({ branch, mark, startedAtMs, pages: 1, seen: new Set(['pX']) });
   }
 
-  /** Many states come to the same rest: pending events and a running sweep do not matter for it. */
+  /**
+   * Checks the state after all events have arrived. Many states end in the same one, because pending events and a
+   * running sweep do not change it.
+   */
   readonly #rest = (): void => {
     for (const { id, isNews } of this.#world.orders) if (isNews) this.#hear(id);
     if (this.#world.call) {
@@ -316,14 +319,14 @@ export class Interleavings {
     return known.all();
   }
 
-  /** Returns what decides how it continues; of times and feed numbers only their order. */
+  /** Returns the facts on which the further course depends; times and feed numbers only by their order. */
   #key(isOpen = true): string {
     const seqs = new Set<number>();
     const seq = (value: unknown) => {
       seqs.add(Number(value));
       return { seq: Number(value) };
     };
-    // In each row, columns after this many are numbers of the feed.
+    // In each row, columns from index `plain` on are numbers of the feed.
     const rows = (sql: string, plain: number) =>
       this.#look(sql).map((row) => row.map((value, n) => (n < plain || value === null ? value : seq(value))));
     const { done, nowMs: _nowMs, sweep, call, count, kept, orders, platform } = this.#world;
@@ -368,7 +371,7 @@ export class Interleavings {
       count && { qty: count.qty, version: count.version, asOfSeq: seq(count.asOfSeq) },
       call?.isApplied,
       isOpen && onceDone,
-      // Whether a sweep is older or newer than a push and an event follows from its mark.
+      // The mark of a sweep decides whether it is older or newer than a push and an event.
       isOpen &&
         sweep && [sweep.seen, seq(sweep.mark.orderSeq), sweep.mark.push - this.#out.store.readMark().push],
     ];

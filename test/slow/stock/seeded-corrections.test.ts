@@ -180,7 +180,7 @@ it.each(FAULTS)('a small world finds that $name', { timeout: limitMs(600_000) },
   expect(found).toMatch(/^[^\n]*$/);
 });
 
-/** With `TILLSYNC_WORLDS=half` the small worlds alone are judged; they find all of them. */
+/** With `TILLSYNC_WORLDS=half` only the small worlds run, which find all faults. */
 const isHalf = process.env.TILLSYNC_WORLDS === 'half';
 it.each(FAULTS.filter(({ isOfWalks }) => isOfWalks && !isHalf))(
   'random walks find that $name',

@@ -8,7 +8,7 @@ const HABITS = [
   { gives: false, follows: false },
 ];
 
-/** With `TILLSYNC_WORLDS=half` the first alone, with which the seeded faults are found. */
+/** With `TILLSYNC_WORLDS=half` only the first kind of platform is tried, with which the seeded faults are found. */
 const isHalf = process.env.TILLSYNC_WORLDS === 'half';
 const TRIED = WORLDS.flatMap((world) =>
   (world.isOfOneKind || isHalf ? HABITS.slice(0, 1) : HABITS).map((habits) => ({

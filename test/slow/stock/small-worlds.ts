@@ -29,7 +29,7 @@ export interface Budget {
   rename?: number;
   map?: number;
   appear?: number;
-  /** A sweep, and deletion of unneeded rows: at once, or after 91 days. */
+  /** Number of sweeps that are followed by the deletion of unneeded rows, at once or after 91 days. */
   collect?: number;
   wait?: number;
   /** Another configured safety stock of the branch. */
@@ -50,7 +50,7 @@ export interface SmallWorld {
   byName?: readonly ('A' | 'B')[];
   /** Each branch's POS acknowledges for itself. */
   areApart?: boolean;
-  /** Only with a platform that follows edits and gives back; other worlds test the rest. */
+  /** True if only a platform that follows edits and gives back is tried; other worlds try the other kinds. */
   isOfOneKind?: boolean;
 }
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { SmallWorld } from './small-worlds.ts';
 import type { World } from './world.ts';
 
-/** Returns what decides how it continues; of times, versions and feed numbers only their order. */
+/** Returns the facts on which the further course depends; times, versions and feed numbers only by their order. */
 export function stateKey(
   world: World,
   of: SmallWorld,

@@ -23,7 +23,7 @@ export interface Pos {
   /** Quantities that the POS has booked of each order, by stock. */
   booked: Record<string, Quantities>;
   shelf: Quantities;
-  /** Orders to acknowledge: up to which event, and which stocks are to be counted before. */
+  /** Orders to acknowledge, with the event up to which, and the stocks to be counted before. */
   owed: Record<string, { seq: number; uncounted: string[] }>;
 }
 
@@ -39,7 +39,7 @@ export interface World {
   orders: Partial<Record<'A' | 'B', Order>>;
   events: { seq: number; id: 'A' | 'B'; takes: Quantities }[];
   pos: Record<string, Pos>;
-  /** By version of the hand-over. */
+  /** Counts by the version of their submission. */
   counts: Record<number, Count>;
   inbox: (Count & { handedAt: string })[];
   /** The last submission of each stock, through any interface. */

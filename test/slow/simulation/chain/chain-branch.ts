@@ -55,7 +55,7 @@ export class SimulatedBranch extends ChainStore {
     }, over.signal);
   }
 
-  /** Sends up as the loop does: first the hello, then the waiting items. */
+  /** Sends up like the loop: first the hello, then the waiting items. */
   async handUp(): Promise<void> {
     await this.follower.hello();
     while (await this.follower.handUpOnce());

@@ -13,7 +13,7 @@ import { ChainWorld } from './chain-world.ts';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const STEPS = 60;
-/** How many times more often each normal step happens than each mishap. */
+/** Factor by which each normal step is more frequent than each mishap. */
 const WORK_SHARE = 4;
 
 export interface ChainReport {
@@ -56,7 +56,7 @@ export class ChainDays {
   readonly #random: Random;
   #hasBackup = false;
   #copies = 0;
-  /** Older copies of branches: their directory and backup. */
+  /** Directories and backups of older copies of branches. */
   readonly #copied = new Map<string, { directory: string; backup: string }>();
 
   constructor(world: ChainWorld) {
@@ -351,7 +351,7 @@ export class ChainDays {
       pos.branch = branch;
       await twin.close();
     }
-    // The staff of the other machine count again at the one that stays.
+    // The staff of the other machine submit all counts again on the machine that stays.
     await branch.close();
     await branch.open();
     await pos.tellAll();

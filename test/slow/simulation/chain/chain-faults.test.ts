@@ -6,7 +6,7 @@ import { type Sabotage, simulateChain } from './chain-days.ts';
 
 const SEEDS_MAX = 60;
 
-/** Returns what the first simulation that notices something reports. */
+/** Returns the first matching fault that a simulation reports. */
 async function noticed(what: RegExp, sabotage?: Sabotage): Promise<string> {
   for (let seed = 1; seed <= SEEDS_MAX; seed++) {
     const { faults } = await simulateChain(seed, sabotage);

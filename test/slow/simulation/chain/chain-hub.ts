@@ -140,8 +140,8 @@ export class SimulatedHub extends ChainStore {
   }
 
   /**
-   * Makes one call of each kind; `dies`: the process dies after the platform had it and before the outcome was
-   * written. Returns whether one was made.
+   * Makes one call of each kind; returns whether any was made. With `dies`, the process dies after the platform applied
+   * a call and before the outcome was written.
    */
   async push(dies = false): Promise<boolean> {
     const { platform } = this.parts;

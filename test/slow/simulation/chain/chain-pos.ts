@@ -82,7 +82,10 @@ export class ChainPos {
     await this.branch.take([this.#change({ kind: 'product', change: { sku, price } })], []);
   }
 
-  /** After its tillsync was lost or replaced by an older one, submits all counts and acknowledges all its orders. */
+  /**
+   * Submits all counts and acknowledges all orders again, as after a loss of its tillsync or the restore of an older
+   * copy.
+   */
   async tellAll(): Promise<void> {
     await this.#handOver(this.shelf.keys(), [...this.#booked.keys()]);
   }

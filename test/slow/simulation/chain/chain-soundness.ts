@@ -9,7 +9,7 @@ const SHOWN = `SELECT order_id, code, status, store_external_id, amount, deliver
     (SELECT group_concat(product_external_id || ':' || quantity, ' ') FROM order_items i WHERE i.order_id = o.order_id) AS items
   FROM orders o WHERE store_external_id = ? ORDER BY order_id`;
 
-/** Returns a sentence for everything that is wrong, once all has come to rest. */
+/** Returns a sentence for each fault, once all work is done. */
 export function chainFaults(world: ChainWorld, days: ChainDays): string[] {
   const { hub, branches, sandbox } = world;
   const violations = sandbox.control.violations();
@@ -95,8 +95,8 @@ function outboxFaults(branch: SimulatedBranch): string[] {
 }
 
 /**
- * Stocks that a submitted count with an unknown id may have meant, with an acknowledgement: what was sold is held
- * back until the next count.
+ * Stocks that a submitted count with an unknown id may have meant, with an acknowledgement after it. Their sold pieces
+ * are held back until the next count.
  */
 const HELD_FOR_A_NAME = `SELECT sku FROM stock_steps s JOIN stock_counts c USING (sku, subsidiary_id)
   WHERE s.subsidiary_id = ? AND s.booked_version > c.counted_version AND EXISTS (

@@ -96,7 +96,7 @@ export abstract class ChainStore {
     }
   }
 
-  /** Of a closed store. */
+  /** Replaces the files of a closed store by those in `directory`. */
   filesFrom(directory: string): void {
     for (const name of ['mirror.db', 'state.db']) {
       for (const end of ['', '-wal', '-shm']) {

@@ -12,7 +12,7 @@ import { SimulatedBranch } from './chain-branch.ts';
 import { SimulatedHub } from './chain-hub.ts';
 import { ChainPos } from './chain-pos.ts';
 
-/** A branch as the platform has it; `isKnown`: whether the hub's configuration has it. */
+/** A branch as the platform has it; `isKnown` is true if the hub's configuration has it. */
 export interface Place {
   name: string;
   subsidiaryId: string;
@@ -122,7 +122,7 @@ export class ChainWorld {
     rmSync(this.directory, { recursive: true, force: true });
   }
 
-  /** The connection to the platform: calls arrive and are answered, or fail. */
+  /** Makes the connection to the platform, on which calls arrive and are answered, or fail. */
   #transport(): Transport {
     return {
       send: async ({ method, path: url, headers, body, signal }) => {
