@@ -129,6 +129,15 @@ export function tiersOf(worlds: readonly string[]): readonly Tier[] {
       read: (report) => ({ seeds: [...report.matchAll(CUT)].length, 'power cuts': sumIn(report, CUT) }),
     },
     {
+      name: 'upgrades, a failed one and the way back',
+      seconds: 40,
+      command: (seed) => seeded(seed, { TILLSYNC_UPGRADES: 2 }, [...CRASHES, 'upgrades']),
+      read(report) {
+        const upgrades = [...report.matchAll(/^upgrade \(seed \d+\): /gm)].length;
+        return { seeds: upgrades, upgrades, kills: sumIn(report, /^upgrade .* (\d+) kills$/gm) };
+      },
+    },
+    {
       name: 'each fault, until a person is told',
       seconds: 60,
       once: true,

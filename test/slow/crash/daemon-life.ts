@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { bundle } from '../../../config/package/bundle.ts';
@@ -13,10 +13,20 @@ export interface Program {
   remove(): void;
 }
 
-/** Bundles the sources in `TILLSYNC_CRASH_ROOT`, else those of this checkout. */
-export async function buildProgram(): Promise<Program> {
+/**
+ * Bundles the sources in `TILLSYNC_CRASH_ROOT`, else those of this checkout. With `laterSteps` it is a version to
+ * come, which has one more migration.
+ */
+export async function buildProgram(
+  laterSteps: Partial<Record<'mirror' | 'state', string>> = {},
+): Promise<Program> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-crash-program-'));
   await bundle({ root: process.env.TILLSYNC_CRASH_ROOT ?? ROOT, directory });
+  for (const [name, sql] of Object.entries(laterSteps)) {
+    const migrations = path.join(directory, 'db', name, 'migrations');
+    const number = String(readdirSync(migrations).length + 1).padStart(4, '0');
+    writeFileSync(path.join(migrations, `${number}-of-a-later-version.sql`), sql);
+  }
   const env = { PATH: process.env.PATH ?? '', CACHE_DIRECTORY: path.join(directory, 'cache') };
   return {
     start: (words, more) =>

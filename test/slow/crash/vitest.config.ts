@@ -4,6 +4,7 @@ import { limitMs, shared } from '../../support/shared-config.ts';
 /**
  * `npm run test:crash` kills the daemon and cuts its power again and again. The power cuts need gcc.
  * `TILLSYNC_ROUNDS` is the number of kills (default 40), and a fifth as many power cuts follow.
+ * `TILLSYNC_UPGRADES` is the number of stores that are upgraded and taken back (default 2).
  * `TILLSYNC_SEED` is the seed; `TILLSYNC_POINTS` selects points whose name has this text.
  */
 export default defineConfig({

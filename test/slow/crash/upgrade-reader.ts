@@ -1,0 +1,116 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { systemClock } from '../../../src/core/system-clock.ts';
+import { NODE } from '../../support/workplace.ts';
+
+export interface ReaderReport {
+  reads: number;
+  /** Errors of the mirror, at most some. */
+  errors: string[];
+  /** Orders whose acknowledgement the inbox took. */
+  acked: string[];
+}
+
+const EVERY_MS = 15;
+const SHOWN_MAX = 10;
+/** As docs/pos.md asks of a reader. */
+const BUSY_MS = 5_000;
+
+interface EventRow {
+  seq: number;
+  orderId: string;
+  status: string;
+}
+
+/** A POS that follows the feed in the mirror, and acknowledges each order once through the inbox. */
+export class UpgradeReader {
+  readonly #child: ChildProcess;
+
+  constructor(storage: string, afterSeq: number) {
+    this.#child = fork(import.meta.filename, [storage, String(afterSeq)], { execPath: NODE, execArgv: [] });
+  }
+
+  async stop(): Promise<ReaderReport> {
+    const answer = once(this.#child, 'message');
+    this.#child.send('stop');
+    const [report] = (await answer) as [ReaderReport];
+    return report;
+  }
+
+  kill(): void {
+    this.#child.kill('SIGKILL');
+  }
+}
+
+async function follow(storage: string, afterSeq: number): Promise<void> {
+  const mirror = path.join(storage, 'mirror.db');
+  const inbox = path.join(storage, 'inbox', 'inbox.db');
+  const report: ReaderReport = { reads: 0, errors: [], acked: [] };
+  const words = new Map<number, string>();
+  const seen = new Set<string>();
+  const debts: string[] = [];
+  let seq = afterSeq;
+  let isStopped = false;
+  process.once('message', () => {
+    isStopped = true;
+  });
+  const tell = (text: string) => report.errors.length < SHOWN_MAX && report.errors.push(text);
+  while (!isStopped) {
+    try {
+      for (const row of readAfter(mirror, seq)) {
+        const word = `${row.status} of ${row.orderId}`;
+        const was = words.get(row.seq);
+        if (was !== undefined && was !== word) tell(`event ${row.seq} was ${was} and is ${word}`);
+        words.set(row.seq, word);
+        seq = Math.max(seq, row.seq);
+        if (seen.has(row.orderId)) continue;
+        seen.add(row.orderId);
+        debts.push(row.orderId);
+      }
+      report.reads += 1;
+    } catch (error) {
+      tell(`a read of the mirror: ${String(error)}`);
+    }
+    while (debts[0] !== undefined && acknowledged(inbox, debts[0]))
+      report.acked.push(debts.shift() as string);
+    await systemClock.sleep(EVERY_MS);
+  }
+  process.send?.(report, () => process.disconnect());
+}
+
+function readAfter(file: string, seq: number): EventRow[] {
+  const db = new Database(file, { readonly: true, fileMustExist: true, timeout: BUSY_MS });
+  try {
+    return db
+      .prepare<[number], EventRow>(
+        'SELECT seq, order_id AS orderId, status FROM order_events WHERE seq > ? ORDER BY seq LIMIT 100',
+      )
+      .all(seq);
+  } finally {
+    db.close();
+  }
+}
+
+/** The inbox may be missing or locked; the POS tries again then. */
+function acknowledged(file: string, orderId: string): boolean {
+  if (!existsSync(file)) return false;
+  try {
+    const db = new Database(file, { fileMustExist: true, timeout: 20 });
+    try {
+      db.prepare('INSERT INTO order_acks (order_id) VALUES (?)').run(orderId);
+      return true;
+    } finally {
+      db.close();
+    }
+  } catch {
+    return false;
+  }
+}
+
+if (process.argv[1] === import.meta.filename) {
+  const [, , storage = '', afterSeq] = process.argv;
+  await follow(storage, Number(afterSeq));
+}

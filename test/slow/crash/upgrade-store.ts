@@ -1,0 +1,231 @@
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { brotliDecompressSync } from 'node:zlib';
+import Database from 'better-sqlite3';
+import { systemClock } from '../../../src/core/system-clock.ts';
+import type { Random } from '../../../src/core/time.ts';
+import { compareOrders } from '../../../src/demo/demo-pos.ts';
+import type { SandboxControl } from '../../../src/sandbox/control.ts';
+import { seededRandom } from '../../support/fake-clock.ts';
+import { openWorkplace, ROOT, SECRET, until, type Workplace } from '../../support/workplace.ts';
+import { DaemonLife, type Program, runCommand } from './daemon-life.ts';
+import { UpgradeReader } from './upgrade-reader.ts';
+
+const HANDED_OUT = path.join(ROOT, 'test/db/handed-out');
+/** Fifty callbacks a second. */
+const CALLBACK_EVERY_MS = 20;
+const OPEN_ORDERS_MAX = 20;
+/** Callbacks that a life acknowledges before it ends: from 5 to 44. */
+const [CONFIRMED_MIN, CONFIRMED_MORE] = [5, 40];
+const START_MS = 600;
+const RESTORE_MS = 500;
+
+export interface UpgradeOutcome {
+  /** The mirror that it began with, such as `mirror-0012.db.br`. */
+  from: string;
+  faults: string[];
+  confirmed: number;
+  reads: number;
+  kills: number;
+}
+
+/** This version, and one to come. */
+export interface Versions {
+  now: Program;
+  later: Program;
+}
+
+/**
+ * Takes the mirror of an older version to this one, to a later one that fails, back by `restore --before-upgrade`, and
+ * to the later one again, with kills at random moments, while callbacks come and a POS reads.
+ */
+export async function upgradeThereAndBack(seed: number, versions: Versions): Promise<UpgradeOutcome> {
+  const random = seededRandom(seed);
+  const place = await openWorkplace(seed, { webhookRetry: { delaysMs: [30, 60] } });
+  const { storage, sandbox, config } = place;
+  const mirror = path.join(storage, 'mirror.db');
+  const names = readdirSync(HANDED_OUT).filter((name) => name.startsWith('mirror-'));
+  const from = names[Math.floor(random.next() * names.length)] as string;
+  // A kill while the first token is exchanged locks a store out; crash-loop.test.ts has those.
+  const synced = await place.command('sync', 'orders');
+  if (synced.code !== 0) throw new Error(`sync orders ended with ${synced.code}: ${synced.stderr}`);
+  for (const suffix of ['', '-wal', '-shm']) rmSync(mirror + suffix, { force: true });
+  writeFileSync(mirror, brotliDecompressSync(readFileSync(path.join(HANDED_OUT, from))), { mode: 0o640 });
+  const old = rowsOf<{ id: string }>(mirror, 'SELECT order_id AS id FROM orders').map(({ id }) => id);
+  const [newest] = rowsOf<{ seq: number }>(mirror, 'SELECT max(seq) AS seq FROM order_events');
+  sandbox.control.setWebhook({ callbackUrl: config.webhook.callbackUrl, secret: SECRET, active: true });
+  const customers = new AbortController();
+  const reader = new UpgradeReader(storage, newest?.seq ?? 0);
+  const arriving = arrive(place, random, customers.signal);
+  const steps = new Steps(place, random, versions);
+  try {
+    await steps.live('now');
+    await steps.live('later');
+    const faults = await steps.goBack();
+    await steps.live('now');
+    const life = steps.start('later');
+    await life.running();
+    await steps.untilConfirmed();
+    customers.abort();
+    await arriving;
+    await sandbox.control.settled();
+    const read = await untilRead(place, reader, old);
+    if ((await life.stop()) !== 0) faults.push('SIGTERM ended the last daemon otherwise than with 0');
+    faults.push(...read.faults, ...mirrorFaults(mirror, old, read.acked), ...lostOrders(place));
+    return { from, faults, confirmed: confirmedBy(sandbox.control), reads: read.reads, kills: steps.kills };
+  } finally {
+    customers.abort();
+    reader.kill();
+    steps.end();
+    await place.close();
+  }
+}
+
+const confirmedBy = (control: SandboxControl) =>
+  control.deliveries().filter(({ outcome }) => outcome === 'confirmed').length;
+
+class Steps {
+  readonly #place: Workplace;
+  readonly #random: Random;
+  readonly #versions: Versions;
+  #life: DaemonLife | undefined;
+  kills = 0;
+
+  constructor(place: Workplace, random: Random, versions: Versions) {
+    this.#place = place;
+    this.#random = random;
+    this.#versions = versions;
+  }
+
+  start(version: keyof Versions): DaemonLife {
+    this.#life = new DaemonLife(this.#versions[version].start(['run'], this.#place.env));
+    return this.#life;
+  }
+
+  /** Two lives: one is killed wherever its start is, the other after it has worked for a while. */
+  async live(version: keyof Versions): Promise<void> {
+    const first = this.start(version);
+    await systemClock.sleep(this.#random.next() * START_MS);
+    await this.#kill(first);
+    const second = this.start(version);
+    await second.running();
+    await this.untilConfirmed();
+    await this.#kill(second);
+  }
+
+  /** Waits for some more callbacks that the daemon acknowledges. */
+  async untilConfirmed(): Promise<void> {
+    const { control } = this.#place.sandbox;
+    const wanted = confirmedBy(control) + CONFIRMED_MIN + Math.floor(this.#random.next() * CONFIRMED_MORE);
+    await until(`${wanted} callbacks are acknowledged`, () => confirmedBy(control) >= wanted);
+  }
+
+  async #kill(life: DaemonLife): Promise<void> {
+    if (life.ended) throw new Error(`The daemon ended by itself:\n${life.log}`);
+    life.kill();
+    await life.dead();
+    this.kills += 1;
+  }
+
+  /** Restores, and is killed there once too; what it says then decides whether it had done its work. */
+  async goBack(): Promise<string[]> {
+    const words = ['restore', '--before-upgrade', '--json'];
+    const begun = this.#versions.now.start(words, this.#place.env);
+    const isKilled = new AbortController();
+    void systemClock.sleep(this.#random.next() * RESTORE_MS, isKilled.signal).then(() => {
+      if (!isKilled.signal.aborted) begun.kill('SIGKILL');
+    });
+    const first = await runCommand(begun);
+    isKilled.abort();
+    if (first.code === 0) return [];
+    if (first.code !== null) return [`restore --before-upgrade ended with ${first.code}: ${first.stderr}`];
+    this.kills += 1;
+    const second = await runCommand(this.#versions.now.start(words, this.#place.env));
+    const isDone = second.code === 0 || (second.code === 2 && second.stderr.includes('of this version'));
+    return isDone ? [] : [`restore --before-upgrade ended with ${second.code}: ${second.stderr}`];
+  }
+
+  end(): void {
+    this.#life?.kill();
+  }
+}
+
+/** Customers: new orders, and further steps of some that are open. */
+async function arrive({ sandbox }: Workplace, random: Random, signal: AbortSignal): Promise<void> {
+  const { control } = sandbox;
+  const open: string[] = [];
+  while (!signal.aborted) {
+    const at = Math.floor(random.next() * open.length);
+    const moved = open[at];
+    if (moved !== undefined && (open.length >= OPEN_ORDERS_MAX || random.next() < 0.6)) {
+      if (control.advanceOrder(moved) === undefined) open.splice(at, 1);
+    } else {
+      open.push(control.createOrder().internalOrderId);
+    }
+    await systemClock.sleep(CALLBACK_EVERY_MS, signal);
+  }
+}
+
+function rowsOf<T>(file: string, sql: string): T[] {
+  const db = new Database(file, { readonly: true, fileMustExist: true, timeout: 5_000 });
+  try {
+    return db.prepare<[], T>(sql).all();
+  } finally {
+    db.close();
+  }
+}
+
+/** Waits until the mirror has all orders and all acknowledgements; returns what the POS saw. */
+async function untilRead(place: Workplace, reader: UpgradeReader, old: readonly string[]) {
+  const mirror = path.join(place.storage, 'mirror.db');
+  const isAllThere = () => {
+    if (differencesOf(place, new Set(old)).length > 0) return false;
+    const acks = acksIn(mirror);
+    return place.sandbox.control.orders().every(({ internalOrderId }) => acks.has(internalOrderId));
+  };
+  const waited = await until('all orders are there and acknowledged', isAllThere, 10_000).then(
+    () => [],
+    (error: Error) => [error.message, ...differencesOf(place, new Set(old)).slice(0, 5)],
+  );
+  const { reads, errors, acked } = await reader.stop();
+  return { reads, acked, faults: [...waited, ...errors] };
+}
+
+const acksIn = (mirror: string) =>
+  new Set(rowsOf<{ id: string }>(mirror, 'SELECT order_id AS id FROM order_acks').map(({ id }) => id));
+
+const differencesOf = (place: Workplace, old: ReadonlySet<string>) =>
+  compareOrders(
+    place.sandbox.control.orders(),
+    place.mirrorRows().filter((row) => !old.has(row.order_id)),
+  ).differences;
+
+/** Orders whose callback was acknowledged and that are not in the mirror. */
+function lostOrders({ sandbox, mirrorRows }: Workplace): string[] {
+  const there = new Set(mirrorRows().map((row) => row.order_id));
+  return sandbox.control
+    .deliveries()
+    .filter(({ outcome, orderId }) => outcome === 'confirmed' && !there.has(orderId))
+    .map(({ orderId }) => `order ${orderId} was acknowledged and is lost`);
+}
+
+function mirrorFaults(mirror: string, old: readonly string[], acked: readonly string[]): string[] {
+  const orders = new Set(
+    rowsOf<{ id: string }>(mirror, 'SELECT order_id AS id FROM orders').map(({ id }) => id),
+  );
+  const acks = acksIn(mirror);
+  const doubled = rowsOf<{ id: string; status: string }>(
+    mirror,
+    `SELECT order_id AS id, status FROM (SELECT order_id, status,
+       lag(status) OVER (PARTITION BY order_id ORDER BY seq) AS before FROM order_events) WHERE status = before`,
+  );
+  return [
+    ...old.filter((id) => !orders.has(id)).map((id) => `order ${id} of the older version is gone`),
+    ...acked.filter((id) => !acks.has(id)).map((id) => `the acknowledgement of ${id} is lost`),
+    // The older version's own orders were edited: such an event has the status of the one before.
+    ...doubled.filter(({ id }) => !old.includes(id)).map(({ id, status }) => `${status} of ${id} is doubled`),
+    ...rowsOf<{ integrity_check: string }>(mirror, 'PRAGMA integrity_check')
+      .map((row) => row.integrity_check)
+      .filter((verdict) => verdict !== 'ok'),
+  ];
+}

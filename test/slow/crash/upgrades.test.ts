@@ -1,0 +1,34 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { SEED } from '../../support/seed.ts';
+import { buildProgram } from './daemon-life.ts';
+import { upgradeThereAndBack, type Versions } from './upgrade-store.ts';
+
+/** `TILLSYNC_UPGRADES` stores, each from a seed of its own; `TILLSYNC_SEED` is the first. */
+const COUNT = Number(process.env.TILLSYNC_UPGRADES ?? 2);
+/** As the next version may change them: columns that this version does not know. */
+const LATER = {
+  mirror: 'ALTER TABLE orders ADD COLUMN of_later TEXT;',
+  state: 'ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE later (x);',
+};
+
+let versions: Versions;
+beforeAll(async () => {
+  versions = { now: await buildProgram(), later: await buildProgram(LATER) };
+});
+afterAll(() => {
+  versions.now.remove();
+  versions.later.remove();
+});
+
+it.each(Array.from({ length: COUNT }, (_, i) => SEED + i))(
+  'old, new, a failed later one, back and later again lose and double nothing (TILLSYNC_SEED=%i)',
+  async (seed) => {
+    const { from, faults, confirmed, reads, kills } = await upgradeThereAndBack(seed, versions);
+    process.stdout.write(
+      `upgrade (seed ${seed}): from ${from}, ${confirmed} callbacks acknowledged, ${reads} reads, ${kills} kills\n`,
+    );
+    expect(faults).toEqual([]);
+    expect(confirmed).toBeGreaterThanOrEqual(20);
+    expect(reads).toBeGreaterThan(20);
+  },
+);
