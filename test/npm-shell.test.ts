@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 
 /** A Node that only records its arguments. */
 const RECORDS = '#!/bin/sh\necho "$@" >> calls\n';
-/** A Node that installs what npm left out, as npm does. */
+/** A substitute for Node that installs the packages that npm left out, as npm does. */
 const INSTALLS = `${RECORDS}[ "$1" = --version ] || mkdir -p node_modules/@rolldown/binding-linux-x64-gnu\n`;
 
 describe('config/npm-shell', () => {

@@ -93,7 +93,7 @@ export interface ApiFamily {
   /** Their heading in the document. */
   tag: keyof typeof TAGS;
   routes: readonly ApiRoute[];
-  /** Called with the Fastify instance of these routes only. */
+  /** Prepares the Fastify instance that serves only these routes. */
   prepare?(app: FastifyInstance): void;
 }
 

@@ -26,7 +26,7 @@ async function sealed(result: unknown, { key }: DaemonRequest<unknown>): Promise
   return new CompactEncrypt(bytes).setProtectedHeader(SEAL).encrypt(await importJWK(key, SEAL.alg));
 }
 
-/** Does what a command requests, as the service and inside its sandbox. Throws `storage-…`. */
+/** Executes the request of a command as the service and inside its sandbox. Throws `storage-…`. */
 export async function answerRequest<Asked, Result>(
   rows: RequestRows,
   name: string,

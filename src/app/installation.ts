@@ -326,7 +326,7 @@ function ofRoot(path: string, { name, uid, gid }: UnixUser): TillsyncError {
 
 /** A configuration file as its service reads it. */
 export interface ServiceView {
-  /** Such as `tillsync.service`. */
+  /** The systemd unit, such as `tillsync.service`. */
   unit: string;
   user: string;
   /** Whether that user can read the file; null for a caller other than root, who cannot try. */

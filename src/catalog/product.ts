@@ -129,7 +129,7 @@ export interface ProductDifference {
   subsidiaryId: string | null;
   /** `product`, `sku`, `stock` and `mapping` mean a whole entry that one side lacks. */
   field: string;
-  /** null when the value is unknown or the entry does not exist. */
+  /** Value in the mirror; null if it is unknown or the entry does not exist. */
   mirror: Scalar;
   platform: Scalar;
 }

@@ -40,7 +40,7 @@ interface SweepOptions {
   pageSize: number;
 }
 
-/** Where a sweep sends what it reads: into the mirror, or only into a comparison. */
+/** Receives the products of a sweep: the mirror, or a comparison that writes nothing. */
 export interface SweepTarget {
   page(records: readonly ProductRecord[], mark: ReadMark): Promise<{ written: number }>;
   product(record: ProductRecord, mark: ReadMark): Promise<unknown>;
@@ -112,7 +112,10 @@ export class CatalogSweep {
     this.#soFar = soFar;
   }
 
-  /** Throws what Platform.productList throws, and `platform-garbled` when the list kept shifting. */
+  /**
+   * Reads the branch. Throws the errors of Platform.productList, and `platform-garbled` if the list shifted at every
+   * try.
+   */
   async run(): Promise<SweepReport> {
     const told = await this.#confirm();
     if (told) return told;
@@ -251,7 +254,7 @@ export class CatalogSweep {
     }
   }
 
-  /** Calls the platform. The mark is taken when the request is really sent. */
+  /** Calls the platform. The mark is read when the request is really sent. */
   async #ask<T>(call: (how: CallOptions) => Promise<T>): Promise<{ answer: T; mark: ReadMark }> {
     const { signal, onWait } = this.#request;
     let mark = this.#readMark();
@@ -322,7 +325,8 @@ export class LeasedSweep {
   }
 
   /**
-   * Throws what CatalogSweep.run throws, and `lease-lost` when another process took over because this one was frozen.
+   * Sweeps a branch. Throws the errors of CatalogSweep.run, and `lease-lost` if another process acquired the lease
+   * while this process was frozen.
    */
   async sweep(branch: Branch, request: SweepRequest = {}, soFar?: SweepSoFar): Promise<SweepReport> {
     const { leases, clock, stores, quarantine } = this.#o;
@@ -402,7 +406,7 @@ export async function sweepAll(
   return branches.flatMap((branch) => reports.get(branch) ?? []);
 }
 
-/** If so many lists are refused first, the platform refuses all of them. */
+/** If the first lists are refused up to this number, the platform probably refuses all. */
 const REFUSED_MAX = 3;
 const NAMED_MAX = 5;
 
@@ -507,7 +511,7 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
     dueMs = Math.min(dueMs, schedule.nextAfter(clock.nowMs()));
     return dueMs;
   };
-  /** Pauses for the whole time, whatever the wall clock or a request says. */
+  /** Pauses for the whole time, even if the wall clock jumps or a sweep is requested. */
   const again = async (restMs: number) => {
     await rest(clock, restMs, signal, beat);
     dueMs = clock.nowMs();

@@ -59,7 +59,7 @@ export const bundle = command({
     const day = isoUtc(clock.nowMs()).slice(0, 10);
     const { file: path = `tillsync-bundle-${call.argument}-${day}.tar.gz`, force = false } = options;
     const { makeArchive, readTar, refuseExisting } = await import('../support/archive.ts');
-    // Checked before the work, which may take minutes.
+    // An existing file is refused before the work, which may take minutes.
     refuseExisting(path, force);
     return withHub(call, async (tools): Promise<Result> => {
       const answer = await ask(tools, call, 'bundle');
@@ -77,7 +77,7 @@ export const bundle = command({
 
 type NamedCall = Call<unknown, string>;
 
-/** Writes here what the command wrote at the branch. */
+/** Writes the output of the command at the branch to this command's output. */
 function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Result {
   const isDocument = options.json === true && stdout !== '';
   return {

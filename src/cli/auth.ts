@@ -205,7 +205,7 @@ async function stored({ platform, mirror }: Parts, tokens: OfferedTokens): Promi
   return 'stored';
 }
 
-/** Adds to an error of a try that nothing is lost, and what to do. */
+/** Adds to the error of a failed try that nothing is lost, and what to do. */
 async function tried(
   { parts, progress, call }: CommandTools,
   { refreshToken, otherCompany }: OfferedTokens,

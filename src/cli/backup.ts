@@ -47,7 +47,7 @@ export const backup = command({
     const made = newPhrase ? await makePhrase(config, configFile) : undefined;
     const readableBy = made ? { recipient: made.recipient } : whoMayRead(config, configFile, cli.env);
     const file = readableBy && !argument.endsWith(ENCRYPTED) ? `${argument}${ENCRYPTED}` : argument;
-    // Checked before the work, which may take minutes.
+    // An existing file is refused before the work, which may take minutes.
     refuseExisting(file, force);
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: false });
     const progress = new Progress(cli);

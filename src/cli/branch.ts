@@ -307,7 +307,7 @@ const rename = command({
       const known = state.hub.branches();
       const configured = configuredNames(config.branches);
       const names = configured.map((each) => each.name);
-      // Two branches that swap their names have the same one for a while.
+      // Two branches that swap their names have the same name for a while.
       const isOffered = state.hub.named(configured).find((each) => each.name === name)?.renamedFrom === old;
       const id = configured.find((each) => each.name === name)?.subsidiaryId ?? null;
       const called = known.filter((each) => each.name === old);

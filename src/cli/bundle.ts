@@ -47,7 +47,7 @@ export const bundle = command({
     const { refuseExisting } = await import('../support/archive.ts');
     const { collectBundle, packBundle, writeBundle } = await import('../support/bundle/bundle.ts');
     const force = options.force ?? false;
-    // Checked before the work, which may take minutes.
+    // An existing file is refused before the work, which may take minutes.
     if (!toStdout) refuseExisting(file, force);
     const progress = new Progress(cli);
     const collected = await collectBundle({

@@ -7,7 +7,7 @@ import { table, when } from './table.ts';
 const LOOK_EVERY_MS = 1_000;
 const LIST_MAX = 1_000;
 
-/** Why a callback was not kept as an order, in words for a person. */
+/** Reasons why a callback was not stored as an order, in words for a person. */
 const FAULTS: Record<CallbackFault, string> = {
   'secret-missing': 'it carries no secret',
   'secret-wrong': 'it carries another secret than the one that is agreed',

@@ -12,7 +12,7 @@ import { fields, table } from './table.ts';
 
 /** Without a terminal, one line every few seconds is enough. */
 const PLAIN_EVERY_MS = 5_000;
-/** More branches than a laptop can run in one process. */
+/** Most branches of a demo, as many as a laptop can run in one process. */
 const BRANCHES_MAX = 50;
 
 export const demo = command({

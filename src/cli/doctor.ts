@@ -29,7 +29,7 @@ const WORDS: Record<Language, Record<CheckLevel, string>> = {
 };
 const LINE_MIN = 30;
 
-/** Returns one check as lines: the state, and below it what to do. */
+/** Returns a check as lines: the state, and below it the remedy. */
 export function checkText(
   { level, title, message, remedy }: CheckResult,
   titleWidth: number,

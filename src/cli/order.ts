@@ -227,7 +227,7 @@ const list = command({
     }),
 });
 
-/** Several orders with one number are rare; a person who sees these will use another name. */
+/** Most orders with one number that are shown. Several are rare, and a person who sees them will use an id. */
 const SAME_CODE_MAX = 10;
 
 const show = command({

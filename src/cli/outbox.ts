@@ -163,7 +163,7 @@ const retry = command({
 
 const PAGE = 1000;
 
-/** Oldest first, so that the newest value for a target comes last. */
+/** Returns the rejected changes, oldest first, so that the newest value for a target is retried last. */
 function rejectedIds(outbox: Outbox): number[] {
   const ids: number[] = [];
   for (let before: number | undefined; ; ) {

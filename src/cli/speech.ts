@@ -8,7 +8,7 @@ import commands from './spanish.json' with { type: 'json' };
 /** Translates tillsync's English words into the shop's language, with times by its clock. */
 export type Say = (english: string) => string;
 
-/** Made when a command first speaks Spanish. */
+/** Cache of the translator, which is made at a command's first Spanish text. */
 let translator: Translator | undefined;
 
 /** Returns the translator of all sentences that commands print. */

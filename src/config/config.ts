@@ -87,7 +87,7 @@ function isLinked(raw: RawConfig, env: Environment): boolean {
   return !['', '[]'].includes(String(value ?? ''));
 }
 
-/** Switches off, at a branch, what only the hub decides and what only the platform sends. */
+/** Switches off callbacks, hold-back and guards at a branch, because only its hub gets callbacks and decides. */
 function asBranch(config: Config): Config {
   return {
     ...config,

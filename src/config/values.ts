@@ -249,7 +249,7 @@ export const natsUrls = textList(
   isNatsUrl,
 );
 
-/** More addresses of the hub, beside its present ones. */
+/** Further addresses of the hub, beside its present ones. */
 export const announcedUrls = textList(
   `a list of up to ${WAYS_MAX - 1} addresses such as ["tls://hub2.example.com:4222"]`,
   WAYS_MAX - 1,

@@ -37,7 +37,7 @@ export class Gate {
   readonly asked: Asked[] = [];
   /** Number of requests that arrived, including running ones. */
   arrived = 0;
-  /** Set while requests are refused. */
+  /** Decides on the refusal of a request; set only while requests are refused. */
   refuse: ((method: string) => Refusal | undefined) | undefined;
   readonly #clock: Clock;
   readonly #target: () => string | undefined;

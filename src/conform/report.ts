@@ -8,7 +8,7 @@ export function lineOf({ id, does, verdict }: Pick<Judgement, 'id' | 'does' | 'v
   return `${MARKS[verdict].padEnd(10)}  ${String(id).padStart(2)}  ${does}`;
 }
 
-/** The report for people: a line for each behaviour, and how to mend what failed. */
+/** Returns the report for people: a line for each behaviour, and advice on each failed one. */
 export function textOf(report: Report): string {
   const lines = report.behaviours.map((each) => {
     const saw = each.verdict === 'passed' ? '' : `\n                ${each.saw}`;

@@ -154,7 +154,7 @@ export class Stage {
     return this.place.rows<{ n: number }>(sql, String(sku))[0]?.n ?? 0;
   }
 
-  /** Judges that the newest count is this one, and gives the sentence of what was seen. */
+  /** Checks that the newest count of the article is `qty`, and returns a sentence on what the till did. */
   async counted(article: Article, qty: number, what: string): Promise<string> {
     await this.until(() => this.count(article) === qty);
     const found = this.count(article);

@@ -82,7 +82,7 @@ export class Till {
   async #run(): Promise<number | null> {
     const { command, env, directory } = this.#options;
     const [program = '', ...words] = command;
-    // A process group of its own, so that its children end with it.
+    // The till has a process group of its own, so that its children can be ended with it.
     const child = spawn(program, words, {
       cwd: directory,
       env,
@@ -96,7 +96,7 @@ export class Till {
     child.stdout.on('data', hear);
     child.stderr.on('data', hear);
     try {
-      // Not `close`: a child of its own may keep the pipe open.
+      // The event is not `close`, because a child of the till may keep the pipe open.
       const [code] = (await once(child, 'exit')) as [number | null];
       return code;
     } catch (error) {

@@ -119,7 +119,7 @@ export function isJournal(fd: number, env: Readonly<Record<string, string | unde
   return env.JOURNAL_STREAM === `${dev}:${ino}`;
 }
 
-/** Replaces commands in messages by what is typed here. */
+/** Replaces placeholders of commands in messages by the commands of this installation. */
 function withCommands(this: PinoLogger, words: Parameters<LogFn>, method: LogFn): void {
   const [fields, message] = words as [object, unknown];
   method.call(this, fields, typeof message === 'string' ? asTyped(message) : undefined);

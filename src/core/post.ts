@@ -49,7 +49,7 @@ export class Poster {
     what: { method: 'GET' | 'POST'; headers: Readonly<Record<string, string>>; body?: string },
     signal: AbortSignal,
   ): Promise<PostEnd> {
-    // Loaded on use, because few shops send anything and it takes memory.
+    // undici is loaded on use, because few shops send anything and it needs memory.
     const { Agent, request } = await import('undici');
     this.#agent ??= new Agent({ connections: 1 });
     // The timeout and the signal share a controller that is released at once. AbortSignal.any would live

@@ -26,7 +26,7 @@ interface ProgramRun {
   input: string;
   /** This process's environment; the program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
-  /** More variables for its environment. Control characters are removed and long values cut. */
+  /** Further variables for the program's environment. Control characters are removed and long values cut. */
   variables?: Readonly<Record<string, string>>;
   timeoutMs: number;
   /** Ends the program and all its children. */
@@ -51,7 +51,7 @@ export async function runProgram(
     child = spawn(program, words, {
       cwd: '/',
       env: Object.fromEntries([...passed, ...own]),
-      // A process group of its own, so that its children end with it.
+      // The program has a process group of its own, so that its children can be ended with it.
       detached: true,
       stdio: ['pipe', 'pipe', 'pipe'],
     });

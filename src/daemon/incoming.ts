@@ -235,7 +235,7 @@ export function incomingOrders(
           standing.kept();
           for (const { entry, outcome } of kept) {
             if (entry.kind === 'order') watch.announced(entry.observation.reading.orderId);
-            // A poll decides what this webhook alone cannot.
+            // A poll decides whether the held webhook is right.
             if (outcome === 'held') loop?.wake(true);
           }
         },

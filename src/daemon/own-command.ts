@@ -19,7 +19,7 @@ interface OwnCommandOptions {
 
 /** Result of a command. */
 export interface OwnCommandEnd {
-  /** null if it took too long or was killed. */
+  /** Exit code; null if the command exceeded its time or was killed. */
   exit: number | null;
   stdout: string;
   stderr: string;

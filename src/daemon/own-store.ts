@@ -39,7 +39,7 @@ export interface OwnStore {
   link: OwnStoreLink;
   /** Notified when its mirror may have changed. */
   changes: ChangeSignal;
-  /** Local API and page, below the name of its directory. */
+  /** The shop's local API and page, below the path of its name. */
   plugin: FastifyPluginAsync;
   loops(): NamedLoop[];
   close(): Promise<void>;

@@ -30,7 +30,7 @@ export interface ServiceNews {
 
 /** The service manager that started this process, if any. */
 interface ServiceManager {
-  /** Never throws, because a lost message must not end the work it is about. */
+  /** Sends a message to systemd. Never throws, because a lost message must not end the daemon's work. */
   tell(news: ServiceNews): void;
   /** Maximum time between two heartbeats; undefined if nobody expects any. */
   readonly watchdogMs: number | undefined;
@@ -111,7 +111,7 @@ const RESTART_AFTER_MS = 5_000;
 /** A supervised loop as the health endpoint and the watchdog see it. */
 export interface SupervisedLoop {
   name: string;
-  /** Monotonic time of its last heartbeat. */
+  /** Monotonic time of the loop's last heartbeat. */
   readonly lastBeatMs: number;
   /** Resolves once the loop has ended after its signal. */
   ended: Promise<void>;

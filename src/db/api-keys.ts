@@ -25,7 +25,7 @@ export function keyDigest(key: string, encoding: 'utf8' | 'latin1'): Buffer {
 const COLUMNS = 'name, may, made_at AS madeAt, withdrawn_at AS withdrawnAt';
 type Row = Omit<ApiKey, 'may'> & { may: string };
 
-/** The named keys in state.db, which hold from the next request on. Methods throw `storage-…`. */
+/** The named keys in state.db. A change applies from the next request on. Methods throw `storage-…`. */
 export class ApiKeyRows {
   readonly #db: Database.Database;
 

@@ -5,7 +5,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { createWithMode, storing, syncPath } from './sqlite.ts';
 
 interface MigrateOptions {
-  /** Contains `0001-what-it-does.sql`, `0002-….sql` and so on, without gaps. */
+  /** Directory of the migrations `0001-….sql`, `0002-….sql` and so on, without gaps. */
   directory: URL;
   /** Builds an empty database in one step; only the migrations it lacks are applied after it. */
   schema?: URL;
@@ -40,7 +40,7 @@ export function migrate(db: Database.Database, options: MigrateOptions): void {
     }
     if (from > 0 && options.keepCopyAt !== undefined) keepCopy(db, options.keepCopyAt);
     db.transaction(() => {
-      // Another process may have created it first.
+      // Another process may have created the schema first.
       if (options.schema && checkApplied(db, known, options.name) === 0) {
         db.exec(readFileSync(options.schema, 'utf8'));
       }

@@ -22,7 +22,7 @@ interface DatabaseOptions {
   readonly?: boolean;
   /** Milliseconds for which one statement may block the thread for another process's lock; at most 100. */
   busyTimeoutMs: number;
-  /** Set in this order after `synchronous = FULL`, and read back. */
+  /** Pragmas that are set in this order after `synchronous = FULL`, and read back. */
   pragmas?: Record<string, string | number>;
 }
 
@@ -217,7 +217,7 @@ export function settleWal(db: Database.Database): void {
   try {
     storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
   } catch (error) {
-    // The log is synced before the database grows, so a full disk has kept it.
+    // The log is synced before the database grows, so a full disk loses no commit.
     if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
   }
 }

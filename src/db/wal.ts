@@ -17,7 +17,7 @@ interface LockedBytes {
   inode: number;
   first: number;
   last: number;
-  /** If left out, locks of any kind. */
+  /** Kind of the locks; any kind if left out. */
   kind?: 'READ' | 'WRITE';
   /** Whether processes that wait for such a lock count too. */
   isWaitingToo?: boolean;
@@ -142,7 +142,7 @@ function tryToTruncate(db: Database.Database): void {
   try {
     truncateWal(db);
   } catch {
-    // If the disk fails, the next write notices it, and its caller gets the error.
+    // An error of the disk is ignored here, because the next write meets it too and reports it.
   }
 }
 
@@ -170,7 +170,7 @@ function sentence(path: string, bytes: number): string {
 const AGAIN_AFTER_MS = 1_000;
 
 interface LockWatchOptions extends WalMaintenanceOptions {
-  /** Writes what waits for the disk. */
+  /** Writes the data that waits for the lock. */
   tryAgain: () => Promise<void>;
 }
 

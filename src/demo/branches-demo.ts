@@ -172,7 +172,7 @@ async function startBranch(
   const secrets = { linkSeed: seed, webhookSecrets: [] };
   const daemon = await startDaemon({ config, secrets, clock, random, log });
   releasers.push(branch, () => daemon.stop());
-  // Events of counter sales are left out, because they would hide what the demo shows.
+  // Events of counter sales are left out, because they would hide the orders that the demo shows.
   const pos = new DemoPos({ localUrl: () => daemon.localUrl, branch: name, clock, random });
   return { ...name, daemon, pos, line };
 }

@@ -17,7 +17,7 @@ const FIRST_BRANCH: PosBranch = { subsidiaryId: 'sub-1', externalId: 'B1' };
 interface DemoPosOptions {
   /** Address of the local API; read before each call, because a restart may change it. */
   localUrl: () => string;
-  /** If left out, the first branch of the demo. */
+  /** Branch of the POS; the demo's first branch if left out. */
   branch?: PosBranch;
   clock: Clock;
   random: Random;

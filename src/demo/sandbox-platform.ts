@@ -33,7 +33,7 @@ export async function freePort(random: Random = systemRandom): Promise<number> {
   }
 }
 
-/** The platform's limits with shorter times, so that seconds show what takes minutes in a store. */
+/** The platform's limits with shorter times, so that the demo shows in seconds the course of minutes. */
 export const DEMO_LIMITS: PlatformLimits = {
   endpointIntervalMs: 200,
   ordersIntervalMs: 4_000,
@@ -46,9 +46,9 @@ export interface DemoPlace {
   baseUrl: string;
   directory: string;
   webhookPort: number;
-  /** If left out or 0, a free port at every start. */
+  /** Port of the local API; if left out or 0, a free port at every start. */
   localPort?: number;
-  /** If left out, three branches that share this tillsync. */
+  /** Branches of the store; three that share this tillsync if left out. */
   branches?: readonly Partial<PosBranch>[];
   /** Address of the nats-server, if each branch has its own tillsync. */
   nats?: string;

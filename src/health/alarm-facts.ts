@@ -42,7 +42,7 @@ export interface AlarmFacts {
   callbacks: () => { refused: string | null; unreadable: string | null };
   /** Times at which the platform asked to wait, with the endpoint. */
   limited: Pick<Recently, 'of'>;
-  /** Why a message waits for a receiver of alarms, for each that does not take it. */
+  /** Returns, for each failing receiver of alarms, why a message still waits for it. */
   untold: () => readonly string[];
   /** Requests with a wrong key, with their sender. */
   wrongKeys: Pick<Recently, 'of'>;
@@ -94,7 +94,7 @@ export class Recently {
   }
 }
 
-/** Raises and clears alarms from the facts. Its methods throw what the facts throw. */
+/** Raises and clears alarms from the facts. Its methods throw the errors of the facts. */
 export class FactWatch {
   readonly #facts: AlarmFacts;
   readonly #looks: readonly ((facts: AlarmFacts) => void)[];

@@ -53,7 +53,7 @@ export function alarmReport(news: AlarmNews, context: ReportContext): AlarmRepor
   return complete({ state, key, level, message, detail, remedy: todo, since }, context, isKnownBetter);
 }
 
-/** Returns what is wrong and what to do; commands are still placeholders. */
+/** Returns the message and the remedy of an alarm; commands in them are still placeholders. */
 function wordsOf({ key, words }: AlarmNews, { dailyMax, language }: ReportContext) {
   if (key === 'alarms.daily-max') {
     const message = `Alarms were told ${dailyMax} times today; what is still wrong tomorrow is told then.`;

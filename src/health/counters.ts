@@ -524,7 +524,7 @@ export class Counters {
     this.waitSeconds.add(waitMs / 1000, { endpoint, reason });
   };
 
-  /** `status` is null if the sender had gone before the answer. */
+  /** `status` is null if the sender had disconnected before the answer. */
   readonly answered = (status: number | null, durationMs: number): void => {
     this.callbacks.add(1, { status: status === null ? 'none' : String(status) });
     if (status === 200) this.callbackSeconds.observe(durationMs / 1000, {});

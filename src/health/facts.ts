@@ -367,7 +367,7 @@ export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFindi
 
 const BACKUP_TRIES = 2;
 
-/** Several backups, an hour apart, have failed. */
+/** Returns a finding if several backups, an hour apart, have failed. */
 export function backupsFail(facts: Facts): FactsOfFinding | undefined {
   const flow = flowOf('backup', facts);
   if (flow?.state !== 'failing' || (flow.failure?.tries ?? 0) < BACKUP_TRIES) return undefined;
@@ -382,7 +382,7 @@ export function linkIs(code: 'hub.link' | 'hub.refused', facts: Facts): FactsOfF
   return { detail: link.message || null, since: link.lastOkAt, ...causeOf(link) };
 }
 
-/** Always in the same order. */
+/** Returns the flows in a state, always in the same order. */
 function flowsIn(state: FreshnessState, facts: Facts): Freshness[] {
   return FRESHNESS_SUBJECTS.flatMap((subject) => flowOf(subject, facts) ?? []).filter(
     (flow) => flow.state === state,
@@ -397,7 +397,7 @@ export function counted(count: number): FactsOfFinding | null {
 export interface DiskSpace {
   freeBytes: number;
   totalBytes: number;
-  /** Name of a file system that does not keep databases safe; left out: none of those. */
+  /** Name of the file system if databases are not safe on it; left out otherwise. */
   unsafe?: string;
 }
 

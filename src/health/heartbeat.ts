@@ -34,7 +34,7 @@ export interface HeartbeatMemory {
   message: string;
 }
 
-/** Where a heartbeat is sent. */
+/** Address and time limit of a heartbeat. */
 export interface HeartbeatTarget {
   /** May hold a secret, so messages name only its host. */
   url: string;

@@ -193,7 +193,7 @@ export class Notifier {
     log[this.#failures === 1 ? 'error' : 'debug'](fields, message);
   }
 
-  /** undefined: not now. */
+  /** Returns the stored memory; undefined if it cannot be read now. */
   #read(): AlarmMemory | undefined {
     try {
       return this.#o.rows.memory(this.#o.receiver.name);

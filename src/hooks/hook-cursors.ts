@@ -242,7 +242,7 @@ export class HookRows {
     return storing(() => sqlOf(this.#db).row<HookBegun>(sql, name));
   }
 
-  /** Durable on return. A hook that has started stays as it is. */
+  /** Records, durable on return, that a hook has started. The record of a hook that has started before stays. */
   noteBegun(name: string, { newsFrom }: HookBegun): void {
     const sql = 'INSERT OR IGNORE INTO hooks (name, news_from) VALUES (?, ?)';
     storing(() => sqlOf(this.#db).run(sql, name, newsFrom));

@@ -196,7 +196,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       const newer = 'SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?';
       // A restored hub knows less than it has sent before.
       if (isWhole && sqlOf(db).row(newer, reading.orderId, observedAt) !== undefined) return false;
-      // Otherwise the missing customer would become an event of its own.
+      // The customer is removed in the same step, because the removal would otherwise become an event of its own.
       if (isForgotten) forgetCustomer(db, reading.orderId, spellings, isoUtc(nowMs));
       mergeOrder(db, { source, reading, raw, observedAtMs: Date.parse(observedAt) }, spellings, null);
       if (!isForgotten) noteForgotten(db, reading);
@@ -402,7 +402,7 @@ function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxC
     if (basis === 'mirror') continue;
     const reading = readChange(kind, body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
-    // If it cannot be resolved, the hub reports why.
+    // If the change cannot be resolved, the hub reports the reason.
     if (found?.state === 'resolved') decisions.retarget({ changeId }, found);
   }
 }

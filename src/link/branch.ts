@@ -334,7 +334,7 @@ export class BranchFollower {
     }
     // Only the coming snapshot closes the gap, so earlier entries are not awaited.
     if (answer.snapshotN > mirror.read(branchPlace).mark) this.#wantsSnapshot = true;
-    // Numbers that a POS has seen are never given again, whatever copy this is.
+    // Numbers that a POS has seen are never given again, even if this mirror is an older copy.
     const { leasedSeq, seqAfter } = answer;
     const isLeasing = leasedSeq !== null;
     const after = isLeasing ? seqAfter : answer.seq > mirror.newestSeq() ? answer.seq + FEED_JUMP : 0;
@@ -377,7 +377,7 @@ export class BranchFollower {
     await this.#sayHello();
   }
 
-  /** Sends one request with what waits. Returns whether there was anything. Throws `link-…`. */
+  /** Sends waiting items in one request. Returns false if none waits. Throws `link-…`. */
   async handUpOnce(): Promise<boolean> {
     const { mirror, stores, clock, log } = this.#options;
     if (mirror.read(waitingUp).waiting === 0) return false;

@@ -59,7 +59,7 @@ export type HasRoom = (branch: string) => boolean;
 /** Adds the next page to the feeds, or only to that of `only`. Returns false if there is none. */
 export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number, only?: string): boolean {
   const at = isoUtc(nowMs);
-  // All branches get their open orders before any of them gets ended ones.
+  // All branches get their open orders before any branch gets ended orders.
   const snapshot = sqlOf(db).row<Snapshot>(
     `SELECT branch, snapshot_stage AS stage, snapshot_seq AS seq, snapshot_after AS after FROM feed_branches
      WHERE snapshot_stage IS NOT NULL AND branch = coalesce(?, branch)

@@ -371,7 +371,7 @@ function changeOf(
   if ('fault' in reading) return { refused: reading.fault.message };
   if (reading.kind === 'product') return { ...reading, reference };
   const { subsidiaryId, subsidiaryExternalId, ...change } = reading.change;
-  // Earlier names count too, because the branch's machine may still use one.
+  // Earlier names count too, because the branch's machine may still use an earlier name.
   const isOwn = (id: string | undefined) =>
     id === undefined ||
     [branch.branch, branch.subsidiaryId, branch.externalId].includes(id) ||

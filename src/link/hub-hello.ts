@@ -154,7 +154,7 @@ function startsBehindGap(
   hello: Hello,
   heardMark: number,
 ): boolean {
-  // The server does not resend what another copy of these files received.
+  // The server does not resend entries that another copy of these files received.
   const isOlderCopy = hello.isStart && hello.mark < heardMark && heardMark <= row.lastN;
   return isOlderCopy || isPruned(db, branch, row, hello);
 }

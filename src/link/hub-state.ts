@@ -143,7 +143,7 @@ export class HubRows {
     this.#onSecret = onSecret;
   }
 
-  /** undefined before they were made. */
+  /** Returns the hub's keys; undefined before they were made. */
   keys(): HubKeys | undefined {
     const text = storing(() => sqlOf(this.#db).value<string>('SELECT keys FROM hub'));
     if (text === undefined) return undefined;
@@ -265,7 +265,9 @@ export class HubRows {
     };
   }
 
-  /** Takes over another machine's hub; this one has keys but no branches of its own. */
+  /**
+   * Replaces this hub's configuration by another machine's copy. This hub must have keys and no branches of its own.
+   */
   takeOver({ serverConfig, branches }: HubCopy, nowMs: number): void {
     const sql = sqlOf(this.#db);
     storing(() =>
@@ -471,7 +473,7 @@ export class LinkKeyRows {
     this.#onSecret = onSecret;
   }
 
-  /** undefined before the branch joined. */
+  /** Returns the seed of the branch's key; undefined before the branch joined. */
   read(): string | undefined {
     return this.#told('SELECT seed FROM link_key');
   }

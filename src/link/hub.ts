@@ -187,7 +187,10 @@ export class Hub {
     }
   }
 
-  /** Makes sure that the server has what it needs, and publishes again what it has lost. */
+  /**
+   * Checks the server and the branches: creates missing streams and consumers, makes lost entries be published again,
+   * and updates the alarms.
+   */
   async check(): Promise<void> {
     const { link, branches, mirror, rows, ownStore = '', clock, log } = this.#options;
     this.#announcement = this.#options.announcement?.() ?? null;
@@ -312,7 +315,7 @@ export class Hub {
 
   /** Answers a branch's question; undefined if it asks too much to get an answer. Never throws. */
   answer(branch: string, question: Question, body: Uint8Array): Promise<string> | undefined {
-    // Checked before anything is read, so that a flood takes no time from other branches.
+    // The gate checks a question before it is read, so that a flood takes no time from other branches.
     const entry = this.#gate.enter(branch, body.length);
     if (entry !== 'admitted') {
       this.#noteRefused(branch, question, body.length);
@@ -524,7 +527,7 @@ function refusal(code: Refusal['code'], message: string, hint?: string): string 
   return JSON.stringify({ refused: { code, message, hint } satisfies Refusal });
 }
 
-/** Reports the link as down only after it was down for longer than a restart takes. */
+/** Reports the link as down only if it is down for longer than a restart lasts. */
 export class LinkFreshness {
   readonly #mirror: Pick<Mirror, 'freshnessBoard'>;
   readonly #clock: Clock;

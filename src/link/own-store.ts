@@ -12,7 +12,7 @@ const AGAIN_AFTER_MS = 1_000;
 export interface OwnStoreLinkOptions {
   /** The hub's name for the branch. */
   branch: string;
-  /** Position of its mirror in the feed. */
+  /** Position of the shop's mirror in the feed. */
   place: () => Pick<Hello, 'epoch' | 'mark'>;
   clock: Clock;
 }

@@ -32,7 +32,7 @@ interface Asker {
   refusalsSinceMs: number;
 }
 
-/** Limits each branch, so that a flood of questions takes no time from other branches. */
+/** Limits the questions of each branch, so that a flood takes no time from other branches. */
 export class QuestionGate {
   readonly #clock: Clock;
   readonly #askers = new Map<string, Asker>();

@@ -328,7 +328,7 @@ function otherConfiguration(url: string): TillsyncError {
   });
 }
 
-/** Several signs of life of a branch are missing. */
+/** Silence of a branch from which several heartbeats are missing. */
 const SILENT_MS = 90_000;
 const CLOSED_MAX = 1_000;
 

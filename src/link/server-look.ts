@@ -9,7 +9,10 @@ import { isoUtc } from '../core/time.ts';
 import { KNOWN_AUTHORITIES } from '../core/values.ts';
 import type { ConfiguredWays } from './ways.ts';
 
-/** Older versions acknowledge what is not on the disk, and have known security holes. */
+/**
+ * Oldest accepted version of nats-server. Older ones acknowledge messages that are not on the disk, and have known
+ * security holes.
+ */
 const SERVER_MIN = [2, 10, 27];
 const TIMEOUT_MS = 5_000;
 const GREETING_MAX = 64 * 1024;
@@ -27,9 +30,9 @@ export function refuseOld(url: string, version: string): void {
 /** Facts that a nats-server shows to every client before it asks for a key. */
 export interface ServerSeen {
   version: string;
-  /** `server_name` of its configuration. */
+  /** `server_name` of the server's configuration. */
   name: string;
-  /** null if it is unencrypted. */
+  /** The server's certificate; null if connections are unencrypted. */
   certificate: {
     /** SHA-256. */
     fingerprint: string;

@@ -102,7 +102,7 @@ export interface WaysStore {
   keep(ways: KeptWays): void;
 }
 
-/** A branch's addresses of its hub, and what it stores about them. */
+/** A branch's addresses of its hub, and their storage. */
 export class BranchWays {
   readonly #configured: ConfiguredWays;
   readonly #store: WaysStore;

@@ -93,7 +93,10 @@ export class AnswerImport {
   readonly #buffer: Buffer;
   readonly #list: RecordList | undefined;
   readonly #guess = new IdGuess();
-  /** If a list names an order twice, each poll would otherwise change it back and forth. */
+  /**
+   * Orders of this answer so far. Without this set, an order that a list has twice would change back and forth at each
+   * poll.
+   */
   readonly #seen = new Set<string>();
   #next = 0;
 

@@ -84,7 +84,7 @@ export class CallbackLog {
     this.#writing ??= this.#write();
   }
 
-  /** Writes what waits. */
+  /** Writes the waiting lines. */
   flush(): void {
     const lines = [...this.#waiting];
     if (lines.length === 0) return;
@@ -183,7 +183,7 @@ export class RefusedCallbacks {
     else if (status === 413) this.#large = oneMore(this.#large, callback, atMonoMs);
   }
 
-  /** null once nothing was refused for a day. */
+  /** Returns a sentence on repeated refusals; null once no callback was refused for a day. */
   trouble(): string | null {
     const told: string[] = [];
     const { last } = this.#secret;

@@ -36,7 +36,7 @@ const GROUP_MAX = 200;
 const COLLECT_MAX_MS = 5;
 /** Limit of collecting on a slow disk. With only 5 ms there, each few entries would wait for their own commit. */
 const COLLECT_SLOW_MAX_MS = 100;
-/** Limits of what waits during a commit; beyond them `add` refuses. */
+/** Limits of the entries that wait during a commit; beyond them `add` refuses. */
 const WAITING_MAX = 2_000;
 const WAITING_BYTES_MAX = 32 * 1024 * 1024;
 /** Interval at which a failing disk is logged. */

@@ -102,7 +102,7 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
     const prepared = whenFree(gate, () => prepare.deferred());
     if (prepared.length > 0) write(prepared);
     if (walBytes(task.path) > CHECKPOINT_BYTES) {
-      // The second checkpoint moves what was committed during the first, so that the log can restart.
+      // The second checkpoint moves pages that were committed during the first, so that the log can restart.
       for (let i = 0; i < 2; i++) storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
     }
     if (answer.finished || answer.done >= told + PROGRESS_RECORDS) {

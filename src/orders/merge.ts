@@ -3,7 +3,7 @@ import { isBackwards, type OrderOutcome, type OrderReading, type OrderSource } f
 /** State of an order in the mirror before an observation is merged. */
 export interface KnownOrder {
   status: string | null;
-  /** Sequence number of its newest event, and that event's source. */
+  /** Sequence number of the order's newest event, and that event's source. */
   seq: number;
   source: OrderSource;
 }
@@ -11,7 +11,7 @@ export interface KnownOrder {
 /** The parts of an observation that decide whether it is applied. */
 export interface MergeInput {
   source: OrderSource;
-  /** undefined when the source has no status. */
+  /** Status of the order; undefined if the source has none. */
   status: string | null | undefined;
   /** Newest seq when the poll's request began. */
   asOfSeq?: number | undefined;

@@ -45,7 +45,7 @@ function beginFeed(db: Database.Database, highestSeq: number | undefined): void 
   };
   if (isSound()) return;
   db.transaction(() => {
-    // Another process may have done it first.
+    // Another process may have continued the feed first.
     if (!isSound()) continueFeedAfter(db, highestSeq === undefined ? 0 : highestSeq + FEED_JUMP);
   }).immediate();
 }
@@ -270,7 +270,7 @@ export class EventCursorRows {
     return storing(() => sqlOf(this.#db).value('SELECT seq FROM feed'));
   }
 
-  /** Durable on return. A number lower than the stored one changes nothing. */
+  /** Stores the feed's newest seq, durable on return. A number lower than the stored one changes nothing. */
   noteSeq(seq: number): void {
     const sql = `INSERT INTO feed (one, seq) VALUES (1, ?)
       ON CONFLICT DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq`;
@@ -302,7 +302,7 @@ export function newestSeqAt(
   if (earliest === null) return () => newest;
   // An event with a time ahead of the clock came before the clock was set back.
   const isHeard = (observedAt: string, time: string) => observedAt <= time || observedAt > now;
-  // Newest first. Usually one event, because the inbox is read within a second.
+  // Later events, newest first. There is usually one, because the inbox is read within a second.
   const later: { seq: number; observedAt: string }[] = [];
   for (let from = newest; ; ) {
     const page = sql.rows<{ seq: number; observedAt: string }>(

@@ -290,7 +290,7 @@ export interface MirrorOptions {
   feed?: FeedMemory;
   /** Opens for reading only: creates, migrates and writes nothing. */
   readonly?: boolean;
-  /** More names of fields, from the config. */
+  /** Further names of fields, from the configuration. */
   spellings?: ExtraSpellings;
   /** Zone of times that are sent without one. If left out, such a time is unreadable. */
   timezone?: string | undefined;

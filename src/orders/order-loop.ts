@@ -29,7 +29,7 @@ export class WebhookWatch {
     this.#options = options;
   }
 
-  /** Records that an authenticated notification of this order arrived, whatever the merge did with it. */
+  /** Records that an authenticated notification of this order arrived, with any result of the merge. */
   announced(orderId: string): void {
     this.#announced.add(orderId);
     if (this.#announced.size > ANNOUNCED_MAX) {
@@ -63,7 +63,7 @@ export class WebhookWatch {
   }
 }
 
-/** Long enough to let a poll that a person waits for go first; see OrderPoll. */
+/** Wait before a scheduled poll, so that a poll that a person waits for is sent first; see OrderPoll. */
 const GIVE_WAY_MS = 500;
 /**
  * If the look-back has more orders than this, as in a chain, most polls ask only for the running day. Every

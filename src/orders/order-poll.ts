@@ -82,7 +82,10 @@ export class OrderPoll {
     this.#options = options;
   }
 
-  /** Throws what Platform.orderAll throws, `storage-…`, and `platform-garbled` when it finds no list of orders. */
+  /**
+   * Runs a poll. Throws the errors of Platform.orderAll, `storage-…`, and `platform-garbled` if the answer has no list
+   * of orders.
+   */
   async poll(request: PollRequest = {}): Promise<PollReport> {
     const first = await this.#once(request, false);
     if (!first.isWrongWindow) return first.report;

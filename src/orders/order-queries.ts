@@ -143,7 +143,7 @@ export function lastAcknowledgedAt(db: Database.Database): string | null {
   return sqlOf(db).value<string | null>('SELECT max(acked_at) FROM order_acks') ?? null;
 }
 
-/** More waiting orders than a store ever has; it limits the time of counting them. */
+/** Most waiting orders that are counted, to limit the time; no store has so many. */
 export const WAITING_MAX = 1_000;
 
 /**

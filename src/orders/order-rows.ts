@@ -315,7 +315,7 @@ export function newestPayload({
 
 const HELD_MAX = 1_000;
 
-/** Stores a webhook that would take the order backwards. The newest thousand are kept. */
+/** Stores a webhook that would take the order backwards. The newest thousand stay stored. */
 export function holdNotification(
   db: Database.Database,
   { reading, raw, observedAtMs }: Pick<OrderObservation, 'reading' | 'raw' | 'observedAtMs'>,

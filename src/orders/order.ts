@@ -58,7 +58,7 @@ export type OrderOutcome = 'created' | 'changed' | 'confirmed' | 'held' | 'super
 export interface Unreadable {
   source: OrderSource | 'catalog' | 'outbox' | 'inbox';
   receivedAtMs: number;
-  /** One sentence that says what was expected and not found. */
+  /** Sentence on what was expected and not found. */
   reason: string;
   /** Text as received, or bytes if they are not UTF-8. */
   payload: string | Uint8Array;
@@ -163,7 +163,7 @@ export interface OrderFilter {
 
 /** The events and decisions that led to an order's present state. */
 export interface OrderHistory {
-  /** Oldest first. The oldest events of a long-lived order may be deleted. */
+  /** Events of the order, oldest first. The oldest events of a long-lived order may be deleted. */
   events: OrderEvent[];
   /** Time at which a POS acknowledged the order, and the interface; null if none did. */
   acknowledged: { at: string; source: string } | null;

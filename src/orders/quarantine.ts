@@ -17,7 +17,7 @@ export function removeFromQuarantine(db: Database.Database, quarantineId: number
   return sqlOf(db).run('DELETE FROM quarantine WHERE quarantine_id = ?', quarantineId).changes > 0;
 }
 
-/** Returns the id of this entry if it is in quarantine already. */
+/** Returns the id of an entry with the same content that is in quarantine already; undefined if there is none. */
 export function quarantinedAs(db: Database.Database, { source, payload }: Unreadable): number | undefined {
   const digest = digestOf(source, payload);
   const sql = 'SELECT quarantine_id FROM quarantine WHERE digest = ?';

@@ -64,7 +64,7 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
   boundEachAddress(app.server, limits.connectionsPerAddressMax, () => options.onDropped?.());
   cutIdle(app.server);
 
-  // The route reads the body itself, whatever its content type. Elsewhere bodies stay unread.
+  // The route reads the body itself, of any content type. On other paths bodies stay unread.
   for (const method of METHODS_WITH_BODY)
     app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setNotFoundHandler(({ url }, { raw }) => {

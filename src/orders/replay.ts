@@ -234,7 +234,7 @@ interface EventsReplayOptions extends ReadingRules {
 
 export interface EventsReplayReport {
   dryRun: boolean;
-  /** False if it was stopped early; what was replayed until then stays. */
+  /** False if the replay was stopped early; the results until then stay. */
   isComplete: boolean;
   orders: number;
   payloads: number;
@@ -297,7 +297,7 @@ class EventsReplay {
         const preview = mirror.read((db) => replayOrder(db, orderId, { spellings, dryRun: true }));
         if (preview.outcome === 'unchanged') this.#count(preview);
         else await this.#replay([{ orderId }]);
-        // Ctrl-C is heard.
+        // Lets the event loop run, so that Ctrl-C ends the replay.
         if (this.report.orders % TOGETHER === 0) await setImmediate();
       }
       if (page.length < PAGE) return;

@@ -428,7 +428,7 @@ export const SPELLABLE_FIELDS: readonly string[] = Object.entries(SPELLING_TABLE
 );
 
 const NONE: ExtraSpellings = {};
-/** Compiled trees by their input; a process has few. */
+/** Cache of compiled spellings by their input, of which a process has few. */
 const compiled = new Map<string, OrderSpellings>();
 
 /**

@@ -119,7 +119,10 @@ export class OutboxDispatcher {
     this.#queue = new OutboxQueue(db);
   }
 
-  /** Updates what orders take, before `claim`. Returns true if more is left for another transaction. */
+  /**
+   * Adds the steps of new orders to the ledger, before `claim`. Returns true if further events are left for another
+   * transaction.
+   */
   catchUp({ holdBack }: Pick<SendRules, 'holdBack'>): boolean {
     return this.#sql.transaction(() => this.#reservations.catchUp(holdBack));
   }

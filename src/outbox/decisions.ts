@@ -141,7 +141,7 @@ export class OutboxDecisions {
       const { key: target, conflictKey, sku, subsidiaryId } = resolution.target;
       const basis = resolution.state === 'resolved' ? 'mirror' : 'as-is';
       if (change.basis === basis && change.target === target) return;
-      // Other values may have joined it after it was read.
+      // Other values may have been merged into the change after it was read.
       const words = inOwnWords(change)?.change;
       const body = words ? bodyFor(words, resolution.address) : change.body;
       const moved: OutboxChange = { ...change, target, conflictKey, sku, subsidiaryId, basis, body };

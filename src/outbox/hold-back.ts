@@ -45,7 +45,7 @@ const LACKS: Record<HoldBackLack, string> = {
   external_id: 'its external_id is missing in [[branches]]',
 };
 
-/** Says in one sentence whether hold-back is on in a branch, and what is missing. */
+/** Returns a sentence on whether hold-back is on in a branch, and on its missing conditions. */
 export function heldBackWords({ branch, isOn, missing }: BranchHoldBack): string {
   if (isOn) return `Branch ${branch}: orders that are not booked are kept back of counts.`;
   if (missing.length === 0) return `Branch ${branch}: counts are sent as they are.`;

@@ -46,7 +46,7 @@ const EARLIER: Record<InboxTable, readonly string[]> = {
 };
 /** Letter for letter as in the schema: ALTER TABLE writes exactly this text into an older file. */
 const ADD_SEQ = `ALTER TABLE order_acks ADD COLUMN seq NUMERIC CONSTRAINT "seq must be a whole number of 0 or more" CHECK (seq IS NULL OR (typeof(seq) = 'integer' AND seq >= 0 AND seq <= 9007199254740991))`;
-/** Far more than the schema of an inbox with a POS's own tables has. */
+/** Most rows of the schema that are read; far more than an inbox with a POS's own tables has. */
 const SCHEMA_ROWS_MAX = 200;
 const SCHEMA_BYTES_MAX = 1024 * 1024;
 /** SQLite's own names. A POS can insert others by `PRAGMA writable_schema`. */
@@ -175,7 +175,7 @@ const INBOX_MODE = 0o660;
 const DIRECTORY_MODE = 0o2770;
 const BUSY_TIMEOUT_MS = 50;
 const READ_AT_ONCE_BYTES = 1024 * 1024;
-/** More than a POS inserts in weeks. A larger file is not read. */
+/** Largest file that is read; no POS inserts so much in weeks. */
 const FILE_BYTES_MAX = 2 * 1024 ** 3;
 /** Most bytes checked at opening. Damage in a larger file shows when its rows are read. */
 const CHECKED_BYTES_MAX = 16 * 1024 ** 2;

@@ -62,7 +62,7 @@ export interface InboxLoopOptions extends InboxLocation {
   alarms: Alarms;
   /** Called after each read with the rows that still wait. */
   onWaiting: (waiting: InboxWaiting) => void;
-  /** Called after each read with what was copied. */
+  /** Called after each read with the copied rows. */
   onTaken: (taken: InboxTaken) => void;
   /** Interval of checks for rows from other processes; has a default for a store. */
   lookEveryMs?: number | undefined;

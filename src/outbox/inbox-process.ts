@@ -45,7 +45,7 @@ function limited(): string {
   ].join('\n');
 }
 
-/** Variables withheld from a program that reads what others wrote. */
+/** Environment variables that are withheld from the process, because it reads a file that others write. */
 const SECRET = /^(TILLSYNC_|CREDENTIALS_DIRECTORY$|NOTIFY_SOCKET$|LISTEN_|WATCHDOG_|NODE_OPTIONS$)/;
 
 export interface InboxProcessOptions extends InboxLocation {

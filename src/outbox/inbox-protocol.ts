@@ -106,7 +106,7 @@ export class InboxAnswerer {
         const isWhole = Object.keys(request.from).length === 0;
         const none = isWhole && batch.changes.length + batch.acks.length === 0;
         const waiting = none ? { rows: 0, oldest: null } : inbox.waiting();
-        // While rows wait, a lock shows by itself, because they cannot be removed.
+        // While rows wait, a lock shows by itself, because the rows cannot be removed.
         const found = none ? this.#holders() : [];
         const isHeld = found.length > 0 && inbox.locksMatter();
         return { batch, waiting, keptFiles: inbox.keptFiles(), holders: isHeld ? found : [] };

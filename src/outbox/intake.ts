@@ -182,7 +182,7 @@ export class OutboxIntake {
       const fresh = this.#freshZeros(placed);
       const zeros = [...fresh.values()].flat();
       const [first] = zeros;
-      // Zeros of another branch with its own tillsync do not count for this one.
+      // Zeros of another branch with its own tillsync do not count for this branch.
       const within = first && options.branch !== undefined ? this.#branchOf(first, options) : undefined;
       const holds = options.zeroHolds ?? this.holdsFor(byBranch(fresh.values()), guards, within);
       for (const each of zeros) {
@@ -288,7 +288,7 @@ export class OutboxIntake {
     return fitting;
   }
 
-  /** Returns the branch by which a change takes its turn. */
+  /** Returns the branch in whose turn a change is sent. */
   #branchOf({ item, target }: Placed, options: Pick<AcceptOptions, 'branch'>): string {
     const { branches } = this.#options;
     const named =
@@ -340,7 +340,7 @@ export class OutboxIntake {
     const gone = `SELECT count(*) FROM outbox o JOIN stocks s ON s.sku = o.sku AND s.subsidiary_id = o.subsidiary_id
       WHERE o.zeroed_at >= @since AND o.held_guard IS NULL AND o.branch = @branch AND CAST(s.qty AS REAL) <= 0`;
     const goneQty = this.#sql.value(gone, { since, branch }) ?? 0;
-    // Counted only up to what is needed, because a branch may have 100,000 stocks.
+    // The stocks are counted only up to the needed number, because a branch may have 100,000.
     const above =
       'SELECT count(*) FROM (SELECT 1 FROM stocks WHERE subsidiary_id = ? AND CAST(qty AS REAL) > 0 LIMIT ?)';
     const aboveZero = goneQty + (this.#sql.value<number>(above, branch, needed) ?? 0);

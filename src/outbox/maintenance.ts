@@ -118,7 +118,9 @@ export class OutboxMaintenance {
     if (reclaimed > 0) log.info({ reclaimed }, 'changes that were under way are sent again');
   }
 
-  /** Follows what orders took, even if no branch holds back, so that one can start to. */
+  /**
+   * Adds the steps of new orders to the ledger, even if no branch holds back, so that a branch can start to hold back.
+   */
   protected async catchUp(): Promise<void> {
     const { stores, holdBack, onQueued } = this.#options;
     while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));

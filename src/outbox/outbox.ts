@@ -143,7 +143,7 @@ export class Outbox {
     return stores.read(({ intake }) => intake.holdsFor(count, guards));
   }
 
-  /** Follows what orders took, so that stocks are read up to date. */
+  /** Adds the steps of new orders to the ledger, so that stocks are read up to date. */
   async catchUp(): Promise<void> {
     const { stores, holdBack } = this.#options;
     while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
@@ -227,7 +227,7 @@ export class Outbox {
     return this.#options.stores.read(({ db }) => undoLines(db, filter));
   }
 
-  /** Submits the earlier values as one submission; `what` names the undone one in the audit. */
+  /** Submits the earlier values as one submission; `what` names the undone submission in the audit. */
   async undo(lines: readonly UndoLine[], who: string, what: string): Promise<Acceptance[]> {
     const reference = `undo of ${what}`;
     const items = lines.flatMap(({ item }) => (item ? [{ ...item, reference }] : []));

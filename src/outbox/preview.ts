@@ -53,7 +53,7 @@ interface JudgeSettings {
   stock: { skipUnchanged: boolean; trustForMs: number };
 }
 
-/** Says what would happen to changes if they were submitted now. Writes nothing. */
+/** Returns, for each change, what would happen to it if it were submitted now. Writes nothing. */
 export async function previewChanges<T extends Change>(
   parts: { stores: MirrorStores; outbox: Pick<Outbox, 'zeroHolds'>; config: JudgeSettings },
   lines: readonly T[],
@@ -109,7 +109,7 @@ class Judge {
     this.#safetyOf = at.safety.lookup();
   }
 
-  /** Returns the values as they would be sent: a stock's count less what is held back. */
+  /** Returns the values as they would be sent, a stock's count less the safety stock. */
   sent({ target, values }: Place<Change>): ChangeValues {
     const { qty } = values;
     if (qty === undefined) return values;

@@ -221,7 +221,7 @@ export class OutboxQueue {
     return 'waiting';
   }
 
-  /** Queues a change that a guard held, over what waited when it was submitted. */
+  /** Queues a change that a guard held; it replaces changes that already waited when it was submitted. */
   release(change: OutboxChange, message: string, at: string): void {
     const before = this.#rows(WAITING, change.kind, change.target)[0];
     const released = before ? this.#join(change, before, at) : change;
@@ -316,7 +316,7 @@ export class OutboxQueue {
     return this.#rows(SIBLINGS, change.conflictKey, change.target);
   }
 
-  /** Removes what a newer change sets from held changes and from the product's other skus. */
+  /** Removes the fields that a newer change sets from held changes and from changes of the product's other skus. */
   #overrule(
     newer: Newer & Pick<OutboxChange, 'kind' | 'target' | 'conflictKey' | 'changeId'>,
     at: string,
@@ -478,7 +478,7 @@ export class OutboxQueue {
 }
 
 type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq'>;
-/** The part of a change that a newer change may remove or keep. */
+/** The part of a change from which a newer change may remove fields. */
 type Rest = Pick<
   OutboxChange,
   'changeId' | 'kind' | 'target' | 'body' | 'version' | 'versions' | 'asOfSeq' | 'zeroedAt'

@@ -258,7 +258,10 @@ export class Reservations {
     return !took.some((subsidiaryId) => branches.includes(subsidiaryId));
   }
 
-  /** Records why acknowledgements were refused when nobody reads the answer; kept until one is accepted. */
+  /**
+   * Records why acknowledgements by SQL were refused, since nobody reads their answer. The record stays until one is
+   * accepted.
+   */
   noteRefused(
     results: readonly AckResult[],
     acks: readonly { seq?: number | null | undefined }[] = [],
@@ -409,7 +412,10 @@ export class Reservations {
     this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
   }
 
-  /** Adds the difference to what the order took before; with `isNews` also if that is zero. */
+  /**
+   * Adds a step with the difference between the order's present quantities and its steps so far; with `isNews` also for
+   * a difference of zero.
+   */
   #follow(orderId: string, seq: number, isNews: boolean): void {
     const order = this.#known(orderId);
     if (!order) return;

@@ -11,7 +11,7 @@ interface StockDifference extends StockKey {
   name: string | null;
   /** The count as the POS submitted it. */
   countedQty: number;
-  /** The quantity the platform should have: the count less what is held back. */
+  /** The quantity that the platform should have: the count less the held back pieces. */
   wantedQty: number;
   platformQty: number;
   /** Time at which the platform last showed that number. */

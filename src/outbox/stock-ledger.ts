@@ -87,9 +87,9 @@ const DIRTY_BRANCHES = `
     UNION ALL SELECT (${nextDirty('AND subsidiary_id > dirty_in.branch')}) FROM dirty_in WHERE branch IS NOT NULL)
   SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
 
-/** More orders than one stock ever has. */
+/** Limit that no stock's number of orders reaches. */
 const MANY = 10_000;
-/** Newest changes of unknown products that are examined. */
+/** Most changes of unknown products that are examined, newest first. */
 const UNKNOWN_MAX = 500;
 /**
  * Whether an id was refused before the stock's last count. It then belongs to another product, because the POS has
@@ -398,7 +398,7 @@ export function placesOfId(sql: Sql, externalId: string): StockKey[] {
 export interface SafetyRule {
   /** Product of the rule; null for every product. */
   sku: string | null;
-  /** null: in every branch. */
+  /** Branch of the rule; null for every branch. */
   subsidiaryId: string | null;
   qty: number;
 }

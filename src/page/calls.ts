@@ -98,7 +98,7 @@ export class Caller {
     this.#store.set({ calls: { ...this.#store.state.calls, ...change } });
   }
 
-  /** Another tab switched the sound, or saw an order. */
+  /** Applies a change by another tab, which switched the sound or marked an order as seen. */
   #takeOver(key: string | null): void {
     if (key !== KEYS.isOn && key !== KEYS.seen) return;
     const { isOn, seen } = rememberedCalls();

@@ -44,7 +44,7 @@ export class Live {
     this.#options = options;
   }
 
-  /** Starts again and stops whatever ran before. */
+  /** Stops the running reads and starts those of `watch`. */
   start(watch: Watch): void {
     this.stop();
     this.#watching = new AbortController();

@@ -104,7 +104,7 @@ interface Branches {
   /** Search text; empty for all. */
   text: string;
   level: Branch['level'] | null;
-  /** All rows are shown. */
+  /** True if all rows are shown. */
   isWhole: boolean;
 }
 

@@ -483,7 +483,7 @@ export class RateBudget {
     }
   }
 
-  /** Extends the slot while `action` runs, however long that takes. */
+  /** Runs `action` and extends the slot until it has ended. */
   async during<T>(ticket: SlotTicket, action: () => Promise<T>): Promise<T> {
     const over = new AbortController();
     void this.#keep(ticket, over.signal);

@@ -524,7 +524,7 @@ class TokenRefresh {
     if (stopping.aborted) await sleepAwake(clock, ANSWER_WHILE_STOPPING_MS, over);
   }
 
-  /** Only this process has the pair now, so it retries whatever the disk says. */
+  /** Saves the new pair. Only this process has it, so the save is retried after every error of the disk. */
   async #save(pair: NewTokenPair, generation: number | null, offered?: string): Promise<void> {
     const { store, clock, log } = this.#o;
     let stopAtMs: number | undefined;

@@ -23,7 +23,7 @@ export function proxyOf({ baseUrl, proxy }: PlatformWay): string | undefined {
   return proxy || getProxyForUrl(baseUrl) || undefined;
 }
 
-/** Host and port of a proxy, without its password. Throws `config-invalid` for what is no address. */
+/** Returns host and port of a proxy, without its password. Throws `config-invalid` for an invalid address. */
 export function proxyAddress(proxy: string): Address {
   if (!URL.canParse(proxy)) {
     throw new TillsyncError('config-invalid', 'The address of the proxy is none.', {

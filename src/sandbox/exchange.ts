@@ -12,7 +12,7 @@ export interface SandboxRequest {
   /** Headers, with names in lower case. */
   headers: Record<string, string | undefined>;
   body?: string | Uint8Array | undefined;
-  /** Aborted when the caller gives up; it ends a hang. */
+  /** Aborted when the caller stops waiting, which ends a hang. */
   signal?: AbortSignal | undefined;
 }
 
@@ -26,7 +26,7 @@ export type SandboxAnswer =
       /** The body is sent slowly over this time. */
       slowMs: number;
     }
-  /** The connection ends; `partial` is what was sent before. */
+  /** The connection ends; `partial` is the part of the answer that was sent before. */
   | { kind: 'dropped'; partial?: { status: number; headers: Record<string, string>; body: string } };
 
 /** Result of an endpoint before headers and faults. */

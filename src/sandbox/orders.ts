@@ -49,7 +49,7 @@ export interface OrderLine {
 
 type OrderLineModifier = ReturnType<typeof drawModifier>;
 
-/** An order as the sandbox keeps it. */
+/** An order as the sandbox stores it. */
 export interface StoredOrder {
   /** Sequential number of the order, from 1. */
   number: number;

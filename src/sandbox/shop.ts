@@ -25,7 +25,7 @@ export interface SandboxOptions extends Partial<Omit<SandboxSettings, 'shape'>> 
 }
 
 export interface SandboxServerOptions extends SandboxOptions {
-  /** Loopback unless told. */
+  /** Address to listen at; loopback if left out. */
   host?: string;
   /** 0, the default, chooses a free port. */
   port?: number;

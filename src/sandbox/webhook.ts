@@ -73,7 +73,7 @@ export interface Delivery {
   status: string;
   /** The platform's wall clock when it was due, ISO 8601. */
   at: string;
-  /** HTTP statuses of its tries; `failed` for a try without an answer. */
+  /** HTTP status of each try; `failed` for a try without an answer. */
   tries: (number | 'failed')[];
   outcome: 'waiting' | 'confirmed' | 'given-up' | 'dropped' | 'hidden' | 'off';
 }
@@ -90,7 +90,7 @@ export class WebhookSender {
   readonly #hidden = new Set<string>();
   #heldBack: (() => void)[] = [];
   behaviour: WebhookBehaviour = HONEST;
-  /** Set by a person in the company's panel, without the API. */
+  /** The webhook's configuration, which a person can also set in the company's panel, without the API. */
   config: WebhookConfig | null = null;
 
   constructor(environment: SandboxEnvironment, transport: WebhookTransport) {

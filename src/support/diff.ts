@@ -29,7 +29,7 @@ export interface OrderDifference {
   orderId: string;
   /** `order` and `items` mean the whole order or list. */
   field: string;
-  /** null if the value is unknown or the order does not exist. */
+  /** Value in the mirror; null if it is unknown or the order does not exist. */
   mirror: Scalar;
   platform: Scalar;
 }

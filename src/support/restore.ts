@@ -179,7 +179,7 @@ export interface RestoreOptions {
 export interface RestoreReport extends RestoredMirror {
   manifest: Manifest;
   directory: string;
-  /** Where the old mirror is kept; null if there was none. */
+  /** Path at which the old mirror is kept; null if there was none. */
   keptAt: string | null;
   /** Whether the feed had to jump, because its last number is unknown. */
   feedJumped: boolean;

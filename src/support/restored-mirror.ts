@@ -17,7 +17,7 @@ export const count = z.number().int().min(0);
 
 /** Facts about a copy of a mirror. */
 export const mirrorFactsSchema = z.object({
-  /** Names of its migrations, in order. */
+  /** Names of the mirror's migrations, in order. */
   schema: z.array(z.string()),
   orders: count,
   events: count,
@@ -127,7 +127,7 @@ function holdUnsent(db: Database.Database, at: string): number {
   queue.begin();
   const newestFirst = 'ORDER BY version DESC';
   for (const sent of queue.all(`WHERE state = 'sending' ${newestFirst}`)) queue.putBack(sent, MESSAGE, at);
-  // A change held by a guard stays held by it, whatever is merged into it.
+  // A change held by a guard stays held by it after any merge.
   const guards = new Map<number, Guard | null>();
   for (const held of queue.all(`WHERE state = 'pending' AND held_guard IS NOT NULL ${newestFirst}`)) {
     guards.set(held.changeId, held.heldGuard);

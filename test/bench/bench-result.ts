@@ -8,7 +8,7 @@ export interface BenchOptions {
   oversell?:
     | { days?: number | undefined; seed?: number | undefined; strategy?: string; csv?: string }
     | undefined;
-  /** Writes what is being measured to standard error, for the person who waits. */
+  /** Writes the name of the running measurement to standard error, for the person who waits. */
   progress(message: string): void;
 }
 
@@ -26,7 +26,7 @@ export interface BenchResult {
   comparison?: Comparison;
 }
 
-/** Several ways to do the same, under the same load. */
+/** A comparison of several ways to do the same work, under the same load. */
 export interface Comparison {
   title: string;
   ways: { label: string; perSecond: number; p50Ms: number; p99Ms: number }[];

@@ -19,7 +19,7 @@ export interface LoadReport {
   requestsPerSecond: number;
   /** Answers with a 2xx status. */
   acknowledged: number;
-  /** Other answers, and failed connections. */
+  /** Number of other answers and of failed connections. */
   failed: number;
   p50Ms: number;
   p99Ms: number;

@@ -33,7 +33,7 @@ import {
 const PROCESSES_MIN = 4;
 /** Maximum number of branches in one process. */
 const TOGETHER_MAX = 250;
-/** Long enough for a machine that is busy with other work. */
+/** Time for all to start, also on a machine that is busy with other work. */
 const START_MS = 1_800_000;
 /** Each product is in every branch; a record of the platform contains the stock of all branches. */
 const PRODUCTS = 20;

@@ -18,7 +18,7 @@ import { inDirectory, percentile } from './mirror-samples.ts';
 
 const BRANCHES = 500;
 const INTERVAL_MS = 1_000;
-/** More calls than any measurement here needs. */
+/** Most calls of a measurement; none here needs so many. */
 const CALLS_MAX = 400;
 /** A branch waits this long when the hub is busy. */
 const AGAIN_AFTER_MS = 2_000;

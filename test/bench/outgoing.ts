@@ -11,7 +11,7 @@ import { measureSweep } from './sweep-cost.ts';
 
 export const expectedSeconds = { quick: 50, full: 520 };
 
-/** Stock out and catalogue in, against a strict platform in this process. */
+/** Measures sent stock changes and read catalogues, with a strict platform in this process. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-outgoing-'));
   try {

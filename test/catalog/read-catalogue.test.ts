@@ -189,7 +189,7 @@ describe('fields of products', () => {
     });
     await sweep();
     expect(news()).toEqual({ added: ['name2', 'origin'], gone: ['show'] });
-    // One that comes back is gone no more.
+    // A field that returns is no longer reported as gone.
     tamper = changed((product) => Object.assign(product, { origin: { country: 'PE' } }));
     await sweep();
     expect(news()).toEqual({ added: ['name2', 'origin'], gone: ['name2'] });

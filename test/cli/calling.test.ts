@@ -13,7 +13,7 @@ import { invoke } from './invoke.ts';
 import { tillsync } from './run-process.ts';
 
 const SECRET = 'planted-webhook-secret';
-/** Longer than a command takes, even on a busy machine. */
+/** Interval of polls, longer than a command runs even on a busy machine. */
 const ORDERS_INTERVAL_MS = Math.round(700 * Number(process.env.TILLSYNC_SLOW));
 let sandbox: Sandbox;
 let directory: string;

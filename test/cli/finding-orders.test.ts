@@ -219,7 +219,7 @@ test('an order is acknowledged by the number that the alarm names, and what the 
     code: 3,
     stdout: '0 orders acknowledged, 1 were before, 1 noted that the mirror does not have yet.\n',
   });
-  // The acknowledgement is kept until the order comes.
+  // The acknowledgement stays stored until the order comes.
   const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock(AT), readonly: true });
   expect(
     mirror.read((db) => db.prepare("SELECT 1 FROM order_acks WHERE order_id = '4711'").all()),

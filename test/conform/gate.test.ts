@@ -6,7 +6,7 @@ import { Gate } from '../../src/conform/gate.ts';
 import { Readers } from '../../src/conform/stage.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 
-/** A gate before a server that answers with what it was asked. */
+/** Starts a gate before a server that echoes each request. */
 async function gateBefore() {
   const server = createServer(async (request, response) => {
     let body = '';

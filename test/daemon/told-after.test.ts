@@ -61,7 +61,7 @@ interface Fault {
 
 const announceOrder = ({ store, daemon }: Scene) => store.announce(daemon, sampleNotification(1));
 
-/** Each fault that a person is told of. */
+/** Each fault of which a person is notified. */
 const FAULTS: Fault[] = [
   {
     key: 'orders.stale',
@@ -249,7 +249,7 @@ const FAULTS: Fault[] = [
 
 // Measures each number of the fault matrix over hours of a store.
 describe('a person is told', { tags: ['bulk'] }, () => {
-  /** By row and alarm: the longest time of its faults. */
+  /** Longest time until the message, by row and alarm. */
   const measured = new Map<string, number>();
   let receive: RequestListener | undefined;
   const receiver = createServer((request, response) => receive?.(request, response));

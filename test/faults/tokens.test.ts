@@ -146,7 +146,7 @@ describe('a token refresh', () => {
   it('that is under way when the end is asked for is seen through to its save', async () => {
     const { daemon } = await open();
     const { generation } = stored();
-    // Longer than any other part of a stop takes.
+    // The refresh takes longer than any other part of a stop.
     await beginRefresh(14_000);
     expect(stored().generation).toBe(generation);
     const askedMs = performance.now();

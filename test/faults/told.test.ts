@@ -45,7 +45,7 @@ interface Told {
   text: string;
 }
 
-/** A receiver of alarms and a watcher of heartbeats, outside the service, over HTTP. */
+/** Starts a receiver of alarms and a watcher of heartbeats outside the service, over HTTP. */
 async function outside() {
   const told: (Told & { atMs: number })[] = [];
   const beats: { atMs: number; isWell: boolean }[] = [];

@@ -70,7 +70,7 @@ function configureDailyMax(most: number): void {
   writeFileSync(place.configFile, text.replace(/daily_max = \d+/, `daily_max = ${most}`));
 }
 
-/** Makes what an alarm is about true beside the daemon, or no longer true. */
+/** Begins or ends the cause of an alarm beside the daemon. */
 async function beside(act: 'raise' | 'lower', key: AlarmKey): Promise<void> {
   if (key === 'platform.forbidden') return forbid(act === 'raise');
   const mirror = openMirror({ path: path.join(place.storage, 'mirror.db'), clock: systemClock });

@@ -115,7 +115,7 @@ describe.skipIf(!hasNatsServer)('a chain that changes, with a real server', () =
       await restartHub(async () => {
         const restored = await chain.hub.command('restore', file);
         expect(restored.code, restored.stderr).toBe(0);
-        // The restored configuration is of before, and the operator's is put back.
+        // The restored configuration has the earlier name, so the operator changes the name again.
         chain.configure((text) => text.replace('external_id = "Norte"', 'external_id = "Centro"'));
       });
       await arrives(b2, orderFor('sub-2'));

@@ -33,7 +33,7 @@ function chapter(): { first: string; second: string } {
 function inTerminal(script: string): ChildProcess {
   return spawn('bash', ['-c', script], {
     cwd: directory,
-    // A process group of its own, as in a terminal.
+    // The process has a group of its own, as in a terminal.
     detached: true,
     stdio: 'ignore',
     env: {

@@ -84,7 +84,7 @@ test('several processes keep intervals and caps together', async () => {
 test('four processes whose token was refused refresh it once', async () => {
   const { sandbox, state, begin } = await setUp({ latencyMs: [20, 60] });
   sandbox.control.expireAccessTokens();
-  // Long enough for all four to start and to be refused.
+  // The answer is slow enough for all four processes to start and to be refused.
   sandbox.control.setFault({ kind: 'slow-body', endpoint: 'token.refresh', delayMs: 1_500, times: 1 });
   const workers = [1, 2, 3, 4].map(() => begin({}));
   expect(await Promise.all(workers.map(({ ended }) => ended))).toEqual([0, 0, 0, 0]);

@@ -36,7 +36,9 @@ const AS_SERVICE = [
 const asService = { uid: SERVICE, gid: SHARED_GROUP, cwd: '/' };
 const SECRET = 'a secret of root';
 
-/** A place of the service's user, with what a daemon made there, and beside it files that belong only to root. */
+/**
+ * A storage directory of the service's user with the files of a daemon, and beside it files that belong only to root.
+ */
 let place: Workplace;
 let rootsOwn: string;
 let victim: string;

@@ -67,7 +67,7 @@ it('the platform gets the new numbers when the configuration or a person keeps b
   await restart(configured);
   await has(5, 8);
 
-  // Set by a person in another process while the daemon runs; both share the mirror.
+  // A person sets the rule in another process while the daemon runs; both share the mirror.
   await daemon.parts.stores.write(({ safety }) => safety.set({ sku: '1002', subsidiaryId: null, qty: 9 }));
   await has(1, 1);
   await restart(configured);

@@ -3,7 +3,7 @@ import { type StoreRig, storeRig } from '../support/store-rig.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Long enough for two polls, and for two checks of the clock. */
+/** Time for two polls and two checks of the clock. */
 const A_WHILE_MS = 660_000;
 
 const openStore = () =>

@@ -234,7 +234,7 @@ export class BranchStore extends Store {
   readonly configFile: string;
   protected readonly config: Config;
   readonly server: InProcessServer;
-  /** The verdict on its own page. */
+  /** The verdict on the branch's own page. */
   verdict: Verdict = { level: 'green', findings: [] };
   follower!: BranchFollower;
   link!: BranchLink;

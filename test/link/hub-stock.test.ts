@@ -2,14 +2,14 @@ import { expect, it } from 'vitest';
 import { product } from '../outbox/outbox-fixture.ts';
 import { type Chain, type HubStore, openChain } from './chain-rig.ts';
 
-/** How a hub handles the counts of its branches. */
+/** Tests how a hub handles the counts of its branches. */
 
 const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 const RULES = { holdBack: 'auto', sendAsIs: true, skipUnchanged: true } as const;
 const stocks = { 'sub-1': ['P1', 30], 'sub-2': ['P1', 30] } as Record<string, [string, number]>;
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks }]);
 
-/** Makes one call with everything that waits; returns what is sent, by branch. */
+/** Makes one call with all waiting changes; returns the sent quantities by branch. */
 async function send({ parts }: HubStore): Promise<Record<string, number>> {
   const { callId, items } = await parts.stores.write(({ calls }) => {
     while (calls.catchUp(RULES));

@@ -264,7 +264,7 @@ describe('what happens when', () => {
     hub.parts.state.hub.remove('B1');
     await hub.stop();
     await hub.start();
-    // More than was ever leased to the earlier process.
+    // The number is above all that were leased to the earlier process.
     expect(await lowestSeq()).toBeGreaterThan(1_000);
     // Restores on another machine, which has only the backup.
     await restore(hub, backup);

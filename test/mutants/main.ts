@@ -296,7 +296,7 @@ function killGroup(pid: number): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // All have ended.
+    // All processes have ended.
   }
 }
 

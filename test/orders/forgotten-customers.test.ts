@@ -131,7 +131,7 @@ describe('a customer who is forgotten', () => {
       extra: { rut: null, tip: 500, remarks: [null, { by: null }] },
     });
     expect(mirror.eventsAfter(0, 100).filter(({ orderId }) => orderId === idOf(1))).toHaveLength(3);
-    // Once more changes nothing.
+    // A second removal changes nothing.
     expect(await mirror.forgetCustomers([idOf(1), 'unknown'])).toBe(0);
   });
 

@@ -125,7 +125,7 @@ describe('OrderLoop', () => {
           throw new TillsyncError('platform-failed', 'The platform answered 504.');
         return { ...report, records: runningDay ? 800 : 6_000 };
       });
-      // The first look-back shows that there are many.
+      // The first look-back brings many orders.
       await clock.advance(TWO_MINUTES_MS);
       mayFail.yes = true;
       await clock.advance(3_600_000);

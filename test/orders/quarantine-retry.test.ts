@@ -97,7 +97,7 @@ describe('a payload from quarantine', () => {
       city: (address as { city: string }).city,
       payloads: [payload],
     });
-    // Once more it brings nothing.
+    // A second retry of the same entry brings nothing.
     expect(await retryQuarantined(entry, mirror, rules())).toMatchObject({ kept: [], overtaken: [orderId] });
   });
 

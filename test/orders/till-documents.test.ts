@@ -83,7 +83,7 @@ const booksOnce = async (file: string, heading: string) => {
     inbox.close();
     // The till is set up before anything can break.
     let step = Number.NEGATIVE_INFINITY;
-    /** Runs statements on a connection; what a crash leaves open is undone. */
+    /** Runs statements on a connection; a transaction that a crash leaves open is undone. */
     const run = (name: string, statements: string[], values: object) => {
       const db = open(name);
       try {

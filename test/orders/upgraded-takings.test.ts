@@ -48,7 +48,7 @@ function readMirror(path: string): { applied: number; check: unknown; facts: unk
   }
 }
 
-/** Opens the mirror as a start does, and returns what the first calls carry. */
+/** Opens the mirror as a start does, and returns the items of the first calls. */
 function start(path: string) {
   const db = openConnection({ path, readonly: false, group: undefined });
   const out = outgoing(db);

@@ -98,7 +98,7 @@ export function outgoing(
     }
   };
 
-  /** Makes what a process creates when it starts. */
+  /** Makes the objects that a process creates when it starts. */
   const parts = () => {
     const { intake, calls, decisions, queries, reservations, inbox, safety, differences } = open();
     return { intake, calls, decisions, queries, reservations, inbox, safety, differences };

@@ -175,7 +175,7 @@ describe('settling', () => {
   it('is told of each kind by what was really sent last', () => {
     const out = swept();
     expect(out.queries.lastSent('stock')).toEqual({ takenAt: null, refused: null, trouble: null });
-    // Known already, and never sent.
+    // The platform has this value already, so it is never sent.
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     out.accept('product', [{ sku: 10, price: 7 }]);
     out.calls.claim('stock', 9, SEND_ALL);

@@ -63,7 +63,7 @@ export class StockModel {
   readonly #refused = new Set<Word | null>([null]);
   readonly #held: ((Word & { changeId: number }) | null)[] = [null, null];
   readonly #orders: ModelOrder[] = [];
-  /** The newest submission of each stock, whatever became of it. */
+  /** Version of the newest submission of each stock, even of a refused one. */
   readonly #handed = [0, 0];
   /** Orders with an event that the ledger has not followed. */
   readonly #waiting = new Set<string>();

@@ -63,7 +63,7 @@ async function sweep(...records: (typeof COFFEE)[]): Promise<void> {
   }
 }
 
-/** Sends what is queued; returns the quantities that the platform has in the end. */
+/** Sends the queued changes; returns the quantities that the platform has in the end. */
 async function send(sent = new Map<string, number>()): Promise<Map<string, number>> {
   for (;;) {
     const { callId, items } = await senders.stock.claim(100);

@@ -65,7 +65,7 @@ test('our own clock jumping by hours costs one refresh at most', async () => {
     await r.run(platform.productGet(sku));
     const before = refreshes(r);
     r.clock.jumpWall(jumpMs);
-    // The sandbox uses the same clock, so its own is set back.
+    // The sandbox uses the same clock, so its skew is set to keep its own time unchanged.
     r.sandbox.control.configure({ clockSkewMs: r.sandbox.control.settings().clockSkewMs - jumpMs });
     for (let i = 0; i < 5; i++) await r.run(platform.productGet(sku));
     expect(refreshes(r) - before).toBeLessThanOrEqual(1);

@@ -62,7 +62,7 @@ test('a refused refresh token stops everything, told once, healed by new tokens'
   }
   expect(r.sandbox.control.calls()).toHaveLength(calls);
   expect(r.sandbox.control.deadRefreshUses()).toHaveLength(1);
-  // Once in each of the two processes.
+  // Each of the two processes reports the lock-out once.
   expect(r.told.lockOuts.map((lockOut) => lockOut.cause)).toEqual(['refused', 'refused']);
   expect(a.tokens.describe()).toMatchObject({ state: 'locked-out', lockedOut: { cause: 'refused' } });
 

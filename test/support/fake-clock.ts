@@ -59,7 +59,7 @@ export class FakeClock implements Clock {
     });
   }
 
-  /** Moves time on by `ms` and wakes each sleeper at its own time. */
+  /** Advances time by `ms` and wakes each sleeper at its own time. */
   async advance(ms: number): Promise<void> {
     const endMs = this.#monoMs + ms;
     await this.#settle();

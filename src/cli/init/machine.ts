@@ -218,7 +218,7 @@ export function commandsFor({ unit, socket }: Service, moved: boolean): string[]
   ];
 }
 
-/** Restarts the service and enables it at boot. Returns what failed, or undefined. */
+/** Restarts the service and enables it at boot. Returns the failed step; undefined if none failed. */
 export async function startAnew(
   service: Service,
   moved: boolean,

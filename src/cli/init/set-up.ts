@@ -25,13 +25,13 @@ import type { Terminal } from './terminal.ts';
 export interface Check {
   what: 'address' | 'tokens' | 'branch' | 'receiver' | 'service';
   subject: string;
-  /** null: not tried. */
+  /** Whether the part works; null if it was not tried. */
   ok: boolean | null;
   /** One sentence for a person. */
   message: string;
 }
 
-/** The service's state, and what a person still has to do. */
+/** The service's state, and the remaining steps for a person. */
 export interface AtWork {
   service: { unit: string; started: boolean } | null;
   /** Address for a browser on this machine; null while its port is unknown. */

@@ -121,7 +121,7 @@ function callSwitch({ speech, calls }: PageState, actions: Actions): TemplateRes
 /** Codes listed one by one. */
 const NAMED_MAX = 5;
 
-/** Shows for which orders the page rings, and what prevents it. */
+/** Shows the orders for which the page rings, and the reason if it cannot ring. */
 function callsView(state: PageState, actions: Actions): TemplateResult {
   const { speech, calls } = state;
   const due = calledFor(state);

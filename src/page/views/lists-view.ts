@@ -134,7 +134,7 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
   `;
 }
 
-/** Shows the branches that hold back unbooked orders, and what the others lack for it. */
+/** Shows the branches that hold back unbooked orders, and the missing conditions of the others. */
 function holdBackView({ status, speech }: PageState): TemplateResult | typeof nothing {
   const branches = status?.holdBack ?? [];
   if (branches.length === 0) return nothing;

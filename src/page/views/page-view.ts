@@ -155,7 +155,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   `;
 }
 
-/** Shows at a glance whether all is well, and what to do. */
+/** Shows the verdict and the findings with their remedies. */
 function verdictView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status, link } = state;
   if (link === 'lost') return unreachable(state);

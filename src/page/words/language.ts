@@ -31,7 +31,9 @@ export interface Speech {
   say(key: WordKey, values?: Readonly<Record<string, string | number>>): string;
   /** Returns a finding's message and remedy in this language. */
   finding(finding: Finding, commands: TypedWords): { message: string; remedy: string };
-  /** Returns what is wrong with a branch: a finding's code, or the hub's own words. */
+  /**
+   * Returns the fault of a branch in words. `reason` is a finding's code; without one, the hub's own words are used.
+   */
   branch(reason: string | null, message: string): { text: string; language: Language };
   /**
    * Returns the daemon's words about one case in this language, with times on this clock. Unknown sentences stay as

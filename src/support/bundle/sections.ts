@@ -27,7 +27,7 @@ export interface Section {
    * newest first.
    */
   name: string;
-  /** Description for the person who checks what leaves the shop. */
+  /** Description for the person who checks the bundle before it is mailed. */
   what: string;
   /** Returns the content. If it throws, the file contains the error. */
   make(): unknown;
@@ -39,7 +39,7 @@ export interface Section {
 
 interface Subject {
   configFile: string;
-  /** undefined if it cannot be used. */
+  /** The configuration; undefined if it is invalid. */
   config: Config | undefined;
   faults: readonly ConfigFault[];
   /** Names of the secrets that were handed in. */

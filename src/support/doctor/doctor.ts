@@ -350,7 +350,7 @@ class Examination {
         )();
         const stored = await this.#stored();
         if (outcome.level !== 'skipped' || isOutcome(stored)) return outcome;
-        // If it cannot be checked now, the daemon's last result is used.
+        // If the webhook cannot be checked now, the daemon's last result is used.
         return outcomeOfFindings(stored.verdict, 'webhook.registered', outcome.facts) ?? outcome;
       }),
       'platform.clock': () => this.#clockNow(),

@@ -170,7 +170,7 @@ interface FilesOptions {
   /** `storage.group`; empty for the owner's group. */
   group: string;
   configFile: string;
-  /** null if unknown. */
+  /** Whether the daemon runs; null if unknown. */
   running: boolean | null;
 }
 

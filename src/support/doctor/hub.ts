@@ -173,7 +173,7 @@ export function wayOutcome(
 /** Most branches that are listed by name. */
 const NAMED_MAX = 5;
 
-/** Checks a hub's branches by their last reports and by what waits for them here. */
+/** Checks a hub's branches by their last reports and by the entries that wait for them here. */
 export function branchesOutcome(board: readonly BranchStatus[]): Outcome {
   const facts = {
     branches: board.map(({ branch, status, level, reason, seenAt }) => ({

@@ -243,7 +243,7 @@ export function versionOutcome(running: string | null, own: string): Outcome {
 
 export interface DoctorSetup {
   file: string;
-  /** undefined if it cannot be used. */
+  /** The configuration; undefined if it is invalid. */
   config: Config | undefined;
   /** Secrets handed to this command, else those handed to the service. */
   secrets: Secrets;

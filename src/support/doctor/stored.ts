@@ -23,7 +23,7 @@ import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
 import { type Outcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
 import { lockedAway } from './files.ts';
 
-/** Two unanswered tries in a row are normal, for example during a restart. */
+/** Failed tries in a row that count as a fault. Two are normal, for example during a restart. */
 const TROUBLED_FROM = 3;
 
 /** Checks a writing endpoint by the last changes that were really sent; nothing is sent for it. */
@@ -57,7 +57,7 @@ export const FLOWS = {
   },
 } as const;
 
-/** Checks a flow by what the daemon stored in the mirror. */
+/** Checks a flow by the state that the daemon stored in the mirror. */
 export function flowOutcome(
   id: keyof typeof FLOWS,
   { verdict, mirror, running }: Stored,
@@ -184,7 +184,7 @@ export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clo
 }
 
 /** Reports safety stock rules that leave nothing to sell or match nothing. */
-/** Checks that the platform has what the POS counted. */
+/** Checks that the platform has the quantities that the POS counted. */
 export function differsOutcome({ verdict, stores }: Stored): Outcome {
   const { differing, counted: counts } = stores.read(({ differences, ledger }) => ({
     differing: differences.count,
@@ -200,7 +200,7 @@ export function differsOutcome({ verdict, stores }: Stored): Outcome {
   );
 }
 
-/** Reports the branches that hold back, and what the others lack for it. */
+/** Reports the branches that hold back, and the missing conditions of the others. */
 export function heldBackOutcome({ mirror }: Stored, config: Config): Outcome {
   const branches = holdBackStates(mirror, config);
   const facts = { setting: config.stock.holdBackUnbooked, branches };
@@ -271,7 +271,7 @@ function rest(token: string, restMs: number | null): string {
 
 /** Whether the daemon runs on this directory, by the mark it holds, and its process id. */
 export interface RunningMark {
-  /** null if state.db is unreadable. */
+  /** Whether the daemon runs; null if state.db is unreadable. */
   running: boolean | null;
   pid: number | undefined;
 }

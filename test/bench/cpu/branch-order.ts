@@ -70,7 +70,7 @@ export const BRANCH_ORDER: CpuMeasure = {
             db.prepare<[], number>('SELECT count(*) FROM orders').pluck().get(),
           );
           if (there !== number) throw new Error(`${there} of ${number} orders are at the branch.`);
-          // The server may delete what was received.
+          // The server may delete the received messages.
           server.expire(BRANCH, 0);
         }),
       bare: () =>

@@ -13,7 +13,7 @@ const ORDERS = 500;
 const POLLS = 2;
 const OBSERVED_MS = Date.UTC(2026, 5, 1);
 
-/** An answer without anything new; the unit is one of its orders. */
+/** Measures an answer without a new order; the unit is one order of the answer. */
 export const UNCHANGED_POLL: CpuMeasure = {
   name: 'unchanged poll',
   beside: 'parse the answer, write each order as JSON again and hash it',
@@ -21,7 +21,7 @@ export const UNCHANGED_POLL: CpuMeasure = {
   async open(directory) {
     const mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock: systemClock });
     const body = benchAnswer(ORDERS);
-    // A copy, because the import takes over the bytes.
+    // The bytes are copied, because the import takes over their memory.
     const poll = () =>
       mirror.importAnswer(body.slice(), { observedAtMs: OBSERVED_MS, asOfSeq: mirror.newestSeq() });
     await poll();

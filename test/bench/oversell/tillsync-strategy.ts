@@ -42,7 +42,7 @@ class Tillsync implements Strategy {
   #outbox!: Outbox;
   #sender!: PushLoop;
   #looker: StockLooker | undefined;
-  /** The running call, with the change of each of its products. */
+  /** The running call, with the change of each product in it. */
   #call: { callId: number; changeIds: Map<number, number> } | undefined;
   #lastPollMs: number | null = null;
 
@@ -136,7 +136,7 @@ class Tillsync implements Strategy {
     await this.#send();
   }
 
-  /** Puts what is due into one call, as the sender does when a call is allowed. */
+  /** Puts the due changes into one call, as the sender does when a call is allowed. */
   async #send(): Promise<void> {
     if (this.#call) return;
     const { callId, items, toLook } = await this.#sender.claim(CALL_ITEMS);

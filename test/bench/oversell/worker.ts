@@ -21,7 +21,7 @@ export type Report =
   | { kind: 'fault'; day: number; message: string }
   | { kind: 'done' };
 
-/** The best that any information could give; also built in, and played without calls. */
+/** The built-in strategy with full knowledge, which plays without calls and which no other can surpass. */
 const OPTIMUM: NamedStrategy = {
   name: 'optimum',
   about: 'what the POS has less what it has not booked, without delay: no information gives more',

@@ -32,7 +32,7 @@ const SPECIAL_ROUNDS = 3;
 const READ_EVERY = 4;
 const WANTED = process.env.TILLSYNC_POINTS;
 
-/** Crashes one store after the other; throws at the first fault, with what repeats it. */
+/** Crashes one store after the other. Throws at the first fault, with the settings that repeat it. */
 export async function runCampaign({ program, rounds, seed, power }: CampaignOptions): Promise<Tally> {
   const tally: Tally = { rounds: 0, points: new Map(), lockOuts: 0, confirmed: 0, accepted: 0, refreshes: 0 };
   const random = seededRandom(seed);

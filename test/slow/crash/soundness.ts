@@ -18,7 +18,7 @@ export interface Expectations {
 export interface Findings {
   /** Returns a sentence per fault; none if all is well. */
   faults: string[];
-  /** undefined if no token was stored yet. */
+  /** The stored refresh token; undefined if none was stored yet. */
   refreshToken: string | undefined;
   /** Whether the mirror has the newest schema. */
   isUpgraded: boolean;

@@ -35,7 +35,7 @@ afterAll(async () => {
   await place?.close();
 });
 
-/** Checks that an honest order arrives whatever was sent before it. */
+/** Checks that an honest order arrives after any earlier input. */
 async function control(where: string): Promise<void> {
   controls += 1;
   const startMs = performance.now();

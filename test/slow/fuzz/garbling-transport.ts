@@ -27,7 +27,7 @@ export class GarblingTransport implements Transport {
     const answer = await this.#inner.send(request);
     if (this.#garble?.endpoint !== request.endpoint || this.#garble === undefined) return answer;
     this.last = this.#garble.garble(answer);
-    // A copy, because the reader of a large answer takes over its memory.
+    // The bytes are copied, because the reader of a large answer takes over their memory.
     return { ...this.last, bytes: Buffer.from(this.last.bytes) };
   };
 

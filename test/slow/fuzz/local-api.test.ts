@@ -190,7 +190,7 @@ it(`every route answers whatever it is asked with JSON and no secret (TILLSYNC_S
     'constructor',
     'toString',
   ];
-  // A stream does not end; it has its own test.
+  // A stream does not end, so a test of its own covers it.
   const ended = Object.entries(paths).filter(([at]) => !at.endsWith('/stream'));
   const operations = ended.flatMap(([at, methods]) =>
     Object.keys(methods).map((method) => [at, method] as const),

@@ -12,7 +12,7 @@ export interface RawOptions {
   halfClose?: boolean;
   /** Cuts the connection without waiting for an answer. */
   reset?: boolean;
-  /** Bytes of one write, each its own packet. */
+  /** Bytes per write, each of which is a packet of its own. */
   pieceBytes?: number;
   /** Time to wait for an answer. */
   waitMs?: number;

@@ -6,7 +6,7 @@ import { NODE } from '../../support/workplace.ts';
 import type { ReaderReport } from './pos-reader.ts';
 
 export interface RunningReader {
-  /** Ends it; what it saw. */
+  /** Ends the reader; returns its report. */
   end(): Promise<ReaderReport>;
 }
 

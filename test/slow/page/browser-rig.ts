@@ -21,7 +21,7 @@ const FLAGS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
-  // A name that is not this machine's, to see what another machine sees.
+  // A name that is not this machine's, so that the page is the one that another machine gets.
   '--host-resolver-rules=MAP shop.test 127.0.0.1',
 ];
 

@@ -3,7 +3,7 @@ import type { SimulatedStore } from './simulated-store.ts';
 
 const LOOK_EVERY_MS = 1_800_000;
 
-/** The person who maintains the store and does what tillsync asks for, some time later. */
+/** The person who maintains the store and follows tillsync's remedies, some time later. */
 export class Operator {
   /** Token pairs handed in after the first. */
   handOvers = 0;

@@ -121,7 +121,7 @@ export class SimulatedPos {
   async #visit(readShare: number): Promise<void> {
     const { daemon, profile } = this.#store;
     try {
-      // A till does not always know what was sold online when it counts.
+      // A till does not always know the latest online orders when it counts.
       if (daemon && this.#random.next() < readShare) await this.#read();
       if (profile.bySql) this.#sayBySql();
       else if (daemon) await this.#sayByHttp();

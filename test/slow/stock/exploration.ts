@@ -292,7 +292,7 @@ export class Exploration {
     if (answer?.state === 'rejected') this.#wrong(`the acknowledgement of ${id} as of ${seq} is refused`);
   }
 
-  /** Counts the shelf as it is now, less what the till has not booked. */
+  /** Returns a count of the present shelf, less orders that the till has not booked. */
   #counted(stock: Stock): Count {
     const pos = this.#world.pos[branchOf(stock)];
     for (const each of Object.values(pos?.owed ?? {})) {
@@ -367,7 +367,7 @@ export class Exploration {
     });
   }
 
-  /** Checks that no event of the catalogue or the configuration raises what is wanted. */
+  /** Checks that no event of the catalogue or the configuration raises the wanted quantity. */
   #raisesNothing(what: string, act: () => void): void {
     const before = new Map(this.#ledger().map(({ stock, wanted }) => [stock, wanted]));
     act();
@@ -389,7 +389,7 @@ export class Exploration {
     if (numbers() !== before) this.#wrong(`what is forgotten makes ${numbers()} of ${before}`);
   }
 
-  /** A person configures another safety stock; only a smaller one raises what is wanted. */
+  /** A person configures another safety stock; only a smaller one may raise the wanted quantity. */
   #keepBack(): void {
     const qty = SAFETY[this.#world.done.filter((name) => name === 'safety').length] ?? 0;
     const change = () => {
@@ -409,7 +409,7 @@ export class Exploration {
     });
   }
 
-  /** Another configuration is another process. */
+  /** Restarts the process with another configuration. */
   #configure(store: World['store']): void {
     const [first] = this.#branches;
     if (!first || first.externalId === store) return;
@@ -490,7 +490,7 @@ export class Exploration {
       const free = this.#free(stock, version);
       if (free === undefined) this.#wrong(`nobody counted ${stock} with ${version}`);
       else if (wanted > free) this.#wrong(`${wanted} of ${stock} are wanted, ${free} are free`);
-      // Never more is held back than orders take now.
+      // The held back pieces never exceed the pieces that orders take now.
       const taken = Object.values(orders).reduce((sum, each) => sum + (each?.heard[stock] ?? 0), 0);
       if (wanted < counted - taken - this.#safetyOf(stock))
         this.#wrong(`${wanted} of ${counted} ${stock} are wanted, ${taken} are sold`);

@@ -5,7 +5,7 @@ import { tempMirror } from '../../outbox/outbox-fixture.ts';
 export function inMemory(): Database.Database {
   const made = tempMirror();
   made.pragma('journal_mode = delete');
-  // Small pages, because what a step changed is copied back page by page.
+  // Pages are small, because the changes of a step are copied back page by page.
   made.pragma('page_size = 1024');
   made.exec('VACUUM');
   const db = new Database(made.serialize());

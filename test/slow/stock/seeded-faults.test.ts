@@ -10,7 +10,7 @@ const WITHOUT_B = PARTS[1] ?? [];
 
 const WITH_SAFETY = PARTS[3] ?? [];
 
-/** Faults in the view of wanted and expected quantities, each with what its search leaves out. */
+/** Faults in the view of wanted and expected quantities, each with the events that its search leaves out. */
 const FAULTS = [
   {
     name: 'an order heard of late counts as placed after the confirmation',

@@ -20,7 +20,7 @@ export function stateKey(
     ranks.time.add(String(value));
     return { time: String(value) };
   };
-  // The first columns are feed numbers, then versions, then plain values.
+  // Selects rows. The first columns are feed numbers, then versions, then plain values.
   const rows = (sql: string, seqs: number, versions: number) =>
     look(sql).map((row) =>
       row.map((value, n) =>

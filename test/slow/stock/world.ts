@@ -18,7 +18,7 @@ export interface Order {
 }
 
 export interface Pos {
-  /** Newest event that it has read. */
+  /** Newest event that the POS has read. */
   read: number;
   /** Quantities that the POS has booked of each order, by stock. */
   booked: Record<string, Quantities>;
