@@ -302,7 +302,7 @@ export class Metrics {
       ...hookFamilies(mirror, config, clock),
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);
-    // A branch needs none.
+    // A branch needs no tokens.
     if (!isBranch(config)) await read('state', () => tokenFamilies(platform.tokens.describe()));
     await read('state', () => branchFamilies(parts, config, clock));
     await read('mirror', () => {

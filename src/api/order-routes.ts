@@ -48,7 +48,7 @@ const PAGE_CHARACTERS_MAX = 8 * 1024 * 1024;
 /** Events per read. Orders with all items are large, and for a slow reader they stay in memory. */
 const PART = 25;
 
-/** The same of one store as `feedText`. */
+/** Does the same as `feedText` for the events of one store. */
 function storeText(
   mirror: Feed & Pick<Mirror, 'read'>,
   stores: readonly string[],

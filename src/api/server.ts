@@ -111,11 +111,11 @@ function hostGuard(names: readonly string[]) {
 
 interface LocalServerOptions {
   host: string;
-  /** 0 picks a free one. */
+  /** Port to listen at; 0 picks a free one. */
   port: number;
   /** Further addresses. */
   others?: readonly { host: string; port: number }[];
-  /** A Unix socket beside them. */
+  /** Unix socket at which the server listens too. */
   groupSocket?: GroupSocket | undefined;
   /** Whether a key is required; then any Host name is accepted. */
   hasKey?: boolean;

@@ -262,8 +262,8 @@ export function isActing(): boolean {
 
 const MODE = 0o2750;
 /**
- * Group of a numeric user without an account whose directory belongs to root's group: `nogroup`, so that the process
- * loses root's rights.
+ * Group `nogroup`. It is used for a user id without an account if the directory belongs to root's group, so that the
+ * process loses root's rights.
  */
 const NO_GROUP = 65_534;
 

@@ -312,7 +312,7 @@ function factsOn(
 ): Facts {
   return {
     ...beside,
-    // A branch needs none.
+    // A branch needs no tokens.
     ...(isBranch(config) && { tokens: null }),
     nowMs: clock.nowMs(),
     isSetUp: isSetUp(config),

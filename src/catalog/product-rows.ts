@@ -8,7 +8,7 @@ type Sent = number | string | null;
 interface Pushed {
   /** The push mark of the newest pushed change. */
   pushedMark: number;
-  /** 1 if it is unknown whether a push arrived. */
+  /** 1 if it is unknown whether a sent change arrived. */
   uncertain: number;
 }
 

@@ -7,7 +7,7 @@ interface About {
   about: string;
   /** Value in the sample instead of the default. */
   example?: unknown;
-  /** `init` asks for it. */
+  /** True if `tillsync init` asks for the key. */
   isAsked?: boolean;
   /** The default in words, if it depends on the machine. */
   default?: string;
@@ -474,7 +474,7 @@ export const FILE = z.object({
   }),
 });
 
-/** One key of the file. */
+/** A key of the configuration file. */
 export interface ConfigKey extends About {
   /** `orders.poll`; `branches`. */
   path: string;

@@ -307,7 +307,7 @@ const branch = z
     }),
   );
 
-/** None of the ids twice. */
+/** List of branches, with no id twice. */
 export const branches = z
   .array(branch, { error: 'a list of [[branches]] tables, each with subsidiary_id, external_id or both' })
   .superRefine((list, context) => {

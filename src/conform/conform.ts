@@ -60,7 +60,7 @@ export interface ConformOptions {
   way: Way;
   /** Ids; empty for all. */
   only: readonly number[];
-  /** Starts the till; empty if a person does. */
+  /** Command that starts the till; empty if a person starts it. */
   command: readonly string[];
   env: NodeJS.ProcessEnv;
   signal: AbortSignal;

@@ -56,7 +56,7 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
       stage.place.sell([{ sku: article(17).sku, qty: 3 }]);
       await stage.pause(OFF_MS);
       await stage.place.startDaemon();
-      // The next poll brings them.
+      // The next poll brings these orders.
       await stage.until(
         () => orders.every(({ internalOrderId, status }) => stage.mirrored(internalOrderId, status)),
         ARRIVES_MS,

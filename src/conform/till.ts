@@ -34,7 +34,7 @@ export class Till {
     this.#options = options;
   }
 
-  /** Why it is not started any more; undefined while it runs. */
+  /** Returns the reason why the till is not started any more; undefined while it runs. */
   get broken(): string | undefined {
     if (this.#badEnds < ENDS_MAX) return undefined;
     const lines = this.#said.trim().split('\n');
@@ -49,7 +49,7 @@ export class Till {
     this.#running = this.#keepRunning(this.#stop.signal);
   }
 
-  /** Ends it at once with all its children, and waits for the end. */
+  /** Kills the till with all its children, and waits for its end. */
   async kill(): Promise<void> {
     this.#stop.abort();
     this.#killGroup();

@@ -55,7 +55,7 @@ export type FindingLevel = 'amber' | 'red';
 /** An alarm that is up. */
 export interface AlarmUp {
   key: AlarmKey;
-  /** Message of the part that raised it. */
+  /** Message of the part that raised the alarm. */
   message: string;
   /** Level of the alarm; null or left out means the level of its finding. */
   level?: FindingLevel | null;

@@ -23,7 +23,7 @@ export interface TypedWords {
   stop: string;
   /** The command that starts the service with the machine. */
   enable: string;
-  /** Shows why it ended. */
+  /** Command that shows the service's log, and so why it ended. */
   journal: string;
   /** The storage directory. */
   storage: string;

@@ -22,7 +22,7 @@ export interface ProgramEnd {
 }
 
 interface ProgramRun {
-  /** Text for its standard input, which it need not read. */
+  /** Text for the program's standard input, which it need not read. */
   input: string;
   /** This process's environment; the program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;

@@ -395,7 +395,7 @@ export class Sql {
     return this.#statement('rows', text).run(...params);
   }
 
-  /** Within another transaction it becomes a part of that one. */
+  /** Runs a transaction; within another transaction it becomes a part of the outer one. */
   transaction<T>(action: () => T): T {
     return this.#db.transaction(action).immediate();
   }

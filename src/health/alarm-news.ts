@@ -225,7 +225,7 @@ export class AlarmRows {
     this.#write(HEARTBEAT, memory);
   }
 
-  /** None is sent any more. */
+  /** Deletes the heartbeat's state, because none is sent any more. */
   forgetHeartbeat(): void {
     if (!this.heartbeat()) return;
     storing(() => sqlOf(this.#db).run('DELETE FROM alarm_memory WHERE receiver = ?', HEARTBEAT));

@@ -29,7 +29,7 @@ export interface AlarmReport {
   host: string;
   /** Of tillsync. */
   version: string;
-  /** Everything as one text, for chat services. */
+  /** The whole message as one text, for chat services. */
   text: string;
 }
 

@@ -160,7 +160,7 @@ export interface FindingRow {
   growsOld?: true;
   /** The flow on whose card the page shows it; the verdict shows all. */
   flow?: FreshnessSubject;
-  /** The check of `doctor` that shows it. */
+  /** The check of `doctor` that shows the finding. */
   check: FindingCheck;
 }
 

@@ -25,7 +25,7 @@ export type { FindingCheck, FindingCode, FindingRow };
 /** Longer than tillsync's longest pause between two tries. */
 const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
 const NO_TOKENS = ['auth.locked-out', 'auth.none'] as const;
-/** A daemon that does not run explains these findings if they began at its end or later. */
+/** Finding that hides others as their cause: a daemon that does not run, if they began when it ended or later. */
 const NOT_RUNNING = ['service.down'] as const;
 
 const TRIES_AGAIN =

@@ -48,7 +48,10 @@ interface Family {
   remove(db: Database.Database, row: Row): void;
 }
 
-/** An earlier date means that the clock was never set, as after a power cut. The row's age is unknown, so it stays. */
+/**
+ * Earliest date that counts. A row with an earlier date stays, because its date is from a clock that was never set, as
+ * after a power cut.
+ */
 const CLOCKS_RIGHT_FROM = '2020';
 /** Rows examined per read. */
 const LOOK_ROWS = 250;
@@ -338,7 +341,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
     }
     return true;
   };
-  /** Deletes from every family once, oldest rows first. Returns false if the work was cut short. */
+  /** Deletes old rows of every family once, oldest first. Returns false if the work was cut short. */
   const pass = async (cuts: RetentionCuts): Promise<boolean> => {
     for (const name of Object.keys(FAMILIES) as FamilyName[]) {
       for (let from: number | undefined = 0; from !== undefined; ) {

@@ -147,7 +147,7 @@ export function unassigned(db: Database.Database): { orders: number; stores: (st
   return { orders, stores: orders === 0 ? [] : sqlOf(db).values<string | null>(names) };
 }
 
-/** The oldest of them first. */
+/** Returns unassigned orders, oldest first. */
 export function unassignedOrders(db: Database.Database, limit: number): UnassignedOrder[] {
   const sql = `SELECT order_id AS orderId, store_external_id AS store FROM unassigned_orders u
     JOIN orders o USING (order_id) WHERE u.branch IS NULL ORDER BY o.seq LIMIT ?`;

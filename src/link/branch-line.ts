@@ -194,7 +194,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       const sent: SentOrder = ORDER.parse(JSON.parse(message.body));
       const { source, reading, raw, observedAt, isWhole, isForgotten } = sent;
       const newer = 'SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?';
-      // A restored hub knows less than it has sent before.
+      // A restored hub may send an older state of an order than it sent before the restore.
       if (isWhole && sqlOf(db).row(newer, reading.orderId, observedAt) !== undefined) return false;
       // The customer is removed in the same step, because the removal would otherwise become an event of its own.
       if (isForgotten) forgetCustomer(db, reading.orderId, spellings, isoUtc(nowMs));

@@ -117,7 +117,7 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
   for (const { changeId, branch, ...result } of sqlOf(db).rows<Result & { changeId: number; branch: string }>(
     sql,
   )) {
-    // A person may have submitted it again since.
+    // A person may have submitted the change again since.
     const isOver = ['done', 'rejected', 'superseded'].includes(result.state);
     if (isOver) addToFeed(db, branch, 'result', result, { at });
     sqlOf(db).run('UPDATE handed_up SET settled = 0 WHERE change_id = ?', changeId);

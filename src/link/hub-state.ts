@@ -152,7 +152,7 @@ export class HubRows {
     return keys;
   }
 
-  /** Stores these keys unless there are some. Returns the valid ones. */
+  /** Stores these keys unless keys exist already. Returns the stored keys. */
   keepKeys(keys: HubKeys): HubKeys {
     const sql = 'INSERT INTO hub (one, keys) VALUES (1, ?) ON CONFLICT DO NOTHING';
     storing(() => sqlOf(this.#db).run(sql, JSON.stringify(keys)));
@@ -179,7 +179,7 @@ export class HubRows {
         refused: each.refused === null ? null : refused.parse(JSON.parse(each.refused)),
       };
       const heard = this.#heard.get(row.branch);
-      // A report from before it joined again came from another machine.
+      // A report from before the branch joined again came from another machine.
       if (heard && row.joinedAt !== null && heard.seenMs >= Date.parse(row.joinedAt)) {
         return { ...row, report: heard.report, seenAt: isoUtc(heard.seenMs), seenLateMs: 0 };
       }
@@ -339,7 +339,7 @@ export class HubRows {
     );
   }
 
-  /** Ends its keys; returns whether it was open. */
+  /** Makes a branch's keys invalid; returns whether the branch was open. */
   close({ branch, name }: NamedBranch, nowMs: number): boolean {
     const sql = sqlOf(this.#db);
     return storing(() =>

@@ -81,14 +81,14 @@ export interface LinkTls {
   takesAny?: boolean;
 }
 
-/** Has one connection, made on first use and again after each loss. */
+/** Manages one connection to the server, made on first use and again after each loss. */
 export class NatsWire {
   readonly #options: NatsOptions;
   readonly #onConnection: (connection: NatsConnection) => void;
   #connection: NatsConnection | undefined;
   /** Address on which the connection was made. */
   #way: Way | undefined;
-  /** Tried after all others. */
+  /** Address that is tried after all others. */
   #shunned: string | undefined;
   /** Called after a reconnect, because the server has forgotten earlier requests. */
   onAgain: () => void = () => {};

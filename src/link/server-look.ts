@@ -36,7 +36,7 @@ export interface ServerSeen {
   certificate: {
     /** SHA-256. */
     fingerprint: string;
-    /** Why a branch would refuse it; null if it would not. */
+    /** Reason why a branch would refuse the certificate; null if it would not. */
     fault: string | null;
   } | null;
 }
@@ -137,7 +137,7 @@ async function greeting(socket: Socket, signal: AbortSignal): Promise<unknown> {
 
 /** A certificate as stored in its file. */
 export interface CertificateSeen {
-  /** Why no branch would accept it, in a sentence; null if one would. */
+  /** Sentence on why no branch would accept the certificate; null if one would. */
   fault: string | null;
   /** Milliseconds since the epoch. */
   validToMs: number;

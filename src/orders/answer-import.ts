@@ -171,7 +171,7 @@ export class AnswerImport {
       if (known?.pollDigest === digest) return this.#unchanged(orderId, known.code);
     }
     this.#noteCode(fields.code ?? null);
-    // The first of them counts.
+    // If the answer has an order twice, its first record counts.
     if (this.#seen.has(orderId)) {
       this.report.superseded += 1;
       return undefined;

@@ -15,7 +15,7 @@ export interface IncompleteOrder {
   code: number | null;
   /** ISO 8601 UTC. */
   since: string;
-  /** 1 if it is scheduled but no field with the time was found. */
+  /** 1 if the order is scheduled but no field with its time was found. */
   lacksTime: number;
 }
 

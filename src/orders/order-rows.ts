@@ -424,7 +424,7 @@ export function mergeOrder(
     noteConfirmed(db, observation, known, pollDigest);
   } else if (outcome === 'held') {
     holdNotification(db, wasForgotten ? withoutCustomer(received, spellings) : received, knownStatus);
-    // The next poll must read this order again to decide which of the two is true.
+    // The next poll must read this order again, to decide between the held notification and the stored status.
     if (known.pollDigest !== null) updateDigest(db, orderId, null);
   }
   if (outcome !== 'held' && outcome !== 'superseded') {

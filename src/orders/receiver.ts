@@ -164,7 +164,7 @@ function holdIdleConnections(server: Server): () => void {
 
 export interface ReceiverOptions extends CallbackRouteOptions {
   host: string;
-  /** 0 picks a free one. */
+  /** Port to listen at; 0 picks a free one. */
   port: number;
   /**
    * Returns all valid secrets: one, or several during a rotation. Called for each request. If it throws, the answer

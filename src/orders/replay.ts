@@ -128,7 +128,7 @@ export function replayOrder(
   return report;
 }
 
-/** Inserts by time of receipt, after those of the same time. */
+/** Inserts a payload by its time of receipt, after payloads of the same time. */
 function insertByTime(steps: Step[], found: FoundPayload): void {
   const at = steps.findLastIndex(({ receivedAt }) => receivedAt <= found.receivedAt) + 1;
   const seq = (steps[at - 1] ?? steps[0])?.seq ?? 0;

@@ -125,7 +125,7 @@ export interface AckResult {
    * order yet. `rejected`: nothing was booked.
    */
   state: 'new' | 'known' | 'unheard' | 'rejected';
-  /** Why it was rejected. */
+  /** Reason why the acknowledgement was rejected. */
   message?: string;
 }
 
@@ -220,7 +220,7 @@ export interface OutboxEntry {
   message: string | null;
   createdAt: string;
   settledAt: string | null;
-  /** The guard that holds it for a person. */
+  /** Guard that holds the change for a person; null if none does. */
   heldGuard: Guard | null;
   source: ChangeSource;
   /** Who submitted it, such as `inbox`, `cli ana` or `http 127.0.0.1`; null in rows from before this column. */
@@ -228,7 +228,7 @@ export interface OutboxEntry {
   reference: string | null;
   /** Number of earlier values of the target that this change replaced while it waited. */
   replaced: number;
-  /** The change that replaced it. */
+  /** Id of the change that replaced this one; null if none did. */
   supersededBy: number | null;
   /** Place in the feed of settled changes; null while it waits. */
   settledSeq: number | null;

@@ -153,7 +153,7 @@ export class OutboxDecisions {
   /** Moves a change unless, while it waited, a newer value for its target was sent under another id. */
   #moveUnlessOutdated(change: OutboxChange): void {
     const { changeId, kind, target, conflictKey, versions } = change;
-    // A guard could not judge it before its product was known.
+    // A guard could not judge the change before its product was known.
     const { hold, zeroedAt } =
       change.heldGuard === null
         ? this.#intake.judgeFound(change, this.#guards)

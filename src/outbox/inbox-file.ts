@@ -40,7 +40,7 @@ const EARLIER: Record<InboxTable, readonly string[]> = {
   order_acks: [
     '23e3a7951da0e3ac261a8e9dc5fd89359f28e1bcc6e2d78f1045672abd23de0b',
     '57dd9dcb45e6de7277bcea3a0738bd5a82312ba4b04a1757109464be95738dc7',
-    // The first one with `seq`.
+    // Digest of the first table that has the column `seq`.
     '7de8210b567a40282cc6076ba1bd77ae84289e1e6c695a4031b2b0c4c16fdbfa',
   ],
 };
@@ -388,7 +388,7 @@ export function strangeSideFiles(path: string): { path: string; what: string }[]
   });
 }
 
-/** Renames it. Returns the new path. */
+/** Renames the file; returns the new path. */
 export function moveAway(path: string, clock: WallClock): string {
   const moved = freeName(`${path}.moved-${stampOf(clock.nowMs())}`);
   return storing(() => {

@@ -20,7 +20,7 @@ import {
   type WallClock,
 } from './inbox-file.ts';
 
-/** A row as the two processes exchange it. */
+/** A row of the inbox in the form that the daemon and the inbox's process exchange. */
 export interface InboxRow {
   table: InboxTable;
   /** Digits of a 64-bit integer. */

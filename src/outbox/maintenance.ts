@@ -91,13 +91,13 @@ export class OutboxMaintenance {
     }
   }
 
-  /** Does everything once except product reads, for a command that starts to send. */
+  /** Runs all parts once except product reads, for a command that starts to send. */
   async step(): Promise<void> {
     await this.#holdLease();
     await this.#maintain();
   }
 
-  /** Takes the lease when it is free, and renews it in time. */
+  /** Acquires the lease when it is free, and renews it in time. */
   async #holdLease(): Promise<void> {
     const isHeld = await this.#lease.hold();
     if (isHeld && !this.#isReady) {
@@ -142,7 +142,7 @@ export class OutboxMaintenance {
     return this.#options.stores.read(({ queries }) => queries.forPeople());
   }
 
-  /** Repeats `action`, at once while it returns that more waits. */
+  /** Repeats `action`, without a pause while it returns true because more work waits. */
   async #often(action: () => Promise<unknown>, signal: AbortSignal): Promise<void> {
     const { clock, log, beat, lookEveryMs = LOOK_EVERY_MS } = this.#options;
     while (!signal.aborted) {

@@ -47,7 +47,7 @@ export class Outbox {
     this.#inboxFirst = takeIn;
   }
 
-  /** Called when another part queued something. */
+  /** Called when another part queued a change. */
   queued(): void {
     for (const listener of this.#listeners) listener();
   }

@@ -29,7 +29,7 @@ export type Verdict = 'send' | 'unchanged' | 'read' | 'held' | 'rejected';
 type ChangeValues = Partial<Pick<StockChange, 'qty'> & Omit<ProductChange, 'sku' | 'externalId'>>;
 
 export interface Preview<T> {
-  /** The last line for its target. For a product, values of earlier lines are included. */
+  /** The last of the lines with this target. For a product, it includes the values of earlier lines. */
   line: T;
   target: string;
   /** Values that would be sent, by their names. */
@@ -145,7 +145,7 @@ class Judge {
 
   #guard({ line, target, values, resolution }: Place<Change>): GuardReason | undefined {
     const { sku, subsidiaryId } = target;
-    // Judged once it is found.
+    // A price is judged once its product is found.
     if (resolution.state === 'needs-read') return undefined;
     if (line.kind === 'stock') {
       const isFresh = values.qty === 0 && !this.#values.isZero(sku, subsidiaryId);
@@ -228,7 +228,7 @@ export interface InventoryPlan<T> {
 }
 
 export interface InventoryOptions<T> {
-  /** The branches that it counts; undefined means all. */
+  /** Branches that the inventory counts; undefined means all. */
   subsidiaryIds: ReadonlySet<string> | undefined;
   /** Makes the line that sets a missing stock to zero. If left out, missing stocks stay as they are. */
   zeroMissing?: ((change: StockChange, n: number) => T) | undefined;

@@ -258,10 +258,7 @@ export class Reservations {
     return !took.some((subsidiaryId) => branches.includes(subsidiaryId));
   }
 
-  /**
-   * Records why acknowledgements by SQL were refused, since nobody reads their answer. The record stays until one is
-   * accepted.
-   */
+  /** Records why acknowledgements by SQL, which get no answer, were refused; deleted once one is accepted. */
   noteRefused(
     results: readonly AckResult[],
     acks: readonly { seq?: number | null | undefined }[] = [],
@@ -412,10 +409,7 @@ export class Reservations {
     this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
   }
 
-  /**
-   * Adds a step with the difference between the order's present quantities and its steps so far; with `isNews` also for
-   * a difference of zero.
-   */
+  /** Adds a step for the change of the order's quantities since its last step; with `isNews` also of zero. */
   #follow(orderId: string, seq: number, isNews: boolean): void {
     const order = this.#known(orderId);
     if (!order) return;

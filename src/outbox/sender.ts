@@ -553,7 +553,7 @@ export class PushLoop {
       try {
         return await this.settle(callId, answers);
       } catch (error) {
-        // The next sender requeues it.
+        // The next sender requeues the call's changes.
         if (signal.aborted) throw error;
         if (isFirst) log.error({ kind, err: error }, 'what a call brought cannot be written yet');
         beat();

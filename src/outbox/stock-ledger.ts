@@ -337,7 +337,7 @@ export class StockLedger {
  */
 export function unsettledStocks(db: Database.Database): Set<string> {
   const sql = sqlOf(db);
-  // In parts that one index each can answer, because settled changes stay for a month.
+  // The query has parts, so that each uses one index, because settled changes stay for a month.
   const keys = new Set(
     sql.values<string>(`
       SELECT target FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NULL
@@ -455,7 +455,7 @@ export class SafetyStock {
     this.#touch(place);
   }
 
-  /** False when there is none. */
+  /** Deletes a rule; returns false if there is none. */
   remove(place: SafetyScope): boolean {
     const text = 'DELETE FROM stock_safety WHERE sku = @sku AND subsidiary_id = @subsidiaryId';
     const { changes } = this.#sql.run(text, keyOf(place));

@@ -70,7 +70,7 @@ export class Caller {
     this.#set({ canNotify: mayNotify() });
   }
 
-  /** Somebody has seen these orders. */
+  /** Records that a person has seen these orders. */
   markSeen(orderIds: readonly string[]): void {
     const { calls, board } = this.#store.state;
     // Orders that have left the board need not be remembered.

@@ -19,7 +19,10 @@ const AGAIN_AFTER_MS = 2_000;
 /** Interval for a hidden tab. */
 const HIDDEN_STATUS_EVERY_MS = 60_000;
 
-/** `all`: the page is visible; `orders`: hidden, but it must ring; `verdict`: only title and icon. */
+/**
+ * The data that a tab reads: `all` for a visible page, `orders` for a hidden page that rings for new orders, and
+ * `verdict` for only its title and icon.
+ */
 export type Watch = 'all' | 'orders' | 'verdict';
 
 interface LiveOptions {

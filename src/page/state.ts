@@ -210,7 +210,7 @@ export function calledFor({ calls, board }: PageState): BoardOrder[] {
   return calls.isOn ? unseenOrders(board.orders.values(), calls.seen) : [];
 }
 
-/** The page's one state. Its listener is called once after all changes of one turn. */
+/** The state of the page. Its listener is called once after all changes of a turn of the event loop. */
 export class Store {
   #state: PageState;
   #isDue = false;

@@ -42,7 +42,7 @@ type SlotGrant = { granted: true; ticket: SlotTicket } | { granted: false; wait:
 type BlockScope = 'all' | Endpoint;
 
 interface BlockRecord {
-  /** Whose 403 began it. */
+  /** Endpoint whose 403 began the block. */
   endpoint: Endpoint;
   durationMs: number;
   /** Milliseconds since the block ended; negative while it lasts. */

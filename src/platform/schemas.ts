@@ -200,7 +200,7 @@ export const productChangeItem = z
     externalId: z.string().min(1).optional(),
     price: z.number().optional(),
     name: z.string().min(1).optional(),
-    /** An empty text clears it. */
+    /** The description; an empty text clears it. */
     description: z.string().optional(),
     /** Visibility of the whole product, not of its stock in one branch. */
     show: z.boolean().optional(),

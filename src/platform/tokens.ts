@@ -8,7 +8,7 @@ import { storing } from '../db/sqlite.ts';
 
 /** The token pair as state.db keeps it. It is never logged and never part of an error. */
 export interface TokenPair extends NewTokenPair {
-  /** Rises with each stored pair. It is the fencing number of saves. */
+  /** Number that rises with each stored pair. It is the fencing number of saves. */
   generation: number;
   /** Wall clock at which this pair was stored. */
   savedAtMs: number;

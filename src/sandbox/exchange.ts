@@ -148,7 +148,7 @@ export interface CallRecord {
   items: number | null;
   /** Fault that was applied to the call. */
   fault: FaultKind | null;
-  /** The limit it broke. */
+  /** Limit that the call broke; null if none. */
   broken: BrokenLimit | null;
 }
 

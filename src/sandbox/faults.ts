@@ -76,7 +76,7 @@ export class Faults {
     return fault.id;
   }
 
-  /** Switches one off, or all. */
+  /** Switches a fault off, or all faults without `id`. */
   clear(id?: number): void {
     this.#active = id === undefined ? [] : this.#active.filter((entry) => entry.fault.id !== id);
   }

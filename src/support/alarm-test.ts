@@ -59,7 +59,7 @@ export interface AlarmTestResult {
   receiver: ReceiverName | 'heartbeat';
   description: string;
   ok: boolean;
-  /** Why it did not arrive; empty if it did. */
+  /** Why the message did not arrive; empty if it did. */
   message: string;
 }
 

@@ -65,7 +65,7 @@ const manifestSchema = z.object({
   formatVersion: count,
   /** Time of the mirror's state, ISO 8601 in UTC. */
   createdAt: z.iso.datetime(),
-  /** Version of the program that made it. */
+  /** Version of the program that made the backup. */
   tillsync: z.string(),
   /** Host of the platform (at a branch, of the hub), so that a backup of another company is recognised. */
   platform: z.string(),

@@ -53,7 +53,7 @@ export function orderDifferences(
   return differences;
 }
 
-/** The same on both sides. */
+/** Fields that only the mirror has, set equal on both sides so that they do not count as differences. */
 const OF_MIRROR: Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'> = {
   sku: null,
   productId: null,

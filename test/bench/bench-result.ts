@@ -49,7 +49,7 @@ export interface BenchModule {
 export interface Section {
   name: string;
   results: BenchResult[];
-  /** Why it ended early; its results are then lost. */
+  /** Why the module ended early, so that its results are lost. */
   failure?: string;
 }
 

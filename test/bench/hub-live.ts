@@ -39,7 +39,7 @@ export function measureLive(options: BenchOptions): Promise<BenchResult[]> {
       results.push(...(await measureCommands(place, options)));
       return results;
     } catch (error) {
-      // Shown before the error, because these measurements took minutes.
+      // The results so far are shown before the error, because these measurements took minutes.
       for (const { name, ratio, detail } of results)
         progress(`${name}: ${ratio?.toFixed(3) ?? '-'} (${detail})`);
       throw error;

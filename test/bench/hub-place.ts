@@ -64,7 +64,7 @@ export interface HubPlace {
   /** Memory in MiB. */
   memory(): { hub: number; server: number; branch: number };
   killServer(): Promise<void>;
-  /** Resolves when it listens. */
+  /** Starts the server; resolves when it listens. */
   startServer(): Promise<void>;
   /** Returns the feed's entries that are not on nats-server yet. */
   unpublished(): number;

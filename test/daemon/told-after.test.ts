@@ -410,6 +410,6 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     expect(said?.split(', ')).toContain(`watcher ${Math.ceil(waitedMs / MINUTE_MS)} min`);
   };
   it.each(DEATHS)('$what within five minutes, as the fault matrix says', isHeardOf);
-  // For the watcher they are a machine without power.
+  // For the watcher these cases look like a machine without power.
   it.each(STARTS)('$what within five minutes, as the fault matrix says', { tags: ['bulk'] }, isHeardOf);
 });

@@ -456,7 +456,7 @@ describe('hooks skip', () => {
     await rig.clock.advance(MINUTE_MS);
     await announce(daemon, order(1));
     await receiver.until(1);
-    // It finds these together.
+    // The hook finds these events together.
     await announce(daemon, order(2), order(3), order(4));
     answer();
     await receiver.until(2);

@@ -114,7 +114,7 @@ describe('backup and restore', () => {
       expect(read).toBeGreaterThan(made.document.mirror.newestSeq);
       expect(await daemon.end('SIGTERM')).toBe(0);
 
-      // Killed at any moment, it leaves the old mirror or the new one.
+      // A restore that is killed at any moment leaves the old mirror or the new one whole.
       const sizes = [place.mirrorRows().length, made.document.mirror.orders];
       for (let round = 0; round < 5; round++) {
         const child = spawn(NODE, [MAIN, 'restore', file], { env: place.env, stdio: 'ignore' });

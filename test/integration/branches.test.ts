@@ -173,7 +173,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
         text.replace(/\d+[smhd]\b( \d+[smhd]\b)?/g, 'T').replace(/\d{4}-[\d:.TZ-]+/g, 'AT');
       const asked = await there('status');
       expect(asked.code, asked.stderr).toBe(0);
-      // Something may have happened between the two calls.
+      // The state may have changed between the two calls.
       const areSame = async () =>
         plain((await there('status')).stdout) === plain((await here('status')).stdout);
       await until('both say the same', areSame, 30_000);

@@ -81,7 +81,7 @@ const booksOnce = async (file: string, heading: string) => {
     const inbox = open('inbox.db');
     inbox.exec(read('src/outbox/inbox-schema.sql'));
     inbox.close();
-    // The till is set up before anything can break.
+    // Steps count from 0 only after the till is set up, so that no crash comes before.
     let step = Number.NEGATIVE_INFINITY;
     /** Runs statements on a connection; a transaction that a crash leaves open is undone. */
     const run = (name: string, statements: string[], values: object) => {

@@ -19,7 +19,7 @@ interface ModelOrder {
   status: string;
   /** Status as tillsync knows it; null if it does not know the order. */
   heard: string | null;
-  /** Acknowledged before it came. */
+  /** Whether the order was acknowledged before it came. */
   isBookedEarly: boolean;
   /** Pieces that each event took or gave back; `booked` is the newest count at its acknowledgement. */
   moves: { item: number; qty: number; seq: number; booked: number | null }[];

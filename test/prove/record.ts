@@ -13,7 +13,7 @@ export interface Run {
 export interface Fault {
   day: string;
   commit: string;
-  /** The line that repeats it. */
+  /** Command that repeats the failed run. */
   repeat: string;
   what: string;
 }

@@ -22,7 +22,7 @@ export interface Tier {
   name: string;
   /** Seconds that a turn takes on a quiet machine with two cores. */
   seconds: number;
-  /** A program that it needs. */
+  /** A program that the tier needs. */
   program?: string;
   /** A second turn at the same commit would prove nothing new. */
   once?: true;

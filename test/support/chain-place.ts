@@ -119,7 +119,7 @@ export class ChainPlace {
     return daemon;
   }
 
-  /** Stops it in an orderly way. */
+  /** Stops the daemon in an orderly way. */
   async stop(place: BranchPlace): Promise<void> {
     const daemon = this.#of.get(place);
     await daemon?.end('SIGTERM');

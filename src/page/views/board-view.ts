@@ -59,7 +59,7 @@ function stagesView(state: PageState, actions: Actions): TemplateResult {
   const stages = byStage(board.orders.values());
   const open = status?.counts.openOrders;
   const shown = STAGES.reduce((sum, stage) => sum + (stage === 'ended' ? 0 : stages[stage].length), 0);
-  // Most shops have none, so the column is left out.
+  // Most shops have no scheduled orders, so an empty column for them is left out.
   const columns = STAGES.filter((stage) => stage !== 'scheduled' || stages.scheduled.length > 0);
   return html`
     ${

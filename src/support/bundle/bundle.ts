@@ -35,7 +35,7 @@ interface RenderedFile {
   name: string;
   what: string;
   text: string;
-  /** Why it could not be read; null if it was. */
+  /** Reason why the part could not be read; null if it was. */
   fault: string | null;
   /** Whether it was cut to the size limit. */
   isCut: boolean;

@@ -80,7 +80,7 @@ export interface DoctorOptions {
   clock: Clock;
   random: Random;
   signal: AbortSignal;
-  /** Calls neither the platform nor any other machine. */
+  /** If true, neither the platform nor any other machine is called. */
   offline: boolean;
   /** Ids or beginnings of ids, such as `storage`; empty for all. */
   only: readonly string[];

@@ -30,7 +30,7 @@ interface FileProblem {
   level: 'warn' | 'fail';
   /** The consequence, without the path. */
   problem: string;
-  /** The command that mends it. */
+  /** Command that mends the problem. */
   remedy: string;
 }
 

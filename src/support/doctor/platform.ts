@@ -53,7 +53,7 @@ const SILENT_IN_A_ROW = 3;
 interface FirstSights {
   webhook: number;
   poll: number;
-  /** ISO 8601 UTC; null if none ever came. */
+  /** Time of the last webhook, ISO 8601 UTC; null if none ever came. */
   lastWebhookAt: string | null;
   /** New orders that polls brought, without a callback, since the last callback. */
   unannounced: number;

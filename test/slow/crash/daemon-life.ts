@@ -8,7 +8,7 @@ import { type CommandResult, NODE, ROOT, until } from '../../support/workplace.t
 
 /** The packaged program, which starts several times faster than the checkout. */
 export interface Program {
-  /** Starts it; the environment is all that it gets. */
+  /** Starts the program with no other environment than `env`. */
   start(words: readonly string[], env: Record<string, string>): ChildProcess;
   remove(): void;
 }

@@ -217,7 +217,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
   it('shows a renewed certificate by itself, and disconnects nobody', () => {
     const pid = property('MainPID');
     const shown = () => hubChecks()['hub.certificate'];
-    // As certbot calls it.
+    // Runs the hook as certbot calls it.
     const [, hook] = /--deploy-hook \\\n\s*'([^']*)'/.exec(CHAIN) ?? [];
     const put = (name: string) =>
       machine.run(`mkdir -p /run/lineage; cd ${PLACE}/certificates

@@ -20,7 +20,7 @@ interface FeedEvent {
 
 /** A POS that books online orders, sells over the counter, counts, sets prices, and submits its values. */
 export class SimulatedPos {
-  /** Events it saw, by number. */
+  /** Events that the POS has read, by number. */
   readonly events = new Map<number, string>();
   /** A sentence for each event that must never happen. */
   readonly faults: string[] = [];

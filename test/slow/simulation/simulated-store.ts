@@ -67,12 +67,12 @@ export class SimulatedStore {
     return path.join(this.#base, `storage-${this.#directories}`);
   }
 
-  /** undefined while it is down. */
+  /** The running daemon; undefined while it is down. */
   get daemon(): Daemon | undefined {
     return this.#daemon;
   }
 
-  /** Does nothing if it is open already. */
+  /** Starts the daemon; does nothing if it runs already. */
   async open(): Promise<void> {
     if (this.#daemon) return;
     this.#life = { isCut: false, ending: new AbortController() };

@@ -146,7 +146,7 @@ function feedFaults(
     for (const { seq, orderId, status, previousStatus, source } of events) {
       if (seq <= before) faults.push(`event ${seq} follows ${before}`);
       before = seq;
-      // The event it follows may have been deleted by age.
+      // The event before it may have been deleted by age.
       if (!areForgotten && (last.get(orderId) ?? null) !== previousStatus) {
         faults.push(`event ${seq} takes ${orderId} from ${previousStatus}, which was ${last.get(orderId)}`);
       }

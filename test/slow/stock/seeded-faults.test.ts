@@ -68,7 +68,7 @@ vi.mock(import('../../../src/db/mirror-connection.ts'), async (importOriginal) =
 function spoil(db: Database.Database): void {
   const view = db.prepare<[], string>("SELECT sql FROM sqlite_schema WHERE name = 'stock_ledger'").pluck();
   const sql = view.get() ?? '';
-  // A copied mirror has the fault already.
+  // A mirror copied from a spoiled one has the fault already.
   if (sql.includes(spoiled.to) && !spoiled.from.test(sql)) return;
   expect(sql).toMatch(spoiled.from);
   db.exec(`DROP VIEW stock_ledger; ${sql.replace(spoiled.from, spoiled.to)}`);
@@ -84,7 +84,7 @@ it.each(FAULTS)('every order of events finds that $name', { timeout: 600_000 }, 
   expect(new Interleavings('takes-off', fault.without).explore().fault).not.toBeNull();
 });
 
-/** With `TILLSYNC_WORLDS=half` only the orders of events run, which find all faults. */
+/** With `TILLSYNC_WORLDS=half` only the tests above run, which find all faults too, and no random walks. */
 it.each(process.env.TILLSYNC_WORLDS === 'half' ? [] : FAULTS)(
   'random walks find that $name',
   { timeout: 600_000 },

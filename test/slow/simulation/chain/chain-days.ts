@@ -25,7 +25,7 @@ export interface ChainReport {
   orders: number;
 }
 
-/** Breaks something on purpose, so that a test sees that it is noticed. */
+/** Makes a fault on purpose, so that a test can check that the simulation finds it. */
 export type Sabotage = (world: ChainWorld) => Promise<void>;
 
 /** Plays days of a company from one seed, with mishaps and a calm end. */

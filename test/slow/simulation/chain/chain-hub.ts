@@ -168,7 +168,10 @@ export class SimulatedHub extends ChainStore {
     await this.parts.mirror.write((db) => addToFeed(db, branch, 'order', body, { at }));
   }
 
-  /** Restores an earlier backup as `tillsync restore` does, and decides about what it holds as a person does. */
+  /**
+   * Restores an earlier backup as `tillsync restore` does, and decides on the changes that the restore holds, as a
+   * person would.
+   */
   async restore(file: string): Promise<void> {
     const newest = this.parts.mirror.newestSeq();
     await this.close();
