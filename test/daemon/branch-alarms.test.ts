@@ -147,7 +147,7 @@ it('a branch does not tell of changes that wait beside a link that is down', asy
   await minutes(1);
   // The first change is being sent, and the next one waits behind it.
   await branch.count('P2', 5, 'count-2');
-  await minutes(60);
+  await minutes(45);
   expect(parts.outbox.counts().pending).toBe(1);
   expect(alarms()).toEqual(['hub.link', 'orders.stale']);
   server.isDown = false;

@@ -74,7 +74,7 @@ function machine() {
       const daemon = await startDaemon({
         config: read.config,
         secrets: { webhookSecrets: [] },
-        lookEveryMs: 20,
+        lookEveryMs: 50,
         openInbox: inboxHere,
         clock: systemClock,
         random: seededRandom(3),

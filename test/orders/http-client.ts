@@ -55,7 +55,7 @@ export class RawConnection {
     void this.closed.then(() => {
       ended = true;
     });
-    while (!this.text.includes(part) && !ended) await new Promise((resolve) => setImmediate(resolve));
+    while (!this.text.includes(part) && !ended) await new Promise((resolve) => setTimeout(resolve, 1));
     return this.text;
   }
 

@@ -39,7 +39,7 @@ it('a reader that holds the log is named in an alarm, which ends with it', async
   await receive(mirror, sampleNotification(1));
   const reader = await readerProcess(path);
 
-  const grow = Array.from({ length: 60 }, (_, i) => sampleNotification(1, { name: `${i},`.repeat(150_000) }));
+  const grow = Array.from({ length: 40 }, (_, i) => sampleNotification(1, { name: `${i},`.repeat(150_000) }));
   await receive(mirror, ...grow);
   await clock.advance(1_000);
   await receive(mirror, sampleNotification(1));
