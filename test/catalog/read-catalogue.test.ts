@@ -102,7 +102,7 @@ describe('reading the catalogue', () => {
     await rig.clock.advance(3_600_000);
     rig.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'product.list' });
     const before = rig.sandbox.control.calls('product.list').length;
-    const unknown = Array.from({ length: 150 }, (_, i) => ({
+    const unknown = Array.from({ length: 110 }, (_, i) => ({
       kind: 'stock' as const,
       change: { externalId: `NEW-${i}`, qty: 1 },
     }));

@@ -14,6 +14,7 @@ import type { OrderReading } from '../../src/orders/order.ts';
 import { readOrderText } from '../../src/orders/order-reader.ts';
 import { replayEvents } from '../../src/orders/replay.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
+import { runsOf } from '../support/seed.ts';
 import {
   observation,
   openTestMirror,
@@ -381,6 +382,7 @@ describe('a payload without its customer', () => {
           expect(lines).toEqual(read(raw).items?.map((item) => ({ ...item, comment: null })));
         },
       ),
+      { numRuns: runsOf(100) },
     );
   });
 
