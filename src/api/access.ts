@@ -95,7 +95,7 @@ export function addressOf(request: FastifyRequest): string {
   return isByGroupSocket(request) ? 'socket' : request.ip;
 }
 
-/** The key of an accepted request; null: the key of all rights. */
+/** The named key of an accepted request; null for the key of all rights. */
 const keyInUse = new WeakMap<FastifyRequest, { name: string; may: readonly Right[] } | null>();
 
 /**

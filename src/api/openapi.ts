@@ -25,7 +25,7 @@ const REQUESTS = {
   ReleaseRequest: api.releaseRequest,
 };
 
-/** Schemas of answers. Open: a reader passes over properties that it does not know, because some may be added. */
+/** Schemas of answers. They are open: a reader ignores unknown properties, because later versions may add some. */
 const ANSWERS = {
   Error: api.errorAnswer,
   Order: order,

@@ -104,7 +104,7 @@ function statements(db: Database.Database) {
 }
 
 export interface WriteContext {
-  /** The push mark when the record was requested. Values pushed later are newer and stay. */
+  /** The mark of sent changes when the record was requested. Values that were sent later are newer and stay. */
   mark: number;
   /** Newest event of the order feed when the record was requested. */
   asOfSeq: number;

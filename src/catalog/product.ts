@@ -228,7 +228,7 @@ class Findings {
     this.list.push({ productId: this.#productId, sku, subsidiaryId, field, mirror, platform });
   }
 
-  /** Values in the mirror's form: numbers as they were sent, booleans as 1 and 0. */
+  /** Adds a difference if the values differ in the mirror's form: numbers as they were sent, booleans as 1 and 0. */
   compare(at: At, field: string, mirror: Scalar, platform: Scalar): void {
     if (asKept(mirror) !== asKept(platform)) this.add(at, field, mirror, platform);
   }

@@ -97,7 +97,7 @@ export class CatalogSweep {
   readonly #request: SweepRequest;
   readonly #soFar: SweepSoFar | undefined;
 
-  /** `soFar` is given when this sweep is one of a sweep of all branches. */
+  /** `soFar` is set if this sweep is a part of a sweep of all branches. */
   constructor(
     options: SweepOptions,
     branch: Branch,

@@ -112,7 +112,7 @@ export function writeJson(cli: Pick<Cli, 'stdout'>, document: unknown): void {
   cli.stdout.write(`${printableJson(JSON.stringify(document, null, 2))}\n`);
 }
 
-/** Writes one of many documents, on one line. */
+/** Writes one of several JSON documents, on one line. */
 export function writeJsonLine(cli: Pick<Cli, 'stdout'>, document: unknown): void {
   cli.stdout.write(`${printableJson(JSON.stringify(document))}\n`);
 }

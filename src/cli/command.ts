@@ -256,8 +256,8 @@ export interface CommandTools {
   /** Files with the service's secrets that this user may not read. */
   unseen: readonly string[];
   /**
-   * Options of a call: aborted by Ctrl-C, with the wait on the progress line. With `--no-wait` the first wait throws
-   * `rate-limited`.
+   * Options of a call, which is aborted by Ctrl-C and shows its wait on the progress line. With `--no-wait` the first
+   * wait throws `rate-limited`.
    */
   call: CallOptions & { signal: AbortSignal; onWait: Progress['wait'] };
 }

@@ -180,7 +180,7 @@ export function replaceFile(
   }
 }
 
-/** Keys that the set-up asks for, so a fault in them does not refuse the file. */
+/** Keys for which the set-up asks, so that a file with a fault in them is accepted. */
 export const ASKED_KEYS = [
   'platform.base_url',
   'storage.directory',

@@ -12,7 +12,7 @@ import type { Clock } from '../core/time.ts';
 
 /** An answered request of the till. */
 export interface Asked {
-  /** Number of the request by arrival; `answered` is its number by answers. */
+  /** Number of the request in the order of arrivals; `answered` is its number in the order of answers. */
   number: number;
   answered: number;
   atMs: number;

@@ -107,7 +107,10 @@ export class Stage {
     );
   }
 
-  /** Waits until `holds`, for this long at most; false if it did not. A till that is broken is not waited for. */
+  /**
+   * Waits until `holds` returns true, for at most `limitMs`; returns false if it did not. Ends at once if the till is
+   * broken.
+   */
   async until(holds: () => boolean, limitMs = FOLLOWS_MS): Promise<boolean> {
     const endMs = this.clock.monotonicMs() + limitMs;
     for (;;) {

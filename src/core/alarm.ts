@@ -77,7 +77,7 @@ export const FRESHNESS_SUBJECTS = [
   'outbox.push',
   'auth',
   'backup',
-  // Exists only at a hub or a branch.
+  // This flow exists only at a hub or a branch.
   'hub.link',
 ] as const;
 export type FreshnessSubject = (typeof FRESHNESS_SUBJECTS)[number];

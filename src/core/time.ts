@@ -126,7 +126,7 @@ export function localTimes(text: string, timeZone: string, nowMs: number): strin
   );
 }
 
-/** The clock face of one time zone, as the milliseconds that the same face has in UTC. */
+/** Local time of a zone. A local time is given by the milliseconds at which UTC shows the same date and time. */
 class ZoneCalendar {
   readonly #format: Intl.DateTimeFormat;
   /** Offsets of hours without a clock change; asking Intl costs much more than adding. */

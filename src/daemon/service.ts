@@ -19,7 +19,7 @@ export function inheritedSocket(
   return Number.isInteger(count) && count > 0 ? FIRST_FD : undefined;
 }
 
-/** Messages to systemd, by its own names (sd_notify(3)). */
+/** Messages to systemd, under systemd's names (sd_notify(3)). */
 export interface ServiceNews {
   READY?: '1';
   STOPPING?: '1';
@@ -121,7 +121,7 @@ interface SupervisorOptions {
   clock: Clock;
   log: Log;
   signal: AbortSignal;
-  /** Loops wait for this (default: they start at once). */
+  /** Promise for which the loops wait; if left out, they start at once. */
   begin?: Promise<void>;
 }
 

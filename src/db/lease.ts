@@ -133,7 +133,7 @@ export class LeaseRows {
   readonly #db: Database.Database;
   readonly #time: BootTime;
   readonly #holders: Holders;
-  /** Releases that the disk refused, by name. Otherwise these leases would be held for this process's life. */
+  /** Leases whose release the disk refused, by name. They are released later, and not held for this process's life. */
   readonly #owed = new Map<string, number>();
 
   constructor({ db, time, holders }: { db: Database.Database; time: BootTime; holders: Holders }) {

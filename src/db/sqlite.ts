@@ -313,7 +313,8 @@ function syncEntry(parent: string): void {
   try {
     syncPath(parent);
   } catch (error) {
-    // A user who may write a directory may be unable to open it; the system then syncs it in its own time.
+    // A user who may write a directory may be unable to open it. It is then not synced here, but by the system some
+    // seconds later.
     if (!(error instanceof Error && 'code' in error && error.code === 'EACCES')) throw error;
   }
 }

@@ -74,7 +74,7 @@ function reserveRoom(db: Database.Database): void {
       db.exec('DELETE FROM padding');
     });
   } catch (error) {
-    // Without the reserve of free pages everything works until the disk is full. Another process may be making it right
+    // A missing reserve of free pages does no harm until the disk is full, and another process may be making it right
     // now.
     if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
   }

@@ -165,7 +165,7 @@ async function catchUp({ onEvent }: DemoOptions, { control }: Sandbox, daemon: D
   await daemon.parts.orderPoll.poll({ wide: true });
 }
 
-/** The POS submits every count once more; then the platform must have them all. */
+/** Lets the POS submit every count once more, and waits until the platform has all counts. */
 async function lastWord(
   { clock }: DemoOptions,
   pos: DemoPos,

@@ -150,7 +150,7 @@ export interface SandboxPlatformOptions {
 /** A sandbox that runs by itself, for a vendor or a demonstration. */
 export interface SandboxPlatform {
   url: string;
-  /** A new pair of an invented company; useless outside this sandbox. */
+  /** A new token pair of an invented company, useless outside this sandbox. */
   tokens: { token: string; refreshToken: string };
   orders(): number;
   close(): Promise<void>;

@@ -166,7 +166,7 @@ export class Translator {
     return [...new Set([...ends.map((end) => rest.slice(0, end)), word, rest])];
   }
 
-  /** An inserted value may itself be a translatable reason. */
+  /** Inserts the values, of which each may itself be a translatable reason. */
   #filled(spanish: string, places: readonly string[], values: readonly string[]): string {
     return spanish.replaceAll(PLACE, (_all, name: string) => {
       const value = values[places.indexOf(name)] ?? '';

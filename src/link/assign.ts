@@ -110,7 +110,7 @@ function sendOpen(db: Database.Database, store: string, at: string): number {
   return give(db, sqlOf(db).rows<Owned>(open, store), at);
 }
 
-/** Sends unassigned orders whose store has a branch by now. Returns how many. */
+/** Sends unassigned orders whose store has a branch by now; returns their number. */
 function sendNowKnown(db: Database.Database, at: string): number {
   const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM unassigned_orders u JOIN orders o USING (order_id)
     JOIN feed_stores s ON s.store_id = o.store_external_id WHERE u.branch IS NULL ORDER BY o.seq`;

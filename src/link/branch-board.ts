@@ -53,8 +53,7 @@ const BEHIND_AFTER_MS = 120_000;
 /** An entry younger than this at the branch's last report was still on its way. */
 const ON_ITS_WAY_MS = 5_000;
 /**
- * After this time somebody is needed, because orders do not reach the branch, or its changes do not reach the
- * hub.
+ * Silence after which somebody is needed, because orders do not reach the branch, or its changes do not reach the hub.
  */
 export const LOST_AFTER_MS = 600_000;
 

@@ -45,7 +45,7 @@ const HELLO_EVERY_MS = 30_000;
 const WISH_EVERY_MS = 5_000;
 const AGAIN_AFTER_MS = 2_000;
 const LOOK_EVERY_MS = 500;
-/** With fewer leased numbers left, the hub is asked for more. */
+/** Number of leased numbers below which the branch asks the hub for more. */
 const LEASE_AHEAD = 500;
 /** Longest wait of an orderly stop for the hub. */
 const LAST_WORD_MS = 2_000;

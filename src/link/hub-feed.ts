@@ -302,7 +302,7 @@ export function bookWaiting({
       addToFeed(db, branch, 'result', refused, { at: isoUtc(clock.nowMs()) });
       continue;
     }
-    // The branch has its own numbers, but the time of the newest event is the same on both sides.
+    // The branch numbers its events itself, so the two sides compare the time of the newest event.
     const isBehind =
       asOf !== null &&
       sqlOf(db).row('SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?', orderId, asOf);

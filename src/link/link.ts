@@ -202,8 +202,8 @@ export const CHANGES_ANSWER = z.object({
 });
 
 /**
- * Sent instead of an answer; `code` decides what follows, `message` and `hint` are for a person. An older hub sends no
- * hint.
+ * Refusal in place of an answer. `code` is for the program, `message` and `hint` are for a person. An older hub sends
+ * no hint.
  */
 export const REFUSAL = z.object({
   refused: z.object({

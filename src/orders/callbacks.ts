@@ -39,7 +39,7 @@ export interface KeptCallback extends Callback {
   count: number;
 }
 
-/** Header of tillsync's own tests, so that they count as nobody's failure. */
+/** Header of tillsync's own test requests, so that they do not count as failed callbacks. */
 export const PROBE_HEADER = 'x-tillsync-probe';
 
 /** Callbacks of this period are written together. */

@@ -346,7 +346,7 @@ export interface ReceivedEntry {
   orderId: string | null;
   source: OrderSource;
   receivedAt: string;
-  /** Status of the order at its event, or of a held webhook; null where it had none. */
+  /** Status of the order at its event, or in a held webhook; null if it had none. */
   status: string | null;
 }
 

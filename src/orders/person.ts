@@ -49,7 +49,7 @@ const PHONE_DIGITS = 9;
 const PHONE_DIGITS_MIN = 7;
 const NAME_LETTERS_MIN = 3;
 
-/** Reads how a person is named. Throws `usage` for a text too short to mean one person. */
+/** Reads the text by which a person is searched. Throws `usage` if it is too short to mean one person. */
 export function readWho(text: string): Who {
   const typed = fold(text.trim());
   if (typed.includes('@')) return { by: 'email', email: typed };

@@ -21,7 +21,7 @@ const ENDS =
 const BY_ID = `SELECT ${ENDS} FROM (${['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map((column) => `SELECT sku, product_id FROM integrations WHERE ${column} = @id`)
   .join(' UNION ALL ')})`;
-// Two reads of one table each, since a join of the two takes four times as long, found or not.
+// Each of the two queries reads one table, since a join of both takes four times as long.
 const BY_NAME = `SELECT min(product_id) AS productId, max(product_id) AS lastProductId FROM products
   WHERE name = ? AND vanished_at IS NULL`;
 const OF_PRODUCT = 'SELECT min(sku) AS sku, max(sku) AS lastSku FROM skus WHERE product_id = ?';

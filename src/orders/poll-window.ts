@@ -67,7 +67,7 @@ function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platfor
   }
   const today = dateIn(timezone, nowMs);
   const floor = addDays(today, -lookbackDaysMax);
-  // Dates in this form compare as text.
+  // Dates in the form YYYY-MM-DD can be compared as texts.
   const reach = latest(dateIn(timezone, reachMs), floor);
   const start = earliest(addDays(today, -lookbackDays), reach);
   const sinceMs = Math.min(

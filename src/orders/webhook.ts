@@ -45,7 +45,7 @@ export function asWebhookMemory({ pending, doubtful, ...stored }: Record<string,
 
 type WebhookMemoryStore = Pick<WebhookRows, 'read' | 'update'>;
 
-/** How long the receiver may use the secrets it last read. */
+/** Time for which the receiver may use the secrets that it last read. */
 const SECRETS_CACHE_MS = 250;
 /** How long the previous secret is still accepted, for notifications already on their way. */
 const PREVIOUS_VALID_MS = 3_600_000;

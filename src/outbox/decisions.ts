@@ -29,7 +29,7 @@ export class OutboxDecisions {
     this.#ledger = new StockLedger(db);
   }
 
-  /** Releases held changes: one, those of one guard, or all. Returns how many. */
+  /** Releases one held change, those of one guard, or all held changes. Returns the number of released ones. */
   release(which: { changeId: number } | { guard: Guard | null }): number {
     return this.#sql.transaction(() => {
       this.#queue.begin();
@@ -43,7 +43,7 @@ export class OutboxDecisions {
             );
       let released = 0;
       for (const { changeId } of held) {
-        // A release may have replaced another held change.
+        // The release of an earlier change may have replaced this one.
         const change = this.#queue.get(changeId);
         if (change?.state !== 'pending' || change.heldGuard === null) continue;
         this.#queue.release(change, 'Released by a person.', this.#now());

@@ -35,7 +35,7 @@ export interface GuardReason {
   message: string;
 }
 
-/** With fewer zeros than this, the share is not checked: the last stocks of a day go to zero one by one. */
+/** With fewer zeros than this, the share is not checked, because the last stocks of a day go to zero one by one. */
 const ZERO_SHARE_FROM = 10;
 
 const RELEASE_ZEROS =

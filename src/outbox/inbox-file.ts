@@ -193,9 +193,9 @@ export interface OpenInbox {
 }
 
 /**
- * Opens the inbox and creates directory, file and tables if they are missing. Uses a rollback journal: the next
- * opener rolls back a POS that died, and a file deleted under an open handle is noticed. Throws `storage-corrupt` for
- * a damaged file, `storage-newer` for one of a newer tillsync.
+ * Opens the inbox and creates directory, file and tables if they are missing. It uses a rollback journal, so that the
+ * next opener rolls back a transaction of a POS that died, and a file deleted under an open handle is noticed. Throws
+ * `storage-corrupt` for a damaged file, `storage-newer` for one of a newer tillsync.
  */
 export function openInboxFile({ path, group }: { path: string; group?: string | undefined }): OpenInbox {
   const gid = group === undefined ? undefined : groupId(group);

@@ -16,7 +16,7 @@ const LOOK_EVERY_MS = 500;
 const FAILED_REST_MS = 5_000;
 /** Longest wait of a change from another interface for the inbox's earlier rows. */
 const FIRST_MAX_MS = 1_000;
-/** A POS may hold its lock while it stores a delivery; longer than this, the lock was forgotten. */
+/** Time for which a POS may hold its lock, for example while it stores a delivery. A longer lock was forgotten. */
 const LOCKED_MAX_MS = 30_000;
 
 /** After a pass that skipped much, the loop pauses for this multiple of the pass's duration. */

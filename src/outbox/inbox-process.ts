@@ -132,7 +132,7 @@ export class InboxProcess {
 
   async #once(request: InboxRequest): Promise<InboxReply> {
     if (!this.#child) await this.#lastOneGone();
-    // A running request may end within a moment.
+    // While the process stops, a running request may still end, but no new process is started.
     if (this.#closed || (this.#isStopping && !this.#child)) throw new ProcessEnded('stopped', '');
     const child = this.#child ?? this.#start();
     let timer: NodeJS.Timeout | undefined;

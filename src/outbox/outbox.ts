@@ -239,7 +239,7 @@ export class Outbox {
     return accepted;
   }
 
-  /** Releases held changes; returns how many. */
+  /** Releases held changes; returns the number of released ones. */
   async release(which: { changeId: number } | { guard: Guard | null }, by: string): Promise<number> {
     if ('changeId' in which) {
       const { changeId } = which;

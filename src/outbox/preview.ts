@@ -215,7 +215,7 @@ export interface InventoryPlan<T> {
   missingSample: string[];
   /** Number of missing stocks above zero, as far as known. */
   missingNotZero: number;
-  /** Lines for unknown products, which are skipped, and the names of the first. */
+  /** Number of lines for unknown products, which are skipped, and the names of the first. */
   unknown: number;
   unknownSample: string[];
   /**

@@ -92,7 +92,7 @@ function oneEach(mappings: readonly CatalogMapping[]): CatalogMapping[] {
   return [...bySku.values()].sort((a, b) => (a.sku < b.sku ? -1 : 1));
 }
 
-/** A branch as a change names it, with each id that is known. */
+/** The branch that a change names, with its known ids. */
 interface NamedBranch {
   id: string | undefined;
   externalId: string | undefined;

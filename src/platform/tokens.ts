@@ -36,7 +36,7 @@ export interface LockOut {
   cause: 'refused' | 'reply-lost';
 }
 
-/** An access token whose stated end is sooner than this after its issue was dated by a wrong clock. */
+/** Shortest plausible life of an access token. A shorter one means that a wrong clock dated the token. */
 const IMPLAUSIBLE_REST_MS = 5_000;
 const FUTURE_MAX_MS = 10 * 365 * 86_400_000;
 

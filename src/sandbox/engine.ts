@@ -29,7 +29,7 @@ export interface Call {
 
 export type Endpoints = Record<Endpoint, (call: Call) => Reply>;
 
-/** The platform's rules, apart from its endpoints; tests read and change them directly. */
+/** The platform's rules without its endpoints. Tests read and change the rules directly. */
 export interface Rules {
   tokens: TokenOffice;
   limits: LimitKeeper;

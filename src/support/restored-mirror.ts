@@ -22,7 +22,7 @@ export const mirrorFactsSchema = z.object({
   orders: count,
   events: count,
   products: count,
-  /** Changes that had not reached the platform. */
+  /** Number of changes that had not reached the platform. */
   unsentChanges: count,
   /** The highest number that the order feed ever gave. */
   newestSeq: count,

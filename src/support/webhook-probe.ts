@@ -37,7 +37,7 @@ export interface ProbeOptions {
 export async function probeWebhook({ config, secret, signal }: ProbeOptions): Promise<ProbeResult[]> {
   const { host, port, path, tlsCertFile, callbackUrl, bodyLimitBytes } = config.webhook;
   const local = `${tlsCertFile === '' ? 'http' : 'https'}://${host.includes(':') ? `[${host}]` : host}:${port}${path}`;
-  // The certificate names the public address, and this is the loopback address.
+  // The certificate is not checked, because it names the public address and the probe uses the loopback address.
   const agent = new Agent({ connect: { rejectUnauthorized: false } });
   const open = new Agent();
   try {

@@ -129,7 +129,7 @@ describe('the stream of orders', () => {
       await settle(200);
       signal.notify();
     }
-    // 24 MB wait to be sent; the sockets' buffers hold a part of that.
+    // The events have 24 MB, of which the sockets' buffers hold only a part.
     expect(state.reads).toBeLessThan(count / 25 / 2);
     reader.socket.resume();
     await turns(() => idsOf(reader).length === count, 20_000);

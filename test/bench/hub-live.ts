@@ -130,7 +130,7 @@ async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions)
     }
     await systemClock.sleep(5);
   }
-  // Events that change nothing at the hub go to nobody, so a pause marks the end.
+  // Events that change nothing at the hub are sent to no branch, so the end is a pause.
   let before = -1;
   let movedMs = performance.now();
   await until(
@@ -138,7 +138,7 @@ async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions)
     async () => {
       const now = taken + tookMs.length;
       if (now !== before) movedMs = performance.now();
-      // A callback that the sandbox gave up is replaced by the next poll, and never counted as sent.
+      // An order whose callback the sandbox stopped retrying comes with the next poll, and is never counted as sent.
       const isQuiet = performance.now() - movedMs > POLLS_WITHIN_MS;
       if (now === before && (taken === steps || isQuiet)) return true;
       before = now;

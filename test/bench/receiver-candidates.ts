@@ -11,7 +11,7 @@ export interface Candidate {
   against?: { what: string; bound: string };
   /** Description of the candidate, so that a reader can judge whether the comparison is fair. */
   about: string;
-  /** Starts a new one with an empty store in `directory`. */
+  /** Starts a new server with an empty store in `directory`. */
   start(directory: string): Promise<ServerProcess>;
   /** Returns the orders found in its store while it runs; undefined if it stores nothing. */
   stored?(directory: string): number | Promise<number>;

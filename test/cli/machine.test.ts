@@ -19,7 +19,7 @@ it('freePortsBeside gives a further company two ports that nobody has, and never
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-ports-'));
   const file = path.join(directory, 'second.toml');
   const used = await usedPort();
-  // Callbacks get the port that the local API would have had.
+  // Callbacks get the port after the used one, which the local API would have had.
   const moved = await freePortsBeside(file, { host, port: used }, { host, port: used + 1 });
   expect(moved.webhook).toBeGreaterThan(used);
   expect(moved.local).toBeGreaterThan(moved.webhook);

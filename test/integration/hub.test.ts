@@ -280,7 +280,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
 
   it('tells at the hub and at the branch how the link fares', async () => {
     const listed = await hub.command('branch', 'list', '--json');
-    // Sorted, because the order depends on their last reports.
+    // The branches are sorted, because their order depends on their last reports.
     const { branches } = JSON.parse(listed.stdout) as { branches: { branch: string; status: string }[] };
     const all = branches.map(({ branch: name, status }) => `${name} ${status}`).sort();
     expect(all).toEqual(['B1 joined', 'B2 joined']);

@@ -100,7 +100,8 @@ describe('a count in line', () => {
     const skus = [1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010];
     const taken = await count(daemon, ...skus.map((sku): [number, number] => [sku, 3]));
     await rig.clock.advance(4_000);
-    // All, then the half with the refused one, until three are refused alone; then the last of them all.
+    // The calls have all changes, then the half with a refused change, until three are refused alone, and then the last
+    // change of all.
     expect(sent.map(({ length }) => length)).toEqual([10, 5, 3, 2, 1, 1, 1, 5, 2, 1]);
     expect(daemon.parts.outbox.counts()).toMatchObject({ rejected: 0, pending: 10 });
     expect(taken).toHaveLength(10);

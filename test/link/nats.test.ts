@@ -69,7 +69,7 @@ it('NatsHubLink answers a branch where that branch hears it, and nobody else', a
   const { subject } = server.published.find(({ body }) => body.toString() === '{"line":1}') ?? {
     subject: '',
   };
-  // A subject by which one branch could make the hub write under another's subjects.
+  // With this subject, a branch could make the hub answer under another branch's subjects.
   server.deliver(subject, { reply: '_INBOX.B2.x' });
   await expect(branch.ask('hello', '{}')).resolves.toBe('{"upTo":3}');
   expect(heard).toEqual(['B1 changes {"line":1}', 'B1 hello {}']);

@@ -178,7 +178,7 @@ describe('what happens when', () => {
     expect(branch.orders()).toEqual(hub.orders('B1'));
     const [{ seq } = { seq: 0 }] = branch.rows<{ seq: number }>('SELECT min(seq) AS seq FROM order_events');
     expect(seq).toBeGreaterThan(1_000_000);
-    // The later count has the number of the earlier one, and must not get its outcome.
+    // The later count has the same number as the earlier count, but must not get its outcome.
     await hub.parts.mirror.write((db) =>
       db
         .prepare("UPDATE outbox SET state = 'rejected', message = 'No.' WHERE reference = 'B1: before'")

@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
 
-/** Queues this many counts of a branch for products that nothing else uses; by SQL, because there are many. */
+/** Queues `count` counts of a branch for products that nothing else uses. It uses SQL, because there are many. */
 export function fillLine(db: Database.Database, branch: string, count: number): void {
   const first =
     (db.prepare("SELECT value FROM marks WHERE name = 'outbox.version'").pluck().get() as number) + 1;

@@ -22,7 +22,7 @@ export interface Progress {
 const clockTime = (seconds: number) =>
   `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')}`;
 
-/** The whole screen: for each tier its figures, and the line that repeats its last turn. */
+/** Returns the whole screen: for each tier its figures, and the command that repeats its last turn. */
 export function screenOf(tiers: readonly Tier[], progress: Progress): string {
   const { commit, minutes, spentSeconds, turns, now } = progress;
   const lines = [

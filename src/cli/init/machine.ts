@@ -211,7 +211,8 @@ export function commandsFor({ unit, socket }: Service, moved: boolean): string[]
     // systemd's generator reads the listen address and the writable directories from the file.
     ['daemon-reload'],
     ['enable', unit],
-    // A socket changes only while its service is stopped. If it stays, callbacks wait in it.
+    // A socket unit changes only while its service is stopped. If its address stays, it runs on and callbacks wait in
+    // it.
     ...(moved ? [['stop', unit, socket]] : []),
     ['start', socket],
     ['restart', unit],

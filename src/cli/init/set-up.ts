@@ -325,7 +325,7 @@ export class SetUp {
     const { cli, secrets } = this.#options;
     const { env, clock, random, stderr } = cli;
     const configFile = this.draft.file;
-    // Done before this process becomes the service's user, who must be in the group.
+    // The group is joined before this process becomes the service's user, who must be in it.
     if (this.#group !== '') await joinGroup(this.#group, configFile, env);
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
     const { refreshToken: _tried, accessToken: _too, ...others } = secrets;

@@ -189,7 +189,10 @@ export function formatFor(language: string) {
     /** Hour and minute on this machine's clock. */
     hour: (iso: string) => within(iso, (ms) => hours.format(ms)),
     moment: (iso: string | null) => within(iso, (ms) => moments.format(ms)),
-    /** Today as a time, otherwise as a date. A running age would be read out again and again. */
+    /**
+     * Formats a time of today as a time, another as a date. A screen reader would read out a running age again and
+     * again.
+     */
     near: (iso: string | null, nowMs: number) =>
       within(iso, (ms) => (Math.abs(nowMs - ms) < NEAR_MS ? hours : moments).format(ms)),
   };

@@ -123,8 +123,8 @@ const SETTLE_MS = 10_000;
 const WATCHED_MS = 10_000;
 
 /**
- * Ten seconds without an order, a call or a change, scaled to a minute. It is compared with the start of a server,
- * because an idle bare one takes nothing.
+ * Measures ten seconds without an order, a call or a change, scaled to a minute. It is compared with the start of a
+ * bare server, because an idle one uses no time.
  */
 export const IDLE_MINUTE: CpuMeasure = {
   name: 'idle minute',

@@ -6,7 +6,7 @@ import type { SandboxCore } from '../../../src/sandbox/server.ts';
 /** The network between the store and the platform. */
 export class Network {
   isDown = false;
-  /** Token refreshes of which the platform may know and the store does not. */
+  /** Number of token refreshes that may have reached the platform although the store got no answer. */
   lostRefreshes = 0;
   /** Called for a change that the platform may or may not have accepted, as far as the store knows. */
   onLost: (() => void) | undefined;

@@ -85,7 +85,7 @@ export class SimulatedPos {
     }
   }
 
-  /** A wrong price that is corrected as soon as it is noticed. */
+  /** Submits a wrong price, and corrects it as soon as it is noticed. */
   async #mistype(signal: AbortSignal): Promise<void> {
     if (this.#random.next() > 0.2) return;
     const skus = [...this.#prices.keys()];
