@@ -356,6 +356,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: areCallbacksSilent,
     hiddenBy: ['webhook.refused', 'webhook.external-pos'],
+    lasted: true,
     flow: 'orders.webhook',
     check: 'webhook.arriving',
     message: 'Orders arrive only by polling, up to two minutes late.',

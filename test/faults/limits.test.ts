@@ -51,6 +51,7 @@ describe('the limits', () => {
       };
       place = await openFaultPlace({ poll: EVERY_SECOND, sandbox: { limits } });
       const { control } = place.sandbox;
+      const beganMs = performance.now();
       const first = await place.run();
       await polled();
       await first.end('SIGTERM');
@@ -69,7 +70,9 @@ describe('the limits', () => {
         expect(code).toBe(1);
       }
       expect(control.calls('order.all').length).toBeGreaterThan(5);
-      expect(control.calls('order.all').length).toBeLessThanOrEqual(12);
+      // On a slow machine fifty crashes take longer than one window.
+      const windows = Math.ceil((performance.now() - beganMs) / limits.windowMs);
+      expect(control.calls('order.all').length).toBeLessThanOrEqual(limits.ordersPerWindow * windows);
       expect(control.violations()).toEqual([]);
       expect(control.deadRefreshUses()).toEqual([]);
     },
