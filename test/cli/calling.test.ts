@@ -296,7 +296,10 @@ describe('the webhook', () => {
 });
 
 describe('the daemon', () => {
-  test('runs as a process, hides secrets from its log, and ends with 0 at SIGTERM', async () => {
+  // Within the process the next test runs it every day.
+  test('runs as a process, hides secrets from its log, and ends with 0 at SIGTERM', {
+    tags: ['bulk'],
+  }, async () => {
     const tokens = withTokens();
     const order = sandbox.control.createOrder();
     const result = await tillsync(['run'], {

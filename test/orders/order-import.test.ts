@@ -25,7 +25,7 @@ describe.each([
   /** A large answer starts a thread, which takes a tenth of a second. The bulk tests check that both ways agree. */
   const often = count === MANY ? { tags: ['bulk'] } : {};
 
-  it('is mirrored whole and reported', async () => {
+  it('is mirrored whole and reported', often, async () => {
     const { mirror } = openTestMirror();
     const report = await poll(mirror, orders(count));
     expect({ ...report, createdIds: report.createdIds.length }).toEqual({
