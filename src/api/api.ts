@@ -60,7 +60,7 @@ interface RouteOf<P, Q, B, A> {
   refusals?: readonly (404 | 409 | 429)[];
   /** Statuses of refusals whose answer is not the error alone, and that answer's schema. */
   refused?: { statuses: readonly number[]; answer: z.ZodType };
-  /** Whether the answer is always a stream of events, or only on request. */
+  /** Set if the answer is a stream of events, `always` or only `on-request`. */
   streams?: 'always' | 'on-request';
   /** Returns JSON text, or a reply that is already sent. */
   handle(asked: Asked<P, Q, B>): Answer<A> | Promise<Answer<A>>;
@@ -168,7 +168,7 @@ const ANSWER_HEADERS = {
 };
 
 interface ApiOptions extends AccessOptions {
-  /** Name shown when the key is asked for; empty if it is not shown. */
+  /** Name of the shop that is shown when the key is asked for; empty if none is shown. */
   shop: string;
   /** Makes the OpenAPI document. */
   describe: (families: readonly ApiFamily[]) => Promise<object>;

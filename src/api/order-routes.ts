@@ -175,7 +175,7 @@ class EventStream {
     if (!this.#ended) await this.#options.clock.sleep(ms, this.#woken.signal);
   }
 
-  /** Resolves when the reader has room for more; a stalled reader is disconnected. */
+  /** Sends a text; resolves when the reader has room for more. A stalled reader is disconnected. */
   async #send(text: string): Promise<void> {
     const { clock } = this.#options;
     if (this.#ended || this.#response.write(text)) return;

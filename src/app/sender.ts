@@ -126,7 +126,7 @@ export interface WaitRequest extends Pick<SweepNowRequest, 'onWait'> {
   onProgress: (settled: number, total: number) => void;
   /** Called once when no daemon sends and this process does. */
   onAlone: () => void;
-  /** Called on trouble with sending, which continues all the same. */
+  /** Called when sending meets a fault, after which it continues. */
   onTrouble: (message: string) => void;
   /** Called during the sweep that the changes wait for, if no other process sweeps. */
   onCatalog: SweepNowRequest['onProgress'];

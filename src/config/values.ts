@@ -326,7 +326,7 @@ export const branches = z
     }
   });
 
-/** Keys that each of `[[hooks]]` may have. */
+/** Keys that a table `[[hooks]]` may have. */
 export const HOOK_KEYS: readonly string[] = [
   'name',
   'url',

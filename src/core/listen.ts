@@ -2,7 +2,10 @@ import { once } from 'node:events';
 import { isIPv4 } from 'node:net';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 
-/** For Fastify without JSON Schema: zod checks all input, and the schema compilers would take a fifth of the start. */
+/**
+ * Options of Fastify without JSON Schema, because zod checks all input and the schema compilers would take a fifth of
+ * the start.
+ */
 export const WITHOUT_JSON_SCHEMA = {
   compilersFactory: { buildValidator: () => noJsonSchema, buildSerializer: () => noJsonSchema },
 };

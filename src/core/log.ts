@@ -18,7 +18,7 @@ export interface LogConfig {
   readonly pretty: 'auto' | boolean;
 }
 
-/** A shorter value occurs in ordinary words. */
+/** Shortest secret that is hidden, because a shorter one occurs in ordinary words. */
 const LENGTH_MIN = 4;
 
 /**

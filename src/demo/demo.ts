@@ -32,7 +32,7 @@ export interface DemoOptions {
   clock: Clock;
   random: Random;
   log?: Log;
-  /** Ends the demo, which still compares and reports. */
+  /** Ends the traffic of the demo, which then still compares and reports. */
   signal: AbortSignal;
   /** The demo ends after about this long. If undefined, it runs until the signal. */
   durationMs?: number;

@@ -102,7 +102,7 @@ function noteUnassigned(db: Database.Database): void {
   sqlOf(db).run(moved);
 }
 
-/** Sends every open order of the store to its present branch. Returns how many. */
+/** Sends every open order of the store to its present branch; returns their number. */
 function sendOpen(db: Database.Database, store: string, at: string): number {
   const open = `SELECT o.order_id AS orderId, s.branch FROM orders o INDEXED BY orders_by_store
     JOIN feed_stores s ON s.store_id = o.store_external_id LEFT JOIN unassigned_orders u USING (order_id)

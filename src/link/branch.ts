@@ -318,7 +318,8 @@ export class BranchFollower {
     this.#isStart = false;
     this.#isRefused = false;
     const refused = link.ways?.heard(answer.ways) ?? null;
-    // A hub that will move waits until all branches have confirmed its announcement.
+    // The next hello confirms a new announcement at once, because a hub that will move waits for all branches to
+    // confirm it.
     this.#isToAnswer = !isDeepStrictEqual(question.ways, link.ways?.told() ?? null);
     if (refused !== null && refused !== this.#refusedWays) {
       log.warn(

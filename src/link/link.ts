@@ -31,8 +31,8 @@ export type QuestionHandler = (
 /** Carries messages between a hub and its branches, from the hub's side. It may lose messages. */
 export interface HubLink {
   /**
-   * Creates what these branches need, and removes that of others. Returns a name of the message store: a new name
-   * means that earlier messages may be lost. Throws `link-down`.
+   * Creates the stream and the consumers of these branches, and removes other consumers. Returns a name of the message
+   * store; a new name means that earlier messages may be lost. Throws `link-down`.
    */
   prepare(branches: readonly string[]): Promise<string>;
   /** Publishes in order; resolves when all are on the server's disk. Throws `link-down`; some may have arrived then. */

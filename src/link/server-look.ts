@@ -75,8 +75,8 @@ export function readPem(file: string): string {
 }
 
 /**
- * Connects and reads the server's greeting. `ca`: PEM, or null for the authorities that this machine trusts;
- * `calledAs`: the address in its certificate. Throws `link-down` if nothing answers, `link-refused` if it is no
+ * Connects and reads the server's greeting. `ca` is a PEM text, or null for the authorities that this machine trusts;
+ * `calledAs` is the address in its certificate. Throws `link-down` if nothing answers, `link-refused` if it is no
  * nats-server, `config-invalid` if it is too old.
  */
 export async function lookAtServer(

@@ -28,7 +28,7 @@ export function answer(
   response.end(json);
 }
 
-/** `cut-off`: the connection ended before the body did, so nobody waits for an answer. */
+/** `cut-off` means that the connection ended before the body did, so nobody waits for an answer. */
 type RequestBody = Buffer | 'too-large' | 'cut-off';
 
 /**

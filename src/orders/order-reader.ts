@@ -306,7 +306,7 @@ export function readOrder(
 
 const CLEARED: ReadonlySet<string> = new Set(['amount', 'time']);
 
-/** Names of times of the order's past or of its data, which are not the time it is scheduled for. */
+/** Names of times of the order's past or of its data, which are never the scheduled time. */
 const OTHER_TIMES =
   /updat|modif|creat|chang|edit|pay|paid|confirm|accept|approv|cancel|reject|refund|dispatch|delivered|ready|start|finish|clos|sent|receiv|notif|sync|expir|delet|print|last|birth|regist|valid/i;
 const SCHEDULED_WITHIN_MS = 400 * 24 * 3_600_000;

@@ -25,8 +25,8 @@ export function quarantinedAs(db: Database.Database, { source, payload }: Unread
 }
 
 /**
- * Stores unreadable input once. When there is too much, the oldest are deleted, poll answers first, because they come
- * again.
+ * Stores unreadable input once. If there is too much, the oldest entries are deleted, poll answers first, because a
+ * poll brings them again.
  */
 export function quarantine(db: Database.Database, unreadable: Unreadable): void {
   const { source, payload, receivedAtMs } = unreadable;

@@ -111,7 +111,7 @@ export class Turns {
   }
 }
 
-/** Takes one from each in turn, then the rest of the longer: [a, b, c] and [x] → a, x, b, c. */
+/** Yields the elements of two lists in turns, then the rest of the longer list: [a, b, c] and [x] → a, x, b, c. */
 export function* alternate<T>(a: Iterable<T>, b: Iterable<T>): Generator<T, undefined> {
   const lines = [a[Symbol.iterator](), b[Symbol.iterator]()];
   while (lines.length > 0) {

@@ -35,7 +35,7 @@ const id = sound(
     .max(ID_LENGTH_MAX, says('is too long')),
 );
 const notWhole = says('is not a whole number that can be kept exactly');
-/** The platform's sku is a number. As text, only plain digits are accepted. */
+/** Schema of a sku, which is a number at the platform. As text, only plain digits are accepted. */
 const sku = z
   .union(
     [

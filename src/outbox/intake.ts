@@ -472,7 +472,7 @@ function byBranch(fresh: Iterable<readonly Placed[]>): ZerosByBranch {
 
 /** Returns the change in the platform's form, with the ids of `address`. */
 export function bodyFor(change: StockChange | ProductChange, address: object): ChangeBody {
-  // Keys are only added: an object with a deleted key is slow to turn into JSON.
+  // Keys are only added, because an object with a deleted key is slow to turn into JSON.
   const body: Record<string, unknown> = { ...address };
   for (const field of valueKeys(change)) body[field] = change[field as keyof typeof change];
   return body as unknown as ChangeBody;

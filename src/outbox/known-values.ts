@@ -71,7 +71,10 @@ export class KnownValues {
     );
   }
 
-  /** Ranks later values above all reads so far. Called once in each transaction that settles. */
+  /**
+   * Returns a mark that ranks later values above all reads so far. Called once in each transaction that settles
+   * changes.
+   */
   nextMark(): number {
     return this.#sql.value("UPDATE marks SET value = value + 1 WHERE name = 'push' RETURNING value") ?? 0;
   }

@@ -335,11 +335,11 @@ export class Reservations {
     return this.#branches.externalIdOf(first) ?? first;
   }
 
-  /** Deletes at most `limit` orders that nothing needs; returns how many. */
+  /** Deletes at most `limit` orders from the ledger that it needs no more; returns their number. */
   collect(limit = PART): number {
     const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
-    // Every count and every swept quantity contains these orders. Without hold-back, an ended order explains the pieces
-    // that the platform did not give back until the stock is sent again.
+    // Selects orders that every count and every swept quantity contains. Without hold-back, an ended order stays until
+    // the stock is sent again, because it explains a difference if the platform gave nothing back.
     const isOpenStep = `(NOT @holds OR s.booked_version IS NOT NULL) = 0`;
     const isAwaited = `EXISTS (SELECT 1 FROM outbox w WHERE w.kind = 'stock' AND w.state = 'pending'
       AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id)`;

@@ -92,8 +92,8 @@ const MANY = 10_000;
 /** Most changes of unknown products that are examined, newest first. */
 const UNKNOWN_MAX = 500;
 /**
- * Whether an id was refused before the stock's last count. It then belongs to another product, because the POS has
- * another id for this one.
+ * SQL for whether a change with an unknown id was refused before the stock's last count. The id is then another
+ * product's, because the POS has counted this product under another id since.
  */
 const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
   (SELECT counted_version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;

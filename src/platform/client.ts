@@ -128,7 +128,7 @@ const TIMEOUT_MS = 30_000;
 const ORDERS_TIMEOUT_MS = 180_000;
 const MIB = 1024 * 1024;
 const READ_MAX_BYTES = 32 * MIB;
-/** The answer to a change is short: at most one message for each of 100 items. */
+/** Longest answer to a change. Such an answer is short, with at most one message for each of 100 items. */
 const WRITTEN_MAX_BYTES = 4 * MIB;
 const ORDERS_MAX_BYTES = 512 * MIB;
 

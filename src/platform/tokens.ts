@@ -112,7 +112,7 @@ function claimsOf(token: string | null | undefined): JWTPayload {
   try {
     return decodeJwt(token ?? '');
   } catch {
-    // The text is not a JWT, so nothing is known.
+    // The text is not a JWT, so it has no claims.
     return {};
   }
 }

@@ -20,7 +20,9 @@ export interface IssuedPair {
   refreshToken: string;
 }
 
-/** The company of a token. Pairs rotated from each other are one lineage and are blocked together. */
+/**
+ * The company of a token, and its lineage. All pairs rotated from one pair have one lineage and are blocked together.
+ */
 export interface Session {
   company: string;
   lineage: string;

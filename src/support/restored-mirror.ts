@@ -155,8 +155,8 @@ interface PrepareOptions {
   clock: Clock;
 }
 
-// A branch sends again what has no final outcome, so its held changes here are of no use. The feed's entries belong to
-// an earlier epoch, and repeated in the new one they would take a branch's orders backwards.
+// A branch sends changes without a final outcome again, so a hub's held copies of them are useless. The feed's entries
+// belong to an earlier epoch, and repeated in the new one they would take a branch's orders backwards.
 const DISTRUST_CATALOGUE = `
   UPDATE products SET uncertain = 1;
   UPDATE skus SET uncertain = 1;

@@ -20,7 +20,7 @@ const BRANCHES = 500;
 const INTERVAL_MS = 1_000;
 /** Most calls of a measurement; none here needs so many. */
 const CALLS_MAX = 400;
-/** A branch waits this long when the hub is busy. */
+/** Time that a branch waits when the hub is busy. */
 const AGAIN_AFTER_MS = 2_000;
 const TRIES_MAX = 100;
 const PER_CALL = 100;

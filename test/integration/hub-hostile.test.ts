@@ -214,7 +214,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     'names every subject of others as the reply to all that it may publish: the stream and the others are as they were',
     async () => {
       const own = await connectAsHub();
-      // Subscribes to all subjects of the hub's account, to see which of the liar's messages arrive there.
+      // Subscribes in the hub's account, to see which messages of the lying branch arrive there.
       const answered: string[] = [];
       own.subscribe('ctl.B1.>', { callback: (_error, { subject }) => void answered.push(subject) });
       try {

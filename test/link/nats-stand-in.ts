@@ -120,7 +120,7 @@ export class NatsStandIn {
   }
 }
 
-/** `*` stands for one word, `>` for all remaining ones. */
+/** Whether a subject matches a pattern, in which `*` is any one word and `>` all remaining words. */
 function isMatch(pattern: string, subject: string): boolean {
   const [wanted, words] = [pattern.split('.'), subject.split('.')];
   for (const [i, word] of wanted.entries()) {

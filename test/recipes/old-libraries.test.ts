@@ -130,7 +130,7 @@ describe('libraries of other years', () => {
         expect(ask(version, 'write', inbox, count), version).toEqual({ status: 0, rows: [], stderr: '' });
         await until('it arrives', () => place.sandbox.control.stockOf(1001, 'sub-1') === 20 + i);
       }
-      // The error of a too old version, as docs/pos.md quotes it.
+      // A too old version fails with the error that docs/pos.md quotes.
       expect(ask(TOO_OLD.version, 'read', mirror, FEED)).toMatchObject({
         status: 1,
         stderr: 'unable to open database file\n',

@@ -21,7 +21,7 @@ const NO_ANSWER = [
   'forbidden',
   'unauthorized',
 ] as const;
-/** Errors of a server that is not the platform. */
+/** Error codes of an answer by a server that is probably not the platform. */
 const NO_PLATFORM = ['platform-refused', 'platform-garbled'] as const;
 
 const ALL = ['platform', 'branches', 'callbacks', 'local', 'timezone', 'customers', 'group'] as const;

@@ -80,7 +80,8 @@ export async function tryListener(
   const { host, port } = address;
   if (port === 0) return;
   let code = await bindFault(address);
-  // systemd opens the callbacks' socket as root, and this user may be another one.
+  // A denied permission proves nothing, because systemd opens the callbacks' socket as root and this user may not be
+  // root.
   if (code === 'EACCES' && key === 'webhook.listen') return;
   let holder = code === 'EADDRINUSE' ? asRoot(() => holderOf(port)) : undefined;
   if (code === 'EADDRINUSE' && holder === undefined) {

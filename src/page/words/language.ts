@@ -55,7 +55,7 @@ function withValues(text: string, values: Readonly<Record<string, string | numbe
   return text.replaceAll(PLACE, (_all, name: string) => String(values[name] ?? ''));
 }
 
-/** Numbers follow the preferred region of the language, such as es-CL. */
+/** Makes the texts and formats of a language. Numbers have the form of the preferred region, such as es-CL. */
 export function speechOf(language: Language, preferred: readonly string[]): Speech {
   const region = preferred.find((each) => each.toLowerCase().split('-')[0] === language);
   const format = formatFor(region ?? language);

@@ -101,7 +101,7 @@ export interface DaemonAnswer {
   otherStorage: string | null;
   /** Loops that were silent for too long. */
   stalled: string[];
-  /** Version of the server; null if it does not say. */
+  /** Version of the answering tillsync; null if it reports none. */
   version: string | null;
   /** The system's error if nothing answers. */
   fault: string | null;

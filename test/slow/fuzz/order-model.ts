@@ -126,7 +126,7 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
   };
 }
 
-/** A map of lines is read as its values. */
+/** Returns the lines; a map of lines is read as its values. */
 function listOf(items: unknown): unknown[] | undefined {
   if (Array.isArray(items)) return items;
   const values = isObject(items) ? Object.values(items) : [];

@@ -44,7 +44,7 @@ export interface Profile {
   limits: PlatformLimits;
   /** Days for which events, payloads and settled changes are stored; null means longer than any run. */
   keptDays: number | null;
-  /** Zone in which the platform reads dates, without saying which. */
+  /** Zone in which the platform reads dates; the store does not know it. */
   calendar: string;
   /** Products per page; one that is added or removed during a sweep moves the others to another page. */
   pageSize: number;

@@ -204,7 +204,7 @@ export class SimulatedPos {
           (productExternalId === null ? each.name === productName : each.externalId === productExternalId),
       );
       if (!shelf) continue;
-      // If tillsync holds back unbooked orders, it adds back by itself what a count lacked.
+      // If tillsync holds back unbooked orders, it adds back by itself the pieces that a later count already lacked.
       const isGivenBack = this.#store.profile.holdBack && shelf.saidAtMs > Date.parse(order.createdAt ?? '');
       if (sign === 0 && isGivenBack) continue;
       shelf.qty = Math.max(0, shelf.qty + sign * Number(quantity));
