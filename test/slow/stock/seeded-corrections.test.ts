@@ -33,8 +33,8 @@ const HEARD_ONCE: Fault[] = [
   },
   {
     name: 'a line is not looked up by its name',
-    from: /JOIN stocks k USING \(sku\) WHERE p\.name = \?/,
-    to: 'JOIN stocks k USING (sku) WHERE 0 AND p.name = ?',
+    from: /JOIN stocks k USING \(sku\) WHERE p\.name = \+\?/,
+    to: 'JOIN stocks k USING (sku) WHERE 0 AND p.name = +?',
     world: 'renames',
     isOfWalks: true,
   },
