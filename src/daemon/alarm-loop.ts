@@ -78,6 +78,7 @@ export function alarmLoops(
     hasNoTokens: () => !isBranch(config) && platform.tokens.describe().state === 'none',
     orderCompanies: () => mirror.orderCompanies(),
     clockSkewMs: () => platform.clock.agreedSkewMs(),
+    freshness: () => mirror.freshness(),
     // At a branch, an order's waiting time is measured on the hub's clock.
     waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
     unbookedAfterMs,

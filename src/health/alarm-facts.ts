@@ -1,12 +1,12 @@
 import type { Branch } from '../catalog/product.ts';
 import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catalog/unmapped.ts';
-import type { Alarms } from '../core/alarm.ts';
+import type { Alarms, Freshness, FreshnessSubject } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
 import type { FieldNews } from '../core/values.ts';
 import type { IncompleteOrder, MissingCodes, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
-import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
+import { type DiskSpace, diskVerdict, failureOfPush, healingCode } from './facts.ts';
 
 /**
  * Facts that no flow notices itself: disk space, the clock, tokens that were never handed in, orders of another
@@ -40,6 +40,8 @@ export interface AlarmFacts {
   forbidden: () => readonly { endpoint: string; message: string }[];
   /** Why callbacks are refused or could not be read, each null if there is no such reason. May throw `storage-…`. */
   callbacks: () => { refused: string | null; unreadable: string | null };
+  /** How each flow fares. May throw `storage-…`. */
+  freshness: () => readonly Freshness[];
   /** Times at which the platform asked to wait, with the endpoint. */
   limited: Pick<Recently, 'of'>;
   /** Returns, for each failing receiver of alarms, why a message still waits for it. */
@@ -94,6 +96,60 @@ export class Recently {
   }
 }
 
+/** Sending must fail for this long: most troubles of a platform are over by then, and five minutes are not. */
+const PUSH_FAILS_MS = 255_000;
+/** Time from the first failed try to the last, by whether the platform answers: a line that recovers takes longer. */
+const TRIED_FOR_MS = { answered: 120_000, unanswered: 360_000 };
+/** Good polls meanwhile; one alone also comes through a platform that fails for most calls. */
+const POLLS_MEANWHILE = 2;
+
+/**
+ * Judges from look to look whether sending fails while orders come. A failed poll begins the count again, because the
+ * connection or the platform as a whole is then the cause.
+ */
+export class PushWatch {
+  #fromMs: number;
+  #run: { sinceMs: number; firstPollMs: number; lastPollMs: number; polls: number } | undefined;
+
+  constructor(nowMs: number) {
+    this.#fromMs = nowMs;
+  }
+
+  /** Returns the reason of the last failed try; null if sending works, undefined if nothing is sure yet. */
+  look(flows: readonly Freshness[], nowMs: number): string | null | undefined {
+    const flow = (subject: FreshnessSubject) => flows.find((each) => each.subject === subject);
+    const [push, poll] = [flow('outbox.push'), flow('orders.poll')];
+    const how = push && failureOfPush(push);
+    const isPolled = poll?.state === 'ok' || poll?.state === 'degraded';
+    if (!how || !isPolled) {
+      this.#run = undefined;
+      this.#fromMs = nowMs;
+      return !push || push.state === 'ok' || push.state === 'unknown' ? null : undefined;
+    }
+    if (this.#run && Date.parse(push.lastOkAt ?? '') > this.#run.sinceMs) this.#run = undefined;
+    this.#run ??= {
+      sinceMs: Math.max(this.#fromMs, Date.parse(push.failure?.since ?? '')),
+      firstPollMs: Number.POSITIVE_INFINITY,
+      lastPollMs: 0,
+      polls: 0,
+    };
+    const run = this.#run;
+    const polledMs = Date.parse(poll.lastOkAt ?? '');
+    if (polledMs > Math.max(run.sinceMs, run.lastPollMs)) {
+      run.firstPollMs = Math.min(run.firstPollMs, polledMs);
+      run.lastPollMs = polledMs;
+      run.polls += 1;
+    }
+    const triedMs = Date.parse(push.lastTryAt ?? '');
+    const isSure =
+      run.polls >= POLLS_MEANWHILE &&
+      triedMs > run.firstPollMs &&
+      triedMs - run.sinceMs >= TRIED_FOR_MS[how] &&
+      nowMs - run.sinceMs >= PUSH_FAILS_MS;
+    return isSure ? push.message : undefined;
+  }
+}
+
 /** Raises and clears alarms from the facts. Its methods throw the errors of the facts. */
 export class FactWatch {
   readonly #facts: AlarmFacts;
@@ -104,6 +160,7 @@ export class FactWatch {
     const { clock } = facts;
     const startMonoMs = clock.monotonicMs();
     const isPosUp = () => clock.monotonicMs() - startMonoMs >= POS_STARTS_WITHIN_MS;
+    const pushWatch = new PushWatch(clock.nowMs());
     const sums = keptFor(SUMS_FOR_MS, clock, facts.sumsOfOrders);
     const codes = keptFor(SUMS_FOR_MS, clock, facts.missingCodes);
     const fields = keptFor(FIELDS_FOR_MS, clock, facts.fieldNews);
@@ -117,6 +174,7 @@ export class FactWatch {
       () => lookAtSums(facts, sums()),
       () => lookAtCodes(facts, codes()),
       () => lookAtFields(facts, fields()),
+      () => lookAtPush(facts, pushWatch),
       ...[lookAtLimits, lookAtForbidden, lookAtCallbacks, lookAtKeys, lookAtReceivers],
       () => tellUnmapped(facts, mappings()),
       () => tellUnmappedItems(facts, mappings()),
@@ -266,6 +324,13 @@ function lookAtFields(
     products.gone.length > 0 && `No longer sent with products: ${named(products.gone, String)}.`,
   ];
   alarms.note('orders.fields', words.filter(Boolean).join(' ') || null);
+}
+
+function lookAtPush({ alarms, freshness, clock }: AlarmFacts, watch: PushWatch): void {
+  const reason = watch.look(freshness(), clock.nowMs());
+  if (reason === undefined) return;
+  const words = `Orders are fetched meanwhile, so the connection works. ${reason}`;
+  alarms.note('outbox.stuck', reason === null ? null : words, 'red');
 }
 
 /** tillsync itself stays within the limits. So many waits over so long a time are caused by another program. */

@@ -313,11 +313,30 @@ export function isBlocked(facts: Facts): FactsOfFinding | null {
   return first ? { detail: first.message || null, since: first.failure?.since ?? null } : null;
 }
 
+/** Failures of a try that are no failure of sending itself, or have a finding of their own. */
+const NOT_OF_SENDING = /^(rate-limited|forbidden|blocked|aborted|auth-|storage-|link-)/;
+
+/**
+ * Returns how a try to send failed: the platform's own answer, or no whole answer. undefined: it did not fail, or for a
+ * reason that another finding tells.
+ */
+export function failureOfPush({ state, failure }: Freshness): 'answered' | 'unanswered' | undefined {
+  if (state !== 'failing' || !failure || NOT_OF_SENDING.test(failure.code)) return undefined;
+  const cause = CAUSES[failure.code];
+  return cause === 'fault' || (cause && LASTING.has(cause)) ? 'answered' : 'unanswered';
+}
+
 export function changesWait(facts: Facts): FactsOfFinding | null | undefined {
   if (!facts.outbox) return undefined;
   const { pending, oldestPendingAt: since } = facts.outbox;
-  const level = changesLate({ ...facts, since });
   const push = flowOf('outbox.push', facts);
+  const noted = notedAs('outbox.stuck', facts);
+  if (noted && push && push.state !== 'ok' && pending > 0) {
+    const { detail = null } = noted;
+    // The platform answers other calls, so a failure without a known cause is its own too.
+    return { level: 'red', detail, count: pending, since, cause: 'fault', ...causeOf(push) };
+  }
+  const level = changesLate({ ...facts, since });
   return level && { level, count: pending, since, ...(push && causeOf(push)) };
 }
 

@@ -297,6 +297,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'outbox.stuck': {
     level: 'amber',
     when: changesWait,
+    lasted: true,
     hiddenBy: ['orders.resuming', ...NO_TOKENS, ...NOT_RUNNING],
     growsOld: true,
     sent: 'red',

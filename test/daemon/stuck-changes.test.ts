@@ -57,10 +57,14 @@ it('stock that the platform never takes is red and told, until it takes it', asy
   for (const endpoint of ['product.stock.batch', 'product.stock.put'] as const)
     control.setFault({ kind: 'status', status: 500, endpoint });
   await handOver(store, daemon, 3);
-  expect(await after(store, daemon, 25)).toEqual([]);
-  expect(await verdictOf(daemon)).toMatchObject({ level: 'amber' });
-  expect(await after(store, daemon, 15)).toEqual(['raised outbox.stuck']);
-  expect(await verdictOf(daemon)).toMatchObject({ level: 'red' });
+  expect(await after(store, daemon, 5)).toEqual(['raised outbox.stuck']);
+  const { level, findings } = await verdictOf(daemon);
+  expect({ level, first: findings[0] }).toMatchObject({
+    level: 'red',
+    first: { cause: 'fault', remedy: expect.stringContaining('ask its support') },
+  });
+  expect(findings[0]?.detail).toMatch(/^Orders are fetched meanwhile.*HTTP 500/);
+  expect(await after(store, daemon, 20)).toEqual([]);
   control.clearFaults();
   expect(await after(store, daemon, 10)).toEqual(['healed outbox.stuck']);
   expect(await verdictOf(daemon)).toMatchObject({ level: 'green' });

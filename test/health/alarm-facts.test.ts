@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { BranchMapping, UnmappedItem } from '../../src/catalog/unmapped.ts';
-import type { AlarmKey } from '../../src/core/alarm.ts';
+import type { AlarmKey, Freshness, FreshnessState } from '../../src/core/alarm.ts';
 import type { FieldNews } from '../../src/core/values.ts';
-import { FactWatch, Recently } from '../../src/health/alarm-facts.ts';
+import { FactWatch, PushWatch, Recently } from '../../src/health/alarm-facts.ts';
 import type {
   IncompleteOrder,
   MissingCodes,
@@ -35,6 +35,7 @@ describe('what no flow notices by itself', () => {
       sums: { orders: 0, odd: [], usualShare: 0 } as SumsOfOrders,
       mappings: [] as BranchMapping[],
       items: [] as UnmappedItem[],
+      freshness: [] as Freshness[],
     };
     const facts = new FactWatch({
       alarms: {
@@ -46,6 +47,7 @@ describe('what no flow notices by itself', () => {
       disk: () => ({ freeBytes: now.freeMib * MIB, totalBytes: 10_000 * MIB }),
       hasNoTokens: () => now.hasNoTokens,
       clockSkewMs: () => undefined,
+      freshness: () => now.freshness,
       orderCompanies: () => undefined,
       waitingOrders: () => now.waiting,
       stockDifferences: () => ({ count: 0, worst: [] }),
@@ -261,4 +263,73 @@ describe('what no flow notices by itself', () => {
     await clock.advance(61 * MINUTE_MS);
     expect(look(9_000)).toEqual([]);
   });
+});
+
+describe('sending that fails while orders come', () => {
+  const STEP_MS = 5_000;
+  const at = (ms: number) => new Date(ms).toISOString();
+  interface Story {
+    code?: string;
+    state?: FreshnessState;
+    /** Seconds of good polls, of failed polls, of failed tries and of tries that worked. */
+    polls: number[];
+    badPolls?: number[];
+    tries: number[];
+    taken?: number[];
+  }
+  /** Returns after how many seconds it is sure; undefined: never within a quarter of an hour. */
+  function sureAfter({ code = 'platform-failed', state = 'failing', ...story }: Story): number | undefined {
+    const watch = new PushWatch(0);
+    const beginMs = 60 * MINUTE_MS;
+    let poll: Freshness = { ...FLOW, subject: 'orders.poll', lastOkAt: at(beginMs - 1) };
+    let push: Freshness = { ...FLOW, subject: 'outbox.push', lastOkAt: at(beginMs - 1) };
+    for (let ms = 0; ms < 15 * MINUTE_MS; ms += STEP_MS) {
+      const now = at(beginMs + ms);
+      const isNow = (seconds: number[] = []) => seconds.includes(ms / 1_000);
+      if (isNow(story.polls)) poll = { ...poll, state: 'ok', lastOkAt: now };
+      if (isNow(story.badPolls)) poll = { ...poll, state: 'failing' };
+      if (isNow(story.taken)) push = { ...FLOW, subject: 'outbox.push', lastOkAt: now };
+      if (isNow(story.tries)) {
+        const { since = now, tries = 0 } = push.failure ?? {};
+        push = { ...push, state, lastTryAt: now, message: 'why', failure: { code, since, tries: tries + 1 } };
+      }
+      const reason = watch.look([poll, push], beginMs + ms);
+      if (reason) return ms / 1_000;
+      if (push.state === 'ok') expect(reason).toBeNull();
+      else expect(reason).toBeUndefined();
+    }
+    return undefined;
+  }
+  const FLOW = { lastOkAt: null, lastTryAt: null, state: 'ok', message: '' } as const;
+  const polls = [60, 180, 300, 420, 540, 660, 780];
+  const tries = [0, 5, 15, 35, 75, 155, 315, 615];
+
+  const stories: [what: string, story: Story, seconds: number | undefined][] = [
+    ['with a fault, try after try', { polls, tries }, 255],
+    ['with refusals of whole calls', { code: 'platform-refused', polls, tries }, 255],
+    ['without an answer, over several minutes', { code: 'ECONNRESET', polls, tries }, 615],
+    ['beside a poll that failed, counted from the next good one', { polls, badPolls: [120], tries }, 430],
+    ['with an end of the trouble', { polls, tries: tries.slice(0, 6), taken: [250] }, undefined],
+    [
+      'every second time',
+      { polls, tries: [0, 60, 120, 180, 240, 300], taken: [30, 90, 150, 210, 270, 330] },
+      undefined,
+    ],
+    ['without a try after a poll that worked', { polls: [170, 290], tries: tries.slice(0, 6) }, undefined],
+    ['while no poll works', { polls: [], badPolls: [60], tries }, undefined],
+    ['because the platform asks to wait', { code: 'rate-limited', polls, tries }, undefined],
+    ['because the token is blocked', { state: 'blocked', code: 'blocked', polls, tries }, undefined],
+    ['because the token lacks a right', { code: 'forbidden', polls, tries }, undefined],
+    [
+      'because the tokens are refused',
+      { state: 'locked-out', code: 'auth-required', polls, tries },
+      undefined,
+    ],
+    ['because the disk is full', { code: 'storage-full', polls, tries }, undefined],
+    ['over the link of a branch', { code: 'link-down', polls, tries }, undefined],
+  ];
+  for (const [what, story, seconds] of stories)
+    it(what, () => {
+      expect(sureAfter(story)).toBe(seconds);
+    });
 });

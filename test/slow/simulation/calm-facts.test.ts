@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Freshness } from '../../../src/core/alarm.ts';
+import { PushWatch } from '../../../src/health/alarm-facts.ts';
 import { AlarmJudge, type AlarmMemory, afterTelling, NOTHING_TOLD } from '../../../src/health/alarm-news.ts';
 import type { Facts } from '../../../src/health/facts.ts';
 import { StandingNow } from '../../../src/health/notifier.ts';
@@ -16,8 +17,10 @@ import { SEED } from '../../support/seed.ts';
 const MONTHS = Number(process.env.TILLSYNC_CALM_MONTHS ?? 4);
 const MINUTE_MS = 60_000;
 const MONTH_MS = 30 * 24 * 60 * MINUTE_MS;
-const LOOK_EVERY_MS = 30_000;
+const LOOK_EVERY_MS = 15_000;
 const POLL_EVERY_MS = 2 * MINUTE_MS;
+/** A POS hands a change over this often. */
+const CHANGE_EVERY_MS = 5 * MINUTE_MS;
 const BEGIN_MS = Date.UTC(2026, 0, 1);
 const RULES = { level: 'amber', settleMs: MINUTE_MS, repeatMs: 0, dailyMax: 20 } as const;
 
@@ -68,6 +71,12 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     state: 'unknown',
     message: '',
   };
+  let push: Freshness = { ...poll, subject: 'outbox.push' };
+  let oldestPendingAt: string | null = null;
+  let changeDueMs = nowMs;
+  let tryDueMs = Number.POSITIVE_INFINITY;
+  let pushWatch = new PushWatch(nowMs);
+  let stuck: { key: string; message: string; raisedAt: string } | undefined;
   const iso = () => new Date(nowMs).toISOString();
   const clock = { nowMs: () => nowMs, monotonicMs: () => nowMs - BEGIN_MS } as never;
   const factsNow = (): Facts => ({
@@ -75,9 +84,9 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
       nowMs,
       isSetUp: true,
       running: true,
-      freshness: [poll],
-      alarms: [],
-      outbox: null,
+      freshness: [poll, push],
+      alarms: stuck ? [stuck] : [],
+      outbox: { pending: oldestPendingAt === null ? 0 : 1, held: 0, rejected: 0, oldestPendingAt },
       quarantine: 0,
       isLineUp,
     },
@@ -85,21 +94,35 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     ordersStaleAfterMs: 10 * MINUTE_MS,
   });
   let now = new StandingNow(() => standing(factsNow()), clock);
-  const tryPoll = () => {
+  const tried = (flow: Freshness): Freshness => {
     const isDown = trouble?.what === 'line' || (trouble?.what === 'platform' && random.next() < 0.7);
-    if (!isDown)
-      poll = { ...poll, lastOkAt: iso(), lastTryAt: iso(), state: 'ok', message: '', failure: undefined };
-    else {
-      const { code } = trouble as Trouble;
-      const { since = iso(), tries = 0 } = poll.failure?.code === code ? poll.failure : {};
-      poll = {
-        ...poll,
-        lastTryAt: iso(),
-        state: 'failing',
-        message: code,
-        failure: { code, since, tries: tries + 1 },
-      };
-    }
+    const lastTryAt = iso();
+    if (!isDown) return { ...flow, lastOkAt: iso(), lastTryAt, state: 'ok', message: '', failure: undefined };
+    const { code } = trouble as Trouble;
+    const { since = iso(), tries = 0 } = flow.failure?.code === code ? flow.failure : {};
+    return {
+      ...flow,
+      lastTryAt,
+      state: 'failing',
+      message: code,
+      failure: { code, since, tries: tries + 1 },
+    };
+  };
+  /** As the sender does it: after five seconds, ten, twenty, at last every five minutes. */
+  const tryPush = () => {
+    push = tried(push);
+    const { tries = 0 } = push.failure ?? {};
+    if (tries === 0) oldestPendingAt = null;
+    const pauseMs = Math.min(5_000 * 2 ** (tries - 1), 5 * MINUTE_MS) * (0.5 + random.next() / 2);
+    tryDueMs = tries === 0 ? Number.POSITIVE_INFINITY : nowMs + pauseMs;
+  };
+  const lookAtPush = () => {
+    const reason = pushWatch.look([poll, push], nowMs);
+    if (reason === null) stuck = undefined;
+    else if (reason) stuck ??= { key: 'outbox.stuck', message: reason, raisedAt: iso() };
+  };
+  const tryPoll = () => {
+    poll = tried(poll);
     isLineUp = trouble?.what !== 'line';
     pollDueMs = nowMs + POLL_EVERY_MS;
   };
@@ -107,6 +130,7 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     if (trouble && nowMs >= trouble.endMs) {
       if (trouble.what === 'restart') {
         judge = new AlarmJudge(RULES);
+        pushWatch = new PushWatch(nowMs);
         now = new StandingNow(() => standing(factsNow()), clock);
       }
       trouble = undefined;
@@ -115,6 +139,13 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     if (!trouble && nowMs >= nextMs) trouble = troubleAt(nowMs, random, cutMinutes);
     if (trouble?.what === 'restart' || trouble?.what === 'night') continue;
     if (nowMs >= pollDueMs) tryPoll();
+    if (nowMs >= changeDueMs) {
+      changeDueMs = nowMs + 2 * CHANGE_EVERY_MS * random.next();
+      if (oldestPendingAt === null) tryDueMs = nowMs;
+      oldestPendingAt ??= iso();
+    }
+    if (nowMs >= tryDueMs) tryPush();
+    lookAtPush();
     const at = { nowMs, monotonicMs: nowMs - BEGIN_MS, day: iso().slice(0, 10) };
     judge.look(now.read(), memory, at);
     for (let news = judge.next(memory, at); news; news = judge.next(memory, at)) {
