@@ -329,7 +329,10 @@ export class Hub {
     return answer.finally(() => this.#gate.leave(branch));
   }
 
-  /** An invitation may have opened a closed branch since the last check. Never throws. */
+  /**
+   * Returns an open branch. Rereads the branches if it is not open, because an invitation may have opened it. Never
+   * throws.
+   */
   async #found(branch: string): Promise<FeedBranch | undefined> {
     const find = () => this.#fed().find((each) => each.branch === branch);
     const found = find();

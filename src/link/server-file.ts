@@ -365,7 +365,7 @@ async function refusedClients(options: NatsOptions, afterMs: number): Promise<Se
 /** Time for which the configuration is not composed again while all inputs are the same. */
 const LOOKED_MS = 60_000;
 
-/** Changes when a file is replaced. */
+/** Returns a text that changes when one of the files is replaced. */
 function stampOf(tls: ServerFiles | null): string {
   const files = tls === null ? [] : [tls.certFile, tls.keyFile];
   return files.map((file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? '').join(' ');

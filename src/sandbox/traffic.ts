@@ -15,7 +15,7 @@ interface TrafficPlan {
   unknownStatus: number;
   /** Steps that change a field but not the status, so that only a poll sees it. */
   silentChange: number;
-  /** Steps after which the same notification is sent again. */
+  /** Share of steps after which the same notification is sent again. */
   repeated: number;
 }
 

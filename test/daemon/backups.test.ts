@@ -81,7 +81,7 @@ it('the newest are kept, and what others put beside them stays', async () => {
   const own = names().filter((name) => !foreign.includes(name));
   expect(own).toHaveLength(3);
   expect(names()).toEqual(expect.arrayContaining(foreign));
-  // The first one is from the 15th at 13:00.
+  // The first backup is of the 15th at 13:00, and the newest three stay.
   expect(own.map((name) => name.slice(14, 22))).toEqual(['20260122', '20260123', '20260124']);
 });
 

@@ -371,7 +371,7 @@ const FAMILIES: Readonly<Record<string, Family>> = {
 
 const NAMES = Object.keys(FAMILIES);
 
-/** Depends only on the draw's seed, so a case is the same whichever others run. */
+/** Draws a case. It depends only on the seed and its number, so it is the same whichever other cases run. */
 export function oddCallback(seed: number, number: number): OddCallback {
   const random = seededRandom(seed * 100_003 + number);
   const changes = { createdAt: '2026-01-15T11:00:00.000Z', deliveryTime: '2026-01-15T12:00:00.000Z' };

@@ -20,7 +20,10 @@ import {
   well,
 } from './check.ts';
 
-/** The Date header has whole seconds, and an answer takes some time. */
+/**
+ * Clock error that is reported. Smaller ones are normal, because the Date header has whole seconds and an answer takes
+ * time.
+ */
 const NOTICED_MS = 30_000;
 const HARMFUL_MS = 3_600_000;
 const REMEDY = 'Have this machine keep its clock right by itself: timedatectl set-ntp true';
