@@ -11,7 +11,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { silentLog } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { type Daemon, startDaemon } from '../daemon/daemon.ts';
-import { DEMO_LIMITS, freePort } from '../demo/sandbox-platform.ts';
+import { DEMO_LIMITS, type DemoPlace, demoConfigText, freePort } from '../demo/sandbox-platform.ts';
 import { retentionRun } from '../health/retention.ts';
 import { seededRandom } from '../sandbox/draws.ts';
 import { type Sandbox, startSandbox } from '../sandbox/server.ts';
@@ -95,7 +95,9 @@ export class Place {
     this.#releasers = releasers;
     this.#key = randomBytes(16).toString('hex');
     this.#refreshToken = sandbox.issueTokens().refreshToken;
-    const text = configText({ ...ports, baseUrl: sandbox.url, storage: this.storage });
+    const { hookPort, ...listen } = ports;
+    const demo = { ...listen, baseUrl: sandbox.url, directory: this.storage, branches: [OWN, OTHER] };
+    const text = configText(demo, hookPort);
     const configFile = join(directory, 'tillsync.toml');
     writeFileSync(configFile, text);
     const read = readConfig({ file: configFile, env: {}, text });
@@ -276,42 +278,10 @@ function tillFiles(directory: string): TillFiles {
   return files;
 }
 
-function configText(place: {
-  baseUrl: string;
-  storage: string;
-  webhookPort: number;
-  localPort: number;
-  hookPort: number | undefined;
-}): string {
-  const { baseUrl, storage, webhookPort, localPort, hookPort } = place;
-  const shops = [OWN, OTHER].map(
-    ({ subsidiaryId, externalId }) =>
-      `[[branches]]\nsubsidiary_id = "${subsidiaryId}"\nexternal_id = "${externalId}"\n`,
-  );
+function configText(place: DemoPlace, hookPort: number | undefined): string {
   const hook =
     hookPort === undefined
       ? ''
       : `[[hooks]]\nname = "till"\nurl = "http://127.0.0.1:${hookPort}/"\nfrom = "start"\n`;
-  return `[platform]
-base_url = "${baseUrl}"
-[storage]
-directory = ${JSON.stringify(storage)}
-[webhook]
-listen = "127.0.0.1:${webhookPort}"
-callback_url = "http://127.0.0.1:${webhookPort}/webhook"
-[orders]
-poll = "*/4 * * * * *"
-timezone = "America/Santiago"
-[stock]
-hold_back_unbooked = true
-[guard]
-zero_items_max = ${ZEROS_MAX}
-[local]
-listen = "127.0.0.1:${localPort}"
-[limits]
-endpoint_interval = "${DEMO_LIMITS.endpointIntervalMs}ms"
-orders_interval = "${DEMO_LIMITS.ordersIntervalMs}ms"
-[log]
-level = "silent"
-${hook}${shops.join('')}`;
+  return `${demoConfigText(place)}[guard]\nzero_items_max = ${ZEROS_MAX}\n${hook}`;
 }

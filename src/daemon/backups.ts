@@ -61,7 +61,7 @@ export class BackupLoop {
 
   constructor(options: BackupLoopOptions) {
     this.#o = options;
-    this.#directory = options.settings.directory || join(options.storage, BACKUPS);
+    this.#directory = directoryOf(options.settings, options.storage);
     this.#notBeforeMs = options.clock.nowMs() + AFTER_START_MS;
   }
 
@@ -152,9 +152,13 @@ function backupNames(directory: string, label: string): string[] {
   }
 }
 
+function directoryOf({ directory }: Config['backup'], storage: string): string {
+  return directory || join(storage, BACKUPS);
+}
+
 /** Returns the paths of this shop's automatic backups, oldest first. */
 export function backupsOf(config: Config, configFile: string): string[] {
-  const directory = config.backup.directory || join(config.storage.directory, BACKUPS);
+  const directory = directoryOf(config.backup, config.storage.directory);
   return backupNames(directory, labelOf(config, configFile)).map((name) => join(directory, name));
 }
 

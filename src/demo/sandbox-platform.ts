@@ -62,13 +62,18 @@ const THREE_BRANCHES = [
 
 /** Returns a store's configuration for the sandbox at `baseUrl`. */
 export function demoConfig(place: DemoPlace): Config {
+  return parsed(demoConfigText(place));
+}
+
+/** As demoConfig, as the text of a configuration file; further tables may follow it. */
+export function demoConfigText(place: DemoPlace): string {
   const { baseUrl, directory, webhookPort, localPort = 0, branches = THREE_BRANCHES, nats = '' } = place;
   const listed = branches.map(
     ({ subsidiaryId, externalId }) => `[[branches]]
     subsidiary_id = "${subsidiaryId}"
     ${externalId === undefined ? '' : `external_id = "${externalId}"`}`,
   );
-  return parsed(`
+  return `
     [platform]
     base_url = "${baseUrl}"
     timeout = "10s"
@@ -91,7 +96,8 @@ export function demoConfig(place: DemoPlace): Config {
     endpoint_interval = "${DEMO_LIMITS.endpointIntervalMs}ms"
     orders_interval = "${DEMO_LIMITS.ordersIntervalMs}ms"
     [log]
-    level = "silent"`);
+    level = "silent"
+`;
 }
 
 /** Returns the configuration of one branch of the hub at `hub`. */

@@ -3,6 +3,8 @@ import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { HookSettings } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-cursors.ts';
+import type { OrderEvent } from '../orders/order.ts';
+import { orderHistory } from '../orders/order-queries.ts';
 import { type StockLedger, stockTarget } from '../outbox/stock-ledger.ts';
 
 /** Time lines of one order and of one stock, for a person who asks why. */
@@ -22,13 +24,6 @@ export interface Explanation {
 
 const CAME_BY = { webhook: 'a callback', poll: 'a poll' } as const;
 
-interface EventRow {
-  seq: number;
-  status: string | null;
-  previousStatus: string | null;
-  source: 'webhook' | 'poll';
-  observedAt: string;
-}
 interface StepRow {
   sku: string;
   subsidiaryId: string;
@@ -46,12 +41,7 @@ export function explainOrder(
     ledger,
   }: { orderId: string; hooks: readonly HookSettings[]; ledger: Pick<StockLedger, 'reservedBy'> },
 ): Explanation {
-  const sql = sqlOf(db);
-  const events = sql.rows<EventRow>(
-    `SELECT seq, status, previous_status AS previousStatus, source, observed_at AS observedAt
-     FROM order_events WHERE order_id = ? ORDER BY seq`,
-    orderId,
-  );
+  const { events, refused } = orderHistory(db, orderId);
   const heardAt = new Map(events.map(({ seq, observedAt }) => [seq, observedAt]));
   const entries: Entry[] = [
     ...events.map(eventEntry),
@@ -59,17 +49,19 @@ export function explainOrder(
     ...heldEntries(db, orderId),
     ...stepsOfOrder(db, orderId).map((step) => stepEntry(step, heardAt.get(step.seq) ?? null)),
     ...ackEntries(db, orderId),
+    ...(refused ? [{ at: refused.at, what: `An acknowledgement was refused: ${refused.message}` }] : []),
     ...feedEntries(db, orderId),
     ...auditEntries(db, `order ${orderId}`),
   ];
-  const forgottenAt = sql.value<string | null>('SELECT forgotten_at FROM orders WHERE order_id = ?', orderId);
+  const forgotten = 'SELECT forgotten_at FROM orders WHERE order_id = ?';
+  const forgottenAt = sqlOf(db).value<string | null>(forgotten, orderId);
   if (typeof forgottenAt === 'string') entries.push({ at: forgottenAt, what: 'Its customer was forgotten.' });
   const newest = events.at(-1)?.seq ?? 0;
   const now = [...orderNow(db, ledger, orderId), ...hookLines(db, hooks, newest)];
   return { entries: inTime(entries), now: now.length > 0 ? now : ['Nothing of it is open.'] };
 }
 
-function eventEntry({ seq, status, previousStatus, source, observedAt }: EventRow): Entry {
+function eventEntry({ seq, status, previousStatus, source, observedAt }: OrderEvent): Entry {
   const isSame = previousStatus === status;
   const before = previousStatus === null ? '' : `${previousStatus} to `;
   const change = isSame ? `changed, and still ${status}` : `${before}${status}`;
@@ -78,7 +70,7 @@ function eventEntry({ seq, status, previousStatus, source, observedAt }: EventRo
 
 /** Returns an entry for notifications that repeated known content. */
 function repeatEntries(db: Database.Database, orderId: string): Entry[] {
-  const text = `SELECT source, received_at AS at, count(*) AS times, max(received_at) AS lastAt FROM order_payloads
+  const text = `SELECT source, max(received_at) AS at, count(*) AS times FROM order_payloads
     WHERE order_id = ? AND applied = 0 GROUP BY seq, source`;
   const rows = sqlOf(db).rows<{ source: 'webhook' | 'poll'; at: string; times: number }>(text, orderId);
   return rows.map(({ source, at, times }) => ({
@@ -131,10 +123,6 @@ function ackEntries(db: Database.Database, orderId: string): Entry[] {
     'SELECT branch, acked_at AS at FROM waiting_acks WHERE order_id = ?',
     orderId,
   );
-  const refused = sql.rows<{ at: string; message: string }>(
-    'SELECT refused_at AS at, message FROM refused_acks WHERE order_id = ?',
-    orderId,
-  );
   return [
     ...acks.map(({ branch, at, source, waitsSince }) => ({
       at,
@@ -144,7 +132,6 @@ function ackEntries(db: Database.Database, orderId: string): Entry[] {
       at,
       what: `Branch ${branch} acknowledged it, which counts once the order is of that branch.`,
     })),
-    ...refused.map(({ at, message }) => ({ at, what: `An acknowledgement was refused: ${message}` })),
   ];
 }
 

@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { openConnection } from '../../src/db/mirror-connection.ts';
 import { order, outgoing, product, SEND_ALL } from '../outbox/outbox-fixture.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
-import { invoke } from './invoke.ts';
+import { invoke, unreachedEnv } from './invoke.ts';
 
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5], s2: ['A', 7] } }]);
 
@@ -38,13 +38,8 @@ function shop() {
   );
   out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
   send();
-  const env = {
-    TILLSYNC_CONFIG: join(import.meta.dirname, '../../config/tillsync.sample.toml'),
-    TILLSYNC_STORAGE_DIRECTORY: directory,
-    TILLSYNC_PLATFORM_BASE_URL: 'http://127.0.0.1:9',
-    TILLSYNC_BRANCHES:
-      '[{"subsidiary_id":"s1","external_id":"B1"},{"subsidiary_id":"s2","external_id":"B2"}]',
-  };
+  const branches = '[{"subsidiary_id":"s1","external_id":"B1"},{"subsidiary_id":"s2","external_id":"B2"}]';
+  const env = unreachedEnv(directory, branches);
   const explained = async (...words: string[]) => {
     const { code, stdout, stderr } = await invoke([...words, '--json'], { env });
     return { code, stderr, document: JSON.parse(stdout) };

@@ -6,7 +6,7 @@ import { openMirror } from '../../src/orders/mirror.ts';
 import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
-import { invoke } from './invoke.ts';
+import { invoke, unreachedEnv } from './invoke.ts';
 
 const PERSON = ['Ana', 'Núñez', 'ana@example.com', '+56922222222', 'Av. Uno 742', 'depto 12'];
 
@@ -25,12 +25,7 @@ async function shop() {
     },
   ]);
   await mirror.close();
-  const env = {
-    TILLSYNC_CONFIG: join(import.meta.dirname, '../../config/tillsync.sample.toml'),
-    TILLSYNC_STORAGE_DIRECTORY: directory,
-    TILLSYNC_PLATFORM_BASE_URL: 'http://127.0.0.1:9',
-    TILLSYNC_BRANCHES: '[{"external_id":"B1"}]',
-  };
+  const env = unreachedEnv(directory);
   const found = () => {
     const files = readdirSync(directory, { recursive: true, encoding: 'utf8' })
       .map((name) => join(directory, name))

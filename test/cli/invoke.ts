@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { Readable } from 'node:stream';
 import { runCli } from '../../src/cli/program.ts';
 import { setInstallation } from '../../src/core/errors.ts';
@@ -33,6 +34,18 @@ export async function invoke(
   });
   setInstallation();
   return { code, ...result };
+}
+
+const ONE_BRANCH = '[{"external_id":"B1"}]';
+
+/** Environment of commands on the files in `directory`, of a platform that does not answer. `branches` is JSON. */
+export function unreachedEnv(directory: string, branches = ONE_BRANCH) {
+  return {
+    TILLSYNC_CONFIG: path.join(import.meta.dirname, '../../config/tillsync.sample.toml'),
+    TILLSYNC_STORAGE_DIRECTORY: directory,
+    TILLSYNC_PLATFORM_BASE_URL: 'http://127.0.0.1:9',
+    TILLSYNC_BRANCHES: branches,
+  };
 }
 
 /** Runs the command line at a workplace, as people and as scripts use it. */

@@ -1,13 +1,10 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, it, onTestFinished } from 'vitest';
-import { silentLog } from '../../src/core/log.ts';
-import { hookLoop } from '../../src/hooks/hook-loop.ts';
 import { hookReceiver } from '../../src/hooks/receivers.ts';
 import { observation, openTestMirror, sampleNotification } from '../orders/open-test-mirror.ts';
-import { tempState } from '../platform/temp-state.ts';
-import { seededRandom } from '../support/fake-clock.ts';
 import { eventReceiver, hook, until } from './event-receiver.ts';
+import { loneHookLoop } from './lone-hook-loop.ts';
 
 const EVENTS = 4_000;
 const LOOKS = 4;
@@ -50,22 +47,12 @@ it('holds on to nothing of the events that it has sent, however fast it sends', 
     else answers.push(answer);
   };
   const stop = new AbortController();
-  const ended = hookLoop(
+  const ended = loneHookLoop(
+    { mirror, clock },
     {
       hooks: [hook('pos', { url: receiver.url, from: 'start' })],
       receiverOf: (settings) =>
         hookReceiver({ hook: settings, secrets: ['signs'], env: {}, version: '1', clock }),
-      mirror,
-      rows: tempState(clock).hooks,
-      alarms: mirror.alarms,
-      onChange: () => () => {},
-      platformSkewMs: () => 0,
-      onTried() {},
-      answerTest: async () => {},
-      clock,
-      random: seededRandom(1),
-      log: silentLog,
-      beat() {},
     },
     stop.signal,
   );

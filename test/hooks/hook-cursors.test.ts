@@ -2,12 +2,10 @@ import { expect, it } from 'vitest';
 import type { Log } from '../../src/core/log.ts';
 import { COUNTED_MAX } from '../../src/hooks/hook.ts';
 import { eventsFrom, HookCursors, statusOf } from '../../src/hooks/hook-cursors.ts';
-import { hookLoop } from '../../src/hooks/hook-loop.ts';
 import type { HookAnswer } from '../../src/hooks/receivers.ts';
 import { observation, openTestMirror, sampleNotification } from '../orders/open-test-mirror.ts';
-import { tempState } from '../platform/temp-state.ts';
-import { seededRandom } from '../support/fake-clock.ts';
 import { hook } from './event-receiver.ts';
+import { loneHookLoop } from './lone-hook-loop.ts';
 
 const AT = '2026-01-15T12:00:00.000Z';
 
@@ -51,7 +49,8 @@ it('a hook that takes events again says so once in the log', async () => {
   const answers: HookAnswer[] = [{ ok: false, what: 'printer answered 500', text: '' }];
   let taken = 0;
   const stop = new AbortController();
-  const ended = hookLoop(
+  const ended = loneHookLoop(
+    { mirror, clock },
     {
       hooks: [hook('printer', { url: 'http://printer.test', from: 'start' })],
       receiverOf: () => ({
@@ -62,17 +61,7 @@ it('a hook that takes events again says so once in the log', async () => {
         },
         close() {},
       }),
-      mirror,
-      rows: tempState(clock).hooks,
-      alarms: mirror.alarms,
-      onChange: () => () => {},
-      platformSkewMs: () => 0,
-      onTried() {},
-      answerTest: async () => {},
-      clock,
-      random: seededRandom(1),
       log,
-      beat() {},
     },
     stop.signal,
   );

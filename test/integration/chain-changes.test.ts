@@ -1,7 +1,7 @@
 import { readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type BranchPlace, ChainPlace, rowsOf, TWO_BRANCHES } from '../support/chain-place.ts';
+import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
@@ -31,13 +31,7 @@ describe.skipIf(!hasNatsServer)('a chain that changes, with a real server', () =
   const alarm = () => chain.alarmOf('hub.branches') ?? '';
 
   beforeAll(async () => {
-    chain = await ChainPlace.open(37, TWO_BRANCHES);
-    hub = await chain.startHub();
-    b1 = await chain.join('B1');
-    b2 = await chain.join('B2');
-    for (const place of [b1, b2]) await chain.start(place);
-    await arrives(b1, orderFor('sub-1'));
-    await arrives(b2, orderFor('sub-2'));
+    ({ chain, hub, b1, b2 } = await ChainPlace.openRunning(37));
   }, limitMs(180_000));
 
   afterAll(() => chain.close());

@@ -39,13 +39,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
     )[0];
 
   beforeAll(async () => {
-    chain = await ChainPlace.open(31, TWO_BRANCHES);
-    hub = await chain.startHub();
-    b1 = await chain.join('B1');
-    b2 = await chain.join('B2');
-    for (const place of [b1, b2]) await chain.start(place);
-    await arrives(b1, orderFor('sub-1'));
-    await arrives(b2, orderFor('sub-2'));
+    ({ chain, hub, b1, b2 } = await ChainPlace.openRunning(31));
   }, limitMs(180_000));
 
   afterAll(() => chain.close());

@@ -144,7 +144,7 @@ const booksOnce = async (file: string, heading: string) => {
   }
   expect.unreachable('the till takes more steps than were tried');
 };
-// The SQL of both is the same, as test/readme.test.ts holds.
+// The SQL of pos.md and of pos.es.md is the same, as test/readme.test.ts holds.
 const TITLE = 'the till of %s books, counts and acknowledges once, wherever it is killed';
 it.each([['docs/pos.md', 'A till in five writes']])(TITLE, booksOnce);
 it.each([['docs/pos.es.md', 'Una caja en cinco escrituras']])(TITLE, { tags: ['bulk'] }, booksOnce);

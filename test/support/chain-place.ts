@@ -61,6 +61,17 @@ export class ChainPlace {
     return place;
   }
 
+  /** Opens a chain whose hub and two branches run; each branch has its first order. */
+  static async openRunning(seed: number) {
+    const chain = await ChainPlace.open(seed, TWO_BRANCHES);
+    const hub = await chain.startHub();
+    const [b1, b2] = [await chain.join('B1'), await chain.join('B2')];
+    for (const place of [b1, b2]) await chain.start(place);
+    await chain.arrives(b1, chain.orderFor('sub-1'));
+    await chain.arrives(b2, chain.orderFor('sub-2'));
+    return { chain, hub, b1, b2 };
+  }
+
   /** Prepares the hub without a server, whose configuration is not written. */
   static async prepare(seed: number, branches: string): Promise<ChainPlace> {
     const place = new ChainPlace(await openWorkplace(seed), await freePort());

@@ -1,0 +1,25 @@
+import { silentLog } from '../../src/core/log.ts';
+import { type HookLoopOptions, hookLoop } from '../../src/hooks/hook-loop.ts';
+import type { TestMirror } from '../orders/open-test-mirror.ts';
+import { tempState } from '../platform/temp-state.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+
+/** Runs the loop of hooks on a mirror, without a daemon around it. Events that come later do not wake it. */
+export function loneHookLoop(
+  { mirror, clock }: Pick<TestMirror, 'mirror' | 'clock'>,
+  options: Pick<HookLoopOptions, 'hooks' | 'receiverOf'> & Partial<HookLoopOptions>,
+  signal: AbortSignal,
+): Promise<void> {
+  const around = {
+    rows: tempState(clock).hooks,
+    alarms: mirror.alarms,
+    onChange: () => () => {},
+    platformSkewMs: () => 0,
+    onTried() {},
+    answerTest: async () => {},
+    random: seededRandom(1),
+    log: silentLog,
+    beat() {},
+  };
+  return hookLoop({ mirror, clock, ...around, ...options }, signal);
+}
