@@ -181,6 +181,8 @@ interface Fault {
   what: string;
   code: FindingCode;
   cause?: Cause;
+  /** The number in the finding's message. */
+  count?: number;
   level: 'amber' | 'red';
   /** True if only a service that has run for a while reports the fault. */
   growsOld?: true;
@@ -293,6 +295,21 @@ const FAULTS: Fault[] = [
     },
   },
   {
+    what: 'a backlog, since the platform fails all counts',
+    ...{ code: 'outbox.stuck', cause: 'fault', count: 1, level: 'red', growsOld: true },
+    async open(place) {
+      const daemon = await place.run();
+      const begin = () => {
+        for (const endpoint of ['product.stock.put', 'product.stock.batch'] as const)
+          place.sandbox.control.setFault({ kind: 'status', status: 500, endpoint });
+        const pos = inbox(place);
+        pos.exec("INSERT INTO stock_changes (sku, qty, subsidiary_id) VALUES ('1001', 3, 'sub-1')");
+        pos.close();
+      };
+      return { daemon, begin };
+    },
+  },
+  {
     what: 'a clock that is off by an hour',
     ...{ code: 'clock.off', level: 'amber' },
     async open(place) {
@@ -342,7 +359,7 @@ async function hears(
     heartbeat: beat ? seconds(beat.atMs) : null,
   });
   expect(alarm.atMs - beganMs).toBeLessThanOrEqual(TOLD_WITHIN_MS);
-  const spoken = spanishFinding({ code: fault.code, count: null, cause: fault.cause });
+  const spoken = spanishFinding({ code: fault.code, count: fault.count ?? null, cause: fault.cause });
   expect(alarm.message).toBe(spoken?.message);
   for (const part of spoken?.remedy.split(/\{\w+\}/) ?? []) expect(alarm.remedy).toContain(part);
   const time = new Date(alarm.since).toLocaleTimeString('es-CL', {
