@@ -119,7 +119,7 @@ const BESIDE_THE_DOOR = [
   ...['api/access', 'api/api'],
   ...['catalog/branch-catalog', 'catalog/product-rows'],
   ...['health/alarm-facts', 'health/alarm-news'],
-  ...['link/branch-line', 'link/hub-feed', 'link/hub-hello', 'link/hub-state'],
+  ...['link/branch-upload', 'link/hub-feed', 'link/hub-hello', 'link/hub-state'],
   ...[
     'orders/branch-feed',
     'orders/customer',
@@ -136,7 +136,7 @@ const BESIDE_THE_DOOR = [
 ];
 const LINES_MAX = 600;
 /** Eleven of them are the kit that judges a till, and its command. */
-const FILES_MAX = 288;
+const FILES_MAX = 289;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))

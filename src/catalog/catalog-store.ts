@@ -197,7 +197,7 @@ export class CatalogStore {
    * At a branch: applies products as its hub has them. A product that the branch does not have any more vanishes, as
    * in a sweep.
    */
-  takeDown({ products, gone, range }: BranchProducts): void {
+  applyProducts({ products, gone, range }: BranchProducts): void {
     const lost = new Set(gone);
     if (range) for (const id of this.#sql.idsBetween.all(range)) lost.add(id);
     const nowMs = this.#clock.nowMs();

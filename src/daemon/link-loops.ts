@@ -223,7 +223,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
         const { link, follower } = await made();
         const unsubscribe = outbox.onQueued(() => follower.wake());
         try {
-          await follower.handUp(signal, beat);
+          await follower.upload(signal, beat);
         } finally {
           unsubscribe();
           asked.abort();

@@ -17,7 +17,7 @@ import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { openDatabase, sqlOf } from '../db/sqlite.ts';
 import { Counters } from '../health/counters.ts';
 import { keepRoute } from '../link/assign.ts';
-import { branchPlace } from '../link/branch-line.ts';
+import { linkCursor } from '../link/branch-upload.ts';
 import { branchRow } from '../link/hub-hello.ts';
 import type { HubRows } from '../link/hub-state.ts';
 import { OwnStoreLink } from '../link/own-store.ts';
@@ -81,7 +81,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   const changes = new ChangeSignal();
   const link = new OwnStoreLink({
     branch: id,
-    place: () => parts.mirror.read(branchPlace),
+    place: () => parts.mirror.read(linkCursor),
     clock,
   });
   const api = localApi({ parts, ...access, version: programVersion(), changes, clock, log });

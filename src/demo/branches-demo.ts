@@ -7,7 +7,7 @@ import { silentLog } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { type Daemon, startDaemon } from '../daemon/daemon.ts';
 import { newestNumber } from '../link/branch-board.ts';
-import { branchPlace, waitingUp } from '../link/branch-line.ts';
+import { linkCursor, waitingUp } from '../link/branch-upload.ts';
 import { newKey } from '../link/nats.ts';
 import { hubKeys, writeServerFile } from '../link/server-file.ts';
 import { type Sandbox, startSandbox } from '../sandbox/server.ts';
@@ -198,7 +198,7 @@ async function watch(
 /** Returns how many entries of its feed a branch does not have yet. */
 function behind(hub: Daemon, { externalId, daemon }: DemoBranch): number {
   const newest = hub.parts.mirror.read((db) => newestNumber(db, externalId));
-  return newest - daemon.parts.mirror.read(branchPlace).mark;
+  return newest - daemon.parts.mirror.read(linkCursor).mark;
 }
 
 const isWhole = (hub: Daemon, branch: DemoBranch) =>
@@ -227,9 +227,9 @@ async function takeOff(
   const backMs = clock.monotonicMs();
   onEvent?.(`branch ${name} is back: ${missedEvents} steps wait for it, ${keptChanges} changes at it`);
   // Events that come during the catch-up do not count as missed.
-  const { mark } = branch.daemon.parts.mirror.read(branchPlace);
+  const { mark } = branch.daemon.parts.mirror.read(linkCursor);
   const target = mark + missedEvents;
-  const isUp = () => branch.daemon.parts.mirror.read(branchPlace).mark >= target;
+  const isUp = () => branch.daemon.parts.mirror.read(linkCursor).mark >= target;
   await settled(clock, `branch ${name} to catch up`, isUp);
   const caughtUpMs = Math.round(clock.monotonicMs() - backMs);
   onEvent?.(`branch ${name} has caught up, ${caughtUpMs} ms after the line was mended`);

@@ -61,11 +61,11 @@ export type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command
   commandAt?: 'branch';
 };
 
-const LINE = 'SELECT line, stopped_seq AS stoppedSeq FROM feed_branches WHERE branch = ?';
+const LINE = 'SELECT line AS uplinkId, stopped_seq AS stoppedSeq FROM feed_branches WHERE branch = ?';
 
 /** The hub's facts on a branch that does not report. `row` is read only if it is needed. */
 interface Known {
-  row: () => { line: string | null; stoppedSeq: number | null } | undefined;
+  row: () => { uplinkId: string | null; stoppedSeq: number | null } | undefined;
   said: InvitedBranch['report'];
   refused: InvitedBranch['refused'];
   seenLateMs: number;
@@ -101,7 +101,7 @@ function whyKeyless(
   nowMs: number,
 ): string {
   const isLate = expiresAt !== null && Date.parse(expiresAt) < nowMs;
-  const isFormer = row()?.line != null;
+  const isFormer = row()?.uplinkId != null;
   const why =
     status === 'invited'
       ? isLate

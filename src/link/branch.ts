@@ -14,20 +14,22 @@ import type { OrderSpellings } from '../orders/spellings.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import {
   type Applied,
-  applyDown,
-  beginLine,
+  applyMessages,
+  forgottenToReport,
+  leftEpochs,
+  markForgottenReported,
+} from './branch-download.ts';
+import {
   beginLink,
-  branchPlace,
-  forgottenUp,
+  beginUplink,
   isAgreed,
   isUnderWay,
-  leftEpochs,
-  nextUp,
-  noteForgottenUp,
-  noteUp,
-  takeBack,
+  linkCursor,
+  markAcked,
+  nextBatch,
+  requeue,
   waitingUp,
-} from './branch-line.ts';
+} from './branch-upload.ts';
 import { LinkFreshness, refusalOf } from './hub.ts';
 import {
   type BranchLink,
@@ -52,8 +54,9 @@ const LAST_WORD_MS = 2_000;
 const PRUNED_AT_ONCE = 1_000;
 /** Most characters applied per transaction, plus about one message. */
 const PART_LENGTH = 500_000;
-/** The server resends an unacknowledged message after ten seconds; a gap older than this will not close. */
+/** The travel time of a question is at most this long, and no error of a clock. */
 const CLOCK_JITTER_MS = 5_000;
+/** The server resends an unacknowledged message after ten seconds; a gap older than this will not close. */
 export const GAP_MAX_MS = 25_000;
 /**
  * Number of empty reads after which entries count as lost. Together they last longer than the server waits to resend a
@@ -96,10 +99,10 @@ export class BranchFollower {
   /** Time until which the hub accepts only sold-out changes, because the branch's queue there is full. */
   #fullUntilMs = Number.NEGATIVE_INFINITY;
   /**
-   * The line that this process started. It numbers items on no other line, because another machine with a copy of the
-   * mirror may use the same numbers on an earlier line.
+   * Id of the uplink that this process started. Items get numbers of no other uplink, because another machine with a
+   * copy of the mirror may use the same numbers of an earlier uplink.
    */
-  #ownLine: string | undefined;
+  #ownUplinkId: string | undefined;
   /**
    * Highest number that an event may get; undefined until this process has asked the hub, and no event gets a number
    * before.
@@ -132,7 +135,7 @@ export class BranchFollower {
 
   /** Creates the link's rows in a new mirror. */
   async begin(): Promise<void> {
-    this.#ownLine = (await this.#options.mirror.write(beginLink)) ?? this.#ownLine;
+    this.#ownUplinkId = (await this.#options.mirror.write(beginLink)) ?? this.#ownUplinkId;
   }
 
   /** Follows the feed until the signal. */
@@ -202,7 +205,7 @@ export class BranchFollower {
     const leasedSeq = this.#leasedSeq;
     if (this.#isOver || leasedSeq === undefined) return undefined;
     const taking = stores.write((own) =>
-      applyDown(own, messages, spellings, { nowMs: clock.nowMs(), leasedSeq }),
+      applyMessages(own, messages, spellings, { nowMs: clock.nowMs(), leasedSeq }),
     );
     this.#taking = taking.catch(() => {});
     return taking;
@@ -213,7 +216,7 @@ export class BranchFollower {
    * was lost.
    */
   #idle(): void {
-    const { mark } = this.#options.mirror.read(branchPlace);
+    const { mark } = this.#options.mirror.read(linkCursor);
     this.#idles = mark < this.#published ? this.#idles + 1 : 0;
     if (this.#idles < IDLES_MAX || this.#wantsSnapshot) return;
     this.#wantsSnapshot = true;
@@ -221,7 +224,7 @@ export class BranchFollower {
   }
 
   /** Sends hellos and changes until the signal. */
-  async handUp(signal: AbortSignal, beat: () => void): Promise<void> {
+  async upload(signal: AbortSignal, beat: () => void): Promise<void> {
     const { clock, log } = this.#options;
     await this.begin();
     let helloMs = Number.NEGATIVE_INFINITY;
@@ -236,7 +239,7 @@ export class BranchFollower {
           await this.#prune();
         }
         isDown = false;
-        if (await this.handUpOnce()) continue;
+        if (await this.uploadOnce()) continue;
         const dueMs = clock.nowMs() + LOOK_EVERY_MS;
         await this.#up.until(() => dueMs, signal, beat);
       } catch (error) {
@@ -288,7 +291,7 @@ export class BranchFollower {
 
   #question(): Hello {
     const { mirror, stores, verdict, version } = this.#options;
-    const { epoch, mark, line } = mirror.read(branchPlace);
+    const { epoch, mark, uplinkId } = mirror.read(linkCursor);
     const { level, findings } = verdict();
     return {
       instance: this.#instance,
@@ -297,11 +300,11 @@ export class BranchFollower {
       version,
       epoch,
       mark,
-      line,
-      isOwnLine: line === this.#ownLine,
+      line: uplinkId,
+      isOwnLine: uplinkId === this.#ownUplinkId,
       ...mirror.read(waitingUp),
       left: mirror.read(leftEpochs),
-      forgotten: mirror.read(forgottenUp),
+      forgotten: mirror.read(forgottenToReport),
       seq: mirror.newestSeq(),
       isLast: false,
       rejected: stores.read(({ queries }) => queries.counts().rejected),
@@ -331,10 +334,10 @@ export class BranchFollower {
     this.#freshness.ok();
     this.#published = answer.published;
     if (answer.hasForgotten && question.forgotten.length > 0) {
-      await mirror.write((db) => noteForgottenUp(db, question.forgotten));
+      await mirror.write((db) => markForgottenReported(db, question.forgotten));
     }
     // Only the coming snapshot closes the gap, so earlier entries are not awaited.
-    if (answer.snapshotN > mirror.read(branchPlace).mark) this.#wantsSnapshot = true;
+    if (answer.snapshotN > mirror.read(linkCursor).mark) this.#wantsSnapshot = true;
     // Numbers that a POS has seen are never given again, even if this mirror is an older copy.
     const { leasedSeq, seqAfter } = answer;
     const isLeasing = leasedSeq !== null;
@@ -346,14 +349,14 @@ export class BranchFollower {
       await stores.write(({ catalog }) => catalog.noteWhole());
     }
     if (mirror.read((db) => isAgreed(db, answer, question.isOwnLine))) {
-      await mirror.write((db) => noteUp(db, answer.upTo));
+      await mirror.write((db) => markAcked(db, answer.upTo));
       // If only the answer was lost, nothing else would report success.
       const push = mirror.freshness().find(({ subject }) => subject === 'outbox.push');
       if (push?.state === 'failing' && mirror.read(waitingUp).waiting === 0)
         mirror.freshnessBoard.ok('outbox.push');
     } else {
       log.warn({}, 'the mirror of this branch or that of the hub is an older copy; a snapshot is asked for');
-      await this.#beginLine(true);
+      await this.#beginUplink(true);
     }
   }
 
@@ -373,31 +376,34 @@ export class BranchFollower {
     if (ordersStaleAfterMs !== null) await mirror.noteHubStaleAfter(ordersStaleAfterMs);
   }
 
-  async #beginLine(isCopy: boolean): Promise<void> {
-    this.#ownLine = await this.#options.mirror.write((db) => beginLine(db, isCopy));
+  async #beginUplink(isCopy: boolean): Promise<void> {
+    this.#ownUplinkId = await this.#options.mirror.write((db) => beginUplink(db, isCopy));
     await this.#sayHello();
   }
 
   /** Sends waiting items in one request. Returns false if none waits. Throws `link-…`. */
-  async handUpOnce(): Promise<boolean> {
+  async uploadOnce(): Promise<boolean> {
     const { mirror, stores, clock, log } = this.#options;
     if (mirror.read(waitingUp).waiting === 0) return false;
-    const isOwnLine = mirror.read(branchPlace).line === this.#ownLine;
-    if (!isOwnLine && !mirror.read(isUnderWay)) await this.#beginLine(false);
+    const isOwnUplink = mirror.read(linkCursor).uplinkId === this.#ownUplinkId;
+    if (!isOwnUplink && !mirror.read(isUnderWay)) await this.#beginUplink(false);
     const isFull = clock.monotonicMs() < this.#fullUntilMs;
-    const items = await stores.write((own) => nextUp(own, isFull));
+    const items = await stores.write((own) => nextBatch(own, isFull));
     if (items.length === 0) return false;
-    const { line } = mirror.read(branchPlace);
-    const question = { instance: this.#instance, line, items };
-    const { upTo, comeBackMs } = await this.#ask('changes', question, CHANGES_ANSWER);
-    await mirror.write((db) => noteUp(db, upTo));
-    log.info({ items: items.length, upTo, comeBackMs }, 'handed changes and acknowledgements up to the hub');
+    const { uplinkId } = mirror.read(linkCursor);
+    const question = { instance: this.#instance, line: uplinkId, items };
+    const { upTo: ackedUpTo, comeBackMs } = await this.#ask('changes', question, CHANGES_ANSWER);
+    await mirror.write((db) => markAcked(db, ackedUpTo));
+    log.info(
+      { items: items.length, upTo: ackedUpTo, comeBackMs },
+      'handed changes and acknowledgements up to the hub',
+    );
     if (comeBackMs === undefined) {
       mirror.freshnessBoard.ok('outbox.push');
       return true;
     }
     this.#fullUntilMs = clock.monotonicMs() + comeBackMs;
-    this.#ownLine = await mirror.write((db) => takeBack(db, clock.nowMs()));
+    this.#ownUplinkId = await mirror.write((db) => requeue(db, clock.nowMs()));
     const why = 'As many changes of this branch wait at the hub as may. More go up as these leave.';
     mirror.freshnessBoard.report('outbox.push', 'waiting', why);
     await this.hello();

@@ -31,12 +31,12 @@ const CHANGED_AT_ONCE = 4;
 const PAGES_AHEAD = 40;
 
 /**
- * Starts a snapshot: all that a branch needs to continue without earlier entries. `line` belongs to the mirror that
+ * Starts a snapshot: all that a branch needs to continue without earlier entries. `uplinkId` belongs to the mirror that
  * asked.
  */
-export function beginSnapshot(db: Database.Database, branch: string, line: string, nowMs: number): void {
+export function beginSnapshot(db: Database.Database, branch: string, uplinkId: string, nowMs: number): void {
   const at = isoUtc(nowMs);
-  addToFeed(db, branch, 'snapshot-begin', { line }, { at });
+  addToFeed(db, branch, 'snapshot-begin', { line: uplinkId }, { at });
   // Later events of an order send the whole order themselves.
   sqlOf(db).run(
     `UPDATE feed_branches SET snapshot_n = last_n, snapshot_at = @at, snapshot_stage = 'open', snapshot_after = 0,

@@ -200,9 +200,9 @@ export function pruneFeed(db: Database.Database, nowMs: number): boolean {
   return sqlOf(db).run(sql, isoUtc(nowMs - FEED_KEPT_MS)).changes === PRUNED_AT_ONCE;
 }
 
-export interface TakeUpOptions {
+export interface IngestOptions {
   from: FeedBranch;
-  line: string;
+  uplinkId: string;
   items: readonly UpItem[];
   guards: GuardSettings;
   holdBack: HoldBackSetting;
@@ -215,17 +215,17 @@ export interface TakeUpOptions {
  * order. `comeBackMs`: the branch's queue is full, so items after `upTo` were not accepted. Returns undefined if the
  * items do not follow the earlier ones.
  */
-export function takeUp(
+export function ingestChanges(
   stores: Stores,
-  options: TakeUpOptions,
+  options: IngestOptions,
 ): { upTo: number; comeBackMs?: number } | undefined {
-  const { from, line, guards, holdBack, at } = options;
+  const { from, uplinkId, guards, holdBack, at } = options;
   const { branch } = from;
   const { db, intake } = stores;
   const row = branchRow(db, branch);
-  if (!row || row.line !== line) return undefined;
-  const items = options.items.filter(({ u }) => u > row.upTo);
-  if (items.some(({ u }, i) => u !== row.upTo + 1 + i)) return undefined;
+  if (!row || row.uplinkId !== uplinkId) return undefined;
+  const items = options.items.filter(({ u: seqUp }) => seqUp > row.ackedUpTo);
+  if (items.some(({ u: seqUp }, i) => seqUp !== row.ackedUpTo + 1 + i)) return undefined;
   stores.reservations.begin(holdBack);
   const read = items.map((up) => ({ up, item: up.kind === 'ack' ? null : changeOf(db, up, from) }));
   const changes = read.flatMap(({ item }) => (item && !('refused' in item) ? [item] : []));
@@ -233,10 +233,10 @@ export function takeUp(
   const accepted = intake.accept(changes, { source: 'branch', guards, whenFull: 'stop', ...turn });
   const left = changes[accepted.length];
   const end = read.findIndex(({ item }) => left !== undefined && item === left);
-  const taken = end < 0 ? read : read.slice(0, end);
+  const ingested = end < 0 ? read : read.slice(0, end);
   const results = accepted.values();
   const acks: { orderId: string; source: ChangeSource; asOf: string | null }[] = [];
-  for (const { up, item } of taken) {
+  for (const { up, item } of ingested) {
     const { changeId: change } = up;
     if (item === null) {
       if (typeof up.value === 'string' && up.value.length <= ORDER_ID_MAX) {
@@ -258,10 +258,10 @@ export function takeUp(
     sqlOf(db).run(wait, orderId.trim(), branch, at, source, asOf);
   }
   if (acks.length > 0) bookWaiting(stores);
-  const upTo = taken.at(-1)?.up.u ?? row.upTo;
-  sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', upTo, branch);
+  const ackedUpTo = ingested.at(-1)?.up.u ?? row.ackedUpTo;
+  sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', ackedUpTo, branch);
   const comeBackMs = left && intake.fullLine(turn.branch).retryAfterMs;
-  return { upTo, ...(comeBackMs !== undefined && { comeBackMs }) };
+  return { upTo: ackedUpTo, ...(comeBackMs !== undefined && { comeBackMs }) };
 }
 
 /**

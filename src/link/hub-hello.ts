@@ -20,15 +20,16 @@ export interface BranchRow {
   lastN: number;
   snapshotN: number;
   snapshotAt: string | null;
-  line: string | null;
-  upTo: number;
+  uplinkId: string | null;
+  ackedUpTo: number;
   seq: number;
   leasedSeq: number;
   stoppedSeq: number | null;
 }
 
 export function branchRow(db: Database.Database, branch: string): BranchRow | undefined {
-  const sql = `SELECT last_n AS lastN, snapshot_n AS snapshotN, snapshot_at AS snapshotAt, line, up_to AS upTo, seq,
+  const sql = `SELECT last_n AS lastN, snapshot_n AS snapshotN, snapshot_at AS snapshotAt, line AS uplinkId,
+      up_to AS ackedUpTo, seq,
       leased_seq AS leasedSeq, stopped_seq AS stoppedSeq
     FROM feed_branches WHERE branch = ?`;
   return sqlOf(db).row<BranchRow>(sql, branch);
@@ -45,7 +46,7 @@ export function isNews(db: Database.Database, branch: string, hello: Hello): boo
   const row = branchRow(db, branch);
   return (
     row === undefined ||
-    row.line !== hello.line ||
+    row.uplinkId !== hello.line ||
     hello.epoch !== epochOf(db, branch) ||
     hello.wantsSnapshot ||
     hello.mark > row.lastN ||
@@ -106,15 +107,15 @@ function begunAfter({ seq, leasedSeq }: BranchRow, hello: Hello): number {
   return hello.seq < seq ? seq + SEQ_JUMP : 0;
 }
 
-/** Returns how far the branch's line was read, whether it is `line`, and the highest `seq` the branch reported. */
-export function lineOf(
+/** Returns how far the uplink was ingested, whether it is the branch's newest, and the highest reported `seq`. */
+export function uplinkState(
   db: Database.Database,
   branch: string,
-  line: string,
+  uplinkId: string,
 ): Pick<HelloAnswer, 'upTo' | 'isLineKnown' | 'seq'> {
   const row = branchRow(db, branch);
-  const isLineKnown = row?.line === line;
-  return { upTo: isLineKnown ? row.upTo : 0, isLineKnown, seq: row?.seq ?? 0 };
+  const isLineKnown = row?.uplinkId === uplinkId;
+  return { upTo: isLineKnown ? row.ackedUpTo : 0, isLineKnown, seq: row?.seq ?? 0 };
 }
 
 /** Returns the start of a snapshot that a branch must wait for; 0 if none. */
@@ -163,7 +164,7 @@ function startsBehindGap(
  * Records a branch's position, and writes a snapshot if it cannot continue without one and `mayCause` allows it;
  * otherwise it asks again. Returns what the hello caused.
  */
-export function takeHello(
+export function handleHello(
   db: Database.Database,
   branch: string,
   hello: Hello,
@@ -171,8 +172,8 @@ export function takeHello(
 ): Caused {
   const row = branchRow(db, branch);
   if (!row) return 'nothing';
-  if (row.line !== hello.line) {
-    // The branch then starts its own line and asks again.
+  if (row.uplinkId !== hello.line) {
+    // The branch then starts its own uplink and asks again.
     if (!hello.isOwnLine) return 'nothing';
     sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
     // The branch's change numbers may now mean other changes than those submitted under them before.
@@ -193,7 +194,7 @@ export function takeHello(
   if (!isOtherEpoch && !hello.wantsSnapshot && !hasGap) return 'nothing';
   // A snapshot for an earlier mirror of this branch is of no use to a new one.
   const madeMs =
-    row.snapshotAt === null || row.line !== hello.line
+    row.snapshotAt === null || row.uplinkId !== hello.line
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;

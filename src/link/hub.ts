@@ -22,27 +22,27 @@ import {
   type FeedBranch,
   hasSettled,
   hasWaitingAcks,
+  ingestChanges,
   nameInCatalog,
   newestSnapshot,
   notePublished,
   noteStream,
   pruneFeed,
   sendSettled,
-  takeUp,
   unpublished,
 } from './hub-feed.ts';
 import {
   epochOf,
   forgetSnapshot,
   forgottenAgain,
+  handleHello,
   isAbsurd,
   isNews,
   type Lease,
   leaseNumbers,
-  lineOf,
   publishedTo,
   snapshotAhead,
-  takeHello,
+  uplinkState,
 } from './hub-hello.ts';
 import type { HubRows } from './hub-state.ts';
 import {
@@ -425,7 +425,7 @@ export class Hub {
       );
     }
     this.#heard.set(branch, hello.instance);
-    const { isLineKnown } = mirror.read((db) => lineOf(db, branch, hello.line));
+    const { isLineKnown } = mirror.read((db) => uplinkState(db, branch, hello.line));
     let lease: Lease | undefined;
     if (mirror.read((db) => isNews(db, branch, hello))) lease = await this.#takeNews(branch, hello);
     await this.#forgetAgain(branch, hello.forgotten);
@@ -435,7 +435,7 @@ export class Hub {
     rows.saw(branch, { instance, mark, ...work, verdict, version, ways }, clock.nowMs());
     const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));
     return JSON.stringify({
-      ...mirror.read((db) => lineOf(db, branch, hello.line)),
+      ...mirror.read((db) => uplinkState(db, branch, hello.line)),
       isLineKnown,
       ...(lease ?? mirror.read((db) => leaseNumbers(db, branch, hello))),
       published: mirror.read((db) => publishedTo(db, branch)),
@@ -469,7 +469,7 @@ export class Hub {
     const options = { mayCause: this.#gate.mayCause(branch), heardMark, nowMs: clock.nowMs() };
     const { lease, caused } = await mirror.write((db) => ({
       lease: leaseNumbers(db, branch, hello),
-      caused: takeHello(db, branch, hello, options),
+      caused: handleHello(db, branch, hello, options),
     }));
     if (caused === 'nothing') return lease;
     this.#gate.noteCaused(branch);
@@ -481,20 +481,22 @@ export class Hub {
   async #changes(from: FeedBranch, asked: unknown): Promise<string> {
     const { branch } = from;
     const { stores, guards, holdBack, clock, onQueued } = this.#options;
-    const { instance, line, items } = CHANGES.parse(asked);
+    const { instance, line: uplinkId, items } = CHANGES.parse(asked);
     const replaced = this.#replaced(branch, instance);
     if (replaced !== undefined) return this.#tellReplaced(branch, instance, replaced);
     const comeBackMs = this.#gate.waitMs(branch, items.length);
     if (comeBackMs > 0) {
-      const { upTo } = stores.read(({ db }) => lineOf(db, branch, line));
+      const { upTo } = stores.read(({ db }) => uplinkState(db, branch, uplinkId));
       return JSON.stringify({ upTo, comeBackMs });
     }
     const at = isoUtc(clock.nowMs());
-    const taken = await stores.write((own) => takeUp(own, { from, line, items, guards, holdBack, at }));
-    if (!taken)
+    const answer = await stores.write((own) =>
+      ingestChanges(own, { from, uplinkId, items, guards, holdBack, at }),
+    );
+    if (!answer)
       return refusal('unreadable', 'These changes do not follow on what the hub has; say hello first.');
     onQueued();
-    return JSON.stringify(taken);
+    return JSON.stringify(answer);
   }
 
   /** Whether the accepted machine is silent for so long that the earlier one is accepted again. */

@@ -90,8 +90,12 @@ export const HELLO = z.object({
   left: z.array(text).max(100).default([]),
   /** Whether it found a gap in the feed. */
   wantsSnapshot: z.boolean(),
+  /**
+   * Id of the uplink, which numbers a branch's items. Messages and columns keep the names `line`, `u` and `upTo`, which
+   * older versions speak; the code says `uplinkId`, `seqUp` and `ackedUpTo`.
+   */
   line: text,
-  /** Whether this process started the line; only then the hub accepts an unknown line. */
+  /** Whether this process started the uplink; only then the hub accepts an unknown uplink. */
   isOwnLine: z.boolean().default(true),
   /** Number of the newest event that its POS can read. */
   seq: number.default(0),
@@ -128,9 +132,9 @@ const freshness = z.object({
 });
 
 export const HELLO_ANSWER = z.object({
-  /** The hub has the branch's items up to this number of its line. */
+  /** The hub has the branch's items up to this number of its uplink. */
   upTo: number,
-  /** False if the hub has accepted a later line, so that this mirror is an older copy, or one of two copies. */
+  /** False if the hub has accepted a later uplink, so that this mirror is an older copy, or one of two copies. */
   isLineKnown: z.boolean().default(true),
   /** Highest `seq` that this branch ever reported, perhaps from a newer copy or another machine. */
   seq: number.default(0),
@@ -160,7 +164,7 @@ export const HELLO_ANSWER = z.object({
 export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
 
 /**
- * Start of a snapshot. `line` belongs to the branch that asked; a branch that follows the hub again waits for its
+ * Start of a snapshot. `line` is the uplink of the branch that asked; a branch that follows the hub again waits for its
  * own.
  */
 export const SNAPSHOT = z.object({ line: text.optional() });
@@ -169,7 +173,7 @@ export const SNAPSHOT = z.object({ line: text.optional() });
 export const SNAPSHOT_END = z.object({ underWay: z.array(z.number().int()).default([]) });
 
 const UP_ITEM = z.object({
-  /** Number on the line, rising without gaps. */
+  /** Number on the uplink, rising without gaps. */
   u: number.min(1),
   kind: z.enum(['stock', 'product', 'ack']),
   /** Id in the branch's outbox; null for an acknowledgement. */

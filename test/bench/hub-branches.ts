@@ -6,7 +6,7 @@ import { configError } from '../../src/config/source.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { branchLoops } from '../../src/daemon/link-loops.ts';
-import { branchPlace } from '../../src/link/branch-line.ts';
+import { linkCursor } from '../../src/link/branch-upload.ts';
 import type { BranchLink } from '../../src/link/link.ts';
 import { NatsBranchLink } from '../../src/link/nats.ts';
 import { seededRandom } from '../support/fake-clock.ts';
@@ -80,7 +80,7 @@ class RunningBranch {
     this.#stopping = new AbortController();
     const tls = { ca: this.#ca, serverName: null };
     const nats = new NatsBranchLink({ url: this.#url, branch: name, seed, tls });
-    const link = noting(name, nats, () => parts.mirror.read(branchPlace).mark);
+    const link = noting(name, nats, () => parts.mirror.read(linkCursor).mark);
     const options = { ...OWN, config: parts.config, link: { branch: link } };
     const loops = branchLoops(options, parts, () => {});
     this.#ended = Promise.all(loops.map(({ run }) => run(this.#stopping.signal, () => {})));

@@ -27,7 +27,7 @@ async function running(aheadMs = 0) {
   };
   const loops = alarmLoops({ ...options, random: seededRandom(1) }, parts, new Counters());
   const looking = loops.find(({ name }) => name === 'standing')?.run(over.signal, () => {});
-  const handing = follower.handUp(over.signal, () => {});
+  const handing = follower.upload(over.signal, () => {});
   onTestFinished(async () => {
     over.abort();
     await Promise.all([looking, handing]);

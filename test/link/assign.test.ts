@@ -54,9 +54,9 @@ describe('orders that name no known branch', () => {
     for (const each of [other, branch]) {
       await each.parts.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
     }
-    await other.follower.handUpOnce();
+    await other.follower.uploadOnce();
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
-    await branch.follower.handUpOnce();
+    await branch.follower.uploadOnce();
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: idOf(1) }]);
   });
 

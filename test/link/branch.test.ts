@@ -31,7 +31,7 @@ it('tells the hub within a second that it heard where the hub will be', async ()
   };
   Object.assign(branch.link, { ways });
   const over = new AbortController();
-  const handing = branch.follower.handUp(over.signal, () => {});
+  const handing = branch.follower.upload(over.signal, () => {});
   const told = () => hub.parts.state.hub.branches().find((each) => each.branch === 'B1')?.report?.ways?.stamp;
   await vi.waitUntil(() => told() === 'before');
   await clock.advance(1_000);

@@ -341,7 +341,7 @@ export async function openChain({ aheadMs = 0 } = {}): Promise<Chain> {
       for (let round = 0; round < 3; round++) {
         for (const branch of among) {
           await branch.follower.hello();
-          while (await branch.follower.handUpOnce());
+          while (await branch.follower.uploadOnce());
         }
         await hub.publish();
         for (const branch of among) await branch.follow();

@@ -1,6 +1,6 @@
 /**
- * Tests src/link/hub.ts, src/link/hub-feed.ts, src/link/branch-line.ts, src/link/feed-pages.ts and
- * src/orders/branch-feed.ts.
+ * Tests src/link/hub.ts, src/link/hub-feed.ts, src/link/branch-download.ts, src/link/branch-upload.ts,
+ * src/link/feed-pages.ts and src/orders/branch-feed.ts.
  */
 
 import { copyFileSync, rmSync } from 'node:fs';
@@ -385,7 +385,7 @@ describe('a branch that says hello', () => {
     await settle();
     const [branch] = branches;
     const over = new AbortController();
-    const handing = branch.follower.handUp(over.signal, () => {});
+    const handing = branch.follower.upload(over.signal, () => {});
     const push = () =>
       branch.parts.mirror.freshness().find(({ subject }) => subject === 'outbox.push')?.state;
     await branch.clock.advance(2_000);
@@ -422,7 +422,7 @@ describe('what goes up', () => {
     const [branch] = branches;
     await branch.count('P1', 5, 'first');
     server.lostAnswers = 1;
-    await expect(branch.follower.handUpOnce()).rejects.toMatchObject({ code: 'link-down' });
+    await expect(branch.follower.uploadOnce()).rejects.toMatchObject({ code: 'link-down' });
     await branch.stop();
     await branch.start();
     await branch.count('P1', 7, 'second');
@@ -444,7 +444,7 @@ describe('what goes up', () => {
     await hub.parts.mirror.write((db) => fillLine(db, 'sub-1', WAITING_MAX - 2));
     for (let i = 0; i < 5; i++) await branch.count(`P${i}`, 5, `count-${i}`);
     await branch.parts.outbox.acknowledge([idOf(1)], 'http');
-    await branch.follower.handUpOnce();
+    await branch.follower.uploadOnce();
     const mine = () =>
       hub.rows<{ id: string; qty: number }>(`SELECT json_extract(body, '$.externalId') AS id,
         json_extract(body, '$.qty') AS qty FROM outbox WHERE reference LIKE 'B1: %' ORDER BY id`);
@@ -547,7 +547,7 @@ describe('what goes up', () => {
     expect(hub.rows('SELECT order_id, source FROM order_acks')).toEqual([
       { order_id: idOf(1), source: 'branch' },
     ]);
-    expect(await branch.follower.handUpOnce()).toBe(false);
+    expect(await branch.follower.uploadOnce()).toBe(false);
   });
 
   it('tells how the branch fares, in its own words', async () => {
@@ -677,7 +677,7 @@ describe('whatever happens in between', () => {
         () => hub.publish(),
         () => pick(branches).follow(),
         () => pick(branches).follower.hello(),
-        async () => void (await pick(branches).follower.handUpOnce()),
+        async () => void (await pick(branches).follower.uploadOnce()),
         async () => {
           const branch = pick(branches);
           const [product, qty] = [`P${Math.floor(random.next() * 4)}`, Math.floor(random.next() * 100)];

@@ -58,7 +58,7 @@ export class SimulatedBranch extends ChainStore {
   /** Sends up like the loop: first the hello, then the waiting items. */
   async handUp(): Promise<void> {
     await this.follower.hello();
-    while (await this.follower.handUpOnce());
+    while (await this.follower.uploadOnce());
   }
 
   /**

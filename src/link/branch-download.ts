@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import * as z from 'zod';
 import { BRANCH_PRODUCTS } from '../catalog/branch-catalog.ts';
@@ -12,90 +11,25 @@ import type { OrderReading } from '../orders/order.ts';
 import { mergeOrder } from '../orders/order-rows.ts';
 import { quarantine } from '../orders/quarantine.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
-import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/batch.ts';
-import { type OutboxChange, readChange } from '../outbox/change.ts';
+import { readChange } from '../outbox/change.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 import type { Stores } from '../outbox/stores.ts';
+import { linkCursor } from './branch-upload.ts';
 import {
   type DownMessage,
   FORGOTTEN_MAX,
-  type HelloAnswer,
   NUMBER_MAX,
   RESULT,
   type Result,
   SNAPSHOT,
   SNAPSHOT_END,
-  UP_ITEMS_MAX,
-  type UpItem,
 } from './link.ts';
-import { QUESTION_BYTES_MAX } from './question-gate.ts';
 
-/** Position of a branch in the hub's feed, and its line. */
-export interface BranchPlace {
-  epoch: string | null;
-  mark: number;
-  line: string;
-  lastU: number;
-}
-
-/**
- * A branch's side of the link in the mirror has its position in the hub's feed, and the items that are being
- * sent up. Each function works in the caller's transaction.
- */
-
-/** Starts a line (the numbering of what goes up) if there is none, and then returns it. */
-export function beginLink(db: Database.Database): string | undefined {
-  const line = randomUUID();
-  const begin = 'INSERT INTO link (one, line) VALUES (1, ?) ON CONFLICT DO NOTHING';
-  return sqlOf(db).run(begin, line).changes === 0 ? undefined : line;
-}
-
-export function branchPlace(db: Database.Database): BranchPlace {
-  const sql = 'SELECT epoch, mark, line, last_u AS lastU FROM link';
-  return sqlOf(db).row<BranchPlace>(sql) ?? { epoch: null, mark: 0, line: '', lastU: 0 };
-}
+/** What a branch downloads from its hub, applied to the mirror. Each function works in the caller's transaction. */
 
 /** Returns the last epochs of the hub that this mirror followed before the present one. */
 export function leftEpochs(db: Database.Database): string[] {
   return JSON.parse(sqlOf(db).value<string>('SELECT left_epochs FROM link') ?? '[]') as string[];
-}
-
-/**
- * Whether the hub's answer agrees with the items that this mirror sent up. If not, this mirror or the hub's is an older
- * copy.
- */
-export function isAgreed(
-  db: Database.Database,
-  { upTo, isLineKnown }: HelloAnswer,
-  isOwnLine: boolean,
-): boolean {
-  const { lastU } = branchPlace(db);
-  const firstU = sqlOf(db).value<number | null>('SELECT min(u) FROM up_items') ?? lastU + 1;
-  return (isLineKnown || isOwnLine) && upTo >= firstU - 1 && upTo <= lastU;
-}
-
-/**
- * Starts a new line and renumbers what is being sent. `isCopy`: this mirror may be an older copy, so it follows the
- * hub again from a snapshot. Returns the line.
- */
-export function beginLine(db: Database.Database, isCopy: boolean): string {
-  const items = sqlOf(db).rows<{ kind: string; changeId: number | null; body: string }>(
-    'SELECT kind, change_id AS changeId, body FROM up_items ORDER BY u',
-  );
-  sqlOf(db).run('DELETE FROM up_items');
-  for (const [i, { kind, changeId, body }] of items.entries()) {
-    const again = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
-    sqlOf(db).run(again, i + 1, kind, changeId, body);
-  }
-  const line = randomUUID();
-  sqlOf(db).run('UPDATE link SET line = ?, last_u = ?', line, items.length);
-  if (isCopy) sqlOf(db).run('UPDATE link SET epoch = NULL, mark = 0');
-  return line;
-}
-
-/** Whether a numbered item may not have arrived. */
-export function isUnderWay(db: Database.Database): boolean {
-  return sqlOf(db).row('SELECT 1 FROM up_items') !== undefined;
 }
 
 export interface Applied {
@@ -136,15 +70,15 @@ function isReading(value: unknown): boolean {
  * Applies entries from the hub. Entries that are here already are skipped. After a gap, or in another epoch, nothing
  * is applied until a snapshot begins.
  */
-export function applyDown(
+export function applyMessages(
   stores: Stores,
   messages: readonly DownMessage[],
   spellings: OrderSpellings,
   { nowMs, leasedSeq }: { nowMs: number; leasedSeq: number },
 ): Applied {
   const { db } = stores;
-  let { epoch, mark } = branchPlace(db);
-  const { line } = branchPlace(db);
+  let { epoch, mark } = linkCursor(db);
+  const { uplinkId } = linkCursor(db);
   const left = leftEpochs(db);
   const applied: Applied = { orders: 0, hasGap: false, mayClose: false, isLeaseSpent: false };
   for (const message of messages) {
@@ -157,7 +91,7 @@ export function applyDown(
     if (message.epoch !== epoch && left.includes(message.epoch)) continue;
     const isSnapshot =
       message.kind === 'snapshot-begin' &&
-      (message.epoch === epoch ? message.n > mark : isForLine(message, line));
+      (message.epoch === epoch ? message.n > mark : isForUplink(message, uplinkId));
     if (isSnapshot) applied.hasGap = false;
     else if (message.epoch !== epoch || message.n > mark + 1) {
       applied.hasGap = true;
@@ -178,9 +112,9 @@ function isNumber(n: number): boolean {
 }
 
 /** A repeated earlier snapshot begins before this mirror's position. */
-function isForLine({ body }: DownMessage, line: string): boolean {
+function isForUplink({ body }: DownMessage, uplinkId: string): boolean {
   const snapshot = SNAPSHOT.safeParse(JSON.parse(body));
-  return snapshot.success && (snapshot.data.line ?? line) === line;
+  return snapshot.success && (snapshot.data.line ?? uplinkId) === uplinkId;
 }
 
 /**
@@ -205,9 +139,9 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       sqlOf(db).run('DELETE FROM forgotten_up WHERE order_id = ?', orderId);
       forgetCustomer(db, orderId, spellings, isoUtc(nowMs));
     } else if (message.kind === 'catalog') {
-      stores.catalog.takeDown(BRANCH_PRODUCTS.parse(JSON.parse(message.body)));
+      stores.catalog.applyProducts(BRANCH_PRODUCTS.parse(JSON.parse(message.body)));
     } else if (message.kind === 'snapshot-end') {
-      handUpAgain(stores, SNAPSHOT_END.parse(JSON.parse(message.body)).underWay, nowMs);
+      requeueUnsettled(stores, SNAPSHOT_END.parse(JSON.parse(message.body)).underWay, nowMs);
     } else if (message.kind === 'result') {
       applyResult(stores, RESULT.parse(JSON.parse(message.body)), nowMs);
     }
@@ -238,11 +172,11 @@ function noteForgotten(db: Database.Database, { orderId, fields }: OrderReading)
 }
 
 /** Returns some of the orders whose removed customers must be reported to the hub. */
-export function forgottenUp(db: Database.Database): string[] {
+export function forgottenToReport(db: Database.Database): string[] {
   return sqlOf(db).values<string>('SELECT order_id FROM forgotten_up LIMIT ?', FORGOTTEN_MAX);
 }
 
-export function noteForgottenUp(db: Database.Database, orderIds: readonly string[]): void {
+export function markForgottenReported(db: Database.Database, orderIds: readonly string[]): void {
   for (const orderId of orderIds) sqlOf(db).run('DELETE FROM forgotten_up WHERE order_id = ?', orderId);
 }
 
@@ -279,7 +213,11 @@ function applyResult(
 /**
  * After a snapshot, sends unsettled changes and acknowledgements again, because the hub may never have received them.
  */
-function handUpAgain({ db, intake, reservations }: Stores, underWay: readonly number[], nowMs: number): void {
+function requeueUnsettled(
+  { db, intake, reservations }: Stores,
+  underWay: readonly number[],
+  nowMs: number,
+): void {
   const queue = new OutboxQueue(db);
   queue.begin();
   const isAtHub = new Set(underWay);
@@ -308,116 +246,4 @@ function handUpAgain({ db, intake, reservations }: Stores, underWay: readonly nu
      WHERE order_id NOT IN (SELECT json_extract(body, '$.value') FROM up_items WHERE kind = 'ack')
      ON CONFLICT DO NOTHING`,
   );
-}
-
-/**
- * Requeues the changes being sent, because the hub refused them for a full queue. They are sent later on a new line,
- * after newer values of theirs were merged in. Returns that line; a late answer for the old line is ignored.
- */
-export function takeBack(db: Database.Database, nowMs: number): string {
-  const queue = new OutboxQueue(db);
-  queue.begin();
-  const back = queue.all('WHERE change_id IN (SELECT change_id FROM up_items) ORDER BY version DESC');
-  const why = 'Many changes of this branch wait at the hub; it is handed up later.';
-  for (const change of back) queue.putBack(change, why, isoUtc(nowMs));
-  sqlOf(db).run(
-    `INSERT INTO up_acks (order_id) SELECT json_extract(body, '$.value') FROM up_items WHERE kind = 'ack'
-     ON CONFLICT DO NOTHING`,
-  );
-  sqlOf(db).run('DELETE FROM up_items');
-  return beginLine(db, false);
-}
-
-/** Body of an item as it is stored until the hub has accepted the item. */
-type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf'>;
-
-/**
- * Returns what to send up now: items being sent already, else the oldest changes, and acknowledgements once no change
- * waits. A numbered change is on its way, so newer values get their own number. `onlySoldOut`: the hub accepts
- * nothing else for now.
- */
-export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
-  const { db } = stores;
-  const sql = 'SELECT u, kind, change_id AS changeId, body FROM up_items ORDER BY u';
-  const underWay = () =>
-    sqlOf(db)
-      .rows<{ u: number; kind: UpItem['kind']; changeId: number | null; body: string }>(sql)
-      .map(({ body, ...item }) => ({
-        ...item,
-        ...(JSON.parse(body) as UpBody),
-      }));
-  const before = underWay();
-  if (before.length > 0) return before;
-  let { lastU } = branchPlace(db);
-  const put = (kind: UpItem['kind'], changeId: number | null, body: UpBody) => {
-    lastU += 1;
-    const add = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
-    sqlOf(db).run(add, lastU, kind, changeId, JSON.stringify(body));
-  };
-  const priority = onlySoldOut ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS;
-  placeInCatalog(stores, waitingChanges(db, priority));
-  const waiting = waitingChanges(db, priority);
-  let length = 0;
-  let isFull = false;
-  for (const { changeId, kind, body, reference } of waiting) {
-    const bodyLength = JSON.stringify(body).length;
-    length += bodyLength;
-    isFull = length > QUESTION_BYTES_MAX / 4 && length > bodyLength;
-    if (isFull) break;
-    put(kind, changeId, { reference, value: body });
-    const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
-    sqlOf(db).run(leave, changeId);
-  }
-  const room = onlySoldOut || isFull ? 0 : UP_ITEMS_MAX - waiting.length;
-  const acks = sqlOf(db).rows<{ orderId: string; isTyped: number; asOf: string | null }>(
-    `SELECT u.order_id AS orderId, coalesce(min(a.source = 'cli'), 0) AS isTyped, (
-       SELECT CASE WHEN o.seq <= a.seq THEN o.updated_at ELSE (SELECT max(e.observed_at) FROM order_events e
-         WHERE e.order_id = o.order_id AND e.seq <= a.seq) END
-       FROM orders o WHERE o.order_id = u.order_id AND a.seq IS NOT NULL) AS asOf
-     FROM up_acks u LEFT JOIN order_acks a USING (order_id) GROUP BY u.order_id ORDER BY u.order_id LIMIT ?`,
-    room,
-  );
-  for (const { orderId, isTyped, asOf } of acks) {
-    const how = { ...(isTyped === 1 && { isTyped: true }), ...(asOf !== null && { asOf }) };
-    put('ack', null, { reference: null, value: orderId, ...how });
-    sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
-  }
-  if (waiting.length + acks.length > 0) sqlOf(db).run('UPDATE link SET last_u = ?', lastU);
-  return underWay();
-}
-
-/** Returns waiting changes in the order in which they are sent up. */
-function waitingChanges(db: Database.Database, priority: number): OutboxChange[] {
-  const which = `WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
-    ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`;
-  return new OutboxQueue(db).all(which, priority);
-}
-
-/**
- * Merges values submitted before the catalogue came with newer values of the same product. As two changes, a
- * newer sold-out one would be sent first, and the older one would overwrite it.
- */
-function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxChange[]): void {
-  for (const { changeId, kind, body, basis } of waiting) {
-    if (basis === 'mirror') continue;
-    const reading = readChange(kind, body);
-    const found = 'change' in reading ? intake.resolve(reading) : undefined;
-    // If the change cannot be resolved, the hub reports the reason.
-    if (found?.state === 'resolved') decisions.retarget({ changeId }, found);
-  }
-}
-
-/** Records that the hub has everything up to this number. */
-export function noteUp(db: Database.Database, upTo: number): void {
-  sqlOf(db).run('DELETE FROM up_items WHERE u <= ?', upTo);
-}
-
-/** Counts changes and acknowledgements that the hub does not have yet, with the time of the oldest change. */
-export function waitingUp(db: Database.Database): { waiting: number; oldestWaitingAt: string | null } {
-  const sql = `SELECT
-    (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) +
-      (SELECT count(*) FROM up_acks) + (SELECT count(*) FROM up_items) AS waiting,
-    (SELECT min(created_at) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) AS oldestWaitingAt`;
-  const none = { waiting: 0, oldestWaitingAt: null };
-  return sqlOf(db).row<{ waiting: number; oldestWaitingAt: string | null }>(sql) ?? none;
 }

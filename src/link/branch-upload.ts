@@ -1,0 +1,185 @@
+import { randomUUID } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import { isoUtc } from '../core/time.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/batch.ts';
+import { type OutboxChange, readChange } from '../outbox/change.ts';
+import { OutboxQueue } from '../outbox/queue.ts';
+import type { Stores } from '../outbox/stores.ts';
+import { type HelloAnswer, UP_ITEMS_MAX, type UpItem } from './link.ts';
+import { QUESTION_BYTES_MAX } from './question-gate.ts';
+
+/**
+ * What a branch uploads to its hub, in the mirror: numbered items that the hub may not have yet. Each function works in the
+ * caller's transaction.
+ */
+
+/** Position of a branch in the hub's feed, and the numbering of what it uploads. */
+export interface LinkCursor {
+  epoch: string | null;
+  mark: number;
+  uplinkId: string;
+  lastSeqUp: number;
+}
+
+/** Starts an uplink, the numbering of what is uploaded, if there is none; then returns its id. */
+export function beginLink(db: Database.Database): string | undefined {
+  const uplinkId = randomUUID();
+  const begin = 'INSERT INTO link (one, line) VALUES (1, ?) ON CONFLICT DO NOTHING';
+  return sqlOf(db).run(begin, uplinkId).changes === 0 ? undefined : uplinkId;
+}
+
+export function linkCursor(db: Database.Database): LinkCursor {
+  const sql = 'SELECT epoch, mark, line AS uplinkId, last_u AS lastSeqUp FROM link';
+  return sqlOf(db).row<LinkCursor>(sql) ?? { epoch: null, mark: 0, uplinkId: '', lastSeqUp: 0 };
+}
+
+/**
+ * Whether the hub's answer agrees with the items that this mirror sent up. If not, this mirror or the hub's is an older
+ * copy.
+ */
+export function isAgreed(
+  db: Database.Database,
+  { upTo: ackedUpTo, isLineKnown }: HelloAnswer,
+  isOwnUplink: boolean,
+): boolean {
+  const { lastSeqUp } = linkCursor(db);
+  const firstSeqUp = sqlOf(db).value<number | null>('SELECT min(u) FROM up_items') ?? lastSeqUp + 1;
+  return (isLineKnown || isOwnUplink) && ackedUpTo >= firstSeqUp - 1 && ackedUpTo <= lastSeqUp;
+}
+
+/**
+ * Starts a new uplink and renumbers what is being sent. `isCopy`: this mirror may be an older copy, so it follows the
+ * hub again from a snapshot. Returns the id of the uplink.
+ */
+export function beginUplink(db: Database.Database, isCopy: boolean): string {
+  const items = sqlOf(db).rows<{ kind: string; changeId: number | null; body: string }>(
+    'SELECT kind, change_id AS changeId, body FROM up_items ORDER BY u',
+  );
+  sqlOf(db).run('DELETE FROM up_items');
+  for (const [i, { kind, changeId, body }] of items.entries()) {
+    const again = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
+    sqlOf(db).run(again, i + 1, kind, changeId, body);
+  }
+  const uplinkId = randomUUID();
+  sqlOf(db).run('UPDATE link SET line = ?, last_u = ?', uplinkId, items.length);
+  if (isCopy) sqlOf(db).run('UPDATE link SET epoch = NULL, mark = 0');
+  return uplinkId;
+}
+
+/** Whether a numbered item may not have arrived. */
+export function isUnderWay(db: Database.Database): boolean {
+  return sqlOf(db).row('SELECT 1 FROM up_items') !== undefined;
+}
+
+/**
+ * Requeues the changes being sent, because the hub refused them for a full queue. They are sent later on a new uplink,
+ * after newer values of theirs were merged in. Returns its id; a late answer for the old uplink is ignored.
+ */
+export function requeue(db: Database.Database, nowMs: number): string {
+  const queue = new OutboxQueue(db);
+  queue.begin();
+  const back = queue.all('WHERE change_id IN (SELECT change_id FROM up_items) ORDER BY version DESC');
+  const why = 'Many changes of this branch wait at the hub; it is handed up later.';
+  for (const change of back) queue.putBack(change, why, isoUtc(nowMs));
+  sqlOf(db).run(
+    `INSERT INTO up_acks (order_id) SELECT json_extract(body, '$.value') FROM up_items WHERE kind = 'ack'
+     ON CONFLICT DO NOTHING`,
+  );
+  sqlOf(db).run('DELETE FROM up_items');
+  return beginUplink(db, false);
+}
+
+/** Body of an item as it is stored until the hub has accepted the item. */
+type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf'>;
+
+/**
+ * Returns what to send up now: items being sent already, else the oldest changes, and acknowledgements once no change
+ * waits. A numbered change is on its way, so newer values get their own number. `onlySoldOut`: the hub accepts
+ * nothing else for now.
+ */
+export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
+  const { db } = stores;
+  const sql = 'SELECT u, kind, change_id AS changeId, body FROM up_items ORDER BY u';
+  const underWay = () =>
+    sqlOf(db)
+      .rows<{ u: number; kind: UpItem['kind']; changeId: number | null; body: string }>(sql)
+      .map(({ body, ...item }) => ({
+        ...item,
+        ...(JSON.parse(body) as UpBody),
+      }));
+  const before = underWay();
+  if (before.length > 0) return before;
+  let { lastSeqUp } = linkCursor(db);
+  const put = (kind: UpItem['kind'], changeId: number | null, body: UpBody) => {
+    lastSeqUp += 1;
+    const add = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
+    sqlOf(db).run(add, lastSeqUp, kind, changeId, JSON.stringify(body));
+  };
+  const priority = onlySoldOut ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS;
+  placeInCatalog(stores, waitingChanges(db, priority));
+  const waiting = waitingChanges(db, priority);
+  let length = 0;
+  let isFull = false;
+  for (const { changeId, kind, body, reference } of waiting) {
+    const bodyLength = JSON.stringify(body).length;
+    length += bodyLength;
+    isFull = length > QUESTION_BYTES_MAX / 4 && length > bodyLength;
+    if (isFull) break;
+    put(kind, changeId, { reference, value: body });
+    const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
+    sqlOf(db).run(leave, changeId);
+  }
+  const room = onlySoldOut || isFull ? 0 : UP_ITEMS_MAX - waiting.length;
+  const acks = sqlOf(db).rows<{ orderId: string; isTyped: number; asOf: string | null }>(
+    `SELECT u.order_id AS orderId, coalesce(min(a.source = 'cli'), 0) AS isTyped, (
+       SELECT CASE WHEN o.seq <= a.seq THEN o.updated_at ELSE (SELECT max(e.observed_at) FROM order_events e
+         WHERE e.order_id = o.order_id AND e.seq <= a.seq) END
+       FROM orders o WHERE o.order_id = u.order_id AND a.seq IS NOT NULL) AS asOf
+     FROM up_acks u LEFT JOIN order_acks a USING (order_id) GROUP BY u.order_id ORDER BY u.order_id LIMIT ?`,
+    room,
+  );
+  for (const { orderId, isTyped, asOf } of acks) {
+    const how = { ...(isTyped === 1 && { isTyped: true }), ...(asOf !== null && { asOf }) };
+    put('ack', null, { reference: null, value: orderId, ...how });
+    sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
+  }
+  if (waiting.length + acks.length > 0) sqlOf(db).run('UPDATE link SET last_u = ?', lastSeqUp);
+  return underWay();
+}
+
+/** Returns waiting changes in the order in which they are sent up. */
+function waitingChanges(db: Database.Database, priority: number): OutboxChange[] {
+  const which = `WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
+    ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`;
+  return new OutboxQueue(db).all(which, priority);
+}
+
+/**
+ * Merges values submitted before the catalogue came with newer values of the same product. As two changes, a
+ * newer sold-out one would be sent first, and the older one would overwrite it.
+ */
+function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxChange[]): void {
+  for (const { changeId, kind, body, basis } of waiting) {
+    if (basis === 'mirror') continue;
+    const reading = readChange(kind, body);
+    const found = 'change' in reading ? intake.resolve(reading) : undefined;
+    // If the change cannot be resolved, the hub reports the reason.
+    if (found?.state === 'resolved') decisions.retarget({ changeId }, found);
+  }
+}
+
+/** Records that the hub has everything up to this number. */
+export function markAcked(db: Database.Database, ackedUpTo: number): void {
+  sqlOf(db).run('DELETE FROM up_items WHERE u <= ?', ackedUpTo);
+}
+
+/** Counts changes and acknowledgements that the hub does not have yet, with the time of the oldest change. */
+export function waitingUp(db: Database.Database): { waiting: number; oldestWaitingAt: string | null } {
+  const sql = `SELECT
+    (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) +
+      (SELECT count(*) FROM up_acks) + (SELECT count(*) FROM up_items) AS waiting,
+    (SELECT min(created_at) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) AS oldestWaitingAt`;
+  const none = { waiting: 0, oldestWaitingAt: null };
+  return sqlOf(db).row<{ waiting: number; oldestWaitingAt: string | null }>(sql) ?? none;
+}
