@@ -1,8 +1,10 @@
 import { parsePlainDecimal } from '../core/values.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 
-/** Content of a cell. An `amount` is written in the spreadsheet's number format; a text stays a text. */
-type CsvCell = string | number | boolean | null | undefined | { amount: number | string | null };
+/** An `amount` is written in the spreadsheet's number format; a text stays a text. */
+type CsvValue = string | number | boolean | null | undefined | { amount: number | string | null };
+/** Content of a cell. The values of a list are parted by `|`. */
+type CsvCell = CsvValue | readonly CsvValue[];
 
 /** Columns by title, with a function for each cell. */
 export type CsvColumns<Row> = Record<string, (row: Row) => CsvCell>;
@@ -29,6 +31,7 @@ export function csvText<Row>(
 }
 
 function cellText(cell: CsvCell, decimal: DecimalSign): string {
+  if (isList(cell)) return cell.map((each) => cellText(each, decimal).replaceAll('|', '/')).join('|');
   if (cell === null || cell === undefined) return '';
   if (typeof cell === 'string') return harmless(cell);
   if (typeof cell !== 'object') return String(cell);
@@ -37,6 +40,10 @@ function cellText(cell: CsvCell, decimal: DecimalSign): string {
   const number = typeof amount === 'number' ? amount : parsePlainDecimal(amount);
   if (number === undefined) return harmless(String(amount));
   return decimal === 'comma' ? String(number).replace('.', ',') : String(number);
+}
+
+function isList(cell: CsvCell): cell is readonly CsvValue[] {
+  return Array.isArray(cell);
 }
 
 /**

@@ -6,7 +6,7 @@ import { storagePaths } from '../app/storage.ts';
 import { namedBranch } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
-import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';
+import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
 import { isEnded, type OrderHistory } from '../orders/order.ts';
 import type { Explanation } from '../support/explain.ts';
 import { EXIT, printable } from './cli.ts';
@@ -160,6 +160,55 @@ function csvColumns(config: Config): CsvColumns<MirroredOrder> {
   };
 }
 
+/** A line of an order, for a row of its own. */
+interface OrderLine {
+  order: MirroredOrder;
+  /** Counts from 1, as in the mirror; null in the only row of an order without lines. */
+  line: number | null;
+  item: Partial<PlacedItem>;
+}
+
+/** Yields every line of the orders. An order without lines keeps a row, so that it is not lost. */
+function* linesOf(orders: Iterable<MirroredOrder>): Generator<OrderLine> {
+  for (const order of orders) {
+    if (order.items.length === 0) yield { order, line: null, item: {} };
+    for (const [i, item] of order.items.entries()) yield { order, line: i + 1, item };
+  }
+}
+
+/** Columns of a line, under the mirror's column names. The lists of a line's modifiers have one order. */
+const LINE_COLUMNS: CsvColumns<OrderLine> = {
+  seq: ({ order }) => order.seq,
+  line: ({ line }) => line,
+  product_external_id: ({ item }) => item.productExternalId,
+  sku: ({ item }) => item.sku,
+  product_id: ({ item }) => item.productId,
+  matched_by: ({ item }) => item.matchedBy,
+  product_name: ({ item }) => item.productName,
+  quantity: ({ item }) => ({ amount: item.quantity ?? null }),
+  unit_price: ({ item }) => ({ amount: item.unitPrice ?? null }),
+  base_unit_price: ({ item }) => ({ amount: item.baseUnitPrice ?? null }),
+  product_price: ({ item }) => ({ amount: item.productPrice ?? null }),
+  product_base_price: ({ item }) => ({ amount: item.productBasePrice ?? null }),
+  comment: ({ item }) => item.comment,
+  modifier_names: ({ item }) => item.modifiers?.map(({ name }) => name),
+  modifier_option_names: ({ item }) => item.modifiers?.map(({ optionName }) => optionName),
+  modifier_option_ids: ({ item }) =>
+    item.modifiers?.map(({ optionExternalId, optionId }) => optionExternalId ?? optionId),
+  modifier_quantities: ({ item }) => item.modifiers?.map(({ quantity }) => ({ amount: quantity })),
+  modifier_prices: ({ item }) => item.modifiers?.map(({ optionPrice }) => ({ amount: optionPrice })),
+};
+
+/** Columns of the lines of orders in a spreadsheet: those of its order first. */
+function lineColumns(config: Config): CsvColumns<OrderLine> {
+  const { items: _items, ...ofOrder } = csvColumns(config);
+  const columns = Object.entries(ofOrder).map(([title, cell]): [string, CsvColumns<OrderLine>[string]] => [
+    title,
+    ({ order }) => cell(order),
+  ]);
+  return { ...Object.fromEntries(columns), ...LINE_COLUMNS };
+}
+
 /** Without --limit. */
 const LISTED = 20;
 
@@ -171,6 +220,7 @@ const list = command({
     'order list --unbooked --branch B1 --json',
     'order list --due',
     'order list --day 2026-03-01 --csv --decimal comma > orders.csv',
+    'order list --unbooked --branch B1 --csv --lines > lines.csv',
   ],
   options: {
     '--code <number>': parsed('only orders with this number', (text) => {
@@ -189,6 +239,7 @@ const list = command({
     '--limit <n>': whole(`at most this many, else ${LISTED}, and with --csv all`, 1),
     '--before <time>': 'only orders placed before this day or time, such as 2026-03-01T18:30',
     '--csv': 'as a file for a spreadsheet, such as: order list --day 2026-03-01 --csv > orders.csv',
+    '--lines': 'with --csv: a row for each line of an order, with ids, quantity, prices and modifiers',
     '--decimal <sign>': choice(
       'of --csv: the decimal sign of its numbers; with comma its cells are separated by semicolons',
       ['point', 'comma'],
@@ -199,7 +250,8 @@ const list = command({
     withReaders(call, async ({ mirror }, config) => {
       const { configuredBranches } = await import('../app/readers.ts');
       const { status, open, due, code, day, branch, customer, text, unbooked, before } = call.options;
-      const { csv, decimal, limit = csv ? Number.MAX_SAFE_INTEGER : LISTED } = call.options;
+      const { csv, lines, decimal, limit = csv ? Number.MAX_SAFE_INTEGER : LISTED } = call.options;
+      if (lines && !csv) throw new TillsyncError('usage', '--lines is of the file: give --csv too.');
       const timeZone = config.orders.timezone;
       const ends = [instant('--day', day, timeZone, 'end'), instant('--before', before, timeZone)];
       const named =
@@ -219,7 +271,13 @@ const list = command({
       };
       if (csv) {
         const { eachOrder } = await import('../orders/order-queries.ts');
-        return { csv: mirror.read((db) => csvText(eachOrder(db, filter), csvColumns(config), decimal)) };
+        return {
+          csv: mirror.read((db) => {
+            const found = eachOrder(db, filter);
+            if (lines) return csvText(linesOf(found), lineColumns(config), decimal);
+            return csvText(found, csvColumns(config), decimal);
+          }),
+        };
       }
       const orders = mirror.orders(filter);
       if (orders.length === 0) return { json: { orders }, above: 'The mirror has no such orders.\n' };

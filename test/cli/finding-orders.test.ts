@@ -58,6 +58,15 @@ const observe = (told: Told) => ({
   },
 });
 
+const LATTE: OrderItem = {
+  ...{ productExternalId: null, productName: 'Latte', quantity: 2, comment: null, modifiers: [] },
+  ...{ unitPrice: 2000, baseUnitPrice: 2500, productPrice: 5001, productBasePrice: 6001 },
+};
+const option = (name: string, id: string, quantity: number, optionPrice: number | null) => ({
+  ...{ name: 'Extra', shortName: null, description: null, optionId: null, optionExternalId: id },
+  ...{ optionName: name, optionPrice, quantity, modifierExternalId: null },
+});
+
 beforeAll(async () => {
   const clock = new FakeClock(AT);
   const mirror = openMirror({ path: freshMirror(directory), clock });
@@ -90,6 +99,13 @@ beforeAll(async () => {
           productPrice: null,
           productBasePrice: null,
         },
+      ],
+    }),
+    observe({
+      ...{ orderId: 'ord-g', code: 1011, status: 'ready', createdAt: '2026-01-05T02:00:00.000Z' },
+      items: [
+        { ...LATTE, modifiers: [option('Leche', 'o-1', 1, 500.5), option('Jarabe|dulce', 'o-2', 2, null)] },
+        { ...LATTE, productExternalId: 'A-2', productName: 'Té', comment: 'sin azúcar', modifiers: [] },
       ],
     }),
   ]);
@@ -178,7 +194,7 @@ test('orders are a file for a spreadsheet, in the currency and under the name of
   );
   expect((await csv('--code', '1010', '--decimal', 'comma')).split('\r\n')[1]).toContain(';1990,5;CLP');
   const lines = (await csv()).trimEnd().split('\r\n');
-  expect(lines).toHaveLength(1 + 7);
+  expect(lines).toHaveLength(1 + 8);
   expect(await csv('--day', '2019-01-01')).toBe(`${titles}\r\n`);
   expect((await csv('--limit', '2')).trimEnd().split('\r\n')).toHaveLength(3);
   expect((await run('order', 'list', '--csv', '--json')).code).toBe(2);
@@ -186,6 +202,34 @@ test('orders are a file for a spreadsheet, in the currency and under the name of
   expect(shown.stdout).toContain('TO PAY (CLP)');
   const one = await invoke(['order', 'show', 'ord-f'], { env: { ...env, ...shop } });
   expect(one.stdout).toMatch(/amount_to_pay: +1990.5 CLP\n/);
+});
+
+test('lines of orders are rows of their own, with their ids, prices and modifiers', async () => {
+  const csv = async (...words: string[]) => {
+    const { stdout } = await run('order', 'list', '--csv', '--lines', ...words);
+    return stdout.replace(/^\ufeff/, '').trimEnd().split('\r\n');
+  };
+  const [titles = '', ...rows] = await csv('--code', '1011');
+  const named = rows.map((row) => {
+    const cells = row.split(',');
+    return Object.fromEntries(titles.split(',').map((title, i) => [title, cells[i]]));
+  });
+  expect(named).toMatchObject([
+    {
+      ...{ code: '1011', order_id: 'ord-g', seq: '9', line: '1', product_name: 'Latte', quantity: '2' },
+      ...{ unit_price: '2000', base_unit_price: '2500', product_price: '5001', product_base_price: '6001' },
+      ...{ modifier_names: 'Extra|Extra', modifier_option_names: 'Leche|Jarabe/dulce' },
+      ...{ modifier_option_ids: 'o-1|o-2', modifier_quantities: '1|2', modifier_prices: '500.5|' },
+    },
+    { line: '2', product_external_id: 'A-2', product_name: 'Té', comment: 'sin azúcar', modifier_prices: '' },
+  ]);
+  expect((await csv('--code', '1011', '--decimal', 'comma'))[1]).toMatch(/;500,5\|$/);
+  // An order without lines keeps its row.
+  expect((await csv('--code', '1007')).slice(1)).toEqual([expect.stringMatching(/1007,ord-c,.*,,,,,,,,$/)]);
+  expect(await run('order', 'list', '--lines')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('give --csv too'),
+  });
 });
 
 test('an order is acknowledged by the number that the alarm names, and what the mirror lacks is told apart', async () => {
