@@ -6,7 +6,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { Lease, type Leases } from '../db/lease.ts';
+import { Lease, type LeaseRows, pidOf } from '../db/lease.ts';
 import { makeOpenDirectory } from '../db/sqlite.ts';
 import type { DiskSpace } from '../health/facts.ts';
 
@@ -113,17 +113,28 @@ const HOLD_MS = 180_000;
 const RENEW_EVERY_MS = 60_000;
 
 interface RunningMarkOptions {
-  leases: Leases;
+  leases: LeaseRows;
+  /** The storage directory, for people. */
+  directory: string;
   clock: Clock;
   log: Log;
 }
 
+/** Returns the process id of a daemon that runs on the directory of `leases` and is not this process. */
+export function runningElsewhere(leases: Pick<LeaseRows, 'holder'>): number | undefined {
+  const holder = leases.holder(RUNNING);
+  const pid = holder === undefined ? undefined : pidOf(holder);
+  return pid === process.pid ? undefined : pid;
+}
+
 /** Marks the daemon as running for other processes. Returns a function that removes the mark. */
-export async function markRunning({ leases, clock, log }: RunningMarkOptions): Promise<() => Promise<void>> {
+export async function markRunning(options: RunningMarkOptions): Promise<() => Promise<void>> {
+  const { leases, directory, clock, log } = options;
   const lease = new Lease({ leases, clock, name: RUNNING, holdMs: HOLD_MS });
   if (!(await lease.hold())) {
+    const pid = runningElsewhere(leases);
     log.warn(
-      {},
+      { directory, ...(pid !== undefined && { pid }) },
       'another tillsync runs on this storage directory; both keep the limits, one of them is enough',
     );
   }

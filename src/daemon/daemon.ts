@@ -9,12 +9,12 @@ import { healthRoutes, metricsRoutes, stalledLoops } from '../api/status-routes.
 import { answerRequest } from '../app/daemon-request.ts';
 import { programVersion } from '../app/installation.ts';
 import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
-import { leftStore, markRunning } from '../app/storage.ts';
+import { leftStore, markRunning, runningElsewhere } from '../app/storage.ts';
 import { noteConfigChanges } from '../config/config-changes.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { isSetUp } from '../config/source.ts';
-import { asTillsyncError, asTyped } from '../core/errors.ts';
+import { asTillsyncError, asTyped, hasCode, TillsyncError } from '../core/errors.ts';
 import { groupId } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import { Recently } from '../health/alarm-facts.ts';
@@ -59,7 +59,10 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const parts = await openParts({ ...options, counters });
   releasers.push('storage', () => parts.close());
   keepUnwrittenAlarms(parts, log);
-  releasers.push('mark', await markRunning({ leases: parts.state.leases, clock, log }));
+  releasers.push(
+    'mark',
+    await markRunning({ leases: parts.state.leases, directory: config.storage.directory, clock, log }),
+  );
   const { wrongKeys, onWrongKey } = keyWatch(counters, options);
   const access = accessTo(options, parts, onWrongKey);
   const own = await ownStoreOf(options, parts, access, releasers);
@@ -91,22 +94,9 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     ],
   });
   releasers.push('local listener', () => local.close());
-  const { url: localUrl } = await local.listen();
+  const { url: localUrl } = await namingOther(local.listen(), parts);
 
-  const callbackLog = new CallbackLog({ store: parts.state.callbacks, clock, log, signal: stopping.signal });
-  const onAnswered = (callback: Callback, durationMs: number) => {
-    counters.answered(callback.status, durationMs);
-    callbackLog.note(callback);
-    orders.refused.answered(callback);
-  };
-  const receiver = config.webhook.enabled
-    ? await listenForCallbacks({
-        receiver: (listenFd) => orders.receiver({ listenFd, onAnswered, onDropped: counters.dropped }),
-        inheritedFd: options.callbackSocketFd,
-        ...config.webhook,
-        log,
-      })
-    : undefined;
+  const { receiver, callbackLog } = await openCallbacks(options, parts, orders, counters, stopping.signal);
   const webhookUrl = receiver?.url ?? null;
   const hasSecret = parts.webhookSecrets.accepted().length > 0;
   const enabled = receiver !== undefined && isSetUp(config);
@@ -137,6 +127,45 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     stalledLoops: () => stalledLoops({ clock, loopsAlive: () => loops }),
     stop: () => releasers.release(),
   };
+}
+
+/** Opens the receiver of callbacks, unless it is switched off, and the log of what came. */
+async function openCallbacks(
+  { config, clock, log, callbackSocketFd }: DaemonOptions,
+  parts: Parts,
+  orders: IncomingOrders,
+  counters: Counters,
+  signal: AbortSignal,
+) {
+  const callbackLog = new CallbackLog({ store: parts.state.callbacks, clock, log, signal });
+  if (!config.webhook.enabled) return { callbackLog, receiver: undefined };
+  const onAnswered = (callback: Callback, durationMs: number) => {
+    counters.answered(callback.status, durationMs);
+    callbackLog.note(callback);
+    orders.refused.answered(callback);
+  };
+  const listening = listenForCallbacks({
+    receiver: (listenFd) => orders.receiver({ listenFd, onAnswered, onDropped: counters.dropped }),
+    inheritedFd: callbackSocketFd,
+    ...config.webhook,
+    log,
+  });
+  return { callbackLog, receiver: await namingOther(listening, parts) };
+}
+
+/**
+ * Awaits that an address is open. If it is not and another tillsync runs on this directory, that one most likely has
+ * the address, such as after its npm was killed; the error then names it.
+ */
+async function namingOther<T>(listening: Promise<T>, { state, config }: Parts): Promise<T> {
+  try {
+    return await listening;
+  } catch (cause) {
+    const pid = runningElsewhere(state.leases);
+    if (pid === undefined || !hasCode(cause, 'config-invalid')) throw cause;
+    const message = `${cause.message} A tillsync runs on ${config.storage.directory} already: process ${pid}. Nothing was changed.`;
+    throw new TillsyncError('config-invalid', message, { cause, hint: `To end that one: kill ${pid}` });
+  }
 }
 
 const WRONG_KEY_LOGGED_EVERY_MS = 60_000;

@@ -65,7 +65,8 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   const id = options.parts.state.hub.idOf(config.link.branch);
   await takeDirectory(options, config.storage.directory, id);
   const parts = await openParts(own);
-  const unmark = await markRunning({ leases: parts.state.leases, clock, log });
+  const { directory } = config.storage;
+  const unmark = await markRunning({ leases: parts.state.leases, directory, clock, log });
   const close = async () => {
     await unmark();
     await parts.close();

@@ -150,7 +150,12 @@ it('restore --before-upgrade refuses without a newer file, without a copy, and w
   expect([none.code, none.stderr]).toEqual([2, expect.stringContaining('of this version')]);
   makeNewer(paths.mirror, MIRROR_CHANGES);
   const state = openState({ path: paths.state, clock: systemClock });
-  const end = await markRunning({ leases: state.leases, clock: systemClock, log: silentLog });
+  const end = await markRunning({
+    leases: state.leases,
+    directory: '/d',
+    clock: systemClock,
+    log: silentLog,
+  });
   const running = await run(['restore', '--before-upgrade']);
   expect([running.code, running.stderr]).toEqual([2, expect.stringContaining('tillsync runs on')]);
   makeNewer(paths.state, STATE_CHANGES);

@@ -207,7 +207,10 @@ test('orders are a file for a spreadsheet, in the currency and under the name of
 test('lines of orders are rows of their own, with their ids, prices and modifiers', async () => {
   const csv = async (...words: string[]) => {
     const { stdout } = await run('order', 'list', '--csv', '--lines', ...words);
-    return stdout.replace(/^\ufeff/, '').trimEnd().split('\r\n');
+    return stdout
+      .replace(/^\ufeff/, '')
+      .trimEnd()
+      .split('\r\n');
   };
   const [titles = '', ...rows] = await csv('--code', '1011');
   const named = rows.map((row) => {

@@ -10,6 +10,7 @@ import { sampleConfig } from '../../src/config/reference.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
+import { systemHolders } from '../../src/db/lease.ts';
 import type { Transport } from '../../src/platform/transport.ts';
 import { invoke } from '../cli/invoke.ts';
 import { seededRandom } from '../support/fake-clock.ts';
@@ -85,4 +86,25 @@ it('calls nobody while the platform is not named, and says what to run', async (
 it('begins without a file at its usual place alone', () => {
   expect(loadSetup({ env: {} }).config.platform.baseUrl).toBe('https://api.example.com');
   expect(() => loadSetup({ file: path.join(directory, 'typo.toml'), env: {} })).toThrow('no such file');
+});
+
+it('names the tillsync that has its directory and its address already', async () => {
+  const file = path.join(directory, 'twice.toml');
+  const storage = path.join(directory, 'twice');
+  const configure = (listen: string) => {
+    const text = sampleConfig().replace('"/var/lib/tillsync"', JSON.stringify(storage));
+    writeFileSync(file, text.replace('127.0.0.1:8788', listen).replace('127.0.0.1:8787', '127.0.0.1:0'));
+    return loadSetup({ env: { TILLSYNC_CONFIG: file } });
+  };
+  const tools = { clock: hastyClock(200), random: seededRandom(3), log: silentLog };
+  // The parent of this process stands for a daemon whose npm was killed.
+  const holders = { ...systemHolders, self: `${process.ppid}.` };
+  const first = await startDaemon({ ...configure('127.0.0.1:0'), ...tools, holders });
+  daemons.push(first);
+  const { host } = new URL(first.localUrl);
+  await expect(startDaemon({ ...configure(host), ...tools })).rejects.toMatchObject({
+    code: 'config-invalid',
+    message: `Cannot serve the local API on ${host} (EADDRINUSE). A tillsync runs on ${storage} already: process ${process.ppid}. Nothing was changed.`,
+    hint: `To end that one: kill ${process.ppid}`,
+  });
 });

@@ -12,7 +12,7 @@ test('a daemon of another container is seen to run for as long as it does, and l
   const holders = { self: 'elsewhere', isAlive: () => undefined };
   const there = openState({ path: own.path, clock, holders });
   const here = openState({ path: own.path, clock, holders: { ...holders, self: 'here' } });
-  const end = await markRunning({ leases: there.leases, clock, log: silentLog });
+  const end = await markRunning({ leases: there.leases, directory: '/d', clock, log: silentLog });
   for (let hour = 0; hour < 3; hour++) {
     await clock.advance(3_600_000);
     expect(here.leases.isHeld(RUNNING)).toBe(true);
@@ -20,7 +20,7 @@ test('a daemon of another container is seen to run for as long as it does, and l
   await end();
   expect(here.leases.isHeld(RUNNING)).toBe(false);
 
-  await markRunning({ leases: there.leases, clock, log: silentLog });
+  await markRunning({ leases: there.leases, directory: '/d', clock, log: silentLog });
   const { leases } = here;
   await clock.advance(61_000);
   there.close();
@@ -32,8 +32,8 @@ test('a daemon of another container is seen to run for as long as it does, and l
 test('the mark passes to the daemon that is left', async () => {
   const clock = new FakeClock();
   const { leases } = tempState(clock);
-  const endFirst = await markRunning({ leases, clock, log: silentLog });
-  const endSecond = await markRunning({ leases, clock, log: silentLog });
+  const endFirst = await markRunning({ leases, directory: '/d', clock, log: silentLog });
+  const endSecond = await markRunning({ leases, directory: '/d', clock, log: silentLog });
   await endFirst();
   await clock.advance(61_000);
   expect(leases.isHeld(RUNNING)).toBe(true);

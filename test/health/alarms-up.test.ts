@@ -74,7 +74,7 @@ it('what the mirror did not take is told by commands as long as the daemon runs'
     return keys;
   };
   expect(await told()).toEqual([]);
-  const unmark = await markRunning({ leases: state.leases, clock, log: silentLog });
+  const unmark = await markRunning({ leases: state.leases, directory: '/d', clock, log: silentLog });
   expect(await told()).toEqual(['orders.unbooked']);
   await unmark();
   expect(await told()).toEqual([]);
