@@ -86,6 +86,7 @@ export const TAGS = {
   changes: 'Stock, prices and texts for the platform, and what became of them',
   products: 'The catalogue of the mirror',
   status: 'How tillsync and its branches fare',
+  why: 'Time lines that tell why an order or a stock is as it is',
 } as const;
 
 /** Routes that belong together. */

@@ -4,6 +4,7 @@ import { whenFree } from '../core/errors.ts';
 import { type ApiFamily, apiPlugin, type LocalApiOptions, route } from './api.ts';
 import { branchRoutes } from './branch-routes.ts';
 import { changeRoutes } from './change-routes.ts';
+import { explainRoutes } from './explain-routes.ts';
 import { orderRoutes } from './order-routes.ts';
 import { outboxRoutes } from './outbox-routes.ts';
 import { productPage, productQuery } from './schemas.ts';
@@ -12,7 +13,8 @@ import { statusRoutes } from './status-routes.ts';
 /** Everything below `/v1`. */
 export function localApi(options: LocalApiOptions): FastifyPluginAsync {
   const ofHub = isHub(options.parts.config) ? [branchRoutes] : [];
-  const families = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes, ...ofHub];
+  const ofAll = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes, explainRoutes];
+  const families = [...ofAll, ...ofHub];
   return apiPlugin(
     families.map((family) => family(options)),
     {

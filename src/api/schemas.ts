@@ -135,6 +135,40 @@ export const orderAnswer = z.object({
   payload: z.unknown().describe('As received from the platform'),
 });
 
+export const explanationEntry = z.object({
+  at: isoTime.nullable().describe('null: the time is not known'),
+  what: z.string().describe('What happened: a sentence, in English'),
+});
+
+const explanation = z.object({
+  entries: z.array(explanationEntry).describe('What happened, the oldest first; what has no time comes last'),
+  now: z.array(z.string()).describe('How it stands now, a sentence each, in English'),
+});
+
+export const orderExplanation = explanation.extend({
+  orderId: z.string(),
+  code: whole.nullable(),
+  status: text,
+});
+
+export const skuPath = z.strictObject({ sku: z.string().min(1).max(200) });
+
+export const stockExplanationQuery = z.strictObject({
+  branch: z
+    .string()
+    .trim()
+    .min(1)
+    .max(200)
+    .optional()
+    .describe('Only the stock of this branch, by either of its ids; one that is not configured is refused'),
+});
+
+export const stockExplanation = explanation.extend({ sku: z.string(), subsidiaryId: z.string() });
+
+export const stockExplanations = z.object({
+  stocks: z.array(stockExplanation).describe('One for each branch that has a stock of the sku'),
+});
+
 const orderId = z
   .string()
   .trim()

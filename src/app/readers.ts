@@ -1,7 +1,7 @@
 import type { Branch, MirroredProduct } from '../catalog/product.ts';
 import { subsidiaryOf } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
-import { branchName, isBranch } from '../config/roles.ts';
+import { branchName, isBranch, isHub } from '../config/roles.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import { isSetUp } from '../config/source.ts';
 import type { AlarmUp } from '../core/alarm.ts';
@@ -168,6 +168,8 @@ export async function openReaders({ config, clock }: ReadersOptions) {
     },
     /** Returns the heartbeat's state; undefined if none was ever sent. Throws as `tokens` does. */
     heartbeat: () => state().alarms.heartbeat(),
+    /** Returns the branches of this hub with their reports; none elsewhere, or if this user may not read state.db. */
+    branches: () => (isHub(config) && !(found instanceof TillsyncError) ? found.hub.branches() : []),
     /** Returns callbacks after `id`, oldest first; throws as `tokens` does. */
     callbacks: (after: number, limit: number) => state().callbacks.list(after, limit),
     counts: () => mirrorCounts(mirror),

@@ -6,9 +6,10 @@ import { storagePaths } from '../app/storage.ts';
 import { namedBranch } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
+import { localTimes } from '../core/time.ts';
+import type { Explanation } from '../health/explain.ts';
 import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
 import { isEnded, type OrderHistory } from '../orders/order.ts';
-import type { Explanation } from '../support/explain.ts';
 import { EXIT, printable } from './cli.ts';
 import { choice, command, group, parsed, whole, withParts, withReaders } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
@@ -312,31 +313,34 @@ const explain = command({
   description:
     'Tell what happened to an order: heard, stock taken, sent to its branch, acknowledged, and what is open',
   examples: ['order explain 1005', 'order explain 64f0c2a9e1 --json'],
+  more: '\nAt a hub it tells also what the branch of the order has got, as the branch reported.',
   argument: ['<order>', "the order's number, such as 1005, or the platform's id of it"],
   run: (call) =>
-    withReaders(call, async ({ mirror }, config) => {
-      const { explainOrder } = await import('../support/explain.ts');
+    withReaders(call, async ({ mirror, branches }, config) => {
+      const { explainOrder } = await import('../health/explain.ts');
       const { readStores } = await import('../app/readers.ts');
+      const { clock } = call.cli;
       const { timezone } = config.orders;
+      const { hooks } = config;
       const { orderId, code, status } = namedOrder(mirror, call.argument, timezone);
-      const explanation = readStores(mirror, config, call.cli.clock).read(({ db, ledger }) =>
-        explainOrder(db, { orderId, hooks: config.hooks, ledger }),
+      const explanation = readStores(mirror, config, clock).read(({ db, ledger }) =>
+        explainOrder(db, { orderId, hooks, branches: branches(), ledger }),
       );
       return {
         json: { orderId, code, status, ...explanation },
-        text: explanationText(explanation, timezone),
+        text: explanationText(explanation, timezone, clock.nowMs()),
       };
     }),
 });
 
 /** Returns the events of an order as a table, and below it sentences on its present state. */
-export function explanationText({ entries, now }: Explanation, timeZone: string): string {
+export function explanationText({ entries, now }: Explanation, timeZone: string, nowMs: number): string {
   const rows = entries.map(({ at, what }) => ({ at, what: printable(what) }));
   const line = table(rows, {
     [`TIME (${timeZone})`]: ({ at }) => when(at, timeZone),
     WHAT: 'what',
   });
-  return `${entries.length === 0 ? '' : `${line}\n`}${now.map((each) => `${printable(each)}\n`).join('')}`;
+  return `${entries.length === 0 ? '' : `${line}\n`}${now.map((each) => `${printable(localTimes(each, timeZone, nowMs))}\n`).join('')}`;
 }
 
 type OrderReads = Pick<Readers['mirror'], 'order' | 'orders' | 'codesBeside'>;

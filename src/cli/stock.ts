@@ -166,14 +166,13 @@ const explain = command({
   async run(call) {
     const { argument: sku, options } = call;
     const branch = options.branch === undefined ? undefined : await configuredBranch(call, options.branch);
-    return withReaders(call, async ({ mirror }, config) => {
+    return withReaders(call, async ({ mirror, branches }, config) => {
       const { readStores } = await import('../app/readers.ts');
-      const { explainStock, subsidiariesOf } = await import('../support/explain.ts');
+      const { explainStocks } = await import('../health/explain.ts');
+      const { clock } = call.cli;
       const { timezone } = config.orders;
-      const stocks = readStores(mirror, config, call.cli.clock).read(({ db, ledger }) =>
-        subsidiariesOf(db, sku)
-          .filter((subsidiaryId) => branch === undefined || branch.subsidiaryId === subsidiaryId)
-          .map((subsidiaryId) => ({ sku, subsidiaryId, ...explainStock(db, ledger, { sku, subsidiaryId }) })),
+      const stocks = readStores(mirror, config, clock).read(({ db, ledger }) =>
+        explainStocks(db, { sku, of: branch, branches: branches(), ledger }),
       );
       if (stocks.length === 0) {
         throw new TillsyncError('not-found', `The mirror has no stock of sku ${sku}.`, {
@@ -181,7 +180,7 @@ const explain = command({
         });
       }
       const text = stocks.map(
-        (each) => `sku ${sku} in ${each.subsidiaryId}\n${explanationText(each, timezone)}`,
+        (each) => `sku ${sku} in ${each.subsidiaryId}\n${explanationText(each, timezone, clock.nowMs())}`,
       );
       return { json: { stocks }, text: text.join('\n') };
     });

@@ -1,4 +1,4 @@
-/** Tests src/support/explain.ts. */
+/** Tests src/health/explain.ts. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -112,7 +112,7 @@ test('order explain names a callback that would lead back, and who forgot the cu
     'A callback said pending, a step back from inProcess: held until a poll says which is right.',
   );
   expect(told).toContain('A poll refuted the held pending.');
-  expect(told).toContain('order.forget, by cli ana');
+  expect(told).toContain('Done by cli ana: order.forget.');
   expect(told).toContain('Its customer was forgotten.');
 });
 
@@ -123,13 +123,16 @@ test('stock explain adds up to the quantity that is offered', async () => {
   expect(document.stocks).toHaveLength(1);
   const [{ entries, now }] = document.stocks;
   expect(whats(entries)).toEqual([
-    'Order o1 took 2; subtracted from the last count, which cannot contain it.',
-    '10 handed over by http: change 1.',
-    expect.stringMatching(/^Change 1 is done\. 8 was sent\. .*not booked: order o1/),
+    'Order o1 took 2. The last count cannot contain it, so it is taken off.',
+    'Handed over by http: 10; change 1.',
+    expect.stringMatching(/^Change 1 is done\. Sent: 8\. .*not booked: order o1/),
   ]);
   expect(now).toEqual([
-    'The platform had 8 when it was last read or told.',
-    'The POS counted 10, less 2 of orders that the count cannot contain, less 1 kept back as safety stock: 7 can be offered.',
+    'When the platform was last read or told, it had 8.',
+    'Counted by the POS: 10.',
+    'Taken off for orders that the count cannot contain: 2.',
+    'Kept back as safety stock: 1.',
+    'Can be offered: 7.',
     'The platform should have 8 now, so 7 is to be sent.',
   ]);
 
@@ -137,11 +140,13 @@ test('stock explain adds up to the quantity that is offered', async () => {
   send();
   const after = (await explained('stock', 'explain', '10')).document.stocks;
   expect(after[0].now.slice(1)).toEqual([
-    'The POS counted 10, less 1 kept back as safety stock: 9 can be offered.',
+    'Counted by the POS: 10.',
+    'Kept back as safety stock: 1.',
+    'Can be offered: 9.',
     'The platform should have 9 now, so nothing is to be sent.',
   ]);
   expect(after[1].now).toEqual([
-    'The platform had 7 when it was last read or told.',
+    'When the platform was last read or told, it had 7.',
     'The POS has not counted it, so it is left alone.',
   ]);
   const none = await run('stock', 'explain', '99');

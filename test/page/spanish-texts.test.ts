@@ -13,7 +13,7 @@ const TOLD_ON_THE_PAGE = [
   'src/catalog/sweep.ts',
   'src/orders/{webhook,order-poll,order-loop,group-commit,callback-route,callbacks,order-reader,answer-import}.ts',
   'src/outbox/!(csv|change-file|preview).ts',
-  'src/health/{disk-space,alarm-facts,notifier,retention}.ts',
+  'src/health/{disk-space,explain,alarm-facts,notifier,retention}.ts',
   'src/hooks/hook-loop.ts',
   'src/db/wal.ts',
   'src/core/json-records.ts',

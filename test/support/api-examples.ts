@@ -41,6 +41,8 @@ export async function liveExamples(place: Workplace, localUrl: string): Promise<
     followOrders: await ask('/orders?after=0&limit=1'),
     listOrdersToBook: await ask('/orders/to-book'),
     getOrder: await ask(`/orders/${orderId}`),
+    explainOrder: await ask(`/orders/${orderId}/explain`),
+    explainStock: await ask('/stock/1001/explain'),
     findProducts: await ask('/products?sku=1001'),
     setStock,
     setProducts,

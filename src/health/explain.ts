@@ -1,0 +1,481 @@
+import type Database from 'better-sqlite3';
+import { isoUtc } from '../core/time.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import type { HookSettings } from '../hooks/hook.ts';
+import { statusOf } from '../hooks/hook-cursors.ts';
+import type { OrderEvent } from '../orders/order.ts';
+import { orderHistory } from '../orders/order-queries.ts';
+import { type StockLedger, stockTarget } from '../outbox/stock-ledger.ts';
+
+/** Time lines of one order and of one stock, for a person who asks why. They name no customer. */
+
+/** Something that happened. */
+interface Entry {
+  /** ISO 8601 UTC; null if the time is not known. */
+  at: string | null;
+  what: string;
+}
+
+/** The events in order of time, and sentences on the present state. */
+export interface Explanation {
+  entries: Entry[];
+  now: string[];
+}
+
+/** A branch of this hub, and its last report. */
+export interface ReportingBranch {
+  /** Permanent id of the branch in the hub's tables. */
+  branch: string;
+  name: string;
+  subsidiaryId: string | null;
+  seenAt: string | null;
+  /** `mark`: the newest number of its feed that its mirror has. */
+  report: { mark: number; waiting: number } | null;
+}
+
+const CAME_BY = { webhook: 'a callback', poll: 'a poll' } as const;
+
+interface StepRow {
+  sku: string;
+  subsidiaryId: string;
+  orderId: string;
+  seq: number;
+  qty: number;
+}
+
+interface OrderSubject {
+  orderId: string;
+  hooks: readonly HookSettings[];
+  /** The branches of this hub; empty elsewhere. */
+  branches: readonly ReportingBranch[];
+  ledger: Pick<StockLedger, 'reservedBy'>;
+}
+
+/** Explains an order that the mirror has. */
+export function explainOrder(
+  db: Database.Database,
+  { orderId, hooks, branches, ledger }: OrderSubject,
+): Explanation {
+  const { events, refused } = orderHistory(db, orderId);
+  const heardAt = new Map(events.map(({ seq, observedAt }) => [seq, observedAt]));
+  const entries: Entry[] = [
+    ...events.map(eventEntry),
+    ...repeatEntries(db, orderId),
+    ...heldEntries(db, orderId),
+    ...stepsOfOrder(db, orderId).map((step) => stepEntry(step, heardAt.get(step.seq) ?? null)),
+    ...ackEntries(db, orderId, branches),
+    ...(refused ? [{ at: refused.at, what: `An acknowledgement was refused: ${refused.message}` }] : []),
+    ...feedEntries(db, orderId, branches),
+    ...auditEntries(db, `order ${orderId}`),
+  ];
+  const forgotten = 'SELECT forgotten_at FROM orders WHERE order_id = ?';
+  const forgottenAt = sqlOf(db).value<string | null>(forgotten, orderId);
+  if (typeof forgottenAt === 'string') entries.push({ at: forgottenAt, what: 'Its customer was forgotten.' });
+  const newest = events.at(-1)?.seq ?? 0;
+  const now = [
+    ...orderNow(db, ledger, orderId),
+    ...branchesNow(db, orderId, branches),
+    ...hookLines(db, hooks, newest),
+  ];
+  return { entries: inTime(entries), now: now.length > 0 ? now : ['Nothing of it is open.'] };
+}
+
+function eventEntry({ seq, status, previousStatus, source, observedAt }: OrderEvent): Entry {
+  const by = CAME_BY[source];
+  const what =
+    previousStatus === status
+      ? `Heard by ${by}: changed, and still ${status}; event ${seq}.`
+      : previousStatus === null
+        ? `Heard by ${by}: ${status}; event ${seq}.`
+        : `Heard by ${by}: ${previousStatus} to ${status}; event ${seq}.`;
+  return { at: observedAt, what };
+}
+
+/** Returns an entry for notifications that repeated known content. */
+function repeatEntries(db: Database.Database, orderId: string): Entry[] {
+  const text = `SELECT source, max(received_at) AS at, count(*) AS times FROM order_payloads
+    WHERE order_id = ? AND applied = 0 GROUP BY seq, source`;
+  const rows = sqlOf(db).rows<{ source: 'webhook' | 'poll'; at: string; times: number }>(text, orderId);
+  return rows.map(({ source, at, times }) => ({
+    at,
+    what:
+      times > 1
+        ? `Heard again by ${CAME_BY[source]}, ${times} times: nothing that was new for the status.`
+        : `Heard again by ${CAME_BY[source]}: nothing that was new for the status.`,
+  }));
+}
+
+/** Callbacks that would have led backwards in the order's life. */
+function heldEntries(db: Database.Database, orderId: string): Entry[] {
+  const text = `SELECT status, known_status AS known, received_at AS receivedAt, resolved_at AS resolvedAt, resolution
+    FROM held_notifications WHERE order_id = ?`;
+  interface Held {
+    status: string | null;
+    known: string | null;
+    receivedAt: string;
+    resolvedAt: string | null;
+    resolution: 'confirmed' | 'refuted' | null;
+  }
+  return sqlOf(db)
+    .rows<Held>(text, orderId)
+    .flatMap(({ status, known, receivedAt, resolvedAt, resolution }) => {
+      const said = `A callback said ${status}, a step back from ${known}: held until a poll says which is right.`;
+      const held = { at: receivedAt, what: said };
+      if (resolvedAt === null) return [held];
+      const isRight = resolution === 'confirmed';
+      const what = isRight ? `A poll confirmed the held ${status}.` : `A poll refuted the held ${status}.`;
+      return [held, { at: resolvedAt, what }];
+    });
+}
+
+function stepsOfOrder(db: Database.Database, orderId: string): StepRow[] {
+  return sqlOf(db).rows<StepRow>(`${STEPS} WHERE order_id = ? AND qty <> 0 ORDER BY seq, sku`, orderId);
+}
+
+const STEPS = 'SELECT sku, subsidiary_id AS subsidiaryId, order_id AS orderId, seq, qty FROM stock_steps';
+
+function stepEntry({ sku, subsidiaryId, qty, seq }: StepRow, at: string | null): Entry {
+  const isOld = seq === 0;
+  const what =
+    qty > 0
+      ? isOld
+        ? `Took ${qty} of sku ${sku} in ${subsidiaryId}.`
+        : `Took ${qty} of sku ${sku} in ${subsidiaryId}; event ${seq}.`
+      : isOld
+        ? `Gave ${-qty} back to sku ${sku} in ${subsidiaryId}.`
+        : `Gave ${-qty} back to sku ${sku} in ${subsidiaryId}; event ${seq}.`;
+  return { at, what };
+}
+
+function ackEntries(db: Database.Database, orderId: string, branches: readonly ReportingBranch[]): Entry[] {
+  const sql = sqlOf(db);
+  const acks = sql.rows<{ branch: string; at: string; source: string; waitsSince: string | null }>(
+    'SELECT branch, acked_at AS at, source, waits_since AS waitsSince FROM order_acks WHERE order_id = ?',
+    orderId,
+  );
+  const waiting = sql.rows<{ branch: string; at: string }>(
+    'SELECT branch, acked_at AS at FROM waiting_acks WHERE order_id = ?',
+    orderId,
+  );
+  const named = (branch: string) => nameOf(branches, branch);
+  return [
+    ...acks.map(({ branch, at, source, waitsSince }) => {
+      const ack =
+        source === 'branch'
+          ? `Branch ${named(branch)} handed up that its POS acknowledged it.`
+          : branch === ''
+            ? `Acknowledged by the POS, by ${source}.`
+            : `Acknowledged by the POS of store ${branch}, by ${source}.`;
+      const awaited = waitsSince === null ? '' : ' Counts of its products are awaited.';
+      return { at, what: `${ack}${awaited}` };
+    }),
+    ...waiting.map(({ branch, at }) => ({
+      at,
+      what: `Branch ${named(branch)} acknowledged it, which counts once the order is of that branch.`,
+    })),
+  ];
+}
+
+function nameOf(branches: readonly ReportingBranch[], branch: string): string {
+  return branches.find((each) => each.branch === branch)?.name ?? branch;
+}
+
+interface FeedRow {
+  branch: string;
+  n: number;
+  at: string;
+  published: number;
+}
+
+/** Returns, at a hub, the order's entries in the feeds of branches. */
+function feedRows(db: Database.Database, orderId: string): FeedRow[] {
+  const text = 'SELECT branch, n, written_at AS at, published FROM feed WHERE order_id = ? ORDER BY feed_id';
+  return sqlOf(db).rows<FeedRow>(text, orderId);
+}
+
+function feedEntries(db: Database.Database, orderId: string, branches: readonly ReportingBranch[]): Entry[] {
+  return feedRows(db, orderId).map(({ branch, n, at, published }) => {
+    const name = nameOf(branches, branch);
+    const what = published
+      ? `Given to nats-server for branch ${name}, as its number ${n}.`
+      : `Written down for branch ${name}, as its number ${n}.`;
+    return { at, what };
+  });
+}
+
+/** Says, at a hub, whether the branches have the order's newest entries; at a branch, whether the hub has its word. */
+function branchesNow(db: Database.Database, orderId: string, branches: readonly ReportingBranch[]): string[] {
+  const newest = new Map(feedRows(db, orderId).map(({ branch, n }) => [branch, n]));
+  const sent = 'SELECT branch FROM sent_orders WHERE order_id = ? ORDER BY moved';
+  const told = sqlOf(db)
+    .values<string>(sent, orderId)
+    .map((branch) => {
+      const found = branches.find((each) => each.branch === branch);
+      const name = found?.name ?? branch;
+      const n = newest.get(branch);
+      if (n === undefined) return `It went to branch ${name} long ago.`;
+      if (!found?.report || found.seenAt === null) return `Branch ${name} has not reported yet.`;
+      const { mark } = found.report;
+      return mark >= n
+        ? `Branch ${name} has it, as it reported at ${found.seenAt}.`
+        : `Branch ${name} does not have its number ${n} yet: at ${found.seenAt} it had ${mark}.`;
+    });
+  const isOnItsWay = sqlOf(db).value<string>('SELECT order_id FROM up_acks WHERE order_id = ?', orderId);
+  return isOnItsWay === undefined ? told : [...told, 'Its acknowledgement waits to go up to the hub.'];
+}
+
+function auditEntries(db: Database.Database, subject: string): Entry[] {
+  const rows = sqlOf(db).rows<{ at: string; who: string; action: string; detail: string | null }>(
+    'SELECT at, who, action, detail FROM audit WHERE subject = ?',
+    subject,
+  );
+  return rows.map(({ at, who, action, detail }) => ({
+    at,
+    what: detail === null ? `Done by ${who}: ${action}.` : `Done by ${who}: ${action}, ${detail}.`,
+  }));
+}
+
+function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>, orderId: string): string[] {
+  const sql = sqlOf(db);
+  const toBook = sql.value<string | null>(
+    'SELECT to_book_since FROM orders_to_book WHERE order_id = ?',
+    orderId,
+  );
+  const incomplete = sql.value<string>('SELECT reason FROM incomplete_orders WHERE order_id = ?', orderId);
+  const unassigned = sql.value<string>('SELECT order_id FROM unassigned_orders WHERE order_id = ?', orderId);
+  const lines = sql.rows<{ line: number; name: string | null }>(
+    'SELECT line, product_name AS name FROM order_items WHERE order_id = ? AND sku IS NULL ORDER BY line',
+    orderId,
+  );
+  const places = new Map(
+    stepsOfOrder(db, orderId).map((step) => [JSON.stringify([step.sku, step.subsidiaryId]), step]),
+  );
+  return [
+    ...(toBook === undefined ? [] : ['The POS has to book it: it is in orders_to_book.']),
+    ...(incomplete === undefined ? [] : [`It is not complete: ${incomplete}`]),
+    ...(unassigned === undefined ? [] : ['No branch has its store, so it went to none.']),
+    ...lines.map(
+      ({ line, name }) => `Line ${line} (${name ?? '-'}) has no sku in the catalogue, so it takes no stock.`,
+    ),
+    ...[...places.values()].flatMap((place) =>
+      ledger.reservedBy(place).some((order) => order.orderId === orderId)
+        ? [
+            `It is subtracted from the last count of sku ${place.sku} in ${place.subsidiaryId}, which cannot contain it.`,
+          ]
+        : [],
+    ),
+  ];
+}
+
+function hookLines(db: Database.Database, hooks: readonly HookSettings[], newest: number): string[] {
+  return hooks.map((hook) => {
+    const { name, seq, lastFailure } = statusOf(db, hook);
+    if (seq !== null && seq >= newest) return `Hook ${name} has got it, or was not to.`;
+    const waits =
+      seq === null ? `Hook ${name} waits before it.` : `Hook ${name} waits before it, at event ${seq}.`;
+    return lastFailure === null ? waits : `${waits} Its last failure: ${lastFailure}`;
+  });
+}
+
+/** A stock, and what is known of why it is as it is. */
+export interface StockExplanation extends Explanation {
+  sku: string;
+  subsidiaryId: string;
+}
+
+interface StockSubject {
+  sku: string;
+  /** Only the stock of this branch; undefined for every branch. */
+  of: { subsidiaryId: string | null } | undefined;
+  /** The branches of this hub; empty elsewhere. */
+  branches: readonly ReportingBranch[];
+  ledger: Pick<StockLedger, 'ofStock' | 'reservedBy'>;
+}
+
+/** Explains a sku's stocks by their counts, orders and sent quantities, and how each wanted quantity comes about. */
+export function explainStocks(
+  db: Database.Database,
+  { sku, of, branches, ledger }: StockSubject,
+): StockExplanation[] {
+  return subsidiariesOf(db, sku)
+    .filter((subsidiaryId) => of === undefined || of.subsidiaryId === subsidiaryId)
+    .map((subsidiaryId) => {
+      const branch = branches.find((each) => (each.subsidiaryId ?? each.branch) === subsidiaryId);
+      return { sku, subsidiaryId, ...explainStock(db, ledger, { sku, subsidiaryId }, branch) };
+    });
+}
+
+/** Returns the subsidiaries in which the platform or the POS has a stock of the sku. */
+function subsidiariesOf(db: Database.Database, sku: string): string[] {
+  const text = `SELECT subsidiary_id FROM stocks WHERE sku = @sku
+    UNION SELECT subsidiary_id FROM stock_counts WHERE sku = @sku ORDER BY 1`;
+  return sqlOf(db).values<string>(text, { sku });
+}
+
+function explainStock(
+  db: Database.Database,
+  ledger: StockSubject['ledger'],
+  place: { sku: string; subsidiaryId: string },
+  branch: ReportingBranch | undefined,
+): Explanation {
+  const { sku, subsidiaryId } = place;
+  const sql = sqlOf(db);
+  const heardAt = (seq: number) =>
+    sql.value<string>('SELECT observed_at FROM order_events WHERE seq = ?', seq);
+  const steps = sql.rows<StepRow>(
+    `${STEPS} WHERE sku = ? AND subsidiary_id = ? AND qty <> 0 ORDER BY seq`,
+    sku,
+    subsidiaryId,
+  );
+  const subtracted = new Set(ledger.reservedBy(place).map(({ orderId }) => orderId));
+  const entries = [
+    ...steps.map(({ seq, orderId, qty }) => {
+      const code = codeOf(db, orderId);
+      const step = qty > 0 ? `Order ${code} took ${qty}.` : `Order ${code} gave ${-qty} back.`;
+      const why = subtracted.has(orderId) ? ' The last count cannot contain it, so it is taken off.' : '';
+      return { at: heardAt(seq) ?? null, what: `${step}${why}` };
+    }),
+    ...changeEntries(db, stockTarget(place), branch),
+    ...lookEntries(db, place),
+  ];
+  return { entries: inTime(entries), now: [...stockNow(db, ledger, place), ...reportedNow(branch)] };
+}
+
+function codeOf(db: Database.Database, orderId: string): number | string {
+  return sqlOf(db).value<number | null>('SELECT code FROM orders WHERE order_id = ?', orderId) ?? orderId;
+}
+
+interface ChangeRow {
+  changeId: number;
+  body: string;
+  state: 'pending' | 'sending' | 'done' | 'rejected' | 'superseded';
+  message: string | null;
+  createdAt: string;
+  settledAt: string | null;
+  source: string;
+  origin: string;
+  reference: string | null;
+  heldGuard: string | null;
+  sentQty: number | null;
+}
+
+function changeEntries(db: Database.Database, target: string, branch: ReportingBranch | undefined): Entry[] {
+  const text = `SELECT change_id AS changeId, body, state, message, created_at AS createdAt, settled_at AS settledAt,
+      source, coalesce(origin, source) AS origin, reference, held_guard AS heldGuard, sent_qty AS sentQty
+    FROM outbox WHERE kind = 'stock' AND target = ? ORDER BY change_id`;
+  return sqlOf(db)
+    .rows<ChangeRow>(text, target)
+    .flatMap((change) => [
+      { at: change.createdAt, what: handedOver(change, branch) },
+      { at: change.settledAt, what: becameOf(change) },
+    ]);
+}
+
+function handedOver(
+  { changeId, body, source, origin, reference }: ChangeRow,
+  branch: ReportingBranch | undefined,
+): string {
+  const { qty, show } = JSON.parse(body) as { qty?: number; show?: boolean };
+  const values = [
+    ...(qty === undefined ? [] : [`${qty}`]),
+    ...(show === undefined ? [] : [`show ${show}`]),
+  ].join(', ');
+  if (source === 'branch') {
+    return `The count of branch ${branch?.name ?? '-'} came up: ${values}; change ${changeId}.`;
+  }
+  return reference === null
+    ? `Handed over by ${origin}: ${values}; change ${changeId}.`
+    : `Handed over by ${origin} under reference ${reference}: ${values}; change ${changeId}.`;
+}
+
+function becameOf({ changeId, state, heldGuard, sentQty, message }: ChangeRow): string {
+  const became = {
+    pending: `Change ${changeId} waits.`,
+    sending: `Change ${changeId} is on its way.`,
+    done: `Change ${changeId} is done.`,
+    rejected: `Change ${changeId} was rejected.`,
+    superseded: `Change ${changeId} was replaced.`,
+  }[state];
+  return [
+    heldGuard === null ? became : `Change ${changeId} is held by the guard ${heldGuard}.`,
+    ...(sentQty === null ? [] : [`Sent: ${sentQty}.`]),
+    ...(message === null ? [] : [message]),
+  ].join(' ');
+}
+
+function lookEntries(
+  db: Database.Database,
+  { sku, subsidiaryId }: { sku: string; subsidiaryId: string },
+): Entry[] {
+  const rows = sqlOf(db).rows<{ lookedMs: number; missing: number; refused: number }>(
+    `SELECT looked_ms AS lookedMs, missing_qty AS missing, refused FROM stock_looks
+     WHERE sku = ? AND subsidiary_id = ? AND looked_ms > 0`,
+    sku,
+    subsidiaryId,
+  );
+  return rows.map(({ lookedMs, missing, refused }) => {
+    const found =
+      missing > 0
+        ? `Asked the platform before the last pieces: it has ${missing} less than expected.`
+        : 'Asked the platform before the last pieces: it has what was expected.';
+    const what = refused ? 'Asked the platform before the last pieces; it did not answer.' : found;
+    return { at: isoUtc(lookedMs), what };
+  });
+}
+
+/** Says how a stock's wanted quantity comes about, one number a sentence, so that they add up. */
+function stockNow(
+  db: Database.Database,
+  ledger: Pick<StockLedger, 'ofStock'>,
+  place: { sku: string; subsidiaryId: string },
+): string[] {
+  const stock = ledger.ofStock(place);
+  const platform = sqlOf(db).row<{ qty: number | null; uncertain: number }>(
+    'SELECT qty, uncertain FROM stocks WHERE sku = ? AND subsidiary_id = ?',
+    place.sku,
+    place.subsidiaryId,
+  );
+  const listed =
+    platform === undefined
+      ? ['The platform was never seen to have this stock.']
+      : [
+          `When the platform was last read or told, it had ${platform.qty ?? '-'}.`,
+          ...(platform.uncertain ? ['A call since then has no clear answer.'] : []),
+        ];
+  if (stock === undefined) return [...listed, 'The POS has not counted it, so it is left alone.'];
+  const { countedQty, reservedQty, unheardQty, safetyQty, wantedQty, expectedQty, callId, callQty } = stock;
+  const difference =
+    callId !== null
+      ? `A call with ${callQty} is under way.`
+      : expectedQty === null
+        ? 'What the platform has now is not known for certain.'
+        : expectedQty === wantedQty
+          ? `The platform should have ${expectedQty} now, so nothing is to be sent.`
+          : `The platform should have ${expectedQty} now, so ${wantedQty} is to be sent.`;
+  return [
+    ...listed,
+    `Counted by the POS: ${countedQty}.`,
+    ...(reservedQty > 0 ? [`Taken off for orders that the count cannot contain: ${reservedQty}.`] : []),
+    ...(unheardQty > 0 ? [`Taken off for orders that are not heard of yet: ${unheardQty}.`] : []),
+    ...(safetyQty > 0 ? [`Kept back as safety stock: ${safetyQty}.`] : []),
+    `Can be offered: ${wantedQty}.`,
+    difference,
+    ...(stock.holds
+      ? []
+      : ['Orders are not held back in this branch, since its POS does not acknowledge them.']),
+  ];
+}
+
+/** Says, at a hub, what the branch of a stock has reported last. */
+function reportedNow(branch: ReportingBranch | undefined): string[] {
+  if (!branch?.report || branch.seenAt === null) return [];
+  const { name, seenAt, report } = branch;
+  return report.waiting === 0
+    ? [`Branch ${name} has nothing for the hub, as it reported at ${seenAt}.`]
+    : [`Waiting at branch ${name} for the hub, as it reported at ${seenAt}: ${report.waiting}.`];
+}
+
+/** Entries without a time come last. */
+function inTime(entries: readonly Entry[]): Entry[] {
+  return entries.toSorted((a, b) => (a.at ?? '9').localeCompare(b.at ?? '9'));
+}
