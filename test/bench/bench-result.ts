@@ -4,12 +4,23 @@ export interface BenchOptions {
   quick: boolean;
   /** Branches of the hub; 500 if left out. */
   branches?: number | undefined;
-  /** Option of `oversell`. */
-  oversell?:
-    | { days?: number | undefined; seed?: number | undefined; strategy?: string; csv?: string }
-    | undefined;
+  oversell?: OversellOptions | undefined;
   /** Writes the name of the running measurement to standard error, for the person who waits. */
   progress(message: string): void;
+}
+
+/** Options of `oversell` alone. */
+interface OversellOptions {
+  days?: number | undefined;
+  seed?: number | undefined;
+  /** File of a further strategy. */
+  strategy?: string | undefined;
+  /** File that gets a row for each day and strategy. */
+  csv?: string | undefined;
+  /** Whether days in the CSV are not played again. */
+  resume?: boolean;
+  /** Whether the two parameters that matter most are varied too. */
+  sweep?: boolean;
 }
 
 /** A ratio of two measures that were taken in interleaved runs on one machine. */

@@ -17,14 +17,17 @@ import { RunClock } from './run-clock.ts';
 const HELP = `Measures tillsync beside the bare limits and what a user would pick instead, in turns, and prints the ratios.
 
 npm run bench -- [--quick] [--branches N] [--json] [--report DIRECTORY] [NAME …]
-npm run bench -- oversell [--strategy FILE] [--days N] [--seed N] [--csv FILE]
+npm run bench -- oversell [--strategy FILE] [--days N] [--seed N] [--sweep] [--csv FILE [--resume]]
 
   NAME                 ${moduleNames().join(', ')}; without one, all
   --quick              shorter and smaller: enough to see a regression, not to quote; a time may miss its bound by
                        half, since a slow moment of the machine weighs more
   --branches N         of the hub, such as 2000, whose bounds are others; then its queue is not measured
   --strategy FILE      a further strategy for oversell: test/bench/oversell/strategy.ts says what it may do
-  --days N, --seed N   of oversell: 200 days of seed 1 unless told; --csv FILE gets a row for each day and strategy
+  --days N, --seed N   of oversell: 200 days of seed 1 unless told
+  --sweep              of oversell: also other minutes until staff book, and other shares of online orders
+  --csv FILE           of oversell: gets a row for each day and strategy, also while days are played
+  --resume             of oversell: goes on from the rows in that file, which the same version has to have written
   --json               one JSON document on standard output instead of the table
   --report DIRECTORY   also writes report.md and its plots (SVG) there
   -h, --help           this
@@ -68,7 +71,9 @@ function readArguments() {
         strategy: { type: 'string' },
         days: { type: 'string' },
         seed: { type: 'string' },
+        sweep: { type: 'boolean', default: false },
         csv: { type: 'string' },
+        resume: { type: 'boolean', default: false },
         json: { type: 'boolean', default: false },
         report: { type: 'string' },
         help: { type: 'boolean', short: 'h', default: false },
@@ -86,7 +91,8 @@ function readArguments() {
     if (branches !== undefined && !(Number.isInteger(branches) && branches >= 10 && branches <= 5_000)) {
       throw new Error(`--branches: found "${values.branches}"; allowed: a whole number from 10 to 5000.`);
     }
-    const { strategy, csv } = values;
+    const { strategy, csv, resume, sweep } = values;
+    if (resume && csv === undefined) throw new Error('--resume: needs --csv FILE, the file to go on from.');
     const whole = (name: 'days' | 'seed', max: number) => {
       const text = values[name];
       if (text !== undefined && !(/^\d{1,9}$/.test(text) && Number(text) >= 1 && Number(text) <= max)) {
@@ -95,8 +101,10 @@ function readArguments() {
       return text === undefined ? undefined : Number(text);
     };
     const oversell = {
-      ...(strategy !== undefined && { strategy }),
-      ...(csv !== undefined && { csv }),
+      strategy,
+      csv,
+      resume,
+      sweep,
       days: whole('days', 100_000),
       seed: whole('seed', 1_000_000),
     };

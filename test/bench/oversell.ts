@@ -1,10 +1,12 @@
-import { writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { BenchOptions, BenchResult } from './bench-result.ts';
-import { csvOf, pairedDifference, sumOf } from './oversell/figures.ts';
+import { BUILT_IN_STRATEGIES } from './oversell/built-in-strategies.ts';
+import { csvOf, readCsv, type Scenario } from './oversell/csv.ts';
+import type { Piece } from './oversell/day-worker.ts';
+import { pairedDifference, sumOf } from './oversell/figures.ts';
 import { type PlayedStrategy, playAll } from './oversell/play-all.ts';
 import { DAY } from './oversell/shop-day.ts';
-import { BOX } from './oversell/worker.ts';
 
 export const expectedSeconds = { quick: 12, full: 60 };
 
@@ -14,27 +16,94 @@ const ROOM: Readonly<Record<string, number>> = {
   'tillsync by polling, with looks': 1.3,
 };
 
+/** Values of the two parameters that matter most; the other one keeps the value of an ordinary day. */
+const SWEPT_BOOKING_S = [120, 300, 600, 1_200, 2_400];
+const SWEPT_ONLINE_SHARES = [0.1, 0.25, 0.5, 0.75, 0.9];
+const SWEPT_STRATEGIES = [
+  'optimum',
+  'push each change',
+  'inventory every 15 min',
+  'tillsync',
+  'tillsync by polling, with looks',
+];
+const SWEPT_DAYS = 200;
+
+/** Pauses between two writes of the CSV while days are being played. */
+const SAVE_EVERY_MS = 10_000;
+
+interface Wanted {
+  bookingS: number;
+  onlineShare: number;
+  days: number;
+  strategies: Piece['strategy'][];
+}
+
 /** Measures what is sold twice when a till and a web shop share a shelf, for each strategy on the same days. */
 export async function run({ quick, progress, oversell = {} }: BenchOptions): Promise<BenchResult[]> {
-  const { days = quick ? 30 : 200, seed = 1, strategy, csv } = oversell;
+  const { days = quick ? 30 : 200, seed = 1, strategy, csv, resume = false, sweep = false } = oversell;
   const own = strategy === undefined ? [] : [{ file: path.resolve(strategy) }];
-  const strategies = [...BOX.map(({ name }) => ({ name })), ...own];
-  let tenths = 0;
-  const played = await playAll({
-    strategies,
-    settings: DAY,
-    seed,
-    days,
-    progress(done, of) {
-      const now = Math.floor((10 * done) / of);
-      if (now > tenths) progress(`${done} of ${of} days, seed ${seed}`);
-      tenths = now;
-    },
+  const strategies = [...BUILT_IN_STRATEGIES.map(({ name }) => ({ name })), ...own];
+  const ordinary = { bookingS: DAY.bookingS, onlineShare: DAY.onlineShare, days, strategies };
+  const wanted: Wanted[] = [ordinary, ...(sweep ? sweepOf(days) : [])];
+  const known =
+    resume && csv !== undefined && existsSync(csv) ? readCsv(readFileSync(csv, 'utf8')) : undefined;
+  const scenarios: Scenario[] = [];
+  let savedMs = performance.now();
+  for (const [n, { bookingS, onlineShare, ...rest }] of wanted.entries()) {
+    const scenario = { seed, bookingS, onlineShare };
+    const where = n === 0 ? '' : `, ${bookingS / 60} min until booked, ${100 * onlineShare} % online`;
+    let tenths = 0;
+    const played = await playAll({
+      ...rest,
+      settings: { ...DAY, bookingS, onlineShare },
+      seed,
+      known: known?.(scenario),
+      progress(done, of) {
+        const now = Math.floor((10 * done) / of);
+        if (now > tenths) progress(`${done} of ${of} days, seed ${seed}${where}`);
+        tenths = now;
+      },
+      onPiece(soFar) {
+        if (csv === undefined || performance.now() - savedMs < SAVE_EVERY_MS) return;
+        save(csv, [...scenarios, { ...scenario, played: soFar }]);
+        savedMs = performance.now();
+      },
+    });
+    scenarios.push({ ...scenario, played });
+  }
+  if (csv !== undefined) save(csv, scenarios);
+  return scenarios.flatMap(({ played, ...scenario }, n) => {
+    const best = played.find(({ name }) => name === 'optimum')?.days ?? [];
+    return n === 0 ? played.flatMap((each) => resultsOf(each, best)) : sweptResults(scenario, played, best);
   });
-  if (csv !== undefined) writeFileSync(csv, csvOf(played));
-  const best = played.find(({ name }) => name === 'optimum')?.days ?? [];
-  return played.flatMap((each) => resultsOf(each, best));
 }
+
+/** Returns the scenarios beside the ordinary one, in which one parameter is another. */
+function sweepOf(days: number): Wanted[] {
+  const rest = { days: Math.min(days, SWEPT_DAYS), strategies: SWEPT_STRATEGIES.map((name) => ({ name })) };
+  const { bookingS, onlineShare } = DAY;
+  return [
+    ...SWEPT_BOOKING_S.filter((each) => each !== bookingS).map((each) => ({
+      ...rest,
+      bookingS: each,
+      onlineShare,
+    })),
+    ...SWEPT_ONLINE_SHARES.filter((each) => each !== onlineShare).map((each) => ({
+      ...rest,
+      bookingS,
+      onlineShare: each,
+    })),
+  ];
+}
+
+/** Replaces the file as a whole, so that an interrupted run leaves one that can be read. */
+function save(csv: string, scenarios: readonly Scenario[]): void {
+  writeFileSync(`${csv}.new`, csvOf(scenarios));
+  renameSync(`${csv}.new`, csv);
+}
+
+const ratioOf = (days: PlayedStrategy['days'], best: PlayedStrategy['days']) =>
+  sumOf(days, 'atsale') / Math.max(1, sumOf(best, 'atsale'));
 
 function resultsOf(
   { name, about, days, fault }: PlayedStrategy,
@@ -44,7 +113,6 @@ function resultsOf(
   const per10k = (field: Parameters<typeof sumOf>[1]) =>
     Math.round((sumOf(days, field) / days.length) * 10_000);
   const { mean, from, to } = pairedDifference(days, best);
-  const ratio = sumOf(days, 'atsale') / Math.max(1, sumOf(best, 'atsale'));
   const room = ROOM[name];
   const figures =
     `of 10,000 days: ${per10k('atsale')} sold that were not free, ${per10k('outside')} of them offered wrongly, ` +
@@ -53,11 +121,28 @@ function resultsOf(
   const sold = `${name}: pieces sold that were not free / the optimum`;
   const result = {
     name: sold,
-    ratio,
+    ratio: ratioOf(days, best),
     bound: room === undefined ? '' : `<= ${room}`,
     detail: `${about}; ${figures}`,
   };
   if (name !== 'tillsync') return [result];
   const outside = { name: 'tillsync: pieces offered beyond what anybody could have known', bound: '<= 0' };
   return [result, { ...outside, ratio: sumOf(days, 'outside'), detail: `in ${days.length} days` }];
+}
+
+/** Returns the results of those strategies that have a bound, which is to hold with other parameters too. */
+function sweptResults(
+  { bookingS, onlineShare }: Pick<Scenario, 'bookingS' | 'onlineShare'>,
+  played: readonly PlayedStrategy[],
+  best: PlayedStrategy['days'],
+): BenchResult[] {
+  const where = `${bookingS / 60} min until booked, ${100 * onlineShare} % online`;
+  return played.flatMap(({ name, days }): BenchResult[] => {
+    const room = ROOM[name];
+    if (room === undefined) return [];
+    const detail =
+      `${days.length} days: ${sumOf(days, 'atsale')} sold that were not free, ${sumOf(days, 'outside')} of them ` +
+      `offered wrongly, ${sumOf(days, 'lost')} free and not offered; the optimum ${sumOf(best, 'atsale')}`;
+    return [{ name: `${name}, ${where}`, ratio: ratioOf(days, best), bound: `<= ${room}`, detail }];
+  });
 }

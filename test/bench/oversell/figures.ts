@@ -1,6 +1,5 @@
 import { seededRandom } from '../../support/fake-clock.ts';
-import type { PlayedStrategy } from './play-all.ts';
-import type { DayOutcome } from './play-day.ts';
+import type { DayOutcome } from './shop-floor.ts';
 
 export const sumOf = (days: readonly DayOutcome[], field: keyof DayOutcome): number =>
   days.reduce((sum, day) => sum + day[field], 0);
@@ -27,14 +26,4 @@ export function pairedDifference(
   means.sort((a, b) => a - b);
   const at = (share: number) => means[Math.floor(share * (RESAMPLES - 1))] ?? 0;
   return { mean: meanOf((i) => i), from: at(0.025), to: at(0.975) };
-}
-
-const COLUMNS = ['orders', 'sold', 'atsale', 'outside', 'conflict', 'lost', 'calls'] as const;
-
-/** Returns one row per day and strategy. */
-export function csvOf(all: readonly PlayedStrategy[]): string {
-  const rows = all.flatMap(({ name, days }) =>
-    days.map((day, n) => [JSON.stringify(name), n, ...COLUMNS.map((column) => day[column])].join(',')),
-  );
-  return `${['strategy', 'day', ...COLUMNS].join(',')}\n${rows.join('\n')}\n`;
 }

@@ -71,12 +71,28 @@ export function shopDay(settings: DaySettings, seed: number, day: number): ShopD
     const isOnline = random.next() < settings.onlineShare;
     const basketS = between(BASKET_S);
     const callbackS = between(CALLBACK_S);
-    const bookingS = -Math.log(1 - random.next()) * settings.bookingS;
+    const bookingS = exponential(random) * settings.bookingS;
     const nextPollS = Math.ceil(atS / POLL_EVERY_S) * POLL_EVERY_S - atS + callbackS;
     const hearingS = settings.hears === 'callback' ? callbackS : nextPollS;
     return { atS, product, qty, isOnline, basketS, hearingS, bookingS };
   });
   return { stock, visits: visits.sort((a, b) => a.atS - b.atS) };
+}
+
+/**
+ * Draws from the exponential distribution of mean 1 by comparisons alone (von Neumann, 1951). A logarithm may differ in
+ * its last bit between processors and versions of V8, and then the same seed would give other days.
+ */
+export function exponential(random: Random): number {
+  for (let whole = 0; ; whole++) {
+    const first = random.next();
+    let [last, length] = [first, 1];
+    for (let next = random.next(); next < last; next = random.next()) {
+      last = next;
+      length += 1;
+    }
+    if (length % 2 === 1) return whole + first;
+  }
 }
 
 function below(random: Random, max: number): number {
