@@ -115,7 +115,7 @@ const DOORS: Record<string, readonly string[]> = {
   api: ['local-api', 'metrics', 'page-routes', 'schemas', 'server', 'status-routes'],
   support: [
     ...['alarm-test', 'archive', 'backup', 'before-upgrade', 'bundle/bundle', 'diff', 'doctor/check'],
-    ...['doctor/doctor', 'encryption', 'restore', 'webhook-probe'],
+    ...['backup-files', 'differential', 'doctor/doctor', 'encryption', 'restore', 'webhook-probe'],
   ],
   daemon: ['backups', 'daemon', 'service', 'support-answers'],
   demo: ['branches-demo', 'demo', 'sandbox-platform'],
@@ -146,7 +146,7 @@ const BESIDE_THE_DOOR = [
 ];
 const LINES_MAX = 600;
 /** Eleven of them are the kit that judges a till, and its command. */
-const FILES_MAX = 290;
+const FILES_MAX = 293;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))

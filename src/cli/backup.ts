@@ -8,7 +8,9 @@ import { credentialFile, readSecrets, secretVariable, serviceOf } from '../confi
 import { configError, configPath, type Environment } from '../config/source.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
+import type { Convert } from '../support/archive.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
+import type { Differential } from '../support/differential.ts';
 import type { ReadableBy } from '../support/encryption.ts';
 import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
 import { type Cli, datedName, EXIT, readAll } from './cli.ts';
@@ -34,19 +36,29 @@ export const backup = command({
     '--new-phrase':
       'make a recovery phrase of 24 words, show it once, and encrypt this and every later backup so that only the ' +
       'phrase opens them (backup.recipient)',
+    '--since <time>':
+      'no whole backup, but a differential one: what the POS acknowledged, changes without an answer and what operators ' +
+      'did since this time (ISO 8601); it takes the place of an earlier one. tillsync makes them by itself',
     '--with-tokens':
       'with the tokens, to move to another machine: stop tillsync here first and for good, for a pair of tokens ' +
       'that two machines use locks both out',
   },
   async run(call) {
     const { cli, options, argument = datedName('tillsync-backup', cli.clock) } = call;
-    const { force = false, withTokens = false, newPhrase = false } = options;
+    const { force = false, withTokens = false, newPhrase = false, since } = options;
+    if (since !== undefined && (withTokens || newPhrase)) {
+      throw new TillsyncError('usage', '--since goes with neither --with-tokens nor --new-phrase.');
+    }
     const { refuseExisting } = await import('../support/archive.ts');
     const { writeBackup } = await import('../support/backup.ts');
     const { config, file: configFile } = loadedConfig(call);
     const made = newPhrase ? await makePhrase(config, configFile) : undefined;
+    if (since !== undefined) {
+      const readableBy = whoMayRead(config, configFile, cli.env);
+      return await differential(call, { config, configFile, readableBy, since, file: argument });
+    }
     const readableBy = made ? { recipient: made.recipient } : whoMayRead(config, configFile, cli.env);
-    const file = readableBy && !argument.endsWith(ENCRYPTED) ? `${argument}${ENCRYPTED}` : argument;
+    const file = encryptedName(argument, readableBy);
     // An existing file is refused before the work, which may take minutes.
     refuseExisting(file, force);
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: false });
@@ -84,6 +96,47 @@ export const backup = command({
     };
   },
 });
+
+interface DifferentialCall {
+  config: Config;
+  configFile: string;
+  readableBy: ReadableBy | undefined;
+  since: string;
+  file: string;
+}
+
+async function differential(
+  { cli }: { cli: Cli },
+  { config, configFile, readableBy, since, file }: DifferentialCall,
+): Promise<Result> {
+  const sinceMs = Date.parse(since);
+  if (Number.isNaN(sinceMs)) {
+    throw new TillsyncError('usage', `--since: ${since} is no time such as 2026-11-25T08:00:00Z.`);
+  }
+  const path = encryptedName(file, readableBy);
+  actAsStorageUser({ directory: config.storage.directory, configFile, writes: false });
+  const { writeDifferential } = await import('../support/differential.ts');
+  const { clock, signal } = cli;
+  const report = await writeDifferential({
+    config,
+    path,
+    since: isoUtc(sinceMs),
+    readableBy,
+    clock,
+    signal,
+  });
+  const text = fields({
+    'differential backup': `${path}, ${report.bytes} bytes, read again and checked`,
+    since: isoUtc(sinceMs),
+    acknowledgements: report.acks,
+    'not sent yet': `${report.unsent} changes`,
+  });
+  return { json: { file: path, ...report, isEncrypted: readableBy !== undefined }, text };
+}
+
+function encryptedName(file: string, readableBy: ReadableBy | undefined): string {
+  return readableBy && !file.endsWith(ENCRYPTED) ? `${file}${ENCRYPTED}` : file;
+}
 
 function backupText(file: string, { bytes, manifest }: BackupReport, personalDataMs: number): string {
   const { mirror, inbox, hasConfig, hasTokens, branches, handedIn } = manifest;
@@ -206,9 +259,13 @@ export const restore = command({
     'restore /media/usb/tillsync.tar.gz',
     'restore /media/usb/tillsync.tar.gz --with-config',
     'restore /media/usb/tillsync.tar.gz.age --phrase',
+    'restore /mnt/nas/backups --phrase',
     'restore --before-upgrade',
   ],
-  argument: ['[file]', 'as `tillsync backup` wrote it; it is checked whole before anything is touched'],
+  argument: [
+    '[file]',
+    'as `tillsync backup` wrote it, or a directory, whose newest is taken; it is checked whole before anything is touched, as are the differential backups beside it',
+  ],
   options: {
     '--before-upgrade':
       'no file, but the databases as they were before the last upgrade: after the earlier version was installed again. ' +
@@ -225,10 +282,10 @@ What was here is kept beside it as mirror.db.before-restore-TIME. Changes that w
 are held (tillsync outbox list --state held): the platform may have newer values. The order feed never gives a number
 twice: where the mirror here does not show how far it came, it goes on 1000000 further.`,
   async run(call) {
-    const { cli, options, argument: file } = call;
+    const { cli, options, argument } = call;
     const { clock, signal } = cli;
     if (options.beforeUpgrade) {
-      if (file !== undefined || options.check || options.phrase || options.withConfig) {
+      if (argument !== undefined || options.check || options.phrase || options.withConfig) {
         throw new TillsyncError(
           'usage',
           '--before-upgrade takes no file and no other option. Nothing was changed.',
@@ -236,16 +293,26 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
       }
       return await beforeUpgrade(call);
     }
-    if (file === undefined) {
+    if (argument === undefined) {
       throw new TillsyncError('usage', 'No file was named.', {
         hint: 'Name a backup, or take the databases from before an upgrade: {tillsync} restore --before-upgrade',
       });
     }
     const { handedIn, openBackup, readBackup } = await import('../support/backup.ts');
-    const decrypt = await decryptionOf(call, file, options.phrase ?? false);
+    const { differentialsFor, newestBackup } = await import('../support/backup-files.ts');
+    const { readDifferential } = await import('../support/differential.ts');
+    const file = newestBackup(argument);
+    const decryptBy = await decryptionOf(call, options.phrase ?? false);
+    const decrypt = decryptBy?.(file);
     if (options.check) {
       const { manifest } = await readBackup(file, { decrypt, signal });
-      return { json: manifest, text: `${file} is whole.\n${describe(manifest)}` };
+      const beside = await Promise.all(
+        differentialsFor(file).map((path) => readDifferential(path, { decrypt: decryptBy?.(path), signal })),
+      );
+      return {
+        json: { ...manifest, differentials: beside.map(({ name, createdAt }) => ({ name, createdAt })) },
+        text: `${file} is whole.\n${describe(manifest)}${beside.map(describeDifferential).join('')}`,
+      };
     }
     const { configForRestore, restoreBackup } = await import('../support/restore.ts');
     const descriptor = openBackup(file);
@@ -259,12 +326,18 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
       takesIt: options.withConfig ?? false,
     });
     const { config, file: configFile, origin } = found;
+    // Read before root becomes another user, who may not read them.
+    const differentials: Differential[] = [];
+    for (const path of differentialsFor(file)) {
+      differentials.push(await readDifferential(path, { decrypt: decryptBy?.(path), signal }));
+    }
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
     requireRights(config.storage.directory, 'write');
     const report = await restoreBackup({
       path: file,
       file: descriptor,
       decrypt,
+      differentials,
       config,
       clock,
       signal,
@@ -318,26 +391,29 @@ async function beforeUpgrade(call: Pick<Call, 'cli' | 'options'>): Promise<Resul
 
 const PHRASE_BYTES_MAX = 10_000;
 
-/** Decrypts with a typed phrase, or with this machine's passphrase; undefined if there is neither. */
+/** Returns what decrypts a file by a typed phrase, or by this machine's passphrase; undefined if there is neither. */
 async function decryptionOf(
   call: Parameters<typeof sourceOf>[0] & { cli: Cli },
-  file: string,
   isTyped: boolean,
-) {
+): Promise<((file: string) => Convert) | undefined> {
   const { cli } = call;
+  const { decryptionBy } = await import('../support/encryption.ts');
   if (isTyped) {
     const fault = (found: string) => new TillsyncError('usage', `A phrase is short; found ${found}.`);
     const typed = cli.stdin.isTTY
       ? await askSecret(cli, 'The recovery phrase or passphrase; it is not shown:')
       : await readAll(cli.stdin, PHRASE_BYTES_MAX, fault);
-    const { decryptionBy } = await import('../support/encryption.ts');
-    return decryptionBy(typed.trim(), file);
+    return (file) => decryptionBy(typed.trim(), file);
   }
   const { file: configFile } = sourceOf(call);
   const path = configPath(configFile, cli.env);
   const read = asRoot(() => readSecrets(cli.env, serviceOf(resolve(path))));
   const own = 'secrets' in read ? read.secrets.backupPassphrase : undefined;
-  return own === undefined ? undefined : (await import('../support/encryption.ts')).decryptionBy(own, file);
+  return own === undefined ? undefined : (file) => decryptionBy(own, file);
+}
+
+function describeDifferential({ name, createdAt, known }: Differential): string {
+  return `${name} is whole: ${known.acks.length} acknowledgements, until ${createdAt}.\n`;
 }
 
 function describe(manifest: Manifest): string {
@@ -396,7 +472,7 @@ function configAdvice({ origin, file }: ConfigForRestore, keptAt: string | null,
 
 /** Returns sentences on what a person has to know or do after a restore. */
 function adviceFor(report: RestoreReport, today: string): string[] {
-  const { keptAt, held, feedJumped, continuesAfterSeq, changes, manifest } = report;
+  const { keptAt, held, feedJumped, continuesAfterSeq, changes, manifest, knownUntil } = report;
   const { tillsync, start } = typedWords();
   const since = manifest.createdAt.slice(0, 10);
   const advice: string[] = [];
@@ -407,6 +483,9 @@ function adviceFor(report: RestoreReport, today: string): string[] {
   for (const { kind, path } of changes) {
     const again = `${tillsync} push ${kind} ${path}`;
     advice.push(`The POS had handed over ${path}; if it still holds true: ${again}`);
+  }
+  if (knownUntil !== null) {
+    advice.push(`What the POS acknowledged until ${knownUntil} is known, from the differential backup.`);
   }
   if (feedJumped) {
     advice.push(`The order feed goes on above ${continuesAfterSeq}, so that no number comes twice.`);

@@ -351,6 +351,11 @@ export const FILE = z.object({
         'Where they are kept; better on another disk than storage.directory. Empty: backups in storage.directory. Several shops may use one. After a change by hand: sudo systemctl daemon-reload, which lets the service write there.',
       ),
       everyMs: key(value.duration(0, 30 * DAY), '1d', 'How often one is made. "0s": never.'),
+      differentialEveryMs: key(
+        value.duration(0, HOUR),
+        '30s',
+        'How often what came since the last backup, and nobody else has, is written beside it if there is something new: acknowledgements, changes without an answer, what operators did. "0s": never. backup.after gets that file too.',
+      ),
       recipient: key(
         value.optionalRecipient,
         '',

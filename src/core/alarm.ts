@@ -23,6 +23,7 @@ export type AlarmKey =
   | 'storage.low'
   | 'mirror.reader-holds-wal'
   | 'mirror.too-large'
+  | 'backup.differential'
   | 'customers.not-forgotten'
   | 'clock.wrong'
   | 'clock.off'

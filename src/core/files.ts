@@ -203,6 +203,13 @@ export function freeName(path: string): string {
   return free;
 }
 
+/** Returns the time of a stamp such as 20261122T081500Z in milliseconds; 0 for another text. */
+export function stampMs(stamp: string): number {
+  const [, ...parts] = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/.exec(stamp) ?? [];
+  const [year, month, day, hour, minute, second] = parts;
+  return second === undefined ? 0 : Date.parse(`${year}-${month}-${day}T${hour}:${minute}:${second}Z`);
+}
+
 /** Returns a time such as 20261122T081500Z, which sorts by time and needs no quotes. */
 export function stampOf(nowMs: number): string {
   return isoUtc(nowMs).replaceAll(/[-:]|\.\d+/g, '');

@@ -7,13 +7,15 @@ import type { Config } from '../config/config-type.ts';
 import { serviceOf } from '../config/secrets.ts';
 import type { FreshnessBoard } from '../core/alarm.ts';
 import { asTillsyncError, failureCode, hasCode, TillsyncError } from '../core/errors.ts';
-import { stampOf } from '../core/files.ts';
+import { stampMs, stampOf } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import { repeat } from '../core/loop.ts';
 import { type ProgramEnd, runProgram } from '../core/program.ts';
 import type { Clock } from '../core/time.ts';
 import { toStorageError } from '../db/sqlite.ts';
 import { formatBytes } from '../health/facts.ts';
+import { differentialState, noteBackup } from '../support/backup-files.ts';
+import { DifferentialLoop } from './differentials.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { type OwnCommandEnd, runOwnCommand } from './own-command.ts';
 
@@ -32,6 +34,10 @@ interface BackupLoopOptions {
   storage: string;
   /** Label of this shop's backups, because several shops may share a directory. Letters, digits and `-`. */
   label: string;
+  /** Time that the mirror noted of the last backup that was begun; undefined before the first one. */
+  notedMs: () => number | undefined;
+  /** Notes in the mirror that a backup of this time is begun. */
+  note: (atMs: number) => Promise<void>;
   /** Makes a backup, as the command `backup FILE --json` does. */
   back: (file: string) => Promise<OwnCommandEnd>;
   /** Runs `backup.after` with a file. */
@@ -101,19 +107,20 @@ export class BackupLoop {
     const madeMs = this.#names()
       .map(madeAtMs)
       .filter((atMs) => atMs <= nowMs);
-    return nowMs - Math.max(0, ...madeMs) >= this.#o.settings.everyMs;
+    // Without a note, no differential backup could follow.
+    return this.#o.notedMs() === undefined || nowMs - Math.max(0, ...madeMs) >= this.#o.settings.everyMs;
   }
 
   async #make(): Promise<{ file: string; says: string }> {
-    const { label, clock, back, settings, log } = this.#o;
+    const { label, clock, back, note, settings, log } = this.#o;
+    const stamp = stampOf(clock.nowMs());
     try {
       mkdirSync(this.#directory, { recursive: true, mode: MODE });
     } catch (error) {
       throw toStorageError(error, this.#directory);
     }
-    const { exit, stdout, stderr } = await back(
-      join(this.#directory, `tillsync-${label}-${stampOf(clock.nowMs())}.tar.gz`),
-    );
+    await note(stampMs(stamp));
+    const { exit, stdout, stderr } = await back(join(this.#directory, `tillsync-${label}-${stamp}.tar.gz`));
     const report = exit === 0 || exit === 3 ? REPORT.safeParse(documentOf(stdout)) : undefined;
     if (!report?.success) throw notMade(exit, stderr);
     const { file, bytes, warnings } = report.data;
@@ -165,8 +172,7 @@ export function backupsOf(config: Config, configFile: string): string[] {
 const STAMP = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\.tar\.gz(\.age)?$/;
 
 function madeAtMs(name: string): number {
-  const at = /(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\./.exec(name);
-  return at ? Date.parse(`${at[1]}-${at[2]}-${at[3]}T${at[4]}:${at[5]}:${at[6]}Z`) : 0;
+  return stampMs(/\d{8}T\d{6}Z(?=\.)/.exec(name)?.[0] ?? '');
 }
 
 function documentOf(stdout: string): unknown {
@@ -189,6 +195,7 @@ function notMade(exit: number | null, stderr: string): TillsyncError {
 }
 
 const TAKES_AT_MOST_MS = 3_600_000;
+const DIFFERENTIAL_TAKES_AT_MOST_MS = 300_000;
 
 /** Needs a configuration file, because the backup command does. */
 export function backupLoops(
@@ -201,26 +208,46 @@ export function backupLoops(
   { mirror }: Pick<Parts, 'mirror'>,
 ): NamedLoop[] {
   if (configFile === undefined) return [];
-  const run: NamedLoop['run'] = (signal, beat) =>
+  const label = labelOf(config, configFile);
+  const settings = config.backup;
+  const state = () => mirror.read(differentialState);
+  const command = (words: string[], timeoutMs: number, signal: AbortSignal) =>
+    runOwnCommand(['backup', ...words, '--json'], { configFile, timeoutMs, signal });
+  const after = (file: string, timeoutMs: number, signal: AbortSignal) =>
+    runProgram([...settings.after, file], { input: '', env: process.env, timeoutMs, signal });
+  const whole: NamedLoop['run'] = (signal, beat) =>
     new BackupLoop({
-      settings: config.backup,
+      settings,
       storage: config.storage.directory,
-      label: labelOf(config, configFile),
-      back: (file) =>
-        runOwnCommand(['backup', file, '--json'], { configFile, timeoutMs: TAKES_AT_MOST_MS, signal }),
-      after: (file) =>
-        runProgram([...config.backup.after, file], {
-          input: '',
-          env: process.env,
-          timeoutMs: TAKES_AT_MOST_MS,
-          signal,
-        }),
+      label,
+      notedMs: () => state().notedMs,
+      note: (atMs) => mirror.write((db) => noteBackup(db, atMs)),
+      back: (file) => command([file], TAKES_AT_MOST_MS, signal),
+      after: (file) => after(file, TAKES_AT_MOST_MS, signal),
       freshness: mirror.freshnessBoard,
       clock,
       log,
       beat,
     }).run(signal);
-  return [{ name: 'backup', run }];
+  const directory = directoryOf(settings, config.storage.directory);
+  const differential: NamedLoop['run'] = (signal, beat) =>
+    new DifferentialLoop({
+      settings,
+      directory,
+      label,
+      wholeMs: () => backupNames(directory, label).map(madeAtMs),
+      state,
+      back: (file, since) => command([file, '--since', since], DIFFERENTIAL_TAKES_AT_MOST_MS, signal),
+      after: (file) => after(file, DIFFERENTIAL_TAKES_AT_MOST_MS, signal),
+      alarms: mirror.alarms,
+      clock,
+      log,
+      beat,
+    }).run(signal);
+  return [
+    { name: 'backup', run: whole },
+    { name: 'backup.differential', run: differential },
+  ];
 }
 
 /** Returns branch or machine, and the service if there are several: `b1`, `till-7`, `second-till-7`. */

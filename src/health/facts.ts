@@ -188,6 +188,25 @@ export type FindingCheck =
   | 'webhook.arriving'
   | 'alarms';
 
+/** Remedies when calls to the platform keep failing for one reason. */
+export const WITHOUT_AN_ANSWER: Partial<Record<Cause, string>> = {
+  refuses:
+    "The platform's server takes no connections: ask its support whether it is down, and check platform.base_url.",
+  'no-name': 'Check the spelling of platform.base_url, and the DNS of this machine.',
+  'no-dns': 'The name server that this machine asks gives no answer: check the router and its DNS.',
+  'no-line': 'This machine is in no network that leads out: check its cable or Wi-Fi, and the router.',
+  silent:
+    "The platform's server does not answer. Where other sites open on this machine, ask its support; else check the router.",
+  slow: 'The platform gives no whole answer in time: ask its support. A line that is too slow does the same.',
+  'certificate-date':
+    "Check this machine's clock. Where it is right, tell the platform's support that its certificate has expired.",
+  'certificate-trust':
+    'Something between here and the platform shows a certificate of its own: ask who looks after the network.',
+  'no-right': 'Create a new token in the company panel, then run {tillsync} auth set and paste it.',
+  fault: 'The platform answers with a fault: ask its support. tillsync tries again by itself.',
+  refused: 'The platform refuses the call: send its support and ours the output of {tillsync} doctor',
+};
+
 export function flowOf(subject: FreshnessSubject, { freshness }: Facts): Freshness | undefined {
   return freshness.find((flow) => flow.subject === subject);
 }

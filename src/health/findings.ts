@@ -1,7 +1,6 @@
 import {
   areCallbacksSilent,
   backupsFail,
-  type Cause,
   changesWait,
   counted,
   endsSoon,
@@ -18,6 +17,7 @@ import {
   neverCalled,
   ordersAre,
   troubleOf,
+  WITHOUT_AN_ANSWER,
 } from './facts.ts';
 
 export type { FindingCheck, FindingCode, FindingRow };
@@ -31,25 +31,6 @@ const NOT_RUNNING = ['service.down'] as const;
 const TRIES_AGAIN =
   'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
 const CONNECTION = 'Check the internet connection of this machine, and what else is wrong here.';
-
-/** Remedies when calls to the platform keep failing for one reason. */
-const WITHOUT_AN_ANSWER: Partial<Record<Cause, string>> = {
-  refuses:
-    "The platform's server takes no connections: ask its support whether it is down, and check platform.base_url.",
-  'no-name': 'Check the spelling of platform.base_url, and the DNS of this machine.',
-  'no-dns': 'The name server that this machine asks gives no answer: check the router and its DNS.',
-  'no-line': 'This machine is in no network that leads out: check its cable or Wi-Fi, and the router.',
-  silent:
-    "The platform's server does not answer. Where other sites open on this machine, ask its support; else check the router.",
-  slow: 'The platform gives no whole answer in time: ask its support. A line that is too slow does the same.',
-  'certificate-date':
-    "Check this machine's clock. Where it is right, tell the platform's support that its certificate has expired.",
-  'certificate-trust':
-    'Something between here and the platform shows a certificate of its own: ask who looks after the network.',
-  'no-right': 'Create a new token in the company panel, then run {tillsync} auth set and paste it.',
-  fault: 'The platform answers with a fault: ask its support. tillsync tries again by itself.',
-  refused: 'The platform refuses the call: send its support and ours the output of {tillsync} doctor',
-};
 
 /**
  * The table of findings, in the order in which they are shown: worst first, and causes before consequences.
@@ -474,6 +455,12 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'alarms',
     message: 'Customers whose time is over could not be deleted.',
     remedy: 'Close the program that reads mirror.db, or repair the disk. tillsync tries again every hour.',
+  },
+  'backup.differential': {
+    level: 'amber',
+    check: 'backup',
+    message: 'What came since the last backup is not saved elsewhere.',
+    remedy: 'See that there is room where backup.directory is, and try backup.after by hand.',
   },
   'backup.old': {
     level: 'amber',

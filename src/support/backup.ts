@@ -241,14 +241,22 @@ export async function readBackup(
   path: string,
   options: ReadBackupOptions = {},
 ): Promise<{ manifest: Manifest; text: string | undefined }> {
-  const { file: fd, signal, decrypt } = options;
+  return await readArchive(path, options, (entries) => readFiles(entries, options));
+}
+
+/** Runs `read` on the files of an archive, which may be encrypted. Throws as readBackup does. */
+export async function readArchive<T>(
+  path: string,
+  { file: fd, signal, decrypt }: Pick<ReadBackupOptions, 'file' | 'signal' | 'decrypt'>,
+  read: (entries: AsyncIterable<TarEntry>) => Promise<T>,
+): Promise<T> {
   const gunzip = createGunzip();
   const source = createReadStream(path, fd === undefined ? {} : { fd, start: 0, autoClose: false });
   // An error of the streams also comes out of the reading.
   const opened = (bytes: AsyncIterable<Uint8Array>) => openedBy(decrypt, bytes, path);
   pipeline(source, opened, gunzip, ...(signal ? [{ signal }] : [])).catch(() => {});
   try {
-    return await readFiles(gunzip, options);
+    return await read(readTar(gunzip));
   } catch (error) {
     throw judge(error, path, signal);
   } finally {
@@ -289,11 +297,11 @@ export function openBackup(path: string): number {
   }
 }
 
-async function readFiles(source: AsyncIterable<Uint8Array>, { into, text: wanted }: ReadBackupOptions) {
+async function readFiles(entries: AsyncIterable<TarEntry>, { into, text: wanted }: ReadBackupOptions) {
   let manifest: Manifest | undefined;
   let text: string | undefined;
   const missing: Manifest['files'] = [];
-  for await (const entry of readTar(source)) {
+  for await (const entry of entries) {
     if (manifest === undefined) {
       manifest = await readManifest(entry);
       missing.push(...manifest.files);

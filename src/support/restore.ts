@@ -14,7 +14,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { freeName, giveToGroup, groupId, openWhenFree, replaceText, stampOf } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
 import type { AuditEntry } from '../db/audit.ts';
-import { makeDirectory, storing } from '../db/sqlite.ts';
+import { lookInto, makeDirectory, storing } from '../db/sqlite.ts';
 import { HUB_COPY } from '../link/hub-state.ts';
 import { openMirror } from '../orders/mirror.ts';
 import { FEED_JUMP } from '../orders/order.ts';
@@ -34,13 +34,14 @@ import {
   TOKENS_FILE,
   tokensSchema,
 } from './backup.ts';
+import type { Differential } from './differential.ts';
 import {
-  auditedSince,
+  hasEvent,
+  type KnownSince,
   knownSince,
   prepareRestoredMirror,
   type RestoredMirror,
   swapDatabase,
-  unsentSince,
 } from './restored-mirror.ts';
 
 const ackSchema = z.object({ orderId: z.string().min(1), key: z.string(), seq: z.number().int().optional() });
@@ -69,9 +70,86 @@ function keepChanges(staging: string, directory: string, stamp: string): KeptCha
     });
 }
 
-/** Adds changes that the POS handed over since the backup and that the present mirror has not sent. */
-function keepUnsentOf(mirror: string, since: string, staging: string): void {
-  for (const { kind, document } of unsentSince(mirror, since)) {
+/** What is known of the time since the backup, from the mirror here and from differential backups. */
+interface KnownElsewhere extends KnownSince {
+  /** Whether the feed's last number is unknown, so that it has to jump. */
+  feedJumps: boolean;
+}
+
+/**
+ * Collects what came since the backup. The mirror that is replaced knows it best; where that is lost, differential
+ * backups do. `noted` is the feed's last known number, whatever is there now.
+ */
+function knownElsewhere(
+  mirror: string,
+  { manifest, differentials }: { manifest: Manifest; differentials: readonly Differential[] },
+  { noted, clock }: { noted: number; clock: Clock },
+): KnownElsewhere {
+  const { createdAt: since, mirror: backup } = manifest;
+  const here = knownHere(mirror, manifest, clock);
+  const isSameHistory = here?.isSameHistory ?? false;
+  const all = [...differentials.map(({ known }) => known), ...(here ? [here.known] : [])];
+  const newest = Math.max(backup.newestSeq, noted, ...all.map(({ newestSeq }) => newestSeq));
+  // Differential backups reach back further than the whole one that they belong to.
+  const later = <T extends { at: string }>(rows: readonly T[]) => rows.filter(({ at }) => at >= since);
+  const ofThisShop = [
+    ...differentials.map(({ known }) => known.acks),
+    ...(isSameHistory && here ? [here.known.acks] : []),
+  ].flat();
+  return {
+    newestSeq: newest,
+    feedJumps: !isSameHistory || (here?.known.newestSeq ?? 0) < newest,
+    acks: [...new Map(ofThisShop.map((ack) => [ack.orderId, ack])).values()],
+    unsent: without(
+      all.flatMap(({ unsent }) => later(unsent)),
+      ({ kind, document, at }) => [kind, document, at],
+    ),
+    audited: without(
+      all.flatMap(({ audited }) => later(audited)),
+      ({ auditId, ...action }) => action,
+    ),
+  };
+}
+
+/** Returns what the present mirror has since the backup; undefined if it is missing or unreadable. */
+function knownHere(mirror: string, { createdAt: since, mirror: { newestEvent } }: Manifest, clock: Clock) {
+  try {
+    return lookInto(mirror, (db) => ({
+      ...knownSince(db, { since, clock }),
+      isSameHistory: newestEvent !== null && hasEvent(db, newestEvent),
+    }));
+  } catch {
+    // This may be why a backup is restored.
+    return undefined;
+  }
+}
+
+/** Returns the rows without those that are equal in these values to an earlier one. */
+function without<T>(rows: readonly T[], valuesOf: (row: T) => unknown): T[] {
+  return [
+    ...new Map(rows.toReversed().map((row) => [JSON.stringify(valuesOf(row)), row])).values(),
+  ].reverse();
+}
+
+/** Throws `usage` for a differential backup of another mirror. */
+function refuseForeign(
+  fresh: string,
+  { manifest, name }: RestoreSource,
+  differentials: readonly Differential[],
+): void {
+  const foreign = differentials.find(({ platform, mark }) => {
+    const isOld = mark !== null && mark.seq <= manifest.mirror.newestSeq;
+    return platform !== manifest.platform || (isOld && !lookInto(fresh, (db) => hasEvent(db, mark)));
+  });
+  if (foreign === undefined) return;
+  throw new TillsyncError('usage', `${foreign.name} is of another shop than ${name}. Nothing was changed.`, {
+    hint: 'Move it to another directory, and restore again.',
+  });
+}
+
+/** Adds changes that the POS handed over since the backup and that were not sent. */
+function keepUnsent(unsent: KnownSince['unsent'], staging: string): void {
+  for (const { kind, document } of unsent) {
     appendFileSync(join(staging, kind === 'stock' ? STOCK_FILE : PRODUCT_FILE), `${document}\n`, {
       mode: 0o600,
     });
@@ -81,15 +159,12 @@ function keepUnsentOf(mirror: string, since: string, staging: string): void {
 /**
  * Returns the acknowledgements to put into the inbox, where the daemon reads them, so that booked orders stay booked.
  */
-function acksToRestore(
-  staging: string,
-  { ackedOrderIds, newestSeq }: { ackedOrderIds: readonly string[]; newestSeq: number },
-): Ack[] {
+function acksToRestore(staging: string, acks: KnownSince['acks'], newestSeq: number): Ack[] {
   const file = join(staging, ACKS_FILE);
   const lines = existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter(Boolean) : [];
   return [
     ...lines.map((line) => ackSchema.parse(JSON.parse(line))),
-    ...ackedOrderIds.map((orderId) => ({ orderId, key: randomUUID() })),
+    ...acks.map(({ orderId, seq }) => ({ orderId, key: randomUUID(), seq: seq ?? undefined })),
   ].map(({ orderId, key, seq }: Ack) => ({
     orderId,
     key: key.replace(/^ack:/, ''),
@@ -156,6 +231,8 @@ export interface RestoreSource {
   /** Name for the audit, such as the backup's. */
   name: string;
   manifest: Manifest;
+  /** Differential backups that belong to it, oldest first. */
+  differentials?: readonly Differential[];
   /** Puts the files of the manifest into this directory. */
   stage(into: string): Promise<unknown>;
 }
@@ -166,6 +243,8 @@ export interface RestoreBackupOptions extends RestoreOptions {
   file: number;
   /** Decrypts an encrypted backup. */
   decrypt?: Convert | undefined;
+  /** Differential backups that belong to it, oldest first. */
+  differentials?: readonly Differential[];
 }
 
 export interface RestoreOptions {
@@ -188,6 +267,8 @@ export interface RestoreReport extends RestoredMirror {
   branches: string[];
   acks: number;
   changes: KeptChanges[];
+  /** Time of the newest differential backup that was taken over (ISO 8601); null if there was none. */
+  knownUntil: string | null;
 }
 
 /**
@@ -196,10 +277,10 @@ export interface RestoreReport extends RestoredMirror {
  * runs, what readBackup throws, `storage-…`.
  */
 export async function restoreBackup(options: RestoreBackupOptions): Promise<RestoreReport> {
-  const { path, file, decrypt, signal } = options;
+  const { path, file, decrypt, differentials = [], signal } = options;
   const { manifest } = await readBackup(path, { file, decrypt, signal });
   const stage = (into: string) => readBackup(path, { file, decrypt, into, signal });
-  return await restoreFrom({ name: basename(path), manifest, stage }, options);
+  return await restoreFrom({ name: basename(path), manifest, differentials, stage }, options);
 }
 
 /** Restores as restoreBackup does, from any source. Also throws the errors of `stage`. */
@@ -238,7 +319,7 @@ interface Restoring extends RestoreOptions {
 
 async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
   const { source, config, clock, who, paths, state } = restoring;
-  const { manifest } = source;
+  const { manifest, differentials = [] } = source;
   const { directory, group } = config.storage;
   const bytes = manifest.files.reduce((sum, each) => sum + each.bytes, 0);
   const staging = makeScratch(directory, '.restore-', bytes, {
@@ -247,13 +328,15 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
   });
   try {
     await source.stage(staging);
-    keepUnsentOf(paths.mirror, manifest.createdAt, staging);
     const nowMs = clock.nowMs();
     const stamp = stampOf(nowMs);
     const fresh = join(staging, MIRROR_FILE);
-    const plan = planFrom(paths.mirror, manifest, state.feed.highestSeq() ?? 0);
-    const { continueAfterSeq, feedJumped } = plan;
-    const audited = auditedSince(paths.mirror, manifest.createdAt, clock);
+    refuseForeign(fresh, source, differentials);
+    const noted = state.feed.highestSeq() ?? 0;
+    const known = knownElsewhere(paths.mirror, { manifest, differentials }, { noted, clock });
+    const { audited, feedJumps: feedJumped } = known;
+    const continueAfterSeq = known.newestSeq + (feedJumped ? FEED_JUMP : 0);
+    keepUnsent(known.unsent, staging);
     const prepared = prepareRestoredMirror(fresh, {
       continueAfterSeq,
       audited,
@@ -262,7 +345,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     });
     if (group !== '') giveToGroup(groupId(group), fresh);
     // The inbox is checked before anything changes. An existing inbox has newer content than any backup and stays.
-    const acks = acksToRestore(staging, { ...plan, newestSeq: manifest.mirror.newestSeq });
+    const acks = acksToRestore(staging, known.acks, manifest.mirror.newestSeq);
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
     const wasThere = swapDatabase(fresh, paths.mirror, keptAt);
@@ -282,6 +365,11 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
       branches,
       acks: acks.length,
       changes,
+      knownUntil:
+        differentials
+          .map(({ createdAt }) => createdAt)
+          .sort()
+          .at(-1) ?? null,
     };
   } finally {
     rmSync(staging, { recursive: true, force: true });
@@ -295,23 +383,6 @@ function handOver(acks: readonly Ack[], { config, paths, clock, signal }: Restor
       await ask({ do: 'insertAcks', acks: acks.slice(i, i + ACKS_AT_ONCE) });
     }
   });
-}
-
-/**
- * Plans what is kept of the present mirror: the number after which the feed continues, so that none is given twice,
- * and the POS's later acknowledgements. `noted` is the feed's last known number, whatever is there now.
- */
-function planFrom(mirror: string, { mirror: backup, createdAt }: Manifest, noted: number) {
-  const newest = Math.max(backup.newestSeq, noted);
-  try {
-    const { newestSeq, isSameHistory, ackedOrderIds } = knownSince(mirror, backup.newestEvent, createdAt);
-    const feedJumped = !isSameHistory || newestSeq < noted;
-    const after = Math.max(newestSeq, newest);
-    return { continueAfterSeq: feedJumped ? after + FEED_JUMP : after, feedJumped, ackedOrderIds };
-  } catch {
-    // The mirror is missing or unreadable, which may be why a backup is restored.
-    return { continueAfterSeq: newest + FEED_JUMP, feedJumped: true, ackedOrderIds: [] };
-  }
 }
 
 /** Mode of a configuration: readable only by the service's group, because addresses may contain passwords. */

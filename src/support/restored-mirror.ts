@@ -12,8 +12,13 @@ import { continueFeedAfter } from '../orders/mirror-file.ts';
 import { FEED_JUMP } from '../orders/order.ts';
 import type { Guard } from '../outbox/guards.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
+import { noteBackup } from './backup-files.ts';
 
 export const count = z.number().int().min(0);
+
+/** An event of the order feed; two mirrors with the same event have the same history. */
+export const feedMarkSchema = z.object({ seq: count, orderId: z.string(), observedAt: z.string() });
+type FeedMark = z.infer<typeof feedMarkSchema>;
 
 /** Facts about a copy of a mirror. */
 export const mirrorFactsSchema = z.object({
@@ -26,11 +31,9 @@ export const mirrorFactsSchema = z.object({
   unsentChanges: count,
   /** The highest number that the order feed ever gave. */
   newestSeq: count,
-  /** An event of the order feed; two mirrors with the same event have the same history. */
-  newestEvent: z.object({ seq: count, orderId: z.string(), observedAt: z.string() }).nullable(),
+  newestEvent: feedMarkSchema.nullable(),
 });
 type MirrorFacts = z.infer<typeof mirrorFactsSchema>;
-type FeedMark = NonNullable<MirrorFacts['newestEvent']>;
 
 const COUNTS = `
   SELECT (SELECT count(*) FROM orders) AS orders, (SELECT count(*) FROM order_events) AS events,
@@ -63,56 +66,55 @@ function mirrorFacts(db: Database.Database): MirrorFacts {
 
 const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM order_events';
 
-/** Facts that a mirror has and an earlier backup lacks. */
-interface KnownSince {
-  newestSeq: number;
-  /** Whether the mirror has the event of the backup's `mark`, so that the backup is of this mirror. */
-  isSameHistory: boolean;
-  /** Orders that the POS has acknowledged since the backup. */
-  ackedOrderIds: string[];
+/** What a mirror has and an earlier backup lacks, and nobody else knows. */
+export const knownSinceSchema = z.object({
+  /** The highest number that the order feed ever gave. */
+  newestSeq: count,
+  /** Orders that the POS has acknowledged; `seq` is the newest booked event, null for an order not yet heard of. */
+  acks: z.array(z.object({ orderId: z.string().min(1), seq: count.nullable() })),
+  /** Changes without an answer of the platform, oldest first. */
+  unsent: z.array(z.object({ kind: z.enum(['stock', 'product']), document: z.string(), at: z.string() })),
+  /** Operators' actions, oldest first. */
+  audited: z.array(
+    z.object({
+      auditId: count,
+      at: z.string(),
+      who: z.string(),
+      action: z.custom<AuditEntry['action']>((action) => typeof action === 'string'),
+      subject: z.string().nullable(),
+      detail: z.string().nullable(),
+    }),
+  ),
+});
+export type KnownSince = z.infer<typeof knownSinceSchema>;
+
+const ACKED = `SELECT order_id AS orderId, max(seq) AS seq FROM order_acks WHERE acked_at >= ?
+  GROUP BY order_id ORDER BY min(acked_at)`;
+const UNSENT = `SELECT kind, body AS document, created_at AS at FROM outbox
+  WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version`;
+
+/** Returns what a mirror has since this time (ISO 8601), as of one moment, and the newest event from before it. */
+export function knownSince(
+  db: Database.Database,
+  { since, clock }: { since: string; clock: Clock },
+): { known: KnownSince; mark: FeedMark | null } {
+  return db.transaction(() => ({
+    mark:
+      db.prepare<[string], FeedMark>(`${MARK} WHERE observed_at < ? ORDER BY seq DESC LIMIT 1`).get(since) ??
+      null,
+    known: {
+      newestSeq: mirrorFacts(db).newestSeq,
+      acks: db.prepare<[string], KnownSince['acks'][number]>(ACKED).all(since),
+      unsent: db.prepare<[string], KnownSince['unsent'][number]>(UNSENT).all(since),
+      audited: new Audit({ db, clock }).list({ since, limit: AUDIT_MAX }).reverse(),
+    },
+  }))();
 }
 
-/**
- * Returns the numbers and acknowledgements that a mirror got after a backup that will replace it, made at `since` (ISO
- * 8601). Throws `storage-…`.
- */
-export function knownSince(path: string, mark: FeedMark | null, since: string): KnownSince {
-  return lookInto(path, (db) => {
-    const there = mark && db.prepare<[number], FeedMark>(`${MARK} WHERE seq = ?`).get(mark.seq);
-    const isSameHistory =
-      mark !== null && there?.orderId === mark.orderId && there.observedAt === mark.observedAt;
-    const acked = db
-      .prepare<[string], string>('SELECT DISTINCT order_id FROM order_acks WHERE acked_at >= ?')
-      .pluck()
-      .all(since);
-    return { newestSeq: mirrorFacts(db).newestSeq, isSameHistory, ackedOrderIds: isSameHistory ? acked : [] };
-  });
-}
-
-/** Changes handed over since a backup and not yet answered, oldest first; none if the mirror cannot be read. */
-export function unsentSince(path: string, since: string): { kind: 'stock' | 'product'; document: string }[] {
-  try {
-    return lookInto(path, (db) =>
-      db
-        .prepare<[string], { kind: 'stock' | 'product'; document: string }>(
-          `SELECT kind, body AS document FROM outbox
-            WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version`,
-        )
-        .all(since),
-    );
-  } catch {
-    return [];
-  }
-}
-
-/** Returns operators' actions on a mirror since a backup; empty if unreadable. */
-export function auditedSince(path: string, since: string, clock: Clock): AuditEntry[] {
-  try {
-    return lookInto(path, (db) => new Audit({ db, clock }).list({ since, limit: AUDIT_MAX })).reverse();
-  } catch {
-    // The mirror is missing, damaged, or of a version without an audit.
-    return [];
-  }
+/** Whether a mirror has this event, so that what the event belongs to is of the same mirror. */
+export function hasEvent(db: Database.Database, mark: FeedMark): boolean {
+  const there = db.prepare<[number], FeedMark>(`${MARK} WHERE seq = ?`).get(mark.seq);
+  return there?.orderId === mark.orderId && there.observedAt === mark.observedAt;
 }
 
 const AUDIT_MAX = 100_000;
@@ -194,6 +196,8 @@ export function prepareRestoredMirror(
       continueFeedAfter(db, continueAfterSeq);
       db.exec(DISTRUST_CATALOGUE);
       db.prepare('UPDATE hub SET restored_at = ?').run(isoUtc(clock.nowMs()));
+      // Differential backups of the mirror that is replaced stay as they are.
+      noteBackup(db, clock.nowMs());
       const audit = new Audit({ db, clock });
       audit.takeOver(audited);
       const held = holdUnsent(db, isoUtc(clock.nowMs()));

@@ -21,12 +21,24 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
   const clock = new FakeClock();
   const storage = mkdtempSync(path.join(tmpdir(), 'tillsync-backups-'));
   const reports: Pick<Freshness, 'state' | 'message'>[] = [];
-  const told = { back: MADE, after: ENDED_WELL, handedOn: [] as string[] };
+  const told = { back: MADE, after: ENDED_WELL, handedOn: [] as string[], notedMs: 0 as number | undefined };
   const make = (label = 'till') =>
     new BackupLoop({
-      settings: { directory: '', everyMs: DAY_MS, recipient: '', keep: 3, after: [], ...settings },
+      settings: {
+        directory: '',
+        everyMs: DAY_MS,
+        differentialEveryMs: 30_000,
+        recipient: '',
+        keep: 3,
+        after: [],
+        ...settings,
+      },
       storage,
       label,
+      notedMs: () => told.notedMs,
+      note: async (atMs) => {
+        told.notedMs = atMs;
+      },
       back: async (file) => {
         if (told.back.exit === 0) writeFileSync(file, '');
         return told.back.stdout === ''

@@ -9,8 +9,8 @@ import { Audit, type AuditEntry } from '../../src/db/audit.ts';
 import { openConnection } from '../../src/db/mirror-connection.ts';
 import { copyDatabase } from '../../src/db/sqlite.ts';
 import {
-  auditedSince,
   checkMirrorCopy,
+  hasEvent,
   knownSince,
   prepareRestoredMirror,
 } from '../../src/support/restored-mirror.ts';
@@ -106,11 +106,13 @@ describe('a copy of a mirror', () => {
     db.exec(
       "INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES ('before', '', '2026-02-01', 'http'), ('since', '', '2026-04-01', 'http')",
     );
-    const same = { newestSeq: 4, isSameHistory: true, ackedOrderIds: ['since'] };
-    expect(knownSince(source, newestEvent, AT)).toEqual(same);
-    const other = { isSameHistory: false, ackedOrderIds: [] };
-    expect(knownSince(source, { seq: 1, orderId: 'other', observedAt: AT }, AT)).toMatchObject(other);
-    expect(knownSince(source, null, AT)).toMatchObject(other);
+    expect(knownSince(db, { since: AT, clock })).toMatchObject({
+      mark: null,
+      known: { newestSeq: 4, acks: [{ orderId: 'since', seq: null }] },
+    });
+    expect(knownSince(db, { since: '2026-03-02', clock }).mark).toMatchObject({ seq: 4, orderId: 'd' });
+    expect(newestEvent !== null && hasEvent(db, newestEvent)).toBe(true);
+    expect(hasEvent(db, { seq: 1, orderId: 'other', observedAt: AT })).toBe(false);
     prepared(4);
     const restored = new Database(copy);
     restored.exec(`INSERT INTO order_events (order_id, source, observed_at) VALUES ('e', 'poll', '${AT}')`);
@@ -166,9 +168,8 @@ describe('a copy of a mirror', () => {
     copyDatabase(source, copy);
     const since = new Date(clock.nowMs()).toISOString();
     new Audit({ db, clock }).note({ who: 'cli ana', action: 'outbox.drop', subject: 'change 7' });
-    const audited = auditedSince(source, since, clock);
+    const { audited } = knownSince(db, { since, clock }).known;
     expect(audited).toMatchObject([{ action: 'outbox.drop', subject: 'change 7' }]);
-    expect(auditedSince(`${source}.gone`, since, clock)).toEqual([]);
     prepared(0, audited);
     expect(inCopy('SELECT who, action FROM audit ORDER BY audit_id')).toEqual([
       { who: 'cli ana', action: 'outbox.drop' },

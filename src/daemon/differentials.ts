@@ -1,0 +1,118 @@
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Config } from '../config/config-type.ts';
+import type { Alarms } from '../core/alarm.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
+import { stampOf } from '../core/files.ts';
+import type { Log } from '../core/log.ts';
+import { repeat } from '../core/loop.ts';
+import type { ProgramEnd } from '../core/program.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import { differentialName, differentialStampMs } from '../support/backup-files.ts';
+import type { OwnCommandEnd } from './own-command.ts';
+
+/** A differential backup reaches back further than the whole one, which takes a while to be made. */
+const OVERLAP_MS = 600_000;
+/** Tries that fail in a row before a person is told. */
+const TRIES = 4;
+/** As backups have. */
+const MODE = 0o700;
+
+interface DifferentialLoopOptions {
+  settings: Config['backup'];
+  directory: string;
+  label: string;
+  /** Times of the whole backups that are there, oldest first. */
+  wholeMs: () => number[];
+  /** What the mirror says, as differentialState returns it. */
+  state: () => { notedMs: number | undefined; news: string };
+  /** Makes a differential backup, as the command `backup FILE --since TIME --json` does. */
+  back: (file: string, since: string) => Promise<OwnCommandEnd>;
+  /** Runs `backup.after` with a file. */
+  after: (file: string) => Promise<ProgramEnd>;
+  alarms: Alarms;
+  clock: Clock;
+  log: Log;
+  beat: () => void;
+}
+
+/**
+ * Writes a differential backup whenever there is something new, at most every `backup.differential_every`, so that a
+ * machine that dies loses no older acknowledgement.
+ *
+ * A file is named by the whole backup that the mirror noted last, and reaches back to the whole one before it. So it
+ * is there before the new whole backup is, and also serves if that one cannot be used.
+ */
+export class DifferentialLoop {
+  readonly #o: DifferentialLoopOptions;
+  /** What the newest differential backup knows; undefined after a start. */
+  #saved: string | undefined;
+  #failures = 0;
+
+  constructor(options: DifferentialLoopOptions) {
+    this.#o = options;
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { settings, clock, log, beat } = this.#o;
+    if (settings.everyMs === 0 || settings.differentialEveryMs === 0) {
+      this.#tell(0);
+      return;
+    }
+    const onError = (error: unknown) => log.warn({ err: error }, 'no differential backup could be made');
+    await repeat(
+      { act: () => this.look(), everyMs: settings.differentialEveryMs, onError, clock, beat },
+      signal,
+    );
+  }
+
+  /** Writes what is new, and hands it on. A failure is retried at the next look. */
+  async look(): Promise<void> {
+    const { log, state } = this.#o;
+    const { notedMs, news } = state();
+    if (notedMs === undefined || news === this.#saved) return;
+    try {
+      await this.#save(notedMs);
+      this.#saved = news;
+      this.#tell(0);
+    } catch (error) {
+      if (hasCode(error, 'aborted')) return;
+      const known = asTillsyncError(error);
+      this.#tell(this.#failures + 1, known.message);
+      log.warn({ err: known }, 'a differential backup failed; it is tried again');
+    }
+  }
+
+  /** Tells a person of failures in a row, or that they are over. */
+  #tell(failures: number, message = ''): void {
+    this.#failures = failures;
+    this.#o.alarms.note('backup.differential', failures >= TRIES ? message : null);
+  }
+
+  async #save(notedMs: number): Promise<void> {
+    const { directory, label, settings, wholeMs, back, after } = this.#o;
+    mkdirSync(directory, { recursive: true, mode: MODE });
+    const whole = wholeMs();
+    const before = whole.filter((atMs) => atMs < notedMs).at(-1) ?? notedMs;
+    const name = differentialName(label, stampOf(notedMs));
+    const { exit, stderr } = await back(join(directory, name), isoUtc(before - OVERLAP_MS));
+    if (exit !== 0) {
+      const [why = ''] = stderr.trim().split('\n');
+      const said = exit === null ? 'It took too long.' : why.replace(/^tillsync: /, '').slice(0, 500);
+      throw new TillsyncError('storage-failed', `No differential backup was made. ${said}`);
+    }
+    const [oldestMs = 0] = whole;
+    let made = name;
+    for (const each of readdirSync(directory)) {
+      const atMs = differentialStampMs(each, label);
+      if (atMs === undefined) continue;
+      if (atMs === notedMs) made = each.length > made.length ? each : made;
+      else if (atMs < oldestMs) rmSync(join(directory, each), { force: true });
+    }
+    if (settings.after.length === 0) return;
+    const { ok, what, said } = await after(join(directory, made));
+    if (ok) return;
+    const words = said === '' ? '' : ` It said: ${said.slice(-200)}`;
+    throw new TillsyncError('storage-failed', `The backup was made, but backup.after ${what}.${words}`);
+  }
+}

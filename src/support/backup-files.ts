@@ -1,0 +1,81 @@
+import { readdirSync, statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import type Database from 'better-sqlite3';
+import { TillsyncError } from '../core/errors.ts';
+import { stampMs } from '../core/files.ts';
+
+/** Automatic backups: the shop's label, the time, and whether it is a differential one. */
+const NAME = /^(tillsync-.+-)(\d{8}T\d{6}Z)(\.differential)?\.tar\.gz(?:\.age)?$/;
+
+/** Returns the name of a differential backup, without the ending of encrypted files. */
+export function differentialName(label: string, stamp: string): string {
+  return `tillsync-${label}-${stamp}.differential.tar.gz`;
+}
+
+/** Returns the time in the name of one of this shop's differential backups; undefined for other names. */
+export function differentialStampMs(name: string, label: string): number | undefined {
+  const [, shop, stamp = '', differential] = NAME.exec(name) ?? [];
+  if (shop !== `tillsync-${label}-` || differential === undefined) return undefined;
+  return stampMs(stamp);
+}
+
+/**
+ * Returns the paths of the differential backups that belong to a whole one, oldest first: its own, and later ones that
+ * lie beside it. None belong to a backup made by hand.
+ */
+export function differentialsFor(path: string): string[] {
+  const [, shop, stamp = '', isDifferential] = NAME.exec(basename(path)) ?? [];
+  if (shop === undefined || isDifferential !== undefined) return [];
+  return readdirSync(dirname(path))
+    .filter((name) => {
+      const [, ofShop, at = '', differential] = NAME.exec(name) ?? [];
+      return differential !== undefined && ofShop === shop && at >= stamp;
+    })
+    .sort()
+    .map((name) => join(dirname(path), name));
+}
+
+/** Returns the newest whole backup in a directory; another path as it is. Throws `not-found`, `usage`. */
+export function newestBackup(path: string): string {
+  if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) return path;
+  const newest = new Map<string, string>();
+  for (const name of readdirSync(path).sort()) {
+    const [, shop, , differential] = NAME.exec(name) ?? [];
+    if (shop !== undefined && differential === undefined) newest.set(shop, join(path, name));
+  }
+  const [first, ...others] = [...newest.values()];
+  if (first === undefined) {
+    throw new TillsyncError('not-found', `There is no backup in ${path}. Nothing was changed.`);
+  }
+  if (others.length === 0) return first;
+  throw new TillsyncError('usage', `In ${path} are backups of several shops. Nothing was changed.`, {
+    hint: `Name one of them: ${[first, ...others].join(', ')}`,
+  });
+}
+
+/**
+ * Returns the time of the whole backup that the mirror noted last, undefined before the first one, and a text that
+ * changes whenever a differential backup would have something new.
+ */
+export function differentialState(db: Database.Database): { notedMs: number | undefined; news: string } {
+  const value = (sql: string) => db.prepare<[], number | string | null>(sql).pluck().get() ?? '';
+  const mark = (name: string) => value(`SELECT value FROM marks WHERE name = '${name}'`);
+  const noted = mark('backup.noted');
+  const acked = value('SELECT max(acked_at) FROM order_acks');
+  const acks = value(`SELECT count(*) FROM order_acks WHERE acked_at = '${acked}'`);
+  const audited = value('SELECT max(audit_id) FROM audit');
+  return {
+    notedMs: typeof noted === 'number' ? noted : undefined,
+    news: [noted, acked, acks, audited, mark('outbox.version'), mark('outbox.settled')].join(' '),
+  };
+}
+
+/**
+ * Notes the time of the whole backup that is about to be made, so that its copy of the mirror has it too: later
+ * differential backups are named by it, and those of another machine are never overwritten.
+ */
+export function noteBackup(db: Database.Database, atMs: number): void {
+  db.prepare(
+    "INSERT INTO marks (name, value) VALUES ('backup.noted', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+  ).run(atMs);
+}

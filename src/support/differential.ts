@@ -1,0 +1,118 @@
+import { basename } from 'node:path';
+import * as z from 'zod';
+import { isReadable, programVersion, requireRights } from '../app/installation.ts';
+import { noMirror } from '../app/readers.ts';
+import { storagePaths } from '../app/storage.ts';
+import type { Config } from '../config/config-type.ts';
+import { companyHost } from '../config/roles.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import { lookInto } from '../db/sqlite.ts';
+import { type Convert, makeArchive, TarFault, textFile } from './archive.ts';
+import { readArchive } from './backup.ts';
+import type { ReadableBy } from './encryption.ts';
+import { feedMarkSchema, knownSince, knownSinceSchema } from './restored-mirror.ts';
+
+/**
+ * A differential backup: what a mirror alone knows and what came to it since the last whole backup. Orders and the
+ * catalogue are not in it, because the platform has them, and no customer.
+ */
+const DOCUMENT = 'differential.json';
+/** Raised when an older tillsync can no longer restore the format. */
+const FORMAT_VERSION = 1;
+const BYTES_MAX = 256 * 1024 * 1024;
+
+const differentialSchema = z.object({
+  format: z.literal('tillsync-differential'),
+  formatVersion: z.literal(FORMAT_VERSION),
+  /** Time of the mirror's state, ISO 8601 in UTC. */
+  createdAt: z.iso.datetime(),
+  /** What came earlier is not in it. */
+  since: z.iso.datetime(),
+  tillsync: z.string(),
+  /** Host of the platform (at a branch, of the hub). */
+  platform: z.string(),
+  /** The newest event from before `since`, which the whole backup has too. */
+  mark: feedMarkSchema.nullable(),
+  known: knownSinceSchema,
+});
+
+export type Differential = z.infer<typeof differentialSchema> & { name: string };
+
+export interface DifferentialOptions {
+  config: Config;
+  path: string;
+  /** ISO 8601 UTC. */
+  since: string;
+  readableBy?: ReadableBy | undefined;
+  clock: Clock;
+  signal?: AbortSignal | undefined;
+}
+
+export interface DifferentialReport {
+  bytes: number;
+  createdAt: string;
+  acks: number;
+  unsent: number;
+}
+
+/**
+ * Writes a differential backup in the place of an earlier one, also while a daemon runs, and reads it back before it
+ * gets its name. Throws `not-found` before the first start, `storage-…`, `aborted`.
+ */
+export async function writeDifferential(options: DifferentialOptions): Promise<DifferentialReport> {
+  const { config, path, since, readableBy, clock, signal } = options;
+  const { mirror } = storagePaths(config.storage.directory);
+  requireRights(config.storage.directory, 'read');
+  if (!isReadable(mirror)) throw noMirror(config.storage.directory);
+  const createdAt = isoUtc(clock.nowMs());
+  const { mark, known } = lookInto(mirror, (db) => knownSince(db, { since, clock }));
+  const document: z.infer<typeof differentialSchema> = {
+    format: 'tillsync-differential',
+    formatVersion: FORMAT_VERSION,
+    createdAt,
+    since,
+    tillsync: programVersion(),
+    platform: companyHost(config),
+    mark,
+    known,
+  };
+  const { encrypt, decrypt } = readableBy
+    ? await (await import('./encryption.ts')).encryption(readableBy)
+    : {};
+  const verify = (file: number) => readDifferential(path, { file, decrypt, signal });
+  const bytes = await makeArchive(
+    { path, force: true, modifiedMs: clock.nowMs(), signal, encrypt, verify },
+    () => [textFile(DOCUMENT, JSON.stringify(document))],
+  );
+  return { bytes, createdAt, acks: known.acks.length, unsent: known.unsent.length };
+}
+
+/**
+ * Reads a differential backup. Throws `not-found`; `storage-corrupt` when it is none, cut or altered; `usage` if
+ * nothing here decrypts it; `aborted`.
+ */
+export async function readDifferential(
+  path: string,
+  options: { file?: number | undefined; decrypt?: Convert | undefined; signal?: AbortSignal | undefined },
+): Promise<Differential> {
+  return await readArchive(path, options, async (entries) => {
+    let document: unknown;
+    for await (const { name, bytes, content } of entries) {
+      if (name !== DOCUMENT || bytes > BYTES_MAX || document !== undefined) continue;
+      const chunks: Uint8Array[] = [];
+      for await (const chunk of content) chunks.push(chunk);
+      document = asDocument(Buffer.concat(chunks).toString('utf8'));
+    }
+    const parsed = differentialSchema.safeParse(document);
+    if (!parsed.success) throw new TarFault('it is no differential backup of this version');
+    return { ...parsed.data, name: basename(path) };
+  });
+}
+
+function asDocument(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
