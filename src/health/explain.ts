@@ -323,27 +323,40 @@ function explainStock(
   const heardAt = (seq: number) =>
     sql.value<string>('SELECT observed_at FROM order_events WHERE seq = ?', seq);
   const steps = sql.rows<StepRow>(
-    `${STEPS} WHERE sku = ? AND subsidiary_id = ? AND qty <> 0 ORDER BY seq`,
+    `${STEPS} WHERE sku = ? AND subsidiary_id = ? AND qty <> 0 ORDER BY seq DESC LIMIT ${SHOWN_MAX}`,
     sku,
     subsidiaryId,
   );
   const subtracted = new Set(ledger.reservedBy(place).map(({ orderId }) => orderId));
+  const changes = changesOf(db, stockTarget(place));
   const entries = [
-    ...steps.map(({ seq, orderId, qty }) => {
+    ...steps.toReversed().map(({ seq, orderId, qty }) => {
       const code = codeOf(db, orderId);
       const step = qty > 0 ? `Order ${code} took ${qty}.` : `Order ${code} gave ${-qty} back.`;
       const why = subtracted.has(orderId) ? ' The last count cannot contain it, so it is taken off.' : '';
       return { at: heardAt(seq) ?? null, what: `${step}${why}` };
     }),
-    ...changeEntries(db, stockTarget(place), branch),
+    ...changes.toReversed().flatMap((change) => [
+      { at: change.createdAt, what: handedOver(change, branch) },
+      { at: change.settledAt, what: becameOf(change) },
+    ]),
     ...lookEntries(db, place),
   ];
-  return { entries: inTime(entries), now: [...stockNow(db, ledger, place), ...reportedNow(branch)] };
+  const isCut = steps.length === SHOWN_MAX || changes.length === SHOWN_MAX;
+  const now = [
+    ...stockNow(db, ledger, place),
+    ...reportedNow(branch),
+    ...(isCut ? [`Of changes and of orders only the newest ${SHOWN_MAX} are shown.`] : []),
+  ];
+  return { entries: inTime(entries), now };
 }
 
 function codeOf(db: Database.Database, orderId: string): number | string {
   return sqlOf(db).value<number | null>('SELECT code FROM orders WHERE order_id = ?', orderId) ?? orderId;
 }
+
+/** Most changes, and most steps of orders, in the time line of a stock; the newest ones are shown. */
+const SHOWN_MAX = 200;
 
 interface ChangeRow {
   changeId: number;
@@ -359,16 +372,12 @@ interface ChangeRow {
   sentQty: number | null;
 }
 
-function changeEntries(db: Database.Database, target: string, branch: ReportingBranch | undefined): Entry[] {
+/** Returns the changes of a stock, the newest first. */
+function changesOf(db: Database.Database, target: string): ChangeRow[] {
   const text = `SELECT change_id AS changeId, body, state, message, created_at AS createdAt, settled_at AS settledAt,
       source, coalesce(origin, source) AS origin, reference, held_guard AS heldGuard, sent_qty AS sentQty
-    FROM outbox WHERE kind = 'stock' AND target = ? ORDER BY change_id`;
-  return sqlOf(db)
-    .rows<ChangeRow>(text, target)
-    .flatMap((change) => [
-      { at: change.createdAt, what: handedOver(change, branch) },
-      { at: change.settledAt, what: becameOf(change) },
-    ]);
+    FROM outbox WHERE kind = 'stock' AND target = ? ORDER BY change_id DESC LIMIT ${SHOWN_MAX}`;
+  return sqlOf(db).rows<ChangeRow>(text, target);
 }
 
 function handedOver(

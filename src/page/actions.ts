@@ -5,8 +5,10 @@ import {
   type Change,
   type FoundOrders,
   type OrderAnswer,
+  type OrderExplained,
   type OutboxAnswer,
   type ProductsAnswer,
+  type StocksExplained,
 } from './api.ts';
 import type { Caller } from './calls.ts';
 import type { Decision, OutboxTab, PageState, Stage, Store } from './state.ts';
@@ -45,6 +47,8 @@ export function pageActions(around: Around) {
       store.set({ branches: { ...store.state.branches, ...wish } });
     },
     showOrder: (orderId: string) => void showOrder(around, orderId),
+    explainOrder: (orderId: string) => void explainOrder(around, orderId),
+    explainStock: (sku: string) => void explainStock(around, sku),
     askDrop: (change: Change) => store.set({ dialog: { kind: 'drop', change } }),
     ...keys,
     turnCalls: (isOn: boolean) => void caller.turn(isOn),
@@ -58,12 +62,34 @@ export function pageActions(around: Around) {
 async function showOrder({ api, store, caller }: Around, orderId: string): Promise<void> {
   caller.markSeen([orderId]);
   store.set({ dialog: { kind: 'order', orderId, answer: undefined } });
-  const answer = await api.get<OrderAnswer>(`/orders/${encodeURIComponent(orderId)}`).catch((error) => {
-    if (error instanceof ApiFault) return error;
-    throw error;
-  });
+  const answer = await orFault(api.get<OrderAnswer>(`/orders/${encodeURIComponent(orderId)}`));
   const { dialog } = store.state;
   if (dialog?.kind === 'order' && dialog.orderId === orderId) store.set({ dialog: { ...dialog, answer } });
+}
+
+async function explainOrder({ api, store }: Around, orderId: string): Promise<void> {
+  store.set({ dialog: { kind: 'order-why', orderId, answer: undefined } });
+  const answer = await orFault(api.get<OrderExplained>(`/orders/${encodeURIComponent(orderId)}/explain`));
+  const { dialog } = store.state;
+  if (dialog?.kind === 'order-why' && dialog.orderId === orderId)
+    store.set({ dialog: { ...dialog, answer } });
+}
+
+async function explainStock({ api, store }: Around, sku: string): Promise<void> {
+  store.set({ dialog: { kind: 'stock-why', sku, answer: undefined } });
+  const answer = await orFault(api.get<StocksExplained>(`/stock/${encodeURIComponent(sku)}/explain`));
+  const { dialog } = store.state;
+  if (dialog?.kind === 'stock-why' && dialog.sku === sku) store.set({ dialog: { ...dialog, answer } });
+}
+
+/** Resolves to the fault that the API answered with, for a dialog that shows it. */
+async function orFault<T>(asked: Promise<T>): Promise<T | ApiFault> {
+  try {
+    return await asked;
+  } catch (error) {
+    if (error instanceof ApiFault) return error;
+    throw error;
+  }
 }
 
 /** Asks for the key when it is needed, tries it, and then runs the action that waited for it. */

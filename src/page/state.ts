@@ -1,6 +1,14 @@
 import type { MirroredProduct } from '../catalog/product.ts';
 import type { BoardOrder, TrendHour } from '../orders/mirrored-order.ts';
-import type { ApiFault, Branch, Change, OrderAnswer, StatusAnswer } from './api.ts';
+import type {
+  ApiFault,
+  Branch,
+  Change,
+  OrderAnswer,
+  OrderExplained,
+  StatusAnswer,
+  StocksExplained,
+} from './api.ts';
 import type { Speech, WordKey } from './words/language.ts';
 
 /** Stages of an order, the board's columns. Orders that cannot be prepared yet come after those in progress. */
@@ -140,7 +148,11 @@ export type Dialog =
   | { kind: 'key'; fault: WordKey | null; isChecking: boolean; command: string }
   | { kind: 'drop'; change: Change }
   /** `answer` is undefined until it has arrived. */
-  | { kind: 'order'; orderId: string; answer: OrderAnswer | ApiFault | undefined };
+  | { kind: 'order'; orderId: string; answer: OrderAnswer | ApiFault | undefined }
+  /** The time line of an order; it is opened from the order's dialog. */
+  | { kind: 'order-why'; orderId: string; answer: OrderExplained | ApiFault | undefined }
+  /** The time line of a sku in each branch. */
+  | { kind: 'stock-why'; sku: string; answer: StocksExplained | ApiFault | undefined };
 
 export interface PageState {
   speech: Speech;

@@ -149,6 +149,17 @@ test('stock explain adds up to the quantity that is offered', async () => {
     'When the platform was last read or told, it had 7.',
     'The POS has not counted it, so it is left alone.',
   ]);
+  expect(JSON.stringify(after)).not.toContain('are shown');
+  for (let qty = 0; qty < 100; qty++) {
+    out.accept('stock', [{ externalId: 'A', qty: 20 + qty, subsidiaryId: 's1' }]);
+    send();
+    out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
+    send();
+  }
+  const [long] = (await explained('stock', 'explain', '10')).document.stocks;
+  expect(long.now.at(-1)).toBe('Of changes and of orders only the newest 200 are shown.');
+  expect(whats(long.entries).filter((what) => what.startsWith('Handed over by'))).toHaveLength(200);
+  expect(whats(long.entries).at(-1)).toMatch(/^Change 201 is done\. Sent: 9\./);
   const none = await run('stock', 'explain', '99');
   expect([none.code, none.stderr]).toEqual([1, expect.stringContaining('product show PRODUCT')]);
 });

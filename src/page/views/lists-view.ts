@@ -38,7 +38,7 @@ export function catalogView(state: PageState, actions: Actions): TemplateResult 
         ${repeat(
           products ?? [],
           ({ productId }) => productId,
-          (product) => html`<li>${productView(product, state)}</li>`,
+          (product) => html`<li>${productView(product, state, actions)}</li>`,
         )}
       </ul>
       ${next === null ? nothing : html`<button type="button" class="quiet more" @click=${actions.moreProducts}>${speech.say('catalog.more')}</button>`}
@@ -54,7 +54,7 @@ function found({ speech, catalog: { products, next, fault } }: PageState): strin
   return speech.say('catalog.found', { count: next === null ? count : `${count}+` });
 }
 
-function productView(product: MirroredProduct, state: PageState): TemplateResult {
+function productView(product: MirroredProduct, state: PageState, actions: Actions): TemplateResult {
   const { speech } = state;
   return html`
     <article class="product">
@@ -64,12 +64,16 @@ function productView(product: MirroredProduct, state: PageState): TemplateResult
         ${product.vanishedAt === null ? nothing : html`<span class="tag">${speech.say('catalog.vanished')}</span>`}
       </h3>
       ${product.category ? html`<p class="category">${product.category}</p>` : nothing}
-      ${product.skus.map((sku) => skuView(sku, state))}
+      ${product.skus.map((sku) => skuView(sku, state, actions))}
     </article>
   `;
 }
 
-function skuView(sku: MirroredSku, { speech: { say, format }, status }: PageState): TemplateResult {
+function skuView(
+  sku: MirroredSku,
+  { speech: { say, format }, status }: PageState,
+  actions: Actions,
+): TemplateResult {
   const ids = sku.integrations.map(
     ({ extId, productIdPosA, productCodePosB, subsidiaryId }) =>
       `${[extId, productIdPosA, productCodePosB].filter(Boolean).join(' / ')} (${subsidiaryId})`,
@@ -89,6 +93,13 @@ function skuView(sku: MirroredSku, { speech: { say, format }, status }: PageStat
       </div>
       ${ids.length === 0 ? nothing : html`<div class="ids"><dt>${say('catalog.ids')}</dt><dd>${ids.join(', ')}</dd></div>`}
     </dl>
+    <button
+      type="button"
+      class="quiet why"
+      aria-haspopup="dialog"
+      aria-label="${say('why.button')}: SKU ${sku.sku}"
+      @click=${() => actions.explainStock(sku.sku)}
+    >${say('why.button')}</button>
   `;
 }
 

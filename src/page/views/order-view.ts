@@ -3,6 +3,7 @@ import type { Actions } from '../actions.ts';
 import { ApiFault, type OrderAnswer } from '../api.ts';
 import type { Dialog, PageState } from '../state.ts';
 import { changeSubject, changeValues, statusWord } from '../words/language.ts';
+import { orderWhyView, stockWhyView } from './why-view.ts';
 
 type Amount = number | string | null;
 
@@ -28,6 +29,7 @@ function orderDetailView(
       ${body}
       <div class="buttons">
         <button type="button" autofocus @click=${actions.closeDialog}>${say('close')}</button>
+        ${order === undefined ? nothing : html`<button type="button" class="quiet" @click=${() => actions.explainOrder(orderId)}>${say('why.button')}</button>`}
       </div>
     </div>
   `;
@@ -99,7 +101,13 @@ export function dialogView(state: PageState, actions: Actions): TemplateResult {
 /** Opens or closes the browser's dialog, which keeps the focus inside and returns it. */
 export function syncDialog({ dialog }: PageState): void {
   const element = document.querySelector('dialog');
-  if (element === null || element.open === (dialog !== null)) return;
+  if (element === null) return;
+  if (element.open === (dialog !== null)) {
+    // The button with the focus was removed, because the dialog shows something else now.
+    if (element.open && !element.contains(document.activeElement))
+      element.querySelector<HTMLElement>('[autofocus]')?.focus();
+    return;
+  }
   if (dialog !== null) element.showModal();
   else {
     element.close();
@@ -116,6 +124,10 @@ function content(dialog: Dialog, state: PageState, actions: Actions): TemplateRe
       return dropForm(dialog, state, actions);
     case 'order':
       return orderDetailView(dialog, state, actions);
+    case 'order-why':
+      return orderWhyView(dialog, state, actions);
+    case 'stock-why':
+      return stockWhyView(dialog, state, actions);
   }
 }
 

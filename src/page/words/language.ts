@@ -153,6 +153,11 @@ export function formatFor(language: string) {
     if (count === 0) return relative.format(0, 'second');
     return new Intl.NumberFormat(language, { style: 'unit', unit, unitDisplay: 'short' }).format(count);
   };
+  const seconds = new Intl.DateTimeFormat(language, {
+    dateStyle: 'short',
+    timeStyle: 'medium',
+    hourCycle: 'h23',
+  });
   const within = (iso: string | null, write: (ms: number) => string) => {
     const ms = iso === null ? Number.NaN : Date.parse(iso);
     return Number.isNaN(ms) ? (iso ?? '') : write(ms);
@@ -188,6 +193,8 @@ export function formatFor(language: string) {
     },
     /** Hour and minute on this machine's clock. */
     hour: (iso: string) => within(iso, (ms) => hours.format(ms)),
+    /** A date and time to the second, for a list in which several things happen in a minute. */
+    exact: (iso: string | null) => within(iso, (ms) => seconds.format(ms)),
     moment: (iso: string | null) => within(iso, (ms) => moments.format(ms)),
     /**
      * Formats a time of today as a time, another as a date. A screen reader would read out a running age again and

@@ -1,3 +1,4 @@
+/** Tests src/page/views/why-view.ts, and how each state of the page looks. */
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -111,6 +112,26 @@ const STATES: readonly State[] = [
       }),
     until: (page) => page.locator('.branches tbody tr').first().waitFor(),
   },
+  {
+    name: 'order-why',
+    open: () => openStore({ name: 'Café Central', currency: 'CLP' }),
+    make: explained,
+    async until(page) {
+      await page.locator('.card', { hasText: '#11' }).click();
+      await page.locator('.sheet .buttons .quiet').click();
+      await page.locator('.timeline li').nth(1).waitFor();
+    },
+  },
+  {
+    name: 'stock-why',
+    open: () => openStore({ name: 'Café Central', currency: 'CLP' }),
+    make: explained,
+    async until(page) {
+      await page.locator('#search').fill('1001');
+      await page.locator('.product .why').first().click();
+      await page.locator('.timeline li').nth(1).waitFor();
+    },
+  },
   { name: 'first-day', open: () => openStore({ name: 'Café Central' }), until: level('green') },
 ];
 
@@ -122,6 +143,25 @@ async function trade({ place: { sandbox } }: PageStore): Promise<void> {
   for (const [i, status] of [...statuses, 'ready', 'routed', 'dispatched', 'shippingError'].entries()) {
     control.createOrder({ status, createdAtMs: Date.now() - (i + 1) * 240_000 });
   }
+}
+
+/** Makes orders that a POS acknowledged after a change, and stocks that it counted. */
+async function explained(store: PageStore): Promise<void> {
+  const { control } = store.place.sandbox;
+  await trade(store);
+  const order = control.createOrder({ status: 'payment-approved', createdAtMs: Date.now() });
+  const has = (status: string) => () =>
+    store.place.mirrorRows().some((row) => row.order_id === order.internalOrderId && row.status === status);
+  await until('the order is here', has('payment-approved'));
+  control.advanceOrder(order.internalOrderId, 'picker-pending');
+  await until('the order has changed', has('picker-pending'));
+  await store.post('/orders/ack', [order.internalOrderId]);
+  const catalogue = async () => {
+    const answer = await fetch(`${store.url}/v1/products?sku=1001`, { headers: { connection: 'close' } });
+    return ((await answer.json()) as { products: unknown[] }).products.length > 0;
+  };
+  await until('the catalogue is read', catalogue);
+  await store.post('/stock', [{ externalId: 'A-1001-1', qty: 12, reference: 'till-7/88' }]);
 }
 
 describe.skipIf(!hasChromium)('the page, however it is looked at', () => {
