@@ -31,7 +31,7 @@ export function cursorOf(db: Database.Database, name: string): HookCursor | unde
 
 const EVENTS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status AS previousStatus, e.source,
     e.observed_at AS observedAt, o.created_at AS createdAt
-  FROM (SELECT * FROM order_events WHERE seq > ? ORDER BY seq LIMIT ?) e
+  FROM (SELECT * FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?) e
   LEFT JOIN orders o ON o.order_id = e.order_id ORDER BY e.seq`;
 
 /** An event with its order's creation time. */

@@ -235,7 +235,7 @@ export class CallbackRows {
 
   /** Returns the newest `limit` callbacks after `id`, oldest first. */
   list(after: number, limit: number): KeptCallback[] {
-    const sql = 'SELECT id, entry FROM callbacks WHERE id > ? ORDER BY id DESC LIMIT ?';
+    const sql = 'SELECT id, entry FROM callbacks WHERE id > ? ORDER BY id DESC LIMIT +?';
     const rows = storing(() => sqlOf(this.#db).rows<{ id: number; entry: string }>(sql, after, limit));
     return rows.reverse().map(({ id, entry }) => ({ ...JSON.parse(entry), id }));
   }

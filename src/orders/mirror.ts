@@ -453,7 +453,7 @@ export class Mirror implements OrderKeeper {
 
   /** Returns the feed's events after `seq`, oldest first. */
   eventsAfter(seq: number, limit: number): OrderEvent[] {
-    const sql = `${EVENT} WHERE seq > ? ORDER BY seq LIMIT ?`;
+    const sql = `${EVENT} WHERE seq > ? ORDER BY seq LIMIT +?`;
     return this.read((db) => sqlOf(db).rows<OrderEvent>(sql, seq, limit));
   }
 

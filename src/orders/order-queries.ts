@@ -71,7 +71,7 @@ export function eventsOfStore(
   { stores, after, limit }: { stores: readonly string[]; after: number; limit: number },
 ): { events: OrderEvent[]; upTo: number } {
   // The window counts events and not numbers, because the numbers of a new mirror begin far ahead.
-  const window = 'SELECT max(seq) FROM (SELECT seq FROM order_events WHERE seq > ? ORDER BY seq LIMIT ?)';
+  const window = 'SELECT max(seq) FROM (SELECT seq FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?)';
   const end = sqlOf(db).value<number | null>(window, after, STORE_WINDOW) ?? after;
   const named = 'IN (SELECT value FROM json_each(@stores))';
   const events = sqlOf(db).rows<OrderEvent>(
@@ -79,7 +79,7 @@ export function eventsOfStore(
        EXISTS (SELECT 1 FROM orders o WHERE o.order_id = order_events.order_id AND o.store_external_id ${named})
        OR EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = order_events.order_id AND a.branch ${named})
        OR EXISTS (SELECT 1 FROM stock_steps s WHERE s.order_id = order_events.order_id AND s.subsidiary_id ${named}))
-     ORDER BY seq LIMIT @limit`,
+     ORDER BY seq LIMIT +@limit`,
     { after, end, limit, stores: JSON.stringify(stores) },
   );
   return { events, upTo: events.length < limit ? end : (events.at(-1)?.seq ?? after) };
@@ -99,7 +99,7 @@ export function ordersToBook(db: Database.Database, { stores, after, limit }: To
   const ofStores = stores ? 'AND store_external_id IN (SELECT value FROM json_each(@stores))' : '';
   const rows = sqlOf(db).rows<OrderRow & { ackedAt: string | null }>(
     `SELECT ${columnsAs([...COLUMNS, 'ackedAt'])} FROM orders_to_book
-     WHERE seq > @after ${ofStores} ORDER BY seq LIMIT @limit`,
+     WHERE seq > @after ${ofStores} ORDER BY seq LIMIT +@limit`,
     { after, limit, ...(stores && { stores: JSON.stringify(stores) }) },
   );
   return rows.map(({ ackedAt, ...row }) => ({ ...withItems(db, row), acknowledgedAt: ackedAt }));

@@ -285,7 +285,7 @@ function statementsOn(db: Database.Database, table: InboxTable): Statements {
     // An id may be a 64-bit integer and a key the bytes of a GUID; neither may lose anything.
     lengths: db
       .prepare<[bigint, number], Lengths>(
-        `SELECT id, ${lengths.join(', ')} FROM ${table} WHERE id >= ? ORDER BY id LIMIT ?`,
+        `SELECT id, ${lengths.join(', ')} FROM ${table} WHERE id >= ? ORDER BY id LIMIT +?`,
       )
       .safeIntegers(),
     row: db

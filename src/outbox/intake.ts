@@ -342,7 +342,7 @@ export class OutboxIntake {
     const goneQty = this.#sql.value(gone, { since, branch }) ?? 0;
     // The stocks are counted only up to the needed number, because a branch may have 100,000.
     const above =
-      'SELECT count(*) FROM (SELECT 1 FROM stocks WHERE subsidiary_id = ? AND CAST(qty AS REAL) > 0 LIMIT ?)';
+      'SELECT count(*) FROM (SELECT 1 FROM stocks WHERE subsidiary_id = ? AND CAST(qty AS REAL) > 0 LIMIT +?)';
     const aboveZero = goneQty + (this.#sql.value<number>(above, branch, needed) ?? 0);
     return guardZeroShare({ branch, zeros, aboveZero }, guards);
   }

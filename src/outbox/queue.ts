@@ -62,10 +62,10 @@ const NEWER = [
 // than the query.
 export const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
 export const MAY_LEAVE = `kind = +@kind AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
-  AND (basis = 'mirror' OR @sendAsIs)`;
+  AND (basis = 'mirror' OR +@sendAsIs)`;
 /** Finds branches with changes to send, each by one step in the index. */
 const nextBranch = (after: string) =>
-  `SELECT min(branch) FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = @priority ${after}`;
+  `SELECT min(branch) FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = +@priority ${after}`;
 const BRANCHES = `
   WITH RECURSIVE waiting (branch) AS (
     SELECT (${nextBranch('')})

@@ -315,7 +315,7 @@ export class Reservations {
     return this.#sql.rows<StockQty & { seq: number }>(
       `SELECT sku, subsidiary_id AS subsidiaryId, seq, qty FROM stock_steps
        WHERE order_id = +@orderId AND seq <= @asOf AND booked_version IS NULL
-         AND (subsidiary_id = @branch OR (@branch IS NULL AND (subsidiary_id IN (
+         AND (subsidiary_id = +@branch OR (+@branch IS NULL AND (subsidiary_id IN (
            SELECT subsidiary_id FROM stock_steps WHERE order_id = +@orderId AND seq <= @asOf
              GROUP BY sku, subsidiary_id HAVING sum(qty) > 0) OR @takes = 0)))`,
       { orderId, asOf, branch: branch?.subsidiaryId ?? null, takes: this.#known(orderId)?.takes ?? 0 },
@@ -357,7 +357,7 @@ export class Reservations {
              OR ${isAwaited})))
          OR (o.updated_at < @longAgo AND NOT EXISTS (
            SELECT 1 FROM stock_steps s WHERE s.order_id = l.order_id AND (${isOpenStep} OR ${isAwaited}))))
-       LIMIT @limit`,
+       LIMIT +@limit`,
       {
         limit,
         seq: Math.min(sweptSeq, this.#mark('ledger.seen')),

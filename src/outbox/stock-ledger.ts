@@ -234,7 +234,7 @@ export class StockLedger {
 
   /** Returns the number of stocks that `dirty` would return, counted up to `limit`. */
   countDirty(limit: number): number {
-    return this.#sql.value(`SELECT count(*) FROM (SELECT 1 ${DUE} LIMIT ?)`, limit) ?? 0;
+    return this.#sql.value(`SELECT count(*) FROM (SELECT 1 ${DUE} LIMIT +?)`, limit) ?? 0;
   }
 
   /** Records that the platform has the wanted quantity. */
@@ -308,7 +308,7 @@ export class StockLedger {
          GROUP BY s.order_id HAVING sum(s.qty) > 0
            AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version, 0)
              OR coalesce(s.held_until_ms <= c.counted_ms, 0))))
-         ORDER BY min(s.seq) LIMIT ?`,
+         ORDER BY min(s.seq) LIMIT +?`,
       ...[sku, subsidiaryId, limit],
     );
   }
