@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyPluginAsync, FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
-import type { Parts } from '../app/parts.ts';
+import type { Services } from '../app/services.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
@@ -8,7 +8,7 @@ import type { Right } from '../db/api-keys.ts';
 import { AccessGate, type AccessOptions, requireRight } from './access.ts';
 
 export interface LocalApiOptions extends AccessOptions {
-  parts: Pick<Parts, 'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox'>;
+  parts: Pick<Services, 'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox'>;
   /** Notified when this process may have changed the mirror. */
   changes: ChangeSignal;
   /** Of tillsync. */

@@ -1,7 +1,7 @@
 import { configuredNames } from '../config/roles.ts';
 import { whenFree } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import { branchBoard } from '../link/branch-board.ts';
+import { branchBoard } from '../link/branch-status.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { branchesAnswer } from './schemas.ts';
 

@@ -6,7 +6,7 @@ import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
 import type { ChangeKind, SourceLine, SubmittedChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { Acceptance } from '../outbox/intake.ts';
-import type { Outbox } from '../outbox/outbox.ts';
+import type { OutboxService } from '../outbox/outbox.ts';
 import { addressOf, originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { LongPolls } from './long-polls.ts';
@@ -95,7 +95,7 @@ const PART = 500;
  * the disk fails on the way, accepted items stay; the answer has the results so far and the error.
  */
 async function takeItems(
-  outbox: Outbox,
+  outbox: OutboxService,
   items: readonly (SourceLine & SubmittedChange)[],
   origin: string,
 ): Promise<{ text: string; status: number; error?: TillsyncError }> {
@@ -110,7 +110,7 @@ async function takeItems(
     const part = items.slice(start, start + PART);
     const good = readable(part);
     try {
-      const taken = (good.length === 0 ? [] : await outbox.take(good, 'http', { origin, zeros })).values();
+      const taken = (good.length === 0 ? [] : await outbox.submit(good, 'http', { origin, zeros })).values();
       for (const item of part) {
         const result = resultOf(item, taken);
         tally[result.state] += 1;

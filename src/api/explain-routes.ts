@@ -1,4 +1,4 @@
-import { configuredBranches } from '../app/readers.ts';
+import { configuredBranches } from '../app/read-only-services.ts';
 import { namedBranch } from '../catalog/product.ts';
 import { isHub } from '../config/roles.ts';
 import { TillsyncError, whenFree } from '../core/errors.ts';

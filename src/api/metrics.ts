@@ -1,6 +1,6 @@
 import { statSync } from 'node:fs';
-import type { Parts } from '../app/parts.ts';
-import { configuredBranches, fromState, mirrorCounts, verdictOn } from '../app/readers.ts';
+import { configuredBranches, fromState, mirrorCounts, verdictOn } from '../app/read-only-services.ts';
+import type { Services } from '../app/services.ts';
 import { storagePaths, storageSpace } from '../app/storage.ts';
 import { type BranchMapping, branchMappings, MAPPINGS_FOR_MS } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
@@ -24,10 +24,10 @@ import {
 import type { DiskSpace } from '../health/facts.ts';
 import type { HookStatus } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-cursors.ts';
-import { BRANCH_LEVELS, type BranchStatus, branchBoard } from '../link/branch-board.ts';
+import { BRANCH_LEVELS, type BranchStatus, branchBoard } from '../link/branch-status.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
-import type { Outbox } from '../outbox/outbox.ts';
+import type { OutboxService } from '../outbox/outbox.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
@@ -90,7 +90,7 @@ function mirrorFamilies(mirror: Mirror, nowMs: number): MetricFamily[] {
   ];
 }
 
-function outboxFamilies(outbox: Pick<Outbox, 'counts'>, clock: Clock): MetricFamily[] {
+function outboxFamilies(outbox: Pick<OutboxService, 'counts'>, clock: Clock): MetricFamily[] {
   const { pending, sending, held, rejected, needsRead, oldestPendingAt } = outbox.counts();
   const ageMs = clock.nowMs() - Date.parse(oldestPendingAt ?? '');
   return [
@@ -150,7 +150,7 @@ function hookFamilies(mirror: Mirror, { hooks }: Pick<Config, 'hooks'>, clock: C
 }
 
 /** At a hub, metrics of each branch. */
-function branchFamilies({ mirror, state }: Pick<Parts, 'mirror' | 'state'>, config: Config, clock: Clock) {
+function branchFamilies({ mirror, state }: Pick<Services, 'mirror' | 'state'>, config: Config, clock: Clock) {
   if (!isHub(config)) return [];
   const names = state.hub.open(configuredNames(config.branches));
   const nowMs = clock.nowMs();
@@ -249,7 +249,7 @@ export interface LoopBeat {
 }
 
 interface MetricsOptions {
-  parts: Pick<Parts, 'mirror' | 'state' | 'outbox' | 'platform'>;
+  parts: Pick<Services, 'mirror' | 'state' | 'outbox' | 'platform'>;
   config: Config;
   counters: Counters;
   loopsAlive: () => readonly LoopBeat[];

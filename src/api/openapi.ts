@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { product as productSchema, productSku } from '../catalog/product.ts';
-import { branchStatus } from '../link/branch-board.ts';
+import { branchStatus } from '../link/branch-status.ts';
 import {
   boardOrder,
   order,

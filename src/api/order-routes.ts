@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
-import { configuredBranches } from '../app/readers.ts';
+import { configuredBranches } from '../app/read-only-services.ts';
 import { namedBranch } from '../catalog/product.ts';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc, keptFor, zoneCalendar } from '../core/time.ts';

@@ -5,7 +5,7 @@ import { FRESHNESS_STATES, FRESHNESS_SUBJECTS } from '../core/alarm.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { FAILURE_CAUSES } from '../health/facts.ts';
 import { FINDINGS, type FindingCode } from '../health/findings.ts';
-import { branchStatus } from '../link/branch-board.ts';
+import { branchStatus } from '../link/branch-status.ts';
 import { boardOrder, order, orderToBook, trendHour } from '../orders/mirrored-order.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type ProductChange, productItem, type StockChange, stockItem } from '../outbox/change.ts';

@@ -1,6 +1,6 @@
 import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from 'fastify';
 import { shopName } from '../app/installation.ts';
-import { fromState, holdBackStates, lineOf, mirrorCounts, verdictOn } from '../app/readers.ts';
+import { fromState, holdBackStates, lineOf, mirrorCounts, verdictOn } from '../app/read-only-services.ts';
 import { storageSpace } from '../app/storage.ts';
 import { roleOf } from '../config/roles.ts';
 import { typedWords, whenFree } from '../core/errors.ts';

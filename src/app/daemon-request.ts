@@ -5,8 +5,8 @@ import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
 import type { DaemonRequest, RequestRows } from '../db/daemon-requests.ts';
+import { openState } from './state.ts';
 import { RUNNING, storagePaths } from './storage.ts';
-import { openState } from './stores.ts';
 
 /** Time after which the requester has stopped waiting. */
 const REQUEST_HOLDS_MS = 60_000;

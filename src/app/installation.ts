@@ -24,7 +24,7 @@ import {
   rawValue,
   readConfigFile,
 } from '../config/source.ts';
-import { type Installation, TillsyncError, typedAgain, typedWords } from '../core/errors.ts';
+import { type Installation, sameCommandWithSudo, TillsyncError, typedWords } from '../core/errors.ts';
 
 /** Returns the version of tillsync, from its package. */
 export function programVersion(): string {
@@ -184,7 +184,7 @@ function allows(path: string, mode: number, named: string, wanted: 'read' | 'wri
     if (code !== 'EACCES' && code !== 'EPERM') return false;
     throw new TillsyncError('storage-readonly', `You do not have permission to ${wanted} ${named}.`, {
       cause,
-      hint: `Run: ${typedAgain()}`,
+      hint: `Run: ${sameCommandWithSudo()}`,
     });
   }
 }

@@ -5,7 +5,7 @@ import { ownStoreConfig } from '../config/config.ts';
 import { configPath } from '../config/source.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import type { BranchStatus } from '../link/branch-board.ts';
+import type { BranchStatus } from '../link/branch-status.ts';
 import type { SupportHead, SupportQuestion } from '../link/link.ts';
 import { bundleList } from './bundle.ts';
 import { EXIT, printableLines } from './cli.ts';
@@ -115,7 +115,7 @@ async function ask(
   }
   const { NatsHubLink } = await import('../link/nats.ts');
   const { ownAccess } = await import('../link/server-file.ts');
-  const { branchBoard } = await import('../link/branch-board.ts');
+  const { branchBoard } = await import('../link/branch-status.ts');
   const link = new NatsHubLink(await ownAccess(rows, config.hub, '@hub'));
   const stop = () => void link.close();
   signal.addEventListener('abort', stop, { once: true });

@@ -12,7 +12,7 @@ export const audit = command({
   more: '\nWho handed a change over is told by: tillsync outbox list. Entries are kept for 400 days.',
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
-      const { readStores } = await import('../app/readers.ts');
+      const { readStores } = await import('../app/read-only-services.ts');
       const { timezone } = config.orders;
       const { limit } = call.options;
       const since = instant('--since', call.options.since, timezone);

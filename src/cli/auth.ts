@@ -1,6 +1,6 @@
-import type { Parts } from '../app/parts.ts';
+import type { Services } from '../app/services.ts';
 import { isBranch } from '../config/roles.ts';
-import { asTillsyncError, asTyped, hasCode, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, formatCommands, hasCode, TillsyncError } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import { type Cli, EXIT, readAll } from './cli.ts';
@@ -36,7 +36,7 @@ export function authReport(status: TokenStatus, nowMs: number, needsNone = false
     lockedOut: lockedOut && { at: isoUtc(lockedOut.atMs), cause: lockedOut.cause },
     /** Start of a refresh that is running, or whose answer was never saved. */
     openRefreshSince: iso(status.openIntentAtMs),
-    message: needsNone ? NEEDS_NONE : asTyped(sentence(status, nowMs)),
+    message: needsNone ? NEEDS_NONE : formatCommands(sentence(status, nowMs)),
   };
 }
 
@@ -199,7 +199,7 @@ const OUTCOMES = {
 
 type OfferedTokens = TokenInput & { otherCompany: boolean };
 
-async function stored({ platform, mirror }: Parts, tokens: OfferedTokens): Promise<'stored'> {
+async function stored({ platform, mirror }: Services, tokens: OfferedTokens): Promise<'stored'> {
   await platform.tokens.set(tokens);
   mirror.freshnessBoard.report('auth', 'waiting', 'New tokens were handed over and are not tried yet.');
   return 'stored';
@@ -235,7 +235,7 @@ const status = command({
   description: 'Tell how the tokens fare, without showing them',
   examples: ['auth status', 'auth status --json'],
   async run(call) {
-    const { storedTokens } = await import('../app/readers.ts');
+    const { storedTokens } = await import('../app/read-only-services.ts');
     const { cli } = call;
     const config = configOf(call);
     const tokens = await storedTokens({ config, clock: cli.clock });

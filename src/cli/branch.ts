@@ -1,5 +1,5 @@
 import { configuredNames } from '../config/roles.ts';
-import { asTillsyncError, asTyped, counted, TillsyncError, whenFree } from '../core/errors.ts';
+import { asTillsyncError, counted, formatCommands, TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc, localTimes, parseDurationMs } from '../core/time.ts';
 import type { UnassignedOrder } from '../link/assign.ts';
 import { bundle, doctor, NAME, status } from './ask-branch.ts';
@@ -124,7 +124,7 @@ const list = command({
   examples: ['branch list', 'branch list --json'],
   run: (call) =>
     withHub(call, async ({ parts: { state, mirror }, config }) => {
-      const { branchBoard } = await import('../link/branch-board.ts');
+      const { branchBoard } = await import('../link/branch-status.ts');
       const { unassignedOrders } = await import('../link/assign.ts');
       const unassigned = mirror.read((db) => unassignedOrders(db, UNASSIGNED_MAX));
       const named = state.hub.named(configuredNames(config.branches));
@@ -271,7 +271,7 @@ const close = command({
       return {
         json: { branch: name, closed },
         text: closed
-          ? asTyped(
+          ? formatCommands(
               `Branch ${name} is closed. Its open orders are told as orders of no known branch: {tillsync} branch list. Its catalogue is not read from the next start on: {restart}\n`,
             )
           : `Branch ${name} was closed already.\n`,

@@ -23,7 +23,7 @@ const unmapped = command({
   more: '\nThe ids are given in the company panel. To look at the catalogue again: tillsync sync products',
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
-      const { configuredBranches } = await import('../app/readers.ts');
+      const { configuredBranches } = await import('../app/read-only-services.ts');
       const { branch, csv } = call.options;
       const all = configuredBranches(config, mirror);
       const branches = branch === undefined ? all : [namedBranch(all, branch)];

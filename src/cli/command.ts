@@ -1,7 +1,7 @@
 import { Argument, Command, Option } from 'commander';
 import { becomeStorageUser, requireRights } from '../app/installation.ts';
-import type { Parts } from '../app/parts.ts';
-import type { Readers } from '../app/readers.ts';
+import type { ReadOnlyServices } from '../app/read-only-services.ts';
+import type { Services } from '../app/services.ts';
 import { loadConfig, loadSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchCallsNobody, isBranch } from '../config/roles.ts';
@@ -225,12 +225,12 @@ export function becomeOwner({ cli, options }: Call, { storage }: Config, writes:
 /** For commands that only read: opens what is stored, runs `use`, and closes it in any case. */
 export async function withReaders<T>(
   call: Call,
-  use: (readers: Readers, config: Config) => Promise<T> | T,
+  use: (readers: ReadOnlyServices, config: Config) => Promise<T> | T,
 ): Promise<T> {
   // Loaded here, so that only commands that open something pay for it.
-  const { openReaders } = await import('../app/readers.ts');
+  const { openReadOnlyServices } = await import('../app/read-only-services.ts');
   const config = configOf(call);
-  const readers = await openReaders({ config, clock: call.cli.clock }).catch((error: unknown) => {
+  const readers = await openReadOnlyServices({ config, clock: call.cli.clock }).catch((error: unknown) => {
     throw hasCode(error, 'not-found') && !isSetUp(config) ? notSetUp() : error;
   });
   try {
@@ -242,7 +242,7 @@ export async function withReaders<T>(
 
 /** The tools of a command that calls the platform. */
 export interface CommandTools {
-  parts: Parts;
+  parts: Services;
   config: Config;
   progress: Progress;
   /**
@@ -267,7 +267,7 @@ export interface CommandTools {
  * are shared with a running daemon. Errors of the parts' log go to standard error.
  */
 export async function withParts<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
-  const { openParts } = await import('../app/parts.ts');
+  const { openServices } = await import('../app/services.ts');
   const { createLogger } = await import('../core/logger.ts');
   const { clock, random } = call.cli;
   const { config, secrets, unseen } = loadSetup(sourceOf(call));
@@ -283,7 +283,7 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
     clock,
     secrets: secretValues(secrets),
   });
-  const parts = await openParts({ config, secrets, clock, random, log, onSecret: registerSecret });
+  const parts = await openServices({ config, secrets, clock, random, log, onSecret: registerSecret });
   try {
     const note: CommandTools['note'] = (auditEvent) =>
       parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...auditEvent }));

@@ -4,7 +4,7 @@ import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { SECRET_NAMES, type Secrets, secretsByName } from '../config/secrets.ts';
 import { configError, configPath, isSetUp, notSetUp } from '../config/source.ts';
-import { asTillsyncError, typedAgain } from '../core/errors.ts';
+import { asTillsyncError, sameCommandWithSudo } from '../core/errors.ts';
 import { formatDuration } from '../core/time.ts';
 import { type AuthReport, authReport } from './auth.ts';
 import { EXIT, printable } from './cli.ts';
@@ -53,7 +53,7 @@ const check = command({
         : [`Hooks whose requests are not signed, for there is no secret hook-NAME: ${unsigned.join(', ')}.`]),
       ...(notSeen.length === 0
         ? []
-        : [`Not looked at, for want of rights: ${notSeen.join(', ')}. Run: ${typedAgain()}`]),
+        : [`Not looked at, for want of rights: ${notSeen.join(', ')}. Run: ${sameCommandWithSudo()}`]),
     ];
     return {
       json: { ok: true, file: setup.file, faults: [], warnings, secrets, tokens, service, notSeen, config },
@@ -65,7 +65,7 @@ const check = command({
 
 /** Returns the stored tokens' state; `tokens` is null if this user may not read it. */
 async function tokensOf(call: Call, config: Config) {
-  const { storedTokens } = await import('../app/readers.ts');
+  const { storedTokens } = await import('../app/read-only-services.ts');
   const { clock } = call.cli;
   try {
     becomeOwner(call, config, false);

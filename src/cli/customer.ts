@@ -1,7 +1,7 @@
 import { storagePaths } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { configPath } from '../config/source.ts';
-import { asTyped, counted, TillsyncError, typedWords } from '../core/errors.ts';
+import { counted, formatCommands, TillsyncError, typedWords } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { isEnded } from '../orders/order.ts';
 import { getReceived, listReceived } from '../orders/order-queries.ts';
@@ -134,7 +134,7 @@ function onePerson(found: Found, action: string, config: Config): { person: Pers
       ? []
       : [`One without either, order by order: {tillsync} order forget ${without.orders[0]?.orderId}`]),
   ];
-  const above = `${peopleText(found, config)}${told.map(asTyped).join('\n')}\n`;
+  const above = `${peopleText(found, config)}${told.map(formatCommands).join('\n')}\n`;
   return { several: { json: { people }, above, exit: EXIT.usage } };
 }
 
@@ -231,7 +231,7 @@ The platform, the POS and every copy still have what they have; the command name
       const openIds = open.map(({ orderId }) => orderId);
       return {
         json: { forgotten, open: openIds, isClean, copies, related: found.related, mentions },
-        text: `${told.map(asTyped).join('\n')}\n`,
+        text: `${told.map(formatCommands).join('\n')}\n`,
         exit: isWhole ? EXIT.done : EXIT.partial,
       };
     });

@@ -72,7 +72,7 @@ Nothing is written. Exit code 1 when something differs.`,
 
 function diffStockOf(context: Call, branch: string | undefined): Promise<Result> {
   return withReaders(context, async ({ mirror }, config) => {
-    const { configuredBranches, readStores } = await import('../app/readers.ts');
+    const { configuredBranches, readStores } = await import('../app/read-only-services.ts');
     const { diffStock } = await import('../support/diff.ts');
     if (isBranch(config)) {
       throw new TillsyncError(

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { configuredNames, isHub } from '../config/roles.ts';
-import { asTyped, TillsyncError, whenFree } from '../core/errors.ts';
+import { formatCommands, TillsyncError, whenFree } from '../core/errors.ts';
 import type { HubRows, NamedBranch, ServerConfigPlace } from '../link/hub-state.ts';
 import { type Call, type CommandTools, command, group, withParts } from './command.ts';
 
@@ -90,7 +90,7 @@ const serverConfigCommand = command({
       const typed = isOfUnit(file) ? `${START_SERVER}\n  {restart}` : start;
       return {
         json: { file, changed, start, tls: tls !== null },
-        text: asTyped(
+        text: formatCommands(
           `${file} ${changed ? 'is written' : 'is as it has to be'}. Start the server with:\n  ${typed}\n`,
         ),
       };

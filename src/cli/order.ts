@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { shopName } from '../app/installation.ts';
-import type { Readers } from '../app/readers.ts';
+import type { ReadOnlyServices } from '../app/read-only-services.ts';
 import { storagePaths } from '../app/storage.ts';
 import { namedBranch } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
@@ -249,7 +249,7 @@ const list = command({
   },
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
-      const { configuredBranches } = await import('../app/readers.ts');
+      const { configuredBranches } = await import('../app/read-only-services.ts');
       const { status, open, due, code, day, branch, customer, text, unbooked, before } = call.options;
       const { csv, lines, decimal, limit = csv ? Number.MAX_SAFE_INTEGER : LISTED } = call.options;
       if (lines && !csv) throw new TillsyncError('usage', '--lines is of the file: give --csv too.');
@@ -318,7 +318,7 @@ const explain = command({
   run: (call) =>
     withReaders(call, async ({ mirror, branches }, config) => {
       const { explainOrder } = await import('../health/explain.ts');
-      const { readStores } = await import('../app/readers.ts');
+      const { readStores } = await import('../app/read-only-services.ts');
       const { clock } = call.cli;
       const { timezone } = config.orders;
       const { hooks } = config;
@@ -343,7 +343,7 @@ export function explanationText({ entries, now }: Explanation, timeZone: string,
   return `${entries.length === 0 ? '' : `${line}\n`}${now.map((each) => `${printable(localTimes(each, timeZone, nowMs))}\n`).join('')}`;
 }
 
-type OrderReads = Pick<Readers['mirror'], 'order' | 'orders' | 'codesBeside'>;
+type OrderReads = Pick<ReadOnlyServices['mirror'], 'order' | 'orders' | 'codesBeside'>;
 
 /** Returns an order as `findOrder` does. Throws `not-found` if there is none. */
 export function namedOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder {

@@ -1,8 +1,8 @@
 import { basename } from 'node:path';
 import { namedBranch } from '../catalog/product.ts';
-import { asTyped, counted, hasCode, TillsyncError } from '../core/errors.ts';
+import { counted, formatCommands, hasCode, TillsyncError } from '../core/errors.ts';
 import { ADDRESS_KEYS, type OutboxEntry } from '../outbox/change.ts';
-import type { Outbox } from '../outbox/outbox.ts';
+import type { OutboxService } from '../outbox/outbox.ts';
 import type { UndoLine } from '../outbox/undo.ts';
 import { EXIT, printable } from './cli.ts';
 import {
@@ -81,7 +81,7 @@ const list = command({
   },
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
-      const { readStores } = await import('../app/readers.ts');
+      const { readStores } = await import('../app/read-only-services.ts');
       const { timezone } = config.orders;
       const { state, kind, before, limit, target, reference } = call.options;
       const since = instant('--since', call.options.since, timezone);
@@ -164,7 +164,7 @@ const retry = command({
 const PAGE = 1000;
 
 /** Returns the rejected changes, oldest first, so that the newest value for a target is retried last. */
-function rejectedIds(outbox: Outbox): number[] {
+function rejectedIds(outbox: OutboxService): number[] {
   const ids: number[] = [];
   for (let before: number | undefined; ; ) {
     const page = outbox.list({ state: 'rejected', before, limit: PAGE });
@@ -281,7 +281,9 @@ const undo = command({
         : `${counted(chosen.length, 'earlier value')} would be handed over.`;
       const notes = [
         ...(left > 0 ? [`${left} left alone.`] : []),
-        ...(held > 0 ? [asTyped(`${held} held for a person: {tillsync} outbox list --state held`)] : []),
+        ...(held > 0
+          ? [formatCommands(`${held} held for a person: {tillsync} outbox list --state held`)]
+          : []),
       ];
       return {
         json: {

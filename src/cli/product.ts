@@ -1,9 +1,9 @@
-import type { ProductName } from '../app/readers.ts';
+import type { ProductName } from '../app/read-only-services.ts';
 import { type MirroredProduct, productDifferences } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { OutboxEntry, ProductQuery } from '../outbox/change.ts';
-import type { MirrorStores } from '../outbox/stores.ts';
+import type { MirrorStores } from '../outbox/repositories.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { command, group, WAIT, withPlatform, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
@@ -123,7 +123,7 @@ const show = command({
     '--live': 'ask the platform now, and tell what the mirror has differently; nothing is written',
   },
   async run(context) {
-    const { findProducts, readStores } = await import('../app/readers.ts');
+    const { findProducts, readStores } = await import('../app/read-only-services.ts');
     const { cli, options, argument: productId } = context;
     const { sku, externalId } = options;
     const given: ProductName[] = [];

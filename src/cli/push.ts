@@ -1,14 +1,14 @@
 import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
-import type { Parts } from '../app/parts.ts';
+import type { Services } from '../app/services.ts';
 import { branchName, namedBranch } from '../catalog/product.ts';
 import { sweepNow } from '../catalog/sweep.ts';
 import { isBranch } from '../config/roles.ts';
-import { asTillsyncError, asTyped, counted, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, counted, formatCommands, TillsyncError } from '../core/errors.ts';
 import type { Change, ProductChange, SourceLine, StockChange, SubmittedChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
-import type { InventoryOptions, InventoryPlan, Preview, Verdict } from '../outbox/preview.ts';
+import type { InventoryOptions, InventoryPlan, Preview, Verdict } from '../outbox/full-inventory-plan.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
 import {
@@ -115,7 +115,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   }
   const source = openInput(cli, file);
   return withParts(call, async (tools) => {
-    const { previewChanges } = await import('../outbox/preview.ts');
+    const { previewChanges } = await import('../outbox/full-inventory-plan.ts');
     const { parts, progress } = tools;
     const branch = chosenBranch(parts, options.branch);
     const problems: Problem[] = [];
@@ -178,7 +178,7 @@ async function planWhole<T extends SourceLine & { change: StockChange }>(
   options: InventoryOptions<T>,
   branch: string | undefined,
 ): Promise<{ plan: InventoryPlan<T>; catalogFault: string | null }> {
-  const { planInventory } = await import('../outbox/preview.ts');
+  const { planInventory } = await import('../outbox/full-inventory-plan.ts');
   const atBranch = isBranch(parts.config);
   const readAtVersion = parts.stores.read(({ queries }) => queries.newestVersion());
   const plan = async (isCatalogNew: boolean) => {
@@ -261,8 +261,8 @@ function pushText(report: PushReport): string {
   const ways = [
     [done, 'settled'],
     [pending, 'queued'],
-    [held, asTyped('held for a person ({tillsync} outbox list --state held)')],
-    [rejected, asTyped('rejected ({tillsync} outbox list --state rejected)')],
+    [held, formatCommands('held for a person ({tillsync} outbox list --state held)')],
+    [rejected, formatCommands('rejected ({tillsync} outbox list --state rejected)')],
     [dropped, 'dropped by a person'],
   ] as const;
   const told = ways.filter(([count]) => count > 0).map(([count, way]) => `${count} ${way}`);
@@ -410,7 +410,7 @@ interface ChosenBranch {
 
 /** `name` is an id of a configured branch; without it, changes stay as they are. Throws `usage`. */
 function chosenBranch(
-  { branches, config }: Pick<Parts, 'branches' | 'config'>,
+  { branches, config }: Pick<Services, 'branches' | 'config'>,
   name: string | undefined,
 ): ChosenBranch {
   const branch = name === undefined ? undefined : namedBranch(branches, name);

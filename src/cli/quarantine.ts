@@ -1,7 +1,7 @@
 import { TillsyncError } from '../core/errors.ts';
+import { compileSpellings } from '../orders/field-aliases.ts';
 import { removeFromQuarantine } from '../orders/quarantine.ts';
 import { type RetryReport, retryQuarantined } from '../orders/replay.ts';
-import { compileSpellings } from '../orders/spellings.ts';
 import { EXIT, printable } from './cli.ts';
 import { command, group, LIMIT, withParts, withReaders } from './command.ts';
 import { PAYLOAD, receivedResult } from './events.ts';

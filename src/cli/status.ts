@@ -1,5 +1,5 @@
 import { shopName } from '../app/installation.ts';
-import type { holdBackStates, Readers, storedVerdict } from '../app/readers.ts';
+import type { holdBackStates, ReadOnlyServices, storedVerdict } from '../app/read-only-services.ts';
 import { configWarnings, ownStoreConfig, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
@@ -162,7 +162,7 @@ export const status = command({
       throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
     }
     return withReaders(call, async (readers, config): Promise<Result> => {
-      const { storedVerdict: judge, holdBackStates: heldBack } = await import('../app/readers.ts');
+      const { storedVerdict: judge, holdBackStates: heldBack } = await import('../app/read-only-services.ts');
       const say = speaker(config, clock);
       const look = () => statusOf(cli, readers, config, { judge, heldBack });
       for (;;) {
@@ -183,7 +183,7 @@ export const status = command({
 
 function statusOf(
   { clock }: Cli,
-  readers: Readers,
+  readers: ReadOnlyServices,
   config: Config,
   { judge, heldBack }: { judge: typeof storedVerdict; heldBack: typeof holdBackStates },
 ): StatusReport {
@@ -208,7 +208,7 @@ function statusOf(
 }
 
 /** Reads state.db, which belongs to the daemon's user; the rest of the report does not need it. */
-function tokensAndWaits(readers: Readers, nowMs: number) {
+function tokensAndWaits(readers: ReadOnlyServices, nowMs: number) {
   try {
     const [running, tokens, waits] = [readers.isRunning(), readers.tokens(), readers.waits()];
     return { running, tokens, stateFault: null, auth: authReport(tokens, nowMs), waits };

@@ -1,4 +1,4 @@
-import type { Parts } from '../app/parts.ts';
+import type { Services } from '../app/services.ts';
 import type { Branch } from '../catalog/product.ts';
 import { namedBranch } from '../catalog/product.ts';
 import { loadConfig } from '../config/config.ts';
@@ -57,7 +57,7 @@ const set = command({
 });
 
 async function configuredBranch(call: Call, name: string): Promise<Branch> {
-  const { configuredBranches } = await import('../app/readers.ts');
+  const { configuredBranches } = await import('../app/read-only-services.ts');
   const config = loadConfig(sourceOf(call));
   if (!isBranch(config) || name === config.link.branch) return namedBranch(configuredBranches(config), name);
   // A branch knows the id of its stocks from its catalogue.
@@ -167,7 +167,7 @@ const explain = command({
     const { argument: sku, options } = call;
     const branch = options.branch === undefined ? undefined : await configuredBranch(call, options.branch);
     return withReaders(call, async ({ mirror, branches }, config) => {
-      const { readStores } = await import('../app/readers.ts');
+      const { readStores } = await import('../app/read-only-services.ts');
       const { explainStocks } = await import('../health/explain.ts');
       const { clock } = call.cli;
       const { timezone } = config.orders;
@@ -189,7 +189,7 @@ const explain = command({
 
 async function forgotten(
   call: Call,
-  parts: Parts,
+  parts: Services,
   chosen: readonly LedgerStock[],
   isDry: boolean,
 ): Promise<Result> {
@@ -244,7 +244,7 @@ const SAFETY_MAX = 1_000_000;
 /** Shows the rules of the configuration and the mirror. */
 function shownSafety(call: Call, sku: string | undefined, subsidiaryId: string | null): Promise<Result> {
   return withReaders(call, async ({ mirror }, config) => {
-    const { configuredSafety, readStores } = await import('../app/readers.ts');
+    const { configuredSafety, readStores } = await import('../app/read-only-services.ts');
     const [typed, stocks] = readStores(mirror, config, call.cli.clock).read(({ safety, ledger }) => [
       safety.list().filter((rule) => rule.sku !== null),
       sku === undefined ? [] : ledger.ofSku(sku),

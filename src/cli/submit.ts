@@ -1,4 +1,4 @@
-import type { Parts } from '../app/parts.ts';
+import type { Services } from '../app/services.ts';
 import type { CatalogMapping } from '../catalog/product.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
@@ -69,7 +69,7 @@ export async function handOver(
   { wait, hold, file }: { wait: boolean | undefined; hold?: GuardReason | undefined; file?: string },
 ): Promise<{ counts: Counts; problems: Problem[]; changeIds: number[] }> {
   const { parts, progress } = tools;
-  const accepted = await parts.outbox.takeMany(changes, 'cli', {
+  const accepted = await parts.outbox.submitMany(changes, 'cli', {
     origin: file === undefined ? cli.who : `${cli.who}, ${file}`,
     hold,
     onProgress: (done, total) => progress.count('changes queued', done, total),
@@ -113,7 +113,7 @@ async function settled(
   changeIds: readonly number[],
 ): Promise<ReadonlyMap<number, OutboxEntry>> {
   if (changeIds.length === 0) return new Map();
-  const { sendUntilSettled } = await import('../app/sender.ts');
+  const { sendUntilSettled } = await import('../app/outbox-sender.ts');
   const mayCall = () => parts.platform.tokens.describe().state === 'ok';
   return sendUntilSettled({ parts, config, clock, random, log, mayCall }, changeIds, {
     ...call,
@@ -139,7 +139,7 @@ export function typedBoolean(text: string | undefined): boolean | string | undef
 }
 
 /** Returns a sentence on the pieces of a stock change that are not offered, for the person who typed it. */
-function keptBackOf({ stores }: Parts, changeId: number | null): string {
+function keptBackOf({ stores }: Services, changeId: number | null): string {
   const kept = changeId === null ? undefined : stores.read(({ safety }) => safety.ofChange(changeId));
   return kept
     ? ` The safety stock of ${kept.safetyQty} is kept back, so no more than ${kept.offeredQty} are offered.`

@@ -1,4 +1,4 @@
-import type { Parts } from '../app/parts.ts';
+import type { Services } from '../app/services.ts';
 import { branchName, namedBranch } from '../catalog/product.ts';
 import type { SweepReport } from '../catalog/sweep.ts';
 import { sweepNow } from '../catalog/sweep.ts';
@@ -42,7 +42,7 @@ const orders = command({
   },
 });
 
-function ordersText(report: Awaited<ReturnType<Parts['orderPoll']['poll']>>): string {
+function ordersText(report: Awaited<ReturnType<Services['orderPoll']['poll']>>): string {
   const { records, created, changed, confirmed, superseded, unreadable, window, codes } = report;
   const { startDate, endDate } = window;
   const days = startDate === endDate ? startDate : `${startDate} to ${endDate}`;

@@ -1,5 +1,5 @@
 import type { Config } from '../config/config-type.ts';
-import { TillsyncError, typedAgain, typedWords, whenFree } from '../core/errors.ts';
+import { sameCommandWithSudo, TillsyncError, typedWords, whenFree } from '../core/errors.ts';
 import type { WebhookState } from '../platform/schemas.ts';
 import { EXIT, printable } from './cli.ts';
 import { command, group, withPlatform } from './command.ts';
@@ -103,7 +103,7 @@ const rotateSecret = command({
       const hidden = unseen.find((file) => file.endsWith('.webhook-secret'));
       if (hidden !== undefined) {
         const message = `You do not have permission to read ${hidden}, and the daemon tells by it which secret is newer.`;
-        throw new TillsyncError('storage-readonly', message, { hint: `Run: ${typedAgain()}` });
+        throw new TillsyncError('storage-readonly', message, { hint: `Run: ${sameCommandWithSudo()}` });
       }
       progress.step('giving the platform a new secret');
       const state = await parts.webhookRegistration.rotateSecret(call);

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { TillsyncError, typedAgain } from '../core/errors.ts';
+import { sameCommandWithSudo, TillsyncError } from '../core/errors.ts';
 import { replaceSecret } from '../core/files.ts';
 import { type ConfigFault, configError, DEFAULT_CONFIG_FILE, type Environment } from './source.ts';
 import { isHttpUrl } from './values.ts';
@@ -36,7 +36,7 @@ export function writeCredential(file: string, secret: string): void {
     const why = cause instanceof Error && 'code' in cause ? String(cause.code) : String(cause);
     throw new TillsyncError('config-invalid', `${file} cannot be written (${why}). Nothing was changed.`, {
       cause,
-      hint: `Run it as root: ${typedAgain()}`,
+      hint: `Run it as root: ${sameCommandWithSudo()}`,
     });
   }
 }

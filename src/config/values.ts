@@ -4,7 +4,7 @@ import { validateDetailed } from 'node-cron';
 import * as z from 'zod';
 import { canonicalZone, formatDuration, parseDurationMs } from '../core/time.ts';
 import { isNatsUrl, KNOWN_AUTHORITIES, WAYS_MAX } from '../core/values.ts';
-import { SPELLABLE_FIELDS } from '../orders/spellings.ts';
+import { SPELLABLE_FIELDS } from '../orders/field-aliases.ts';
 import { cronSchedule } from './schedule.ts';
 
 /**

@@ -3,7 +3,7 @@ import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFile
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
-import { Releasers } from '../app/parts.ts';
+import { Releasers } from '../app/services.ts';
 import { readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { configError } from '../config/source.ts';
@@ -11,7 +11,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { silentLog } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { type Daemon, startDaemon } from '../daemon/daemon.ts';
-import { DEMO_LIMITS, type DemoPlace, demoConfigText, freePort } from '../demo/sandbox-platform.ts';
+import { DEMO_LIMITS, type DemoSetup, demoConfigText, freePort } from '../demo/sandbox-platform.ts';
 import { retentionRun } from '../health/retention.ts';
 import { seededRandom } from '../sandbox/draws.ts';
 import { type Sandbox, startSandbox } from '../sandbox/server.ts';
@@ -278,7 +278,7 @@ function tillFiles(directory: string): TillFiles {
   return files;
 }
 
-function configText(place: DemoPlace, hookPort: number | undefined): string {
+function configText(place: DemoSetup, hookPort: number | undefined): string {
   const hook =
     hookPort === undefined
       ? ''

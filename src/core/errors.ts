@@ -62,12 +62,12 @@ export function typedWords(): TypedWords {
 }
 
 /** Returns the running command with sudo, for a user without the right to run it. */
-export function typedAgain(): string {
+export function sameCommandWithSudo(): string {
   return `${wordsOf({ ...look(), needsSudo: true }).tillsync}${command}`;
 }
 
 /** Replaces placeholders in a text by the commands as they are typed here. */
-export function asTyped(text: string): string {
+export function formatCommands(text: string): string {
   if (!text.includes('{')) return text;
   return text.replaceAll(NAMED, (_all, name: keyof TypedWords) => typedWords()[name]);
 }
@@ -147,7 +147,7 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
 
 /**
  * The only error class. The message says what happened and what was kept, and the hint what to do. Both go
- * through `asTyped`.
+ * through `formatCommands`.
  */
 export class TillsyncError extends Error {
   override readonly name = 'TillsyncError';
@@ -158,9 +158,9 @@ export class TillsyncError extends Error {
   readonly httpStatus: number | undefined;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
-    super(asTyped(message), details.cause === undefined ? undefined : { cause: details.cause });
+    super(formatCommands(message), details.cause === undefined ? undefined : { cause: details.cause });
     this.code = code;
-    this.hint = details.hint === undefined ? undefined : asTyped(details.hint);
+    this.hint = details.hint === undefined ? undefined : formatCommands(details.hint);
     this.retryable = details.retryable ?? RETRYABLE.has(code);
     this.retryAfterMs = details.retryAfterMs;
     this.httpStatus = details.httpStatus;
@@ -259,5 +259,5 @@ const TOLD_MAX = 2_000;
  * text.
  */
 export function toldText(text: string): string {
-  return cleaned(asTyped(text), TOLD_MAX);
+  return cleaned(formatCommands(text), TOLD_MAX);
 }

@@ -2,7 +2,7 @@ import { fstatSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { type LogFn, type Logger as PinoLogger, pino, stdSerializers } from 'pino';
 import type { PrettyOptions } from 'pino-pretty';
-import { asTyped, TillsyncError } from './errors.ts';
+import { formatCommands, TillsyncError } from './errors.ts';
 import { type Log, type LogConfig, secretForms } from './log.ts';
 import { type Clock, isoUtc } from './time.ts';
 
@@ -122,7 +122,7 @@ export function isJournal(fd: number, env: Readonly<Record<string, string | unde
 /** Replaces placeholders of commands in messages by the commands of this installation. */
 function withCommands(this: PinoLogger, words: Parameters<LogFn>, method: LogFn): void {
   const [fields, message] = words as [object, unknown];
-  method.call(this, fields, typeof message === 'string' ? asTyped(message) : undefined);
+  method.call(this, fields, typeof message === 'string' ? formatCommands(message) : undefined);
 }
 
 /** Loaded only for a terminal, so that a service saves the time and memory. */

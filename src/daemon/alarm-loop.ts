@@ -1,15 +1,15 @@
 import { answerRequest } from '../app/daemon-request.ts';
-import type { Parts, PartsOptions } from '../app/parts.ts';
-import { standingNow } from '../app/readers.ts';
+import { standingNow } from '../app/read-only-services.ts';
+import type { Services, ServicesOptions } from '../app/services.ts';
 import { storageSpace } from '../app/storage.ts';
 import { productFieldNews } from '../catalog/catalog-store.ts';
 import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
 import { isBranch, isHub } from '../config/roles.ts';
 import { repeat } from '../core/loop.ts';
 import { isoUtc, zoneCalendar } from '../core/time.ts';
-import { type AlarmFacts, FactWatch, Recently } from '../health/alarm-facts.ts';
 import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
+import { type AlarmFacts, HealthChecks, Recently } from '../health/health-checks.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
 import { Notifier, type StandingNow } from '../health/notifier.ts';
 import {
@@ -36,15 +36,18 @@ const FACTS_EVERY_MS = 15_000;
 const TELL_EVERY_MS = 5_000;
 const TELL_EVERY_MIN_MS = 200;
 
-type AlarmParts = Pick<Parts, 'stores' | 'mirror' | 'state' | 'platform' | 'outbox' | 'branches' | 'limited'>;
+type AlarmServices = Pick<
+  Services,
+  'stores' | 'mirror' | 'state' | 'platform' | 'outbox' | 'branches' | 'limited'
+>;
 
 /**
  * Makes the loops for alarms: one looks for faults that no flow reports, one per receiver sends alarms, one sends
  * heartbeats, and one sends the test messages of commands. Separate loops never wait for each other.
  */
 export function alarmLoops(
-  options: PartsOptions,
-  parts: AlarmParts,
+  options: ServicesOptions,
+  parts: AlarmServices,
   counters: Pick<Counters, 'alarmMessages' | 'heartbeats'>,
   {
     wrongKeys = new Recently(options.clock),
@@ -72,7 +75,7 @@ export function alarmLoops(
 
   const orderNowMs = () => clock.nowMs() + (isBranch(config) ? (platform.clock.skewMs() ?? 0) : 0);
   const notifiers = notifiersOf(options, parts, counters, (ms) => wallTime(ms).slice(0, 10));
-  const facts = new FactWatch({
+  const facts = new HealthChecks({
     alarms: mirror.alarms,
     disk: () => storageSpace(config.storage.directory),
     hasNoTokens: () => !isBranch(config) && platform.tokens.describe().state === 'none',
@@ -97,17 +100,17 @@ export function alarmLoops(
   const heartbeat = heartbeatOf(options, parts, counters, now);
   return [
     loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => {
-      facts.look();
+      facts.run();
       // A branch has no sender, which elsewhere reports these changes.
       if (isBranch(config)) notifyPeople(mirror.alarms, parts.outbox.counts());
     }),
     ...notifiers.map(({ name, notifier }) =>
-      loop(`alarms.${name}`, tellEveryMs, (signal, beat) => notifier.look(now.read(), signal, beat)),
+      loop(`alarms.${name}`, tellEveryMs, (signal, beat) => notifier.notify(now.read(), signal, beat)),
     ),
     ...(heartbeat
       ? [
           loop('alarms.heartbeat', Math.min(TELL_EVERY_MS, heartbeatEveryMs), (signal) =>
-            heartbeat.look(signal),
+            heartbeat.pingIfDue(signal),
           ),
         ]
       : []),
@@ -116,7 +119,7 @@ export function alarmLoops(
         testAlarms({
           ...receiving,
           ...{ clock, signal },
-          ...(heartbeat && { pulse: () => heartbeat.pulse() }),
+          ...(heartbeat && { redCodes: () => heartbeat.redCodes() }),
         }),
       ),
     ),
@@ -130,8 +133,8 @@ interface NamedNotifier {
 
 /** Makes a notifier for each receiver in the configuration. `dayOf` gives the shop's calendar day. */
 function notifiersOf(
-  { config, secrets, clock, log }: PartsOptions,
-  { state }: AlarmParts,
+  { config, secrets, clock, log }: ServicesOptions,
+  { state }: AlarmServices,
   counters: Pick<Counters, 'alarmMessages'>,
   dayOf: (nowMs: number) => string,
 ): NamedNotifier[] {
@@ -163,8 +166,8 @@ type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingC
  * reports them with its feed, and a branch has none.
  */
 function oddOrders(
-  config: PartsOptions['config'],
-  { mirror, branches }: AlarmParts,
+  config: ServicesOptions['config'],
+  { mirror, branches }: AlarmServices,
   orderNowMs: () => number,
 ): OddOrderFacts {
   const isOwn = branches.length > 0 && !isHub(config) && !isBranch(config);
@@ -184,7 +187,7 @@ function oddOrders(
  * Returns the stores that orders may name; null if a branch has an external id that is not configured. With one
  * branch it is null too, because its company may have others that it does not know.
  */
-function storesOf(branches: AlarmParts['branches']): string[] | null {
+function storesOf(branches: AlarmServices['branches']): string[] | null {
   if (branches.length === 1) return null;
   if (branches.some(({ externalId }) => externalId === null)) return null;
   return branches.flatMap(({ subsidiaryId, externalId }) =>
@@ -193,8 +196,8 @@ function storesOf(branches: AlarmParts['branches']): string[] | null {
 }
 
 function standingFacts(
-  { mirror, stores, branches }: AlarmParts,
-  clock: PartsOptions['clock'],
+  { mirror, stores, branches }: AlarmServices,
+  clock: ServicesOptions['clock'],
   odd: OddOrderFacts,
 ) {
   return {
@@ -219,7 +222,7 @@ function standingFacts(
 }
 
 /** Deletes the result of the last heartbeat before this start, which does not show today's connection. */
-function forgetHeartbeat({ alarms }: AlarmParts['state'], log: PartsOptions['log']): undefined {
+function forgetHeartbeat({ alarms }: AlarmServices['state'], log: ServicesOptions['log']): undefined {
   try {
     alarms.forgetHeartbeat();
   } catch (error) {
@@ -229,8 +232,8 @@ function forgetHeartbeat({ alarms }: AlarmParts['state'], log: PartsOptions['log
 
 /** Makes the heartbeat; undefined if the configuration names no outside watcher. */
 function heartbeatOf(
-  { config, secrets, clock, log }: PartsOptions,
-  { state }: AlarmParts,
+  { config, secrets, clock, log }: ServicesOptions,
+  { state }: AlarmServices,
   counters: Pick<Counters, 'heartbeats'>,
   now: StandingNow,
 ): Heartbeat | undefined {

@@ -2,7 +2,7 @@ import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import * as z from 'zod';
-import type { Parts, PartsOptions } from '../app/parts.ts';
+import type { Services, ServicesOptions } from '../app/services.ts';
 import type { Config } from '../config/config-type.ts';
 import { serviceOf } from '../config/secrets.ts';
 import type { FreshnessBoard } from '../core/alarm.ts';
@@ -204,8 +204,8 @@ export function backupLoops(
     configFile,
     clock,
     log,
-  }: Pick<PartsOptions, 'config' | 'clock' | 'log'> & { configFile?: string },
-  { mirror }: Pick<Parts, 'mirror'>,
+  }: Pick<ServicesOptions, 'config' | 'clock' | 'log'> & { configFile?: string },
+  { mirror }: Pick<Services, 'mirror'>,
 ): NamedLoop[] {
   if (configFile === undefined) return [];
   const label = labelOf(config, configFile);

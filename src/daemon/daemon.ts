@@ -8,21 +8,27 @@ import { createLocalServer } from '../api/server.ts';
 import { healthRoutes, metricsRoutes, stalledLoops } from '../api/status-routes.ts';
 import { answerRequest } from '../app/daemon-request.ts';
 import { programVersion } from '../app/installation.ts';
-import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
+import {
+  buildOrRelease,
+  openServices,
+  type Releasers,
+  type Services,
+  type ServicesOptions,
+} from '../app/services.ts';
 import { leftStore, markRunning, runningElsewhere } from '../app/storage.ts';
 import { noteConfigChanges } from '../config/config-changes.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { isSetUp } from '../config/source.ts';
-import { asTillsyncError, asTyped, hasCode, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, formatCommands, hasCode, TillsyncError } from '../core/errors.ts';
 import { groupId } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
-import { Recently } from '../health/alarm-facts.ts';
 import { Counters } from '../health/counters.ts';
+import { Recently } from '../health/health-checks.ts';
 import { type HookLoopOptions, hookLoop } from '../hooks/hook-loop.ts';
 import { HOOK_TEST, type HookTest, receiverOf, testHook } from '../hooks/hook-test.ts';
-import { type Callback, CallbackLog } from '../orders/callbacks.ts';
-import { webhookLoop } from '../orders/webhook.ts';
+import { type Callback, CallbackLog } from '../orders/callback-log.ts';
+import { webhookLoop } from '../orders/webhook-registration.ts';
 import { alarmLoops } from './alarm-loop.ts';
 import { backupLoops } from './backups.ts';
 import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
@@ -31,7 +37,7 @@ import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 import type { OwnStore } from './own-store.ts';
 import { type SupervisedLoop, supervise } from './service.ts';
 
-export interface DaemonOptions extends PartsOptions, LinkOptions {
+export interface DaemonOptions extends ServicesOptions, LinkOptions {
   /** An open listening socket for callbacks that outlives this process. */
   callbackSocketFd?: number | undefined;
 }
@@ -40,7 +46,7 @@ export interface Daemon {
   /** Address that receives callbacks; null when the webhook is switched off. */
   webhookUrl: string | null;
   localUrl: string;
-  parts: Parts;
+  parts: Services;
   /** Returns the loops that were silent for too long; a restart may help. */
   stalledLoops(): string[];
   /** Accepts no new work, finishes running work, and closes everything. */
@@ -56,7 +62,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const { config, clock, log } = options;
   const version = programVersion();
   const counters = new Counters();
-  const parts = await openParts({ ...options, counters });
+  const parts = await openServices({ ...options, counters });
   releasers.push('storage', () => parts.close());
   keepUnwrittenAlarms(parts, log);
   releasers.push(
@@ -132,7 +138,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
 /** Opens the receiver of callbacks, unless it is switched off, and the log of what came. */
 async function openCallbacks(
   { config, clock, log, callbackSocketFd }: DaemonOptions,
-  parts: Parts,
+  parts: Services,
   orders: IncomingOrders,
   counters: Counters,
   signal: AbortSignal,
@@ -157,7 +163,7 @@ async function openCallbacks(
  * Awaits that an address is open. If it is not and another tillsync runs on this directory, that one most likely has
  * the address, such as after its npm was killed; the error then names it.
  */
-async function namingOther<T>(listening: Promise<T>, { state, config }: Parts): Promise<T> {
+async function namingOther<T>(listening: Promise<T>, { state, config }: Services): Promise<T> {
   try {
     return await listening;
   } catch (cause) {
@@ -173,7 +179,7 @@ const WRONG_KEY_LOGGED_EVERY_MS = 60_000;
 /** Counts wrong keys, and warns of them once a minute. */
 function keyWatch(
   counters: Pick<Counters, 'wrongKeys'>,
-  { clock, log }: Pick<PartsOptions, 'clock' | 'log'>,
+  { clock, log }: Pick<ServicesOptions, 'clock' | 'log'>,
 ): { wrongKeys: Recently; onWrongKey: WrongKeyListener } {
   const wrongKeys = new Recently(clock);
   let loggedMs = Number.NEGATIVE_INFINITY;
@@ -187,14 +193,18 @@ function keyWatch(
   return { wrongKeys, onWrongKey };
 }
 
-function accessTo({ secrets }: DaemonOptions, { state }: Parts, onWrongKey: WrongKeyListener): AccessOptions {
+function accessTo(
+  { secrets }: DaemonOptions,
+  { state }: Services,
+  onWrongKey: WrongKeyListener,
+): AccessOptions {
   return { apiKey: secrets.localApiKey, namedKeys: state.apiKeys, onWrongKey };
 }
 
 /** Loaded only if a shop is at the hub's place. */
 async function ownStoreOf(
   options: DaemonOptions,
-  parts: Parts,
+  parts: Services,
   access: AccessOptions,
   releasers: Releasers,
 ): Promise<OwnStore | undefined> {
@@ -209,17 +219,17 @@ async function ownStoreOf(
 }
 
 function tellRunning(
-  { config, log }: Pick<PartsOptions, 'config' | 'log'>,
+  { config, log }: Pick<ServicesOptions, 'config' | 'log'>,
   urls: Pick<Daemon, 'webhookUrl' | 'localUrl'>,
 ): void {
   const { localUrl } = urls;
   if (isSetUp(config)) log.info({ ...urls, storage: config.storage.directory }, 'tillsync is running');
-  else log.warn({ localUrl }, asTyped('tillsync is not set up yet. Run: {tillsync} init'));
+  else log.warn({ localUrl }, formatCommands('tillsync is not set up yet. Run: {tillsync} init'));
 }
 
 function loopsOf(
   options: DaemonOptions,
-  parts: Parts,
+  parts: Services,
   orders: IncomingOrders,
   counters: Counters,
   mayCall: () => boolean,
@@ -271,8 +281,8 @@ function ownStoreLoops(
 }
 
 function hookOptions(
-  { config, secrets, clock, random, log, lookEveryMs }: PartsOptions,
-  { mirror, state, platform }: Parts,
+  { config, secrets, clock, random, log, lookEveryMs }: ServicesOptions,
+  { mirror, state, platform }: Services,
   changes: ChangeSignal,
   counters: Counters,
   beat: () => void,
@@ -310,7 +320,7 @@ function groupSocketOf({
 }
 
 /** Stores alarms that the mirror refused in state.db, so that commands can show them. */
-function keepUnwrittenAlarms({ mirror, state }: Parts, log: Log): void {
+function keepUnwrittenAlarms({ mirror, state }: Services, log: Log): void {
   const keep = (alarms: Parameters<typeof state.alarms.setAside>[0]) => {
     try {
       state.alarms.setAside(alarms);
@@ -322,7 +332,7 @@ function keepUnwrittenAlarms({ mirror, state }: Parts, log: Log): void {
   mirror.onUnwrittenAlarms(keep);
 }
 
-function notReady(mirror: Parts['mirror'], stopping: AbortSignal): string[] {
+function notReady(mirror: Services['mirror'], stopping: AbortSignal): string[] {
   if (stopping.aborted) return ['tillsync is stopping.'];
   try {
     mirror.newestSeq();

@@ -1,20 +1,20 @@
 import { readFileSync } from 'node:fs';
 import { ChangeSignal } from '../api/api.ts';
-import type { Parts, PartsOptions } from '../app/parts.ts';
+import type { Services, ServicesOptions } from '../app/services.ts';
 import type { Config } from '../config/config-type.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import { CALLBACKS_SILENT, type Freshness } from '../core/alarm.ts';
-import { asTyped, TillsyncError } from '../core/errors.ts';
+import { formatCommands, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { type KeptCallback, RefusedCallbacks } from '../orders/callbacks.ts';
+import { type KeptCallback, RefusedCallbacks } from '../orders/callback-log.ts';
+import { createReceiver, type Receiver, type ReceiverOptions } from '../orders/callback-server.ts';
+import { compileSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import { OrderLoop, WebhookWatch } from '../orders/order-loop.ts';
-import { GapWatch } from '../orders/order-poll.ts';
+import { OrderLoop, WebhookMonitor } from '../orders/order-loop.ts';
+import { GapMonitor } from '../orders/order-poll.ts';
 import { newestQuarantined } from '../orders/order-queries.ts';
 import { readSentOrder } from '../orders/order-reader.ts';
-import { createReceiver, type Receiver, type ReceiverOptions } from '../orders/receiver.ts';
-import { compileSpellings } from '../orders/spellings.ts';
 
 /** Time without an unreadable callback after which the fault counts as over. */
 const OVER_AFTER_MS = 86_400_000;
@@ -22,7 +22,7 @@ const OVER_AFTER_MS = 86_400_000;
 const isOfCallbacks = ({ subject }: Freshness) => subject === 'orders.webhook';
 
 /** Alarms and freshness about callbacks as a whole, apart from each one's effect on the mirror. */
-export class CallbackStanding {
+export class CallbackHealth {
   readonly #mirror: Pick<Mirror, 'freshness' | 'freshnessBoard' | 'alarms' | 'read'>;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -32,7 +32,7 @@ export class CallbackStanding {
   /** Whether senders of callbacks were asked to retry since the last poll. */
   #wasPutOff = false;
 
-  constructor({ mirror, clock, log }: Pick<Parts, 'mirror'> & Pick<PartsOptions, 'clock' | 'log'>) {
+  constructor({ mirror, clock, log }: Pick<Services, 'mirror'> & Pick<ServicesOptions, 'clock' | 'log'>) {
     this.#mirror = mirror;
     this.#clock = clock;
     this.#log = log;
@@ -46,7 +46,7 @@ export class CallbackStanding {
       return;
     }
     if (!hasSecret) {
-      const message = asTyped(
+      const message = formatCommands(
         'Instant orders are off: no secret for callbacks is set. Orders still arrive within two minutes. To set one, run: {tillsync} webhook rotate-secret',
       );
       this.#log.warn({}, message);
@@ -166,26 +166,26 @@ export type IncomingOrders = ReturnType<typeof incomingOrders>;
 
 /** Connects polls and callbacks. `mayCall`: whether tokens are available. */
 export function incomingOrders(
-  { config, clock, random, log }: PartsOptions,
+  { config, clock, random, log }: ServicesOptions,
   {
     mirror,
     orderPoll,
     webhookSecrets,
     state,
-  }: Pick<Parts, 'mirror' | 'orderPoll' | 'webhookSecrets' | 'state'>,
+  }: Pick<Services, 'mirror' | 'orderPoll' | 'webhookSecrets' | 'state'>,
   mayCall: () => boolean,
 ) {
   const { freshnessBoard: freshness } = mirror;
   const { enabled, host, port, path, bodyLimitBytes } = config.webhook;
-  const watch = new WebhookWatch({ enabled, freshness, log });
-  const standing = new CallbackStanding({ mirror, clock, log });
+  const watch = new WebhookMonitor({ enabled, freshness, log });
+  const standing = new CallbackHealth({ mirror, clock, log });
   const refused = new RefusedCallbacks({
     bodyLimitBytes,
     clock,
     before: enabled ? callbacksBefore(state) : [],
   });
   const changes = new ChangeSignal();
-  const gaps = new GapWatch({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
+  const gaps = new GapMonitor({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
   const spellings = compileSpellings(config.orders.fields, config.orders.timezone);
   let loop: OrderLoop | undefined;
   return {
@@ -224,13 +224,13 @@ export function incomingOrders(
         path,
         bodyLimitBytes,
         secrets: () => webhookSecrets.accepted(),
-        keeper: mirror,
+        sink: mirror,
         read: (value, raw) => readSentOrder(value, raw, spellings),
         clock,
         log,
         tls: tlsFiles(config),
         ...more,
-        onKept(kept) {
+        onSaved(kept) {
           changes.notify();
           standing.kept();
           for (const { entry, outcome } of kept) {
@@ -248,7 +248,7 @@ export function incomingOrders(
 const BEFORE_MAX = 1_000;
 
 /** Callbacks of earlier runs, which are only for people, so that a fault of state.db does not matter here. */
-function callbacksBefore({ callbacks }: Parts['state']): KeptCallback[] {
+function callbacksBefore({ callbacks }: Services['state']): KeptCallback[] {
   try {
     return callbacks.list(0, BEFORE_MAX);
   } catch (error) {

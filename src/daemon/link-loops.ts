@@ -1,6 +1,11 @@
 import { programVersion } from '../app/installation.ts';
-import type { Parts, PartsOptions } from '../app/parts.ts';
-import { areOrdersStale, configuredBranches, ordersStaleAfterMs, verdictOn } from '../app/readers.ts';
+import {
+  areOrdersStale,
+  configuredBranches,
+  ordersStaleAfterMs,
+  verdictOn,
+} from '../app/read-only-services.ts';
+import type { Services, ServicesOptions } from '../app/services.ts';
 import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { configuredNames, isBranch, isHub } from '../config/roles.ts';
@@ -11,8 +16,8 @@ import type { HubRows } from '../link/hub-state.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
 import type { OwnStoreLink } from '../link/own-store.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
+import { compileSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import { compileSpellings } from '../orders/spellings.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
 
@@ -23,7 +28,7 @@ export interface LinkOptions {
   configFile?: string;
 }
 
-type Options = PartsOptions & LinkOptions;
+type Options = ServicesOptions & LinkOptions;
 
 const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
@@ -45,7 +50,7 @@ export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): Feed
  * Cleans up after a change of role: a store that is no hub or branch any more feeds no branches and reports nothing
  * about them or a link.
  */
-export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror'>): Promise<void> {
+export async function settleRole(config: Config, { mirror }: Pick<Services, 'mirror'>): Promise<void> {
   if (isHub(config)) return;
   if (mirror.read(isFeeding)) await mirror.write(endFeeding);
   for (const key of OF_A_HUB) mirror.alarms.note(key, null);
@@ -77,7 +82,7 @@ async function settleBranch(mirror: Mirror): Promise<void> {
 }
 
 /** The hub's code is loaded only at a hub. */
-export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): NamedLoop[] {
+export function hubLoops(options: Options, parts: Services, own?: OwnStoreLink): NamedLoop[] {
   const { config, clock, log } = options;
   const { mirror, stores, state, outbox } = parts;
   if (!isHub(config)) return [];
@@ -85,7 +90,7 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
     const { Hub } = await import('../link/hub.ts');
     const { announcementOf } = await import('../link/server-file.ts');
     const announced = () => announcementOf(config.hub, state.hub.serverConfig());
-    const link = options.link?.hub ?? (await orTold(parts, natsHubLink(config, parts)));
+    const link = options.link?.hub ?? (await reportingLinkDown(parts, natsHubLink(config, parts)));
     const hub = new Hub({
       link,
       mirror,
@@ -146,7 +151,7 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
 }
 
 /** Reports a link that cannot be made as one that is down. */
-async function orTold<T>({ mirror }: Parts, made: Promise<T>): Promise<T> {
+async function reportingLinkDown<T>({ mirror }: Services, made: Promise<T>): Promise<T> {
   try {
     return await made;
   } catch (error) {
@@ -156,14 +161,14 @@ async function orTold<T>({ mirror }: Parts, made: Promise<T>): Promise<T> {
   }
 }
 
-async function natsHubLink(config: Config, { state }: Parts): Promise<HubLink> {
+async function natsHubLink(config: Config, { state }: Services): Promise<HubLink> {
   const { NatsHubLink } = await import('../link/nats.ts');
   const { ownAccess } = await import('../link/server-file.ts');
   return new NatsHubLink(await ownAccess(state.hub, config.hub, '@hub'));
 }
 
 /** Returns a branch's loops, which replace everything that calls the platform. */
-export function branchLoops(options: Options, parts: Parts, onOrders: () => void): NamedLoop[] {
+export function branchLoops(options: Options, parts: Services, onOrders: () => void): NamedLoop[] {
   const { config, secrets, clock, log } = options;
   const { mirror, stores, state, outbox, platform } = parts;
   const asked = new AbortController();
@@ -203,7 +208,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
   let making: ReturnType<typeof make> | undefined;
   /** Makes one link for both loops. If that fails, the next turn of a loop retries with the present files. */
   const made = () => {
-    making ??= orTold(parts, make()).catch((error: unknown) => {
+    making ??= reportingLinkDown(parts, make()).catch((error: unknown) => {
       making = undefined;
       throw error;
     });
@@ -237,7 +242,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
 
 async function natsBranchLink(
   { link }: Config,
-  state: Parts['state'],
+  state: Services['state'],
   seed: string | undefined,
 ): Promise<BranchLink> {
   if (seed === undefined) {

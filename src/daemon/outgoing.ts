@@ -1,5 +1,5 @@
-import type { Parts, PartsOptions } from '../app/parts.ts';
-import { Sender } from '../app/sender.ts';
+import { OutboxSender } from '../app/outbox-sender.ts';
+import type { Services, ServicesOptions } from '../app/services.ts';
 import { storagePaths } from '../app/storage.ts';
 import { SweepTrigger, sweepLoop } from '../catalog/sweep.ts';
 import { cronSchedule } from '../config/schedule.ts';
@@ -15,8 +15,8 @@ export interface NamedLoop {
 
 /** Returns the loops of the sweep and of sending changes. */
 export function outgoingLoops(
-  options: PartsOptions,
-  parts: Parts,
+  options: ServicesOptions,
+  parts: Services,
   mayCall: () => boolean,
   counters: Pick<Counters, 'settled' | 'tookIn' | 'inbox'>,
 ): NamedLoop[] {
@@ -24,7 +24,7 @@ export function outgoingLoops(
   const { mirror, stores, branches, outbox } = parts;
   const { freshnessBoard: freshness, alarms } = mirror;
   const trigger = new SweepTrigger(clock);
-  const sender = new Sender({
+  const sender = new OutboxSender({
     parts,
     config,
     clock,
@@ -58,7 +58,7 @@ export function outgoingLoops(
       },
       signal,
     );
-    outbox.afterInbox(() => loop.takeInFirst());
+    outbox.afterInbox(() => loop.ingestFirst());
     try {
       await loop.run(signal);
     } finally {

@@ -5,9 +5,9 @@ import { ChangeSignal } from '../api/api.ts';
 import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
 import { programVersion } from '../app/installation.ts';
-import { openParts, type Parts, type PartsOptions } from '../app/parts.ts';
+import { openServices, type Services, type ServicesOptions } from '../app/services.ts';
+import { openState } from '../app/state.ts';
 import { LEFT_STORE, leftStore, markRunning, storagePaths } from '../app/storage.ts';
-import { openState } from '../app/stores.ts';
 import { OWN_STORE, ownStoreConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, configuredNames } from '../config/roles.ts';
@@ -26,16 +26,16 @@ import { alarmLoops } from './alarm-loop.ts';
 import { branchLoops, settleRole } from './link-loops.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 
-export interface OwnStoreOptions extends PartsOptions {
+export interface OwnStoreOptions extends ServicesOptions {
   /** Of the hub. */
-  parts: Parts;
+  parts: Services;
   access: AccessOptions;
 }
 
 /** The shop at the hub's place: a branch in the hub's own process, with a mirror of only its own orders. */
 export interface OwnStore {
   config: Config;
-  parts: Parts;
+  parts: Services;
   link: OwnStoreLink;
   /** Notified when its mirror may have changed. */
   changes: ChangeSignal;
@@ -50,7 +50,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   const config = ownStoreConfig(options.config);
   if (!config) return undefined;
   const { clock, random, log, onSecret, lookEveryMs, openInbox, holders, access } = options;
-  const own: PartsOptions = {
+  const own: ServicesOptions = {
     config,
     clock,
     random,
@@ -64,7 +64,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   await takeNewName(options, config);
   const id = options.parts.state.hub.idOf(config.link.branch);
   await takeDirectory(options, config.storage.directory, id);
-  const parts = await openParts(own);
+  const parts = await openServices(own);
   const { directory } = config.storage;
   const unmark = await markRunning({ leases: parts.state.leases, directory, clock, log });
   const close = async () => {
@@ -172,7 +172,7 @@ async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<st
  * Marks the mirror of a shop that is no longer at the hub's place, so that its readers see that it gets no new orders
  * and that its inbox is not read. The files stay for a person, because they may hold unread changes.
  */
-export function markLeftStore({ config, log }: Pick<PartsOptions, 'config' | 'log'>): void {
+export function markLeftStore({ config, log }: Pick<ServicesOptions, 'config' | 'log'>): void {
   const directory = leftStore(config);
   if (directory === undefined) return;
   log.warn({ directory }, LEFT_STORE);
@@ -199,7 +199,7 @@ export function markLeftStore({ config, log }: Pick<PartsOptions, 'config' | 'lo
 async function beginMirror(
   { config, parts: hub }: OwnStoreOptions,
   own: Config,
-  parts: Parts,
+  parts: Services,
 ): Promise<void> {
   const { branch } = own.link;
   const id = hub.state.hub.idOf(branch);

@@ -23,7 +23,7 @@ export function keyDigest(key: string, encoding: 'utf8' | 'latin1'): Buffer {
 }
 
 const COLUMNS = 'name, may, made_at AS madeAt, withdrawn_at AS withdrawnAt';
-type Row = Omit<ApiKey, 'may'> & { may: string };
+type ApiKeyRow = Omit<ApiKey, 'may'> & { may: string };
 
 /** The named keys in state.db. A change applies from the next request on. Methods throw `storage-…`. */
 export class ApiKeyRows {
@@ -35,14 +35,14 @@ export class ApiKeyRows {
 
   find(digest: Buffer): ApiKey | undefined {
     const sql = `SELECT ${COLUMNS} FROM api_keys WHERE digest = ?`;
-    const row = storing(() => sqlOf(this.#db).row<Row>(sql, digest));
+    const row = storing(() => sqlOf(this.#db).row<ApiKeyRow>(sql, digest));
     return row && read(row);
   }
 
   /** Returns all keys by name, valid ones first. */
   list(): ApiKey[] {
     const sql = `SELECT ${COLUMNS} FROM api_keys ORDER BY withdrawn_at IS NOT NULL, name, made_at`;
-    return storing(() => sqlOf(this.#db).rows<Row>(sql)).map(read);
+    return storing(() => sqlOf(this.#db).rows<ApiKeyRow>(sql)).map(read);
   }
 
   /** Returns false if a key of that name is in use. */
@@ -59,6 +59,6 @@ export class ApiKeyRows {
   }
 }
 
-function read({ may, ...row }: Row): ApiKey {
+function read({ may, ...row }: ApiKeyRow): ApiKey {
   return { ...row, may: JSON.parse(may) as Right[] };
 }

@@ -178,7 +178,7 @@ interface LockWatchOptions extends WalMaintenanceOptions {
  * Reports that another program keeps the mirror locked. A read lock is enough for that, and every user who may read
  * the mirror can take one. So it cannot be prevented, only reported, with the program's name.
  */
-export class LockWatch {
+export class LockMonitor {
   readonly #options: LockWatchOptions;
   /**
    * Whether the last check raised the alarm; undefined before the first, because an earlier run may have left

@@ -1,12 +1,12 @@
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Releasers } from '../app/parts.ts';
+import { Releasers } from '../app/services.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { silentLog } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { type Daemon, startDaemon } from '../daemon/daemon.ts';
-import { newestNumber } from '../link/branch-board.ts';
+import { newestNumber } from '../link/branch-status.ts';
 import { linkCursor, waitingUp } from '../link/branch-upload.ts';
 import { newKey } from '../link/nats.ts';
 import { hubKeys, writeServerFile } from '../link/server-file.ts';

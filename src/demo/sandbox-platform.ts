@@ -42,7 +42,7 @@ export const DEMO_LIMITS: PlatformLimits = {
   ordersPerWindow: 100,
 };
 
-export interface DemoPlace {
+export interface DemoSetup {
   baseUrl: string;
   directory: string;
   webhookPort: number;
@@ -61,12 +61,12 @@ const THREE_BRANCHES = [
 ];
 
 /** Returns a store's configuration for the sandbox at `baseUrl`. */
-export function demoConfig(place: DemoPlace): Config {
+export function demoConfig(place: DemoSetup): Config {
   return parsed(demoConfigText(place));
 }
 
 /** As demoConfig, as the text of a configuration file; further tables may follow it. */
-export function demoConfigText(place: DemoPlace): string {
+export function demoConfigText(place: DemoSetup): string {
   const { baseUrl, directory, webhookPort, localPort = 0, branches = THREE_BRANCHES, nats = '' } = place;
   const listed = branches.map(
     ({ subsidiaryId, externalId }) => `[[branches]]

@@ -1,17 +1,17 @@
 import { hostname } from 'node:os';
 import { basename } from 'node:path';
 import type { FindingLevel } from '../core/alarm.ts';
-import { asTyped, TillsyncError } from '../core/errors.ts';
+import { formatCommands, TillsyncError } from '../core/errors.ts';
 import { Poster } from '../core/post.ts';
 import { type ProgramEnd, runProgram } from '../core/program.ts';
 import { isoUtc, localTimes } from '../core/time.ts';
-import type { AlarmNews, ReceiverName } from './alarm-news.ts';
 import { FINDINGS } from './findings.ts';
+import type { Notification, ReceiverName } from './notification-policy.ts';
 import { type Language, reasonIn, spanishFinding } from './speech.ts';
 
 /** A message in the form for programs. Field names never change; new fields may be added. */
 export interface AlarmReport {
-  state: AlarmNews['state'] | 'test';
+  state: Notification['state'] | 'test';
   /** The code, as on the status page and in `tillsync doctor`; also `alarms.daily-max`, `alarms.test`. */
   key: string;
   level: FindingLevel;
@@ -44,17 +44,17 @@ export interface ReportContext {
   nowMs: number;
 }
 
-export function alarmReport(news: AlarmNews, context: ReportContext): AlarmReport {
+export function alarmReport(news: Notification, context: ReportContext): AlarmReport {
   const { state, key, level, since } = news;
   const { message, remedy } = wordsOf(news, context);
   const detail = news.detail === null ? null : forPeople(news.detail, context);
-  const todo = state === 'healed' || remedy === '' ? null : asTyped(remedy);
+  const todo = state === 'healed' || remedy === '' ? null : formatCommands(remedy);
   const isKnownBetter = news.words?.cause !== undefined;
   return complete({ state, key, level, message, detail, remedy: todo, since }, context, isKnownBetter);
 }
 
 /** Returns the message and the remedy of an alarm; commands in them are still placeholders. */
-function wordsOf({ key, words }: AlarmNews, { dailyMax, language }: ReportContext) {
+function wordsOf({ key, words }: Notification, { dailyMax, language }: ReportContext) {
   if (key === 'alarms.daily-max') {
     const message = `Alarms were told ${dailyMax} times today; what is still wrong tomorrow is told then.`;
     const remedy = 'See how things stand with: {tillsync} status';

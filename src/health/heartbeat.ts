@@ -6,14 +6,14 @@ import type { FindingCode } from './findings.ts';
 import type { Standing } from './verdict.ts';
 
 /** Codes of red findings that are sent to the outside watcher; empty if there are none. */
-export type Pulse = readonly FindingCode[];
+export type RedCodes = readonly FindingCode[];
 
 /**
  * Returns the address for a heartbeat. Without red findings it is the configured address. With one, Uptime Kuma's push
  * address, and any with a `status` in its query, gets `status=down` and the codes as `msg`; others get `/fail` appended
  * to their path, as healthchecks.io and similar services expect.
  */
-export function heartbeatAddress(configured: string, red: Pulse): string {
+export function heartbeatAddress(configured: string, red: RedCodes): string {
   if (red.length === 0) return configured;
   const url = new URL(configured);
   if (/\/api\/push\/[^/]+\/?$/.test(url.pathname) || url.searchParams.has('status')) {
@@ -49,13 +49,13 @@ const NOT_TAKEN = /^OK \(not found\)|"ok":\s*false/;
 /** Sends one heartbeat. Throws a TillsyncError when it did not arrive. */
 export async function sendHeartbeat(
   { url, timeoutMs, version }: HeartbeatTarget,
-  pulse: Pulse,
+  redCodes: RedCodes,
   signal: AbortSignal,
 ): Promise<void> {
   const sender = new Poster(url, timeoutMs);
   try {
     const headers = { 'user-agent': `tillsync/${version}` };
-    const { ok, what, text } = await sender.get(heartbeatAddress(url, pulse), headers, signal);
+    const { ok, what, text } = await sender.get(heartbeatAddress(url, redCodes), headers, signal);
     if (ok && !NOT_TAKEN.test(text)) return;
     const why = ok ? `${sender.host} does not know it` : what;
     throw new TillsyncError('internal', `The heartbeat was not taken: ${why}.`, {
@@ -84,7 +84,7 @@ const RETRY_AFTER_MS = 15_000;
  */
 export class Heartbeat {
   readonly #o: HeartbeatOptions;
-  #last: Pulse | undefined;
+  #last: RedCodes | undefined;
   #dueMonoMs = Number.NEGATIVE_INFINITY;
   #memory: HeartbeatMemory | undefined;
 
@@ -93,27 +93,27 @@ export class Heartbeat {
   }
 
   /** Sends a heartbeat if one is due. */
-  async look(signal: AbortSignal): Promise<void> {
+  async pingIfDue(signal: AbortSignal): Promise<void> {
     const { clock, everyMs } = this.#o;
-    const pulse = this.pulse();
-    const isAsBefore = this.#last !== undefined && pulse.length > 0 === this.#last.length > 0;
+    const redCodes = this.redCodes();
+    const isAsBefore = this.#last !== undefined && redCodes.length > 0 === this.#last.length > 0;
     if (clock.monotonicMs() < this.#dueMonoMs && isAsBefore) return;
     const startMonoMs = clock.monotonicMs();
     try {
-      await sendHeartbeat(this.#o, pulse, signal);
-      this.#last = pulse;
+      await sendHeartbeat(this.#o, redCodes, signal);
+      this.#last = redCodes;
       this.#dueMonoMs = startMonoMs + everyMs;
       this.#note(true, '');
     } catch (error) {
       if (hasCode(error, 'aborted')) return;
-      this.#last = pulse;
+      this.#last = redCodes;
       this.#dueMonoMs = clock.monotonicMs() + Math.min(everyMs, RETRY_AFTER_MS);
       this.#note(false, asTillsyncError(error).message);
     }
   }
 
   /** Returns the present red findings. */
-  pulse(): Pulse {
+  redCodes(): RedCodes {
     try {
       const { findings } = this.#o.standing();
       return findings.filter(({ level }) => level === 'red').map(({ code }) => code);

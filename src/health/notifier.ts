@@ -1,19 +1,19 @@
-import { asTillsyncError, asTyped, hasCode } from '../core/errors.ts';
+import { asTillsyncError, formatCommands, hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { backoffMs } from '../core/loop.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import {
-  AlarmJudge,
-  type AlarmMemory,
-  type AlarmNews,
-  type AlarmRows,
-  type AlarmRules,
-  afterTelling,
-  NOTHING_TOLD,
-  type ReceiverName,
-} from './alarm-news.ts';
 import type { AlarmReceiver, AlarmReport } from './alarm-receivers.ts';
 import { FINDINGS } from './findings.ts';
+import {
+  type AlarmMemory,
+  type AlarmRows,
+  type AlarmRules,
+  afterSending,
+  NOTHING_SENT,
+  type Notification,
+  NotificationPolicy,
+  type ReceiverName,
+} from './notification-policy.ts';
 import type { Standing } from './verdict.ts';
 
 /** Gap between two checks above which the machine slept or the process was frozen. */
@@ -58,7 +58,11 @@ export class StandingNow {
   #failing(detail: string): Standing {
     this.#failingSince ??= isoUtc(this.#clock.nowMs());
     const { level, message, remedy } = FINDINGS['storage.failing'];
-    const failing = { ...{ level, message, remedy: asTyped(remedy) }, detail, since: this.#failingSince };
+    const failing = {
+      ...{ level, message, remedy: formatCommands(remedy) },
+      detail,
+      since: this.#failingSince,
+    };
     const others = this.#last.findings.filter(({ code }) => code !== 'storage.failing');
     return {
       findings: [{ code: 'storage.failing', ...failing, count: null }, ...others],
@@ -85,7 +89,7 @@ export interface NotifierOptions {
   receiver: AlarmReceiver;
   rules: AlarmRules;
   rows: Pick<AlarmRows, 'memory' | 'remember'>;
-  report: (news: AlarmNews) => AlarmReport;
+  report: (notification: Notification) => AlarmReport;
   /** Calendar day of the shop. */
   dayOf: (nowMs: number) => string;
   onNotified: (receiver: ReceiverName, outcome: 'ok' | 'failed') => void;
@@ -115,7 +119,7 @@ function withoutOwn({ findings, hidden }: Standing): Standing {
 /** Notifies one receiver of alarms. If the disk refuses to store what was sent, this process remembers it. */
 export class Notifier {
   readonly #o: NotifierOptions;
-  readonly #judge: AlarmJudge;
+  readonly #policy: NotificationPolicy;
   #memory: AlarmMemory | undefined;
   #isSaved = true;
   #failures = 0;
@@ -124,7 +128,7 @@ export class Notifier {
 
   constructor(options: NotifierOptions) {
     this.#o = options;
-    this.#judge = new AlarmJudge(options.rules);
+    this.#policy = new NotificationPolicy(options.rules);
   }
 
   /** Returns why a message still waits for this receiver after several tries; null if none waits. */
@@ -133,31 +137,31 @@ export class Notifier {
   }
 
   /** Sends everything that is due, one after the other, with `beat` after each. */
-  async look(all: Standing, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
+  async notify(all: Standing, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
     const standing = this.trouble() === null ? all : withoutOwn(all);
     const { clock, dayOf } = this.#o;
     let memory = this.#memory ?? this.#read();
     if (memory === undefined) return;
     this.#memory = memory;
     if (!this.#isSaved) this.#save(memory);
-    this.#judge.look(standing, memory, { nowMs: clock.nowMs(), monotonicMs: clock.monotonicMs() });
+    this.#policy.observe(standing, memory, { nowMs: clock.nowMs(), monotonicMs: clock.monotonicMs() });
     while (!signal.aborted && clock.monotonicMs() >= this.#restUntilMonoMs) {
       const nowMs = clock.nowMs();
       const at = { nowMs, monotonicMs: clock.monotonicMs(), day: dayOf(nowMs) };
-      const news = this.#judge.next(memory, at);
-      if (!news) {
+      const notification = this.#policy.next(memory, at);
+      if (!notification) {
         this.#failures = 0;
         return;
       }
       beat();
-      if (!(await this.#tell(news, signal))) return;
-      memory = afterTelling(memory, news, at);
+      if (!(await this.#tell(notification, signal))) return;
+      memory = afterSending(memory, notification, at);
       this.#memory = memory;
       this.#save(memory);
     }
   }
 
-  async #tell(news: AlarmNews, signal: AbortSignal): Promise<boolean> {
+  async #tell(notification: Notification, signal: AbortSignal): Promise<boolean> {
     const { receiver, report, clock, log, onNotified } = this.#o;
     const over = new AbortController();
     const cut = new AbortController();
@@ -167,13 +171,16 @@ export class Notifier {
       });
     signal.addEventListener('abort', onStop, { once: true });
     try {
-      await receiver.tell(report(news), cut.signal);
+      await receiver.tell(report(notification), cut.signal);
       this.#failures = 0;
       onNotified(receiver.name, 'ok');
-      log.info({ alarm: news.key, state: news.state, receiver: receiver.name }, 'an alarm was told');
+      log.info(
+        { alarm: notification.key, state: notification.state, receiver: receiver.name },
+        'an alarm was told',
+      );
       return true;
     } catch (error) {
-      if (!hasCode(error, 'aborted')) this.#putOff(news, error);
+      if (!hasCode(error, 'aborted')) this.#putOff(notification, error);
       return false;
     } finally {
       signal.removeEventListener('abort', onStop);
@@ -181,7 +188,7 @@ export class Notifier {
     }
   }
 
-  #putOff(news: AlarmNews, error: unknown): void {
+  #putOff(notification: Notification, error: unknown): void {
     const { receiver, clock, log, onNotified } = this.#o;
     const retryInMs = backoffMs(this.#failures, RETRY_FIRST_MS, RETRY_LONGEST_MS);
     this.#failures += 1;
@@ -189,7 +196,13 @@ export class Notifier {
     onNotified(receiver.name, 'failed');
     const { message, hint } = asTillsyncError(error);
     this.#lastFailure = message;
-    const fields = { alarm: news.key, receiver: receiver.name, failures: this.#failures, retryInMs, hint };
+    const fields = {
+      alarm: notification.key,
+      receiver: receiver.name,
+      failures: this.#failures,
+      retryInMs,
+      hint,
+    };
     log[this.#failures === 1 ? 'error' : 'debug'](fields, message);
   }
 
@@ -200,7 +213,7 @@ export class Notifier {
     } catch (error) {
       if (hasCode(error, 'storage-busy')) return undefined;
       this.#o.log.warn({ err: error }, 'what was told of alarms cannot be read; some may be told again');
-      return NOTHING_TOLD;
+      return NOTHING_SENT;
     }
   }
 

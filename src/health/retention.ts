@@ -1,13 +1,13 @@
 import type Database from 'better-sqlite3';
 import type { Alarms } from '../core/alarm.ts';
-import { asTillsyncError, asTyped } from '../core/errors.ts';
+import { asTillsyncError, formatCommands } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { rest } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
-import { customersOf, noteToClean, TO_CLEAN } from '../orders/forget.ts';
+import { customersOf, noteToClean, TO_CLEAN } from '../orders/anonymize.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import {
   type FeedStanding,
@@ -30,7 +30,7 @@ interface OrderColumns {
   usesAcks: number;
   heldBackSeq: number | null;
 }
-interface Row extends Partial<OrderColumns> {
+interface KeptRow extends Partial<OrderColumns> {
   key: number;
   /** Time at which the row was received or last changed. */
   at: string;
@@ -44,8 +44,8 @@ interface Family {
   cut: Exclude<keyof RetentionCuts, 'now' | 'customers'>;
   /** Rows deleted in one transaction of a few milliseconds. */
   dropsAtOnce: number;
-  may(row: Row, feed: FeedStanding, cuts: RetentionCuts): boolean;
-  remove(db: Database.Database, row: Row): void;
+  may(row: KeptRow, feed: FeedStanding, cuts: RetentionCuts): boolean;
+  remove(db: Database.Database, row: KeptRow): void;
 }
 
 /**
@@ -141,7 +141,7 @@ const FAMILIES = {
 } satisfies Record<string, Family>;
 type FamilyName = keyof typeof FAMILIES;
 
-function standingOf({ orderId, ...row }: Row): OrderStanding | undefined {
+function standingOf({ orderId, ...row }: KeptRow): OrderStanding | undefined {
   if (orderId == null) return undefined;
   const { status = null, updatedAt, orderSeq, isAcknowledged, usesAcks, heldBackSeq = null } = row;
   return {
@@ -180,7 +180,7 @@ function look(db: Database.Database, { select, key, cut, may }: Family, cuts: Re
   if (before === null) return { keys: [], next: undefined };
   const feed = feedStanding(db);
   const sql = `${select} WHERE ${key} > ? ORDER BY ${key} LIMIT ${LOOK_ROWS}`;
-  const rows = sqlOf(db).rows<Row>(sql, from);
+  const rows = sqlOf(db).rows<KeptRow>(sql, from);
   // A row that a wrong clock dated into the future says nothing about the rows behind it.
   const young = rows.findIndex((row) => row.at >= before && row.at <= cuts.now);
   const old = young === -1 ? rows : rows.slice(0, young);
@@ -197,7 +197,7 @@ function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys
   const sql = sqlOf(db);
   const dropped: number[] = [];
   for (const wanted of keys) {
-    const row = sql.row<Row>(`${select} WHERE ${key} = ?`, wanted);
+    const row = sql.row<KeptRow>(`${select} WHERE ${key} = ?`, wanted);
     if (row === undefined || !may(row, feed, cuts)) continue;
     remove(db, row);
     dropped.push(wanted);
@@ -250,14 +250,14 @@ export interface RetentionReport {
 export async function retentionLoop(options: RetentionOptions, signal: AbortSignal): Promise<void> {
   const { clock, mirror, settings, log, beat } = options;
   let runDueMs = clock.monotonicMs() + FIRST_AFTER_MS;
-  const customers = new CustomerWatch(options);
+  const customers = new CustomerMonitor(options);
   await rest(clock, FIRST_AFTER_MS, signal, beat);
   while (!signal.aborted) {
     try {
       if (clock.monotonicMs() >= runDueMs || mirror.read(usedBytes) > settings.maxBytes) {
         const report = await retentionRun(options, signal);
         if (report.isComplete) runDueMs = clock.monotonicMs() + RUN_EVERY_MS;
-        if (!signal.aborted) customers.look(report.isComplete ? null : asTyped(CUT_SHORT));
+        if (!signal.aborted) customers.look(report.isComplete ? null : formatCommands(CUT_SHORT));
         if (Object.keys(report.dropped).length > 0 || report.forgotten > 0)
           log.info({ ...report }, 'what is past its time was deleted');
       }
@@ -275,7 +275,7 @@ const CUT_SHORT =
   'A program reads mirror.db and keeps its log, or another tillsync cleans it. See who reads it with: {tillsync} doctor';
 
 /** Raises an alarm when customer data, or bytes of it, remains a day longer than allowed. */
-class CustomerWatch {
+class CustomerMonitor {
   readonly #o: RetentionOptions;
   #sinceMonoMs: number | undefined;
 

@@ -1,5 +1,5 @@
 import type { FindingLevel } from '../core/alarm.ts';
-import { asTyped } from '../core/errors.ts';
+import { formatCommands } from '../core/errors.ts';
 import { type Facts, type FactsOfFinding, type Finding, type FindingCode, flowOf, notedAs } from './facts.ts';
 import { FINDINGS } from './findings.ts';
 
@@ -77,7 +77,7 @@ function findingOf(code: FindingCode, more: FactsOfFinding): Finding {
   const remedy = (more.cause && remedies?.[more.cause]) ?? row.remedy;
   const count = more.count ?? null;
   const told = message.replace(': {count}', count === null ? '' : `: ${count}`);
-  const finding = { code, level, remedy: asTyped(remedy), detail: null, since: null, ...more, count };
+  const finding = { code, level, remedy: formatCommands(remedy), detail: null, since: null, ...more, count };
   return { ...finding, message: told, ...(flow && { flow }) };
 }
 

@@ -3,17 +3,17 @@ import * as z from 'zod';
 import { BRANCH_PRODUCTS } from '../catalog/branch-catalog.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
+import { forgetCustomer } from '../orders/anonymize.ts';
 import type { SentOrder } from '../orders/branch-feed.ts';
 import { PERSONAL_FIELDS } from '../orders/customer.ts';
-import { forgetCustomer } from '../orders/forget.ts';
+import type { OrderSpellings } from '../orders/field-aliases.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
 import type { OrderReading } from '../orders/order.ts';
 import { mergeOrder } from '../orders/order-rows.ts';
 import { quarantine } from '../orders/quarantine.ts';
-import type { OrderSpellings } from '../orders/spellings.ts';
 import { readChange } from '../outbox/change.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
-import type { Stores } from '../outbox/stores.ts';
+import type { Stores } from '../outbox/repositories.ts';
 import { linkCursor } from './branch-upload.ts';
 import {
   type DownMessage,

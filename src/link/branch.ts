@@ -6,12 +6,12 @@ import type { Log } from '../core/log.ts';
 import { Waker } from '../core/loop.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import type { Verdict } from '../health/verdict.ts';
+import type { OrderSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
-import { FEED_JUMP } from '../orders/order.ts';
+import { SEQ_JUMP } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
-import type { OrderSpellings } from '../orders/spellings.ts';
-import type { MirrorStores } from '../outbox/stores.ts';
+import type { MirrorStores } from '../outbox/repositories.ts';
 import {
   type Applied,
   applyMessages,
@@ -341,7 +341,7 @@ export class BranchFollower {
     // Numbers that a POS has seen are never given again, even if this mirror is an older copy.
     const { leasedSeq, seqAfter } = answer;
     const isLeasing = leasedSeq !== null;
-    const after = isLeasing ? seqAfter : answer.seq > mirror.newestSeq() ? answer.seq + FEED_JUMP : 0;
+    const after = isLeasing ? seqAfter : answer.seq > mirror.newestSeq() ? answer.seq + SEQ_JUMP : 0;
     if (after > mirror.newestSeq()) await mirror.write((db) => continueFeedAfter(db, after));
     this.#leasedSeq = isLeasing ? leasedSeq : Number.POSITIVE_INFINITY;
     await this.#adopt(answer);

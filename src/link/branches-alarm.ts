@@ -1,6 +1,6 @@
 import type { FindingLevel } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
-import { type Cause, type ExaminedBranch, LOST_AFTER_MS } from './branch-board.ts';
+import { type Cause, type ExaminedBranch, LOST_AFTER_MS } from './branch-status.ts';
 
 /** The hub's own finding about its branches: one alarm, as bad as the worst branch. */
 

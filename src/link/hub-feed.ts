@@ -10,7 +10,7 @@ import { type ChangeSource, readChange, type SubmittedChange } from '../outbox/c
 import type { GuardSettings } from '../outbox/guards.ts';
 import type { HoldBackSetting } from '../outbox/hold-back.ts';
 import type { Acceptance } from '../outbox/intake.ts';
-import type { Stores } from '../outbox/stores.ts';
+import type { Stores } from '../outbox/repositories.ts';
 import { beginRoutes, pruneRoutes } from './assign.ts';
 import type { FeedEntry } from './feed-pages.ts';
 import { branchRow } from './hub-hello.ts';

@@ -9,9 +9,9 @@ import { Audit } from '../db/audit.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { GuardSettings } from '../outbox/guards.ts';
 import type { HoldBackSetting } from '../outbox/hold-back.ts';
-import type { MirrorStores } from '../outbox/stores.ts';
+import type { MirrorStores } from '../outbox/repositories.ts';
 import { unassigned } from './assign.ts';
-import { examineBranches } from './branch-board.ts';
+import { examineBranches } from './branch-status.ts';
 import { branchesAlarm } from './branches-alarm.ts';
 import { addPage, CatalogRoom, composed, type FeedEntry, hasCatalog, hasPage } from './feed-pages.ts';
 import {
@@ -56,7 +56,7 @@ import {
   type Question,
   type Refusal,
 } from './link.ts';
-import { MisuseWatch } from './misuse.ts';
+import { MisuseMonitor } from './misuse.ts';
 import { QUESTION_BYTES_MAX, QuestionGate } from './question-gate.ts';
 import type { Announcement } from './ways.ts';
 
@@ -107,7 +107,7 @@ export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
-  readonly #misuse: MisuseWatch;
+  readonly #misuse: MisuseMonitor;
   readonly #room = new CatalogRoom();
   /** For each branch, the instance whose messages are accepted. */
   readonly #heard: Map<string, string>;
@@ -121,7 +121,7 @@ export class Hub {
     this.#options = options;
     this.#freshness = new LinkFreshness(options.mirror, options.clock);
     this.#gate = new QuestionGate(options.clock);
-    this.#misuse = new MisuseWatch(options.clock);
+    this.#misuse = new MisuseMonitor(options.clock);
     this.#branches = options.branches();
     this.#announcement = options.announcement?.() ?? null;
     const known = options.rows.branches();

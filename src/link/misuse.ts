@@ -34,7 +34,7 @@ interface Count {
 }
 
 /** Counts signs of a stolen key, by branch. */
-export class MisuseWatch {
+export class MisuseMonitor {
   readonly #clock: Clock;
   readonly #counts = new Map<string, Map<Misuse, Count>>();
   readonly #places = noCount();

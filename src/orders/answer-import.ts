@@ -3,12 +3,12 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
+import { type ExtraSpellings, SPELLING_TABLES } from './field-aliases.ts';
 import type { ImportReport, OrderObservation, OrderOutcome, Unreadable } from './order.ts';
 import { chooseOrderList, type ReadingRules, readOrderText } from './order-reader.ts';
 import { mergeOrder, polledOrder } from './order-rows.ts';
 import { LinePlaces } from './placed-lines.ts';
 import { quarantine, quarantinedAs } from './quarantine.ts';
-import { type ExtraSpellings, SPELLING_TABLES } from './spellings.ts';
 
 /** Distance between two records' ids may vary by this much, because fields before the id differ in length. */
 const SLACK = 128;

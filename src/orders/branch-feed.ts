@@ -1,8 +1,8 @@
 import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
 import { withoutCustomer } from './customer.ts';
+import type { OrderSpellings } from './field-aliases.ts';
 import type { OrderReading, OrderSource } from './order.ts';
-import type { OrderSpellings } from './spellings.ts';
 
 /** An order as the hub merged it, sent to a branch that merges it in the same way. */
 export interface SentOrder {

@@ -5,9 +5,9 @@ import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
 import { asTillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { type Callback, type CallbackFault, PROBE_HEADER } from './callbacks.ts';
+import { type Callback, type CallbackFault, PROBE_HEADER } from './callback-log.ts';
 import type { GroupCommit } from './group-commit.ts';
-import type { IntakeEntry, OrderReading } from './order.ts';
+import type { IncomingEntry, OrderReading } from './order.ts';
 
 /**
  * Sends a short JSON answer without internal details. It uses Node directly: Fastify's reply does nothing needed
@@ -112,7 +112,7 @@ export class SecretGate {
 export type NotificationReader = (value: unknown, raw: string) => OrderReading | { unreadable: string };
 
 interface Notification {
-  entry: IntakeEntry;
+  entry: IncomingEntry;
   /** False if the body is not JSON text, which only an error of the sender explains. */
   isJson: boolean;
 }
@@ -264,7 +264,7 @@ function whyRefused({ headers }: IncomingMessage): CallbackFault {
     : 'no-callback';
 }
 
-function notedOf(entry: IntakeEntry, isJson: boolean): Noted {
+function notedOf(entry: IncomingEntry, isJson: boolean): Noted {
   if (entry.kind === 'unreadable') return { fault: isJson ? 'unreadable' : 'not-json' };
   const { orderId, fields } = entry.observation.reading;
   return { orderId, code: fields.code ?? null, orderStatus: fields.status ?? null };

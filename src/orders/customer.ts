@@ -1,5 +1,3 @@
-import type { OrderFields, OrderObservation, OrderReading } from './order.ts';
-import { keepLongNumbers, unwrap } from './order-reader.ts';
 import {
   type ITEM_SPELLINGS,
   isRecord,
@@ -7,7 +5,9 @@ import {
   type OrderSpellings,
   type SpellingNode,
   type SpellingTrees,
-} from './spellings.ts';
+} from './field-aliases.ts';
+import type { OrderFields, OrderObservation, OrderReading } from './order.ts';
+import { keepLongNumbers, unwrap } from './order-reader.ts';
 
 /**
  * Removes personal data from an order. Only values known to be impersonal stay. All other texts are removed, also those

@@ -1,7 +1,7 @@
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import type { IntakeEntry, IntakeOutcome, OrderKeeper } from './order.ts';
+import type { IncomingEntry, OrderSink, SaveOutcome } from './order.ts';
 
 /** Whether every entry would meet the same fault. `storage-failed` may also mean one entry that breaks a constraint. */
 function isOfTheWholeDisk(error: unknown): boolean {
@@ -16,17 +16,17 @@ function isOfTheWholeDisk(error: unknown): boolean {
   );
 }
 
-export interface Kept {
-  entry: IntakeEntry;
-  outcome: IntakeOutcome;
+export interface Saved {
+  entry: IncomingEntry;
+  outcome: SaveOutcome;
 }
 
 export interface GroupCommitOptions {
-  keeper: OrderKeeper;
+  sink: OrderSink;
   clock: Clock;
   log: Log;
   /** Called with everything that became durable, after its senders got their answers. */
-  onKept?: ((kept: readonly Kept[]) => void) | undefined;
+  onSaved?: ((saved: readonly Saved[]) => void) | undefined;
   /** Called when the disk did not store a group, or the rest of one, after its senders were asked to retry. */
   onPutOff?: ((error: TillsyncError) => void) | undefined;
 }
@@ -42,10 +42,10 @@ const WAITING_BYTES_MAX = 32 * 1024 * 1024;
 /** Interval at which a failing disk is logged. */
 const TOLD_EVERY_MS = 60_000;
 
-interface Waiting {
-  entry: IntakeEntry;
+interface QueuedEntry {
+  entry: IncomingEntry;
   bytes: number;
-  resolve: (outcome: IntakeOutcome) => void;
+  resolve: (outcome: SaveOutcome) => void;
   reject: (error: unknown) => void;
 }
 
@@ -56,7 +56,7 @@ interface Waiting {
  */
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
-  #waiting: Waiting[] = [];
+  #waiting: QueuedEntry[] = [];
   #waitingBytes = 0;
   #working = false;
   #seen = 0;
@@ -76,12 +76,12 @@ export class GroupCommit {
   }
 
   /**
-   * Resolves once `entry` is on the disk. Rejects with the keeper's error when it was not kept, and with
+   * Resolves once `entry` is on the disk. Rejects with the sink's error when it was not saved, and with
    * `storage-busy` at once when too many entries wait.
    */
-  add(entry: IntakeEntry, bytes: number): Promise<IntakeOutcome> {
+  add(entry: IncomingEntry, bytes: number): Promise<SaveOutcome> {
     if (this.#waiting.length >= WAITING_MAX || this.#waitingBytes + bytes > WAITING_BYTES_MAX) {
-      const message = `${this.#waiting.length} notifications already wait for the disk; this one was not kept.`;
+      const message = `${this.#waiting.length} notifications already wait for the disk; this one was not saved.`;
       return Promise.reject(new TillsyncError('storage-busy', message));
     }
     return new Promise((resolve, reject) => {
@@ -122,48 +122,48 @@ export class GroupCommit {
     for (const { bytes } of group) this.#waitingBytes -= bytes;
     const { clock } = this.#options;
     const beganMs = clock.monotonicMs();
-    const kept = await this.#keep(group);
+    const saved = await this.#save(group);
     this.#lastCommitMs = clock.monotonicMs() - beganMs;
-    setImmediate(() => this.#afterCommit(kept));
+    setImmediate(() => this.#afterCommit(saved));
   }
 
   /** Stores a group and answers each of its entries. Never rejects. */
-  async #keep(group: readonly Waiting[]): Promise<Kept[]> {
-    const { keeper, log } = this.#options;
-    const kept: Kept[] = [];
-    const settle = (waiting: Waiting, result: Kept | TillsyncError) => {
+  async #save(group: readonly QueuedEntry[]): Promise<Saved[]> {
+    const { sink, log } = this.#options;
+    const saved: Saved[] = [];
+    const settle = (waiting: QueuedEntry, result: Saved | TillsyncError) => {
       if (result instanceof TillsyncError) return waiting.reject(result);
-      kept.push(result);
+      saved.push(result);
       waiting.resolve(result.outcome);
     };
     try {
-      const outcomes = await keeper.keep(group.map(({ entry }) => entry));
-      for (const [i, waiting] of group.entries()) settle(waiting, keptOr(waiting.entry, outcomes[i]));
+      const outcomes = await sink.save(group.map(({ entry }) => entry));
+      for (const [i, waiting] of group.entries()) settle(waiting, savedOr(waiting.entry, outcomes[i]));
     } catch (error) {
       if (isOfTheWholeDisk(error)) {
         for (const { reject } of group) reject(error);
         this.#notePutOff(asTillsyncError(error), group.length);
       } else {
         log.debug({ err: error, notifications: group.length }, 'notifications could not be kept together');
-        await this.#keepSingly(group, settle);
+        await this.#saveSingly(group, settle);
       }
     }
-    if (kept.length > 0) this.#noteKept();
-    return kept;
+    if (saved.length > 0) this.#noteSaved();
+    return saved;
   }
 
   /**
    * Stores entries one by one after their group failed, so that one bad entry does not refuse its neighbours. Once
    * the disk itself is at fault, the rest is refused without a try.
    */
-  async #keepSingly(
-    group: readonly Waiting[],
-    settle: (waiting: Waiting, result: Kept | TillsyncError) => void,
+  async #saveSingly(
+    group: readonly QueuedEntry[],
+    settle: (waiting: QueuedEntry, result: Saved | TillsyncError) => void,
   ): Promise<void> {
     let diskFault: TillsyncError | undefined;
     let putOff = 0;
     for (const waiting of group) {
-      const result = diskFault ?? (await this.#keepOrQuarantine(waiting.entry));
+      const result = diskFault ?? (await this.#saveOrQuarantine(waiting.entry));
       // An order that breaks a constraint is quarantined, so this error is the disk's.
       if (isOfTheWholeDisk(result) || hasCode(result, 'storage-failed')) diskFault = result as TillsyncError;
       if (diskFault) putOff += 1;
@@ -173,18 +173,18 @@ export class GroupCommit {
   }
 
   /** Stores an entry. An order that the store cannot accept is put into quarantine whole. */
-  async #keepOrQuarantine(entry: IntakeEntry): Promise<Kept | TillsyncError> {
-    const first = await this.#keepOne(entry);
+  async #saveOrQuarantine(entry: IncomingEntry): Promise<Saved | TillsyncError> {
+    const first = await this.#saveOne(entry);
     if (!(first instanceof TillsyncError) || entry.kind !== 'order' || isOfTheWholeDisk(first)) return first;
     const { source, observedAtMs: receivedAtMs, raw: payload } = entry.observation;
     const reason = `The mirror could not take this order (${first.code}).`;
-    return this.#keepOne({ kind: 'unreadable', unreadable: { source, receivedAtMs, reason, payload } });
+    return this.#saveOne({ kind: 'unreadable', unreadable: { source, receivedAtMs, reason, payload } });
   }
 
-  async #keepOne(entry: IntakeEntry): Promise<Kept | TillsyncError> {
+  async #saveOne(entry: IncomingEntry): Promise<Saved | TillsyncError> {
     try {
-      const [outcome] = await this.#options.keeper.keep([entry]);
-      return keptOr(entry, outcome);
+      const [outcome] = await this.#options.sink.save([entry]);
+      return savedOr(entry, outcome);
     } catch (error) {
       return asTillsyncError(error);
     }
@@ -199,22 +199,22 @@ export class GroupCommit {
       this.#toldMonoMs = nowMs;
       log.error(
         { err: error, notifications: this.#putOff },
-        'notifications could not be kept; their sender was asked to come again',
+        'notifications could not be saved; their sender was asked to come again',
       );
     }
     onPutOff?.(error);
   }
 
-  #noteKept(): void {
+  #noteSaved(): void {
     if (this.#toldMonoMs === undefined) return;
     this.#options.log.info({ putOff: this.#putOff }, 'notifications are kept again');
     this.#toldMonoMs = undefined;
     this.#putOff = 0;
   }
 
-  #afterCommit(kept: readonly Kept[]): void {
+  #afterCommit(saved: readonly Saved[]): void {
     try {
-      if (kept.length > 0) this.#options.onKept?.(kept);
+      if (saved.length > 0) this.#options.onSaved?.(saved);
     } catch (error) {
       this.#options.log.error({ err: error }, 'what follows a kept notification failed');
     }
@@ -227,6 +227,6 @@ export class GroupCommit {
   }
 }
 
-function keptOr(entry: IntakeEntry, outcome: IntakeOutcome | undefined): Kept | TillsyncError {
+function savedOr(entry: IncomingEntry, outcome: SaveOutcome | undefined): Saved | TillsyncError {
   return outcome ? { entry, outcome } : new TillsyncError('internal', 'The store gave no outcome.');
 }

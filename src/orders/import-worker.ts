@@ -5,9 +5,9 @@ import { openSecondConnection, WriteGate } from '../db/mirror-connection.ts';
 import { storing, walBytes } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
 import { AnswerImport, importAborted, type PreparedRecord, pollDigests } from './answer-import.ts';
+import { compileSpellings, type ExtraSpellings } from './field-aliases.ts';
 import type { ImportReport } from './order.ts';
 import { LinePlaces } from './placed-lines.ts';
-import { compileSpellings, type ExtraSpellings } from './spellings.ts';
 
 /** Input of the import's worker thread. */
 export interface ImportTask {

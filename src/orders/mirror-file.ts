@@ -11,7 +11,7 @@ import {
 } from '../db/mirror-connection.ts';
 import { settleWal, sqlOf, storing, toStorageError } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
-import { FEED_JUMP } from './order.ts';
+import { SEQ_JUMP } from './order.ts';
 
 /** Returns the highest seq ever given, even if its event was deleted; 0 when there was none. */
 export function newestSeq(db: Database.Database): number {
@@ -46,7 +46,7 @@ function beginFeed(db: Database.Database, highestSeq: number | undefined): void 
   if (isSound()) return;
   db.transaction(() => {
     // Another process may have continued the feed first.
-    if (!isSound()) continueFeedAfter(db, highestSeq === undefined ? 0 : highestSeq + FEED_JUMP);
+    if (!isSound()) continueFeedAfter(db, highestSeq === undefined ? 0 : highestSeq + SEQ_JUMP);
   }).immediate();
 }
 
@@ -61,7 +61,7 @@ const keepers = new Set<Database.Database>();
 export interface MirrorFileOptions extends ConnectionOptions {
   clock: Clock;
   /** The remembered seq; without it, a new mirror's feed begins at 1. */
-  feed?: FeedMemory | undefined;
+  feed?: SeqMemory | undefined;
   /** Called after each transaction of this process, of any kind. Must not throw. */
   onWritten: (db: Database.Database) => void;
   /** Called when a transaction gave up waiting for another process. Must not throw. */
@@ -249,7 +249,7 @@ function inodeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
 }
 
-export type FeedMemory = Pick<EventCursorRows, 'highestSeq' | 'noteSeq'>;
+export type SeqMemory = Pick<EventCursorRows, 'highestSeq' | 'noteSeq'>;
 
 /**
  * The feed's seq, remembered outside the mirror as one row of state.db, so that a new mirror gives no number twice.

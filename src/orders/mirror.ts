@@ -13,20 +13,21 @@ import {
 import { toldText } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { sqlOf, walBytes } from '../db/sqlite.ts';
-import { LockWatch, truncateWal, WAL_BYTES_MAX, WalMaintenance } from '../db/wal.ts';
-import { forgetCustomer, forgetQuarantined, TO_CLEAN } from './forget.ts';
-import { type FeedMemory, MirrorFile, newestSeq } from './mirror-file.ts';
+import { LockMonitor, truncateWal, WAL_BYTES_MAX, WalMaintenance } from '../db/wal.ts';
+import { forgetCustomer, forgetQuarantined, TO_CLEAN } from './anonymize.ts';
+import { compileSpellings, type ExtraSpellings, type OrderSpellings } from './field-aliases.ts';
+import { MirrorFile, newestSeq, type SeqMemory } from './mirror-file.ts';
 import type { MirroredOrder } from './mirrored-order.ts';
 import {
   type ImportOptions,
   type ImportReport,
-  type IntakeEntry,
-  type IntakeOutcome,
+  type IncomingEntry,
   IS_OPEN,
   type OrderEvent,
   type OrderFilter,
   type OrderHistory,
-  type OrderKeeper,
+  type OrderSink,
+  type SaveOutcome,
 } from './order.ts';
 import { OrderImport } from './order-import.ts';
 import {
@@ -42,7 +43,6 @@ import {
 import { mergeOrder } from './order-rows.ts';
 import { LinePlaces } from './placed-lines.ts';
 import { quarantine, removeFromQuarantine } from './quarantine.ts';
-import { compileSpellings, type ExtraSpellings, type OrderSpellings } from './spellings.ts';
 
 /** An alarm that is up. */
 export interface RaisedAlarm extends AlarmUp {
@@ -287,7 +287,7 @@ export interface MirrorOptions {
   /** Unix group, by name or number, that may read. If left out, the directory decides. */
   group?: string | undefined;
   /** The feed's seq in any mirror that was here before. Without it a new mirror begins at 1. */
-  feed?: FeedMemory;
+  feed?: SeqMemory;
   /** Opens for reading only: creates, migrates and writes nothing. */
   readonly?: boolean;
   /** Further names of fields, from the configuration. */
@@ -306,12 +306,12 @@ export function openMirror(options: MirrorOptions): Mirror {
 const WIDE_ASKED = 'orders.wide-asked-ms';
 
 /** The mirror of orders. Other groups of tables in the same file use `read` and `write`. */
-export class Mirror implements OrderKeeper {
+export class Mirror implements OrderSink {
   readonly freshnessBoard: FreshnessBoard;
   readonly alarms: Alarms;
   readonly #file: MirrorFile;
   readonly #boards: Boards;
-  readonly #lockWatch: LockWatch;
+  readonly #lockWatch: LockMonitor;
   readonly #import: OrderImport;
   readonly #spellings: OrderSpellings;
   #webhookFreshMs = Number.NEGATIVE_INFINITY;
@@ -336,7 +336,7 @@ export class Mirror implements OrderKeeper {
     this.#boards = new Boards(this.#file);
     const alarms = this.#boards;
     const walMaintenance = new WalMaintenance({ path, clock, alarms });
-    this.#lockWatch = new LockWatch({ path, clock, alarms, tryAgain: () => alarms.flush() });
+    this.#lockWatch = new LockMonitor({ path, clock, alarms, tryAgain: () => alarms.flush() });
     this.#spellings = compileSpellings(spellings, timezone);
     this.#import = new OrderImport({ file: this.#file, spellings, timezone, listPath });
     this.freshnessBoard = alarms;
@@ -353,7 +353,7 @@ export class Mirror implements OrderKeeper {
     return this.#file.write(action, signal);
   }
 
-  async keep(entries: readonly IntakeEntry[]): Promise<IntakeOutcome[]> {
+  async save(entries: readonly IncomingEntry[]): Promise<SaveOutcome[]> {
     if (entries.length === 0) return [];
     const { clock } = this.#file;
     const nowMs = clock.monotonicMs();
@@ -371,7 +371,7 @@ export class Mirror implements OrderKeeper {
     return outcomes;
   }
 
-  #keepOne(db: Database.Database, entry: IntakeEntry, places: LinePlaces): IntakeOutcome {
+  #keepOne(db: Database.Database, entry: IncomingEntry, places: LinePlaces): SaveOutcome {
     if (entry.kind === 'unreadable') {
       quarantine(db, entry.unreadable);
       return 'quarantined';

@@ -2,11 +2,11 @@ import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { TillsyncError } from '../core/errors.ts';
 import { AnswerImport, importAborted, pollDigests } from './answer-import.ts';
+import { compileSpellings, type ExtraSpellings } from './field-aliases.ts';
 import type { ImportMessage, ImportTask, VacuumTask } from './import-worker.ts';
 import type { MirrorFile } from './mirror-file.ts';
 import type { ImportOptions, ImportReport } from './order.ts';
 import { quarantine } from './quarantine.ts';
-import { compileSpellings, type ExtraSpellings } from './spellings.ts';
 
 /** Answers up to this size are read on the main thread, because starting a thread costs more. */
 const INLINE_BYTES_MAX = 1024 * 1024;

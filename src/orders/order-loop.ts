@@ -18,7 +18,7 @@ interface WebhookWatchOptions {
  * Notices when polls bring new orders that no webhook announced. After a poll creates an order, its webhook has until
  * the end of the next poll, because it may be on its way.
  */
-export class WebhookWatch {
+export class WebhookMonitor {
   readonly #options: WebhookWatchOptions;
   readonly #announced = new Set<string>();
   #pending: string[] = [];
@@ -75,7 +75,7 @@ const LOOKBACK_EVERY_MS = 600_000;
 interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
   schedule: Schedule;
-  watch: Pick<WebhookWatch, 'polled'>;
+  watch: Pick<WebhookMonitor, 'polled'>;
   /** Returns the missing codes that a complete poll leaves, each once. They are a reason to poll a wider window. */
   newGaps: (report: PollReport) => number[];
   /** False while only a person can bring new tokens; then nothing is asked of the platform. */

@@ -286,7 +286,7 @@ const REMEMBERED_MAX = 20_000;
  * missed order. Each is reported once as a reason to poll again, because a code that stays missing belongs to something
  * the platform does not show.
  */
-export class GapWatch {
+export class GapMonitor {
   readonly #codesBetween: (min: number, max: number) => Iterable<number>;
   readonly #lookedFor = new Set<number>();
 

@@ -1,6 +1,4 @@
 import { type RecordList, recordText, type ScannedAnswer } from '../core/json-records.ts';
-import type { OrderItem, OrderModifier } from './mirrored-order.ts';
-import type { OrderFields, OrderReading, OrderSource } from './order.ts';
 import {
   BROKEN_ID,
   hasValueOf,
@@ -12,7 +10,9 @@ import {
   type SpellingNode,
   type SpellingTree,
   WRAPPER_NAMES,
-} from './spellings.ts';
+} from './field-aliases.ts';
+import type { OrderItem, OrderModifier } from './mirrored-order.ts';
+import type { OrderFields, OrderReading, OrderSource } from './order.ts';
 
 /**
  * Values found for each field, by its slot in the tree; undefined if not sent. `ranks` exists from the first field

@@ -4,6 +4,7 @@ import { isoUtc } from '../core/time.ts';
 import { asSent, type SqlValue, sqlOf } from '../db/sqlite.ts';
 import { feedOrder } from './branch-feed.ts';
 import { withoutCustomer } from './customer.ts';
+import { ITEM_SPELLINGS, ORDER_SPELLINGS, type OrderSpellings, snakeCase } from './field-aliases.ts';
 import { type MergedOrder, noteIncomplete } from './incomplete-orders.ts';
 import { mergeOutcome } from './merge.ts';
 import type { OrderItem, OrderModifier, PlacedItem } from './mirrored-order.ts';
@@ -18,7 +19,6 @@ import {
 } from './order.ts';
 import { doSumsDiffer, statedNumbers } from './order-reader.ts';
 import { channelOf, LinePlaces } from './placed-lines.ts';
-import { ITEM_SPELLINGS, ORDER_SPELLINGS, type OrderSpellings, snakeCase } from './spellings.ts';
 
 /** Every scalar field of an order. Its column has the same name in snake_case. */
 export const ORDER_FIELDS = Object.keys(ORDER_SPELLINGS).filter(

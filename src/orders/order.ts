@@ -172,19 +172,19 @@ export interface OrderHistory {
 }
 
 /** Makes observations durable. The receiver waits for it before it answers 2xx. */
-export interface OrderKeeper {
+export interface OrderSink {
   /**
    * Merges all entries in one transaction, which is on the disk when the promise resolves; one outcome per entry, in
    * order. Rejects with `storage-…` when nothing was stored.
    */
-  keep(entries: readonly IntakeEntry[]): Promise<IntakeOutcome[]>;
+  save(entries: readonly IncomingEntry[]): Promise<SaveOutcome[]>;
 }
 
-export type IntakeEntry =
+export type IncomingEntry =
   | { kind: 'order'; observation: OrderObservation }
   | { kind: 'unreadable'; unreadable: Unreadable };
 
-export type IntakeOutcome = OrderOutcome | 'quarantined';
+export type SaveOutcome = OrderOutcome | 'quarantined';
 
 export interface ImportOptions {
   observedAtMs: number;
@@ -216,7 +216,7 @@ export interface ImportReport {
  * Jump of the feed's seq when the last number is not certain. It is more events than a busy store has in years, and two
  * thousand such jumps fit into a POS's 32-bit number.
  */
-export const FEED_JUMP = 1_000_000;
+export const SEQ_JUMP = 1_000_000;
 
 /** An order that no POS has acknowledged in time. */
 export interface WaitingOrder {

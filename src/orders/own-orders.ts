@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
 import type { Mirror } from './mirror.ts';
 import { continueFeedAfter, newestSeq } from './mirror-file.ts';
-import { FEED_JUMP } from './order.ts';
+import { SEQ_JUMP } from './order.ts';
 
 interface OwnOrders {
   /** `mirror.db` of all shops. */
@@ -38,7 +38,7 @@ export async function beginOwnOrders(mirror: Mirror, { from, stores, hooks }: Ow
         WHERE name = 'events.trimmed'`;
       db.exec(trimmed);
       const newest = db.prepare("SELECT seq FROM hub.sqlite_sequence WHERE name = 'order_events'").pluck();
-      continueFeedAfter(db, Number(newest.get() ?? 0) + FEED_JUMP);
+      continueFeedAfter(db, Number(newest.get() ?? 0) + SEQ_JUMP);
     });
   } finally {
     mirror.read((db) => db.exec('DETACH hub'));

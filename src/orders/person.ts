@@ -120,7 +120,7 @@ function personalOrders(db: Database.Database): PersonalOrder[] {
       trim(concat_ws(' ', customer_first_name, customer_last_name)) AS name, customer_email AS email,
       customer_phone_number AS phone, address_phone_number AS addressPhone
     FROM orders WHERE forgotten_at IS NULL ORDER BY created_at`;
-  const rows = db.prepare<[], Row>(sql).all();
+  const rows = db.prepare<[], PersonalRow>(sql).all();
   return rows.map(({ title, name, email, phone, addressPhone, ...order }) => ({
     ...order,
     // The order's own name contains the customer's where the notification has no user.
@@ -130,7 +130,7 @@ function personalOrders(db: Database.Database): PersonalOrder[] {
   }));
 }
 
-type Row = Omit<PersonalOrder, 'phones'> & Record<'title' | 'phone' | 'addressPhone', unknown>;
+type PersonalRow = Omit<PersonalOrder, 'phones'> & Record<'title' | 'phone' | 'addressPhone', unknown>;
 
 /** The platform sends phone numbers as texts or as numbers. */
 function textOf(value: unknown): string | null {

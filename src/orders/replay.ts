@@ -3,6 +3,7 @@ import type Database from 'better-sqlite3';
 import { recordText, scanRecords } from '../core/json-records.ts';
 import type { Clock } from '../core/time.ts';
 import { withoutCustomer } from './customer.ts';
+import type { OrderSpellings } from './field-aliases.ts';
 import { neverBackwards, replay } from './merge.ts';
 import type { Mirror } from './mirror.ts';
 import type { OrderReading, OrderSource } from './order.ts';
@@ -28,7 +29,6 @@ import {
   updateDigest,
   type Value,
 } from './order-rows.ts';
-import type { OrderSpellings } from './spellings.ts';
 
 /** An order's payload that the mirror has not merged yet. */
 interface FoundPayload {

@@ -1,4 +1,4 @@
-import { asTyped } from '../core/errors.ts';
+import { formatCommands } from '../core/errors.ts';
 
 /**
  * The guard that holds a change for a person; also the value of `outbox.held_guard`. `restored` holds changes
@@ -42,7 +42,7 @@ const RELEASE_ZEROS =
   'Let them go with: {tillsync} outbox release --guard zero-items; give them up with: {tillsync} outbox drop --guard zero-items';
 
 function heldZeros(why: string): string {
-  return asTyped(`${why} ${RELEASE_ZEROS}`);
+  return formatCommands(`${why} ${RELEASE_ZEROS}`);
 }
 
 /**

@@ -3,13 +3,13 @@ import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type LockHolder, namesOf } from '../db/wal.ts';
-import { comeBackMs, PassedOver } from './batch.ts';
+import { comeBackMs, PassedOver } from './call-plan.ts';
 import type { GuardSettings } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { COUNTED_MAX, FIRST_ID, type InboxBatch, type InboxWaiting } from './inbox.ts';
 import { type InboxAsker, InboxProcess, type InboxProcessOptions } from './inbox-process.ts';
 import type { InboxFrom, InboxLocation } from './inbox-protocol.ts';
-import type { MirrorStores } from './stores.ts';
+import type { MirrorStores } from './repositories.ts';
 
 const ROWS_AT_ONCE = 1_000;
 const LOOK_EVERY_MS = 500;
@@ -110,7 +110,7 @@ export class InboxLoop {
     while (!signal.aborted) {
       beat();
       try {
-        const taken = await this.takeIn();
+        const taken = await this.ingest();
         this.#report(taken);
         lockedSinceMs = undefined;
         hasFailed = false;
@@ -147,13 +147,13 @@ export class InboxLoop {
    * 10 by HTTP → 10. Returns false if rows may be left: locked, broken, full or too slow files are the loop's
    * business.
    */
-  async takeInFirst(): Promise<boolean> {
+  async ingestFirst(): Promise<boolean> {
     const { clock } = this.#options;
     const over = new AbortController();
     const endMs = clock.monotonicMs() + FIRST_MAX_MS;
     const all = async () => {
       for (;;) {
-        const taken = await this.takeIn();
+        const taken = await this.ingest();
         this.#report(taken);
         if (taken.full !== null || clock.monotonicMs() >= endMs) return false;
         if (!taken.more) return true;
@@ -167,13 +167,13 @@ export class InboxLoop {
   }
 
   /** Copies inserted rows durably, each once, then deletes them from the inbox. */
-  takeIn(): Promise<InboxTaken> {
-    const taken = this.#looking.then(() => this.#takeIn());
+  ingest(): Promise<InboxTaken> {
+    const taken = this.#looking.then(() => this.#ingest());
     this.#looking = taken.catch(() => undefined);
     return taken;
   }
 
-  async #takeIn(): Promise<InboxTaken> {
+  async #ingest(): Promise<InboxTaken> {
     const { stores, guards, holdBack, onWaiting, clock, log } = this.#options;
     const lookedAt = isoUtc(clock.nowMs());
     const pass = this.#currentPass();
@@ -209,7 +209,7 @@ export class InboxLoop {
     // First durable in the mirror, then deleted from the inbox, then forgotten: a crash in between only repeats.
     const { accepted, acks, taken, full } = await stores.write(({ inbox, reservations }) => {
       reservations.begin(holdBack);
-      return inbox.takeIn(batch, guards, pass.passed);
+      return inbox.ingest(batch, guards, pass.passed);
     });
     this.#goOn(pass, batch);
     const gone = [...taken.changes, ...taken.acks];

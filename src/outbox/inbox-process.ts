@@ -59,7 +59,7 @@ export interface InboxProcessOptions extends InboxLocation {
  */
 export type InboxAsker = Pick<InboxProcess, 'ask' | 'close'>;
 
-interface Waiting {
+interface PendingRequest {
   resolve(reply: InboxReply): void;
   reject(error: TillsyncError | ProcessEnded): void;
 }
@@ -73,7 +73,7 @@ export class InboxProcess {
   readonly #options: InboxProcessOptions;
   #child: ChildProcess | undefined;
   #ended: Promise<void> = Promise.resolve();
-  #waiting: Waiting | undefined;
+  #waiting: PendingRequest | undefined;
   #queue: Promise<unknown> = Promise.resolve();
   #closed = false;
   readonly #abort = () => {

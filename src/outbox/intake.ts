@@ -5,7 +5,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { newestSeqAt } from '../orders/mirror-file.ts';
-import { comeBackMs, PassedOver, PRIORITY_OTHERS, priorityOf, valueKeys, WAITING_MAX } from './batch.ts';
+import { comeBackMs, PassedOver, PRIORITY_OTHERS, priorityOf, valueKeys, WAITING_MAX } from './call-plan.ts';
 import type { AckResult } from './change.ts';
 import {
   type Change,
@@ -478,7 +478,7 @@ export function bodyFor(change: StockChange | ProductChange, address: object): C
   return body as unknown as ChangeBody;
 }
 
-interface InboxTakenIn {
+interface InboxIngested {
   accepted: Acceptance[];
   acks: AckResult[];
   /** Rows to delete from the inbox. */
@@ -517,7 +517,7 @@ export class InboxIntake {
    * acknowledgements of a branch with a full queue stay in the inbox. `passed` lists the rows that this pass has
    * already left there.
    */
-  takeIn(batch: InboxBatch, guards: GuardSettings, passed = new PassedOver()): InboxTakenIn {
+  ingest(batch: InboxBatch, guards: GuardSettings, passed = new PassedOver()): InboxIngested {
     return this.#sql.transaction(() => {
       const at = isoUtc(this.#clock.nowMs());
       const note = 'INSERT INTO inbox_copied (inbox_key, copied_at) VALUES (?, ?) ON CONFLICT DO NOTHING';

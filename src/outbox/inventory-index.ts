@@ -3,7 +3,7 @@ import type { BranchDirectory } from '../catalog/product.ts';
 import type { StockChange } from './change.ts';
 import type { KnownStock } from './guards.ts';
 
-type Row = [
+type StockTuple = [
   sku: string,
   subsidiaryId: string,
   extId: string | null,
@@ -39,7 +39,7 @@ export class InventoryIndex {
     const { db, subsidiaryIds } = options;
     this.#branches = options.branches;
     const rows = db
-      .prepare<[], Row>(
+      .prepare<[], StockTuple>(
         `SELECT i.sku, i.subsidiary_id, i.ext_id, i.product_id_pos_a, i.product_code_pos_b, k.uncertain, k.qty,
            k.show
          FROM integrations i LEFT JOIN stocks k USING (sku, subsidiary_id)`,

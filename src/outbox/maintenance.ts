@@ -9,8 +9,8 @@ import type { CallOptions } from '../platform/platform.ts';
 import type { OnDifference } from './differences.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { ProductReads, type ProductReadsOptions } from './product-reads.ts';
+import type { MirrorStores } from './repositories.ts';
 import type { StockKey } from './stock-ledger.ts';
-import type { MirrorStores } from './stores.ts';
 
 /** Lease of the one process that sends. */
 const LEASE = 'outbox.push';
@@ -219,7 +219,7 @@ interface DifferenceWatchOptions {
 }
 
 /** Compares all counts repeatedly, one part per step, and sends differing ones again if the configuration says so. */
-export class DifferenceWatch {
+export class DifferenceMonitor {
   readonly #options: DifferenceWatchOptions;
   #after: StockKey | undefined;
   /** Inputs of the last comparison. */

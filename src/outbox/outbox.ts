@@ -2,13 +2,13 @@ import { setImmediate } from 'node:timers/promises';
 import { counted, hasCode, type TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { AuditAction, AuditEvent } from '../db/audit.ts';
-import { valueKeys } from './batch.ts';
+import { valueKeys } from './call-plan.ts';
 import type { Acknowledgement, AckResult, ChangeSource, OutboxEntry, SubmittedChange } from './change.ts';
 import type { Guard, GuardReason, GuardSettings } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
-import type { MirrorStores, Stores } from './stores.ts';
+import type { MirrorStores, Stores } from './repositories.ts';
 import { type UndoFilter, type UndoLine, undoLines } from './undo.ts';
 
 interface OutboxOptions {
@@ -22,7 +22,7 @@ interface OutboxOptions {
 const PART = 500;
 
 /** Accepts changes of all interfaces but the inbox, and people's decisions about them. */
-export class Outbox {
+export class OutboxService {
   readonly #options: OutboxOptions;
   readonly #listeners = new Set<() => void>();
   #inboxFirst: () => Promise<boolean> = async () => false;
@@ -40,11 +40,11 @@ export class Outbox {
   }
 
   /**
-   * Sets `takeIn`, which copies the inbox before this process's changes and acknowledgements, because its rows were
+   * Sets `ingest`, which copies the inbox before this process's changes and acknowledgements, because its rows were
    * submitted earlier. It returns false if rows may be left.
    */
-  afterInbox(takeIn: () => Promise<boolean>): void {
-    this.#inboxFirst = takeIn;
+  afterInbox(ingest: () => Promise<boolean>): void {
+    this.#inboxFirst = ingest;
   }
 
   /** Called when another part queued a change. */
@@ -57,21 +57,21 @@ export class Outbox {
    * accepts nothing, if a branch's queue is full. `origin` is the submitter; `all` and `zeros` say why a guard holds
    * all changes, or the stocks that go to zero.
    */
-  async take(
+  async submit(
     items: readonly SubmittedChange[],
     source: ChangeSource,
     how: { origin?: string; all?: GuardReason | undefined; zeros?: ZeroHolds | undefined } = {},
   ): Promise<Acceptance[]> {
-    return this.#take(items, source, { ...how, beforeInbox: await this.#takeInInbox() });
+    return this.#submit(items, source, { ...how, beforeInbox: await this.#ingestInbox() });
   }
 
   /** Copies the inbox first. If rows may be left there, returns when it began. */
-  async #takeInInbox(): Promise<string | undefined> {
+  async #ingestInbox(): Promise<string | undefined> {
     const began = isoUtc(this.#options.stores.clock.nowMs());
     return (await this.#inboxFirst()) ? undefined : began;
   }
 
-  async #take(
+  async #submit(
     items: readonly SubmittedChange[],
     source: ChangeSource,
     how: {
@@ -97,7 +97,7 @@ export class Outbox {
    * a whole. If the disk fails on the way, accepted parts stay. `hold` is the reason to hold all of it. `makeRoom` is
    * called when a branch's queue is full, with the changes accepted since its last call.
    */
-  async takeMany(
+  async submitMany(
     items: readonly SubmittedChange[],
     source: ChangeSource,
     how: {
@@ -108,14 +108,14 @@ export class Outbox {
     } = {},
   ): Promise<Acceptance[]> {
     const { hold: all, onProgress, makeRoom, ...more } = how;
-    const beforeInbox = await this.#takeInInbox();
+    const beforeInbox = await this.#ingestInbox();
     const zeros = items.length > PART ? await this.zeroHolds(items) : undefined;
     const accepted: Acceptance[] = [];
     let waitedFor = 0;
     while (accepted.length < items.length) {
       const part = items.slice(accepted.length, accepted.length + PART);
       try {
-        accepted.push(...(await this.#take(part, source, { ...more, all, zeros, beforeInbox })));
+        accepted.push(...(await this.#submit(part, source, { ...more, all, zeros, beforeInbox })));
       } catch (error) {
         if (!hasCode(error, 'rate-limited') || !makeRoom || waitedFor === accepted.length) throw error;
         await makeRoom(error, accepted.slice(waitedFor));
@@ -155,7 +155,7 @@ export class Outbox {
     source: ChangeSource,
     by?: string,
   ): Promise<AckResult[]> {
-    const beforeInbox = await this.#takeInInbox();
+    const beforeInbox = await this.#ingestInbox();
     const { stores } = this.#options;
     const results = await stores.write(({ reservations, audit }) => {
       const results = reservations.acknowledge(acks, source, { beforeInbox });
@@ -231,7 +231,7 @@ export class Outbox {
   async undo(lines: readonly UndoLine[], who: string, what: string): Promise<Acceptance[]> {
     const reference = `undo of ${what}`;
     const items = lines.flatMap(({ item }) => (item ? [{ ...item, reference }] : []));
-    const accepted = await this.takeMany(items, 'cli', { origin: who });
+    const accepted = await this.submitMany(items, 'cli', { origin: who });
     await this.#options.stores.write(({ audit }) => {
       const detail = `${counted(items.length, 'earlier value')} handed over again`;
       audit.note({ who, action: 'outbox.undo', subject: what, detail });

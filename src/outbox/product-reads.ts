@@ -5,9 +5,9 @@ import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { Change, ProductQuery, Resolution } from './change.ts';
-import { isRefusal } from './sender.ts';
+import { isRefusal } from './push-loop.ts';
+import type { MirrorStores, Stores } from './repositories.ts';
 import type { StockKey } from './stock-ledger.ts';
-import type { MirrorStores, Stores } from './stores.ts';
 
 /**
  * If more products than this are unknown, they are not asked for one by one, because a sweep needs fewer

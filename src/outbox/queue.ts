@@ -10,7 +10,7 @@ import {
   WAITING_MAX,
   withoutNewer,
   withoutOverruled,
-} from './batch.ts';
+} from './call-plan.ts';
 import type { ChangeBody, ChangeKind, OutboxChange, Target } from './change.ts';
 
 /** A newly submitted change, without the fields that are derived. */
@@ -26,7 +26,7 @@ const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKe
   reference, created_at AS createdAt, settled_at AS settledAt, replaced, superseded_by AS supersededBy,
   zeroed_at AS zeroedAt, branch`;
 
-type Row = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
+type ChangeRow = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
 
 // INDEXED BY saves time, because without it SQLite compares the bound kind with other partial indexes' conditions and
 // plans the statement again each time, which takes longer than running it.
@@ -292,7 +292,7 @@ export class OutboxQueue {
   }
 
   #rows(text: string, ...params: unknown[]): OutboxChange[] {
-    return this.#sql.rows<Row>(text, ...params).map(({ fieldVersions, ...row }) => {
+    return this.#sql.rows<ChangeRow>(text, ...params).map(({ fieldVersions, ...row }) => {
       const body = JSON.parse(row.body) as ChangeBody;
       const versions =
         fieldVersions === null

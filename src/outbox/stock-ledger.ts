@@ -46,7 +46,7 @@ export interface LedgerStock {
 /** One stock. */
 export type StockKey = Pick<LedgerStock, 'sku' | 'subsidiaryId'>;
 
-type Row = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
+type StockRow = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
   address: string;
   show: number | null;
   holds: number;
@@ -315,7 +315,7 @@ export class StockLedger {
 
   #stocks(which: string, ...params: unknown[]): LedgerStock[] {
     return this.#sql
-      .rows<Row>(`${LEDGER} ${which}`, ...params)
+      .rows<StockRow>(`${LEDGER} ${which}`, ...params)
       .map(({ address, showUncertain, show, holds, ...row }) => ({
         ...row,
         holds: holds === 1,

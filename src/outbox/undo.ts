@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
-import { valueKeys } from './batch.ts';
+import { valueKeys } from './call-plan.ts';
 import { type Change, type ChangeBody, type ChangeKind, readChange, type SubmittedChange } from './change.ts';
 
 /** The submission to undo; at least one of the first three is given. */
@@ -48,7 +48,7 @@ export interface UndoLine {
   item: (Change & { asOfSeq?: number }) | null;
 }
 
-interface Row {
+interface ChangeRow {
   changeId: number;
   kind: ChangeKind;
   target: string;
@@ -83,13 +83,13 @@ const NEWEST = `
 export function undoLines(db: Database.Database, filter: UndoFilter): UndoLine[] {
   const sql = sqlOf(db);
   const { file = null, reference = null, since = null, branch = null } = filter;
-  const rows = sql.rows<Row>(HANDED_OVER, { file, reference, since, branch });
+  const rows = sql.rows<ChangeRow>(HANDED_OVER, { file, reference, since, branch });
   const targets = Map.groupBy(rows, ({ kind, target }) => `${kind} ${target}`);
   return [...targets.values()].map((changes) => lineOf(sql, changes));
 }
 
-function lineOf(sql: Sql, changes: readonly Row[]): UndoLine {
-  const last = changes.at(-1) as Row;
+function lineOf(sql: Sql, changes: readonly ChangeRow[]): UndoLine {
+  const last = changes.at(-1) as ChangeRow;
   const { changeId, kind, target, conflictKey, version } = last;
   const now: Record<string, unknown> = {};
   // The oldest earlier value of each field: [price 5→6, price 6→7] → undo to 5.
@@ -118,7 +118,7 @@ function lineOf(sql: Sql, changes: readonly Row[]): UndoLine {
 }
 
 /** Returns the count that an unsent change would replace. */
-function waitingBefore(sql: Sql, { state, sku, subsidiaryId }: Row): ValueBefore | null {
+function waitingBefore(sql: Sql, { state, sku, subsidiaryId }: ChangeRow): ValueBefore | null {
   if (state !== 'pending' || sku === null || subsidiaryId === null) return null;
   return sql.row<ValueBefore & { qty: number }>(LAST_COUNT, sku, subsidiaryId) ?? null;
 }
@@ -126,7 +126,7 @@ function waitingBefore(sql: Sql, { state, sku, subsidiaryId }: Row): ValueBefore
 const LAST_COUNT =
   'SELECT counted_qty AS qty, counted_seq AS asOfSeq FROM stock_counts WHERE sku = ? AND subsidiary_id = ?';
 
-function itemOf(row: Row, values: object, asOfSeq: number | undefined): UndoLine['item'] {
+function itemOf(row: ChangeRow, values: object, asOfSeq: number | undefined): UndoLine['item'] {
   const { kind, sku, subsidiaryId } = row;
   if (sku === null) return null;
   const branch = kind === 'stock' && subsidiaryId !== null ? { subsidiaryId } : {};

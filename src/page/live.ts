@@ -23,7 +23,7 @@ const HIDDEN_STATUS_EVERY_MS = 60_000;
  * The data that a tab reads: `all` for a visible page, `orders` for a hidden page that rings for new orders, and
  * `verdict` for only its title and icon.
  */
-export type Watch = 'all' | 'orders' | 'verdict';
+export type Subscription = 'all' | 'orders' | 'verdict';
 
 interface LiveOptions {
   api: Api;
@@ -48,7 +48,7 @@ export class Live {
   }
 
   /** Stops the running reads and starts those of `watch`. */
-  start(watch: Watch): void {
+  start(watch: Subscription): void {
     this.stop();
     this.#watching = new AbortController();
     const { signal } = this.#watching;

@@ -57,7 +57,7 @@ export interface AccessToken {
   generation: number;
 }
 
-type Waiting = Pick<CallOptions, 'signal' | 'onWait'>;
+type WaitOptions = Pick<CallOptions, 'signal' | 'onWait'>;
 
 /** Share of an access token's life after which it is renewed; spread, so that processes do not renew at once. */
 const DUE_SHARE = 0.45;
@@ -100,7 +100,7 @@ export class TokenKeeper {
    * Returns when `current` has a token, and renews it near half of its life. Throws `auth-required` when only a
    * person can help. If a renewal that is needed now failed, throws its error.
    */
-  async ready(options: Waiting = {}): Promise<void> {
+  async ready(options: WaitOptions = {}): Promise<void> {
     const pair = this.#pair();
     const usable = this.#isUsable(pair);
     if (usable && !this.#isDue(pair)) return;
@@ -146,7 +146,7 @@ export class TokenKeeper {
   }
 
   /** Renews the pair now, because a person asked for it. */
-  async refresh(options: Waiting = {}): Promise<void> {
+  async refresh(options: WaitOptions = {}): Promise<void> {
     await this.#join(this.#pair().generation, options, undefined);
     this.#pair();
   }
@@ -265,7 +265,7 @@ export class TokenKeeper {
   /** Waits for this process's one refresh, and starts it if none runs. Aborting the wait does not abort the refresh. */
   async #join(
     generation: number,
-    { signal, onWait }: Waiting,
+    { signal, onWait }: WaitOptions,
     patienceMs = Number.POSITIVE_INFINITY,
   ): Promise<void> {
     if (this.#finished) throw stopped();

@@ -310,14 +310,14 @@ export class PlatformClock {
 
 const LEASE = 'token.refresh';
 
-interface Row extends Omit<TokenPair, 'lockedOut'> {
+interface TokenRow extends Omit<TokenPair, 'lockedOut'> {
   lockedOutAtMs: number | null;
   lockedOutCause: LockOut['cause'] | null;
 }
 
 function statements(db: Database.Database) {
   return {
-    pair: db.prepare<[], Row>(
+    pair: db.prepare<[], TokenRow>(
       `SELECT generation, refresh_token AS refreshToken, access_token AS accessToken, saved_at_ms AS savedAtMs,
          access_expires_at_ms AS accessExpiresAtMs, access_issued_at_ms AS accessIssuedAtMs,
          refresh_expires_at_ms AS refreshExpiresAtMs, clock_skew_ms AS clockSkewMs,

@@ -3,9 +3,9 @@ import type { Config } from '../config/config-type.ts';
 import type { Secrets } from '../config/secrets.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import type { ReceiverName } from '../health/alarm-news.ts';
 import { type AlarmReceiver, commandReceiver, testReport, urlReceiver } from '../health/alarm-receivers.ts';
-import { type HeartbeatTarget, type Pulse, sendHeartbeat } from '../health/heartbeat.ts';
+import { type HeartbeatTarget, type RedCodes, sendHeartbeat } from '../health/heartbeat.ts';
+import type { ReceiverName } from '../health/notification-policy.ts';
 
 export interface ReceiverSettings {
   config: Pick<Config, 'shop' | 'alarms' | 'orders'>;
@@ -65,7 +65,7 @@ export interface AlarmTestResult {
 
 export interface TestSettings extends ReceiverSettings {
   /** The state that the heartbeat reports; if left out, all is well. */
-  pulse?: () => Pulse;
+  redCodes?: () => RedCodes;
   clock: Clock;
   signal: AbortSignal;
 }
@@ -75,7 +75,7 @@ export interface TestSettings extends ReceiverSettings {
  * Throws `config-invalid`.
  */
 export async function testAlarms(settings: TestSettings): Promise<AlarmTestResult[]> {
-  const { config, pulse, clock, signal } = settings;
+  const { config, redCodes, clock, signal } = settings;
   const receivers = alarmReceivers(settings);
   const target = heartbeatTarget(settings);
   if (receivers.length === 0 && !target) {
@@ -101,7 +101,7 @@ export async function testAlarms(settings: TestSettings): Promise<AlarmTestResul
     ...(target
       ? [
           tried('heartbeat', `the heartbeat at ${new URL(target.url).host}`, () =>
-            sendHeartbeat(target, pulse?.() ?? [], signal),
+            sendHeartbeat(target, redCodes?.() ?? [], signal),
           ),
         ]
       : []),

@@ -1,8 +1,8 @@
 import { copyFileSync, existsSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type Database from 'better-sqlite3';
+import { openState } from '../app/state.ts';
 import { RUNNING, storagePaths } from '../app/storage.ts';
-import { openState } from '../app/stores.ts';
 import { companyHost } from '../config/roles.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import { freeName, openWhenFree, stampOf } from '../core/files.ts';

@@ -1,5 +1,5 @@
-import type { Parts } from '../app/parts.ts';
-import { findProducts } from '../app/readers.ts';
+import { findProducts } from '../app/read-only-services.ts';
+import type { Services } from '../app/services.ts';
 import {
   asKept,
   type Branch,
@@ -13,14 +13,14 @@ import { TillsyncError } from '../core/errors.ts';
 import { recordText, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { readingWithoutCustomer } from '../orders/customer.ts';
+import { compileSpellings } from '../orders/field-aliases.ts';
 import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
 import type { OrderFields, OrderReading } from '../orders/order.ts';
 import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
 import { knownOrder } from '../orders/order-rows.ts';
 import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/poll-window.ts';
-import { compileSpellings } from '../orders/spellings.ts';
+import type { MirrorStores } from '../outbox/repositories.ts';
 import type { ComparedPart } from '../outbox/stock-differences.ts';
-import type { MirrorStores } from '../outbox/stores.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 
@@ -93,7 +93,7 @@ export interface OrdersDiff {
  * normal poll are used.
  */
 export async function diffOrders(
-  parts: Pick<Parts, 'mirror' | 'platform' | 'config'>,
+  parts: Pick<Services, 'mirror' | 'platform' | 'config'>,
   clock: Clock,
   { window: asked, ...call }: CallOptions & { window?: PollWindow | undefined },
 ): Promise<OrdersDiff> {
@@ -148,7 +148,7 @@ function readingsOf(body: Uint8Array, { orders: { fields, timezone, listPath } }
  * that is inside the window in every calendar.
  */
 function missingOf(
-  mirror: Parts['mirror'],
+  mirror: Services['mirror'],
   window: PollWindow,
   readings: ReadonlyMap<string, OrderReading>,
   askedAtMs: number,
@@ -177,7 +177,7 @@ export interface ProductsDiff {
 
 /** Compares the mirror's catalogue with the platform's. Writes nothing. Throws what CatalogSweep.run throws. */
 export async function diffProducts(
-  { stores, platform, config }: Pick<Parts, 'stores' | 'platform' | 'config'>,
+  { stores, platform, config }: Pick<Services, 'stores' | 'platform' | 'config'>,
   clock: Clock,
   request: SweepRequest & { branches: readonly Branch[]; onBranch: (branch: Branch) => void },
 ): Promise<ProductsDiff> {
@@ -205,10 +205,10 @@ class Comparer implements SweepTarget {
   /** Differences of each product when it was last seen; a shifted list is read again. */
   readonly byProduct = new Map<string, ProductDifference[]>();
   readonly moved = new Set<string>();
-  readonly #stores: Parts['stores'];
+  readonly #stores: Services['stores'];
   readonly #branch: Branch;
 
-  constructor(stores: Parts['stores'], branch: Branch) {
+  constructor(stores: Services['stores'], branch: Branch) {
     this.#stores = stores;
     this.#branch = branch;
   }

@@ -1,7 +1,7 @@
 import { basename } from 'node:path';
 import * as z from 'zod';
 import { isReadable, programVersion, requireRights } from '../app/installation.ts';
-import { noMirror } from '../app/readers.ts';
+import { noMirror } from '../app/read-only-services.ts';
 import { storagePaths } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { companyHost } from '../config/roles.ts';

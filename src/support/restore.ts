@@ -4,8 +4,8 @@ import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import * as z from 'zod';
 import { serviceUserOf } from '../app/installation.ts';
+import { openState, type State } from '../app/state.ts';
 import { prepareStorage, RUNNING, type StoragePaths } from '../app/storage.ts';
-import { openState, type State } from '../app/stores.ts';
 import { type ConfigOptions, loadConfig, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isHub } from '../config/roles.ts';
@@ -17,8 +17,8 @@ import type { AuditEntry } from '../db/audit.ts';
 import { lookInto, makeDirectory, storing } from '../db/sqlite.ts';
 import { HUB_COPY } from '../link/hub-state.ts';
 import { openMirror } from '../orders/mirror.ts';
-import { FEED_JUMP } from '../orders/order.ts';
-import { asWebhookMemory, NO_WEBHOOK_MEMORY } from '../orders/webhook.ts';
+import { SEQ_JUMP } from '../orders/order.ts';
+import { asWebhookMemory, NO_WEBHOOK_MEMORY } from '../orders/webhook-registration.ts';
 import { lookIntoInbox } from '../outbox/inbox-process.ts';
 import type { Convert } from './archive.ts';
 import {
@@ -335,7 +335,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const noted = state.feed.highestSeq() ?? 0;
     const known = knownElsewhere(paths.mirror, { manifest, differentials }, { noted, clock });
     const { audited, feedJumps: feedJumped } = known;
-    const continueAfterSeq = known.newestSeq + (feedJumped ? FEED_JUMP : 0);
+    const continueAfterSeq = known.newestSeq + (feedJumped ? SEQ_JUMP : 0);
     keepUnsent(known.unsent, staging);
     const prepared = prepareRestoredMirror(fresh, {
       continueAfterSeq,

@@ -9,7 +9,7 @@ import { migrate } from '../db/migrate.ts';
 import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
-import { FEED_JUMP } from '../orders/order.ts';
+import { SEQ_JUMP } from '../orders/order.ts';
 import type { Guard } from '../outbox/guards.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 import { noteBackup } from './backup-files.ts';
@@ -169,7 +169,7 @@ const DISTRUST_CATALOGUE = `
   UPDATE hub SET epoch = lower(hex(randomblob(16))), doubted_by = NULL, doubted_at = NULL;
   UPDATE feed_branches SET epoch = NULL, snapshot_at = NULL, stopped_seq = NULL;
   -- What was leased since the backup nobody knows.
-  UPDATE feed_branches SET leased_seq = max(seq, leased_seq) + ${FEED_JUMP} WHERE max(seq, leased_seq) > 0;
+  UPDATE feed_branches SET leased_seq = max(seq, leased_seq) + ${SEQ_JUMP} WHERE max(seq, leased_seq) > 0;
   DELETE FROM feed;
   DELETE FROM handed_up WHERE change_id IN (SELECT change_id FROM outbox WHERE state IN ('pending', 'sending'));
   INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks WHERE EXISTS (SELECT 1 FROM link)

@@ -7,7 +7,7 @@ import { connect as connectSecure } from 'node:tls';
 import { Agent, request } from 'undici';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { PROBE_HEADER } from '../orders/callbacks.ts';
+import { PROBE_HEADER } from '../orders/callback-log.ts';
 import { addressOf, networkFault } from '../platform/transport.ts';
 import { type Address, type PlatformWay, proxyAddress, proxyOf, trustOf } from '../platform/way.ts';
 

@@ -13,7 +13,7 @@ import type { OrderEvent } from '../../src/orders/order.ts';
 import type { OutboxEntry, SubmittedChange } from '../../src/outbox/change.ts';
 import type { Acceptance } from '../../src/outbox/intake.ts';
 import type { OutboxFilter } from '../../src/outbox/outbox-queries.ts';
-import type { Stores } from '../../src/outbox/stores.ts';
+import type { Stores } from '../../src/outbox/repositories.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { sampleOrder } from './api-samples.ts';

@@ -8,7 +8,7 @@ import { localApi } from '../../src/api/local-api.ts';
 import { Metrics } from '../../src/api/metrics.ts';
 import { branchesAnswer, statusAnswer } from '../../src/api/schemas.ts';
 import { createLocalServer } from '../../src/api/server.ts';
-import type { Parts } from '../../src/app/parts.ts';
+import type { Services } from '../../src/app/services.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
@@ -18,7 +18,7 @@ import { product } from '../outbox/outbox-fixture.ts';
 import { ROOT } from '../support/workplace.ts';
 
 /** Serves the local API of one store of the chain. */
-async function serve(parts: Parts, clock: Clock): Promise<(path: string) => Promise<Response>> {
+async function serve(parts: Services, clock: Clock): Promise<(path: string) => Promise<Response>> {
   const api = localApi({ parts, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog });
   const server = createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins: [api] });
   const { url } = await server.listen();

@@ -6,7 +6,7 @@ import { ChangeSignal } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
 import { orderExplanation, stockExplanations } from '../../src/api/schemas.ts';
 import { createLocalServer } from '../../src/api/server.ts';
-import type { Parts } from '../../src/app/parts.ts';
+import type { Services } from '../../src/app/services.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { keyDigest, type Right } from '../../src/db/api-keys.ts';
@@ -17,7 +17,7 @@ import { product } from '../outbox/outbox-fixture.ts';
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { 'sub-1': ['A', 5], 'sub-2': ['A', 7] } }]);
 
 /** Serves the local API of one store. Keys of the tests are named after their right. */
-async function serve(parts: Parts, clock: Clock, access: AccessOptions = {}) {
+async function serve(parts: Services, clock: Clock, access: AccessOptions = {}) {
   const plugin = localApi({
     ...access,
     ...{ parts, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog },

@@ -1,4 +1,4 @@
-/** Tests src/api/schemas.ts and src/app/parts.ts. */
+/** Tests src/api/schemas.ts and src/app/services.ts. */
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,12 +23,12 @@ import {
 } from '../../src/api/schemas.ts';
 import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
 import { silentLog } from '../../src/core/log.ts';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { Outbox } from '../../src/outbox/outbox.ts';
-import { MirrorStores } from '../../src/outbox/stores.ts';
+import { OutboxService } from '../../src/outbox/outbox.ts';
+import { MirrorStores } from '../../src/outbox/repositories.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
@@ -48,7 +48,7 @@ beforeEach(async () => {
   mirror = openMirror({ path: freshMirror(directory), clock });
   stores = new MirrorStores({ mirror, branches: [branch], clock });
   const guards = { ...GUARDS_OFF, zeroItemsMax: 100 };
-  const outbox = new Outbox({ stores, guards, holdBack: false });
+  const outbox = new OutboxService({ stores, guards, holdBack: false });
   const limits = {
     endpointIntervalMs: 1,
     ordersIntervalMs: 1,
@@ -123,7 +123,7 @@ async function keepOrder(number: number, fields: Record<string, unknown> = {}): 
     raw: JSON.stringify(raw),
     reading,
   } as const;
-  await mirror.keep([{ kind: 'order', observation }]);
+  await mirror.save([{ kind: 'order', observation }]);
   return reading.orderId;
 }
 

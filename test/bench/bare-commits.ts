@@ -3,7 +3,7 @@ import Database from 'better-sqlite3';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { readNotification } from '../../src/orders/callback-route.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
-import { openBenchKeeper } from './bench-keeper.ts';
+import { openBenchSink } from './bench-sink.ts';
 import { readSample, sampleOrder } from './sample-order.ts';
 
 export interface BareCommit {
@@ -75,12 +75,12 @@ const TEMPLATE_ID = 'TEMPLATE';
 const templateText = sampleOrder(TEMPLATE_ID, 1234);
 
 async function mirrorOne(directory: string): Promise<Map<string, unknown[][]>> {
-  const { keeper, close } = openBenchKeeper(directory);
+  const { sink, close } = openBenchSink(directory);
   const { entry } = readNotification(Buffer.from(templateText), {
     read: readSample,
     receivedAtMs: Date.now(),
   });
-  await keeper.keep([entry]);
+  await sink.save([entry]);
   await close();
   const db = new Database(path.join(directory, 'mirror.db'), { readonly: true });
   const rows = TABLES.map((table) => [table, db.prepare(`SELECT * FROM ${table}`).raw().all()] as const);

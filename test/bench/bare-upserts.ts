@@ -64,12 +64,12 @@ export function bareUpserts(directory: string): BareUpserts {
     );
   }
 
-  const takeMany = db.transaction((from: number, to: number, qty: number) => {
+  const submitMany = db.transaction((from: number, to: number, qty: number) => {
     const at = new Date().toISOString();
     for (let n = from; n < to; n++) take(n, qty, at);
   });
   return {
-    take: (from, to, qty) => takeMany.immediate(from, to, qty),
+    take: (from, to, qty) => submitMany.immediate(from, to, qty),
     close: () => db.close(),
   };
 }

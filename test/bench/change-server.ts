@@ -3,7 +3,7 @@ import { localApi } from '../../src/api/local-api.ts';
 import { createLocalServer } from '../../src/api/server.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { Outbox } from '../../src/outbox/outbox.ts';
+import { OutboxService } from '../../src/outbox/outbox.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /**
@@ -19,7 +19,7 @@ const limits = {
   requestsPerWindow: 1000,
   ordersPerWindow: 100,
 };
-const outbox = new Outbox({
+const outbox = new OutboxService({
   stores,
   guards: {
     zeroItemsMax: 100,

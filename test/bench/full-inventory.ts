@@ -1,7 +1,7 @@
 import { createReadStream, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { readChangeFile } from '../../src/outbox/change-file.ts';
-import { planInventory } from '../../src/outbox/preview.ts';
+import { planInventory } from '../../src/outbox/full-inventory-plan.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import type { OutgoingPlace, StockTarget } from './outgoing-place.ts';
 
@@ -37,7 +37,7 @@ export async function measureInventory(
     throw new Error(`${plan?.changes.length} differences were found instead of ${DIFFERENT}.`);
   }
   const before = place.stockCalls().length;
-  await daemon.parts.outbox.takeMany(
+  await daemon.parts.outbox.submitMany(
     plan.changes.map(({ change }) => ({ kind: 'stock', change })),
     'cli',
   );

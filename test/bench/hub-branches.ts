@@ -1,6 +1,6 @@
 import { copyFileSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
-import { openParts, type Parts } from '../../src/app/parts.ts';
+import { openServices, type Services } from '../../src/app/services.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { configError } from '../../src/config/source.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -38,7 +38,7 @@ export const TEMPLATE = 'template';
 const FILES = ['mirror.db', 'state.db'];
 const TELL_EVERY_MS = 100;
 
-export function openBranch(directory: string, name: string, url: string): Promise<Parts> {
+export function openBranch(directory: string, name: string, url: string): Promise<Services> {
   const text = `[storage]
 directory = ${JSON.stringify(directory)}
 [link]
@@ -46,7 +46,7 @@ hub = ${JSON.stringify(url)}
 branch = ${JSON.stringify(name)}`;
   const read = readConfig({ file: `${name}.toml`, env: {}, text });
   if ('faults' in read) throw configError(read.faults);
-  return openParts({ ...OWN, config: read.config });
+  return openServices({ ...OWN, config: read.config });
 }
 
 const OWN = { secrets: { webhookSecrets: [] }, clock: systemClock, random: seededRandom(1), log: silentLog };
@@ -60,7 +60,7 @@ class RunningBranch {
   readonly #branch: BenchBranch;
   #stopping = new AbortController();
   #ended: Promise<unknown> = Promise.resolve();
-  #parts: Parts | undefined;
+  #parts: Services | undefined;
 
   constructor({ directory, url, ca }: Place, branch: BenchBranch) {
     this.#ca = ca;

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { openState } from '../../src/app/stores.ts';
+import { openState } from '../../src/app/state.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { freePort, PUBLISHED_LIMITS } from '../../src/demo/sandbox-platform.ts';
 import { newKey } from '../../src/link/nats.ts';

@@ -1,4 +1,4 @@
-import { openParts, type Parts } from '../../src/app/parts.ts';
+import { openServices, type Services } from '../../src/app/services.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { configError } from '../../src/config/source.ts';
 import type { FreshnessBoard } from '../../src/core/alarm.ts';
@@ -8,7 +8,7 @@ import { feedBranches } from '../../src/daemon/link-loops.ts';
 import { Hub } from '../../src/link/hub.ts';
 import { UP_ITEMS_MAX, type UpItem } from '../../src/link/link.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { PushFreshness, PushLoop } from '../../src/outbox/sender.ts';
+import { PushFreshness, PushLoop } from '../../src/outbox/push-loop.ts';
 import type { StockChangeItem } from '../../src/platform/schemas.ts';
 import { InProcessServer } from '../link/in-process.ts';
 import { seededRandom } from '../support/fake-clock.ts';
@@ -250,7 +250,7 @@ async function openHubQueue(directory: string, productsOf: (branch: number) => n
   };
 }
 
-function openHub(directory: string, clock: Clock): Promise<Parts> {
+function openHub(directory: string, clock: Clock): Promise<Services> {
   const branches = Array.from(
     { length: BRANCHES },
     (_, i) => `[[branches]]\nsubsidiary_id = "sub-${i + 1}"\nexternal_id = "B${i + 1}"\n`,
@@ -264,7 +264,7 @@ nats = "nats://127.0.0.1:4222"
 ${branches.join('')}`;
   const read = readConfig({ file: 'hub.toml', env: {}, text });
   if ('faults' in read) throw configError(read.faults);
-  return openParts({
+  return openServices({
     ...{
       config: read.config,
       secrets: { webhookSecrets: [] },
@@ -279,7 +279,7 @@ ${branches.join('')}`;
 const RECORDS_AT_ONCE = 20;
 
 async function fillCatalogue(
-  { stores, branches }: Parts,
+  { stores, branches }: Services,
   clock: Clock,
   productsOf: (branch: number) => number,
 ): Promise<void> {
@@ -329,7 +329,7 @@ async function fillCatalogue(
 }
 
 async function sendAll(
-  { stores }: Parts,
+  { stores }: Services,
   clock: Clock,
   workMs: number[],
   onCall: (items: readonly StockChangeItem[], call: number) => Promise<'on' | 'enough'>,

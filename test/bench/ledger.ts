@@ -4,13 +4,13 @@ import path from 'node:path';
 import type { Branch } from '../../src/catalog/product.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { readSentOrder } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { Outbox } from '../../src/outbox/outbox.ts';
-import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/sender.ts';
-import { MirrorStores } from '../../src/outbox/stores.ts';
+import { OutboxService } from '../../src/outbox/outbox.ts';
+import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/push-loop.ts';
+import { MirrorStores } from '../../src/outbox/repositories.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import type { BenchOptions, BenchResult } from './bench-result.ts';
@@ -89,7 +89,7 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
         catalog.completeSweep({ branch, mark: catalog.readMark(), startedAtMs, pages: count / PAGE, seen }),
       );
     }
-    const outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true });
+    const outbox = new OutboxService({ stores, guards: GUARDS_OFF, holdBack: true });
     const sender = new PushLoop({
       kind: 'stock' as const,
       stores,
@@ -126,11 +126,11 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
       const reading = readSentOrder(sent, raw, SPELLINGS);
       if ('unreadable' in reading) throw new Error(reading.unreadable);
       const observedAtMs = systemClock.nowMs();
-      await mirror.keep([{ kind: 'order', observation: { source: 'webhook', observedAtMs, raw, reading } }]);
+      await mirror.save([{ kind: 'order', observation: { source: 'webhook', observedAtMs, raw, reading } }]);
       await outbox.catchUp();
     };
     const handOver = (n: number, qty: number) =>
-      outbox.take([{ kind: 'stock', change: { ...stockOf(n), qty } }], 'http');
+      outbox.submit([{ kind: 'stock', change: { ...stockOf(n), qty } }], 'http');
     const send = async () => {
       const { callId, items } = await sender.claim(100);
       if (callId === null) return false;

@@ -58,7 +58,7 @@ async function deliver(
     await systemClock.sleep(Math.max(0, dueMs - performance.now()));
     // A timer may fire a little early; a delay by a busy thread counts as waiting.
     const sentMs = Math.min(dueMs, performance.now());
-    running.push(mirror.keep([entry]).then(() => void latencies.push(performance.now() - sentMs)));
+    running.push(mirror.save([entry]).then(() => void latencies.push(performance.now() - sentMs)));
   }
   await Promise.all(running);
   return latencies;

@@ -66,7 +66,7 @@ async function write(mirror: Mirror, first: number, signal: AbortSignal): Promis
   const startMs = performance.now();
   for (let group = 0; !signal.aborted; group++) {
     const entries = Array.from({ length: perGroup }, (_, i) => benchEntry(first + group * perGroup + i));
-    await mirror.keep(entries);
+    await mirror.save(entries);
     await systemClock.sleep(Math.max(0, startMs + (group + 1) * GROUP_MS - performance.now()), signal);
   }
 }

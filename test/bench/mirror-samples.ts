@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { isoUtc } from '../../src/core/time.ts';
-import type { IntakeEntry, OrderReading } from '../../src/orders/order.ts';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
+import type { IncomingEntry, OrderReading } from '../../src/orders/order.ts';
 import { readOrderText } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /** Size of an order in the measurements behind the bounds. */
@@ -34,7 +34,7 @@ export function percentile(values: readonly number[], share: number): number {
 const spellings = compileSpellings();
 
 /** Makes the order as a webhook brings it, read from its text as in the receiver. */
-export function benchEntry(number: number, status?: string): IntakeEntry {
+export function benchEntry(number: number, status?: string): IncomingEntry {
   const raw = JSON.stringify(benchOrder(number, status));
   const reading = readOrderText(raw, spellings) as OrderReading;
   return {

@@ -1,4 +1,4 @@
-import { ordersInMirror } from './bench-keeper.ts';
+import { ordersInMirror } from './bench-sink.ts';
 import { openPostgresRival } from './postgres-rival.ts';
 import { SECRET, type ServerProcess, startServer } from './server-process.ts';
 import { openWebhookRival } from './webhook-rival.ts';

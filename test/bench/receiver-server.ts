@@ -1,8 +1,8 @@
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import type { OrderKeeper } from '../../src/orders/order.ts';
-import { createReceiver } from '../../src/orders/receiver.ts';
-import { openBenchKeeper } from './bench-keeper.ts';
+import { createReceiver } from '../../src/orders/callback-server.ts';
+import type { OrderSink } from '../../src/orders/order.ts';
+import { openBenchSink } from './bench-sink.ts';
 import { plainReceiver } from './plain-receiver.ts';
 import { readSample } from './sample-order.ts';
 
@@ -17,13 +17,13 @@ process.stdout.write(`${server.url}\n`);
 process.stdin.resume().on('end', () => void server.close());
 
 async function tillsync() {
-  const { keeper, close } = openBenchKeeper(directory);
+  const { sink, close } = openBenchSink(directory);
   const receiver = createReceiver({
     host: '127.0.0.1',
     port: 0,
     path: '/webhook',
     secrets: () => [secret],
-    keeper,
+    sink,
     read: readSample,
     clock: systemClock,
     log: silentLog,
@@ -34,12 +34,12 @@ async function tillsync() {
 }
 
 async function plain(storing: boolean) {
-  const store = storing ? openBenchKeeper(directory) : undefined;
-  const server = await plainReceiver(secret, store && ((body) => keepOne(store.keeper, body)));
+  const store = storing ? openBenchSink(directory) : undefined;
+  const server = await plainReceiver(secret, store && ((body) => keepOne(store.sink, body)));
   return { url: server.url, close: () => server.close().then(() => store?.close()) };
 }
 
-async function keepOne(keeper: OrderKeeper, value: unknown): Promise<void> {
+async function keepOne(sink: OrderSink, value: unknown): Promise<void> {
   const reading = readSample(value);
   if ('unreadable' in reading) throw new Error(reading.unreadable);
   const observation = {
@@ -48,5 +48,5 @@ async function keepOne(keeper: OrderKeeper, value: unknown): Promise<void> {
     raw: JSON.stringify(value),
     reading,
   } as const;
-  await keeper.keep([{ kind: 'order', observation }]);
+  await sink.save([{ kind: 'order', observation }]);
 }

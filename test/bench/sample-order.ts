@@ -1,5 +1,5 @@
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 
 const spellings = compileSpellings();
 

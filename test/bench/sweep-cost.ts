@@ -1,4 +1,4 @@
-import { openParts, type Parts } from '../../src/app/parts.ts';
+import { openServices, type Services } from '../../src/app/services.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import type { CatalogProduct } from '../../src/sandbox/catalog.ts';
@@ -23,7 +23,7 @@ export async function measureSweep(options: BenchOptions): Promise<BenchResult[]
     seed: { branches: BRANCHES, products },
   });
   const { config, refreshToken, sandbox } = place;
-  const parts = await openParts({
+  const parts = await openServices({
     config: { ...config, branches: BRANCHES, catalog: { ...config.catalog, pageSize: PAGE_SIZE } },
     secrets: { refreshToken, webhookSecrets: [SECRET] },
     clock: systemClock,
@@ -76,7 +76,7 @@ function listedIn(products: CatalogProduct[], subsidiaryId: string): number {
   ).length;
 }
 
-async function sweepAll(parts: Parts): Promise<{ written: number; products: number }> {
+async function sweepAll(parts: Services): Promise<{ written: number; products: number }> {
   const total = { written: 0, products: 0 };
   for (const branch of parts.branches) {
     const report = await parts.catalogSweep.sweep(branch);
@@ -86,13 +86,13 @@ async function sweepAll(parts: Parts): Promise<{ written: number; products: numb
   return total;
 }
 
-function emptyLog(parts: Parts): void {
+function emptyLog(parts: Services): void {
   parts.stores.read(({ db }) => db.pragma('wal_checkpoint(TRUNCATE)'));
   if (parts.mirror.walBytes() !== 0) throw new Error('The log could not be emptied.');
 }
 
 /** The log begins with a header of 32 bytes, and each page in it with one of 24. */
-function pagesInLog(parts: Parts): number {
+function pagesInLog(parts: Services): number {
   const pageBytes = parts.stores.read(({ db }) => Number(db.pragma('page_size', { simple: true })));
   return Math.max(0, parts.mirror.walBytes() - 32) / (pageBytes + 24);
 }

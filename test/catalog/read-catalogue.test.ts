@@ -47,7 +47,7 @@ describe('reading the catalogue', () => {
       if (!isHeldUp(request)) return answer;
       isOn = false;
       const change = { sku: SKU, subsidiaryId: 'sub-1', qty: 3 };
-      await running.daemon?.parts.outbox.take([{ kind: 'stock', change }], 'http');
+      await running.daemon?.parts.outbox.submit([{ kind: 'stock', change }], 'http');
       await rig.clock.sleep(5_000);
       return answer;
     });
@@ -106,7 +106,7 @@ describe('reading the catalogue', () => {
       kind: 'stock' as const,
       change: { externalId: `NEW-${i}`, qty: 1 },
     }));
-    await daemon.parts.outbox.takeMany(unknown, 'http');
+    await daemon.parts.outbox.submitMany(unknown, 'http');
     await rig.clock.advance(900_000);
     const tries = rig.sandbox.control.calls('product.list').length - before;
     expect(tries).toBeGreaterThanOrEqual(3);

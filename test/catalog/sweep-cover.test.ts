@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { LeasedSweep, sweepAll } from '../../src/catalog/sweep.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
-import { MirrorStores } from '../../src/outbox/stores.ts';
+import { MirrorStores } from '../../src/outbox/repositories.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { tempState } from '../platform/temp-state.ts';

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, it } from 'vitest';
-import { openState } from '../../src/app/stores.ts';
+import { openState } from '../../src/app/state.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { newKey } from '../../src/link/nats.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
@@ -25,7 +25,7 @@ async function storeWith(branches: string[]) {
       branches.map((name) => `[[branches]]\nexternal_id = "${name}"\n`).join(''),
   );
   const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
-  await mirror.keep([{ kind: 'order', observation: observation('poll', sampleNotification(1)) }]);
+  await mirror.save([{ kind: 'order', observation: observation('poll', sampleNotification(1)) }]);
   await mirror.close();
   const state = openState({ path: path.join(storage, 'state.db'), clock: systemClock });
   const joinedAt = new Date(systemClock.nowMs()).toISOString();

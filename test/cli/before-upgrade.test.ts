@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
+import { openState } from '../../src/app/state.ts';
 import { markRunning } from '../../src/app/storage.ts';
-import { openState } from '../../src/app/stores.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
@@ -25,7 +25,7 @@ async function upgradedStore() {
   );
   const paths = { mirror: path.join(storage, 'mirror.db'), state: path.join(storage, 'state.db') };
   const mirror = openMirror({ path: paths.mirror, clock: systemClock });
-  await mirror.keep(
+  await mirror.save(
     [1, 2].map((n) => ({ kind: 'order', observation: observation('poll', sampleNotification(n)) })),
   );
   await mirror.close();
@@ -35,7 +35,7 @@ async function upgradedStore() {
 
   withState(paths.state, (state) => state.tokens.save({ ...TOKENS, refreshToken: 'rotated-since' }, null));
   const later = openMirror({ path: paths.mirror, clock: systemClock });
-  await later.keep([{ kind: 'order', observation: observation('poll', sampleNotification(3)) }]);
+  await later.save([{ kind: 'order', observation: observation('poll', sampleNotification(3)) }]);
   await later.close();
   const commands = commandsAt({ env: { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: config } });
   expect((await commands.run(['feed', 'ack', idOf(paths.mirror, 2)])).code).toBe(0);
@@ -120,7 +120,7 @@ it('restore --before-upgrade gives the earlier version its files, with what came
   expect(kept.map((name) => name.split('.before')[0]).sort()).toEqual(['mirror.db', 'state.db']);
 
   const mirror = openMirror({ path: paths.mirror, clock: systemClock });
-  await mirror.keep([{ kind: 'order', observation: observation('poll', sampleNotification(3)) }]);
+  await mirror.save([{ kind: 'order', observation: observation('poll', sampleNotification(3)) }]);
   expect(mirror.newestSeq()).toBe(4);
   await mirror.close();
 });

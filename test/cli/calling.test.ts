@@ -225,7 +225,7 @@ describe('orders', () => {
     const createdAt = '2026-03-01T12:00:00Z';
     const payload = JSON.stringify({ bestellnummer: 'x-1', status: 'ready', createdAt, items });
     const reason = 'No order id.';
-    await mirror.keep(
+    await mirror.save(
       [payload, '{"colour":"red"}'].map((text) => ({
         kind: 'unreadable',
         unreadable: { source: 'webhook', receivedAtMs: systemClock.nowMs(), reason, payload: text },

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { openState } from '../../src/app/stores.ts';
+import { openState } from '../../src/app/state.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openWorkplace, type Workplace } from '../support/workplace.ts';
 import { commandsAt, invoke } from './invoke.ts';

@@ -28,7 +28,7 @@ async function shop() {
     // A landline of another town whose last eight digits are those of Ana's numbers.
     [1005, { user: { firstName: 'Ida', lastName: 'Paz', phoneNumber: '322222222' }, address: {} }],
   ];
-  await mirror.keep(
+  await mirror.save(
     orders.map(([code, changes]) => ({
       kind: 'order',
       observation: observation(

@@ -49,7 +49,7 @@ function store(recipient = '', platform = 'https://platform.test') {
     at: (name: string) => path.join(backups, name),
     async order(number: number) {
       const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
-      await mirror.keep([{ kind: 'order', observation: observation('poll', sampleNotification(number)) }]);
+      await mirror.save([{ kind: 'order', observation: observation('poll', sampleNotification(number)) }]);
       await mirror.close();
     },
     acknowledge: (orderId: string, at = '2026-03-01T09:00:00.000Z') =>

@@ -29,7 +29,7 @@ async function store(more = '', env: Record<string, string> = {}) {
   );
   const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
   const order = { ...sampleNotification(1), customer: { firstName: CUSTOMER } };
-  await mirror.keep([{ kind: 'order', observation: observation('poll', order) }]);
+  await mirror.save([{ kind: 'order', observation: observation('poll', order) }]);
   await mirror.close();
   const commands = commandsAt({ env: { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: config, ...env } });
   return { directory, storage, config, file: path.join(directory, 'backup.tar.gz'), ...commands };

@@ -2,10 +2,10 @@ import { cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
-import type { IntakeEntry, OrderReading } from '../../src/orders/order.ts';
+import type { IncomingEntry, OrderReading } from '../../src/orders/order.ts';
 import { readOrderText } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { invoke } from './invoke.ts';
@@ -17,7 +17,7 @@ const DAY_MS = 86_400_000;
 const MAPPING = '{"order_id":["bestellnummer"],"customer_email":["clientMail"]}';
 const IDS = [1, 2].map((number) => String(sampleNotification(number).internalOrderId));
 
-function webhook(receivedMs: number, sent: Record<string, unknown>): IntakeEntry {
+function webhook(receivedMs: number, sent: Record<string, unknown>): IncomingEntry {
   const raw = JSON.stringify(sent);
   const reading = readOrderText(raw, compileSpellings()) as OrderReading | { unreadable: string };
   if ('unreadable' in reading) {
@@ -31,11 +31,11 @@ function webhook(receivedMs: number, sent: Record<string, unknown>): IntakeEntry
 beforeAll(async () => {
   const mirror = openMirror({ path: join(TEMPLATE, 'mirror.db'), clock: new FakeClock(TUESDAY) });
   const { user: _user, ...anonymous } = sampleNotification(1);
-  await mirror.keep([webhook(TUESDAY, { ...anonymous, clientMail: 'zoë@example.com' })]);
-  await mirror.keep([webhook(TUESDAY + DAY_MS, { ...anonymous, status: 'ready' })]);
-  await mirror.keep([webhook(TUESDAY + DAY_MS, sampleNotification(2))]);
-  await mirror.keep([webhook(TUESDAY, { bestellnummer: 'x-9', status: 'ready', amountToPay: 5 })]);
-  await mirror.keep([webhook(TUESDAY, { colour: 'red' })]);
+  await mirror.save([webhook(TUESDAY, { ...anonymous, clientMail: 'zoë@example.com' })]);
+  await mirror.save([webhook(TUESDAY + DAY_MS, { ...anonymous, status: 'ready' })]);
+  await mirror.save([webhook(TUESDAY + DAY_MS, sampleNotification(2))]);
+  await mirror.save([webhook(TUESDAY, { bestellnummer: 'x-9', status: 'ready', amountToPay: 5 })]);
+  await mirror.save([webhook(TUESDAY, { colour: 'red' })]);
   await mirror.close();
 });
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }));

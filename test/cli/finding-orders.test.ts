@@ -7,7 +7,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { namedOrder } from '../../src/cli/order.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import type { OrderItem } from '../../src/orders/mirrored-order.ts';
-import { MirrorStores } from '../../src/outbox/stores.ts';
+import { MirrorStores } from '../../src/outbox/repositories.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 import { invoke } from './invoke.ts';
@@ -70,7 +70,7 @@ const option = (name: string, id: string, quantity: number, optionPrice: number 
 beforeAll(async () => {
   const clock = new FakeClock(AT);
   const mirror = openMirror({ path: freshMirror(directory), clock });
-  await mirror.keep([
+  await mirror.save([
     observe({ orderId: 'ord-a', code: 1005, status: 'payment-approved' }),
     observe({ orderId: 'ord-a', code: 1005, status: 'ready' }),
     observe({ orderId: 'ord-b', code: 1006, status: 'dispatched', customer: ['Eva', 'Soto', '+569123'] }),

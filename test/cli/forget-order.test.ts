@@ -14,7 +14,7 @@ async function shop() {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-forget-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   const mirror = openMirror({ path: freshMirror(directory), clock: new FakeClock() });
-  await mirror.keep([
+  await mirror.save([
     { kind: 'order', observation: observation('poll', sampleNotification(1005, { status: 'dispatched' })) },
     {
       kind: 'order',

@@ -1,10 +1,10 @@
-/** Tests src/cli/push.ts, src/cli/submit.ts, src/cli/product.ts and src/app/sender.ts. */
+/** Tests src/cli/push.ts, src/cli/submit.ts, src/cli/product.ts and src/app/outbox-sender.ts. */
 
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { openParts } from '../../src/app/parts.ts';
+import { openServices } from '../../src/app/services.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { seededRandom } from '../support/fake-clock.ts';
@@ -171,7 +171,7 @@ describe('many', () => {
   });
 
   test('to zero are held as a whole, whatever the parts they are taken in', async () => {
-    const parts = await openParts({
+    const parts = await openServices({
       config: { ...place.config, guard: { ...place.config.guard, zeroItemsMax: 50 } },
       secrets: { refreshToken: place.refreshToken, webhookSecrets: [SECRET] },
       clock: systemClock,
@@ -185,7 +185,7 @@ describe('many', () => {
       ...filler(600),
       ...zeros.slice(30).map(({ externalId }) => ({ externalId, qty: 0, subsidiaryId: 'sub-1' })),
     ];
-    const accepted = await parts.outbox.takeMany(
+    const accepted = await parts.outbox.submitMany(
       items.map((change) => ({ kind: 'stock', change })),
       'cli',
     );

@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { openState } from '../../src/app/stores.ts';
+import { openState } from '../../src/app/state.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { invoke } from './invoke.ts';
@@ -50,8 +50,8 @@ beforeAll(async () => {
       },
     },
   });
-  await mirror.keep([observe('1', 'pending'), observe('2', 'ready'), observe('1', 'dispatched')]);
-  await mirror.keep([
+  await mirror.save([observe('1', 'pending'), observe('2', 'ready'), observe('1', 'dispatched')]);
+  await mirror.save([
     {
       kind: 'unreadable',
       unreadable: { source: 'webhook', receivedAtMs: OBSERVED, reason: 'No order id.', payload: '{"x":1}' },

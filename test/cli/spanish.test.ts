@@ -11,7 +11,7 @@ import { spanish, speaker } from '../../src/cli/speech.ts';
 import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/status.ts';
 import { configWarnings } from '../../src/config/config.ts';
 import { FRESHNESS_STATES, FRESHNESS_SUBJECTS } from '../../src/core/alarm.ts';
-import { asTyped } from '../../src/core/errors.ts';
+import { formatCommands } from '../../src/core/errors.ts';
 import { FINDINGS } from '../../src/health/findings.ts';
 import { SPANISH_TEXTS } from '../../src/health/speech.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
@@ -37,7 +37,7 @@ function isKnown(phrase: string): boolean {
   return TABLE.some((english) => words.every((part) => english.includes(part)));
 }
 
-const isKnownWhole = (english: string) => spanish().whole(asTyped(english)) !== undefined;
+const isKnownWhole = (english: string) => spanish().whole(formatCommands(english)) !== undefined;
 
 describe('what doctor says', () => {
   const files = FILES.flatMap((glob) => globSync(glob, { cwd: ROOT })).sort();

@@ -2,13 +2,13 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { openState } from '../../src/app/stores.ts';
+import { openState } from '../../src/app/state.ts';
 import { loadConfig } from '../../src/config/config.ts';
 import { noteConfigChanges } from '../../src/config/config-changes.ts';
 import type { Secrets } from '../../src/config/secrets.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
-import { MirrorStores } from '../../src/outbox/stores.ts';
+import { MirrorStores } from '../../src/outbox/repositories.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 

@@ -1,7 +1,7 @@
 /** Tests src/daemon/alarm-loop.ts and src/daemon/link-loops.ts. */
 
 import { expect, it, onTestFinished } from 'vitest';
-import { verdictOn } from '../../src/app/readers.ts';
+import { verdictOn } from '../../src/app/read-only-services.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { alarmLoops } from '../../src/daemon/alarm-loop.ts';
 import { settleRole } from '../../src/daemon/link-loops.ts';

@@ -7,7 +7,7 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { createLocalServer } from '../../src/api/server.ts';
 import { healthRoutes } from '../../src/api/status-routes.ts';
 import { findInstallation } from '../../src/app/installation.ts';
-import { asTyped, setInstallation, TillsyncError, wordsOf } from '../../src/core/errors.ts';
+import { formatCommands, setInstallation, TillsyncError, wordsOf } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
@@ -96,8 +96,8 @@ describe('commands in texts are as they are typed', () => {
     expect(finding?.remedy).toContain('sudo tillsync --config /etc/tillsync/second.toml auth set');
     expect(down?.remedy).toContain('sudo systemctl start tillsync@second');
     const hint = 'Run: {tillsync} auth set';
-    expect(new TillsyncError('usage', 'x', { hint }).hint).toBe(asTyped(hint));
-    expect(asTyped(hint)).toBe('Run: sudo tillsync --config /etc/tillsync/second.toml auth set');
+    expect(new TillsyncError('usage', 'x', { hint }).hint).toBe(formatCommands(hint));
+    expect(formatCommands(hint)).toBe('Run: sudo tillsync --config /etc/tillsync/second.toml auth set');
     setInstallation();
     if (!finding) throw new Error('nothing was found');
     expect(speechOf('es', []).finding(finding, wordsOf(second)).remedy).toContain(

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
+import { openState } from '../../src/app/state.ts';
 import { markRunning, RUNNING } from '../../src/app/storage.ts';
-import { openState } from '../../src/app/stores.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';

@@ -395,7 +395,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     let isDead = false;
     const pass = async () => {
       await store.clock.advance(STEP_MS);
-      if (!(isDead && isStopped)) await heartbeat.look(signal);
+      if (!(isDead && isStopped)) await heartbeat.pingIfDue(signal);
     };
     for (let ms = 0; ms < 10 * MINUTE_MS; ms += STEP_MS) await pass();
     expect(isDown()).toBe(false);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { BranchStatus } from '../../src/link/branch-board.ts';
+import type { BranchStatus } from '../../src/link/branch-status.ts';
 import { branchesOutcome } from '../../src/support/doctor/hub.ts';
 
 const JOINED: BranchStatus = {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { expect } from 'vitest';
-import { openState } from '../../src/app/stores.ts';
+import { openState } from '../../src/app/state.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { invoke } from '../cli/invoke.ts';
 import type { FakeClock } from '../support/fake-clock.ts';
@@ -114,7 +114,7 @@ export async function plantMirror(clock: FakeClock): Promise<void> {
     [CUSTOMER.customerEmail]: everything(),
     total: 12,
   });
-  await mirror.keep([
+  await mirror.save([
     { kind: 'order', observation },
     {
       kind: 'unreadable',

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { unitOf } from '../../src/app/installation.ts';
+import { openState } from '../../src/app/state.ts';
 import { storagePaths } from '../../src/app/storage.ts';
-import { openState } from '../../src/app/stores.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import {
   databaseOutcome,

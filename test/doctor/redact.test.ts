@@ -12,7 +12,7 @@ async function mask(): Promise<PeopleMask> {
   const reading = observation('poll', sampleNotification(1)).reading;
   const fields = { customerFirstName: user.firstName, customerLastName: user.lastName };
   const own = { ...reading, fields: { ...reading.fields, ...fields, addressAddress: 'Calle Sol 12' } };
-  await mirror.keep([
+  await mirror.save([
     { kind: 'order', observation: observation('poll', sampleNotification(1), { reading: own }) },
   ]);
   const people = new PeopleMask();

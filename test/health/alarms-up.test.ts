@@ -1,7 +1,7 @@
 /** Tests src/health/facts.ts. */
 
 import { expect, it } from 'vitest';
-import { openReaders } from '../../src/app/readers.ts';
+import { openReadOnlyServices } from '../../src/app/read-only-services.ts';
 import { markRunning } from '../../src/app/storage.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -68,7 +68,7 @@ it('what the mirror did not take is told by commands as long as the daemon runs'
     { key: 'orders.unbooked', message: 'One waits.', level: null, raisedAt: '2026-01-15T12:00:00.000Z' },
   ]);
   const told = async () => {
-    const readers = await openReaders({ config, clock });
+    const readers = await openReadOnlyServices({ config, clock });
     const keys = readers.alarms().map(({ key }) => key);
     await readers.close();
     return keys;

@@ -87,7 +87,7 @@ describe('a heartbeat', () => {
     const pass = async (ms: number) => {
       heard.length = 0;
       for (let at = 0; at < ms; at += 5_000) {
-        await heartbeat.look(signal);
+        await heartbeat.pingIfDue(signal);
         await clock.advance(5_000);
       }
       return [...heard];

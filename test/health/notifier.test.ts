@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { type AlarmMemory, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
+import { type AlarmMemory, NOTHING_SENT } from '../../src/health/notification-policy.ts';
 import { Notifier } from '../../src/health/notifier.ts';
 import { standing } from '../../src/health/verdict.ts';
 import { FakeClock } from '../support/fake-clock.ts';
@@ -29,7 +29,7 @@ function rig() {
     isDown: false,
     isDiskFull: false,
     unreadable: null as TillsyncError | null,
-    stored: NOTHING_TOLD as AlarmMemory,
+    stored: NOTHING_SENT as AlarmMemory,
     teller: () =>
       new Notifier({
         receiver: {
@@ -62,7 +62,7 @@ function rig() {
     async run() {
       const teller = it.teller();
       while (!stop.signal.aborted) {
-        await teller.look(
+        await teller.notify(
           standing({
             ...WELL,
             alarms: it.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' })),
@@ -141,7 +141,7 @@ describe('a receiver that does not take alarms', () => {
     const alarms = () => place.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' }));
     const pass = async (ms: number) => {
       for (const endMs = place.clock.monotonicMs() + ms; place.clock.monotonicMs() < endMs; ) {
-        await teller.look(standing({ ...WELL, alarms: alarms() }), signal);
+        await teller.notify(standing({ ...WELL, alarms: alarms() }), signal);
         await place.clock.advance(5_000);
       }
     };

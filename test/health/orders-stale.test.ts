@@ -1,7 +1,7 @@
-/** Tests src/app/readers.ts. */
+/** Tests src/app/read-only-services.ts. */
 
 import { expect, it } from 'vitest';
-import { ordersStaleAfterMs } from '../../src/app/readers.ts';
+import { ordersStaleAfterMs } from '../../src/app/read-only-services.ts';
 import { demoConfig } from '../../src/demo/sandbox-platform.ts';
 
 const demo = demoConfig({ baseUrl: 'http://x', directory: '/x', webhookPort: 1 });

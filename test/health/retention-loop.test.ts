@@ -90,7 +90,7 @@ describe('the loop of retention', () => {
     for (let n = 0; n < 12; n++) {
       const receivedAtMs = loop.clock.nowMs() - 100 * DAY_MS;
       const unreadable = { source: 'webhook' as const, receivedAtMs, reason: 'unreadable', payload: `${n}` };
-      await loop.mirror.keep([{ kind: 'unreadable', unreadable }]);
+      await loop.mirror.save([{ kind: 'unreadable', unreadable }]);
     }
     await loop.clock.advance(HOUR_MS / 2);
     expect(loop.drops).toEqual([5, 5, 2]);
@@ -117,7 +117,7 @@ describe('the loop of retention', () => {
     const loop = begin({ personalDataMs: 30 * DAY_MS });
     const ended = sampleNotification(1, { status: 'dispatched' });
     const observedAtMs = loop.clock.nowMs() - 30.5 * DAY_MS;
-    await loop.mirror.keep([{ kind: 'order', observation: observation('webhook', ended, { observedAtMs }) }]);
+    await loop.mirror.save([{ kind: 'order', observation: observation('webhook', ended, { observedAtMs }) }]);
     loop.state.fail = true;
     await loop.clock.advance(10 * HOUR_MS);
     expect(loop.alarms).toEqual([]);

@@ -27,7 +27,7 @@ it('holds on to nothing of the events that it has sent, however fast it sends', 
   };
   const { mirror, clock } = openTestMirror();
   const seen = observation('webhook', sampleNotification(1, { status: 'pending' }));
-  await mirror.keep([{ kind: 'order', observation: seen }]);
+  await mirror.save([{ kind: 'order', observation: seen }]);
   await mirror.write((db) =>
     db.exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${EVENTS})
       INSERT INTO order_events (order_id, status, previous_status, source, observed_at)

@@ -41,7 +41,7 @@ it('a hook counts up to ten thousand waiting events, and says where more wait', 
 it('a hook that takes events again says so once in the log', async () => {
   const { mirror, clock } = openTestMirror();
   const seen = [1, 2].map((number) => observation('webhook', sampleNotification(number)));
-  await mirror.keep(seen.map((each) => ({ kind: 'order', observation: each })));
+  await mirror.save(seen.map((each) => ({ kind: 'order', observation: each })));
   const told: [number, string][] = [];
   const note = (fields: object, message: string) =>
     void told.push([(fields as { event: number }).event, message]);

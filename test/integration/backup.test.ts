@@ -170,7 +170,7 @@ describe('backup and restore', () => {
       mkdirSync(storage);
       const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
       for (const number of [1, 2]) {
-        await mirror.keep([{ kind: 'order', observation: observation('poll', sampleNotification(number)) }]);
+        await mirror.save([{ kind: 'order', observation: observation('poll', sampleNotification(number)) }]);
       }
       await mirror.close();
       const orders = () =>

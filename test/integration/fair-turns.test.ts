@@ -39,8 +39,8 @@ it('a branch that hands over its whole stock keeps neither another branch nor wh
       .map(({ sku, subsidiaryId }) => ({ kind: 'stock', change: { sku, subsidiaryId, qty } }));
   const rush = counts('sub-1', 901, 1_000);
   expect(rush.length).toBeGreaterThan(500);
-  await rig.run(outbox.takeMany(rush, 'cli'));
-  await rig.run(outbox.take([...counts('sub-2', 902, 5), ...counts('sub-3', 0, 1)], 'cli'));
+  await rig.run(outbox.submitMany(rush, 'cli'));
+  await rig.run(outbox.submit([...counts('sub-2', 902, 5), ...counts('sub-3', 0, 1)], 'cli'));
   const isIdle = () => outbox.counts().pending + outbox.counts().sending === 0;
   await passUntil('nothing waits any more', isIdle, 120);
 

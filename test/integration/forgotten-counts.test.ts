@@ -31,7 +31,7 @@ it('a count that the shop has given up is forgotten, and the next one is obeyed'
   const has = (qty: number) =>
     until(`the platform has ${qty}`, () => place.sandbox.control.stockOf(1002, 'sub-1') === qty);
   const count = (qty: number) =>
-    daemon.parts.outbox.take([{ kind: 'stock', change: { ...target, qty } }], 'http');
+    daemon.parts.outbox.submit([{ kind: 'stock', change: { ...target, qty } }], 'http');
   /** Edits the quantity in the company panel. */
   const edited = (qty: number) => {
     const { control } = place.sandbox;

@@ -45,9 +45,9 @@ describe('stock and price changes', () => {
     await start();
     await swept();
     const { control } = place.sandbox;
-    const [first] = await daemon.parts.outbox.take([stock('A-1001-1', 7)], 'cli');
+    const [first] = await daemon.parts.outbox.submit([stock('A-1001-1', 7)], 'cli');
     expect(first?.state).toBe('pending');
-    await daemon.parts.outbox.take(
+    await daemon.parts.outbox.submit(
       [
         stock('A-1001-1', 5),
         stock('B-1003-1', 0),
@@ -69,7 +69,7 @@ describe('stock and price changes', () => {
   it('say why an item did not arrive, and let its neighbours go', async () => {
     await start();
     await swept();
-    const answers = await daemon.parts.outbox.take(
+    const answers = await daemon.parts.outbox.submit(
       [stock('A-1001-1', 3), stock('E-1002', 4), stock('no-such-product', 1), stock('B-1003-1', 2)],
       'cli',
     );
@@ -116,7 +116,7 @@ describe('stock and price changes', () => {
           wanted.set(`${sku}@${subsidiaryId}`, qty);
           return stock(externalId, qty, { subsidiaryId });
         });
-        await daemon.parts.outbox.take(items, 'cli');
+        await daemon.parts.outbox.submit(items, 'cli');
         await systemClock.sleep(100);
       }
       await until(
@@ -142,7 +142,7 @@ describe('stock and price changes', () => {
     await swept();
     place.sandbox.control.setFault({ kind: 'status', endpoint: 'product.stock.put' });
     place.sandbox.control.setFault({ kind: 'status', endpoint: 'product.stock.batch' });
-    await daemon.parts.outbox.take([stock('A-1001-1', 9)], 'cli');
+    await daemon.parts.outbox.submit([stock('A-1001-1', 9)], 'cli');
     await systemClock.sleep(300);
     await daemon.stop();
     place.sandbox.control.clearFaults();

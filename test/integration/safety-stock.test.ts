@@ -51,7 +51,7 @@ it('the platform gets the new numbers when the configuration or a person keeps b
     kind: 'stock' as const,
     change: { sku: '1002', subsidiaryId, qty: 10 },
   }));
-  const accepted = await daemon.parts.outbox.take(counts, 'http');
+  const accepted = await daemon.parts.outbox.submit(counts, 'http');
   expect(accepted.map(({ state, message }) => [state, message])).toEqual([
     ['pending', null],
     ['pending', null],
@@ -90,7 +90,7 @@ it('the platform gets the new numbers when the configuration or a person keeps b
 it('the command sets, shows and removes it, and what it changes is seen everywhere', async () => {
   const at = commandsAt(place);
   const target = { sku: '1002', subsidiaryId: 'sub-1' };
-  await daemon.parts.outbox.take([{ kind: 'stock', change: { ...target, qty: 10 } }], 'http');
+  await daemon.parts.outbox.submit([{ kind: 'stock', change: { ...target, qty: 10 } }], 'http');
   await until('it is there', () => offered()[0] === 10);
 
   const set = await at.json(['stock', 'safety', '1002', '3', '--branch', 'sub-1']);
@@ -145,7 +145,7 @@ it('a whole inventory is compared with what is offered', async () => {
   await at.run(['stock', 'safety', '1002', '3']);
   const push = (qty: number, ...more: string[]) =>
     at.json(['push', 'stock', '-', '--full', '--branch', 'sub-1', ...more], `[{"sku":1002,"qty":${qty}}]`);
-  await daemon.parts.outbox.take(
+  await daemon.parts.outbox.submit(
     [{ kind: 'stock', change: { sku: '1002', subsidiaryId: 'sub-1', qty: 10 } }],
     'http',
   );

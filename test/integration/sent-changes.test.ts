@@ -29,7 +29,7 @@ async function seller(options: Parameters<typeof storeRig>[0] = {}, tamper: Tamp
 }
 
 const count = (daemon: Daemon, ...changes: [sku: number, qty: number][]) =>
-  daemon.parts.outbox.take(
+  daemon.parts.outbox.submit(
     changes.map(([sku, qty]) => ({
       kind: 'stock',
       change: { sku: String(sku), subsidiaryId: 'sub-1', qty },

@@ -33,7 +33,7 @@ afterEach(async () => {
 /** The POS counts the product in sub-1; resolves when nothing waits any more. */
 async function count(qty: number): Promise<void> {
   const { outbox } = daemon.parts;
-  await outbox.take([{ kind: 'stock', change: { externalId: 'A-1001-1', qty } }], 'http');
+  await outbox.submit([{ kind: 'stock', change: { externalId: 'A-1001-1', qty } }], 'http');
   await settled();
 }
 const settled = () =>

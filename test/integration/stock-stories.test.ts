@@ -298,7 +298,7 @@ it('story 11: a count lies in the inbox of a stopped daemon while a newer one is
   insert(20);
   await rig.clock.advance(1_000);
   const command = await rig.parts();
-  await command.outbox.take(
+  await command.outbox.submit(
     [{ kind: 'stock', change: { externalId: 'E1', qty: 6, subsidiaryId: 'sub-1' } }],
     'cli',
   );

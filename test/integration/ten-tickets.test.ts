@@ -73,7 +73,7 @@ function goods(n: number): number {
 }
 
 const count = (sku: number, qty: number, reference = 'count') =>
-  daemon.parts.outbox.take(
+  daemon.parts.outbox.submit(
     [{ kind: 'stock', change: { sku: String(sku), subsidiaryId: 'sub-1', qty }, reference }],
     'http',
   );
@@ -165,7 +165,7 @@ const TICKETS: Ticket[] = [
     heading: ['Changes that the platform rejected', 'Cambios que la plataforma rechazó'],
     async bring() {
       const change = { externalId: 'NOPE', qty: 1 };
-      await daemon.parts.outbox.take([{ kind: 'stock', change, reference: 'one' }], 'http');
+      await daemon.parts.outbox.submit([{ kind: 'stock', change, reference: 'one' }], 'http');
       await isNoted('outbox.rejected');
       return {};
     },

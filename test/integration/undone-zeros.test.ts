@@ -41,7 +41,7 @@ it(
       )
       .map(({ sku }) => sku);
     const handOver = (qty: number, reference: string, of = skus) =>
-      daemon.parts.outbox.take(
+      daemon.parts.outbox.submit(
         of.map((sku) => ({
           kind: 'stock' as const,
           change: { sku: String(sku), subsidiaryId: 'sub-1', qty },

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { readConfig } from '../../src/config/config.ts';
 import { feedBranches } from '../../src/daemon/link-loops.ts';
-import type { Cause, ExaminedBranch } from '../../src/link/branch-board.ts';
+import type { Cause, ExaminedBranch } from '../../src/link/branch-status.ts';
 import { branchesAlarm } from '../../src/link/branches-alarm.ts';
 import { type Chain, openChain } from './chain-rig.ts';
 

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
-import { openParts, type Parts } from '../../src/app/parts.ts';
-import { ordersStaleAfterMs } from '../../src/app/readers.ts';
+import { ordersStaleAfterMs } from '../../src/app/read-only-services.ts';
+import { openServices, type Services } from '../../src/app/services.ts';
 import { readConfig } from '../../src/config/config.ts';
 import type { Config } from '../../src/config/config-type.ts';
 import { configError } from '../../src/config/source.ts';
@@ -17,8 +17,8 @@ import { BranchFollower, GAP_MAX_MS } from '../../src/link/branch.ts';
 import { Hub } from '../../src/link/hub.ts';
 import { noteStream } from '../../src/link/hub-feed.ts';
 import type { BranchLink, HubLink } from '../../src/link/link.ts';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { readSentOrder } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { freshMirror, freshState } from '../support/fresh-mirror.ts';
@@ -46,7 +46,7 @@ abstract class Store {
   readonly own: Clock;
   readonly directory = mkdtempSync(path.join(tmpdir(), 'tillsync-chain-'));
   readonly clock: FakeClock;
-  #parts: Parts | undefined;
+  #parts: Services | undefined;
 
   constructor(clock: FakeClock, own: Clock = clock) {
     this.clock = clock;
@@ -61,13 +61,13 @@ abstract class Store {
 
   protected abstract readonly config: Config;
 
-  get parts(): Parts {
+  get parts(): Services {
     if (!this.#parts) throw new Error('not started');
     return this.#parts;
   }
 
-  protected async open(): Promise<Parts> {
-    this.#parts = await openParts({
+  protected async open(): Promise<Services> {
+    this.#parts = await openServices({
       config: this.config,
       secrets: { webhookSecrets: [] },
       clock: this.own,
@@ -225,7 +225,7 @@ export class HubStore extends Store {
     if ('unreadable' in reading) throw new Error(reading.unreadable);
     const observedAtMs = this.clock.nowMs();
     const observation = { source: 'webhook', observedAtMs, raw, reading } as const;
-    await this.parts.mirror.keep([{ kind: 'order', observation }]);
+    await this.parts.mirror.save([{ kind: 'order', observation }]);
   }
 }
 

@@ -1,13 +1,13 @@
 /** Tests src/link/question-gate.ts. */
 
 import { expect, it } from 'vitest';
-import { MisuseWatch } from '../../src/link/misuse.ts';
+import { MisuseMonitor } from '../../src/link/misuse.ts';
 import { QUESTION_BYTES_MAX, QuestionGate } from '../../src/link/question-gate.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 it('misuse is told by the name of the branch, once it is more than ever happens by itself, for an hour', async () => {
   const clock = new FakeClock();
-  const misuse = new MisuseWatch(clock);
+  const misuse = new MisuseMonitor(clock);
   for (let times = 0; times < 99; times++) misuse.note('B1', 'questions');
   for (let times = 0; times < 2; times++) misuse.note('B2', 'lives');
   misuse.notePlace();
@@ -29,7 +29,7 @@ it('misuse is told by the name of the branch, once it is more than ever happens 
 
 it('misuse that is spread over days is none', async () => {
   const clock = new FakeClock();
-  const misuse = new MisuseWatch(clock);
+  const misuse = new MisuseMonitor(clock);
   for (let day = 0; day < 10; day++) {
     misuse.note('B1', 'lives');
     misuse.notePlace();

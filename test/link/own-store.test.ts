@@ -13,9 +13,9 @@ import { configError } from '../../src/config/source.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
-import { FEED_JUMP } from '../../src/orders/order.ts';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
+import { SEQ_JUMP } from '../../src/orders/order.ts';
 import { readSentOrder } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { invoke } from '../cli/invoke.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
@@ -94,7 +94,7 @@ async function order(daemon: Daemon, number: number, store: string, status = 'pe
   const reading = readSentOrder(value, raw, compileSpellings({}));
   if ('unreadable' in reading) throw new Error(reading.unreadable);
   const observation = { source: 'webhook', observedAtMs: systemClock.nowMs(), raw, reading } as const;
-  await daemon.parts.mirror.keep([{ kind: 'order', observation }]);
+  await daemon.parts.mirror.save([{ kind: 'order', observation }]);
 }
 
 function rows<T>(file: string, sql: string): T[] {
@@ -152,7 +152,7 @@ test('own store: a POS goes on where it read yesterday, and sees its own orders 
     [4, 'pending'],
     [2, 'cancel'],
   ]);
-  expect(Math.min(...since.map(({ seq }) => seq))).toBeGreaterThan(FEED_JUMP);
+  expect(Math.min(...since.map(({ seq }) => seq))).toBeGreaterThan(SEQ_JUMP);
   // The snapshot brought only known content, so no event.
   await until('the snapshot', () => taken(shop.mirror, 'snapshot-end') === 1);
   expect(events(shop.own)).toHaveLength(5);

@@ -8,7 +8,7 @@ import { BranchFollower } from '../../src/link/branch.ts';
 import { composed, type FeedEntry } from '../../src/link/feed-pages.ts';
 import { FEED_KEPT_MS, pruneFeed } from '../../src/link/hub-feed.ts';
 import { addToFeed } from '../../src/orders/branch-feed.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
 import { BranchStore, type Chain, configOf, type HubStore, openChain } from './chain-rig.ts';
 

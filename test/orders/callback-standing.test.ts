@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { CALLBACKS_SILENT } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { CallbackStanding } from '../../src/daemon/incoming.ts';
+import { CallbackHealth } from '../../src/daemon/incoming.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { openTestMirror } from './open-test-mirror.ts';
 
@@ -11,7 +11,7 @@ const DAY_MS = 86_400_000;
 function setUp() {
   const clock = new FakeClock();
   const { mirror } = openTestMirror({ clock });
-  const standing = () => new CallbackStanding({ mirror, clock, log: silentLog });
+  const standing = () => new CallbackHealth({ mirror, clock, log: silentLog });
   const state = () => mirror.freshness().find(({ subject }) => subject === 'orders.webhook')?.state;
   const alarms = () => mirror.raisedAlarms().map(({ key }) => key);
   return { clock, mirror, standing, state, alarms };
@@ -22,7 +22,7 @@ const unreadable = (receivedAtMs: number) => ({
   unreadable: { source: 'webhook' as const, receivedAtMs, reason: 'No order id was found.', payload: '{}' },
 });
 
-describe('CallbackStanding', () => {
+describe('CallbackHealth', () => {
   it('leaves nothing of an earlier run that is true no more', () => {
     const { mirror, standing, state } = setUp();
     standing().begin({ enabled: false, hasSecret: true });
@@ -47,7 +47,7 @@ describe('CallbackStanding', () => {
     const { clock, mirror, standing } = setUp();
     const mine = standing();
     expect(mine.unreadableTrouble()).toBeNull();
-    await mirror.keep([unreadable(clock.nowMs())]);
+    await mirror.save([unreadable(clock.nowMs())]);
     mine.unreadable('No order id was found.');
     expect(mine.unreadableTrouble()).toContain('No order id was found.');
     await mirror.quarantineRemove(mirror.quarantineList(1)[0]?.quarantineId ?? 0);
@@ -56,14 +56,14 @@ describe('CallbackStanding', () => {
 
   it('tells of it for a day, over a restart, and again when it comes once more', async () => {
     const { clock, mirror, standing } = setUp();
-    await mirror.keep([unreadable(clock.nowMs())]);
+    await mirror.save([unreadable(clock.nowMs())]);
     standing().unreadable('No order id was found.');
     const restarted = standing();
     await clock.advance(DAY_MS - 1);
     expect(restarted.unreadableTrouble()).toContain('No order id was found.');
     await clock.advance(1);
     expect(restarted.unreadableTrouble()).toBeNull();
-    await mirror.keep([unreadable(clock.nowMs())]);
+    await mirror.save([unreadable(clock.nowMs())]);
     restarted.unreadable('No order id was found.');
     expect(restarted.unreadableTrouble()).toContain('No order id was found.');
   });

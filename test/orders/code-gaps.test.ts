@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { GapWatch } from '../../src/orders/order-poll.ts';
+import { GapMonitor } from '../../src/orders/order-poll.ts';
 
 /** Returns the gaps among `known` at the first check and at the second. */
 function find(known: number[]): number[][] {
-  const watch = new GapWatch({ codesBetween: () => known });
+  const watch = new GapMonitor({ codesBetween: () => known });
   const range = { min: 0, max: 1_000 };
   return [watch.newGaps(range), watch.newGaps(range)];
 }
@@ -14,12 +14,12 @@ describe('gaps in the codes', () => {
     expect(find([1, 2, 5, 9, 5])).toEqual([[8, 7, 6, 4, 3], []]);
     expect(find([])).toEqual([[], []]);
     expect(find([4])).toEqual([[], []]);
-    expect(new GapWatch({ codesBetween: () => [1, 3] }).newGaps(null)).toEqual([]);
+    expect(new GapMonitor({ codesBetween: () => [1, 3] }).newGaps(null)).toEqual([]);
   });
 
   it('that open later are named without those looked for before', () => {
     const known = [1, 3];
-    const watch = new GapWatch({ codesBetween: () => known });
+    const watch = new GapMonitor({ codesBetween: () => known });
     expect(watch.newGaps({ min: 1, max: 9 })).toEqual([2]);
     known.push(6);
     expect(watch.newGaps({ min: 1, max: 9 })).toEqual([5, 4]);

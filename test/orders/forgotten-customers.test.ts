@@ -1,4 +1,4 @@
-/** Tests src/orders/customer.ts and src/orders/forget.ts. */
+/** Tests src/orders/customer.ts and src/orders/anonymize.ts. */
 
 import { existsSync, readFileSync } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
@@ -9,11 +9,11 @@ import { sqlOf } from '../../src/db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../../src/db/wal.ts';
 import { usedBytes } from '../../src/health/retention.ts';
 import { payloadWithoutCustomer } from '../../src/orders/customer.ts';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import type { Mirror } from '../../src/orders/mirror.ts';
 import type { OrderReading } from '../../src/orders/order.ts';
 import { readOrderText } from '../../src/orders/order-reader.ts';
 import { replayEvents } from '../../src/orders/replay.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { runsOf } from '../support/seed.ts';
 import {
   observation,
@@ -143,7 +143,7 @@ describe('a customer who is forgotten', () => {
     const seq = mirror.newestSeq();
     await poll(mirror, [orderOf(1, 'dispatched')]);
     await receive(mirror, orderOf(1, 'dispatched'), orderOf(1, 'ready'));
-    await mirror.keep([
+    await mirror.save([
       { kind: 'order', observation: observation('poll', orderOf(1, 'dispatched', { more: 'Ana again' })) },
     ]);
     expect(mirror.newestSeq()).toBe(seq);
@@ -194,7 +194,7 @@ describe('a customer who is forgotten', () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, orderOf(1, 'dispatched'));
     const unreadable = (payload: string) =>
-      mirror.keep([
+      mirror.save([
         { kind: 'unreadable', unreadable: { source: 'webhook', receivedAtMs: 0, reason: 'No id.', payload } },
       ]);
     await unreadable(JSON.stringify({ user: { email: personOf(1).email, name: personOf(1).first } }));
@@ -272,7 +272,7 @@ describe('a customer who is forgotten', () => {
 describe('retention.personal_data', () => {
   const settings = { personalDataMs: 60 * DAY_MS };
   const keepAt = (mirror: Mirror, day: number, sent: Record<string, unknown>) =>
-    mirror.keep([{ kind: 'order', observation: observation('poll', sent, { observedAtMs: at(day) }) }]);
+    mirror.save([{ kind: 'order', observation: observation('poll', sent, { observedAtMs: at(day) }) }]);
 
   it('forgets customers so long after the end of their orders, and nobody by default', async () => {
     const { mirror, path } = openTestMirror();
@@ -295,7 +295,7 @@ describe('retention.personal_data', () => {
   it('keeps nothing unread for longer', async () => {
     const { mirror } = openTestMirror();
     const unreadable = { source: 'webhook', receivedAtMs: at(0), reason: 'No id.', payload: 'Ana' } as const;
-    await mirror.keep([{ kind: 'unreadable', unreadable }]);
+    await mirror.save([{ kind: 'unreadable', unreadable }]);
     await run(mirror, 61);
     expect(mirror.quarantineList(10)).toHaveLength(1);
     await run(mirror, 61, { settings });
@@ -314,7 +314,7 @@ describe('retention.personal_data', () => {
         const sent = orderOf(number, number % 3 === 0 && day === 2 ? 'ready' : status, { filling });
         return { kind: 'order', observation: observation('poll', sent, { observedAtMs: at(day) }) } as const;
       });
-      for (let i = 0; i < entries.length; i += 20) await mirror.keep(entries.slice(i, i + 20));
+      for (let i = 0; i < entries.length; i += 20) await mirror.save(entries.slice(i, i + 20));
     }
     const ended = numbers.filter((number) => number % 3 !== 0);
     expect(await run(mirror, 63, { settings })).toMatchObject({ forgotten: ended.length, isComplete: true });

@@ -1,19 +1,19 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { GroupCommit, type GroupCommitOptions, type Kept } from '../../src/orders/group-commit.ts';
+import { GroupCommit, type GroupCommitOptions, type Saved } from '../../src/orders/group-commit.ts';
 import { FakeClock, settle } from '../support/fake-clock.ts';
-import { gate, MemoryKeeper, orderEntry } from './memory-keeper.ts';
+import { gate, MemorySink, orderEntry } from './memory-sink.ts';
 
 function setUp(options: Partial<GroupCommitOptions> = {}) {
-  const keeper = new MemoryKeeper();
+  const sink = new MemorySink();
   const clock = new FakeClock();
-  const commits = new GroupCommit({ keeper, clock, log: silentLog, ...options });
-  return { keeper, clock, commits };
+  const commits = new GroupCommit({ sink, clock, log: silentLog, ...options });
+  return { sink, clock, commits };
 }
 
-const ids = (keeper: MemoryKeeper) =>
-  keeper.groups.map((group) =>
+const ids = (sink: MemorySink) =>
+  sink.groups.map((group) =>
     group.map((entry) => (entry.kind === 'order' ? entry.observation.reading.orderId : 'quarantine')),
   );
 
@@ -28,26 +28,26 @@ async function codeOf(promise: Promise<unknown>): Promise<string> {
 
 describe('GroupCommit', () => {
   it('keeps in one commit what arrives one per turn of the event loop', async () => {
-    const { keeper, commits } = setUp();
+    const { sink, commits } = setUp();
     const answers: Promise<unknown>[] = [];
     for (const id of ['a', 'b', 'c', 'd']) {
       answers.push(commits.add(orderEntry(id), 10));
       await settle(1);
     }
     expect(await Promise.all(answers)).toEqual(['created', 'created', 'created', 'created']);
-    expect(ids(keeper)).toEqual([['a', 'b', 'c', 'd']]);
+    expect(ids(sink)).toEqual([['a', 'b', 'c', 'd']]);
   });
 
   it('does not wait for quiet longer than 5 ms', async () => {
-    const { keeper, clock, commits } = setUp();
+    const { sink, clock, commits } = setUp();
     const answers: Promise<unknown>[] = [];
-    for (let i = 0; i < 20 && keeper.groups.length === 0; i++) {
+    for (let i = 0; i < 20 && sink.groups.length === 0; i++) {
       answers.push(commits.add(orderEntry(`o${i}`), 10));
       await settle(1);
       await clock.advance(0.5);
     }
     await Promise.all(answers);
-    expect(keeper.groups[0]?.length).toBeLessThanOrEqual(11);
+    expect(sink.groups[0]?.length).toBeLessThanOrEqual(11);
   });
 
   it('collects for as long as a commit takes where the disk is slow, and no longer than 100 ms', async () => {
@@ -58,21 +58,21 @@ describe('GroupCommit', () => {
     ] as const) {
       let nowMs = 0;
       const clock = Object.assign(new FakeClock(), { monotonicMs: () => nowMs });
-      const { keeper, commits } = setUp({ clock });
-      keeper.before = () => {
+      const { sink, commits } = setUp({ clock });
+      sink.before = () => {
         nowMs += commitMs;
       };
       await commits.add(orderEntry('first'), 10);
       await settle(1);
       const answers: Promise<unknown>[] = [];
-      for (let i = 0; keeper.groups.length < 2; i++) {
+      for (let i = 0; sink.groups.length < 2; i++) {
         answers.push(commits.add(orderEntry(`o${i}`), 10));
         await settle(1);
         nowMs++;
       }
       await Promise.all(answers);
-      expect(keeper.groups[1]?.length).toBeGreaterThan(most - 4);
-      expect(keeper.groups[1]?.length).toBeLessThanOrEqual(most);
+      expect(sink.groups[1]?.length).toBeGreaterThan(most - 4);
+      expect(sink.groups[1]?.length).toBeLessThanOrEqual(most);
     }
   });
 
@@ -87,15 +87,15 @@ describe('GroupCommit', () => {
       const onPutOff = () => {
         putOff += 1;
       };
-      const { keeper, clock, commits } = setUp({ log, onPutOff });
-      keeper.before = () => {
+      const { sink, clock, commits } = setUp({ log, onPutOff });
+      sink.before = () => {
         throw new TillsyncError(code, 'The disk is full.');
       };
       for (let i = 0; i < 4; i++) {
         expect(await codeOf(commits.add(orderEntry(`o${i}`), 10))).toBe(code);
         await clock.advance(25_000);
       }
-      keeper.before = () => {};
+      sink.before = () => {};
       await commits.add(orderEntry('kept'), 10);
       await commits.add(orderEntry('kept too'), 10);
       expect(told).toEqual(['error 1', 'error 4', 'info 4']);
@@ -104,18 +104,18 @@ describe('GroupCommit', () => {
   );
 
   it('commits at most 200 at once and loses none of the rest', async () => {
-    const { keeper, commits } = setUp();
+    const { sink, commits } = setUp();
     const answers = Array.from({ length: 450 }, (_, i) => commits.add(orderEntry(`o${i}`), 10));
     await Promise.all(answers);
-    expect(keeper.groups.map((group) => group.length)).toEqual([200, 200, 50]);
-    expect(keeper.orderIds).toEqual(Array.from({ length: 450 }, (_, i) => `o${i}`));
+    expect(sink.groups.map((group) => group.length)).toEqual([200, 200, 50]);
+    expect(sink.orderIds).toEqual(Array.from({ length: 450 }, (_, i) => `o${i}`));
   });
 
   it('collects the next group while a commit is under way, one commit at a time', async () => {
-    const { keeper, commits } = setUp();
+    const { sink, commits } = setUp();
     const slow = gate();
     let underWay = 0;
-    keeper.before = async () => {
+    sink.before = async () => {
       underWay++;
       expect(underWay).toBe(1);
       await slow.opened;
@@ -127,13 +127,13 @@ describe('GroupCommit', () => {
     await settle(8);
     slow.open();
     await Promise.all([first, ...later]);
-    expect(ids(keeper)).toEqual([['first'], ['x', 'y', 'z']]);
+    expect(ids(sink)).toEqual([['first'], ['x', 'y', 'z']]);
   });
 
   it('refuses what exceeds the bound of waiting entries or bytes, and takes more afterwards', async () => {
-    const { keeper, commits } = setUp();
+    const { sink, commits } = setUp();
     const slow = gate();
-    keeper.before = () => slow.opened;
+    sink.before = () => slow.opened;
     const kept = [commits.add(orderEntry('a'), 10)];
     await settle(8);
     kept.push(commits.add(orderEntry('b'), 32 * 1024 * 1024 - 1_999));
@@ -144,13 +144,13 @@ describe('GroupCommit', () => {
     slow.open();
     await Promise.all(kept);
     await commits.add(orderEntry('e'), 32 * 1024 * 1024);
-    expect(keeper.orderIds).toEqual(['a', 'b', ...more, 'e']);
+    expect(sink.orderIds).toEqual(['a', 'b', ...more, 'e']);
   });
 
   it('tells of each group that a fault of the disk put off', async () => {
     const told: string[] = [];
-    const { keeper, commits } = setUp({ onPutOff: ({ code }) => void told.push(code) });
-    keeper.before = async () => {
+    const { sink, commits } = setUp({ onPutOff: ({ code }) => void told.push(code) });
+    sink.before = async () => {
       throw new TillsyncError('storage-full', 'full');
     };
     await Promise.all([codeOf(commits.add(orderEntry('a'), 10)), codeOf(commits.add(orderEntry('b'), 10))]);
@@ -160,39 +160,39 @@ describe('GroupCommit', () => {
   it.each(['storage-full', 'storage-busy', 'storage-readonly'] as const)(
     'refuses a whole group on %s without trying its entries one by one',
     async (code) => {
-      const { keeper, commits } = setUp();
+      const { sink, commits } = setUp();
       let tries = 0;
-      keeper.before = () => {
+      sink.before = () => {
         tries++;
         throw new TillsyncError(code, 'no');
       };
       const answers = ['a', 'b', 'c'].map((id) => codeOf(commits.add(orderEntry(id), 1)));
       expect(await Promise.all(answers)).toEqual([code, code, code]);
       expect(tries).toBe(1);
-      keeper.before = () => {};
+      sink.before = () => {};
       expect(await commits.add(orderEntry('d'), 1)).toBe('created');
     },
   );
 
   it('lets one poisoned order refuse none of its neighbours, and quarantines it', async () => {
-    const kept: Kept[] = [];
-    const { keeper, commits } = setUp({ onKept: (all) => kept.push(...all) });
-    keeper.before = (entries) => {
+    const kept: Saved[] = [];
+    const { sink, commits } = setUp({ onSaved: (all) => kept.push(...all) });
+    sink.before = (entries) => {
       const poisoned = entries.some((e) => e.kind === 'order' && e.observation.reading.orderId === 'bad');
       if (poisoned) throw new Error('a constraint nobody thought of');
     };
     const answers = ['a', 'bad', 'c'].map((id) => commits.add(orderEntry(id), 1));
     expect(await Promise.all(answers)).toEqual(['created', 'quarantined', 'created']);
-    expect(keeper.quarantined.map(({ payload }) => payload)).toEqual(['{"internalOrderId":"bad"}']);
+    expect(sink.quarantined.map(({ payload }) => payload)).toEqual(['{"internalOrderId":"bad"}']);
     await commits.drained();
     expect(kept.map(({ outcome }) => outcome)).toEqual(['created', 'quarantined', 'created']);
     expect(kept[1]?.entry.kind).toBe('unreadable');
   });
 
   it('gives up on the rest once the disk itself proves at fault', async () => {
-    const { keeper, commits } = setUp();
+    const { sink, commits } = setUp();
     let tries = 0;
-    keeper.before = () => {
+    sink.before = () => {
       tries++;
       throw new TillsyncError('storage-failed', 'EIO');
     };
@@ -202,19 +202,19 @@ describe('GroupCommit', () => {
   });
 
   it('hides nothing in quarantine that a damaged mirror could not take', async () => {
-    const { keeper, commits } = setUp();
-    keeper.before = (entries) => {
+    const { sink, commits } = setUp();
+    sink.before = (entries) => {
       if (entries.some(({ kind }) => kind === 'order')) throw new TillsyncError('storage-corrupt', 'damaged');
     };
     const answers = [orderEntry('a'), orderEntry('b')].map((entry) => codeOf(commits.add(entry, 1)));
     expect(await Promise.all(answers)).toEqual(['storage-corrupt', 'storage-corrupt']);
-    expect(keeper.quarantined).toEqual([]);
+    expect(sink.quarantined).toEqual([]);
   });
 
   it('is drained only when everything was answered', async () => {
-    const { keeper, commits } = setUp();
+    const { sink, commits } = setUp();
     const slow = gate();
-    keeper.before = () => slow.opened;
+    sink.before = () => slow.opened;
     let drained = false;
     const answer = commits.add(orderEntry('a'), 1);
     const end = commits.drained().then(() => {
@@ -225,12 +225,12 @@ describe('GroupCommit', () => {
     slow.open();
     await Promise.all([answer, end]);
     await commits.drained();
-    expect(keeper.orderIds).toEqual(['a']);
+    expect(sink.orderIds).toEqual(['a']);
   });
 
   it('survives a listener that throws', async () => {
     const { commits } = setUp({
-      onKept: () => {
+      onSaved: () => {
         throw new Error('listener');
       },
     });

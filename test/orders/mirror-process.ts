@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../../src/core/system-clock.ts';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import type { OrderReading } from '../../src/orders/order.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /**
@@ -18,7 +18,7 @@ async function keep(number: number): Promise<void> {
   const sent = sampleNotification(number);
   const reading = readOrder(sent, spellings) as OrderReading;
   const raw = JSON.stringify(sent);
-  await mirror.keep([
+  await mirror.save([
     { kind: 'order', observation: { source: 'webhook', observedAtMs: systemClock.nowMs(), raw, reading } },
   ]);
   process.stdout.write(`${number}\n`);

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { strayOrders } from '../../src/orders/incomplete-orders.ts';
 import type { Mirror } from '../../src/orders/mirror.ts';
 import { readOrderText, readSentOrder } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { readSeed } from '../support/run-settings.ts';
 import { post } from './http-client.ts';
 import { type Found, type Row, Verdict } from './odd-callback-oracle.ts';
@@ -24,10 +24,10 @@ async function receiveText(mirror: Mirror, raw: string): Promise<string | undefi
       reason: reading.unreadable,
       payload: raw,
     } as const;
-    await mirror.keep([{ kind: 'unreadable', unreadable }]);
+    await mirror.save([{ kind: 'unreadable', unreadable }]);
     return undefined;
   }
-  await mirror.keep([{ kind: 'order', observation: { source: 'webhook', observedAtMs, raw, reading } }]);
+  await mirror.save([{ kind: 'order', observation: { source: 'webhook', observedAtMs, raw, reading } }]);
   return reading.orderId;
 }
 
@@ -81,7 +81,7 @@ describe('an odd callback', () => {
   it('is answered 200 over HTTP, and is as whole or told', async () => {
     const { mirror } = openTestMirror({ timezone: SHOP_TIMEZONE });
     const read = (value: unknown, raw: string) => readSentOrder(value, raw, spellings);
-    const { url, receiver } = await startReceiver({ keeper: mirror, read });
+    const { url, receiver } = await startReceiver({ sink: mirror, read });
     try {
       for (let number = 1; number <= 8; number++) {
         const { title, raw } = oddCallback(SEED, number);

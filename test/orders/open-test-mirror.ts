@@ -4,10 +4,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { type Mirror, type MirrorOptions, openMirror } from '../../src/orders/mirror.ts';
 import type { ImportReport, OrderObservation, OrderReading, OrderSource } from '../../src/orders/order.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
@@ -86,7 +86,7 @@ export function observation(
 export async function receive(mirror: Mirror, ...sent: Record<string, unknown>[]): Promise<string[]> {
   const outcomes: string[] = [];
   for (const each of sent) {
-    outcomes.push(...(await mirror.keep([{ kind: 'order', observation: observation('webhook', each) }])));
+    outcomes.push(...(await mirror.save([{ kind: 'order', observation: observation('webhook', each) }])));
   }
   return outcomes;
 }

@@ -1,9 +1,9 @@
-/** Tests src/orders/spellings.ts. */
+/** Tests src/orders/field-aliases.ts. */
 
 import { describe, expect, it } from 'vitest';
 import { scanRecords } from '../../src/core/json-records.ts';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { chooseOrderList } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 
 const spellings = compileSpellings();
 

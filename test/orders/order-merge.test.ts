@@ -195,10 +195,10 @@ describe('keeping a notification', () => {
       observation: observation('webhook', sampleNotification(n)),
     }));
     const wrong = { ...broken, reading: { ...broken.reading, fields: { status: {} as never } } };
-    await expect(mirror.keep([...entries, { kind: 'order', observation: wrong }])).rejects.toThrow();
+    await expect(mirror.save([...entries, { kind: 'order', observation: wrong }])).rejects.toThrow();
     expect(mirror.orders({ limit: 9 })).toEqual([]);
     expect(mirror.eventsAfter(0, 9)).toEqual([]);
-    expect(await mirror.keep(entries)).toEqual(['created', 'created']);
+    expect(await mirror.save(entries)).toEqual(['created', 'created']);
   });
 });
 
@@ -242,7 +242,7 @@ describe('a webhook that would take an order back', () => {
     await receive(mirror, order({ status: 'ready' }), order({ status: 'inProcess' }));
     expect(await poll(mirror, [order({ status: 'inProcess' })], 0)).toMatchObject({ superseded: 1 });
     const again = observation('poll', order({ status: 'ready' }), { isReplay: true });
-    await mirror.keep([{ kind: 'order', observation: again }]);
+    await mirror.save([{ kind: 'order', observation: again }]);
     expect(heldNotifications(mirror)).toMatchObject([{ resolution: null }]);
   });
 
@@ -259,7 +259,7 @@ describe('a webhook that would take an order back', () => {
       kind: 'order' as const,
       observation: observation('webhook', sampleNotification(10 + i)),
     }));
-    await mirror.keep(events);
+    await mirror.save(events);
     expect(await receive(mirror, order({ status: 'inProcess' }))).toEqual(['held']);
     expect(heldNotifications(mirror)).toMatchObject([{ resolution: null }, { resolution: null }]);
   });
@@ -271,7 +271,7 @@ describe('a webhook that would take an order back', () => {
       kind: 'order' as const,
       observation: observation('webhook', order({ status: 'pending', name: `n${i}` })),
     }));
-    await mirror.keep(entries);
+    await mirror.save(entries);
     expect(heldNotifications(mirror)).toHaveLength(1_000);
     expect(heldNotifications(mirror)[0]?.payload).toContain('n1004');
   });

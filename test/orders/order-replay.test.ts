@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import type { Mirror } from '../../src/orders/mirror.ts';
 import { ORDER_STATUSES, type OrderReading, type OrderSource } from '../../src/orders/order.ts';
 import { getReceived, listReceived } from '../../src/orders/order-queries.ts';
 import { readOrderText } from '../../src/orders/order-reader.ts';
 import { replayOrder } from '../../src/orders/replay.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import {
   heldNotifications,
   OBSERVED_MS,
@@ -20,7 +20,7 @@ const withNote = compileSpellings({ customerEmail: ['clientMail'], addressDetail
 const at = (minute: number) => OBSERVED_MS + minute * 60_000;
 
 function keep(mirror: Mirror, source: OrderSource, minute: number, sent: Record<string, unknown>) {
-  return mirror.keep([
+  return mirror.save([
     { kind: 'order', observation: observation(source, sent, { observedAtMs: at(minute) }) },
   ]);
 }

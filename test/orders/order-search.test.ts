@@ -9,7 +9,7 @@ async function mirrorOf(orders: Record<string, unknown>[]) {
   const { mirror } = openTestMirror();
   for (const [n, fields] of orders.entries()) {
     const sent = sampleNotification(n + 1, { createdAt: at(n), ...fields });
-    await mirror.keep([{ kind: 'order', observation: observation('webhook', sent) }]);
+    await mirror.save([{ kind: 'order', observation: observation('webhook', sent) }]);
   }
   const codes = (search: Partial<OrderSearch>) =>
     mirror.read((db) => searchOrders(db, { limit: 10, ...search }, OBSERVED_MS)).map(({ code }) => code);

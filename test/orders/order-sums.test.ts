@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import type { OrderItem } from '../../src/orders/mirrored-order.ts';
 import type { OrderReading } from '../../src/orders/order.ts';
 import { doSumsDiffer, readOrder, statedNumbers } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 
 const line = (name: string, productPrice: number, quantity = 1) => ({
   product: { name },

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { areOrdersStale } from '../../src/app/readers.ts';
+import { areOrdersStale } from '../../src/app/read-only-services.ts';
 import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
 import { FreezableClock, storeRig, type Tamper } from '../support/store-rig.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { retryQuarantined } from '../../src/orders/replay.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { heldNotifications, OBSERVED_MS, observation, openTestMirror } from './open-test-mirror.ts';
 
@@ -40,7 +40,7 @@ describe('a payload from quarantine', () => {
     ] as const) {
       const observedAtMs = Date.UTC(2026, month, 1);
       const known = observation('poll', record(orderId), { observedAtMs });
-      await mirror.keep([{ kind: 'order', observation: known }]);
+      await mirror.save([{ kind: 'order', observation: known }]);
     }
     const { orderId: _none, ...nameless } = record('');
     const records = [...['new', 'old', 'newer'].map(record), nameless];
@@ -57,7 +57,7 @@ describe('a payload from quarantine', () => {
     const call = (status: string, minutes: number) => {
       const observedAtMs = OBSERVED_MS + minutes * 60_000;
       const observed = observation('webhook', { ...sent, status }, { observedAtMs });
-      return mirror.keep([{ kind: 'order', observation: observed }]);
+      return mirror.save([{ kind: 'order', observation: observed }]);
     };
     expect([await call('ready', 0), await call('ready', 10), await call('pending', 20)]).toEqual([
       ['created'],
@@ -76,7 +76,7 @@ describe('a payload from quarantine', () => {
     const { mirror } = openTestMirror();
     const { address, items, ...sent } = sampleNotification(1, { status: 'ready' });
     const newer = observation('poll', { ...sent, status: 'dispatched' }, { observedAtMs: OBSERVED_MS });
-    await mirror.keep([{ kind: 'order', observation: newer }]);
+    await mirror.save([{ kind: 'order', observation: newer }]);
     const payload = JSON.stringify({ ...sent, address, items });
     const receivedAt = new Date(OBSERVED_MS - 60_000).toISOString();
     const orderId = String(sent.internalOrderId);

@@ -11,7 +11,7 @@ describe('quarantine', () => {
   it('keeps text and bytes as they came, once each, and counts', async () => {
     const { mirror } = openTestMirror();
     const bytes = new Uint8Array([0xff, 0x00, 0x7b]);
-    const outcomes = await mirror.keep([unreadable('{"a":1}'), unreadable(bytes), unreadable('{"a":1}')]);
+    const outcomes = await mirror.save([unreadable('{"a":1}'), unreadable(bytes), unreadable('{"a":1}')]);
     expect(outcomes).toEqual(['quarantined', 'quarantined', 'quarantined']);
     const list = mirror.quarantineList(9);
     expect(list).toEqual([
@@ -38,7 +38,7 @@ describe('quarantine', () => {
 
   it('tells sources apart', async () => {
     const { mirror } = openTestMirror();
-    await mirror.keep([unreadable('x', 'poll'), unreadable('x', 'webhook'), unreadable('x', 'poll')]);
+    await mirror.save([unreadable('x', 'poll'), unreadable('x', 'webhook'), unreadable('x', 'poll')]);
     expect(mirror.quarantineList(9).map(({ source, seen }) => [source, seen])).toEqual([
       ['webhook', 1],
       ['poll', 1],
@@ -47,10 +47,10 @@ describe('quarantine', () => {
 
   it('lets go of polls before callbacks when there is too much, for those are not sent again', async () => {
     const { mirror } = openTestMirror();
-    await mirror.keep([unreadable('only once', 'webhook')]);
-    for (let i = 0; i < 5; i++) await mirror.keep([unreadable(`${i}`, 'poll')]);
+    await mirror.save([unreadable('only once', 'webhook')]);
+    for (let i = 0; i < 5; i++) await mirror.save([unreadable(`${i}`, 'poll')]);
     await mirror.write((db) => db.exec("UPDATE quarantine SET bytes = 30000000 WHERE source = 'poll'"));
-    await mirror.keep([unreadable('6', 'poll')]);
+    await mirror.save([unreadable('6', 'poll')]);
     const list = mirror.quarantineList(9);
     expect(list.length).toBeLessThan(7);
     expect(list.at(-1)).toMatchObject({ source: 'webhook', bytes: 9 });
@@ -58,7 +58,7 @@ describe('quarantine', () => {
 
   it('lets go of what was settled', async () => {
     const { mirror } = openTestMirror();
-    await mirror.keep([unreadable('x')]);
+    await mirror.save([unreadable('x')]);
     expect(await mirror.quarantineRemove(1)).toBe(true);
     expect(await mirror.quarantineRemove(1)).toBe(false);
     expect(mirror.quarantineGet(1)).toBeUndefined();

@@ -8,7 +8,7 @@ import { Agent } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
 import { settle } from '../support/fake-clock.ts';
 import { post, RawConnection, SECRET } from './http-client.ts';
-import { gate } from './memory-keeper.ts';
+import { gate } from './memory-sink.ts';
 import { type Started, startReceiver } from './start-receiver.ts';
 
 let started: Started | undefined;
@@ -24,27 +24,27 @@ it('answers what came on an idle connection while its thread stood still, howeve
   // Node adds a second to the time that it tells its clients.
   const idleMs = 1_100;
   started = await startReceiver({ limits: { keepAliveMs: 100, checkEveryMs: 50 } });
-  const { url, port, keeper } = started;
+  const { url, port, sink } = started;
   const idle = new RawConnection(port);
   await idle.write(`${head}${order('b1').padEnd(24)}`);
   await idle.until('200 OK');
   idle.text = '';
-  keeper.before = async () => {
-    keeper.before = async () => {};
+  sink.before = async () => {
+    sink.before = async () => {};
     idle.socket.write(`${head}${order('b2').padEnd(24)}`);
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, idleMs + 200);
   };
   await post(url, order('b3'));
   expect(await idle.until('200 OK')).toContain('200 OK');
-  expect(keeper.orderIds).toContain('b2');
+  expect(sink.orderIds).toContain('b2');
 });
 
 describe('closing', () => {
   it('under load loses nothing that was acknowledged and answers what it had begun to read', async () => {
     started = await startReceiver();
-    const { url, receiver, keeper } = started;
+    const { url, receiver, sink } = started;
     // A commit takes three turns of the event loop, so that closing meets requests at every stage.
-    keeper.before = () => settle(3);
+    sink.before = () => settle(3);
     const acknowledged: string[] = [];
     const statuses = new Set<number>();
     let stopped = false;
@@ -65,17 +65,17 @@ describe('closing', () => {
     stopped = true;
     await Promise.all(clients);
     expect(acknowledged.length).toBeGreaterThanOrEqual(200);
-    const kept = new Set(keeper.orderIds);
+    const kept = new Set(sink.orderIds);
     expect(acknowledged.filter((id) => !kept.has(id))).toEqual([]);
     expect([...statuses]).toEqual([200]);
   });
 
   it('waits for a commit under way and answers it', async () => {
     started = await startReceiver();
-    const { url, receiver, keeper } = started;
+    const { url, receiver, sink } = started;
     const disk = gate();
     const reached = gate();
-    keeper.before = () => {
+    sink.before = () => {
       reached.open();
       return disk.opened;
     };
@@ -118,7 +118,7 @@ describe('closing', () => {
 describe('closing, met by a request on its way', () => {
   it.each(['', 'on a connection kept alive '])('answers it %sand then ends the connection', async (kind) => {
     started = await startReceiver();
-    const { port, receiver, clock, keeper } = started;
+    const { port, receiver, clock, sink } = started;
     const connection = new RawConnection(port);
     if (kind) {
       await connection.write(`${head}{"internalOrderId":"o1"}`);
@@ -130,7 +130,7 @@ describe('closing, met by a request on its way', () => {
     await connection.write(`${head}{"internalOrderId":"o2"}`);
     await connection.closed;
     expect(connection.text).toContain('connection: close');
-    expect(keeper.orderIds.at(-1)).toBe('o2');
+    expect(sink.orderIds.at(-1)).toBe('o2');
     await closing;
   });
 });
@@ -145,7 +145,7 @@ describe('slow and many connections', () => {
     await connection.write(text);
     await connection.closed;
     expect(connection.status).toBe(408);
-    expect(started.keeper.groups).toEqual([]);
+    expect(started.sink.groups).toEqual([]);
   });
 
   it('a refused sender cannot hold its connection by never ending its body', async () => {
@@ -201,7 +201,7 @@ describe('slow and many connections', () => {
     await connection.write(`${head}{"internalOrderId":"o2"}`);
     expect(await connection.until('200 OK')).toContain('200 OK');
     connection.socket.destroy();
-    expect(started.keeper.orderIds).toEqual(['o2']);
+    expect(started.sink.orderIds).toEqual(['o2']);
   });
 });
 

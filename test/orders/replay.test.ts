@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { replayEvents } from '../../src/orders/replay.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { observation, openTestMirror } from './open-test-mirror.ts';
 
@@ -11,7 +11,7 @@ async function mirrored() {
   const { mirror, clock } = openTestMirror();
   for (const number of [1, 2]) {
     const sent = { ...sampleNotification(number), doorNote: `ring ${number}` };
-    await mirror.keep([{ kind: 'order', observation: observation('poll', sent) }]);
+    await mirror.save([{ kind: 'order', observation: observation('poll', sent) }]);
   }
   const replay = () =>
     replayEvents({

@@ -88,7 +88,7 @@ export async function keep(
 ) {
   const sent = { ...sampleNotification(number, { status }), nonce: `${day}` };
   const extra = { observedAtMs: at(day) };
-  await mirror.keep([{ kind: 'order', observation: observation(source, sent, extra) }]);
+  await mirror.save([{ kind: 'order', observation: observation(source, sent, extra) }]);
 }
 
 export function ack(mirror: Mirror, number: number) {

@@ -151,7 +151,7 @@ describe('retention', () => {
     for (let day = 0; day < 60; day++) {
       for (const status of ['pending', 'ready', 'dispatched']) {
         const sent = Array.from({ length: 20 }, (_, i) => sampleNotification(day * 20 + i, { status }));
-        await mirror.keep(
+        await mirror.save(
           sent.map((each) => ({
             kind: 'order',
             observation: observation('webhook', each, { observedAtMs: at(day) }),
@@ -213,7 +213,7 @@ describe('retention', () => {
     for (const day of [0, 20, 99, 106]) {
       const payload = `${day}${'x'.repeat(100_000)}`;
       const unreadable = { source: 'webhook' as const, receivedAtMs: at(day), reason, payload };
-      await mirror.keep([{ kind: 'unreadable', unreadable }]);
+      await mirror.save([{ kind: 'unreadable', unreadable }]);
       await keep(mirror, day, 1, day % 2 === 0 ? 'ready' : 'dispatched');
     }
     const left = () => mirror.quarantineList(9).map(({ receivedAt }) => receivedAt.slice(0, 10));

@@ -1,15 +1,15 @@
 import { silentLog } from '../../src/core/log.ts';
+import { createReceiver, type Receiver, type ReceiverOptions } from '../../src/orders/callback-server.ts';
 import type { OrderReading } from '../../src/orders/order.ts';
-import { createReceiver, type Receiver, type ReceiverOptions } from '../../src/orders/receiver.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { SECRET } from './http-client.ts';
-import { MemoryKeeper } from './memory-keeper.ts';
+import { MemorySink } from './memory-sink.ts';
 
 export interface Started {
   url: string;
   port: number;
   receiver: Receiver;
-  keeper: MemoryKeeper;
+  sink: MemorySink;
   clock: FakeClock;
   unreadable: string[];
 }
@@ -22,7 +22,7 @@ export function readId(value: unknown): OrderReading | { unreadable: string } {
 
 /** Starts a receiver on a free port; the caller closes it. */
 export async function startReceiver(options: Partial<ReceiverOptions> = {}): Promise<Started> {
-  const keeper = new MemoryKeeper();
+  const sink = new MemorySink();
   const clock = new FakeClock();
   const unreadable: string[] = [];
   const receiver = createReceiver({
@@ -30,7 +30,7 @@ export async function startReceiver(options: Partial<ReceiverOptions> = {}): Pro
     port: 0,
     path: '/webhook',
     secrets: () => [SECRET],
-    keeper,
+    sink,
     read: readId,
     clock,
     log: silentLog,
@@ -39,5 +39,5 @@ export async function startReceiver(options: Partial<ReceiverOptions> = {}): Pro
     ...options,
   });
   const { url, port } = await receiver.listen();
-  return { url, port, receiver, keeper, clock, unreadable };
+  return { url, port, receiver, sink, clock, unreadable };
 }

@@ -17,7 +17,7 @@ async function hear(
 ): Promise<void> {
   const sent = sampleNotification(number, { createdAt: at(ms), ...fields });
   const order = observation('webhook', sent, { observedAtMs: OBSERVED_MS + ms });
-  await mirror.keep([{ kind: 'order', observation: order }]);
+  await mirror.save([{ kind: 'order', observation: order }]);
 }
 
 function acknowledge(mirror: Mirror, number: number, ms: number, source = 'http'): Promise<unknown> {

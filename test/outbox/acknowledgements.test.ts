@@ -20,8 +20,8 @@ function count(qty: number, handedAt: string | null): InboxBatch['changes'][numb
   return { ...row, kind: 'stock', reference: null, handedAt, value: { externalId: 'B', qty } };
 }
 
-const takeIn = (out: Out, batch: Partial<InboxBatch>) =>
-  out.inbox.takeIn({ changes: [], acks: [], more: false, ...batch }, GUARDS_OFF);
+const ingest = (out: Out, batch: Partial<InboxBatch>) =>
+  out.inbox.ingest({ changes: [], acks: [], more: false, ...batch }, GUARDS_OFF);
 
 /** Returns the wanted quantity of the stock once everything that waits was sent. */
 function wanted(out: Out): number {
@@ -43,13 +43,13 @@ it('an acknowledgement of the inbox is as of the event that it names, and one ah
   out.calls.catchUp({ holdBack: true });
   order(out, 'o1', 'B1', [['B', 5]]);
   out.accept('stock', [{ externalId: 'B', qty: 20 }]);
-  const { acks } = takeIn(out, { acks: [ack('o1', { seq: 1 }), ack('o2', { seq: 99 }), ack('o3')] });
+  const { acks } = ingest(out, { acks: [ack('o1', { seq: 1 }), ack('o2', { seq: 99 }), ack('o3')] });
   expect(acks.map(({ state }) => state)).toEqual(['new', 'rejected', 'unheard']);
   expect(out.db.prepare('SELECT order_id, seq, message FROM refused_acks').all()).toEqual([
     { order_id: 'o2', seq: 99, message: 'Event 99 lies ahead: the newest event of the feed is 3.' },
   ]);
   expect(wanted(out)).toBe(16);
-  takeIn(out, { acks: [ack('o2', { seq: 2 })] });
+  ingest(out, { acks: [ack('o2', { seq: 2 })] });
   expect(out.db.prepare('SELECT count(*) FROM refused_acks').pluck().get()).toBe(0);
   expect(wanted(out)).toBe(17);
 });
@@ -63,9 +63,9 @@ it('an acknowledgement in the inbox is as of the event that was the newest when 
   tick(out);
   order(out, 'o1', 'B1', [['B', 5]]);
   out.accept('stock', [{ externalId: 'B', qty: 20 }]);
-  takeIn(out, { acks: [ack('o1', { handedAt })] });
+  ingest(out, { acks: [ack('o1', { handedAt })] });
   expect(wanted(out)).toBe(17);
-  takeIn(out, { acks: [ack('o1', { handedAt: isoAt(out) })] });
+  ingest(out, { acks: [ack('o1', { handedAt: isoAt(out) })] });
   expect(wanted(out)).toBe(20);
 });
 
@@ -76,10 +76,10 @@ it('a count in the inbox contains no order that was heard of after it was insert
   tick(out);
   order(out, 'o1', 'B1', [['B', 2]]);
   tick(out);
-  takeIn(out, { changes: [count(20, handedAt)] });
+  ingest(out, { changes: [count(20, handedAt)] });
   out.reservations.acknowledge(['o1'], 'http');
   expect(wanted(out)).toBe(18);
-  takeIn(out, { changes: [count(19, isoAt(out))] });
+  ingest(out, { changes: [count(19, isoAt(out))] });
   expect(wanted(out)).toBe(19);
 });
 
@@ -87,7 +87,7 @@ it('a count in the inbox after the clock was set back contains what was heard of
   const out = holding();
   order(out, 'o1', 'B1', [['B', 2]]);
   out.clock.jumpWall(-3_600_000);
-  takeIn(out, { changes: [count(18, isoAt(out))], acks: [ack('o1', { handedAt: isoAt(out) })] });
+  ingest(out, { changes: [count(18, isoAt(out))], acks: [ack('o1', { handedAt: isoAt(out) })] });
   expect(wanted(out)).toBe(18);
 });
 
@@ -104,7 +104,7 @@ it('an acknowledgement by a command waits for the counts that lie in the inbox',
   const typed = () => out.reservations.acknowledge(['o1'], 'cli', { beforeInbox: isoAt(out) })[0]?.state;
   expect([typed(), typed()]).toEqual(['new', 'known']);
   expect(wanted(out)).toBe(38);
-  takeIn(out, { changes: [inserted] });
+  ingest(out, { changes: [inserted] });
   expect(out.intake.mayComeLate(isoAt(out))).toBe(true);
   out.intake.inboxWasEmpty(isoAt(out));
   expect(out.intake.mayComeLate(isoAt(out))).toBe(false);

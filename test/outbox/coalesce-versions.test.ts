@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { mergeVersioned, type Versioned, withoutNewer } from '../../src/outbox/batch.ts';
+import { mergeVersioned, type Versioned, withoutNewer } from '../../src/outbox/call-plan.ts';
 
 const values = fc.record({ price: fc.nat(), name: fc.string(), show: fc.boolean() }, { requiredKeys: [] });
 

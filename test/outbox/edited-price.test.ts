@@ -21,7 +21,7 @@ it('a price is sent though the catalogue had it, unless the platform said or too
   const { price } = sold();
   const handOver = async () => {
     const change = { sku: String(SKU), price };
-    const [taken] = await daemon.parts.outbox.take([{ kind: 'product', change }], 'http');
+    const [taken] = await daemon.parts.outbox.submit([{ kind: 'product', change }], 'http');
     await rig.clock.advance(5_000);
     return daemon.parts.outbox.get(taken?.changeId ?? 0);
   };

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { comeBackMs, WAITING_MAX } from '../../src/outbox/batch.ts';
+import { comeBackMs, WAITING_MAX } from '../../src/outbox/call-plan.ts';
 import type { Change } from '../../src/outbox/change.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { outgoing, product, SEND_ALL } from './outbox-fixture.ts';
@@ -93,7 +93,7 @@ it('lets the inbox wait where it is: each row is taken once, in its order, and a
   for (const [id, qty] of counts) insert(db, id, qty);
   db.exec("INSERT INTO order_acks (order_id) VALUES ('o1')");
   const look = () => {
-    const report = out.inbox.takeIn(inbox.read(), GUARDS_OFF);
+    const report = out.inbox.ingest(inbox.read(), GUARDS_OFF);
     inbox.remove(rowsOf({ ...report.taken, more: false }));
     out.inbox.forget(report.taken);
     return { taken: report.accepted.length, acks: report.acks.length, full: report.full?.code ?? null };

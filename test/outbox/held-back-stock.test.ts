@@ -8,9 +8,9 @@ import { silentLog } from '../../src/core/log.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { InboxLoop, type InboxLoopOptions } from '../../src/outbox/inbox-loop.ts';
-import { Outbox } from '../../src/outbox/outbox.ts';
-import type { PushLoop } from '../../src/outbox/sender.ts';
-import { MirrorStores } from '../../src/outbox/stores.ts';
+import { OutboxService } from '../../src/outbox/outbox.ts';
+import type { PushLoop } from '../../src/outbox/push-loop.ts';
+import { MirrorStores } from '../../src/outbox/repositories.ts';
 import { receive, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
@@ -23,7 +23,7 @@ let directory: string;
 let clock: FakeClock;
 let mirror: Mirror;
 let stores: MirrorStores;
-let outbox: Outbox;
+let outbox: OutboxService;
 let sender: PushLoop;
 
 beforeEach(async () => {
@@ -32,7 +32,7 @@ beforeEach(async () => {
   mirror = openMirror({ path: freshMirror(directory), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   await stores.write(({ catalog }) => catalog.applyPage(BRANCHES[0]!, [PIZZA], catalog.readMark()));
-  outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true });
+  outbox = new OutboxService({ stores, guards: GUARDS_OFF, holdBack: true });
   sender = pushLoop('stock', stores, clock, { holdBack: true, skipUnchanged: false });
 });
 afterEach(async () => {
@@ -50,7 +50,7 @@ async function sentAfterAnOrder(): Promise<unknown[]> {
 
 describe('the first count of all', () => {
   it('is sent without what was sold since it was handed over', async () => {
-    await outbox.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
+    await outbox.submit([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
     expect(await sentAfterAnOrder()).toEqual([8]);
   });
 
@@ -65,11 +65,11 @@ describe('the first count of all', () => {
       onWaiting: () => {},
       log: silentLog,
     } as unknown as InboxLoopOptions);
-    await inbox.takeIn();
+    await inbox.ingest();
     const till = pos(path.join(directory, 'inbox', 'inbox.db'));
     till.exec("INSERT INTO stock_changes (sku, qty, subsidiary_id) VALUES (1, 10, 's1')");
     till.close();
-    expect(await inbox.takeIn()).toMatchObject({ taken: 1 });
+    expect(await inbox.ingest()).toMatchObject({ taken: 1 });
     await inbox.close();
     expect(await sentAfterAnOrder()).toEqual([8]);
   });
@@ -80,10 +80,10 @@ describe('a count that was given up', () => {
     const count = (qty: number) => [
       { kind: 'stock' as const, change: { sku: '1', qty, subsidiaryId: 's1' } },
     ];
-    await outbox.take(count(10), 'http');
+    await outbox.submit(count(10), 'http');
     const first = await sender.claim(100);
     await sender.settle(first.callId ?? 0, [{ changeId: first.items[0]?.changeId ?? 0, state: 'done' }]);
-    const [waiting] = await outbox.take(count(20), 'http');
+    const [waiting] = await outbox.submit(count(20), 'http');
     const createdAt = new Date(clock.nowMs() - 60_000).toISOString();
     await receive(mirror, sampleNotification(1, { status: 'pending', createdAt }));
     await outbox.drop(waiting?.changeId ?? 0, 'cli ana');
@@ -96,7 +96,7 @@ describe('what is kept of counts', () => {
   const moved = () => stores.read(({ calls }) => calls.movedCount);
 
   it('is not sent again once the hold-back is switched off', async () => {
-    await outbox.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
+    await outbox.submit([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
     const { callId, items } = await sender.claim(100);
     await sender.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
     await receive(mirror, sampleNotification(1, { status: 'cancel' }));

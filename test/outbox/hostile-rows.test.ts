@@ -177,7 +177,7 @@ describe('a row that is too long', () => {
       expect(JSON.stringify(batch).length).toBeLessThan(4_000);
       expect(batch.changes.find(({ tooLong }) => tooLong)).toMatchObject({ tooLong: { column }, value });
       const out = outgoing();
-      out.inbox.takeIn(batch, GUARDS_OFF);
+      out.inbox.ingest(batch, GUARDS_OFF);
       const rejected = out.queries
         .list({ limit: 5 })
         .filter(({ state, message }) => state === 'rejected' && /no more than/.test(message ?? ''));
@@ -207,7 +207,7 @@ describe('a row that is too long', () => {
     pos(path).exec('INSERT INTO order_acks (order_id) VALUES (hex(zeroblob(3000)))');
     const batch = inbox.read();
     const out = outgoing();
-    expect(out.inbox.takeIn(batch, GUARDS_OFF).acks).toEqual([]);
+    expect(out.inbox.ingest(batch, GUARDS_OFF).acks).toEqual([]);
     inbox.remove(rowsOf(batch));
     expect(inbox.read().acks).toEqual([]);
   });

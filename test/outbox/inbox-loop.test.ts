@@ -29,7 +29,7 @@ class ScriptedLoop extends InboxLoop {
     this.#look = look;
   }
 
-  override takeIn(): Promise<InboxTaken> {
+  override ingest(): Promise<InboxTaken> {
     return this.#look();
   }
 }
@@ -48,7 +48,7 @@ async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
     info: (fields: object, message: string) => words.push(`${message} ${JSON.stringify(fields)}`),
     warn: (fields: object, message: string) => warnings.push(`${message} ${JSON.stringify(fields)}`),
   };
-  const takeIn = async () => {
+  const ingest = async () => {
     const look = looks.shift();
     if (looks.length === 0) stop.abort();
     if (look instanceof Error) throw look;
@@ -62,7 +62,7 @@ async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
     sleep: async (ms: number) => clock.advance(ms),
   };
   const options = { path: '/inbox.db', alarms, onTaken: () => {}, clock: own, log, beat: () => {} };
-  await new ScriptedLoop(options, takeIn).run(stop.signal);
+  await new ScriptedLoop(options, ingest).run(stop.signal);
   return words;
 }
 

@@ -14,7 +14,7 @@ describe('taking the inbox in', () => {
     db.prepare(
       "INSERT INTO product_changes (sku, name, reference) VALUES (10, CAST(x'ff41' AS TEXT), 'r1')",
     ).run();
-    const report = out.inbox.takeIn(inbox.read(), GUARDS_OFF);
+    const report = out.inbox.ingest(inbox.read(), GUARDS_OFF);
     expect(report.accepted).toMatchObject([{ state: 'rejected' }]);
     expect(out.queries.list({ limit: 1 })).toMatchObject([
       { source: 'inbox', reference: 'r1', state: 'rejected' },
@@ -31,7 +31,7 @@ describe('taking the inbox in', () => {
       INSERT INTO product_changes (external_id, price) VALUES ('  A  ', 990);
       INSERT INTO order_acks (order_id) VALUES ('o1     ');
       INSERT INTO order_acks (order_id) VALUES ('o1');`);
-    const { accepted, acks } = out.inbox.takeIn(inbox.read(), GUARDS_OFF);
+    const { accepted, acks } = out.inbox.ingest(inbox.read(), GUARDS_OFF);
     expect(accepted).toMatchObject([{ state: 'pending' }, { state: 'pending' }]);
     expect(acks.map(({ orderId }) => orderId)).toEqual(['o1', 'o1']);
     expect(out.db.prepare('SELECT order_id FROM order_acks').pluck().all()).toEqual(['o1']);
@@ -60,7 +60,7 @@ describe('taking the inbox in', () => {
         const round = (death: string) => {
           const batch = inbox.read();
           if (death === 'before') return;
-          const report = out.inbox.takeIn(batch, GUARDS_OFF);
+          const report = out.inbox.ingest(batch, GUARDS_OFF);
           accepted += report.accepted.length;
           acks += report.acks.length;
           if (death === 'after copy') return;

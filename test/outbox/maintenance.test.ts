@@ -4,7 +4,7 @@ import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { OutboxMaintenance } from '../../src/outbox/maintenance.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
-import type { MirrorStores } from '../../src/outbox/stores.ts';
+import type { MirrorStores } from '../../src/outbox/repositories.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 

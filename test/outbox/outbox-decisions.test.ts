@@ -1,4 +1,4 @@
-/** Tests src/outbox/decisions.ts and src/outbox/intake.ts. */
+/** Tests src/outbox/outbox-admin.ts and src/outbox/intake.ts. */
 
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';

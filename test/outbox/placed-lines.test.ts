@@ -124,7 +124,7 @@ it('places lines of one hand-over alike, and finds a product that came before th
     path: join(mkdtempSync(join(tmpdir(), 'tillsync-places-')), 'mirror.db'),
     clock: systemClock,
   });
-  const keep = (...numbers: number[]) => mirror.keep(numbers.map((number) => benchEntry(number)));
+  const keep = (...numbers: number[]) => mirror.save(numbers.map((number) => benchEntry(number)));
   await keep(1, 2);
   await mirror.write((db) =>
     sqlOf(db).run(

@@ -1,8 +1,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { PushFreshness, PushLoop } from '../../src/outbox/sender.ts';
-import { type MirrorStores, Stores } from '../../src/outbox/stores.ts';
+import { PushFreshness, PushLoop } from '../../src/outbox/push-loop.ts';
+import { type MirrorStores, Stores } from '../../src/outbox/repositories.ts';
 import { readProduct } from '../../src/platform/schemas.ts';
 import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
 import { DEFAULT_BRANCHES } from '../../src/sandbox/catalog.ts';

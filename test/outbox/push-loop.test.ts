@@ -1,12 +1,12 @@
-/** Tests src/outbox/sender.ts. */
+/** Tests src/outbox/push-loop.ts. */
 
 import { describe, expect, it } from 'vitest';
 import type { FreshnessState } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Answer, BatchItem } from '../../src/outbox/change.ts';
-import { PushFreshness, PushLoop } from '../../src/outbox/sender.ts';
-import type { MirrorStores } from '../../src/outbox/stores.ts';
+import { PushFreshness, PushLoop } from '../../src/outbox/push-loop.ts';
+import type { MirrorStores } from '../../src/outbox/repositories.ts';
 import type { BatchAnswer, StockChangeItem } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 

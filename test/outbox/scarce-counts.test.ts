@@ -24,7 +24,7 @@ async function store(stock: Partial<Config['stock']> = {}) {
   const onPlatform = () => control.stockOf(SKU, 'sub-1');
   const count = async (qty: number) => {
     const change = { sku: String(SKU), subsidiaryId: 'sub-1', qty };
-    const [taken] = await daemon.parts.outbox.take([{ kind: 'stock', change }], 'http');
+    const [taken] = await daemon.parts.outbox.submit([{ kind: 'stock', change }], 'http');
     await rig.clock.advance(5_000);
     return daemon.parts.outbox.get(taken?.changeId ?? 0);
   };
@@ -113,7 +113,7 @@ describe('the last pieces, where orders come by polls alone', () => {
       change: { sku: String(5_000 + i), subsidiaryId: 'sub-1', qty: 2 },
     }));
     const before = looks();
-    await daemon.parts.outbox.take(items, 'http');
+    await daemon.parts.outbox.submit(items, 'http');
     await rig.clock.advance(MINUTE_MS);
     expect(looks() - before).toBe(0);
     expect(daemon.parts.outbox.counts()).toMatchObject({ pending: 0, sending: 0 });

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { PassedOver, WAITING_MAX } from '../../src/outbox/batch.ts';
+import { PassedOver, WAITING_MAX } from '../../src/outbox/call-plan.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { InboxLoop, type InboxLoopOptions } from '../../src/outbox/inbox-loop.ts';
 import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
@@ -52,7 +52,7 @@ it('rows of a branch whose line is full stay in a shared inbox; those of others 
     insert(db, id, qty);
   db.exec("INSERT INTO order_acks (order_id) VALUES ('o1'), ('o2'), ('unknown')");
   const passed = new PassedOver();
-  const report = out.inbox.takeIn(inbox.read(), GUARDS_OFF, passed);
+  const report = out.inbox.ingest(inbox.read(), GUARDS_OFF, passed);
   inbox.remove(rowsOf({ ...report.taken, more: false }));
   out.inbox.forget(report.taken);
   // A1 = 0 is behind A1 = 1, which would undo it.
@@ -95,7 +95,7 @@ it('InboxLoop gets past thousands of rows of one full branch, and comes back for
     await inbox.close();
     rmSync(directory, { recursive: true, force: true });
   });
-  await inbox.takeIn();
+  await inbox.ingest();
   const db = pos(file);
   db.pragma('busy_timeout = 5000');
   const many = 'WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)';
@@ -103,7 +103,7 @@ it('InboxLoop gets past thousands of rows of one full branch, and comes back for
   insert(db, 'B0', 7);
   const passThrough = async () => {
     for (;;) {
-      const { more, full } = await inbox.takeIn();
+      const { more, full } = await inbox.ingest();
       expect(full?.code).toBe('rate-limited');
       if (!more) return;
     }

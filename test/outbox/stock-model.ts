@@ -269,7 +269,7 @@ export class StockModel {
       return { ...row, tooLong: null, kind: 'stock' as const, reference: null, handedAt, value };
     });
     const batch = { changes, acks: [], more: false };
-    this.#out.inbox.takeIn(batch, GUARDS_OFF);
+    this.#out.inbox.ingest(batch, GUARDS_OFF);
     this.#out.inbox.forget(batch);
     for (const [n, { item, isOutlived, qty, asOfSeq }] of this.#inbox.entries()) {
       if (!isOutlived) this.#isWord(item, { qty, asOfSeq, version: before + 1 + n });

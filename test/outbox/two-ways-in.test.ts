@@ -23,15 +23,15 @@ function waitingInbox(out: ReturnType<typeof outgoing>) {
       const key = { table, id: String(count), key: `${kind}:${count}`, keyHex: `${count}` } as const;
       rows.push({ ...key, tooLong: null, kind, reference: null, handedAt, value });
     },
-    takeIn() {
+    ingest() {
       const batch = { changes: rows, acks: [], more: false };
-      out.inbox.takeIn(batch, GUARDS_OFF);
+      out.inbox.ingest(batch, GUARDS_OFF);
       out.inbox.forget(batch);
       rows = [];
     },
     look() {
       if (rows.length === 0) out.intake.inboxWasEmpty(isoUtc(out.clock.nowMs()));
-      else this.takeIn();
+      else this.ingest();
     },
   };
 }
@@ -60,7 +60,7 @@ describe('two ways in', () => {
     inbox.insert('stock', { externalId: 'A', qty: 20, subsidiaryId: 's1' });
     out.clock.jumpWall(1);
     const [carried] = command('stock', { externalId: 'A', qty: 5, subsidiaryId: 's1' });
-    inbox.takeIn();
+    inbox.ingest();
     expect(waiting('stock')).toMatchObject([{ qty: 5 }]);
     const outlived = "SELECT superseded_by, message FROM outbox WHERE state = 'superseded'";
     expect(out.db.prepare(outlived).all()).toEqual([
@@ -73,7 +73,7 @@ describe('two ways in', () => {
     inbox.insert('product', { sku: 10, price: 900, name: 'Green tea' });
     out.clock.jumpWall(1);
     command('product', { sku: '10', price: 1100 });
-    inbox.takeIn();
+    inbox.ingest();
     expect(waiting('product')).toMatchObject([{ price: 1100, name: 'Green tea' }]);
   });
 
@@ -82,11 +82,11 @@ describe('two ways in', () => {
     out.clock.jumpWall(3_600_000);
     command('stock', { externalId: 'A', qty: 5, subsidiaryId: 's1' });
     inbox.insert('stock', { externalId: 'A', qty: 7, subsidiaryId: 's1' }, null);
-    inbox.takeIn();
+    inbox.ingest();
     expect(waiting('stock')).toMatchObject([{ qty: 7 }]);
     out.clock.jumpWall(-3_600_000);
     inbox.insert('stock', { externalId: 'A', qty: 8, subsidiaryId: 's1' });
-    inbox.takeIn();
+    inbox.ingest();
     expect(waiting('stock')).toMatchObject([{ qty: 8 }]);
   });
 

@@ -4,13 +4,13 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
-import { WAITING_MAX } from '../../src/outbox/batch.ts';
+import { WAITING_MAX } from '../../src/outbox/call-plan.ts';
 import type { SubmittedChange } from '../../src/outbox/change.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { Outbox } from '../../src/outbox/outbox.ts';
+import { OutboxService } from '../../src/outbox/outbox.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
-import type { PushLoop } from '../../src/outbox/sender.ts';
-import { MirrorStores } from '../../src/outbox/stores.ts';
+import type { PushLoop } from '../../src/outbox/push-loop.ts';
+import { MirrorStores } from '../../src/outbox/repositories.ts';
 import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
@@ -24,7 +24,7 @@ let directory: string;
 let clock: FakeClock;
 let mirror: Mirror;
 let stores: MirrorStores;
-let outbox: Outbox;
+let outbox: OutboxService;
 let senders: Record<'stock' | 'product', PushLoop>;
 
 beforeEach(() => {
@@ -32,7 +32,7 @@ beforeEach(() => {
   clock = new FakeClock();
   mirror = openMirror({ path: freshMirror(directory), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
-  outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: false });
+  outbox = new OutboxService({ stores, guards: GUARDS_OFF, holdBack: false });
   polledMs = clock.nowMs();
   const sender = (kind: 'stock' | 'product') => pushLoop(kind, stores, clock, {}, () => polledMs);
   senders = { stock: sender('stock'), product: sender('product') };
@@ -80,10 +80,10 @@ async function send(sent = new Map<string, number>()): Promise<Map<string, numbe
 
 describe('a change that was handed over before the catalogue was known', () => {
   it('joins a newer one for the same stock before either is sent', async () => {
-    await outbox.take([stock('C', 5, { subsidiaryId: 's2' }), stock('T', 6)], 'http');
+    await outbox.submit([stock('C', 5, { subsidiaryId: 's2' }), stock('T', 6)], 'http');
     await page(COFFEE, TEA);
     expect(await send()).toEqual(new Map());
-    await outbox.take([stock('C', 0, { subsidiaryId: 's2' })], 'http');
+    await outbox.submit([stock('C', 0, { subsidiaryId: 's2' })], 'http');
     await sweep(COFFEE, TEA);
     const [claim] = [await senders.stock.claim(100)];
     expect(claim.items.map(({ body }) => body)).toEqual([
@@ -93,9 +93,9 @@ describe('a change that was handed over before the catalogue was known', () => {
   });
 
   it('never arrives after a newer one that was sent meanwhile', async () => {
-    await outbox.take([stock('C', 5, { subsidiaryId: 's2' })], 'http');
+    await outbox.submit([stock('C', 5, { subsidiaryId: 's2' })], 'http');
     await page(COFFEE, TEA);
-    await outbox.take([stock('C', 3, { subsidiaryId: 's2' })], 'http');
+    await outbox.submit([stock('C', 3, { subsidiaryId: 's2' })], 'http');
     const sent = await send();
     expect(sent).toEqual(new Map([['C@s2', 3]]));
     await sweep(COFFEE, TEA);
@@ -104,12 +104,12 @@ describe('a change that was handed over before the catalogue was known', () => {
   });
 
   it('still brings the fields that no newer one has', async () => {
-    await outbox.take(
+    await outbox.submit(
       [{ kind: 'product', change: { externalId: 'C', name: 'Espresso', price: 900 } }],
       'http',
     );
     await page(COFFEE);
-    await outbox.take([{ kind: 'product', change: { sku: '1', price: 950 } }], 'http');
+    await outbox.submit([{ kind: 'product', change: { sku: '1', price: 950 } }], 'http');
     const first = await senders.product.claim(100);
     expect(first.items.map(({ body }) => body)).toEqual([{ sku: 1, price: 950 }]);
     await senders.product.settle(first.callId ?? 0, [{ changeId: 2, state: 'done' }]);
@@ -120,7 +120,7 @@ describe('a change that was handed over before the catalogue was known', () => {
 
   it('finds its target though there are thousands of them', async () => {
     const many = Array.from({ length: 1_200 }, (_, i) => stock(`N${i}`, 1));
-    await outbox.takeMany([...many, stock('C', 5, { subsidiaryId: 's1' })], 'http');
+    await outbox.submitMany([...many, stock('C', 5, { subsidiaryId: 's1' })], 'http');
     await sweep(COFFEE);
     const { items } = await senders.stock.claim(100);
     expect(items).toHaveLength(100);
@@ -135,7 +135,7 @@ describe('a count that must not leave by its own words, from before the catalogu
 
   it('is rejected once it is known that nobody can tell its branch', async () => {
     const sender = pushLoop('stock', stores, clock, { holdBack });
-    const [count] = await new Outbox({ stores, guards: GUARDS_OFF, holdBack }).take(named, 'inbox');
+    const [count] = await new OutboxService({ stores, guards: GUARDS_OFF, holdBack }).submit(named, 'inbox');
     expect(count).toMatchObject({ state: 'pending' });
     await sender.claim(100);
     await sweep(COFFEE);
@@ -146,7 +146,7 @@ describe('a count that must not leave by its own words, from before the catalogu
 
   it('is asked for where no branch is configured', async () => {
     stores = new MirrorStores({ mirror, branches: [], clock });
-    await new Outbox({ stores, guards: GUARDS_OFF, holdBack: false }).take(named, 'inbox');
+    await new OutboxService({ stores, guards: GUARDS_OFF, holdBack: false }).submit(named, 'inbox');
     const sender = pushLoop('stock', stores, clock, { holdBack }, undefined, { hasBranches: false });
     await sender.claim(100);
     expect(stores.read(({ decisions }) => decisions.countUnresolved('needs-read'))).toBe(1);
@@ -166,7 +166,7 @@ describe('changes of products that the mirror does not know', () => {
 
   it('are not asked for when the mirror has learned of them meanwhile', async () => {
     await sweep(COFFEE);
-    await outbox.take([stock('T', 6), stock('X', 7)], 'http');
+    await outbox.submit([stock('T', 6), stock('X', 7)], 'http');
     const changes = unresolved();
     expect(await changes.next(new Set())).toEqual({ changeId: 1, query: { externalId: 'T' } });
     await page(TEA);
@@ -180,7 +180,7 @@ describe('changes of products that the mirror does not know', () => {
 
   it('are judged by a young reading of the catalogue, and wait for a new one otherwise', async () => {
     await sweep(COFFEE);
-    await outbox.take([stock('X1', 1), stock('C', 2, { subsidiaryId: 's1' })], 'http');
+    await outbox.submit([stock('X1', 1), stock('C', 2, { subsidiaryId: 's1' })], 'http');
     const changes = unresolved();
     expect(await changes.judgeByCatalog()).toBe(true);
     expect(outbox.get(1)).toMatchObject({
@@ -188,7 +188,7 @@ describe('changes of products that the mirror does not know', () => {
       message: 'No configured branch lists a product with externalId X1.',
     });
     await clock.advance(3_600_000);
-    await outbox.take([stock('X2', 1), stock('T', 4)], 'http');
+    await outbox.submit([stock('X2', 1), stock('T', 4)], 'http');
     expect(await changes.judgeByCatalog()).toBe(false);
     expect(states(3, 4)).toEqual(['pending', 'pending']);
     await sweep(COFFEE, TEA);
@@ -202,7 +202,7 @@ describe('changes of products that the mirror does not know', () => {
     clock.jumpWall(aheadMs);
     await sweep(COFFEE);
     clock.jumpWall(-aheadMs);
-    await outbox.take([stock('T', 4)], 'http');
+    await outbox.submit([stock('T', 4)], 'http');
     const changes = unresolved();
     expect(await changes.judgeByCatalog()).toBe(false);
     expect(states(1)).toEqual(['pending']);
@@ -212,7 +212,7 @@ describe('changes of products that the mirror does not know', () => {
   });
 
   it('are asked for once the catalogue is whole, where they were handed over before', async () => {
-    await outbox.take([stock('X1', 1)], 'http');
+    await outbox.submit([stock('X1', 1)], 'http');
     const changes = unresolved();
     expect(changes.count()).toBe(0);
     const sender = pushLoop('stock', stores, clock, { holdBack: true });
@@ -230,7 +230,7 @@ describe('changes of products that the mirror does not know', () => {
   it('are judged by what there is where nobody reads the catalogue', async () => {
     await sweep(COFFEE);
     await clock.advance(3_600_000);
-    await outbox.take([stock('X2', 1)], 'http');
+    await outbox.submit([stock('X2', 1)], 'http');
     expect(await unresolved(false).judgeByCatalog()).toBe(true);
     expect(states(1)).toEqual(['rejected']);
   });
@@ -238,20 +238,20 @@ describe('changes of products that the mirror does not know', () => {
 
 describe('a count under way while its order is booked', () => {
   it('is corrected as soon as the call is settled', async () => {
-    const holding = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true });
+    const holding = new OutboxService({ stores, guards: GUARDS_OFF, holdBack: true });
     const sender = pushLoop('stock', stores, clock, { holdBack: true }, () => polledMs);
     await sweep(COFFEE);
     const { reading } = observation('webhook', {
       ...sampleNotification(1, { store: { externalId: BRANCHES[0]?.externalId } }),
       items: [{ product: { externalId: 'C', name: 'Coffee' }, amount: 3 }],
     });
-    await mirror.keep([
+    await mirror.save([
       {
         kind: 'order',
         observation: { source: 'webhook', observedAtMs: clock.nowMs(), raw: '{}', reading },
       },
     ]);
-    await holding.take([stock('C', 20, { subsidiaryId: 's1' })], 'http');
+    await holding.submit([stock('C', 20, { subsidiaryId: 's1' })], 'http');
     const { callId, items } = await sender.claim(100);
     expect(items.map(({ body }) => body)).toMatchObject([{ qty: 17 }]);
     await holding.acknowledge([reading.orderId], 'http');
@@ -270,13 +270,13 @@ describe('a count that says what the mirror has', () => {
   it('is sent all the same while orders may have come of which the mirror has not heard', async () => {
     await sweep(COFFEE);
     await clock.advance(1_000);
-    await outbox.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
+    await outbox.submit([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
     expect(await send()).toEqual(new Map());
     polledMs = clock.nowMs() - 86_400_000;
-    await outbox.take([stock('C', 50, { subsidiaryId: 's2' })], 'inbox');
+    await outbox.submit([stock('C', 50, { subsidiaryId: 's2' })], 'inbox');
     expect(await send()).toEqual(new Map([['C@s2', 50]]));
     polledMs = null;
-    await outbox.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
+    await outbox.submit([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
     expect(await send()).toEqual(new Map([['C@s1', 50]]));
   });
 });
@@ -286,9 +286,9 @@ it('many changes go into a full line part by part, as those before them leave', 
   await stores.write(({ db }) => fillLine(db, 's1', WAITING_MAX - 500));
   const many = Array.from({ length: 1_200 }, (_, i) => stock(`N${i}`, 1, { subsidiaryId: 's1' }));
   await stores.write(({ db }) => db.prepare('DELETE FROM sweeps').run());
-  await expect(outbox.takeMany(many, 'cli')).rejects.toMatchObject({ code: 'rate-limited' });
+  await expect(outbox.submitMany(many, 'cli')).rejects.toMatchObject({ code: 'rate-limited' });
   const made: number[] = [];
-  const accepted = await outbox.takeMany(many, 'cli', {
+  const accepted = await outbox.submitMany(many, 'cli', {
     makeRoom: async (_full, taken) => {
       made.push(taken.length);
       const ids = taken.map(({ changeId }) => changeId).join();

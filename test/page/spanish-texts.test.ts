@@ -19,7 +19,7 @@ const TOLD_ON_THE_PAGE = [
   'src/core/json-records.ts',
   'src/link/{hub,hub-feed,branch,branch-board,branch-download,branch-upload,nats,server-file,server-look}.ts',
   'src/daemon/{incoming,outgoing,link-loops,alarm-loop}.ts',
-  'src/app/parts.ts',
+  'src/app/services.ts',
   'src/support/restored-mirror.ts',
 ];
 

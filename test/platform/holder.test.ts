@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openState } from '../../src/app/stores.ts';
+import { openState } from '../../src/app/state.ts';
 import { pidOf, systemHolders } from '../../src/db/lease.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { QUICK_LIMITS } from '../support/workplace.ts';

@@ -1,10 +1,10 @@
-/** Tests src/app/stores.ts and src/db/state-file.ts. */
+/** Tests src/app/state.ts and src/db/state-file.ts. */
 
 import { copyFileSync, existsSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, test } from 'vitest';
-import { openState } from '../../src/app/stores.ts';
+import { openState } from '../../src/app/state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { documentLimits, tempDirectory, tempState } from './temp-state.ts';
 

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import type { State } from '../../src/app/stores.ts';
+import type { State } from '../../src/app/state.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { type Log, silentLog } from '../../src/core/log.ts';
 import { PlatformClient, type PlatformClientOptions } from '../../src/platform/client.ts';

@@ -2,7 +2,7 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { openState, type State } from '../../src/app/stores.ts';
+import { openState, type State } from '../../src/app/state.ts';
 import type { Clock } from '../../src/core/time.ts';
 import type { PlatformLimits } from '../../src/platform/platform.ts';
 import { freshState } from '../support/fresh-mirror.ts';

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { openState } from '../../src/app/stores.ts';
-import { NO_WEBHOOK_MEMORY } from '../../src/orders/webhook.ts';
+import { openState } from '../../src/app/state.ts';
+import { NO_WEBHOOK_MEMORY } from '../../src/orders/webhook-registration.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 let directory: string;

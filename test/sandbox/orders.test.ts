@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { ORDER_STATUSES } from '../../src/orders/order.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../src/orders/spellings.ts';
 import type { OrderSnapshot } from '../../src/sandbox/orders.ts';
 import { ORDER_ENVELOPES, ORDER_RECORDS } from '../../src/sandbox/settings.ts';
 import { rig } from './fixture.ts';

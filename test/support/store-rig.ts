@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
-import { openParts, type Parts, type PartsOptions } from '../../src/app/parts.ts';
+import { openServices, type Services, type ServicesOptions } from '../../src/app/services.ts';
 import type { Config } from '../../src/config/config-type.ts';
 import type { Secrets } from '../../src/config/secrets.ts';
 import { type Log, silentLog } from '../../src/core/log.ts';
@@ -93,7 +93,7 @@ export interface StoreRig {
   sandbox: SandboxCore;
   directory: string;
   /** Opens the parts of a command: everything but loops and listeners. Several share the files, as processes do. */
-  parts(tamper?: Tamper, ownClock?: Clock): Promise<Parts>;
+  parts(tamper?: Tamper, ownClock?: Clock): Promise<Services>;
   /** Starts the daemon with all its loops. */
   daemon(tamper?: Tamper, own?: { clock?: Clock; holders?: Holders }): Promise<Daemon>;
   /** Advances time until the promise is settled. */
@@ -133,7 +133,7 @@ export function storeRig({
   });
   onTestFinished(() => sandbox.close());
   const { refreshToken } = sandbox.issueTokens();
-  const process = (tamper: Tamper = (_request, pass) => pass(), ownClock: Clock = clock): PartsOptions => {
+  const process = (tamper: Tamper = (_request, pass) => pass(), ownClock: Clock = clock): ServicesOptions => {
     const direct = sandboxTransport(sandbox, clock);
     return {
       config: settings,
@@ -169,7 +169,7 @@ export function storeRig({
     directory,
     run,
     async parts(tamper, ownClock) {
-      const parts = await openParts(process(tamper, ownClock));
+      const parts = await openServices(process(tamper, ownClock));
       onTestFinished(() => run(parts.close()));
       return parts;
     },

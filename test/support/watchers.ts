@@ -1,11 +1,11 @@
-import type { Parts } from '../../src/app/parts.ts';
-import { standingNow } from '../../src/app/readers.ts';
+import { standingNow } from '../../src/app/read-only-services.ts';
+import type { Services } from '../../src/app/services.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { Heartbeat } from '../../src/health/heartbeat.ts';
 import { Notifier } from '../../src/health/notifier.ts';
 
-type Watched = Pick<Parts, 'config' | 'mirror' | 'state' | 'platform' | 'outbox'>;
+type Watched = Pick<Services, 'config' | 'mirror' | 'state' | 'platform' | 'outbox'>;
 
 /** Makes an alarm receiver with the store's settings; each call passes the due messages to `onNews`. */
 export function listener(
@@ -26,7 +26,7 @@ export function listener(
     log: silentLog,
   });
   const { signal } = new AbortController();
-  return () => notifier.look(now.read(), signal);
+  return () => notifier.notify(now.read(), signal);
 }
 
 /** Makes the store's heartbeat to this address. */

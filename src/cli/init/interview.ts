@@ -4,7 +4,7 @@ import type { AskedKey, ConfigDraft } from '../../config/edit.ts';
 import { configuredNames, type ROLES } from '../../config/roles.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { SAMPLE_BASE_URL } from '../../config/source.ts';
-import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
+import { formatCommands, hasCode, TillsyncError } from '../../core/errors.ts';
 import { parseTokenInput } from '../auth.ts';
 import { type ListenKey, setTimeZone } from './machine.ts';
 import { branchName, type SetUp } from './set-up.ts';
@@ -168,7 +168,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     this.#handedIn = undefined;
     const token = handedIn ?? (await this.#askToken());
     if (token !== undefined) return setUp.useToken(token);
-    const later = asTyped('none yet; hand them over with: {tillsync} auth set');
+    const later = formatCommands('none yet; hand them over with: {tillsync} auth set');
     setUp.note('tokens', 'refresh token', false, later);
     setUp.offline = true;
   }

@@ -1,10 +1,10 @@
 import { actAsStorageUser } from '../../app/installation.ts';
-import type { Parts } from '../../app/parts.ts';
+import type { Services } from '../../app/services.ts';
 import { RUNNING } from '../../app/storage.ts';
 import type { BranchConfig, Config } from '../../config/config-type.ts';
 import type { ConfigDraft } from '../../config/edit.ts';
 import type { Secrets } from '../../config/secrets.ts';
-import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
+import { formatCommands, hasCode, TillsyncError } from '../../core/errors.ts';
 import type { Wait } from '../../platform/platform.ts';
 import { authReport } from '../auth.ts';
 import { type Cli, EXIT, type ExitCode, printable } from '../cli.ts';
@@ -89,7 +89,7 @@ export class SetUp {
   readonly #progress: Progress;
   /** Group of the storage directory; the draft's group is applied once the file is written. */
   #group: string;
-  #open: { key: string; parts: Parts } | undefined;
+  #open: { key: string; parts: Services } | undefined;
 
   constructor(options: SetUpOptions) {
     this.#options = options;
@@ -140,7 +140,7 @@ export class SetUp {
     this.#tokensWork(parts);
   }
 
-  #tokensWork({ mirror, platform }: Parts): void {
+  #tokensWork({ mirror, platform }: Services): void {
     mirror.freshnessBoard.ok('auth');
     const { message } = authReport(platform.tokens.describe(), this.#options.cli.clock.nowMs());
     this.note('tokens', 'refresh token', true, message);
@@ -232,7 +232,7 @@ export class SetUp {
     const isRunning = (await this.#parts()).state.leases.isHeld(RUNNING);
     const service = unitsOf(this.draft.file);
     if (service === undefined || !(await isInstalled(service, env))) {
-      if (!isRunning) return { service: null, next: [asTyped('{tillsync} run')] };
+      if (!isRunning) return { service: null, next: [formatCommands('{tillsync} run')] };
       await this.#tryReceiver();
       return { service: null, next: ['Restart the tillsync that is running, so that it reads the file.'] };
     }
@@ -314,13 +314,13 @@ export class SetUp {
   }
 
   /** Returns the daemon's parts, built again when an answer changed their input. */
-  async #parts(): Promise<Parts> {
+  async #parts(): Promise<Services> {
     const draft = this.draft.config();
     const config: Config = { ...draft, storage: { ...draft.storage, group: this.#group } };
     const key = JSON.stringify([config.platform.baseUrl, config.storage]);
     if (this.#open?.key === key) return this.#open.parts;
     await this.close();
-    const { openParts } = await import('../../app/parts.ts');
+    const { openServices } = await import('../../app/services.ts');
     const { createLogger } = await import('../../core/logger.ts');
     const { cli, secrets } = this.#options;
     const { env, clock, random, stderr } = cli;
@@ -336,7 +336,7 @@ export class SetUp {
       clock,
       secrets: [...secrets.webhookSecrets],
     });
-    const parts = await openParts({ config, secrets: others, clock, random, log });
+    const parts = await openServices({ config, secrets: others, clock, random, log });
     this.#open = { key, parts };
     return parts;
   }

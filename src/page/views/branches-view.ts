@@ -4,7 +4,7 @@ import type { Actions } from '../actions.ts';
 import type { Branch } from '../api.ts';
 import { BRANCH_LEVELS, branchesShown, isLate, type PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';
-import { type IconName, icon } from './board-view.ts';
+import { type IconName, icon } from './order-board.ts';
 
 /** Rows shown at first: the branches in the worst state. */
 const SHOWN = 15;

@@ -5,7 +5,7 @@ import type { Actions } from '../actions.ts';
 import type { Change } from '../api.ts';
 import { OUTBOX_TABS, type OutboxTab, type PageState } from '../state.ts';
 import { changeSubject, changeValues } from '../words/language.ts';
-import { icon } from './board-view.ts';
+import { icon } from './order-board.ts';
 
 /** Shows the searchable mirrored catalogue. */
 export function catalogView(state: PageState, actions: Actions): TemplateResult {

@@ -6,9 +6,9 @@ import { LANGUAGES } from '../../health/speech.ts';
 import type { Actions } from '../actions.ts';
 import type { OutboxTab, PageState } from '../state.ts';
 import { type Speech, splitCommands } from '../words/language.ts';
-import { boardView, type IconName, icon } from './board-view.ts';
 import { branchesView } from './branches-view.ts';
 import { catalogView, outboxView } from './lists-view.ts';
+import { boardView, type IconName, icon } from './order-board.ts';
 import { dialogView } from './order-view.ts';
 import { trendsView } from './trends-view.ts';
 

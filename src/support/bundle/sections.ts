@@ -4,9 +4,9 @@ import { arch, freemem, loadavg, release, totalmem, uptime, version } from 'node
 import { basename, join, relative } from 'node:path';
 import type Database from 'better-sqlite3';
 import { asRoot, programVersion } from '../../app/installation.ts';
-import { openReaders, tokenStatus } from '../../app/readers.ts';
+import { openReadOnlyServices, tokenStatus } from '../../app/read-only-services.ts';
+import { openState, type State } from '../../app/state.ts';
 import { RUNNING, type StoragePaths, storageSpace } from '../../app/storage.ts';
-import { openState, type State } from '../../app/stores.ts';
 import type { Config } from '../../config/config-type.ts';
 import type { ConfigFault } from '../../config/source.ts';
 import { TillsyncError } from '../../core/errors.ts';
@@ -211,7 +211,7 @@ export function stateSections({ paths, config, clock, signal }: Subject): Sectio
 }
 
 async function storedVerdict(config: Config, clock: Clock): Promise<unknown> {
-  const readers = await openReaders({ config, clock });
+  const readers = await openReadOnlyServices({ config, clock });
   try {
     const { running } = await readRunningMark(config.storage.directory, clock);
     const { verdict, disk } = verdictNow(readers, { config, clock, running });

@@ -1,4 +1,4 @@
-import { asTillsyncError, asTyped, hasCode, typedAgain } from '../../core/errors.ts';
+import { asTillsyncError, formatCommands, hasCode, sameCommandWithSudo } from '../../core/errors.ts';
 import { type Clock, formatDuration } from '../../core/time.ts';
 import { FINDINGS, type FindingCheck, type FindingCode } from '../../health/findings.ts';
 import type { Verdict } from '../../health/verdict.ts';
@@ -61,7 +61,7 @@ export const CHECK_IDS = Object.keys(CHECK_TITLES) as CheckId[];
 export type CheckLevel = 'ok' | 'warn' | 'fail' | 'skipped';
 
 /** Result of a check. */
-export interface Outcome {
+export interface CheckOutcome {
   level: CheckLevel;
   /** Sentences on the present state, at most two. */
   message: string;
@@ -76,43 +76,48 @@ export interface Outcome {
 }
 
 /** Runs one check; an error is its result. */
-export type Check = () => Outcome | Promise<Outcome>;
+export type Check = () => CheckOutcome | Promise<CheckOutcome>;
 
-export interface CheckResult extends Outcome {
+export interface CheckResult extends CheckOutcome {
   id: CheckId;
   title: string;
 }
 
-type Facts = Outcome['facts'];
+type Facts = CheckOutcome['facts'];
 
-export function well(message: string, facts: Facts = {}): Outcome {
+export function well(message: string, facts: Facts = {}): CheckOutcome {
   return outcome('ok', message, null, facts);
 }
 
-export function warned(message: string, remedy: string, facts: Facts = {}): Outcome {
+export function warned(message: string, remedy: string, facts: Facts = {}): CheckOutcome {
   return outcome('warn', message, remedy, facts);
 }
 
-export function failed(message: string, remedy: string, facts: Facts = {}): Outcome {
+export function failed(message: string, remedy: string, facts: Facts = {}): CheckOutcome {
   return outcome('fail', message, remedy, facts);
 }
 
 /** Returns the outcome of a check that was not possible, with the reason. */
-export function skipped(message: string, remedy: string | null = null, facts: Facts = {}): Outcome {
+export function skipped(message: string, remedy: string | null = null, facts: Facts = {}): CheckOutcome {
   return outcome('skipped', message, remedy, facts);
 }
 
-function outcome(level: CheckLevel, message: string, remedy: string | null, facts: Facts): Outcome {
-  return { level, message: asTyped(message), remedy: remedy === null ? null : asTyped(remedy), facts };
+function outcome(level: CheckLevel, message: string, remedy: string | null, facts: Facts): CheckOutcome {
+  return {
+    level,
+    message: formatCommands(message),
+    remedy: remedy === null ? null : formatCommands(remedy),
+    facts,
+  };
 }
 
 /** Returns the outcome of a check that this user has no permission for. */
-export function hidden(message: string, facts: Facts = {}): Outcome {
-  return { ...skipped(message, `Run: ${typedAgain()}`, facts), isHidden: true };
+export function hidden(message: string, facts: Facts = {}): CheckOutcome {
+  return { ...skipped(message, `Run: ${sameCommandWithSudo()}`, facts), isHidden: true };
 }
 
 /** Returns the outcome of a check that threw. */
-export function outcomeOfError(thrown: unknown): Outcome {
+export function outcomeOfError(thrown: unknown): CheckOutcome {
   if (hasCode(thrown, 'aborted')) return skipped('Stopped before it was checked.');
   const {
     code,
@@ -144,7 +149,7 @@ export function outcomeOfFindings(
   facts: Facts = {},
   /** Findings that the caller describes better itself. */
   ...saidBetter: readonly FindingCode[]
-): Outcome | undefined {
+): CheckOutcome | undefined {
   const found = findings.filter(({ code }) => FINDINGS[code].check === check);
   if (found.length === 0) return undefined;
   const remedies = new Set(

@@ -1,6 +1,6 @@
 import { programVersion, unitOf } from '../../app/installation.ts';
-import { openParts, type Parts } from '../../app/parts.ts';
-import { configuredBranches } from '../../app/readers.ts';
+import { configuredBranches } from '../../app/read-only-services.ts';
+import { openServices, type Services } from '../../app/services.ts';
 import { LEFT_STORE, leftStore, storagePaths } from '../../app/storage.ts';
 import { ownStoreConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
@@ -9,7 +9,7 @@ import { isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { silentLog } from '../../core/log.ts';
 import type { Clock, Random } from '../../core/time.ts';
-import { branchBoard } from '../../link/branch-board.ts';
+import { branchBoard } from '../../link/branch-status.ts';
 import { SERVER_UNIT } from '../../link/server-file.ts';
 import { configuredWays } from '../../link/server-look.ts';
 import { authoritiesText, waysOf } from '../../link/ways.ts';
@@ -22,9 +22,9 @@ import {
   CHECK_TITLES,
   type Check,
   type CheckId,
+  type CheckOutcome,
   type CheckResult,
   hidden,
-  type Outcome,
   outcomeOfError,
   outcomeOfFindings,
   since,
@@ -121,7 +121,7 @@ export async function* examine(options: DoctorOptions): AsyncGenerator<CheckResu
   }
 }
 
-async function outcomeOf(check: Check): Promise<Outcome> {
+async function outcomeOf(check: Check): Promise<CheckOutcome> {
   try {
     return await check();
   } catch (thrown) {
@@ -253,7 +253,7 @@ class Examination {
     const config = this.#config;
     const { nats, publicUrl } = config.hub;
     let own: Promise<Seen> | undefined;
-    const ownServer = ({ state }: Parts) => {
+    const ownServer = ({ state }: Services) => {
       own ??= lookAt(nats, { caFile: state.hub.serverConfig()?.tls?.caFile, calledAs: publicUrl }, signal);
       return own;
     };
@@ -303,7 +303,7 @@ class Examination {
   }
 
   /** Checks the hub's present address, which may have changed. */
-  #wayOfBranch(): Promise<Outcome> | Outcome {
+  #wayOfBranch(): Promise<CheckOutcome> | CheckOutcome {
     const { signal } = this.#o;
     const config = this.#config;
     return this.#withParts(async ({ state }) => {
@@ -391,7 +391,7 @@ class Examination {
    * The parts that share the daemon's rate budget and token pair, or an outcome with the reason why they are
    * unavailable.
    */
-  readonly #parts = once(async (): Promise<Parts | Outcome> => {
+  readonly #parts = once(async (): Promise<Services | CheckOutcome> => {
     const stored = await this.#stored();
     if (isOutcome(stored) || !stored.tokens) {
       return skipped('Not tried, since what is stored cannot be looked into.');
@@ -399,7 +399,7 @@ class Examination {
     const { setup, clock, random } = this.#o;
     try {
       const { secrets } = setup;
-      return await openParts({ config: this.#config, secrets, clock, random, log: silentLog });
+      return await openServices({ config: this.#config, secrets, clock, random, log: silentLog });
     } catch (thrown) {
       const { message } = asTillsyncError(thrown);
       return skipped(`Not tried, since what is stored cannot be opened: ${message}`);
@@ -415,13 +415,13 @@ class Examination {
     return probeWebhook({ config, secret, signal: this.#o.signal });
   });
 
-  async #address(what: 'local' | 'public'): Promise<Outcome> {
+  async #address(what: 'local' | 'public'): Promise<CheckOutcome> {
     if ((await this.#running()) === false)
       return skipped('tillsync does not run, so nobody takes callbacks.');
     return addressOutcome((await this.#probes()).filter((result) => result.what === what));
   }
 
-  async #clockNow(): Promise<Outcome> {
+  async #clockNow(): Promise<CheckOutcome> {
     const [parts, stored] = [await this.#parts(), await this.#stored()];
     const skewMs = isOutcome(parts) ? undefined : parts.platform.clock.skewMs();
     if (skewMs !== undefined) return clockOutcome({ skewMs, source: 'answer' });
@@ -437,14 +437,14 @@ class Examination {
     return this.#reached === false ? 'Not tried, since the platform is not reached.' : undefined;
   }
 
-  #withStored(check: (stored: Stored) => Outcome): Check {
+  #withStored(check: (stored: Stored) => CheckOutcome): Check {
     return async () => {
       const stored = await this.#stored();
       return isOutcome(stored) ? stored : check(stored);
     };
   }
 
-  #withParts(check: (parts: Parts, stored: Stored) => Outcome | Promise<Outcome>): Check {
+  #withParts(check: (parts: Services, stored: Stored) => CheckOutcome | Promise<CheckOutcome>): Check {
     return async () => {
       const [parts, stored] = [await this.#parts(), await this.#stored()];
       if (!isOutcome(parts) && !isOutcome(stored)) return check(parts, stored);
@@ -459,7 +459,7 @@ class Examination {
   }
 }
 
-function isOutcome(found: object): found is Outcome {
+function isOutcome(found: object): found is CheckOutcome {
   return 'level' in found;
 }
 

@@ -13,7 +13,7 @@ import { diskVerdict, formatBytes } from '../../health/facts.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import { lookIntoInbox } from '../../outbox/inbox-process.ts';
 import type { InboxHealth } from '../../outbox/inbox-protocol.ts';
-import { failed, hidden, type Outcome, skipped, warned, well } from './check.ts';
+import { type CheckOutcome, failed, hidden, skipped, warned, well } from './check.ts';
 
 /** A file or directory of the storage directory with its attributes. */
 export interface SeenFile {
@@ -136,7 +136,7 @@ function octal(mode: number): string {
  * The last process to close the mirror deletes them if it may, for example root's sqlite3. Does so only if nothing
  * runs; returns undefined if none is missing. `running` is null if unknown.
  */
-export function mendMirrorFiles(mirrorPath: string, running: boolean | null): Outcome | undefined {
+export function mendMirrorFiles(mirrorPath: string, running: boolean | null): CheckOutcome | undefined {
   if (!existsSync(mirrorPath)) return undefined;
   const missing = [`${mirrorPath}-wal`, `${mirrorPath}-shm`].filter((path) => !existsSync(path));
   if (missing.length === 0) return undefined;
@@ -175,7 +175,7 @@ interface FilesOptions {
 }
 
 /** Checks owners and modes of the storage directory's content against the table of files. */
-export function filesOutcome(options: FilesOptions): Outcome {
+export function filesOutcome(options: FilesOptions): CheckOutcome {
   const mended = mendMirrorFiles(storagePaths(options.directory).mirror, options.running);
   const judged = judge(options);
   if (!mended || judged.level === 'fail') return judged;
@@ -186,7 +186,7 @@ export function filesOutcome(options: FilesOptions): Outcome {
   });
 }
 
-function judge(options: FilesOptions): Outcome {
+function judge(options: FilesOptions): CheckOutcome {
   const { directory } = options;
   const storage = see(directory, 'directory');
   if (storage === 'hidden') return hidden(`You do not have permission to see ${directory}.`, { directory });
@@ -274,7 +274,7 @@ function makesItAnew(kind: keyof StoragePaths, config: Pick<Config, 'link' | 'hu
 }
 
 /** Returns an outcome with the reason why this user may not read the file; undefined if the user may. */
-export function lockedAway(path: string): Outcome | undefined {
+export function lockedAway(path: string): CheckOutcome | undefined {
   try {
     accessSync(path, constants.R_OK);
     return undefined;
@@ -291,7 +291,7 @@ export async function databaseOutcome(
   config: Pick<Config, 'storage' | 'link' | 'hub'>,
   clock: Clock,
   signal: AbortSignal,
-): Promise<Outcome> {
+): Promise<CheckOutcome> {
   const path = storagePaths(config.storage.directory)[kind];
   const away = lockedAway(path);
   if (away) return away;
@@ -330,7 +330,7 @@ export async function databaseOutcome(
   return well(`${path}: ${formatBytes(bytes)}, ${sound}.`, facts);
 }
 
-export function diskOutcome(directory: string): Outcome {
+export function diskOutcome(directory: string): CheckOutcome {
   const space = storageSpace(directory);
   if (!space) return skipped(`The system does not tell how much of the disk of ${directory} is free.`);
   const { code, message: free } = diskVerdict(space);
@@ -354,7 +354,7 @@ const BETWEEN_LOOKS_MS = 300;
 export async function readersNow(
   mirrorPath: string,
   { clock, signal, daemon }: { clock: Clock; signal: AbortSignal; daemon: number | undefined },
-): Promise<Outcome> {
+): Promise<CheckOutcome> {
   const away = lockedAway(mirrorPath);
   if (away) return away;
   const before = new Set(findWalReaders(mirrorPath).map(({ pid }) => pid));
@@ -364,7 +364,7 @@ export async function readersNow(
 }
 
 /** `held` are programs with an open read; `logBytes` is the size of -wal. */
-export function readersOutcome(held: readonly LockHolder[], logBytes: number): Outcome {
+export function readersOutcome(held: readonly LockHolder[], logBytes: number): CheckOutcome {
   const facts = { logBytes, logMaxBytes: WAL_BYTES_MAX, readers: held };
   const names = namesOf(held);
   const log = `write log: ${formatBytes(logBytes)}`;

@@ -3,11 +3,11 @@ import type { Config } from '../../config/config-type.ts';
 import { isBranch } from '../../config/roles.ts';
 import { asTillsyncError, counted } from '../../core/errors.ts';
 import { isoUtc } from '../../core/time.ts';
-import type { BranchStatus } from '../../link/branch-board.ts';
+import type { BranchStatus } from '../../link/branch-status.ts';
 import type { ServerConfigPlace } from '../../link/hub-state.ts';
 import { isOfUnit, RENEWED_BEFORE_MS, START_SERVER } from '../../link/server-file.ts';
 import { lookAtCertificate, lookAtServer, readPem, type ServerSeen } from '../../link/server-look.ts';
-import { failed, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
+import { type CheckOutcome, failed, outcomeOfError, skipped, warned, well } from './check.ts';
 import type { ServiceUnit } from './machine.ts';
 
 const DAY_MS = 86_400_000;
@@ -43,7 +43,7 @@ export function serverOutcome(
   place: ServerConfigPlace | undefined,
   seen: Seen,
   unit: ServiceUnit | null,
-): Outcome {
+): CheckOutcome {
   if (place === undefined) {
     return failed('The configuration of the nats-server was not written yet.', NOT_WRITTEN);
   }
@@ -87,7 +87,7 @@ export function certificateOutcome(
   { file, tls }: ServerConfigPlace,
   seen: Seen,
   nowMs: number,
-): Outcome {
+): CheckOutcome {
   if (tls === null) {
     if (publicUrl === '') return skipped('hub.public_url is empty: only branches on this machine can join.');
     // An unencrypted address is always on this machine.
@@ -135,7 +135,7 @@ export function wayOutcome(
   config: { hub: Pick<Config['hub'], 'publicUrl'>; link: Pick<Config['link'], 'hub'> },
   seen: Seen,
   url = isBranch(config) ? config.link.hub : config.hub.publicUrl,
-): Outcome {
+): CheckOutcome {
   if ('error' in seen) {
     const { message } = asTillsyncError(seen.error);
     if (isBranch(config)) {
@@ -174,7 +174,7 @@ export function wayOutcome(
 const NAMED_MAX = 5;
 
 /** Checks a hub's branches by their last reports and by the entries that wait for them here. */
-export function branchesOutcome(board: readonly BranchStatus[]): Outcome {
+export function branchesOutcome(board: readonly BranchStatus[]): CheckOutcome {
   const facts = {
     branches: board.map(({ branch, status, level, reason, seenAt }) => ({
       branch,

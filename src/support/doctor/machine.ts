@@ -13,10 +13,10 @@ import { FINDINGS } from '../../health/findings.ts';
 import { addressOf } from '../../platform/transport.ts';
 import { type PlatformWay, proxyAddress, proxyOf } from '../../platform/way.ts';
 import { reachPlatform } from '../webhook-probe.ts';
-import { failed, hidden, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
+import { type CheckOutcome, failed, hidden, outcomeOfError, skipped, warned, well } from './check.ts';
 
 /** Reports the versions of this command's parts. */
-export function versionsOutcome(): Outcome {
+export function versionsOutcome(): CheckOutcome {
   const facts = { tillsync: programVersion(), node: process.version, sqlite: sqliteVersion() };
   return well(`tillsync ${facts.tillsync}, Node ${facts.node.slice(1)}, SQLite ${facts.sqlite}.`, facts);
 }
@@ -31,7 +31,7 @@ export function sqliteVersion(): string {
 }
 
 /** Checks that a connection to the platform's address is possible. It sends no request, so it uses no limit. */
-export async function networkOutcome(way: PlatformWay, signal: AbortSignal): Promise<Outcome> {
+export async function networkOutcome(way: PlatformWay, signal: AbortSignal): Promise<CheckOutcome> {
   const { isTls: tls, ...to } = addressOf(way.baseUrl);
   const proxyUrl = proxyOf(way);
   const proxy = proxyUrl === undefined ? null : namedProxy(proxyUrl);
@@ -188,7 +188,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
 }
 
 /** Checks whether the daemon runs; `running` is null if unknown. */
-export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null): Outcome {
+export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null): CheckOutcome {
   const facts = { running, unit };
   const name = unit?.name.replace(/\.service$/, '') ?? 'tillsync';
   if (running === null) {
@@ -213,7 +213,7 @@ export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null
 }
 
 /** `answer` is null if the daemon's port is unknown. */
-export function apiOutcome(running: boolean | null, answer: DaemonAnswer | null): Outcome {
+export function apiOutcome(running: boolean | null, answer: DaemonAnswer | null): CheckOutcome {
   const facts = { answer };
   if (answer === null)
     return skipped('local.listen picks a free port, so it cannot be found from outside.', null, facts);
@@ -233,7 +233,7 @@ export function apiOutcome(running: boolean | null, answer: DaemonAnswer | null)
   return failed(message, 'If local.listen was changed, restart the service: {restart}', facts);
 }
 
-export function versionOutcome(running: string | null, own: string): Outcome {
+export function versionOutcome(running: string | null, own: string): CheckOutcome {
   const facts = { running, own };
   if (running === null) return skipped('No running tillsync tells its version.', null, facts);
   if (running === own) return well(`The service runs ${running}, the same as this command.`, facts);
@@ -275,7 +275,7 @@ export function readDoctorSetup(options: ConfigOptions): DoctorSetup {
   };
 }
 
-export function configOutcome({ file, faults, config, view, unseen }: DoctorSetup): Outcome {
+export function configOutcome({ file, faults, config, view, unseen }: DoctorSetup): CheckOutcome {
   if (config && !isSetUp(config)) {
     const { message, remedy } = FINDINGS['setup.missing'];
     return warned(message, remedy, { file, code: 'setup.missing' });

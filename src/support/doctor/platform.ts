@@ -4,14 +4,14 @@ import { type Clock, formatDuration, isoUtc } from '../../core/time.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import type { Verdict } from '../../health/verdict.ts';
 import type { Mirror } from '../../orders/mirror.ts';
-import type { WebhookMemory } from '../../orders/webhook.ts';
+import type { WebhookMemory } from '../../orders/webhook-registration.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import type { CallOptions, Wait } from '../../platform/platform.ts';
 import type { WebhookState } from '../../platform/schemas.ts';
 import type { ProbeResult } from '../webhook-probe.ts';
 import {
+  type CheckOutcome,
   failed,
-  type Outcome,
   outcomeOfError,
   outcomeOfFindings,
   since,
@@ -35,7 +35,7 @@ interface ClockReading {
   source: 'answer' | 'refresh';
 }
 
-export function clockOutcome(reading: ClockReading | null): Outcome {
+export function clockOutcome(reading: ClockReading | null): CheckOutcome {
   if (!reading) return skipped('The platform told no time to compare with.');
   const { skewMs, source } = reading;
   const facts = { skewMs, source };
@@ -97,7 +97,7 @@ export function firstSights(mirror: Pick<Mirror, 'read' | 'freshness'>, nowMs: n
 }
 
 /** Checks that callbacks arrive, by comparison with polls. */
-export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Clock): Outcome {
+export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Clock): CheckOutcome {
   const { webhook, poll, lastWebhookAt, unannounced } = seen;
   const facts = { ...seen };
   const last = lastWebhookAt === null ? 'None ever came' : `The last came ${since(lastWebhookAt, clock)}`;
@@ -124,7 +124,7 @@ export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Cloc
 const PATIENCE_MS = 15_000;
 
 /** Makes a reading call to the platform, within the common rate budget. */
-type Attempt = (call: (how: CallOptions) => Promise<Outcome>) => Promise<Outcome>;
+type Attempt = (call: (how: CallOptions) => Promise<CheckOutcome>) => Promise<CheckOutcome>;
 
 interface AttemptOptions {
   signal: AbortSignal;
@@ -169,7 +169,7 @@ export function listOutcome(
   platform: Pick<PlatformClient, 'productList'>,
   branches: readonly Branch[],
   attempt: Attempt,
-): Promise<Outcome> | Outcome {
+): Promise<CheckOutcome> | CheckOutcome {
   const { subsidiaryId = null, externalId = null } = branches[0] ?? {};
   const name = subsidiaryId ?? externalId;
   if (name === null) {
@@ -193,7 +193,7 @@ export function productOutcome(
   platform: Pick<PlatformClient, 'productGet'>,
   known: unknown,
   attempt: Attempt,
-): Promise<Outcome> | Outcome {
+): Promise<CheckOutcome> | CheckOutcome {
   if (known === undefined) return skipped('Not tried: the mirror knows no product to ask for yet.');
   const sku = String(known);
   return attempt(async (how) => {
@@ -203,7 +203,7 @@ export function productOutcome(
 }
 
 /** Reports what waits now: an endpoint's wait is normal, a block is not. */
-export function limitsOutcome(waits: readonly Wait[]): Outcome {
+export function limitsOutcome(waits: readonly Wait[]): CheckOutcome {
   const blocked = waits.filter(({ reason }) => reason === 'blocked' || reason === 'retry-after');
   const facts = { waits };
   if (blocked.length === 0) return well('The platform blocks nothing; calls keep its limits.', facts);
@@ -225,7 +225,7 @@ export function registeredOutcome(
   wantedUrl: string,
   there: ThereOrNot,
   registered: WebhookMemory['registered'],
-): Outcome {
+): CheckOutcome {
   const isReadable = there !== 'unsupported';
   const facts = { wantedUrl, readable: isReadable, webhook: isReadable ? there : null };
   if (wantedUrl === '') {
@@ -252,7 +252,7 @@ function faultOf(there: WebhookState | null, wantedUrl: string): string | undefi
 }
 
 /** Reports on the receiver here or its public address, as `webhook test` tried them. */
-export function addressOutcome(results: readonly ProbeResult[]): Outcome {
+export function addressOutcome(results: readonly ProbeResult[]): CheckOutcome {
   const [first] = results;
   if (!first) return skipped('Not tried.');
   const wrong = results.find(({ ok }) => !ok);

@@ -1,7 +1,13 @@
 import { existsSync } from 'node:fs';
-import { holdBackStates, openReaders, type Readers, readStores, storedVerdict } from '../../app/readers.ts';
+import {
+  holdBackStates,
+  openReadOnlyServices,
+  type ReadOnlyServices,
+  readStores,
+  storedVerdict,
+} from '../../app/read-only-services.ts';
+import { openState } from '../../app/state.ts';
 import { RUNNING, storagePaths } from '../../app/storage.ts';
-import { openState } from '../../app/stores.ts';
 import type { Branch } from '../../catalog/product.ts';
 import { branchMappings } from '../../catalog/unmapped.ts';
 import type { Config } from '../../config/config-type.ts';
@@ -17,17 +23,21 @@ import type { Mirror } from '../../orders/mirror.ts';
 import { lastAcknowledgedAt, WAITING_MAX, waitingOrders } from '../../orders/order-queries.ts';
 import { heldBackWords } from '../../outbox/hold-back.ts';
 import type { LastSent } from '../../outbox/outbox-queries.ts';
+import type { MirrorStores } from '../../outbox/repositories.ts';
 import { safetyName } from '../../outbox/stock-ledger.ts';
-import type { MirrorStores } from '../../outbox/stores.ts';
 import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
-import { type Outcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
+import { type CheckOutcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
 import { lockedAway } from './files.ts';
 
 /** Failed tries in a row that count as a fault. Two are normal, for example during a restart. */
 const TROUBLED_FROM = 3;
 
 /** Checks a writing endpoint by the last changes that were really sent; nothing is sent for it. */
-export function sentOutcome({ takenAt, refused, trouble }: LastSent, what: string, clock: Clock): Outcome {
+export function sentOutcome(
+  { takenAt, refused, trouble }: LastSent,
+  what: string,
+  clock: Clock,
+): CheckOutcome {
   const facts = { takenAt, refused, trouble };
   const taken = takenAt === null ? `No ${what} was taken yet.` : `Last taken ${since(takenAt, clock)}.`;
   if (trouble !== null && trouble.attempts >= TROUBLED_FROM) {
@@ -62,7 +72,7 @@ export function flowOutcome(
   id: keyof typeof FLOWS,
   { verdict, mirror, running }: Stored,
   clock: Clock,
-): Outcome {
+): CheckOutcome {
   const seen = mirror.freshness().find(({ subject }) => subject === FLOWS[id].subject);
   const facts = { ...seen };
   const found = outcomeOfFindings(verdict, id, facts);
@@ -75,7 +85,7 @@ export function flowOutcome(
 }
 
 /** Checks the last automatic backup. */
-export function backupOutcome({ verdict, mirror }: Stored, clock: Clock): Outcome {
+export function backupOutcome({ verdict, mirror }: Stored, clock: Clock): CheckOutcome {
   const seen = mirror.freshness().find(({ subject }) => subject === 'backup');
   const facts = { ...seen };
   const found = outcomeOfFindings(verdict, 'backup', facts);
@@ -87,7 +97,7 @@ export function backupOutcome({ verdict, mirror }: Stored, clock: Clock): Outcom
 }
 
 /** Checks that the POS acknowledges its orders, by its last acknowledgement. */
-export function bookedOutcome({ verdict, mirror }: Stored, clock: Clock): Outcome {
+export function bookedOutcome({ verdict, mirror }: Stored, clock: Clock): CheckOutcome {
   const { lastAckAt, waiting } = mirror.read((db) => ({
     lastAckAt: lastAcknowledgedAt(db),
     waiting: waitingOrders(db, clock.nowMs(), WAITING_MAX).length,
@@ -103,7 +113,7 @@ export function bookedOutcome({ verdict, mirror }: Stored, clock: Clock): Outcom
 }
 
 /** Checks, for each branch, whether the POS could identify ordered products. */
-export function mappedOutcome({ verdict, mirror }: Stored, branches: readonly Branch[]): Outcome {
+export function mappedOutcome({ verdict, mirror }: Stored, branches: readonly Branch[]): CheckOutcome {
   const mappings = mirror.read((db) => branchMappings(db, branches));
   const named = mappings.map(({ branch, ...rest }) => ({
     ...rest,
@@ -131,7 +141,11 @@ export function mappedOutcome({ verdict, mirror }: Stored, branches: readonly Br
 }
 
 /** Checks that heartbeats reach the watcher outside. It sends none, because that would hide a dead daemon. */
-export function heartbeatOutcome(host: string | null, { readers, running }: Stored, clock: Clock): Outcome {
+export function heartbeatOutcome(
+  host: string | null,
+  { readers, running }: Stored,
+  clock: Clock,
+): CheckOutcome {
   if (host === null) {
     const why = 'Nobody outside is told when this machine falls silent: alarms.heartbeat_url is empty.';
     return skipped(why);
@@ -146,7 +160,7 @@ export function heartbeatOutcome(host: string | null, { readers, running }: Stor
   return warned(`It has not arrived since ${when}: ${memory.message}`, remedy, facts);
 }
 
-export function outboxOutcome({ verdict, stores }: Stored): Outcome {
+export function outboxOutcome({ verdict, stores }: Stored): CheckOutcome {
   const outbox = stores.read(({ queries }) => queries.counts());
   const found = outcomeOfFindings(verdict, 'outbox', { ...outbox });
   if (found) {
@@ -160,7 +174,7 @@ export function outboxOutcome({ verdict, stores }: Stored): Outcome {
 }
 
 /** Reports each hook's position, and the last error of a failing one. */
-export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clock: Clock): Outcome {
+export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clock: Clock): CheckOutcome {
   if (hooks.length === 0) return skipped('None is configured.');
   const found = mirror.read((db) => hooks.map((hook) => statusOf(db, hook)));
   const facts = { hooks: found };
@@ -185,7 +199,7 @@ export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clo
 
 /** Reports safety stock rules that leave nothing to sell or match nothing. */
 /** Checks that the platform has the quantities that the POS counted. */
-export function differsOutcome({ verdict, stores }: Stored): Outcome {
+export function differsOutcome({ verdict, stores }: Stored): CheckOutcome {
   const { differing, counted: counts } = stores.read(({ differences, ledger }) => ({
     differing: differences.count,
     counted: ledger.size,
@@ -201,7 +215,7 @@ export function differsOutcome({ verdict, stores }: Stored): Outcome {
 }
 
 /** Reports the branches that hold back, and the missing conditions of the others. */
-export function heldBackOutcome({ mirror }: Stored, config: Config): Outcome {
+export function heldBackOutcome({ mirror }: Stored, config: Config): CheckOutcome {
   const branches = holdBackStates(mirror, config);
   const facts = { setting: config.stock.holdBackUnbooked, branches };
   if (isBranch(config)) return skipped('At a branch its hub keeps stock back.', null, facts);
@@ -215,7 +229,7 @@ export function heldBackOutcome({ mirror }: Stored, config: Config): Outcome {
   return branches.every(({ isOn }) => isOn) ? well(message, facts) : skipped(message, null, facts);
 }
 
-export function safetyOutcome({ stores }: Stored): Outcome {
+export function safetyOutcome({ stores }: Stored): CheckOutcome {
   const { rules, odd } = stores.read(({ safety }) => ({ rules: safety.list(), odd: safety.odd() }));
   const facts = { rules, odd };
   if (rules.length === 0) return skipped('None is set.', null, facts);
@@ -245,7 +259,7 @@ const WHY = {
 };
 
 /** Checks the token pair and its remaining days, without a refresh, which would rotate it. */
-export function tokensOutcome(tokens: TokenStatus, verdict: Verdict, nowMs: number): Outcome {
+export function tokensOutcome(tokens: TokenStatus, verdict: Verdict, nowMs: number): CheckOutcome {
   const { refreshExpiresInMs, accessExpiresInMs, openIntentAtMs, generation, state, lockedOut } = tokens;
   const lockedOutBy = lockedOut?.cause ?? null;
   const facts = { state, refreshExpiresInMs, accessExpiresInMs, generation, lockedOutBy };
@@ -297,7 +311,7 @@ export async function readRunningMark(directory: string, clock: Clock): Promise<
 
 /** Mirror and state.db, opened for reading. */
 export interface Stored {
-  readers: Readers;
+  readers: ReadOnlyServices;
   mirror: Mirror;
   stores: MirrorStores;
   verdict: Verdict;
@@ -310,14 +324,14 @@ export async function openStored(
   config: Config,
   clock: Clock,
   running: boolean | null,
-): Promise<Stored | Outcome> {
+): Promise<Stored | CheckOutcome> {
   const path = storagePaths(config.storage.directory).mirror;
   const away = lockedAway(path);
   if (away) return away;
   if (!existsSync(path)) return skipped('There is no mirror yet.');
-  let readers: Readers | undefined;
+  let readers: ReadOnlyServices | undefined;
   try {
-    readers = await openReaders({ config, clock });
+    readers = await openReadOnlyServices({ config, clock });
     const { mirror } = readers;
     const { verdict, tokens } = verdictNow(readers, { config, clock, running });
     return { readers, mirror, stores: readStores(mirror, config, clock), verdict, tokens, running };
@@ -330,14 +344,14 @@ export async function openStored(
 
 /** Returns the status page's verdict; `tokens` is null if this user may not see them. */
 export function verdictNow(
-  readers: Readers,
+  readers: ReadOnlyServices,
   { config, clock, running }: { config: Config; clock: Clock; running: boolean | null },
 ): { verdict: Verdict; disk: DiskSpace | null; tokens: TokenStatus | null } {
   const tokens = tokensOf(readers, clock);
   return { ...storedVerdict({ readers, config, clock, tokens, running }), tokens };
 }
 
-function tokensOf(readers: Readers, clock: Clock): TokenStatus | null {
+function tokensOf(readers: ReadOnlyServices, clock: Clock): TokenStatus | null {
   try {
     return readers.tokens();
   } catch (error) {

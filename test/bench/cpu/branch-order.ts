@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
-import { openParts, type Parts } from '../../../src/app/parts.ts';
-import { ordersStaleAfterMs } from '../../../src/app/readers.ts';
+import { ordersStaleAfterMs } from '../../../src/app/read-only-services.ts';
+import { openServices, type Services } from '../../../src/app/services.ts';
 import { readConfig } from '../../../src/config/config.ts';
 import type { Config } from '../../../src/config/config-type.ts';
 import { configError } from '../../../src/config/source.ts';
@@ -11,7 +11,7 @@ import { feedBranches } from '../../../src/daemon/link-loops.ts';
 import { BranchFollower } from '../../../src/link/branch.ts';
 import { Hub } from '../../../src/link/hub.ts';
 import { noteStream } from '../../../src/link/hub-feed.ts';
-import { compileSpellings } from '../../../src/orders/spellings.ts';
+import { compileSpellings } from '../../../src/orders/field-aliases.ts';
 import { InProcessServer } from '../../link/in-process.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { sameRowsCommit } from '../bare-commits.ts';
@@ -45,7 +45,7 @@ export const BRANCH_ORDER: CpuMeasure = {
         const observation = { source: 'webhook', observedAtMs: systemClock.nowMs(), raw, reading } as const;
         return { kind: 'order', observation } as const;
       });
-      return parts.mirror.keep(entries);
+      return parts.mirror.save(entries);
     };
     const follow = async () => {
       const over = new AbortController();
@@ -86,12 +86,12 @@ export const BRANCH_ORDER: CpuMeasure = {
   },
 };
 
-async function openStore(directory: string, text: string): Promise<{ config: Config; parts: Parts }> {
+async function openStore(directory: string, text: string): Promise<{ config: Config; parts: Services }> {
   mkdirSync(directory);
   const storage = `[storage]\ndirectory = ${JSON.stringify(directory)}\n`;
   const read = readConfig({ file: 'bench.toml', env: {}, text: `${storage}${text}` });
   if ('faults' in read) throw configError(read.faults);
-  const parts = await openParts({
+  const parts = await openServices({
     config: read.config,
     secrets: { webhookSecrets: [] },
     clock: systemClock,
@@ -102,7 +102,7 @@ async function openStore(directory: string, text: string): Promise<{ config: Con
   return { config: read.config, parts };
 }
 
-async function openHub(directory: string, server: InProcessServer): Promise<{ hub: Hub; parts: Parts }> {
+async function openHub(directory: string, server: InProcessServer): Promise<{ hub: Hub; parts: Services }> {
   const { config, parts } = await openStore(
     directory,
     `[platform]
@@ -145,7 +145,7 @@ external_id = "${BRANCH}"
 async function openBranch(
   directory: string,
   server: InProcessServer,
-): Promise<{ follower: BranchFollower; parts: Parts }> {
+): Promise<{ follower: BranchFollower; parts: Services }> {
   const { parts } = await openStore(
     directory,
     `[link]\nhub = "nats://127.0.0.1:4222"\nbranch = "${BRANCH}"\n`,

@@ -5,7 +5,7 @@ import { systemClock } from '../../../src/core/system-clock.ts';
 import { GUARDS_OFF } from '../../../src/outbox/guards.ts';
 import { Inbox } from '../../../src/outbox/inbox.ts';
 import { bareUpserts } from '../bare-upserts.ts';
-import { openBenchKeeper } from '../bench-keeper.ts';
+import { openBenchSink } from '../bench-sink.ts';
 import { openBenchStores } from '../bench-stores.ts';
 import { externalIdOf } from '../catalog-samples.ts';
 import { benchEntry } from '../mirror-samples.ts';
@@ -66,7 +66,7 @@ export const COUNT_BY_INBOX: CpuMeasure = {
           for (let more = true; more; ) {
             const batch = inbox.read(PER_COMMIT);
             const { taken, accepted: some } = await stores.write(({ inbox: intake }) =>
-              intake.takeIn(batch, GUARDS_OFF),
+              intake.ingest(batch, GUARDS_OFF),
             );
             inbox.remove(taken.changes);
             await stores.write(({ inbox: intake }) => intake.forget(taken));
@@ -137,8 +137,8 @@ export const FEED_PAGE: CpuMeasure = {
   beside: 'the same rows by three prepared statements, as JSON',
   rounds: 60,
   async open(directory) {
-    const { keeper, close } = openBenchKeeper(directory);
-    await keeper.keep(Array.from({ length: ORDERS }, (_, n) => benchEntry(n)));
+    const { sink, close } = openBenchSink(directory);
+    await sink.save(Array.from({ length: ORDERS }, (_, n) => benchEntry(n)));
     await close();
     const server = await startServer('change-server.ts', directory, '1');
     const db = new Database(path.join(directory, 'mirror.db'), { readonly: true });

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { readNotification } from '../../../src/orders/callback-route.ts';
 import { sameRowsCommit } from '../bare-commits.ts';
-import { openBenchKeeper } from '../bench-keeper.ts';
+import { openBenchSink } from '../bench-sink.ts';
 import { openBenchStores } from '../bench-stores.ts';
 import { externalIdOf } from '../catalog-samples.ts';
 import { readSample, sampleOrder } from '../sample-order.ts';
@@ -29,14 +29,14 @@ export const MERGE: CpuMeasure = {
   beside: 'the same rows into tables without an index or a trigger, in the same commits',
   rounds: 80,
   async open(directory) {
-    const { keeper, close } = openBenchKeeper(directory);
+    const { sink, close } = openBenchSink(directory);
     const commit = await sameRowsCommit(directory, { isTablesAlone: true });
     const ids = orderIds();
     return {
       ours: () =>
         ownCpu(COMMITS * TOGETHER, async () => {
           for (let i = 0; i < COMMITS; i++) {
-            await keeper.keep(ids().map((id) => entryOf(sampleOrder(id, 1234))));
+            await sink.save(ids().map((id) => entryOf(sampleOrder(id, 1234))));
           }
         }),
       bare: () =>
@@ -71,7 +71,7 @@ export const LEDGER: CpuMeasure = {
       async ours() {
         for (let i = 0; i < COMMITS; i++) {
           const texts = ids().map((id) => sampleOrder(id, 1234).replace('PROD-001', externalIdOf(1)));
-          await mirror.keep(texts.map(entryOf));
+          await mirror.save(texts.map(entryOf));
         }
         const us = await ownCpu(COMMITS * TOGETHER, catchUp);
         const steps = stores.read(({ db }) => db.prepare('SELECT count(*) FROM stock_steps').pluck().get());

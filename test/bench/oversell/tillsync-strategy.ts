@@ -3,14 +3,14 @@ import path from 'node:path';
 import type { Branch } from '../../../src/catalog/product.ts';
 import { silentLog } from '../../../src/core/log.ts';
 import type { Clock } from '../../../src/core/time.ts';
+import { compileSpellings } from '../../../src/orders/field-aliases.ts';
 import { openMirror } from '../../../src/orders/mirror.ts';
 import { readSentOrder } from '../../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../../src/orders/spellings.ts';
 import { GUARDS_OFF } from '../../../src/outbox/guards.ts';
-import { Outbox } from '../../../src/outbox/outbox.ts';
+import { OutboxService } from '../../../src/outbox/outbox.ts';
 import { StockLooker } from '../../../src/outbox/product-reads.ts';
-import { PushFreshness, PushLoop, type PushLoopOptions } from '../../../src/outbox/sender.ts';
-import { MirrorStores } from '../../../src/outbox/stores.ts';
+import { PushFreshness, PushLoop, type PushLoopOptions } from '../../../src/outbox/push-loop.ts';
+import { MirrorStores } from '../../../src/outbox/repositories.ts';
 import type { ProductRecord } from '../../../src/platform/schemas.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { fastRoot } from '../../support/fast-files.ts';
@@ -39,7 +39,7 @@ class Tillsync implements Strategy {
   readonly #directory = mkdtempSync(path.join(fastRoot(), 'tillsync-day-'));
   #shop!: ShopView;
   #mirror!: ReturnType<typeof openMirror>;
-  #outbox!: Outbox;
+  #outbox!: OutboxService;
   #sender!: PushLoop;
   #looker: StockLooker | undefined;
   /** The running call, with the change of each product in it. */
@@ -66,7 +66,7 @@ class Tillsync implements Strategy {
       catalog.completeSweep({ branch: BRANCH, mark, startedAtMs: nowMs(), pages: 1, seen });
     });
     const { holdBack, hears, looks } = this.#options;
-    this.#outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack });
+    this.#outbox = new OutboxService({ stores, guards: GUARDS_OFF, holdBack });
     // No change comes through the inbox.
     this.#outbox.afterInbox(async () => true);
     if (looks) {
@@ -108,7 +108,7 @@ class Tillsync implements Strategy {
   }
 
   async posChanged(product: number, qty: number): Promise<void> {
-    await this.#outbox.take([{ kind: 'stock', change: { externalId: extId(product), qty } }], 'http');
+    await this.#outbox.submit([{ kind: 'stock', change: { externalId: extId(product), qty } }], 'http');
     await this.#send();
   }
 
@@ -126,7 +126,7 @@ class Tillsync implements Strategy {
     if ('unreadable' in reading) throw new Error(reading.unreadable);
     const source = this.#options.hears === 'poll' ? 'poll' : 'webhook';
     const observedAtMs = MORNING_MS + this.#shop.nowS() * 1_000;
-    await this.#mirror.keep([{ kind: 'order', observation: { source, observedAtMs, raw, reading } }]);
+    await this.#mirror.save([{ kind: 'order', observation: { source, observedAtMs, raw, reading } }]);
     await this.#outbox.catchUp();
     await this.#send();
   }

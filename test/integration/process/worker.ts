@@ -1,6 +1,6 @@
 /** A separate process that uses the platform as the daemon and its commands do. Its arguments contain its job. */
 
-import { openState } from '../../../src/app/stores.ts';
+import { openState } from '../../../src/app/state.ts';
 import { whenFree } from '../../../src/core/errors.ts';
 import { silentLog } from '../../../src/core/log.ts';
 import { systemClock, systemRandom } from '../../../src/core/system-clock.ts';

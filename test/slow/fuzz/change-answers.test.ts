@@ -172,7 +172,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
       const bodies = Array.from({ length: single ? 1 : 1 + dice.below(25) }, () =>
         drawChange(dice.chance(0.05) ? gone : stay, kind, dice),
       );
-      const accepted = await parts.outbox.take(
+      const accepted = await parts.outbox.submit(
         bodies.map((body) => ({ kind, change: asChange(body) }) as never),
         'http',
       );
@@ -243,7 +243,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
         const value = 2 + dice.below(1_000_000);
         return dice.chance(0.5) ? { sku, price: value } : { externalId: extId, subsidiaryId, qty: value };
       });
-      const accepted = await parts.outbox.take(
+      const accepted = await parts.outbox.submit(
         bodies.map(
           (body) => ({ kind: 'qty' in body ? 'stock' : 'product', change: asChange(body) }) as never,
         ),

@@ -1,9 +1,9 @@
-import { openParts, type Parts } from '../../../src/app/parts.ts';
-import { Sender } from '../../../src/app/sender.ts';
+import { OutboxSender } from '../../../src/app/outbox-sender.ts';
+import { openServices, type Services } from '../../../src/app/services.ts';
 import { createLogger } from '../../../src/core/logger.ts';
 import type { Answer, BatchItem, ChangeBody, ChangeKind } from '../../../src/outbox/change.ts';
 import { GUARDS_OFF } from '../../../src/outbox/guards.ts';
-import { PushFreshness, PushLoop } from '../../../src/outbox/sender.ts';
+import { PushFreshness, PushLoop } from '../../../src/outbox/push-loop.ts';
 import { createHttpTransport } from '../../../src/platform/transport.ts';
 import type { CatalogProduct } from '../../../src/sandbox/catalog.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
@@ -34,7 +34,7 @@ export type Judge = (
 /** The daemon's own parts for changes, with a platform that can be made to lie. */
 export interface ChangeRig {
   place: Workplace;
-  parts: Parts;
+  parts: Services;
   transport: LyingTransport;
   log(): string;
   /** Runs the daemon's sender of both kinds, and the reads of products that changes name. */
@@ -65,7 +65,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
     clock,
     stream: { write: (text) => lines.push(text) },
   });
-  const parts = await openParts({
+  const parts = await openServices({
     config: {
       ...place.config,
       guard: GUARDS_OFF,
@@ -87,7 +87,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
     log: () => lines.join(''),
     everything: (signal) => {
       const { config } = parts;
-      const whole = new Sender({
+      const whole = new OutboxSender({
         parts,
         config,
         clock,
@@ -105,7 +105,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
     },
   };
 
-  function sender(at: Parts, way: LyingTransport, kind: ChangeKind, wishes: SenderWishes): Promise<void> {
+  function sender(at: Services, way: LyingTransport, kind: ChangeKind, wishes: SenderWishes): Promise<void> {
     let claimed: readonly BatchItem[] = [];
     class Watched extends PushLoop {
       override async claim(max: number) {

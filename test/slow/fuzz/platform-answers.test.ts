@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openParts, type Parts } from '../../../src/app/parts.ts';
+import { openServices, type Services } from '../../../src/app/services.ts';
 import { TillsyncError } from '../../../src/core/errors.ts';
 import { silentLog } from '../../../src/core/log.ts';
 import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/demo/demo-pos.ts';
@@ -22,7 +22,7 @@ const NO_LIMITS = {
 };
 
 let place: Workplace;
-let parts: Parts;
+let parts: Services;
 let transport: GarblingTransport;
 
 beforeAll(async () => {
@@ -30,7 +30,7 @@ beforeAll(async () => {
   place = await openWorkplace(SEED, { clock, limits: NO_LIMITS, seed: { products: 30, orders: 25 } });
   const { config, refreshToken } = place;
   transport = new GarblingTransport(createHttpTransport({ baseUrl: config.platform.baseUrl, clock }));
-  parts = await openParts({
+  parts = await openServices({
     config: { ...config, platform: { ...config.platform, timeoutMs: 600_000 } },
     secrets: { refreshToken, webhookSecrets: [] },
     clock,

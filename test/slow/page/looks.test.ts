@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { asTyped } from '../../../src/core/errors.ts';
+import { formatCommands } from '../../../src/core/errors.ts';
 import type { Finding } from '../../../src/health/facts.ts';
 import { FINDINGS } from '../../../src/health/findings.ts';
 import type { StatusAnswer } from '../../../src/page/api.ts';
@@ -50,7 +50,7 @@ const FOUR: readonly Finding[] = (
   ] as const
 ).map(([code, minutes, detail]) => {
   const { message, remedy, flow } = FINDINGS[code];
-  const told = { message: message.replace(': {count}', ''), remedy: asTyped(remedy) };
+  const told = { message: message.replace(': {count}', ''), remedy: formatCommands(remedy) };
   return { ...told, code, level: 'amber', since: since(minutes), count: null, detail, flow };
 });
 

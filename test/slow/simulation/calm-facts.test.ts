@@ -1,8 +1,13 @@
 import { expect, it } from 'vitest';
 import type { Freshness } from '../../../src/core/alarm.ts';
-import { PushWatch } from '../../../src/health/alarm-facts.ts';
-import { AlarmJudge, type AlarmMemory, afterTelling, NOTHING_TOLD } from '../../../src/health/alarm-news.ts';
 import type { Facts } from '../../../src/health/facts.ts';
+import { PushMonitor } from '../../../src/health/health-checks.ts';
+import {
+  type AlarmMemory,
+  afterSending,
+  NOTHING_SENT,
+  NotificationPolicy,
+} from '../../../src/health/notification-policy.ts';
 import { StandingNow } from '../../../src/health/notifier.ts';
 import { standing } from '../../../src/health/verdict.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
@@ -57,8 +62,8 @@ function troubleAt(nowMs: number, random: { next(): number }, cutMinutes: number
 function monthOf(seed: number, cutMinutes = 6): string[] {
   const random = seededRandom(seed);
   const told: string[] = [];
-  let memory: AlarmMemory = NOTHING_TOLD;
-  let judge = new AlarmJudge(RULES);
+  let memory: AlarmMemory = NOTHING_SENT;
+  let judge = new NotificationPolicy(RULES);
   let nowMs = BEGIN_MS;
   let trouble: Trouble | undefined;
   let nextMs = nowMs + 60 * MINUTE_MS;
@@ -75,7 +80,7 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
   let oldestPendingAt: string | null = null;
   let changeDueMs = nowMs;
   let tryDueMs = Number.POSITIVE_INFINITY;
-  let pushWatch = new PushWatch(nowMs);
+  let pushMonitor = new PushMonitor(nowMs);
   let stuck: { key: string; message: string; raisedAt: string } | undefined;
   const iso = () => new Date(nowMs).toISOString();
   const clock = { nowMs: () => nowMs, monotonicMs: () => nowMs - BEGIN_MS } as never;
@@ -117,7 +122,7 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     tryDueMs = tries === 0 ? Number.POSITIVE_INFINITY : nowMs + pauseMs;
   };
   const lookAtPush = () => {
-    const reason = pushWatch.look([poll, push], nowMs);
+    const reason = pushMonitor.judge([poll, push], nowMs);
     if (reason === null) stuck = undefined;
     else if (reason) stuck ??= { key: 'outbox.stuck', message: reason, raisedAt: iso() };
   };
@@ -129,8 +134,8 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
   for (; nowMs < BEGIN_MS + MONTH_MS; nowMs += LOOK_EVERY_MS) {
     if (trouble && nowMs >= trouble.endMs) {
       if (trouble.what === 'restart') {
-        judge = new AlarmJudge(RULES);
-        pushWatch = new PushWatch(nowMs);
+        judge = new NotificationPolicy(RULES);
+        pushMonitor = new PushMonitor(nowMs);
         now = new StandingNow(() => standing(factsNow()), clock);
       }
       trouble = undefined;
@@ -147,10 +152,10 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     if (nowMs >= tryDueMs) tryPush();
     lookAtPush();
     const at = { nowMs, monotonicMs: nowMs - BEGIN_MS, day: iso().slice(0, 10) };
-    judge.look(now.read(), memory, at);
+    judge.observe(now.read(), memory, at);
     for (let news = judge.next(memory, at); news; news = judge.next(memory, at)) {
       told.push(`${news.state} ${news.key} at ${iso()}, ${news.detail}`);
-      memory = afterTelling(memory, news, at);
+      memory = afterSending(memory, news, at);
     }
   }
   return told;

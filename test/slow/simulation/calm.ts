@@ -208,7 +208,7 @@ async function watch(
     }
     if (!ears) return;
     await ears.listen();
-    const pulse = ears.heartbeat.pulse();
+    const pulse = ears.heartbeat.redCodes();
     if (pulse.length > 0 && !wasRed) report.red.push(`${pulse.join(' ')} ${circumstances()}`);
     wasRed = pulse.length > 0;
   });

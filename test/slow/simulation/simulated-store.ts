@@ -1,7 +1,7 @@
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { openParts, type PartsOptions } from '../../../src/app/parts.ts';
+import { openServices, type ServicesOptions } from '../../../src/app/services.ts';
 import { silentLog } from '../../../src/core/log.ts';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
 import type { Holders } from '../../../src/db/lease.ts';
@@ -88,13 +88,13 @@ export class SimulatedStore {
   async pollBeside(): Promise<void> {
     const holders = this.#lives.begin();
     const { signal } = this.#life.ending;
-    const parts = await openParts(this.#process(holders));
+    const parts = await openServices(this.#process(holders));
     await parts.orderPoll.poll({ signal }).catch(() => {});
     await parts.close();
     this.#lives.end(holders);
   }
 
-  #process(holders: Holders): PartsOptions {
+  #process(holders: Holders): ServicesOptions {
     const demo = demoConfig({ baseUrl: 'http://platform.test', directory: this.directory, webhookPort: 0 });
     const { poll, holdBack, limits, keptDays, pageSize } = this.profile;
     const keptMs = (keptDays ?? 1_000) * DAY_MS;

@@ -340,7 +340,7 @@ export class Exploration {
       });
       const batch: InboxBatch = { changes, acks: [], more: false };
       const before = this.#version();
-      this.#out.inbox.takeIn(batch, GUARDS_OFF);
+      this.#out.inbox.ingest(batch, GUARDS_OFF);
       this.#out.inbox.forget(batch);
       for (const [n, { handedAt: _handedAt, ...count }] of inbox.entries()) {
         this.#world.counts[before + 1 + n] = count;

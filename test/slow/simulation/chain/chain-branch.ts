@@ -1,8 +1,8 @@
-import type { Parts } from '../../../../src/app/parts.ts';
+import type { Services } from '../../../../src/app/services.ts';
 import { silentLog } from '../../../../src/core/log.ts';
 import { BranchFollower } from '../../../../src/link/branch.ts';
 import type { BranchLink } from '../../../../src/link/link.ts';
-import { compileSpellings } from '../../../../src/orders/spellings.ts';
+import { compileSpellings } from '../../../../src/orders/field-aliases.ts';
 import type { SubmittedChange } from '../../../../src/outbox/change.ts';
 import { ChainStore } from './chain-store.ts';
 import type { ChainWorld, Place } from './chain-world.ts';
@@ -26,7 +26,7 @@ export class SimulatedBranch extends ChainStore {
     this.name = place.name;
   }
 
-  protected async begin({ mirror, stores }: Parts): Promise<void> {
+  protected async begin({ mirror, stores }: Services): Promise<void> {
     const { clock, server } = this.world;
     this.#link = server.branch(this.name);
     this.follower = new BranchFollower({

@@ -2,7 +2,7 @@ import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { hasCode } from '../../../../src/core/errors.ts';
 import type { Random } from '../../../../src/core/time.ts';
-import { FEED_JUMP } from '../../../../src/orders/order.ts';
+import { SEQ_JUMP } from '../../../../src/orders/order.ts';
 import { drawChance, drawFrom, drawInt } from '../../../../src/sandbox/draws.ts';
 import { chanceFor } from '../profile.ts';
 import { SimulatedBranch } from './chain-branch.ts';
@@ -229,7 +229,7 @@ export class ChainDays {
         if (!branch.isOpen) await branch.open();
         const newest = branch.parts.mirror.newestSeq();
         await branch.close();
-        prepareRestored(backup, newest - FEED_JUMP, this.world);
+        prepareRestored(backup, newest - SEQ_JUMP, this.world);
         branch.replaceMirror(backup);
         await branch.open();
         await branch.parts.stores.write(({ queries, decisions }) => {

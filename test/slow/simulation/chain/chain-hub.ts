@@ -1,5 +1,5 @@
 import path from 'node:path';
-import type { Parts } from '../../../../src/app/parts.ts';
+import type { Services } from '../../../../src/app/services.ts';
 import { TillsyncError } from '../../../../src/core/errors.ts';
 import { silentLog } from '../../../../src/core/log.ts';
 import { feedBranches } from '../../../../src/daemon/link-loops.ts';
@@ -7,12 +7,12 @@ import { Hub } from '../../../../src/link/hub.ts';
 import { noteStream, pruneFeed } from '../../../../src/link/hub-feed.ts';
 import type { HubLink } from '../../../../src/link/link.ts';
 import { addToFeed } from '../../../../src/orders/branch-feed.ts';
-import { FEED_JUMP } from '../../../../src/orders/order.ts';
+import { compileSpellings } from '../../../../src/orders/field-aliases.ts';
+import { SEQ_JUMP } from '../../../../src/orders/order.ts';
 import { readSentOrder } from '../../../../src/orders/order-reader.ts';
-import { compileSpellings } from '../../../../src/orders/spellings.ts';
 import type { ChangeKind } from '../../../../src/outbox/change.ts';
 import { ProductReads } from '../../../../src/outbox/product-reads.ts';
-import { PushCall, PushFreshness, PushLoop } from '../../../../src/outbox/sender.ts';
+import { PushCall, PushFreshness, PushLoop } from '../../../../src/outbox/push-loop.ts';
 import type { Transport } from '../../../../src/platform/transport.ts';
 import { prepareRestoredMirror } from '../../../../src/support/restored-mirror.ts';
 import { chanceFor } from '../profile.ts';
@@ -53,7 +53,7 @@ export class SimulatedHub extends ChainStore {
     this.#holdBack = holdBack;
   }
 
-  protected async begin({ mirror, stores, state, platform }: Parts): Promise<void> {
+  protected async begin({ mirror, stores, state, platform }: Services): Promise<void> {
     const { clock, server, seed } = this.world;
     const { guard: guards, stock } = this.config;
     this.#link = server.hub();
@@ -121,7 +121,7 @@ export class SimulatedHub extends ChainStore {
     if ('unreadable' in reading) throw new Error(reading.unreadable);
     const observedAtMs = this.world.clock.nowMs();
     const observation = { source: 'webhook', observedAtMs, raw: body, reading } as const;
-    await this.parts.mirror.keep([{ kind: 'order', observation }]);
+    await this.parts.mirror.save([{ kind: 'order', observation }]);
   }
 
   async poll(): Promise<void> {
@@ -192,7 +192,7 @@ export class SimulatedHub extends ChainStore {
 
 export function prepareRestored(file: string, newestSeq: number, { clock }: ChainWorld): void {
   prepareRestoredMirror(file, {
-    continueAfterSeq: newestSeq + FEED_JUMP,
+    continueAfterSeq: newestSeq + SEQ_JUMP,
     audited: [],
     clock,
     auditEvent: { who: 'a person', action: 'restore', subject: 'a backup', detail: '' },

@@ -1,7 +1,7 @@
 import { copyFileSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { openParts, type Parts } from '../../../../src/app/parts.ts';
+import { openServices, type Services } from '../../../../src/app/services.ts';
 import { readConfig } from '../../../../src/config/config.ts';
 import type { Config } from '../../../../src/config/config-type.ts';
 import { configError } from '../../../../src/config/source.ts';
@@ -26,7 +26,7 @@ export abstract class ChainStore {
   readonly config: Config;
   readonly #secrets: { refreshToken?: string };
   readonly #transport: Transport;
-  #parts: Parts | undefined;
+  #parts: Services | undefined;
 
   constructor(
     world: ChainWorld,
@@ -45,13 +45,13 @@ export abstract class ChainStore {
     return this.#parts !== undefined;
   }
 
-  get parts(): Parts {
+  get parts(): Services {
     if (!this.#parts) throw new Error('not started');
     return this.#parts;
   }
 
   async open(): Promise<void> {
-    this.#parts = await openParts({
+    this.#parts = await openServices({
       config: this.config,
       secrets: { webhookSecrets: [], ...this.#secrets },
       clock: this.world.clock,
@@ -62,7 +62,7 @@ export abstract class ChainStore {
     await this.begin(this.#parts);
   }
 
-  protected abstract begin(parts: Parts): Promise<void>;
+  protected abstract begin(parts: Services): Promise<void>;
 
   async close(): Promise<void> {
     const parts = this.#parts;

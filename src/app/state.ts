@@ -4,12 +4,12 @@ import { ApiKeyRows } from '../db/api-keys.ts';
 import { RequestRows } from '../db/daemon-requests.ts';
 import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
 import { openStateFile } from '../db/state-file.ts';
-import { AlarmRows } from '../health/alarm-news.ts';
+import { AlarmRows } from '../health/notification-policy.ts';
 import { HookRows } from '../hooks/hook-cursors.ts';
 import { HubRows, LinkKeyRows, LinkWayRows } from '../link/hub-state.ts';
-import { CallbackRows } from '../orders/callbacks.ts';
+import { CallbackRows } from '../orders/callback-log.ts';
 import { EventCursorRows } from '../orders/mirror-file.ts';
-import { WebhookRows } from '../orders/webhook.ts';
+import { WebhookRows } from '../orders/webhook-registration.ts';
 import { RateStore } from '../platform/rate-budget.ts';
 import { TokenRows } from '../platform/tokens.ts';
 

@@ -2,8 +2,8 @@ import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
 import { forgetInFeed } from './branch-feed.ts';
 import { PERSONAL_FIELDS, PERSONAL_ITEM_FIELDS, payloadWithoutCustomer } from './customer.ts';
+import { type OrderSpellings, snakeCase } from './field-aliases.ts';
 import { knownOrder, ORDER_FIELDS } from './order-rows.ts';
-import { type OrderSpellings, snakeCase } from './spellings.ts';
 
 /**
  * Counts the anonymised customers since the file was last rewritten. A value below zero means that the file was

@@ -2,14 +2,14 @@ import path from 'node:path';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openDatabase } from '../../src/db/sqlite.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
-import type { OrderKeeper } from '../../src/orders/order.ts';
+import type { OrderSink } from '../../src/orders/order.ts';
 
 const mirrorPath = (directory: string) => path.join(directory, 'mirror.db');
 
 /** Opens the mirror as the daemon does. */
-export function openBenchKeeper(directory: string): { keeper: OrderKeeper; close(): Promise<void> } {
+export function openBenchSink(directory: string): { sink: OrderSink; close(): Promise<void> } {
   const mirror = openMirror({ path: mirrorPath(directory), clock: systemClock });
-  return { keeper: mirror, close: () => mirror.close() };
+  return { sink: mirror, close: () => mirror.close() };
 }
 
 /** Returns the number of orders that a reader finds in the mirror. */

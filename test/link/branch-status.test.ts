@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { inSpanish } from '../../src/health/speech.ts';
-import { branchBoard } from '../../src/link/branch-board.ts';
+import { branchBoard } from '../../src/link/branch-status.ts';
 import { type Chain, openChain } from './chain-rig.ts';
 
 const MINUTE_MS = 60_000;

@@ -4,15 +4,15 @@ import type { Freshness } from '../core/alarm.ts';
 import { counted, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import type { ChangeKind, OutboxEntry } from '../outbox/change.ts';
-import { DifferenceWatch, OutboxMaintenance } from '../outbox/maintenance.ts';
+import { DifferenceMonitor, OutboxMaintenance } from '../outbox/maintenance.ts';
 import { StockLooker } from '../outbox/product-reads.ts';
-import { PushFreshness, PushLoop, type PushLoopOptions } from '../outbox/sender.ts';
-import type { Parts, PartsOptions } from './parts.ts';
+import { PushFreshness, PushLoop, type PushLoopOptions } from '../outbox/push-loop.ts';
+import type { Services, ServicesOptions } from './services.ts';
 
-export interface SenderOptions
-  extends Pick<PartsOptions, 'config' | 'clock' | 'random' | 'log' | 'lookEveryMs'>,
+export interface OutboxSenderOptions
+  extends Pick<ServicesOptions, 'config' | 'clock' | 'random' | 'log' | 'lookEveryMs'>,
     Pick<PushLoopOptions, 'onSettled'> {
-  parts: Parts;
+  parts: Services;
   /** False while only a person can bring new tokens. */
   mayCall: () => boolean;
   /** Requests a sweep soon; left out if nothing sweeps. */
@@ -20,13 +20,13 @@ export interface SenderOptions
 }
 
 /** Sends the queued changes, in the daemon or in a command that waits for them. */
-export class Sender {
-  readonly #options: SenderOptions;
+export class OutboxSender {
+  readonly #options: OutboxSenderOptions;
   readonly #freshness: PushFreshness;
   readonly #pushing = new Set<Promise<void>>();
   #maintenance: OutboxMaintenance | undefined;
 
-  constructor(options: SenderOptions) {
+  constructor(options: OutboxSenderOptions) {
     this.#options = options;
     this.#freshness = new PushFreshness(options.parts.mirror.freshnessBoard);
   }
@@ -40,7 +40,7 @@ export class Sender {
   maintenance(beat: () => void): OutboxMaintenance {
     const { parts, config } = this.#options;
     const { stores, mirror, platform, state, outbox } = parts;
-    const differences = new DifferenceWatch({
+    const differences = new DifferenceMonitor({
       stores,
       clock: this.#options.clock,
       onDifference: config.stock.onDifference,
@@ -138,17 +138,17 @@ export interface WaitRequest extends Pick<SweepNowRequest, 'onWait'> {
  * queued.
  */
 export async function sendUntilSettled(
-  options: SenderOptions,
+  options: OutboxSenderOptions,
   changeIds: readonly number[],
   request: WaitRequest,
 ): Promise<Map<number, OutboxEntry>> {
   const { parts, clock } = options;
   const ended = new AbortController();
   const signal = AbortSignal.any([request.signal, ended.signal]);
-  const sender = new Sender(options);
+  const sender = new OutboxSender(options);
   const beat = () => {};
   const maintenance = sender.maintenance(beat);
-  const watch = new Watch(parts, changeIds);
+  const watch = new SettlementMonitor(parts, changeIds);
   // A branch sends nothing itself; its daemon hands changes to the hub.
   const sends = !isBranch(options.config);
   if (sends) await maintenance.step();
@@ -156,7 +156,7 @@ export async function sendUntilSettled(
     ? [maintenance.run(signal), sender.push('stock', signal, beat), sender.push('product', signal, beat)]
     : [];
   try {
-    if (sender.maySend && !watch.look()) request.onAlone();
+    if (sender.maySend && !watch.refresh()) request.onAlone();
     await Promise.race([
       settled(watch, { parts, clock, sender, request, signal }),
       // A loop that fails ends the wait. A loop that ends by the signal leaves the result to the watch.
@@ -169,22 +169,22 @@ export async function sendUntilSettled(
   return watch.results;
 }
 
-interface Waiting {
-  parts: Parts;
+interface SettlementWait {
+  parts: Services;
   clock: Clock;
-  sender: Sender;
+  sender: OutboxSender;
   request: WaitRequest;
   signal: AbortSignal;
 }
 
-async function settled(watch: Watch, waiting: Waiting): Promise<void> {
+async function settled(watch: SettlementMonitor, waiting: SettlementWait): Promise<void> {
   const { parts, clock, sender, request, signal } = waiting;
   const startedAtMs = clock.nowMs();
   let catalog: Promise<unknown> | undefined;
   let failure: { error: unknown } | undefined;
   let told = '';
   let troubleDueMs = clock.monotonicMs() + TROUBLE_EVERY_MS;
-  while (!(await whenFree(clock, () => watch.look(), undefined, signal))) {
+  while (!(await whenFree(clock, () => watch.refresh(), undefined, signal))) {
     request.onProgress(watch.settled, watch.total);
     if (failure) throw failure.error;
     if (request.signal.aborted) throw stopped(watch);
@@ -206,11 +206,11 @@ async function settled(watch: Watch, waiting: Waiting): Promise<void> {
 }
 
 /** Whether changes of unknown products wait for a first sweep. */
-function needsCatalog({ stores, branches }: Parts): boolean {
+function needsCatalog({ stores, branches }: Services): boolean {
   return branches.length > 0 && stores.read(({ lookup }) => !lookup.isComplete);
 }
 
-function readCatalog(parts: Parts, request: WaitRequest, signal: AbortSignal): Promise<unknown> {
+function readCatalog(parts: Services, request: WaitRequest, signal: AbortSignal): Promise<unknown> {
   const { onWait, onCatalog } = request;
   return sweepNow(parts, {
     signal,
@@ -219,7 +219,7 @@ function readCatalog(parts: Parts, request: WaitRequest, signal: AbortSignal): P
   });
 }
 
-function requireTokens({ platform }: Parts, watch: Watch): void {
+function requireTokens({ platform }: Services, watch: SettlementMonitor): void {
   if (platform.tokens.describe().state === 'ok') return;
   throw new TillsyncError(
     'auth-required',
@@ -234,7 +234,7 @@ function troubleOf(freshness: readonly Freshness[], sinceMs: number): string {
   return push && isNow && push.state !== 'ok' ? push.message : '';
 }
 
-function stopped(watch: Watch): TillsyncError {
+function stopped(watch: SettlementMonitor): TillsyncError {
   const left = watch.total - watch.settled;
   return new TillsyncError('aborted', `Stopped waiting. Still queued: ${counted(left, 'change')}.`, {
     hint: 'The daemon sends them, or the next command with --wait.',
@@ -242,14 +242,14 @@ function stopped(watch: Watch): TillsyncError {
 }
 
 /** Follows changes to their outcomes, through the changes that replaced them. */
-class Watch {
+class SettlementMonitor {
   readonly results = new Map<number, OutboxEntry>();
   readonly total: number;
-  readonly #parts: Pick<Parts, 'stores'>;
+  readonly #parts: Pick<Services, 'stores'>;
   /** For each submitted change, the change that has replaced it so far. */
   readonly #waiting: Map<number, number>;
 
-  constructor(parts: Pick<Parts, 'stores'>, changeIds: readonly number[]) {
+  constructor(parts: Pick<Services, 'stores'>, changeIds: readonly number[]) {
     this.#parts = parts;
     this.#waiting = new Map(changeIds.map((changeId) => [changeId, changeId]));
     this.total = this.#waiting.size;
@@ -260,7 +260,7 @@ class Watch {
   }
 
   /** Reads the changes again; returns whether all are settled. */
-  look(): boolean {
+  refresh(): boolean {
     this.#parts.stores.read(({ queries }) => {
       const open = queries.open();
       for (const [changeId, now] of this.#waiting) {

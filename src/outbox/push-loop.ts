@@ -13,10 +13,10 @@ import {
   readBatchAnswer,
   type Verification,
   verifyApplied,
-} from './batch.ts';
-import type { Claim, SendRules, SettlementReport } from './calls.ts';
+} from './call-plan.ts';
 import type { Answer, BatchItem, ChangeKind } from './change.ts';
-import type { MirrorStores, Stores } from './stores.ts';
+import type { Claim, SendRules, SettlementReport } from './dispatch.ts';
+import type { MirrorStores, Stores } from './repositories.ts';
 
 const SUBJECT = 'outbox.push';
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { BranchMapping, UnmappedItem } from '../../src/catalog/unmapped.ts';
 import type { AlarmKey, Freshness, FreshnessState } from '../../src/core/alarm.ts';
 import type { FieldNews } from '../../src/core/values.ts';
-import { FactWatch, PushWatch, Recently } from '../../src/health/alarm-facts.ts';
+import { HealthChecks, PushMonitor, Recently } from '../../src/health/health-checks.ts';
 import type {
   IncompleteOrder,
   MissingCodes,
@@ -37,7 +37,7 @@ describe('what no flow notices by itself', () => {
       items: [] as UnmappedItem[],
       freshness: [] as Freshness[],
     };
-    const facts = new FactWatch({
+    const facts = new HealthChecks({
       alarms: {
         note(key, trouble, level) {
           if (trouble === null) up.delete(key);
@@ -69,7 +69,7 @@ describe('what no flow notices by itself', () => {
     });
     const look = (freeMib: number, hasNoTokens = false) => {
       Object.assign(now, { freeMib, hasNoTokens });
-      facts.look();
+      facts.run();
       return [...up.keys()];
     };
     const waits = (...minutes: number[]) => {
@@ -78,7 +78,7 @@ describe('what no flow notices by itself', () => {
         code: 100 + i,
         since: new Date(clock.nowMs() - minute * MINUTE_MS).toISOString(),
       }));
-      facts.look();
+      facts.run();
       return up.get('orders.unbooked');
     };
     return { up, look, waits, clock, now, facts, limited, wrongKeys };
@@ -236,11 +236,11 @@ describe('what no flow notices by itself', () => {
     });
     const item = { orderId: 'o1', code: 1042, productName: 'Torta' };
     Object.assign(now, { mappings: [branch('B2', 80, false)], items: [item] });
-    facts.look();
+    facts.run();
     expect([...up.keys()]).toEqual([]);
     now.mappings = [branch('B1', 37, true), branch('B2', 80, false), branch('B3', 0, true)];
     await clock.advance(5 * MINUTE_MS);
-    facts.look();
+    facts.run();
     expect(Object.fromEntries(up)).toEqual({
       'catalog.unmapped': 'Shown products without an id of yours, by branch: B1 (37).',
       'catalog.unmapped-ordered': 'Order and product: 1042 (Torta).',
@@ -248,7 +248,7 @@ describe('what no flow notices by itself', () => {
     now.mappings = [branch('B1', 0, true)];
     now.items = [];
     await clock.advance(5 * MINUTE_MS);
-    facts.look();
+    facts.run();
     expect([...up.keys()]).toEqual([]);
   });
 
@@ -279,7 +279,7 @@ describe('sending that fails while orders come', () => {
   }
   /** Returns after how many seconds it is sure; undefined: never within a quarter of an hour. */
   function sureAfter({ code = 'platform-failed', state = 'failing', ...story }: Story): number | undefined {
-    const watch = new PushWatch(0);
+    const watch = new PushMonitor(0);
     const beginMs = 60 * MINUTE_MS;
     let poll: Freshness = { ...FLOW, subject: 'orders.poll', lastOkAt: at(beginMs - 1) };
     let push: Freshness = { ...FLOW, subject: 'outbox.push', lastOkAt: at(beginMs - 1) };
@@ -293,7 +293,7 @@ describe('sending that fails while orders come', () => {
         const { since = now, tries = 0 } = push.failure ?? {};
         push = { ...push, state, lastTryAt: now, message: 'why', failure: { code, since, tries: tries + 1 } };
       }
-      const reason = watch.look([poll, push], beginMs + ms);
+      const reason = watch.judge([poll, push], beginMs + ms);
       if (reason) return ms / 1_000;
       if (push.state === 'ok') expect(reason).toBeNull();
       else expect(reason).toBeUndefined();

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { CALLBACKS_SILENT } from '../../src/core/alarm.ts';
 import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { WebhookWatch } from '../../src/orders/order-loop.ts';
+import { WebhookMonitor } from '../../src/orders/order-loop.ts';
 import {
   NO_WEBHOOK_MEMORY,
   type WebhookMemory,
@@ -10,7 +10,7 @@ import {
   type WebhookRegistrationOptions,
   WebhookSecrets,
   webhookLoop,
-} from '../../src/orders/webhook.ts';
+} from '../../src/orders/webhook-registration.ts';
 import type { WebhookChange } from '../../src/platform/platform.ts';
 import type { WebhookState } from '../../src/platform/schemas.ts';
 import { FakeClock } from '../support/fake-clock.ts';
@@ -238,11 +238,11 @@ describe('rotating the secret', () => {
   });
 });
 
-describe('WebhookWatch', () => {
+describe('WebhookMonitor', () => {
   function watchSetUp() {
     const reports: string[] = [];
     const failures: (string | undefined)[] = [];
-    const watch = new WebhookWatch({
+    const watch = new WebhookMonitor({
       enabled: true,
       freshness: {
         ok: (subject) => void reports.push(`${subject} ok`),

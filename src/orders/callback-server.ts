@@ -4,8 +4,8 @@ import Fastify, { type ConnectionError, type FastifyInstance } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
 import { listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import { answer, type CallbackRouteOptions, callbackRoute, SecretGate } from './callback-route.ts';
-import { GroupCommit, type Kept } from './group-commit.ts';
-import type { OrderKeeper } from './order.ts';
+import { GroupCommit, type Saved } from './group-commit.ts';
+import type { OrderSink } from './order.ts';
 
 interface HttpServerLimits {
   /** Time from a request's first byte to its last; a slower request gets 408. */
@@ -171,13 +171,13 @@ export interface ReceiverOptions extends CallbackRouteOptions {
    * is 503.
    */
   secrets: () => readonly string[];
-  keeper: OrderKeeper;
+  sink: OrderSink;
   /** PEM texts. Without them the server speaks plain HTTP, for a proxy in front. */
   tls?: { cert: string; key: string } | undefined;
   /** A listening socket that is already open (systemd socket activation), instead of host and port. */
   listenFd?: number | undefined;
   /** Called once per commit with everything that became durable, after the answers. */
-  onKept?: (kept: readonly Kept[]) => void;
+  onSaved?: (kept: readonly Saved[]) => void;
   /** Called when a disk fault kept notifications from being stored, and their senders were asked to retry. */
   onPutOff?: (error: TillsyncError) => void;
   /** Called for each authenticated notification that was put into quarantine, with the reason. */
@@ -209,15 +209,15 @@ const IDLE_GRACE_MS = 1_000;
 
 /** Creates the endpoint for callbacks. A notification answered with 2xx is on the disk and visible in the mirror. */
 export function createReceiver(options: ReceiverOptions): Receiver {
-  const { clock, log, keeper, onPutOff } = options;
-  const onKept = (kept: readonly Kept[]) => {
+  const { clock, log, sink, onPutOff } = options;
+  const onSaved = (kept: readonly Saved[]) => {
     log.debug({ kept: kept.length }, 'notifications kept');
     for (const { entry } of kept) {
       if (entry.kind === 'unreadable') options.onUnreadable?.(entry.unreadable.reason);
     }
-    options.onKept?.(kept);
+    options.onSaved?.(kept);
   };
-  const commits = new GroupCommit({ keeper, clock, log, onKept, onPutOff });
+  const commits = new GroupCommit({ sink, clock, log, onSaved, onPutOff });
   const gate = new SecretGate(options.secrets);
   const app = createHttpServer(options);
   const endIdle = holdIdleConnections(app.server);

@@ -1,7 +1,7 @@
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
-import { withoutNewer } from './batch.ts';
+import { withoutNewer } from './call-plan.ts';
 import { type Change, type OutboxChange, type Resolution, readChange } from './change.ts';
 import { GUARDS_OFF, type Guard, type GuardSettings } from './guards.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from './intake.ts';
@@ -11,7 +11,7 @@ import { StockLedger } from './stock-ledger.ts';
 const UNRESOLVED = "basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending')";
 
 /** Decisions of people about single changes, and targets that become known later. */
-export class OutboxDecisions {
+export class OutboxAdmin {
   readonly #sql: Sql;
   readonly #clock: Clock;
   readonly #queue: OutboxQueue;

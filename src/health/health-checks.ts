@@ -104,10 +104,10 @@ const TRIED_FOR_MS = { answered: 120_000, unanswered: 360_000 };
 const POLLS_MEANWHILE = 2;
 
 /**
- * Judges from look to look whether sending fails while orders come. A failed poll begins the count again, because the
+ * Judges from check to check whether sending fails while orders come. A failed poll begins the count again, because the
  * connection or the platform as a whole is then the cause.
  */
-export class PushWatch {
+export class PushMonitor {
   #fromMs: number;
   #run: { sinceMs: number; firstPollMs: number; lastPollMs: number; polls: number } | undefined;
 
@@ -116,7 +116,7 @@ export class PushWatch {
   }
 
   /** Returns the reason of the last failed try; null if sending works, undefined if nothing is sure yet. */
-  look(flows: readonly Freshness[], nowMs: number): string | null | undefined {
+  judge(flows: readonly Freshness[], nowMs: number): string | null | undefined {
     const flow = (subject: FreshnessSubject) => flows.find((each) => each.subject === subject);
     const [push, poll] = [flow('outbox.push'), flow('orders.poll')];
     const how = push && failureOfPush(push);
@@ -151,45 +151,45 @@ export class PushWatch {
 }
 
 /** Raises and clears alarms from the facts. Its methods throw the errors of the facts. */
-export class FactWatch {
+export class HealthChecks {
   readonly #facts: AlarmFacts;
-  readonly #looks: readonly ((facts: AlarmFacts) => void)[];
+  readonly #checks: readonly ((facts: AlarmFacts) => void)[];
 
   constructor(facts: AlarmFacts) {
     this.#facts = facts;
     const { clock } = facts;
     const startMonoMs = clock.monotonicMs();
     const isPosUp = () => clock.monotonicMs() - startMonoMs >= POS_STARTS_WITHIN_MS;
-    const pushWatch = new PushWatch(clock.nowMs());
+    const pushMonitor = new PushMonitor(clock.nowMs());
     const sums = keptFor(SUMS_FOR_MS, clock, facts.sumsOfOrders);
     const codes = keptFor(SUMS_FOR_MS, clock, facts.missingCodes);
     const fields = keptFor(FIELDS_FOR_MS, clock, facts.fieldNews);
     const mappings = keptFor(MAPPINGS_FOR_MS, clock, () =>
       facts.branchMappings().filter(({ isMapping }) => isMapping),
     );
-    this.#looks = [
-      ...[lookAtDisk, lookAtClock, lookAtTokens, lookAtCompany],
-      () => lookAtWaitingOrders(facts, isPosUp()),
-      ...[lookAtIncompleteOrders, lookAtStockDifferences, lookAtStrayOrders],
-      () => lookAtSums(facts, sums()),
-      () => lookAtCodes(facts, codes()),
-      () => lookAtFields(facts, fields()),
-      () => lookAtPush(facts, pushWatch),
-      ...[lookAtLimits, lookAtForbidden, lookAtCallbacks, lookAtKeys, lookAtReceivers],
-      () => tellUnmapped(facts, mappings()),
-      () => tellUnmappedItems(facts, mappings()),
+    this.#checks = [
+      ...[checkDisk, checkClock, checkTokens, checkCompany],
+      () => checkWaitingOrders(facts, isPosUp()),
+      ...[checkIncompleteOrders, checkStockDifferences, checkStrayOrders],
+      () => checkSums(facts, sums()),
+      () => checkCodes(facts, codes()),
+      () => checkFields(facts, fields()),
+      () => checkPush(facts, pushMonitor),
+      ...[checkLimits, checkForbidden, checkCallbacks, checkKeys, checkReceivers],
+      () => checkUnmapped(facts, mappings()),
+      () => checkUnmappedItems(facts, mappings()),
     ];
   }
 
   /**
    * Judges all facts. A fact that cannot be read hides no other one, because its error is thrown at the end.
    */
-  look(): void {
+  run(): void {
     const facts = this.#facts;
     const failed: unknown[] = [];
-    for (const look of this.#looks) {
+    for (const check of this.#checks) {
       try {
-        look(facts);
+        check(facts);
       } catch (error) {
         failed.push(error);
       }
@@ -206,7 +206,7 @@ const CLOCK_WRONG_MS = 12 * 3_600_000;
  * Raises and clears the alarms of a full disk. An alarm stays until there is clearly more room, so that it does not flap around the
  * limit.
  */
-function lookAtDisk({ alarms, disk }: AlarmFacts): void {
+function checkDisk({ alarms, disk }: AlarmFacts): void {
   const space = disk();
   if (space === null) return;
   const { code, message } = diskVerdict(space);
@@ -217,7 +217,7 @@ function lookAtDisk({ alarms, disk }: AlarmFacts): void {
   if (nearly === null) alarms.note('storage.low', null);
 }
 
-function lookAtClock({ alarms, clockSkewMs }: AlarmFacts): void {
+function checkClock({ alarms, clockSkewMs }: AlarmFacts): void {
   const skewMs = clockSkewMs();
   if (skewMs === undefined) return;
   const offMs = Math.abs(skewMs);
@@ -229,13 +229,13 @@ function lookAtClock({ alarms, clockSkewMs }: AlarmFacts): void {
   alarms.note('clock.off', !isWrong && offMs > CLOCK_OFF_MS ? words : null);
 }
 
-function lookAtCompany({ alarms, orderCompanies }: AlarmFacts): void {
+function checkCompany({ alarms, orderCompanies }: AlarmFacts): void {
   const { oldest, newest } = orderCompanies() ?? {};
   const words = `The orders were of company ${oldest}, and the newest is of ${newest}.`;
   alarms.note('auth.other-company', oldest === newest ? null : words);
 }
 
-function lookAtTokens({ alarms, hasNoTokens }: AlarmFacts): void {
+function checkTokens({ alarms, hasNoTokens }: AlarmFacts): void {
   const words = 'No tokens were handed over yet. Hand them over with: {tillsync} auth set';
   alarms.note('auth.none', hasNoTokens() ? words : null);
 }
@@ -249,7 +249,7 @@ const named = <Item>(items: readonly Item[], name: (item: Item) => string, count
 
 const numberOf = ({ code, orderId }: { code: number | null; orderId: string }) => `${code ?? orderId}`;
 
-function lookAtWaitingOrders(
+function checkWaitingOrders(
   { alarms, waitingOrders, unbookedAfterMs, localTime, clock }: AlarmFacts,
   mayRaise: boolean,
 ): void {
@@ -266,7 +266,7 @@ function lookAtWaitingOrders(
   }
 }
 
-function lookAtIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void {
+function checkIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void {
   const orders = incompleteOrders();
   const lacksTime = orders.some((order) => order.lacksTime === 1);
   const [first] = orders;
@@ -277,7 +277,7 @@ function lookAtIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void 
   alarms.note('orders.incomplete', first ? words : null);
 }
 
-function lookAtStockDifferences({ alarms, stockDifferences, localTime }: AlarmFacts): void {
+function checkStockDifferences({ alarms, stockDifferences, localTime }: AlarmFacts): void {
   const { count, worst } = stockDifferences();
   const nameOf = ({ sku, branch, platformQty, wantedQty, since }: NamedDifference) =>
     `${sku} ${branch} ${platformQty} ≠ ${wantedQty} (${localTime(since)})`;
@@ -285,7 +285,7 @@ function lookAtStockDifferences({ alarms, stockDifferences, localTime }: AlarmFa
   alarms.note('stock.differs', count === 0 ? null : words);
 }
 
-function lookAtStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
+function checkStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
   const orders = strayOrders();
   const names = named(orders, (order) => `${numberOf(order)} (${order.store ?? '-'})`);
   alarms.note('orders.unassigned', orders.length === 0 ? null : `Order and store: ${names}.`);
@@ -297,14 +297,14 @@ const ODD_SHARE = 0.01;
 /** Factor by which a share must exceed last week's before it counts as odd. */
 const ODD_TIMES = 3;
 
-function lookAtSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfOrders): void {
+function checkSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfOrders): void {
   const share = odd.length / Math.max(orders, 1);
   const isOdd = share > ODD_SHARE && share > ODD_TIMES * usualShare;
   const words = `Of the last day's ${orders} orders: ${named(odd, numberOf)}.`;
   alarms.note('orders.sums', isOdd ? words : null);
 }
 
-function lookAtCodes({ alarms }: AlarmFacts, { missing, codes, usualShare }: MissingCodes): void {
+function checkCodes({ alarms }: AlarmFacts, { missing, codes, usualShare }: MissingCodes): void {
   const isOdd = missing.length > ODD_TIMES * usualShare * codes;
   const words = `Of the last day's ${codes} numbers: ${named(missing, String)}.`;
   alarms.note('orders.code-missing', isOdd ? words : null);
@@ -313,7 +313,7 @@ function lookAtCodes({ alarms }: AlarmFacts, { missing, codes, usualShare }: Mis
 /** How long the result is cached, because it reads whole orders. */
 const FIELDS_FOR_MS = 3_600_000;
 
-function lookAtFields(
+function checkFields(
   { alarms }: AlarmFacts,
   { orders, products }: ReturnType<AlarmFacts['fieldNews']>,
 ): void {
@@ -326,8 +326,8 @@ function lookAtFields(
   alarms.note('orders.fields', words.filter(Boolean).join(' ') || null);
 }
 
-function lookAtPush({ alarms, freshness, clock }: AlarmFacts, watch: PushWatch): void {
-  const reason = watch.look(freshness(), clock.nowMs());
+function checkPush({ alarms, freshness, clock }: AlarmFacts, watch: PushMonitor): void {
+  const reason = watch.judge(freshness(), clock.nowMs());
   if (reason === undefined) return;
   const words = `Orders are fetched meanwhile, so the connection works. ${reason}`;
   alarms.note('outbox.stuck', reason === null ? null : words, 'red');
@@ -337,31 +337,31 @@ function lookAtPush({ alarms, freshness, clock }: AlarmFacts, watch: PushWatch):
 const LIMITED_MIN = 3;
 const LIMITED_FOR_MS = 3 * 60_000;
 
-function lookAtLimits({ alarms, limited }: AlarmFacts): void {
+function checkLimits({ alarms, limited }: AlarmFacts): void {
   const { count, forMs, where } = limited.of();
   const words = `In the last hour the platform asked ${count} times to wait, the last with ${where}, though the published limits were kept.`;
   alarms.note('platform.limits-shared', count >= LIMITED_MIN && forMs >= LIMITED_FOR_MS ? words : null);
 }
 
-function lookAtForbidden({ alarms, forbidden }: AlarmFacts): void {
+function checkForbidden({ alarms, forbidden }: AlarmFacts): void {
   const words = forbidden().map(({ endpoint, message }) => `${endpoint} (403: ${message})`);
   alarms.note('platform.forbidden', words.length === 0 ? null : `Refused are: ${words.join(', ')}.`);
 }
 
-function lookAtCallbacks({ alarms, callbacks }: AlarmFacts): void {
+function checkCallbacks({ alarms, callbacks }: AlarmFacts): void {
   const { refused, unreadable } = callbacks();
   alarms.note('webhook.refused', refused);
   alarms.note('webhook.unreadable', unreadable);
 }
 
-function lookAtReceivers({ alarms, untold }: AlarmFacts): void {
+function checkReceivers({ alarms, untold }: AlarmFacts): void {
   alarms.note('alarms.untold', untold().join(' ') || null);
 }
 
 /** A person who mistypes a key stops sooner or corrects it. */
 const WRONG_KEYS_MIN = 10;
 
-function lookAtKeys({ alarms, wrongKeys }: AlarmFacts): void {
+function checkKeys({ alarms, wrongKeys }: AlarmFacts): void {
   const { count, where } = wrongKeys.of();
   const words = `${count} times in the last hour, the last from ${where}.`;
   alarms.note('local.wrong-key', count >= WRONG_KEYS_MIN ? words : null);
@@ -370,7 +370,7 @@ function lookAtKeys({ alarms, wrongKeys }: AlarmFacts): void {
 /** An older order was either prepared by now or never will be. */
 const ORDERED_WITHIN_MS = 24 * 3_600_000;
 
-function tellUnmapped({ alarms }: AlarmFacts, mappings: readonly BranchMapping[]): void {
+function checkUnmapped({ alarms }: AlarmFacts, mappings: readonly BranchMapping[]): void {
   const names = mappings
     .filter(({ unmapped }) => unmapped > 0)
     .map(({ branch, unmapped }) => `${branch.externalId ?? branch.subsidiaryId} (${unmapped})`);
@@ -378,7 +378,7 @@ function tellUnmapped({ alarms }: AlarmFacts, mappings: readonly BranchMapping[]
   alarms.note('catalog.unmapped', names.length === 0 ? null : words);
 }
 
-function tellUnmappedItems(
+function checkUnmappedItems(
   { alarms, unmappedItems, clock }: AlarmFacts,
   mappings: readonly BranchMapping[],
 ): void {

@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import type { AlarmKey, FindingLevel } from '../../src/core/alarm.ts';
-import {
-  AlarmJudge,
-  type AlarmMemory,
-  type AlarmNews,
-  afterTelling,
-  NOTHING_TOLD,
-} from '../../src/health/alarm-news.ts';
 import { alarmReport, testReport } from '../../src/health/alarm-receivers.ts';
+import {
+  type AlarmMemory,
+  afterSending,
+  NOTHING_SENT,
+  type Notification,
+  NotificationPolicy,
+} from '../../src/health/notification-policy.ts';
 import { standing } from '../../src/health/verdict.ts';
 
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
@@ -24,8 +24,11 @@ const WELL = {
 };
 
 /** Messages that a receiver gets, second by second. */
-function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = {}, told = NOTHING_TOLD) {
-  const judge = new AlarmJudge({ ...RULES, ...rules });
+function receiver(
+  rules: Partial<ConstructorParameters<typeof NotificationPolicy>[0]> = {},
+  told = NOTHING_SENT,
+) {
+  const judge = new NotificationPolicy({ ...RULES, ...rules });
   let memory: AlarmMemory = told;
   let seconds = 0;
   return {
@@ -43,10 +46,10 @@ function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = 
           const [key, level] = typeof each === 'string' ? [each, null] : each;
           return { key, level, message: 'Why.', raisedAt: SINCE };
         });
-        judge.look(standing({ ...WELL, alarms }), memory, at);
+        judge.observe(standing({ ...WELL, alarms }), memory, at);
         for (let news = judge.next(memory, at); news; news = judge.next(memory, at)) {
           heard.push(`${news.state} ${news.key}`);
-          memory = afterTelling(memory, news, at);
+          memory = afterSending(memory, news, at);
         }
       }
       return heard;
@@ -166,10 +169,10 @@ describe('a message', () => {
     failure: { code: 'ECONNREFUSED', since: SINCE, tries: 3 },
   };
   const newsOf = (facts: Partial<Parameters<typeof standing>[0]>) => {
-    const judge = new AlarmJudge(RULES);
-    judge.look(standing({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_TOLD, at);
-    judge.look(standing({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_TOLD, LATER);
-    const news = judge.next(NOTHING_TOLD, LATER);
+    const judge = new NotificationPolicy(RULES);
+    judge.observe(standing({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_SENT, at);
+    judge.observe(standing({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_SENT, LATER);
+    const news = judge.next(NOTHING_SENT, LATER);
     if (!news) throw new Error('nothing is told');
     return news;
   };
@@ -231,7 +234,7 @@ describe('a message', () => {
       '[TERMINÓ] Local 7: Ya terminó: Ya no se traen pedidos de la plataforma. (orders.stale, desde 07:00)',
     );
     const muted = { state: 'muted', key: 'alarms.daily-max', level: 'amber', detail: null, since: null };
-    expect(alarmReport(muted as AlarmNews, spanish).text).toBe(
+    expect(alarmReport(muted as Notification, spanish).text).toBe(
       '[HOY NO HAY MÁS] Local 7: Hoy ya se enviaron 9 alarmas; lo que siga mal mañana se avisa mañana. Para ver cómo está todo: tillsync status (alarms.daily-max)',
     );
     expect(testReport(spanish).text).toBe(

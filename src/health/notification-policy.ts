@@ -13,7 +13,7 @@ import type { Standing } from './verdict.ts';
  * - `reminder`: it still lasts
  * - `muted`: the day's last message, which says that no more follow today
  */
-export interface AlarmNews {
+export interface Notification {
   state: 'raised' | 'healed' | 'reminder' | 'muted';
   key: FindingCode | 'alarms.daily-max';
   level: FindingLevel;
@@ -36,7 +36,7 @@ export interface AlarmMemory {
   sent: number;
 }
 
-export const NOTHING_TOLD: AlarmMemory = { told: {}, day: '', sent: 0 };
+export const NOTHING_SENT: AlarmMemory = { told: {}, day: '', sent: 0 };
 
 export interface AlarmRules {
   /** Lowest level of alarms that are sent. */
@@ -67,7 +67,7 @@ interface Seen {
 }
 
 /** Decides what is sent next. A finding that comes and goes within the settling time is not sent. */
-export class AlarmJudge {
+export class NotificationPolicy {
   readonly #rules: AlarmRules;
   readonly #seen = new Map<FindingCode, Seen>();
   /** Findings that were hidden at the last check. */
@@ -79,7 +79,11 @@ export class AlarmJudge {
   }
 
   /** Reads the present findings. A hidden finding may be true or not, so neither its start nor its end is sent. */
-  look({ findings, hidden }: Standing, memory: AlarmMemory, at: Pick<Moment, 'nowMs' | 'monotonicMs'>): void {
+  observe(
+    { findings, hidden }: Standing,
+    memory: AlarmMemory,
+    at: Pick<Moment, 'nowMs' | 'monotonicMs'>,
+  ): void {
     this.#up = findings
       .filter(({ code, level }) => isSent(code, level))
       .sort((a, b) => ORDER.indexOf(a.code) - ORDER.indexOf(b.code));
@@ -105,15 +109,15 @@ export class AlarmJudge {
   }
 
   /** Returns the next message, causes before consequences; undefined if there is none. */
-  next(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
-    const news = this.#raised(memory, at) ?? this.#healed(memory, at) ?? this.#reminder(memory, at);
+  next(memory: AlarmMemory, at: Moment): Notification | undefined {
+    const notification = this.#raised(memory, at) ?? this.#healed(memory, at) ?? this.#reminder(memory, at);
     const sent = sentOn(memory, at.day);
-    if (!news || sent < this.#rules.dailyMax) return news;
+    if (!notification || sent < this.#rules.dailyMax) return notification;
     if (sent > this.#rules.dailyMax) return undefined;
     return { state: 'muted', key: 'alarms.daily-max', level: 'amber', detail: null, since: null };
   }
 
-  #raised(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
+  #raised(memory: AlarmMemory, at: Moment): Notification | undefined {
     const { level } = this.#rules;
     const found = this.#up.find(
       (finding) =>
@@ -121,10 +125,10 @@ export class AlarmJudge {
         this.#isSettled(finding.code, at) &&
         (level === 'amber' || finding.level === 'red'),
     );
-    return found && this.#newsOf('raised', found);
+    return found && this.#notificationOf('raised', found);
   }
 
-  #healed(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
+  #healed(memory: AlarmMemory, at: Moment): Notification | undefined {
     const code = toldCodes(memory).find(
       (each) => this.#seen.get(each)?.isUp === false && this.#isSettled(each, at),
     );
@@ -134,17 +138,17 @@ export class AlarmJudge {
     return { state: 'healed', key: code, level, detail: null, since: told.since };
   }
 
-  #reminder(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
+  #reminder(memory: AlarmMemory, at: Moment): Notification | undefined {
     const { repeatMs } = this.#rules;
     if (repeatMs === 0) return undefined;
     const found = this.#up.find(({ code }) => {
       const told = memory.told[code];
       return told !== undefined && at.nowMs - told.toldAtMs >= repeatMs;
     });
-    return found && this.#newsOf('reminder', found);
+    return found && this.#notificationOf('reminder', found);
   }
 
-  #newsOf(state: 'raised' | 'reminder', finding: Finding): AlarmNews {
+  #notificationOf(state: 'raised' | 'reminder', finding: Finding): Notification {
     const { code, level, message, remedy, cause, count, detail, since } = finding;
     const seenMs = this.#seen.get(code)?.sinceMs;
     const seen = seenMs === undefined ? null : isoUtc(seenMs);
@@ -175,10 +179,10 @@ function isSent(code: FindingCode, level: FindingLevel): boolean {
   return sent === undefined || (sent === 'red' && level === 'red');
 }
 
-/** Returns the memory after `news` was sent. */
-export function afterTelling(
+/** Returns the memory after `notification` was sent. */
+export function afterSending(
   memory: AlarmMemory,
-  { state, key, level, since }: AlarmNews,
+  { state, key, level, since }: Notification,
   at: Moment,
 ): AlarmMemory {
   const told = { ...memory.told };
@@ -209,7 +213,7 @@ export class AlarmRows {
   }
 
   memory(receiver: ReceiverName): AlarmMemory {
-    return { ...NOTHING_TOLD, ...(this.#read(receiver) as Partial<AlarmMemory> | undefined) };
+    return { ...NOTHING_SENT, ...(this.#read(receiver) as Partial<AlarmMemory> | undefined) };
   }
 
   remember(receiver: ReceiverName, memory: AlarmMemory): void {

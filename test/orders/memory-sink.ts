@@ -1,18 +1,18 @@
-import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../../src/orders/order.ts';
+import type { IncomingEntry, OrderSink, SaveOutcome } from '../../src/orders/order.ts';
 
-/** A keeper that stores in memory; a test may make it wait or fail. */
-export class MemoryKeeper implements OrderKeeper {
-  readonly groups: IntakeEntry[][] = [];
+/** A sink that stores in memory; a test may make it wait or fail. */
+export class MemorySink implements OrderSink {
+  readonly groups: IncomingEntry[][] = [];
   /** Called before each commit; may wait or throw. */
-  before: (entries: readonly IntakeEntry[]) => void | Promise<void> = () => {};
+  before: (entries: readonly IncomingEntry[]) => void | Promise<void> = () => {};
 
-  async keep(entries: readonly IntakeEntry[]): Promise<IntakeOutcome[]> {
+  async save(entries: readonly IncomingEntry[]): Promise<SaveOutcome[]> {
     await this.before(entries);
     this.groups.push([...entries]);
     return entries.map((entry) => (entry.kind === 'order' ? 'created' : 'quarantined'));
   }
 
-  get entries(): IntakeEntry[] {
+  get entries(): IncomingEntry[] {
     return this.groups.flat();
   }
 
@@ -27,7 +27,7 @@ export class MemoryKeeper implements OrderKeeper {
   }
 }
 
-export function orderEntry(orderId: string, raw = `{"internalOrderId":"${orderId}"}`): IntakeEntry {
+export function orderEntry(orderId: string, raw = `{"internalOrderId":"${orderId}"}`): IncomingEntry {
   return {
     kind: 'order',
     observation: { source: 'webhook', observedAtMs: 0, raw, reading: { orderId, fields: {} } },

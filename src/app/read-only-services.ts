@@ -17,12 +17,12 @@ import { IS_OPEN } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
 import { type BranchHoldBack, holdBackOf } from '../outbox/hold-back.ts';
 import { acknowledgingStores } from '../outbox/holding-branches.ts';
+import { MirrorStores } from '../outbox/repositories.ts';
 import type { SafetyRule } from '../outbox/stock-ledger.ts';
-import { MirrorStores } from '../outbox/stores.ts';
 import { describeTokens, type TokenStatus } from '../platform/tokens.ts';
 import { isReadable, requireRights } from './installation.ts';
+import { openState, type State } from './state.ts';
 import { RUNNING, storagePaths, storageSpace } from './storage.ts';
-import { openState, type State } from './stores.ts';
 
 /** Counts rows of the mirror; `events` is the newest seq of the feed. */
 export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
@@ -131,16 +131,16 @@ export function findProducts(stores: Pick<MirrorStores, 'read'>, name: ProductNa
   return stores.read(({ catalogQueries }) => catalogQueries.products({ ...name, limit: 100 }));
 }
 
-export interface ReadersOptions {
+export interface ReadOnlyOptions {
   config: Config;
   clock: Clock;
 }
 
 /** The parts of a command that only reads. Opening them creates, migrates and writes nothing. */
-export type Readers = Awaited<ReturnType<typeof openReaders>>;
+export type ReadOnlyServices = Awaited<ReturnType<typeof openReadOnlyServices>>;
 
 /** Opens the stored files for reading, also while a daemon runs. Throws `not-found` before the first start. */
-export async function openReaders({ config, clock }: ReadersOptions) {
+export async function openReadOnlyServices({ config, clock }: ReadOnlyOptions) {
   const { directory } = config.storage;
   const { mirror: path, state: statePath } = storagePaths(directory);
   requireRights(directory, 'read');
@@ -223,7 +223,7 @@ export async function storedTokens(options: { config: Config; clock: Clock }): P
 }
 
 export interface StoredVerdictOptions {
-  readers: Readers;
+  readers: ReadOnlyServices;
   config: Config;
   clock: Clock;
   /** State of the tokens in state.db; null if it is unreadable. */
@@ -269,7 +269,7 @@ export function standingNow({
   platform,
   outbox,
   clock,
-}: Pick<ReadersOptions, 'config' | 'clock'> & {
+}: Pick<ReadOnlyOptions, 'config' | 'clock'> & {
   mirror: Mirror;
   state: { alarms: { heartbeat(): HeartbeatMemory | undefined } };
   platform: { tokens: { describe(): TokenStatus } };
@@ -296,7 +296,7 @@ export function lineOf(heartbeat: () => HeartbeatMemory | undefined): boolean | 
 }
 
 /** Whether orders are stale, even if another finding is reported instead. */
-export function areOrdersStale(mirror: Mirror, options: Pick<ReadersOptions, 'config' | 'clock'>): boolean {
+export function areOrdersStale(mirror: Mirror, options: Pick<ReadOnlyOptions, 'config' | 'clock'>): boolean {
   const beside = { alarms: mirror.raisedAlarms(), tokens: null, outbox: null };
   const { findings, hidden } = standing(factsOn(mirror, options, beside));
   return hidden.has('orders.stale') || findings.some(({ code }) => code === 'orders.stale');
@@ -309,7 +309,7 @@ export function verdictOn(...known: Parameters<typeof factsOn>): Verdict {
 
 function factsOn(
   mirror: Mirror,
-  { config, clock }: ReadersOptions,
+  { config, clock }: ReadOnlyOptions,
   beside: Pick<Facts, 'alarms' | 'tokens' | 'outbox' | 'disk' | 'running' | 'stateFault' | 'isLineUp'>,
 ): Facts {
   return {

@@ -7,19 +7,19 @@ import { openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { Holders } from '../db/lease.ts';
-import { Recently } from '../health/alarm-facts.ts';
 import { type Counters, measuredTransport } from '../health/counters.ts';
+import { Recently } from '../health/health-checks.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { OrderPoll } from '../orders/order-poll.ts';
-import { WebhookRegistration, WebhookSecrets } from '../orders/webhook.ts';
+import { WebhookRegistration, WebhookSecrets } from '../orders/webhook-registration.ts';
 import type { InboxAsker, InboxProcessOptions } from '../outbox/inbox-process.ts';
-import { Outbox } from '../outbox/outbox.ts';
-import { MirrorStores } from '../outbox/stores.ts';
+import { OutboxService } from '../outbox/outbox.ts';
+import { MirrorStores } from '../outbox/repositories.ts';
 import { PlatformClient } from '../platform/client.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
-import { configuredBranches, configuredSafety, ownBranch } from './readers.ts';
+import { configuredBranches, configuredSafety, ownBranch } from './read-only-services.ts';
+import { openState, type State } from './state.ts';
 import { prepareStorage } from './storage.ts';
-import { openState, type State } from './stores.ts';
 
 /** Opened resources, to be closed in reverse order, each once, even if others fail. */
 export class Releasers {
@@ -59,7 +59,7 @@ export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) 
 
 const NEW_TOKENS = 'New tokens were handed over and are used with the next call.';
 
-export interface PartsOptions {
+export interface ServicesOptions {
   config: Config;
   secrets: Secrets;
   clock: Clock;
@@ -80,14 +80,14 @@ export interface PartsOptions {
 }
 
 /** The parts of the daemon and of every command. Both build them here, so that both follow the same rules. */
-export type Parts = Awaited<ReturnType<typeof build>>;
+export type Services = Awaited<ReturnType<typeof build>>;
 
 /** Opens the databases and builds the parts on them. Throws `storage-…`, `config-invalid`. */
-export function openParts(options: PartsOptions): Promise<Parts> {
+export function openServices(options: ServicesOptions): Promise<Services> {
   return buildOrRelease(options.log, (releasers) => build(options, releasers));
 }
 
-async function build(options: PartsOptions, releasers: Releasers) {
+async function build(options: ServicesOptions, releasers: Releasers) {
   const { config, secrets, clock, log, holders } = options;
   const group = config.storage.group === '' ? undefined : config.storage.group;
   const paths = prepareStorage(config.storage.directory, group);
@@ -134,7 +134,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
     branches: isHub(config) ? openOnes(config, state) : configuredBranches(config, mirror),
     /** Catalogue and outbox in the mirror. */
     stores,
-    outbox: new Outbox({
+    outbox: new OutboxService({
       stores,
       guards: config.guard,
       holdBack: config.stock.holdBackUnbooked,
@@ -147,7 +147,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
         const reason =
           'A product of GET /product/list has no id, or an entry in it names no SKU or no branch. The rest is in the mirror.';
         const unreadable = { source: 'catalog', receivedAtMs: clock.nowMs(), reason, payload } as const;
-        await mirror.keep([{ kind: 'unreadable', unreadable }]);
+        await mirror.save([{ kind: 'unreadable', unreadable }]);
       },
       clock,
       pageSize: config.catalog.pageSize,
@@ -168,7 +168,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
 }
 
 function storesOf(
-  { config, clock }: PartsOptions,
+  { config, clock }: ServicesOptions,
   mirror: Mirror,
   skewMs: () => number | undefined,
 ): MirrorStores {
@@ -187,7 +187,7 @@ function storesOf(
 }
 
 function pollOf(
-  { config, clock, log }: PartsOptions,
+  { config, clock, log }: ServicesOptions,
   state: State,
   mirror: Mirror,
   platform: PlatformClient,
@@ -214,7 +214,7 @@ const NO_PLATFORM: Transport = {
 };
 
 function connect(
-  { config, clock, random, log, transport, counters }: PartsOptions,
+  { config, clock, random, log, transport, counters }: ServicesOptions,
   state: State,
   mirror: Mirror,
   limited: Recently,

@@ -9,7 +9,7 @@ import {
   PRIORITY_SOLD_OUT,
   type QueueOutlook,
   Turns,
-} from './batch.ts';
+} from './call-plan.ts';
 import type { Answer, BatchItem, ChangeKind, OutboxChange } from './change.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { KnownValues } from './known-values.ts';

@@ -5,10 +5,10 @@ import { CatalogQueries } from '../catalog/product-rows.ts';
 import type { Clock } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import { OutboxDispatcher } from './calls.ts';
-import { OutboxDecisions } from './decisions.ts';
+import { OutboxDispatcher } from './dispatch.ts';
 import { GUARDS_OFF, type GuardSettings } from './guards.ts';
 import { InboxIntake, OutboxIntake } from './intake.ts';
+import { OutboxAdmin } from './outbox-admin.ts';
 import { OutboxQueries } from './outbox-queries.ts';
 import { Reservations } from './reservations.ts';
 import { StockDifferences } from './stock-differences.ts';
@@ -47,7 +47,7 @@ export class Stores {
   readonly intake: OutboxIntake;
   readonly inbox: InboxIntake;
   readonly calls: OutboxDispatcher;
-  readonly decisions: OutboxDecisions;
+  readonly decisions: OutboxAdmin;
   readonly queries: OutboxQueries;
   readonly audit: Audit;
   readonly clock: Clock;
@@ -92,7 +92,7 @@ export class Stores {
     this.intake = new OutboxIntake(options);
     this.inbox = new InboxIntake(options, this.intake, this.reservations);
     this.calls = new OutboxDispatcher(options);
-    this.decisions = new OutboxDecisions({ ...options, guards });
+    this.decisions = new OutboxAdmin({ ...options, guards });
     this.queries = new OutboxQueries(db);
     this.audit = new Audit(options);
   }

@@ -12,9 +12,9 @@ import { diffInventory, type GuardReason, type GuardSettings, guardMissing, guar
 import type { ZeroHolds } from './intake.ts';
 import { type IndexedStock, InventoryIndex } from './inventory-index.ts';
 import { KnownValues } from './known-values.ts';
-import type { Outbox } from './outbox.ts';
+import type { OutboxService } from './outbox.ts';
+import type { MirrorStores, Stores } from './repositories.ts';
 import { lessSafety, unsettledStocks } from './stock-ledger.ts';
-import type { MirrorStores, Stores } from './stores.ts';
 
 /**
  * - `send`: it would be sent
@@ -55,7 +55,7 @@ interface JudgeSettings {
 
 /** Returns, for each change, what would happen to it if it were submitted now. Writes nothing. */
 export async function previewChanges<T extends Change>(
-  parts: { stores: MirrorStores; outbox: Pick<Outbox, 'zeroHolds'>; config: JudgeSettings },
+  parts: { stores: MirrorStores; outbox: Pick<OutboxService, 'zeroHolds'>; config: JudgeSettings },
   lines: readonly T[],
   hold: GuardReason | undefined,
 ): Promise<Preview<T>[]> {

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { settle } from '../support/fake-clock.ts';
 import { post, RawConnection, SECRET } from './http-client.ts';
-import { gate } from './memory-keeper.ts';
+import { gate } from './memory-sink.ts';
 import { type Started, startReceiver } from './start-receiver.ts';
 
 let started: Started;
@@ -17,7 +17,7 @@ const order = (id: string) => JSON.stringify({ internalOrderId: id, status: 'pen
 describe('a notification with the right secret', () => {
   it('is answered 200 only after the keeper has it', async () => {
     const disk = gate();
-    started.keeper.before = () => disk.opened;
+    started.sink.before = () => disk.opened;
     let answered = false;
     const answer = post(started.url, order('o1')).then((got) => {
       answered = true;
@@ -27,13 +27,13 @@ describe('a notification with the right secret', () => {
     expect(answered).toBe(false);
     disk.open();
     expect((await answer).status).toBe(200);
-    expect(started.keeper.orderIds).toEqual(['o1']);
+    expect(started.sink.orderIds).toEqual(['o1']);
   });
 
   it('is kept as received, with the time of arrival', async () => {
     const raw = ' {"internalOrderId":"o1",\n "name":"señor ☕"} ';
     expect((await post(started.url, raw)).status).toBe(200);
-    const [entry] = started.keeper.entries;
+    const [entry] = started.sink.entries;
     expect(entry).toMatchObject({
       kind: 'order',
       observation: { source: 'webhook', raw, observedAtMs: started.clock.nowMs() },
@@ -42,7 +42,7 @@ describe('a notification with the right secret', () => {
 
   it('is kept without its byte order mark, which is no part of the JSON', async () => {
     expect((await post(started.url, `\u{FEFF}${order('o1')}`)).status).toBe(200);
-    expect(started.keeper.entries).toMatchObject([{ kind: 'order', observation: { raw: order('o1') } }]);
+    expect(started.sink.entries).toMatchObject([{ kind: 'order', observation: { raw: order('o1') } }]);
   });
 
   it.each([
@@ -61,7 +61,7 @@ describe('a notification with the right secret', () => {
     );
     await connection.closed;
     expect(connection.status).toBe(200);
-    expect(started.keeper.orderIds).toEqual(['o1']);
+    expect(started.sink.orderIds).toEqual(['o1']);
   });
 
   it('is read in chunks, split within a character', async () => {
@@ -75,7 +75,7 @@ describe('a notification with the right secret', () => {
     await connection.write('0\r\n\r\n');
     await connection.closed;
     expect(connection.status).toBe(200);
-    expect(started.keeper.orderIds).toEqual(['ñandú']);
+    expect(started.sink.orderIds).toEqual(['ñandú']);
   });
 
   it('of an unknown shape is quarantined, answered 2xx and told of', async () => {
@@ -83,7 +83,7 @@ describe('a notification with the right secret', () => {
       expect((await post(started.url, raw)).status).toBe(200);
     }
     await settle(10);
-    expect(started.keeper.quarantined.map(({ payload }) => payload)).toEqual([
+    expect(started.sink.quarantined.map(({ payload }) => payload)).toEqual([
       '[]',
       'null',
       '42',
@@ -102,10 +102,10 @@ describe('a notification with the right secret', () => {
       Buffer.from([0x7b, 0xc3, 0x28, 0x7d]),
     ];
     for (const body of bodies) expect((await post(started.url, body)).status).toBe(400);
-    expect(started.keeper.quarantined.map(({ payload }) => Buffer.from(payload as string))).toEqual(
+    expect(started.sink.quarantined.map(({ payload }) => Buffer.from(payload as string))).toEqual(
       bodies.map((body) => Buffer.from(body as string)),
     );
-    expect(started.keeper.quarantined[3]?.payload).toBeInstanceOf(Uint8Array);
+    expect(started.sink.quarantined[3]?.payload).toBeInstanceOf(Uint8Array);
   });
 
   it('may hold any key and any depth without harm', async () => {
@@ -113,10 +113,10 @@ describe('a notification with the right secret', () => {
       '{"internalOrderId":"o1","__proto__":{"polluted":true},"constructor":{"prototype":{"polluted":true}}}';
     expect((await post(started.url, poisoned)).status).toBe(200);
     expect(Reflect.get({}, 'polluted')).toBeUndefined();
-    expect(started.keeper.entries[0]).toMatchObject({ observation: { raw: poisoned } });
+    expect(started.sink.entries[0]).toMatchObject({ observation: { raw: poisoned } });
     const deep = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
     expect((await post(started.url, deep)).status).toBe(200);
-    expect(started.keeper.quarantined[0]?.payload).toBe(deep);
+    expect(started.sink.quarantined[0]?.payload).toBe(deep);
   });
 
   it('whose reader throws is quarantined too', async () => {
@@ -127,7 +127,7 @@ describe('a notification with the right secret', () => {
       },
     });
     expect((await post(started.url, order('o1'))).status).toBe(200);
-    expect(started.keeper.quarantined[0]?.payload).toBe(order('o1'));
+    expect(started.sink.quarantined[0]?.payload).toBe(order('o1'));
   });
 });
 
@@ -144,7 +144,7 @@ describe('a notification that cannot be trusted or kept', () => {
     const { status, text } = await post(started.url, order('o1'), { headers: without });
     expect(status).toBe(401);
     expect(text).not.toContain(SECRET);
-    expect(started.keeper.groups).toEqual([]);
+    expect(started.sink.groups).toEqual([]);
   });
 
   it('is refused with 401 when a header of its own is beyond all measure', async () => {
@@ -154,7 +154,7 @@ describe('a notification that cannot be trusted or kept', () => {
     );
     await connection.closed;
     expect(connection.status).toBe(401);
-    expect(started.keeper.groups).toEqual([]);
+    expect(started.sink.groups).toEqual([]);
   });
 
   it('takes either secret during a rotation, and only then', async () => {
@@ -187,19 +187,19 @@ describe('a notification that cannot be trusted or kept', () => {
     });
     const { status, headers } = await post(started.url, order('o1'));
     expect([status, headers['retry-after']]).toEqual([503, '5']);
-    expect(started.keeper.groups).toEqual([]);
+    expect(started.sink.groups).toEqual([]);
   });
 
   it.each(['{"internalOrderId":"o1"}', 'not json'])(
     'is put off with 503 when the disk refuses: %s',
     async (body) => {
-      started.keeper.before = () => {
+      started.sink.before = () => {
         throw new TillsyncError('storage-full', 'no space left, token=topsecret');
       };
       const { status, headers, text } = await post(started.url, body);
       expect([status, headers['retry-after']]).toEqual([503, '5']);
       expect(text).not.toContain('topsecret');
-      started.keeper.before = () => {};
+      started.sink.before = () => {};
       expect((await post(started.url, order('o2'))).status).toBe(200);
     },
   );
@@ -222,7 +222,7 @@ describe('a notification that cannot be trusted or kept', () => {
     await connection.until('413');
     expect(connection.status).toBe(413);
     connection.socket.destroy();
-    expect(started.keeper.groups).toEqual([]);
+    expect(started.sink.groups).toEqual([]);
     const fits = JSON.stringify({ internalOrderId: 'o1', pad: 'x'.repeat(64 * 1024 - 38) });
     expect(Buffer.byteLength(fits)).toBeGreaterThan(64 * 1024 - 20);
     expect((await post(started.url, fits)).status).toBe(200);
@@ -247,7 +247,7 @@ describe('a notification that cannot be trusted or kept', () => {
     });
     expect(String(got)).toBe(status);
     expect(peak - before).toBeLessThan(16 * 1024 * 1024);
-    expect(started.keeper.groups).toEqual([]);
+    expect(started.sink.groups).toEqual([]);
   });
 
   it('cut off half-way is forgotten', async () => {
@@ -259,7 +259,7 @@ describe('a notification that cannot be trusted or kept', () => {
     connection.socket.resetAndDestroy();
     await connection.closed;
     expect((await post(started.url, order('o2'))).status).toBe(200);
-    expect(started.keeper.orderIds).toEqual(['o2']);
+    expect(started.sink.orderIds).toEqual(['o2']);
   });
 });
 
