@@ -76,12 +76,12 @@ export class GroupCommit {
   }
 
   /**
-   * Resolves once `entry` is on the disk. Rejects with the sink's error when it was not saved, and with
+   * Resolves once `entry` is on the disk. Rejects with the sink's error when it was not kept, and with
    * `storage-busy` at once when too many entries wait.
    */
   add(entry: IncomingEntry, bytes: number): Promise<SaveOutcome> {
     if (this.#waiting.length >= WAITING_MAX || this.#waitingBytes + bytes > WAITING_BYTES_MAX) {
-      const message = `${this.#waiting.length} notifications already wait for the disk; this one was not saved.`;
+      const message = `${this.#waiting.length} notifications already wait for the disk; this one was not kept.`;
       return Promise.reject(new TillsyncError('storage-busy', message));
     }
     return new Promise((resolve, reject) => {
@@ -199,7 +199,7 @@ export class GroupCommit {
       this.#toldMonoMs = nowMs;
       log.error(
         { err: error, notifications: this.#putOff },
-        'notifications could not be saved; their sender was asked to come again',
+        'notifications could not be kept; their sender was asked to come again',
       );
     }
     onPutOff?.(error);
