@@ -112,7 +112,7 @@ const ENDED_BY_AN_EVENT = {
     'only an answer of the platform about its webhook shows what it has, and one is asked hourly',
 };
 /** File whose checks read the present state and so may end alarms. */
-const LOOKS = path.join('health', 'alarm-facts.ts');
+const LOOKS = path.join('health', 'health-checks.ts');
 
 it('is ended by a look at how things are, but for the codes that are named here', () => {
   const src = path.join(ROOT, 'src');
