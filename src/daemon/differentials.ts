@@ -1,5 +1,6 @@
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import * as z from 'zod';
 import type { Config } from '../config/config-type.ts';
 import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
@@ -15,6 +16,8 @@ import type { OwnCommandEnd } from './own-command.ts';
 const OVERLAP_MS = 600_000;
 /** Tries that fail in a row before a person is told. */
 const TRIES = 4;
+/** What the command says; an encrypted file has another ending than was asked for. */
+const REPORT = z.object({ file: z.string() });
 /** As backups have. */
 const MODE = 0o700;
 
@@ -95,22 +98,20 @@ export class DifferentialLoop {
     const whole = wholeMs();
     const before = whole.filter((atMs) => atMs < notedMs).at(-1) ?? notedMs;
     const name = differentialName(label, stampOf(notedMs));
-    const { exit, stderr } = await back(join(directory, name), isoUtc(before - OVERLAP_MS));
+    const { exit, stdout, stderr } = await back(join(directory, name), isoUtc(before - OVERLAP_MS));
     if (exit !== 0) {
       const [why = ''] = stderr.trim().split('\n');
       const said = exit === null ? 'It took too long.' : why.replace(/^tillsync: /, '').slice(0, 500);
       throw new TillsyncError('storage-failed', `No differential backup was made. ${said}`);
     }
+    const { file } = REPORT.parse(JSON.parse(stdout));
     const [oldestMs = 0] = whole;
-    let made = name;
     for (const each of readdirSync(directory)) {
-      const atMs = differentialStampMs(each, label);
-      if (atMs === undefined) continue;
-      if (atMs === notedMs) made = each.length > made.length ? each : made;
-      else if (atMs < oldestMs) rmSync(join(directory, each), { force: true });
+      const atMs = differentialStampMs(each, label) ?? notedMs;
+      if (atMs < Math.min(oldestMs, notedMs)) rmSync(join(directory, each), { force: true });
     }
     if (settings.after.length === 0) return;
-    const { ok, what, said } = await after(join(directory, made));
+    const { ok, what, said } = await after(file);
     if (ok) return;
     const words = said === '' ? '' : ` It said: ${said.slice(-200)}`;
     throw new TillsyncError('storage-failed', `The backup was made, but backup.after ${what}.${words}`);

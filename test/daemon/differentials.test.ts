@@ -36,7 +36,7 @@ function rig({ after = [], ending = '' }: { after?: string[]; ending?: string } 
     back: async (file, since) => {
       told.sinces.push(since);
       if (told.back.exit === 0) writeFileSync(file + ending, '');
-      return told.back;
+      return { ...told.back, stdout: JSON.stringify({ file: file + ending }) };
     },
     after: async (file) => {
       told.handedOn.push(path.basename(file));
