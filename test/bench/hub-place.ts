@@ -35,8 +35,11 @@ const PROCESSES_MIN = 4;
 const TOGETHER_MAX = 250;
 /** Time for all to start, also on a machine that is busy with other work. */
 const START_MS = 1_800_000;
-/** Each product is in every branch; a record of the platform contains the stock of all branches. */
-const PRODUCTS = 20;
+/**
+ * Each product is in every branch. A record of the platform contains the stock of all branches and is read once for each
+ * of them, so the first sweep takes the square of their number: beyond 500 branches there are fewer products.
+ */
+const productsOf = (branches: number) => (branches > 500 ? 4 : 20);
 /**
  * Limits during the first sweep, which needs a call per branch and would take most of the time at the published rate.
  * The sandbox allows this rate all the time; after the sweep the hub uses the published limits.
@@ -115,7 +118,7 @@ async function build(
     limits: SWEEP_LIMITS,
     seed: {
       branches: names.map((externalId, i) => ({ subsidiaryId: `sub-${i + 1}`, externalId })),
-      products: PRODUCTS,
+      products: productsOf(count),
     },
     async webhookTransport(request) {
       const { internalOrderId: orderId, status } = JSON.parse(request.body) as {
