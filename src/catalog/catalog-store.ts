@@ -307,7 +307,7 @@ export class CatalogStore {
   }
 
   #transaction<T>(action: () => T): T {
-    return this.#db.transaction(action).immediate();
+    return sqlOf(this.#db).transaction(action);
   }
 }
 

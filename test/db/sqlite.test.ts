@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, test } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
-import { openDatabase, toStorageError } from '../../src/db/sqlite.ts';
+import { openDatabase, sqlOf, toStorageError } from '../../src/db/sqlite.ts';
 
 const directory = () => mkdtempSync(join(tmpdir(), 'tillsync-sqlite-'));
 const wal = { journal_mode: 'wal' };
@@ -133,4 +133,21 @@ test('an emptied file is not taken for a new database while its log is there', (
     'storage-corrupt',
   );
   expect(statSync(`${path}-wal`).size).toBeGreaterThan(0);
+});
+
+test('a transaction within another one is a part of it, without a savepoint of its own', () => {
+  const statements: unknown[] = [];
+  const db = new Database(':memory:', { verbose: (text) => statements.push(text) });
+  db.exec('CREATE TABLE t (a)');
+  const sql = sqlOf(db);
+  const insert = (a: number) => sql.transaction(() => sql.run('INSERT INTO t VALUES (?)', a));
+  sql.transaction(() => insert(1));
+  const fails = () =>
+    sql.transaction(() => {
+      insert(2);
+      throw new Error('the outer one ends');
+    });
+  expect(fails).toThrow('the outer one ends');
+  expect(sql.values('SELECT a FROM t')).toEqual([1]);
+  expect(statements.filter((text) => /SAVEPOINT/.test(String(text)))).toEqual([]);
 });
