@@ -27,6 +27,8 @@ export interface Profile {
   days: number;
   startMs: number;
   holdBack: boolean;
+  /** Whether the store receives callbacks; it does if left out. */
+  receives?: boolean;
   poll: string;
   /** Interval of checks for other processes' work, and for faults that no flow notices by itself. */
   lookEveryMs: number;

@@ -96,12 +96,12 @@ export class SimulatedStore {
 
   #process(holders: Holders): ServicesOptions {
     const demo = demoConfig({ baseUrl: 'http://platform.test', directory: this.directory, webhookPort: 0 });
-    const { poll, holdBack, limits, keptDays, pageSize } = this.profile;
+    const { poll, holdBack, receives = true, limits, keptDays, pageSize } = this.profile;
     const keptMs = (keptDays ?? 1_000) * DAY_MS;
     return {
       config: {
         ...demo,
-        webhook: { ...demo.webhook, callbackUrl: PUBLIC_ADDRESS },
+        webhook: { ...demo.webhook, enabled: receives, callbackUrl: receives ? PUBLIC_ADDRESS : '' },
         orders: { ...demo.orders, poll },
         stock: { ...demo.stock, holdBackUnbooked: holdBack },
         retention: { ...demo.retention, eventsMs: keptMs, payloadsMs: keptMs, outboxMs: keptMs },
