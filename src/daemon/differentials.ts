@@ -9,6 +9,7 @@ import type { Log } from '../core/log.ts';
 import { repeat } from '../core/loop.ts';
 import type { ProgramEnd } from '../core/program.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
+import { toStorageError } from '../db/sqlite.ts';
 import { differentialName, differentialStampMs } from '../support/backup-files.ts';
 import type { OwnCommandEnd } from './own-command.ts';
 
@@ -94,7 +95,11 @@ export class DifferentialLoop {
 
   async #save(notedMs: number): Promise<void> {
     const { directory, label, settings, wholeMs, back, after } = this.#o;
-    mkdirSync(directory, { recursive: true, mode: MODE });
+    try {
+      mkdirSync(directory, { recursive: true, mode: MODE });
+    } catch (error) {
+      throw toStorageError(error, directory);
+    }
     const whole = wholeMs();
     const before = whole.filter((atMs) => atMs < notedMs).at(-1) ?? notedMs;
     const name = differentialName(label, stampOf(notedMs));

@@ -26,7 +26,7 @@ export function differentialStampMs(name: string, label: string): number | undef
 export function differentialsFor(path: string): string[] {
   const [, shop, stamp = '', isDifferential] = NAME.exec(basename(path)) ?? [];
   if (shop === undefined || isDifferential !== undefined) return [];
-  return readdirSync(dirname(path))
+  return namesIn(dirname(path))
     .filter((name) => {
       const [, ofShop, at = '', differential] = NAME.exec(name) ?? [];
       return differential !== undefined && ofShop === shop && at >= stamp;
@@ -37,9 +37,9 @@ export function differentialsFor(path: string): string[] {
 
 /** Returns the newest whole backup in a directory; another path as it is. Throws `not-found`, `usage`. */
 export function newestBackup(path: string): string {
-  if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) return path;
+  if (!isDirectory(path)) return path;
   const newest = new Map<string, string>();
-  for (const name of readdirSync(path).sort()) {
+  for (const name of namesIn(path).sort()) {
     const [, shop, , differential] = NAME.exec(name) ?? [];
     if (shop !== undefined && differential === undefined) newest.set(shop, join(path, name));
   }
@@ -51,6 +51,26 @@ export function newestBackup(path: string): string {
   throw new TillsyncError('usage', `In ${path} are backups of several shops. Nothing was changed.`, {
     hint: `Name one of them: ${[first, ...others].join(', ')}`,
   });
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory);
+  } catch (cause) {
+    throw new TillsyncError('usage', `You may not list ${directory}. Nothing was changed.`, {
+      hint: 'Run it again with sudo.',
+      cause,
+    });
+  }
+}
+
+function isDirectory(path: string): boolean {
+  try {
+    return statSync(path).isDirectory();
+  } catch {
+    // Opening it tells why.
+    return false;
+  }
 }
 
 /**

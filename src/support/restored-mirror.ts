@@ -88,12 +88,17 @@ export const knownSinceSchema = z.object({
 });
 export type KnownSince = z.infer<typeof knownSinceSchema>;
 
+/** A whole inventory of a large shop. */
+const UNSENT_MAX = 200_000;
 const ACKED = `SELECT order_id AS orderId, max(seq) AS seq FROM order_acks WHERE acked_at >= ?
   GROUP BY order_id ORDER BY min(acked_at)`;
 const UNSENT = `SELECT kind, body AS document, created_at AS at FROM outbox
-  WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version`;
+  WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version DESC LIMIT ?`;
 
-/** Returns what a mirror has since this time (ISO 8601), as of one moment, and the newest event from before it. */
+/**
+ * Returns what a mirror has since this time (ISO 8601), as of one moment, and the newest event from before it. Of
+ * changes without an answer, only the newest are there if they are very many.
+ */
 export function knownSince(
   db: Database.Database,
   { since, clock }: { since: string; clock: Clock },
@@ -105,7 +110,10 @@ export function knownSince(
     known: {
       newestSeq: mirrorFacts(db).newestSeq,
       acks: db.prepare<[string], KnownSince['acks'][number]>(ACKED).all(since),
-      unsent: db.prepare<[string], KnownSince['unsent'][number]>(UNSENT).all(since),
+      unsent: db
+        .prepare<[string, number], KnownSince['unsent'][number]>(UNSENT)
+        .all(since, UNSENT_MAX)
+        .reverse(),
       audited: new Audit({ db, clock }).list({ since, limit: AUDIT_MAX }).reverse(),
     },
   }))();
