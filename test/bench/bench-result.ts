@@ -21,6 +21,8 @@ interface OversellOptions {
   resume?: boolean;
   /** Whether the two parameters that matter most are varied too. */
   sweep?: boolean;
+  /** Directory that gets a page of its own with plots. */
+  report?: string | undefined;
 }
 
 /** A ratio of two measures that were taken in interleaved runs on one machine. */

@@ -17,7 +17,7 @@ import { RunClock } from './run-clock.ts';
 const HELP = `Measures tillsync beside the bare limits and what a user would pick instead, in turns, and prints the ratios.
 
 npm run bench -- [--quick] [--branches N] [--json] [--report DIRECTORY] [NAME …]
-npm run bench -- oversell [--strategy FILE] [--days N] [--seed N] [--sweep] [--csv FILE [--resume]]
+npm run bench -- oversell [--strategy FILE] [--days N] [--seed N] [--sweep] [--csv FILE [--resume]] [--report DIRECTORY]
 
   NAME                 ${moduleNames().join(', ')}; without one, all
   --quick              shorter and smaller: enough to see a regression, not to quote; a time may miss its bound by
@@ -29,7 +29,7 @@ npm run bench -- oversell [--strategy FILE] [--days N] [--seed N] [--sweep] [--c
   --csv FILE           of oversell: gets a row for each day and strategy, also while days are played
   --resume             of oversell: goes on from the rows in that file, which the same version has to have written
   --json               one JSON document on standard output instead of the table
-  --report DIRECTORY   also writes report.md and its plots (SVG) there
+  --report DIRECTORY   also writes report.md and its plots (SVG) there; for oversell alone, oversell.md and its plots
   -h, --help           this
 
 Exit codes: 0 every bound is kept, 1 something could not be measured or was left out, 2 wrong usage, 3 a bound is missed.
@@ -48,10 +48,12 @@ async function main(): Promise<number> {
   const { quick, branches, oversell, json, report, names } = wanted;
   const machine = describeMachine();
   const date = new Date().toISOString();
-  const sections = await measure(names, { quick, branches, oversell });
+  const hasOwnPage = names.join() === 'oversell';
+  const own = hasOwnPage ? { ...oversell, report } : oversell;
+  const sections = await measure(names, { quick, branches, oversell: own });
   const summary = { date, machine, quick, sections };
   process.stdout.write(json ? `${JSON.stringify(summary, null, 2)}\n` : table(summary));
-  if (report !== undefined) {
+  if (report !== undefined && !hasOwnPage) {
     const partial = names.length < moduleNames().length;
     process.stderr.write(`Wrote ${writeReport({ ...summary, directory: report, partial })}\n`);
   }

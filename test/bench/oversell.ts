@@ -5,7 +5,9 @@ import { BUILT_IN_STRATEGIES } from './oversell/built-in-strategies.ts';
 import { csvOf, readCsv, type Scenario } from './oversell/csv.ts';
 import type { Piece } from './oversell/day-worker.ts';
 import { pairedDifference, sumOf } from './oversell/figures.ts';
+import { writePage } from './oversell/page.ts';
 import { type PlayedStrategy, playAll } from './oversell/play-all.ts';
+import { SWEPT_STRATEGIES } from './oversell/plots.ts';
 import { DAY } from './oversell/shop-day.ts';
 
 export const expectedSeconds = { quick: 12, full: 60 };
@@ -19,14 +21,7 @@ const ROOM: Readonly<Record<string, number>> = {
 /** Values of the two parameters that matter most; the other one keeps the value of an ordinary day. */
 const SWEPT_BOOKING_S = [120, 300, 600, 1_200, 2_400];
 const SWEPT_ONLINE_SHARES = [0.1, 0.25, 0.5, 0.75, 0.9];
-const SWEPT_STRATEGIES = [
-  'optimum',
-  'push each change',
-  'inventory every 15 min',
-  'tillsync',
-  'tillsync by polling, with looks',
-];
-const SWEPT_DAYS = 200;
+const SWEPT_DAYS = 100;
 
 /** Pauses between two writes of the CSV while days are being played. */
 const SAVE_EVERY_MS = 10_000;
@@ -40,7 +35,8 @@ interface Wanted {
 
 /** Measures what is sold twice when a till and a web shop share a shelf, for each strategy on the same days. */
 export async function run({ quick, progress, oversell = {} }: BenchOptions): Promise<BenchResult[]> {
-  const { days = quick ? 30 : 200, seed = 1, strategy, csv, resume = false, sweep = false } = oversell;
+  const { days = quick ? 30 : 200, seed = 1, strategy, csv, report } = oversell;
+  const { resume = false, sweep = false } = oversell;
   const own = strategy === undefined ? [] : [{ file: path.resolve(strategy) }];
   const strategies = [...BUILT_IN_STRATEGIES.map(({ name }) => ({ name })), ...own];
   const ordinary = { bookingS: DAY.bookingS, onlineShare: DAY.onlineShare, days, strategies };
@@ -72,6 +68,7 @@ export async function run({ quick, progress, oversell = {} }: BenchOptions): Pro
     scenarios.push({ ...scenario, played });
   }
   if (csv !== undefined) save(csv, scenarios);
+  if (report !== undefined) progress(`wrote ${writePage(report, scenarios)}`);
   return scenarios.flatMap(({ played, ...scenario }, n) => {
     const best = played.find(({ name }) => name === 'optimum')?.days ?? [];
     return n === 0 ? played.flatMap((each) => resultsOf(each, best)) : sweptResults(scenario, played, best);

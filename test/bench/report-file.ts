@@ -51,6 +51,8 @@ function heading({ date, machine, quick, partial, sections }: ReportOptions): st
   lines.push(
     '',
     'Each ratio compares two things that were measured in turns in one run, so it outlives the machine better than its figures do. Bars show how much of what is allowed is used.',
+    '',
+    'What is sold twice when a till and a web shop share a shelf has [a page of its own](oversell.md).',
   );
   return lines.join('\n');
 }

@@ -97,7 +97,7 @@ const STYLE = `
 
 const MARGIN = 16;
 
-function svg(title: string, heightPx: number, content: string): string {
+export function svg(title: string, heightPx: number, content: string): string {
   const [width, height] = [WIDTH + 2 * MARGIN, Math.ceil(heightPx) + 2 * MARGIN];
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img">
 <title>${escapeXml(title)}</title>
@@ -111,17 +111,17 @@ ${content.replaceAll('/><', '/>\n<').replaceAll('</text><', '</text>\n<')}
 `;
 }
 
-function text(x: number, y: number, words: string, kind = '', anchor = 'start'): string {
+export function text(x: number, y: number, words: string, kind = '', anchor = 'start'): string {
   const names = kind === '' ? '' : ` class="${kind}"`;
   const at = anchor === 'start' ? '' : ` text-anchor="${anchor}"`;
   return `<text x="${px(x)}" y="${px(y)}"${names}${at}>${escapeXml(words)}</text>`;
 }
 
-function bar(x: number, y: number, width: number, height: number, kind: string): string {
+export function bar(x: number, y: number, width: number, height: number, kind: string): string {
   return `<rect class="${kind}" x="${px(x)}" y="${px(y)}" width="${px(width)}" height="${height}" rx="2"/>`;
 }
 
-const px = (value: number) => String(Math.round(value * 10) / 10);
+export const px = (value: number) => String(Math.round(value * 10) / 10);
 
 const escapeXml = (words: string) =>
   words.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');

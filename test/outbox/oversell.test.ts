@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { BUILT_IN_STRATEGIES, OPTIMUM } from '../bench/oversell/built-in-strategies.ts';
 import { csvOf, readCsv } from '../bench/oversell/csv.ts';
 import { sumOf } from '../bench/oversell/figures.ts';
+import { writePage } from '../bench/oversell/page.ts';
 import { playAll } from '../bench/oversell/play-all.ts';
 import { playDay } from '../bench/oversell/play-day.ts';
 import { DAY, exponential, shopDay } from '../bench/oversell/shop-day.ts';
@@ -48,6 +49,32 @@ it('oversell: on one busy day tillsync offers nothing wrong, and a plain push do
 it('oversell: a seed gives the same day on every machine', () => {
   const day = JSON.stringify(shopDay(DAY, 1, 0));
   expect(createHash('sha256').update(day).digest('hex').slice(0, 16)).toBe('5e9ab610e35fbfcc');
+});
+
+it('oversell: the page says what the days counted, and the same days give the same page', () => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-page-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const day = { orders: 40, sold: 41, atsale: 2, outside: 0, conflict: 1, lost: 0, calls: 90 };
+  const played = ['optimum', 'push each change', 'tillsync'].map((name) => ({
+    name,
+    about: 'about',
+    days: [day, { ...day, outside: name === 'push each change' ? 2 : 0 }],
+  }));
+  const ordinary = { seed: 1, bookingS: DAY.bookingS, onlineShare: DAY.onlineShare, played };
+  const scenarios = [ordinary, { ...ordinary, bookingS: 120 }, { ...ordinary, onlineShare: 0.1 }];
+  const written = () => {
+    writePage(directory, scenarios);
+    return ['oversell.md', 'oversell.svg', 'oversell-booking.svg', 'oversell-online.svg'].map((file) =>
+      readFileSync(path.join(directory, file), 'utf8'),
+    );
+  };
+  const first = written();
+  expect(first[0]).toContain(
+    'On 2 shop days with 80 online orders, tillsync offered no piece that the shop could have known to be sold, ' +
+      'and missed no sale. A push of each change offered 2 pieces of these.',
+  );
+  expect(first[0]).toContain('| 2 min | 2 | 4 (0; 0) | 4 (0; 0) |');
+  expect(written()).toEqual(first);
 });
 
 it('oversell: the time until staff book is drawn from the exponential distribution', () => {
