@@ -131,7 +131,7 @@ export class OutboxIntake {
    * platform.
    */
   resolve(change: Change, alreadyRead = false): Resolution {
-    const holdsBack = change.kind === 'stock' && this.#reservations.holdsBack;
+    const holdsBack = () => this.#reservations.holdsBack;
     return resolveChange(this.#withoutOwnName(change), { ...this.#options, alreadyRead, holdsBack });
   }
 

@@ -21,8 +21,11 @@ interface ResolveOptions {
   branches: BranchDirectory;
   /** The product was just read by GET /product, so what the mirror does not have does not exist. */
   alreadyRead?: boolean;
-  /** Orders are subtracted from counts, so no stock may be sent with its own ids. */
-  holdsBack?: boolean;
+  /**
+   * Whether orders are subtracted from counts, so that no stock may be sent with its own ids. Called only for a stock
+   * that the mirror lacks, because it reads the database.
+   */
+  holdsBack?: () => boolean;
 }
 
 type Rejection = Extract<Resolution, { state: 'rejected' }>;
@@ -104,7 +107,7 @@ interface NamedBranch {
  * stock endpoints accept nothing else.
  */
 export function resolveStock(change: StockChange, options: ResolveOptions): Resolution {
-  const { catalog, branches, alreadyRead = false, holdsBack = false } = options;
+  const { catalog, branches, alreadyRead = false, holdsBack = () => false } = options;
   const { sku, externalId } = change;
   const branch = namedBranch(change, branches);
   if ('state' in branch) return branch;
@@ -122,7 +125,7 @@ export function resolveStock(change: StockChange, options: ResolveOptions): Reso
   if (mappings.length === 0) return unknownStock(change, branch, options);
   // A branch without a known internal id cannot be compared with the mappings.
   if (branch.id === undefined && branch.externalId !== undefined) {
-    const words = holdsBack ? undefined : asIs(change, branch, mappings);
+    const words = holdsBack() ? undefined : asIs(change, branch, mappings);
     return words ?? unknownBranch(change, branch, mappings, branches);
   }
 
@@ -184,12 +187,12 @@ function ofStocks(
 function unknownStock(
   change: StockChange,
   branch: NamedBranch,
-  { catalog, branches, alreadyRead = false, holdsBack = false }: ResolveOptions,
+  { catalog, branches, alreadyRead = false, holdsBack = () => false }: ResolveOptions,
 ): Resolution {
   const { sku, externalId } = change;
   if (!alreadyRead) {
     // Without a whole catalogue, a missing product proves nothing. Only a sku must be read, to learn its externalId.
-    const maySay = !catalog.isComplete && !(holdsBack && branches.isEmpty);
+    const maySay = !catalog.isComplete && !(branches.isEmpty && holdsBack());
     return (maySay && asIs(change, branch, [])) || { state: 'needs-read', query: queryOf(change) };
   }
   return externalId === undefined && catalog.productOf(sku ?? '') !== undefined
