@@ -10,6 +10,14 @@ export function chunkMs(clock: Clock): number {
 }
 
 /**
+ * Returns how long to sleep of a longer wait. It is a millisecond at least, because a fraction that is left by rounding
+ * may be too small to move a clock, and the wait would never end.
+ */
+export function pieceMs(clock: Clock, restMs: number): number {
+  return Math.max(1, Math.min(restMs, chunkMs(clock)));
+}
+
+/**
  * An abortable wait of a loop. A wake only ends the wait early; it carries no information about the work. A wake
  * without a waiting loop ends the next wait.
  */
@@ -42,7 +50,7 @@ export class Waker {
       onPiece();
       const restMs = dueMs() - this.#clock.nowMs();
       if (restMs <= 0) break;
-      await this.#clock.sleep(Math.min(restMs, chunkMs(this.#clock)), controller.signal);
+      await this.#clock.sleep(pieceMs(this.#clock, restMs), controller.signal);
     }
     signal.removeEventListener('abort', end);
     this.#controller = undefined;
@@ -91,7 +99,7 @@ export async function rest(
   const endMs = clock.monotonicMs() + ms;
   for (let restMs = ms; restMs > 0 && !signal.aborted; restMs = endMs - clock.monotonicMs()) {
     onPiece();
-    await clock.sleep(Math.min(restMs, chunkMs(clock)), signal);
+    await clock.sleep(pieceMs(clock, restMs), signal);
   }
 }
 

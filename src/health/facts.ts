@@ -335,14 +335,9 @@ export function isBlocked(facts: Facts): FactsOfFinding | null {
 /** Failures of a try that are no failure of sending itself, or have a finding of their own. */
 const NOT_OF_SENDING = /^(rate-limited|forbidden|blocked|aborted|auth-|storage-|link-)/;
 
-/**
- * Returns how a try to send failed: the platform's own answer, or no whole answer. undefined: it did not fail, or for a
- * reason that another finding tells.
- */
-export function failureOfPush({ state, failure }: Freshness): 'answered' | 'unanswered' | undefined {
-  if (state !== 'failing' || !failure || NOT_OF_SENDING.test(failure.code)) return undefined;
-  const cause = CAUSES[failure.code];
-  return cause === 'fault' || (cause && LASTING.has(cause)) ? 'answered' : 'unanswered';
+/** Whether the last try to send failed, by the platform or on the way, and not for what another finding tells. */
+export function isPushFailing({ state, failure }: Freshness): boolean {
+  return state === 'failing' && failure !== undefined && !NOT_OF_SENDING.test(failure.code);
 }
 
 export function changesWait(facts: Facts): FactsOfFinding | null | undefined {

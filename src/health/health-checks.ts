@@ -6,7 +6,7 @@ import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
 import type { FieldNews } from '../core/values.ts';
 import type { IncompleteOrder, MissingCodes, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
-import { type DiskSpace, diskVerdict, failureOfPush, healingCode } from './facts.ts';
+import { type DiskSpace, diskVerdict, healingCode, isPushFailing } from './facts.ts';
 
 /**
  * Facts that no flow notices itself: disk space, the clock, tokens that were never handed in, orders of another
@@ -96,12 +96,12 @@ export class Recently {
   }
 }
 
-/** Sending must fail for this long: most troubles of a platform are over by then, and five minutes are not. */
-const PUSH_FAILS_MS = 255_000;
-/** Time from the first failed try to the last, by whether the platform answers: a line that recovers takes longer. */
-const TRIED_FOR_MS = { answered: 120_000, unanswered: 360_000 };
+/** Sending must fail for this long, because most troubles of a platform are over by then. */
+const PUSH_FAILS_MS = 225_000;
 /** Good polls meanwhile; one alone also comes through a platform that fails for most calls. */
 const POLLS_MEANWHILE = 2;
+/** The last try must be this young, because an older failure says nothing about now. The sender pauses less. */
+const TRIED_WITHIN_MS = 90_000;
 
 /**
  * Judges from check to check whether sending fails while orders come. A failed poll begins the count again, because the
@@ -109,7 +109,7 @@ const POLLS_MEANWHILE = 2;
  */
 export class PushMonitor {
   #fromMs: number;
-  #run: { sinceMs: number; firstPollMs: number; lastPollMs: number; polls: number } | undefined;
+  #run: { sinceMs: number; lastPollMs: number; polls: number } | undefined;
 
   constructor(nowMs: number) {
     this.#fromMs = nowMs;
@@ -119,9 +119,8 @@ export class PushMonitor {
   judge(flows: readonly Freshness[], nowMs: number): string | null | undefined {
     const flow = (subject: FreshnessSubject) => flows.find((each) => each.subject === subject);
     const [push, poll] = [flow('outbox.push'), flow('orders.poll')];
-    const how = push && failureOfPush(push);
     const isPolled = poll?.state === 'ok' || poll?.state === 'degraded';
-    if (!how || !isPolled) {
+    if (!push || !isPushFailing(push) || !isPolled) {
       this.#run = undefined;
       this.#fromMs = nowMs;
       return !push || push.state === 'ok' || push.state === 'unknown' ? null : undefined;
@@ -129,23 +128,17 @@ export class PushMonitor {
     if (this.#run && Date.parse(push.lastOkAt ?? '') > this.#run.sinceMs) this.#run = undefined;
     this.#run ??= {
       sinceMs: Math.max(this.#fromMs, Date.parse(push.failure?.since ?? '')),
-      firstPollMs: Number.POSITIVE_INFINITY,
       lastPollMs: 0,
       polls: 0,
     };
     const run = this.#run;
     const polledMs = Date.parse(poll.lastOkAt ?? '');
     if (polledMs > Math.max(run.sinceMs, run.lastPollMs)) {
-      run.firstPollMs = Math.min(run.firstPollMs, polledMs);
       run.lastPollMs = polledMs;
       run.polls += 1;
     }
-    const triedMs = Date.parse(push.lastTryAt ?? '');
-    const isSure =
-      run.polls >= POLLS_MEANWHILE &&
-      triedMs > run.firstPollMs &&
-      triedMs - run.sinceMs >= TRIED_FOR_MS[how] &&
-      nowMs - run.sinceMs >= PUSH_FAILS_MS;
+    const isTried = nowMs - Date.parse(push.lastTryAt ?? '') <= TRIED_WITHIN_MS;
+    const isSure = run.polls >= POLLS_MEANWHILE && isTried && nowMs - run.sinceMs >= PUSH_FAILS_MS;
     return isSure ? push.message : undefined;
   }
 }

@@ -5,7 +5,7 @@ import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { Change, ProductQuery, Resolution } from './change.ts';
-import { isRefusal } from './push-loop.ts';
+import { isRefusal } from './push-call.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
 import type { StockKey } from './stock-ledger.ts';
 

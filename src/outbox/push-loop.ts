@@ -1,21 +1,15 @@
 import { type FreshnessBoard, type FreshnessState, freshnessOfFailure } from '../core/alarm.ts';
-import { asTillsyncError, failureCode, hasCode, type TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, type ErrorCode, failureCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { gracefulSignal, LOCKED_OUT_LOOK_MS, rest, retryDelayMs, Waker } from '../core/loop.ts';
+import { gracefulSignal, LOCKED_OUT_LOOK_MS, pieceMs, rest, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import { BATCH_ITEMS_MAX, type CallOptions, type Endpoint } from '../platform/platform.ts';
-import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
-import {
-  chooseEndpoint,
-  type QueueOutlook,
-  readBatchAnswer,
-  type Verification,
-  verifyApplied,
-} from './call-plan.ts';
+import { chooseEndpoint, type QueueOutlook } from './call-plan.ts';
 import type { Answer, BatchItem, ChangeKind } from './change.ts';
 import type { Claim, SendRules, SettlementReport } from './dispatch.ts';
+import { PushCall, type PushPlatform } from './push-call.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
 
 const SUBJECT = 'outbox.push';
@@ -64,205 +58,12 @@ export class PushFreshness {
   }
 }
 
-/** Most unclear items that are read one by one; if there are more, all are sent again. */
-const ASK_MAX = 10;
-/** After this many sendings an unclear item is left to a person. */
-const DOUBTFUL_SENDS_MAX = 3;
-/** Single refusals in a row after which the last item is tried next, because probably all items are refused. */
-const HOPELESS_AFTER = 3;
-/** A change sent this often without an answer may itself be the cause, and not a short fault. */
-const SUSPECT_AFTER = 2;
-/** If more parts of a call fail than this, the cause is not a few items. */
-const FAILURES_MAX = 16;
 /**
  * A change that fails alone while others of its call succeed is left to a person after this many tries and this long.
  */
 const FAILS_ALONE_MAX = 3;
 const FAILS_ALONE_MS = 3_600_000;
 const FAILS_ALONE = 'Sent several times, at last alone; the platform fails on it and takes others.';
-
-/** Why a change is left to a person although the platform neither accepted nor clearly refused it. */
-const DOUBTS: Record<Exclude<Verification, 'applied'> | 'unreadable', string> = {
-  differs: 'Sent several times; the platform does not say why it has another value.',
-  unseen: 'Sent several times; the platform does not say that it took it, and the product does not show it.',
-  unreadable: 'Sent several times; the platform does not say that it took it, nor show the product.',
-};
-
-type PushPlatform = Pick<
-  PlatformClient,
-  'productPut' | 'productStockPut' | 'productBatch' | 'productStockBatch' | 'productGet'
->;
-
-/** Sends the items of one call and collects the outcome of each. */
-export class PushCall {
-  readonly #platform: PushPlatform;
-  readonly #kind: ChangeKind;
-  readonly #how: { endpoint: 'batch' | 'single'; call: CallOptions };
-  readonly #answers = new Map<number, Answer>();
-
-  constructor(
-    platform: PushPlatform,
-    kind: ChangeKind,
-    how: { endpoint: 'batch' | 'single'; call: CallOptions },
-  ) {
-    this.#platform = platform;
-    this.#kind = kind;
-    this.#how = how;
-  }
-
-  /**
-   * Never rejects: an unknown outcome is sent again, because all values are absolute. `isOutage`: the previous call
-   * failed. `trouble` is why the sender should pause, if more than single items failed.
-   */
-  async run(items: readonly BatchItem[], isOutage = false): Promise<{ answers: Answer[]; trouble: unknown }> {
-    const alone = new Map<BatchItem, TillsyncError>();
-    const trouble = await this.#sendOrSplit(items, alone, isOutage).then(
-      () => undefined,
-      (error: unknown) => error,
-    );
-    for (const [item, error] of alone) {
-      if (trouble === undefined && isRefusal(error)) this.#note(item, 'rejected', error.message);
-      else this.#note(item, 'retry', notArrived(error), true);
-    }
-    const message =
-      trouble === undefined
-        ? 'The answer did not say whether it was taken; it is sent again.'
-        : notArrived(trouble);
-    for (const item of items) if (!this.#answers.has(item.changeId)) this.#note(item, 'retry', message);
-    return { answers: [...this.#answers.values()], trouble };
-  }
-
-  /**
-   * Sends a call. If it is refused whole, sends halves, in order, until the bad items are `alone`. A call that keeps
-   * failing is split too, once a part of it was accepted. In an outage the first parts get smaller each time, so that
-   * it costs one more call and still finds a bad item. Throws errors that no item causes.
-   */
-  async #sendOrSplit(
-    items: readonly BatchItem[],
-    alone: Map<BatchItem, TillsyncError>,
-    isOutage: boolean,
-  ): Promise<void> {
-    const sentBefore = Math.max(...items.map(({ attempts }) => attempts));
-    const groups = isOutage ? inParts(items, sentBefore) : [items];
-    let isAnyTaken = false;
-    let doubts = 0;
-    let failures = 0;
-    let last: TillsyncError | undefined;
-    while (groups.length > 0) {
-      const isFromEnd = !isAnyTaken && doubts >= HOPELESS_AFTER;
-      const group = (isFromEnd ? groups.pop() : groups.shift()) ?? [];
-      let unclear: readonly BatchItem[];
-      try {
-        unclear = await this.#send(group);
-      } catch (error) {
-        if (!isRefusal(error) && !(isFailure(error) && sentBefore >= SUSPECT_AFTER)) throw error;
-        last = error;
-        const [item] = group;
-        const middle = Math.ceil(group.length / 2);
-        if (group.length === 1 && item) alone.set(item, error);
-        else if (isFromEnd) groups.push(group.slice(0, middle), group.slice(middle));
-        else groups.unshift(group.slice(0, middle), group.slice(middle));
-        if (isRefusal(error)) doubts += Number(group.length === 1);
-        else {
-          doubts += HOPELESS_AFTER;
-          failures += 1;
-        }
-        // So many failures are not caused by the items.
-        if (failures > FAILURES_MAX || (!isAnyTaken && doubts > HOPELESS_AFTER)) throw error;
-        continue;
-      }
-      isAnyTaken = true;
-      await this.#settleDoubtful(unclear);
-    }
-    if (!isAnyTaken && doubts >= HOPELESS_AFTER) throw last;
-  }
-
-  /** Returns the items whose outcome is not in the answer. */
-  async #send(items: readonly BatchItem[]): Promise<readonly BatchItem[]> {
-    const { endpoint, call } = this.#how;
-    const [first] = items;
-    if (endpoint === 'single' && items.length === 1 && first) {
-      const answer =
-        this.#kind === 'stock'
-          ? await this.#platform.productStockPut(first.body as StockChangeItem, call)
-          : await this.#platform.productPut(first.body as ProductChangeItem, call);
-      if (answer !== 'applied') return items;
-      this.#note(first, 'done');
-      return [];
-    }
-    const bodies = items.map(({ body }) => body);
-    const answer =
-      this.#kind === 'stock'
-        ? await this.#platform.productStockBatch(bodies as StockChangeItem[], call)
-        : await this.#platform.productBatch(bodies as ProductChangeItem[], call);
-    const answers = readBatchAnswer(bodies, answer);
-    for (const [i, item] of items.entries()) {
-      const of = answers[i];
-      if (of?.state === 'done') this.#note(item, 'done');
-      else if (of?.state === 'rejected') this.#note(item, 'rejected', of.message);
-    }
-    return items.filter((_, i) => answers[i]?.state === 'unclear');
-  }
-
-  /** Reads the products of unclear items. If still unclear, they are sent again a few times. */
-  async #settleDoubtful(doubtful: readonly BatchItem[]): Promise<void> {
-    for (const item of doubtful.slice(0, ASK_MAX)) {
-      const verdict = await this.#verify(item);
-      if (verdict === 'applied') this.#note(item, 'done');
-      else if (item.attempts + 1 >= DOUBTFUL_SENDS_MAX) this.#note(item, 'rejected', DOUBTS[verdict]);
-    }
-  }
-
-  /**
-   * `unreadable` means that the platform refuses to show the product, which says nothing about the sent
-   * change.
-   */
-  async #verify({ body }: BatchItem): Promise<Verification | 'unreadable'> {
-    const query =
-      'sku' in body && body.sku !== undefined
-        ? { sku: String(body.sku) }
-        : { externalId: body.externalId ?? '' };
-    try {
-      return verifyApplied(body, await this.#platform.productGet(query, this.#how.call));
-    } catch (error) {
-      if (isRefusal(error)) return 'unreadable';
-      throw error;
-    }
-  }
-
-  #note({ changeId }: BatchItem, state: Answer['state'], message?: string, isAlone = false): void {
-    this.#answers.set(changeId, {
-      changeId,
-      state,
-      ...(message !== undefined && { message }),
-      ...(isAlone && { isAlone }),
-    });
-  }
-}
-
-/** Whether the platform refuses the content and would again. (408 and 425 may only mean too slow.) */
-export function isRefusal(error: unknown): error is TillsyncError {
-  return hasCode(error, 'platform-refused') && !error.retryable;
-}
-
-/** Whether a failure may be caused by one item, in the platform or in a proxy before it. */
-function isFailure(error: unknown): error is TillsyncError {
-  return (
-    hasCode(error, 'platform-failed') ||
-    (hasCode(error, 'platform-garbled') && Number(error.httpStatus) >= 400)
-  );
-}
-
-function notArrived(error: unknown): string {
-  return `Not known to have arrived (${asTillsyncError(error).message}); it is sent again.`;
-}
-
-/** Splits a call into a beginning, a middle and an end; the outer parts get smaller with each sending. */
-function inParts(items: readonly BatchItem[], sentBefore: number): (readonly BatchItem[])[] {
-  const size = Math.ceil(items.length / 2 ** Math.max(0, sentBefore + 1 - SUSPECT_AFTER));
-  const end = Math.max(size, items.length - size);
-  return [items.slice(0, size), items.slice(size, end), items.slice(end)].filter(({ length }) => length > 0);
-}
 
 /** An idle loop checks this often, because another process may queue changes too. */
 const LOOK_EVERY_MS = 500;
@@ -272,6 +73,16 @@ const SETTLE_AGAIN_MS = 2_000;
  * Without a good poll of orders for this time, the mirror's stock may be outdated, and no value counts as unchanged.
  */
 const ORDERS_KNOWN_MS = 900_000;
+/**
+ * How many failures a pause counts at most while orders are fetched, by the failure. Three are ten to twenty seconds,
+ * five are up to eighty: a refusal costs more calls, to find the refused change. Limits, blocks and rights count all.
+ */
+const REACHED_FAILURES_MAX: Partial<Record<ErrorCode, number>> = {
+  'platform-unreachable': 3,
+  'platform-failed': 3,
+  'platform-garbled': 3,
+  'platform-refused': 5,
+};
 /** Changes whose targets are resolved per transaction. */
 const TARGETS_AT_ONCE = 500;
 
@@ -322,6 +133,8 @@ export class PushLoop {
   readonly #waker: Waker;
   readonly #lookEveryMs: number;
   #failures = 0;
+  /** Wall clock of the first of these failures. */
+  #failingSinceMs: number | undefined;
   /** Changes that failed alone while others of their call were accepted. */
   readonly #failing = new Map<number, { times: number; sinceMonoMs: number }>();
   /** The newest sweep used to resolve waiting changes, and whether they may be sent with their own ids. */
@@ -476,7 +289,7 @@ export class PushLoop {
   }
 
   async #send(endpoint: 'batch' | 'single', signal: AbortSignal): Promise<void> {
-    const { kind, platform, freshness, log, clock, random, beat } = this.#options;
+    const { kind, platform, freshness, log, clock, beat } = this.#options;
     const { callId, items, toLook } = await this.claim(endpoint === 'batch' ? BATCH_ITEMS_MAX : 1);
     const patient = gracefulSignal(signal, clock);
     // Changes that need no read of the platform's quantity are sent first.
@@ -504,22 +317,38 @@ export class PushLoop {
       log.info({ kind, ...report }, 'changes sent');
       freshness.answered(kind);
       this.#failures = 0;
+      this.#failingSinceMs = undefined;
       return;
     }
     log.warn({ kind, ...report }, 'changes sent');
     freshness.failed(kind, trouble);
     if (signal.aborted) return;
     this.#failures += 1;
-    const restMs = retryDelayMs(this.#failures, trouble, random);
-    if (!items.every(({ changeId }) => this.#failing.has(changeId))) {
-      return await rest(clock, restMs, signal, beat);
-    }
+    this.#failingSinceMs ??= clock.nowMs();
+    await this.#pause(trouble, items, signal);
+  }
+
+  /**
+   * Pauses after a failed call, shortly once orders were fetched since the first failure. The end of the trouble is
+   * then noticed within seconds, and no alarm rests on a failure that is minutes old.
+   */
+  async #pause(trouble: unknown, items: readonly BatchItem[], signal: AbortSignal): Promise<void> {
+    const { clock, random, beat, lastPollOkMs } = this.#options;
+    const beginMonoMs = clock.monotonicMs();
+    const sinceMs = this.#failingSinceMs ?? clock.nowMs();
+    const countedMax = REACHED_FAILURES_MAX[asTillsyncError(trouble).code] ?? this.#failures;
+    const longMs = retryDelayMs(this.#failures, trouble, random);
+    const shortMs = retryDelayMs(Math.min(this.#failures, countedMax), trouble, random);
+    const isReached = () => (lastPollOkMs() ?? 0) > sinceMs;
     // These changes may fail by a fault of their own, so the wait ends as soon as another change is
     // submitted.
-    const endMonoMs = clock.monotonicMs() + restMs;
-    for (let leftMs = restMs; leftMs >= 1; leftMs = endMonoMs - clock.monotonicMs()) {
-      await this.#rest(leftMs, signal);
-      if (signal.aborted || this.outlook().waiting > items.length) return;
+    const isAlone = items.every(({ changeId }) => this.#failing.has(changeId));
+    for (;;) {
+      const leftMs = beginMonoMs + (isReached() ? shortMs : longMs) - clock.monotonicMs();
+      if (leftMs <= 0 || signal.aborted) return;
+      if (isAlone) await this.#rest(pieceMs(clock, leftMs), signal);
+      else await rest(clock, pieceMs(clock, leftMs), signal, beat);
+      if (isAlone && this.outlook().waiting > items.length) return;
     }
   }
 
@@ -573,10 +402,10 @@ export class PushLoop {
     }
   }
 
-  /** Waits until something may have to be sent. */
+  /** Waits until something may have to be sent; a millisecond at least, so that no rest of rounding repeats it. */
   async #rest(ms: number, signal: AbortSignal): Promise<void> {
     const { clock, beat } = this.#options;
-    const endMonoMs = clock.monotonicMs() + ms;
+    const endMonoMs = clock.monotonicMs() + Math.max(1, ms);
     await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
   }
 }

@@ -17,6 +17,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import type { Cause, FindingCode } from '../../src/health/facts.ts';
 import { spanishFinding } from '../../src/health/speech.ts';
+import type { FaultSpec } from '../../src/sandbox/faults.ts';
 import { ChainPlace, TWO_BRANCHES } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
@@ -194,6 +195,24 @@ interface Fault {
 const inbox = ({ storage }: Workplace) =>
   new Database(path.join(storage, 'inbox', 'inbox.db'), { timeout: 5_000 });
 
+function backlog(what: string, cause: Cause, spec: FaultSpec): Fault {
+  return {
+    what,
+    ...{ code: 'outbox.stuck', cause, count: 1, level: 'red', growsOld: true },
+    async open(place) {
+      const daemon = await place.run();
+      const begin = () => {
+        for (const endpoint of ['product.stock.put', 'product.stock.batch'] as const)
+          place.sandbox.control.setFault({ ...spec, endpoint });
+        const pos = inbox(place);
+        pos.exec("INSERT INTO stock_changes (sku, qty, subsidiary_id) VALUES ('1001', 3, 'sub-1')");
+        pos.close();
+      };
+      return { daemon, begin };
+    },
+  };
+}
+
 const FAULTS: Fault[] = [
   {
     what: 'a platform that takes no connections',
@@ -294,21 +313,8 @@ const FAULTS: Fault[] = [
       return { daemon, begin: () => line.cut() };
     },
   },
-  {
-    what: 'a backlog, since the platform fails all counts',
-    ...{ code: 'outbox.stuck', cause: 'fault', count: 1, level: 'red', growsOld: true },
-    async open(place) {
-      const daemon = await place.run();
-      const begin = () => {
-        for (const endpoint of ['product.stock.put', 'product.stock.batch'] as const)
-          place.sandbox.control.setFault({ kind: 'status', status: 500, endpoint });
-        const pos = inbox(place);
-        pos.exec("INSERT INTO stock_changes (sku, qty, subsidiary_id) VALUES ('1001', 3, 'sub-1')");
-        pos.close();
-      };
-      return { daemon, begin };
-    },
-  },
+  backlog('a backlog, since the platform fails all counts', 'fault', { kind: 'status', status: 500 }),
+  backlog('a backlog, since no count is ever answered', 'slow', { kind: 'hang' }),
   {
     what: 'a clock that is off by an hour',
     ...{ code: 'clock.off', level: 'amber' },

@@ -302,20 +302,24 @@ describe('sending that fails while orders come', () => {
   }
   const FLOW = { lastOkAt: null, lastTryAt: null, state: 'ok', message: '' } as const;
   const polls = [60, 180, 300, 420, 540, 660, 780];
-  const tries = [0, 5, 15, 35, 75, 155, 315, 615];
+  /** As the sender does it: every few seconds once a poll has worked. */
+  const tries = [0, 5, 15, 35, ...Array.from({ length: 40 }, (_, i) => 70 + i * 20)];
+  /** As it does it with refusals. */
+  const seldom = [0, 5, 15, 35, 75, 155, 215, 275, 335];
 
   const stories: [what: string, story: Story, seconds: number | undefined][] = [
-    ['with a fault, try after try', { polls, tries }, 255],
-    ['with refusals of whole calls', { code: 'platform-refused', polls, tries }, 255],
-    ['without an answer, over several minutes', { code: 'ECONNRESET', polls, tries }, 615],
-    ['beside a poll that failed, counted from the next good one', { polls, badPolls: [120], tries }, 430],
-    ['with an end of the trouble', { polls, tries: tries.slice(0, 6), taken: [250] }, undefined],
+    ['with a fault, try after try', { polls, tries }, 225],
+    ['with refusals of whole calls', { code: 'platform-refused', polls, tries: seldom }, 225],
+    ['without an answer', { code: 'ECONNRESET', polls, tries }, 225],
+    ['by the second of two good polls', { polls: [110, 235], tries }, 235],
+    ['beside a poll that failed, counted from the next good one', { polls, badPolls: [120], tries }, 400],
+    ['with an end of the trouble', { polls, tries: seldom.slice(0, 6), taken: [220] }, undefined],
     [
       'every second time',
       { polls, tries: [0, 60, 120, 180, 240, 300], taken: [30, 90, 150, 210, 270, 330] },
       undefined,
     ],
-    ['without a try after a poll that worked', { polls: [170, 290], tries: tries.slice(0, 6) }, undefined],
+    ['with a last try that is minutes old', { polls, tries: [0, 5, 15, 35, 75] }, undefined],
     ['while no poll works', { polls: [], badPolls: [60], tries }, undefined],
     ['because the platform asks to wait', { code: 'rate-limited', polls, tries }, undefined],
     ['because the token is blocked', { state: 'blocked', code: 'blocked', polls, tries }, undefined],

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type ErrorDetails, TillsyncError } from '../../src/core/errors.ts';
-import { PushCall } from '../../src/outbox/push-loop.ts';
+import { PushCall } from '../../src/outbox/push-call.ts';
 
 /** Sends `size` changes in one call to a platform that refuses any call with a bad one in it. */
 async function run(size: number, isBad: (item: number) => boolean, details: ErrorDetails = {}) {

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 import type { FreshnessState } from '../../src/core/alarm.ts';
-import { TillsyncError } from '../../src/core/errors.ts';
+import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Answer, BatchItem } from '../../src/outbox/change.ts';
 import { PushFreshness, PushLoop } from '../../src/outbox/push-loop.ts';
@@ -10,6 +10,7 @@ import type { MirrorStores } from '../../src/outbox/repositories.ts';
 import type { BatchAnswer, StockChangeItem } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
+const MINUTE_MS = 60_000;
 const DOWN = new TillsyncError('platform-failed', 'HTTP 500.');
 
 /** Makes a sender with a queue in memory and a platform that accepts everything by default. */
@@ -20,6 +21,7 @@ function setUp(how: { lingerMs?: number } = {}) {
   const settled: Answer[] = [];
   const told: (FreshnessState | 'answered')[] = [];
   const trouble: { call?: TillsyncError; settle?: number } = {};
+  const polled: { atMs: number | null } = { atMs: null };
   const status: { now: 'sends' | 'elsewhere' | 'locked-out' } = { now: 'sends' };
   const underWay = new Map<number, BatchItem[]>();
   const startMs = clock.monotonicMs();
@@ -55,7 +57,7 @@ function setUp(how: { lingerMs?: number } = {}) {
     stores: {} as MirrorStores,
     rules: { skipUnchanged: true, holdBack: false },
     hasBranches: true,
-    lastPollOkMs: () => null,
+    lastPollOkMs: () => polled.atMs,
     platform: {
       productStockBatch: send,
       productStockPut: async (item) => {
@@ -95,7 +97,7 @@ function setUp(how: { lingerMs?: number } = {}) {
     await clock.advance(20_000);
     await ended;
   };
-  return { clock, waiting, calls, settled, told, trouble, status, put, stop };
+  return { clock, waiting, calls, settled, told, trouble, polled, status, put, stop };
 }
 
 describe('the sender', () => {
@@ -132,6 +134,30 @@ describe('the sender', () => {
     await clock.advance(400_000);
     expect(waiting).toEqual([]);
     await stop();
+  });
+
+  it('tries every few seconds once orders are fetched, if the failure may end at any moment', async () => {
+    const pausesOf = async (code: ErrorCode) => {
+      const { clock, calls, trouble, polled, put, stop } = setUp();
+      trouble.call = new TillsyncError(code, 'No.');
+      put(1);
+      await clock.advance(10 * MINUTE_MS);
+      const before = calls.length;
+      polled.atMs = clock.nowMs();
+      await clock.advance(10 * MINUTE_MS);
+      await stop();
+      const at = calls
+        .map(({ atMs }) => atMs)
+        .filter((_, i, all) => i === 0 || (all[i] ?? 0) > (all[i - 1] ?? 0) + 1);
+      return at.slice(before).map((atMs, i) => atMs - (at[before - 1 + i] ?? 0));
+    };
+    for (const code of ['platform-failed', 'platform-unreachable', 'platform-garbled'] as const) {
+      const pauses = await pausesOf(code);
+      expect(Math.max(...pauses.slice(1))).toBeLessThanOrEqual(21_000);
+      expect(Math.min(...pauses)).toBeGreaterThanOrEqual(10_000);
+    }
+    for (const code of ['rate-limited', 'blocked', 'forbidden', 'unauthorized'] as const)
+      expect((await pausesOf(code)).length).toBeLessThan(5);
   });
 
   it('writes what a call brought as soon as the disk takes it, and sends it no second time', async () => {

@@ -18,7 +18,7 @@ import { SEED } from '../../support/seed.ts';
  * platform.
  */
 
-/** `TILLSYNC_CALM_MONTHS` is the number of months; a hundred take about two minutes of a core. */
+/** `TILLSYNC_CALM_MONTHS` is the number of months; a hundred take about four minutes of a core. */
 const MONTHS = Number(process.env.TILLSYNC_CALM_MONTHS ?? 4);
 const MINUTE_MS = 60_000;
 const MONTH_MS = 30 * 24 * 60 * MINUTE_MS;
@@ -26,8 +26,17 @@ const LOOK_EVERY_MS = 15_000;
 const POLL_EVERY_MS = 2 * MINUTE_MS;
 /** A POS hands a change over this often. */
 const CHANGE_EVERY_MS = 5 * MINUTE_MS;
+/** A call without an answer ends after this time. */
+const TIMEOUT_MS = { poll: 3 * MINUTE_MS, push: MINUTE_MS / 2 };
+const TIMED_OUT = 'platform-unreachable';
 const BEGIN_MS = Date.UTC(2026, 0, 1);
 const RULES = { level: 'amber', settleMs: MINUTE_MS, repeatMs: 0, dailyMax: 20 } as const;
+
+interface Call {
+  endMs: number;
+  /** Left out if the call succeeds. */
+  code?: string | undefined;
+}
 
 interface Trouble {
   what: 'line' | 'platform' | 'restart' | 'night';
@@ -45,13 +54,13 @@ function troubleAt(nowMs: number, random: { next(): number }, cutMinutes: number
     return {
       what: 'line',
       endMs: minutes(0.2, cutMinutes),
-      code: one(['ENETUNREACH', 'EAI_AGAIN', 'ECONNRESET', 'UND_ERR_CONNECT_TIMEOUT']),
+      code: one(['ENETUNREACH', 'EAI_AGAIN', 'ECONNRESET', 'UND_ERR_CONNECT_TIMEOUT', TIMED_OUT]),
     };
   if (chance < 0.8)
     return {
       what: 'platform',
       endMs: minutes(0.2, 5),
-      code: one(['platform-failed', 'platform-garbled', 'ECONNRESET', 'platform-unreachable']),
+      code: one(['platform-failed', 'platform-garbled', 'ECONNRESET', TIMED_OUT]),
     };
   return chance < 0.95
     ? { what: 'restart', endMs: minutes(0.1, 20), code: '' }
@@ -79,7 +88,9 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
   let push: Freshness = { ...poll, subject: 'outbox.push' };
   let oldestPendingAt: string | null = null;
   let changeDueMs = nowMs;
-  let tryDueMs = Number.POSITIVE_INFINITY;
+  let jitter = 1;
+  let pushCall: Call | undefined;
+  let pollCall: Call | undefined;
   let pushMonitor = new PushMonitor(nowMs);
   let stuck: { key: string; message: string; raisedAt: string } | undefined;
   const iso = () => new Date(nowMs).toISOString();
@@ -99,11 +110,14 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     ordersStaleAfterMs: 10 * MINUTE_MS,
   });
   let now = new StandingNow(() => standing(factsNow()), clock);
-  const tried = (flow: Freshness): Freshness => {
+  const called = (flow: 'poll' | 'push'): Call => {
     const isDown = trouble?.what === 'line' || (trouble?.what === 'platform' && random.next() < 0.7);
+    const code = isDown ? trouble?.code : undefined;
+    return { code, endMs: nowMs + (code === TIMED_OUT ? TIMEOUT_MS[flow] : 0) };
+  };
+  const answered = (flow: Freshness, { code }: Call): Freshness => {
     const lastTryAt = iso();
-    if (!isDown) return { ...flow, lastOkAt: iso(), lastTryAt, state: 'ok', message: '', failure: undefined };
-    const { code } = trouble as Trouble;
+    if (!code) return { ...flow, lastOkAt: iso(), lastTryAt, state: 'ok', message: '', failure: undefined };
     const { since = iso(), tries = 0 } = flow.failure?.code === code ? flow.failure : {};
     return {
       ...flow,
@@ -113,23 +127,30 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
       failure: { code, since, tries: tries + 1 },
     };
   };
-  /** As the sender does it: after five seconds, ten, twenty, at last every five minutes. */
-  const tryPush = () => {
-    push = tried(push);
-    const { tries = 0 } = push.failure ?? {};
-    if (tries === 0) oldestPendingAt = null;
-    const pauseMs = Math.min(5_000 * 2 ** (tries - 1), 5 * MINUTE_MS) * (0.5 + random.next() / 2);
-    tryDueMs = tries === 0 ? Number.POSITIVE_INFINITY : nowMs + pauseMs;
+  /** As the sender does it: after five seconds, ten, twenty and so on, or at most twenty once a poll worked. */
+  const pushDueMs = (): number => {
+    if (oldestPendingAt === null) return Number.POSITIVE_INFINITY;
+    const { tries, since } = push.failure ?? { tries: 0, since: '' };
+    if (tries === 0) return nowMs;
+    const longestMs = (poll.lastOkAt ?? '') > since ? 20_000 : 5 * MINUTE_MS;
+    const pauseMs = Math.min(5_000 * 2 ** (tries - 1), longestMs) * jitter;
+    return Date.parse(push.lastTryAt ?? '') + pauseMs;
+  };
+  const endPush = (call: Call) => {
+    push = answered(push, call);
+    if (!call.code) oldestPendingAt = null;
+    jitter = 0.5 + random.next() / 2;
+    pushCall = undefined;
   };
   const lookAtPush = () => {
     const reason = pushMonitor.judge([poll, push], nowMs);
     if (reason === null) stuck = undefined;
     else if (reason) stuck ??= { key: 'outbox.stuck', message: reason, raisedAt: iso() };
   };
-  const tryPoll = () => {
-    poll = tried(poll);
+  const endPoll = (call: Call) => {
+    poll = answered(poll, call);
     isLineUp = trouble?.what !== 'line';
-    pollDueMs = nowMs + POLL_EVERY_MS;
+    pollCall = undefined;
   };
   for (; nowMs < BEGIN_MS + MONTH_MS; nowMs += LOOK_EVERY_MS) {
     if (trouble && nowMs >= trouble.endMs) {
@@ -143,13 +164,17 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     }
     if (!trouble && nowMs >= nextMs) trouble = troubleAt(nowMs, random, cutMinutes);
     if (trouble?.what === 'restart' || trouble?.what === 'night') continue;
-    if (nowMs >= pollDueMs) tryPoll();
+    if (!pollCall && nowMs >= pollDueMs) {
+      pollCall = called('poll');
+      pollDueMs = nowMs + POLL_EVERY_MS;
+    }
+    if (pollCall && nowMs >= pollCall.endMs) endPoll(pollCall);
     if (nowMs >= changeDueMs) {
       changeDueMs = nowMs + 2 * CHANGE_EVERY_MS * random.next();
-      if (oldestPendingAt === null) tryDueMs = nowMs;
       oldestPendingAt ??= iso();
     }
-    if (nowMs >= tryDueMs) tryPush();
+    if (nowMs >= pushDueMs()) pushCall ??= called('push');
+    if (pushCall && nowMs >= pushCall.endMs) endPush(pushCall);
     lookAtPush();
     const at = { nowMs, monotonicMs: nowMs - BEGIN_MS, day: iso().slice(0, 10) };
     judge.observe(now.read(), memory, at);
