@@ -92,7 +92,7 @@ export function writePage(directory: string, scenarios: readonly Scenario[]): st
       PARAMETERS.map((row) => [...row]),
     ),
     '## The same figures again',
-    `\`npm run bench -- oversell --days ${daysOf(ordinary, 'optimum').length} --seed ${ordinary.seed} --sweep --csv FILE --report DIRECTORY\` gives the same rows and this page, in one part or with \`--resume\`, on one processor or several. The days are drawn and counted with additions, products and comparisons alone, which every processor rounds the same way, and without a logarithm, whose last bit may differ between versions of V8.`,
+    `\`npm run bench -- oversell --days ${daysOf(ordinary, 'optimum').length} --seed ${ordinary.seed} --sweep --csv FILE --report DIRECTORY\` gives the same rows and this page, in one part or with \`--resume\`, on one processor or several. The days are drawn and counted with sums, products, quotients and comparisons alone, which every processor rounds the same way, and without a logarithm, whose last bit may differ between versions of V8.`,
   );
   return path.join(directory, put('oversell.md', `${parts.join('\n\n')}\n`));
 }
