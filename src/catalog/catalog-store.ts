@@ -47,7 +47,7 @@ function statements(db: Database.Database) {
   return {
     digest: db.prepare<[string, string], { digest: string | null; vanished: string | null }>(`
       SELECT b.digest, p.vanished_at AS vanished FROM branch_products b JOIN products p USING (product_id)
-      WHERE b.branch = ? AND b.product_id = ?`),
+      WHERE b.branch = +? AND b.product_id = +?`),
     listings: db.prepare<[string], { branch: string; digest: string | null }>(
       'SELECT branch, digest FROM branch_products WHERE product_id = ?',
     ),

@@ -95,7 +95,7 @@ function statements(db: Database.Database) {
     mappings: db.prepare<[string], MappingRow>(`
       SELECT subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA,
         product_code_pos_b AS productCodePosB, ext_id AS extId, product_id AS productId
-      FROM integrations WHERE sku = ? ORDER BY subsidiary_id, rowid`),
+      FROM integrations WHERE sku = +? ORDER BY subsidiary_id, rowid`),
     addMapping: db.prepare<Named>(`
       INSERT INTO integrations (sku, subsidiary_id, product_id_pos_a, product_code_pos_b, ext_id, product_id)
       VALUES (@sku, @subsidiaryId, @productIdPosA, @productCodePosB, @extId, @productId)`),

@@ -304,7 +304,7 @@ export class StockLedger {
     return this.#sql.rows(
       `SELECT r.order_id AS orderId, r.code FROM stock_steps s JOIN orders r USING (order_id)
            JOIN stock_counts c USING (sku, subsidiary_id)
-         WHERE s.sku = ? AND s.subsidiary_id = ?
+         WHERE s.sku = +? AND s.subsidiary_id = +?
          GROUP BY s.order_id HAVING sum(s.qty) > 0
            AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version, 0)
              OR coalesce(s.held_until_ms <= c.counted_ms, 0))))
