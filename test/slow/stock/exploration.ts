@@ -155,7 +155,7 @@ export class Exploration {
         if (uncounted.length === 0) steps.push([`ack ${id} ${branch}`, () => this.#ack(branch, id)]);
       }
     }
-    for (const stock of stocks) {
+    for (const stock of this.#of.counted ?? stocks) {
       const isKnown = names.known.includes(skuOf(stock));
       if (isKnown && left(`count ${stock}`, budget.count)) {
         steps.push([`count ${stock}`, () => this.#count(stock)]);

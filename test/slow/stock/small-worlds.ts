@@ -52,6 +52,10 @@ export interface SmallWorld {
   areApart?: boolean;
   /** True if only a platform that follows edits and gives back is tried; other worlds try the other kinds. */
   isOfOneKind?: boolean;
+  /** The stocks that are counted in between; all if left out. */
+  counted?: readonly Stock[];
+  /** True if `TILLSYNC_WORLDS=half` counts one stock at a time, because the whole has 43,000 states. */
+  isCountedInTurn?: boolean;
 }
 
 const PLACED = { id: 'A', name: 'place A', branch: 's1', lines: { 10: 2 } } as const;
@@ -93,6 +97,7 @@ export const WORLDS: readonly SmallWorld[] = [
     budget: { count: 1 },
     areApart: true,
     isOfOneKind: true,
+    isCountedInTurn: true,
   },
   {
     name: 'the catalogue renames what an order names',
