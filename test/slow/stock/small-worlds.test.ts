@@ -15,7 +15,11 @@ const HABITS = [
 const isHalf = process.env.TILLSYNC_WORLDS === 'half';
 const PARTS = WORLDS.flatMap((world): SmallWorld[] =>
   world.isCountedInTurn && isHalf
-    ? world.stocks.map((stock) => ({ ...world, counted: [stock], name: `${world.name}, ${stock} is counted` }))
+    ? world.stocks.map((stock) => ({
+        ...world,
+        counted: [stock],
+        name: `${world.name}, ${stock} is counted`,
+      }))
     : [world],
 );
 const TRIED = PARTS.flatMap((world) =>

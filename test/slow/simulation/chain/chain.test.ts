@@ -3,11 +3,13 @@ import { SEED } from '../../../support/seed.ts';
 import { simulateChain } from './chain-days.ts';
 
 /**
- * Runs as many seeds as fit into `TILLSYNC_CHAIN_SECONDS` (60), or `TILLSYNC_SEEDS` of them, from
- * `TILLSYNC_SEED` on.
+ * Runs as many seeds as fit into `TILLSYNC_CHAIN_SECONDS`; without it `TILLSYNC_SEEDS` of them, else a minute. The first is
+ * `TILLSYNC_SEED`.
  */
-const SECONDS = Number(process.env.TILLSYNC_CHAIN_SECONDS ?? 60);
-const COUNT = Number(process.env.TILLSYNC_SEEDS ?? Number.POSITIVE_INFINITY);
+const { TILLSYNC_CHAIN_SECONDS, TILLSYNC_SEEDS } = process.env;
+const SECONDS = Number(TILLSYNC_CHAIN_SECONDS ?? 60);
+const isTimed = TILLSYNC_CHAIN_SECONDS !== undefined || TILLSYNC_SEEDS === undefined;
+const COUNT = isTimed ? Number.POSITIVE_INFINITY : Number(TILLSYNC_SEEDS);
 const SHOWN_MAX = 5;
 
 describe('a company of three branches, with what goes wrong in its days', () => {
