@@ -6,9 +6,13 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { Right } from '../db/api-keys.ts';
 import { AccessGate, type AccessOptions, requireRight } from './access.ts';
+import { JSON_BODY_MAX_BYTES } from './server.ts';
 
 export interface LocalApiOptions extends AccessOptions {
-  parts: Pick<Services, 'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox'>;
+  parts: Pick<
+    Services,
+    'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox' | 'branches' | 'catalogSweep'
+  >;
   /** Notified when this process may have changed the mirror. */
   changes: ChangeSignal;
   /** Of tillsync. */
@@ -160,8 +164,6 @@ function wrongPlace(families: readonly ApiFamily[], { method, url }: FastifyRequ
   });
 }
 
-const BODY_LIMIT_BYTES = 2 * 1024 * 1024;
-
 const ANSWER_HEADERS = {
   'cache-control': 'no-store',
   'x-content-type-options': 'nosniff',
@@ -219,7 +221,7 @@ function acceptJsonOnly(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(
     'application/json',
-    { parseAs: 'string', bodyLimit: BODY_LIMIT_BYTES },
+    { parseAs: 'string', bodyLimit: JSON_BODY_MAX_BYTES },
     (_request, text: string, done) => {
       try {
         done(null, text === '' ? undefined : JSON.parse(text.replace(/^\uFEFF/, '')));

@@ -2,9 +2,18 @@ import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
+import {
+  chosenBranch,
+  type InventoryLine,
+  type InventoryReport,
+  inventoryReport,
+  wholeInventory,
+} from '../app/inventory.ts';
 import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
 import type { ChangeKind, SourceLine, SubmittedChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
+import { previewChanges } from '../outbox/full-inventory-plan.ts';
+import type { GuardReason } from '../outbox/guards.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { OutboxService } from '../outbox/outbox.ts';
 import { addressOf, originOf } from './access.ts';
@@ -15,8 +24,10 @@ import {
   handOverQuery,
   ITEMS_MAX,
   type itemResult,
+  PLANNED_ITEMS_MAX,
   productItems,
   stockItems,
+  stockQuery,
 } from './schemas.ts';
 import { errorBody, sendRetryAfter, statusOf } from './server.ts';
 
@@ -31,37 +42,49 @@ const BODY_FORMATS: Readonly<Record<string, FileFormat>> = {
 const PIECE_BYTES = 32 * 1024;
 const EXAMPLE = { hint: 'Send an array, such as [{"externalId": "A1", "qty": 3}].' };
 
+type Item = SourceLine & SubmittedChange;
+
+interface BodyLimits {
+  maxBytes: number;
+  maxItems: number;
+  /** What the sender can do with a body that is larger. */
+  hint: string;
+}
+
 /**
  * Reads a body item by item, as it arrives, and never holds it whole. Throws `usage`, and accepts nothing, when it is
- * no list of 1 to 100,000 items, too large, or cut off.
+ * no list of items, too large, or cut off.
  */
-async function readItems(
-  kind: ChangeKind,
-  request: FastifyRequest,
-  maxBytes: number,
-): Promise<(SourceLine & SubmittedChange)[]> {
-  const items: (SourceLine & SubmittedChange)[] = [];
-  if (request.body instanceof Readable) {
-    const type = request.headers['content-type']?.split(';', 1)[0] ?? '';
+async function readItems(kind: ChangeKind, request: FastifyRequest, limits: BodyLimits): Promise<Item[]> {
+  const { maxBytes, maxItems, hint } = limits;
+  const { headers, body } = request;
+  if (Number(headers['content-length'] ?? 0) > maxBytes) throw tooMuch(mebibytes(maxBytes), hint);
+  const items: Item[] = [];
+  if (body instanceof Readable) {
+    const type = headers['content-type']?.split(';', 1)[0] ?? '';
     const format = BODY_FORMATS[type.trim().toLowerCase()] ?? 'json';
-    const pieces = readPieces(request.body, format, maxBytes);
+    const pieces = readPieces(body, format, limits);
     for await (const some of readChangeFile(pieces, kind, { format })) {
       for (const item of some) items.push(item);
-      if (items.length > ITEMS_MAX) throw tooMuch(`More than ${ITEMS_MAX} items came`);
+      if (items.length > maxItems) throw tooMuch(`${maxItems} items`, hint);
     }
   }
   if (items.length === 0) throw noItem();
   return items;
 }
 
-async function* readPieces(body: Readable, format: FileFormat, maxBytes: number): AsyncGenerator<Uint8Array> {
+async function* readPieces(
+  body: Readable,
+  format: FileFormat,
+  { maxBytes, hint }: BodyLimits,
+): AsyncGenerator<Uint8Array> {
   let bytes = 0;
   let isChecked = format !== 'json';
   // The stream is not destroyed on an early end, so that the refusal can still be sent.
   const chunks: AsyncIterable<Buffer> = body.iterator({ destroyOnReturn: false });
   for await (const chunk of chunks) {
     bytes += chunk.length;
-    if (bytes > maxBytes) throw tooMuch(`More than ${maxBytes} bytes came`);
+    if (bytes > maxBytes) throw tooMuch(mebibytes(maxBytes), hint);
     if (!isChecked) {
       const first = chunk
         .toString('latin1')
@@ -82,68 +105,138 @@ function noItem(): TillsyncError {
 }
 
 /** Answered by 413. */
-function tooMuch(what: string): Error {
-  const error = new Error(`${what}. Nothing was taken; send it in several parts.`);
-  return Object.assign(error, { statusCode: 413 });
+function tooMuch(limit: string, hint: string): Error {
+  const error = new Error(`More than ${limit} came in one request. Nothing was taken.`);
+  return Object.assign(error, { statusCode: 413, hint });
+}
+
+function mebibytes(bytes: number): string {
+  return `${bytes / 1024 ** 2} MiB`;
 }
 
 /** Items per transaction. They are so few that nothing else waits long for the event loop or the disk. */
 const PART = 500;
 
+/** Items of one request, as they are to be accepted. */
+interface Submission {
+  /** Number of items in the body. */
+  total: number;
+  /** Items to accept, and unreadable ones, which are answered. */
+  items: readonly Item[];
+  origin: string;
+  /** Why a guard holds all of it. */
+  hold?: GuardReason | undefined;
+  inventory?: InventoryReport;
+}
+
+/** An answer that is ready to be sent, as the JSON text of a `changesAnswer`. */
+interface Answered {
+  text: string;
+  status: number;
+  error?: TillsyncError;
+}
+
+/** Writes the answer of a submission from the results so far. */
+class AnswerText {
+  readonly #tally: { total: number; pending: number; held: number; rejected: number };
+  readonly #inventory: InventoryReport | undefined;
+  readonly #results: string[] = [];
+
+  constructor({ total, inventory }: Pick<Submission, 'total' | 'inventory'>) {
+    this.#tally = { total, pending: 0, held: 0, rejected: 0 };
+    this.#inventory = inventory;
+  }
+
+  add(result: z.output<typeof itemResult>): void {
+    this.#tally[result.state] += 1;
+    this.#results.push(JSON.stringify(result));
+  }
+
+  /** `refusal` is the status and error of items that have no result. */
+  end(refusal?: { status: number; error: object }): { text: string; status: number } {
+    const inventory = this.#inventory;
+    const more = {
+      ...this.#tally,
+      ...(inventory && { inventory }),
+      ...(refusal && { error: refusal.error }),
+    };
+    const isPartial = this.#tally.rejected > 0 || inventory?.catalogFault != null;
+    return {
+      text: `{"results":[${this.#results.join(',')}],${JSON.stringify(more).slice(1)}`,
+      status: refusal?.status ?? (isPartial ? 207 : 200),
+    };
+  }
+}
+
 /**
- * Accepts the good items in several transactions, and answers every item with the JSON text of a `changesAnswer`. If
- * the disk fails on the way, accepted items stay; the answer has the results so far and the error.
+ * Accepts the good items in several transactions, and answers each item. If the disk fails on the way, accepted items
+ * stay; the answer has the results so far and the error.
  */
-async function takeItems(
-  outbox: OutboxService,
-  items: readonly (SourceLine & SubmittedChange)[],
-  origin: string,
-): Promise<{ text: string; status: number; error?: TillsyncError }> {
+async function takeItems(outbox: OutboxService, submission: Submission): Promise<Answered> {
+  const { items, origin, hold: all } = submission;
   const zeros = await outbox.zeroHolds(readable(items));
-  const tally = { total: items.length, pending: 0, held: 0, rejected: 0 };
-  const results: string[] = [];
-  const answer = (status: number, more: object) => ({
-    text: `{"results":[${results.join(',')}],${JSON.stringify({ ...tally, ...more }).slice(1)}`,
-    status,
-  });
+  const answer = new AnswerText(submission);
   for (let start = 0; start < items.length; start += PART) {
     const part = items.slice(start, start + PART);
     const good = readable(part);
     try {
-      const taken = (good.length === 0 ? [] : await outbox.submit(good, 'http', { origin, zeros })).values();
-      for (const item of part) {
-        const result = resultOf(item, taken);
-        tally[result.state] += 1;
-        results.push(JSON.stringify(result));
-      }
+      const taken = good.length === 0 ? [] : await outbox.submit(good, 'http', { origin, zeros, all });
+      const acceptances = taken.values();
+      for (const item of part) answer.add(resultOf(item, acceptances));
     } catch (thrown) {
       const error = asTillsyncError(thrown);
       if (start === 0) throw error;
       const why = error.code === 'internal' ? 'The request could not be handled to its end.' : error.message;
-      const message = `${why} The items before index ${start} were taken, the others not.`;
-      return { ...answer(statusOf(error.code), { error: { ...errorBody(error).error, message } }), error };
+      const { index } = part[0] as Item;
+      const message = `${why} The items before index ${index} were taken, the others not.`;
+      const refusal = { status: statusOf(error.code), error: { ...errorBody(error).error, message } };
+      return { ...answer.end(refusal), error };
     }
     await setImmediate();
   }
-  return answer(tally.rejected > 0 ? 207 : 200, {});
+  return answer.end();
 }
 
-function readable(items: readonly (SourceLine & SubmittedChange)[]) {
+/** Answers what would become of the items. */
+async function previewItems(parts: LocalApiOptions['parts'], submission: Submission): Promise<Answered> {
+  const { items, hold } = submission;
+  await parts.outbox.catchUp();
+  const previews = await previewChanges(parts, readable(items), hold);
+  const answer = new AnswerText(submission);
+  const results = previews.map(({ line, target, values, verdict, why }) => ({
+    ...placeOf(line),
+    state: verdict === 'held' || verdict === 'rejected' ? verdict : ('pending' as const),
+    preview: { target, values, verdict, why },
+  }));
+  const faults = items.flatMap((item) => ('fault' in item ? [faultOf(item)] : []));
+  for (const result of [...results, ...faults].sort((a, b) => a.index - b.index)) answer.add(result);
+  return answer.end();
+}
+
+function readable(items: readonly Item[]) {
   return items.filter((item) => 'change' in item);
 }
 
-function resultOf(
-  item: SourceLine & SubmittedChange,
-  taken: Iterator<Acceptance>,
-): z.output<typeof itemResult> {
-  const place = { index: item.index, ...(item.line !== null && { line: item.line }) };
-  if ('fault' in item) {
-    const { code, column, message } = item.fault;
-    return { ...place, state: 'rejected', code, ...(column !== null && { column }), message };
-  }
+function placeOf({ index, line, unnamed }: SourceLine) {
+  return { index, ...(line !== null && { line }), ...(unnamed !== undefined && { unnamed }) };
+}
+
+function faultOf(item: Extract<Item, { fault: unknown }>) {
+  const { code, column, message } = item.fault;
+  return {
+    ...placeOf(item),
+    state: 'rejected' as const,
+    code,
+    ...(column !== null && { column }),
+    message,
+  };
+}
+
+function resultOf(item: Item, taken: Iterator<Acceptance>): z.output<typeof itemResult> {
+  if ('fault' in item) return faultOf(item);
   const { changeId, state, message, candidates } = taken.next().value as Acceptance;
   return {
-    ...place,
+    ...placeOf(item),
     state,
     changeId,
     ...(message !== null && { message }),
@@ -181,91 +274,200 @@ function outcomesOf({ parts, clock }: LocalApiOptions, polls: LongPolls) {
   };
 }
 
-/** `POST /stock` and `POST /products`. */
-export function changeRoutes(options: LocalApiOptions): ApiFamily {
+/** What a request asks for, besides its items. */
+type Asked = Partial<z.output<typeof stockQuery>> & z.output<typeof handOverQuery>;
+
+/** Throws `usage` for what cannot be asked together. */
+function checkAsked({ wait, dryRun, full, missing }: Asked): void {
+  if (dryRun && wait > 0) {
+    throw new TillsyncError('usage', 'dryRun hands nothing over, so there is nothing to wait for.');
+  }
+  if (missing !== undefined && !full) {
+    const why = 'missing says what becomes of what a whole inventory lacks. Nothing was taken.';
+    throw new TillsyncError('usage', why, { hint: 'Give full=true too.' });
+  }
+}
+
+function refuseLongWait(wait: number, changes: number): void {
+  if (wait === 0 || changes <= WAIT_ITEMS_MAX) return;
+  throw new TillsyncError('usage', `wait is for up to ${WAIT_ITEMS_MAX} items. Nothing was taken.`, {
+    hint: 'Leave it out, and follow GET /v1/outbox?after=newest&wait=30.',
+  });
+}
+
+/** Returns a signal that is aborted when the caller is gone or has its answer. */
+function untilClosed({ raw }: FastifyReply): AbortSignal {
+  const closed = new AbortController();
+  raw.on('close', () => closed.abort());
+  return closed.signal;
+}
+
+/** Returns a function that compares whole inventories with the mirror, and then its later part, which runs in turn. */
+function inventories({ parts }: LocalApiOptions) {
+  return async (items: readonly Item[], asked: Asked, origin: string, reply: FastifyReply) => {
+    const { full, branch, missing } = asked;
+    const total = items.length;
+    if (!full && branch === undefined) return async (): Promise<Submission> => ({ total, items, origin });
+    const chosen = chosenBranch(parts, branch, 'branch');
+    const placed = items.map((item) =>
+      'change' in item && item.kind === 'stock' ? { ...item, change: chosen.named(item.change) } : item,
+    );
+    if (!full) return async (): Promise<Submission> => ({ total, items: placed, origin });
+    const stocks = placed.filter((item) => 'change' in item && item.kind === 'stock') as InventoryLine[];
+    const faults = placed.filter((item) => 'fault' in item);
+    const request = { branch, chosen, missing, items: total, unreadable: faults.length };
+    const whole = await wholeInventory(parts, stocks, request, { signal: untilClosed(reply) });
+    return async (): Promise<Submission> => {
+      const plan = await whole.plan();
+      return {
+        total,
+        items: [...faults, ...plan.changes].sort((a, b) => a.index - b.index),
+        origin,
+        hold: plan.hold,
+        inventory: inventoryReport(plan, whole.catalogFault, request),
+      };
+    };
+  };
+}
+
+/** Returns the function that reads, plans and accepts the items of a request. */
+function handOvers(options: LocalApiOptions) {
   const { parts, changesMaxBytes = BODY_MAX_BYTES, handOversMax = HAND_OVERS_MAX } = options;
-  const polls = new LongPolls(options);
-  const outcomes = outcomesOf(options, polls);
-  let reading = 0;
-  let underWay = 0;
+  const prepare = inventories(options);
+  const reading = new Places(READING_MAX);
+  const planning = new Places(handOversMax);
+  const taking = new Places(handOversMax);
   let turn: Promise<unknown> = Promise.resolve();
 
-  const handOver = async (kind: ChangeKind, waitMs: number, request: FastifyRequest, reply: FastifyReply) => {
+  return async (kind: ChangeKind, asked: Asked, request: FastifyRequest, reply: FastifyReply) => {
+    checkAsked(asked);
     // The connection is read before the body, because it may be closed afterwards.
     const origin = originOf(request);
-    if (reading >= READING_MAX) throw tooMany(READING_MAX);
-    reading += 1;
-    let items: (SourceLine & SubmittedChange)[];
-    try {
-      items = await readItems(kind, request, changesMaxBytes);
-    } finally {
-      reading -= 1;
-    }
-    if (waitMs > 0 && items.length > WAIT_ITEMS_MAX) {
-      throw new TillsyncError('usage', `wait is for up to ${WAIT_ITEMS_MAX} items. Nothing was taken.`, {
-        hint: 'Leave it out, and follow GET /v1/outbox?after=newest&wait=30.',
-      });
+    const isPlanned = asked.full === true || asked.dryRun;
+    const limits = {
+      maxBytes: changesMaxBytes,
+      maxItems: isPlanned ? PLANNED_ITEMS_MAX : ITEMS_MAX,
+      hint: isPlanned ? IN_ONE_PIECE : 'Send it in several parts.',
+    };
+    const items = await reading.within(() => readItems(kind, request, limits));
+    const act = async () => {
+      const submission = await submit();
+      refuseLongWait(asked.wait, submission.items.length);
+      return takeItems(parts.outbox, submission);
+    };
+    const planned = () => prepare(items, asked, origin, reply);
+    // A whole inventory may wait for the catalogue, and blocks no other submission meanwhile.
+    const submit = await (isPlanned ? planning.within(planned) : planned());
+    if (asked.dryRun) {
+      const { text, status } = await planning.within(async () => previewItems(parts, await submit()));
+      reply.code(status);
+      return { text, isOver: true };
     }
     // Counted only from here, so that a slow sender blocks nobody.
-    if (underWay >= handOversMax) throw tooMany(handOversMax);
-    underWay += 1;
-    try {
+    const { text, status, error } = await taking.within(() => {
       // Submissions run one after another, so that of two values for a target the later one stays.
-      const taking = turn.then(() => takeItems(parts.outbox, items, origin));
-      turn = taking.catch(() => {});
-      const { text, status, error } = await taking;
-      if (error) sendRetryAfter(reply, status, error);
-      reply.code(status);
-      return { text, isOver: error !== undefined };
-    } finally {
-      underWay -= 1;
-    }
+      const mine = turn.then(act);
+      turn = mine.catch(() => {});
+      return mine;
+    });
+    if (error) sendRetryAfter(reply, status, error);
+    reply.code(status);
+    return { text, isOver: error !== undefined };
   };
-  const post = (kind: ChangeKind, path: string, operationId: string, summary: string, body: z.ZodType) =>
-    route({
+}
+
+/** `POST /stock` and `POST /products`. */
+export function changeRoutes(options: LocalApiOptions): ApiFamily {
+  const polls = new LongPolls(options);
+  const outcomes = outcomesOf(options, polls);
+  const handOver = handOvers(options);
+  const post = (
+    kind: ChangeKind,
+    doc: { path: string; operationId: string; summary: string; more: string },
+  ) => {
+    const { more, ...named } = doc;
+    return route({
       method: 'post',
-      path,
-      operationId,
+      ...named,
       may: [kind === 'stock' ? 'stock' : 'prices'],
-      summary,
-      description:
-        'An answer for each item; a bad one takes nothing from its neighbours. What is pending or held is on the disk ' +
-        'when the answer comes. 207 when some were rejected. Later values for the same target win.',
-      body,
+      description: `${CHANGES}${more}`,
+      body: kind === 'stock' ? stockItems : productItems,
       bodyTypes: Object.keys(BODY_FORMATS),
       answer: changesAnswer,
       mayBePartial: true,
       refused: { statuses: [429, 503, 507], answer: changesAnswer },
-      query: handOverQuery,
-      handle: async ({ query: { wait }, request, reply }) => {
-        const waitMs = wait * 1_000;
+      query: kind === 'stock' ? stockQuery : handOverQuery,
+      handle: async ({ query, request, reply }) => {
+        const waitMs = query.wait * 1_000;
         // The connection is counted before any item is accepted, so that accepted items are always answered.
-        const leave = wait > 0 ? polls.enter(addressOf(request)) : () => {};
+        const leave = waitMs > 0 ? polls.enter(addressOf(request)) : () => {};
         try {
-          const { text, isOver } = await handOver(kind, waitMs, request, reply);
-          return wait === 0 || isOver ? text : await outcomes(text, waitMs, reply);
+          const { text, isOver } = await handOver(kind, query, request, reply);
+          return waitMs === 0 || isOver ? text : await outcomes(text, waitMs, reply);
         } finally {
           leave();
         }
       },
     });
+  };
   return {
     tag: 'changes',
-    // The routes read the body themselves, as a stream.
+    // The routes read the body themselves, as a stream, and limit it.
     prepare(app) {
       polls.endWith(app);
       app.removeAllContentTypeParsers();
       app.addContentTypeParser(
         Object.keys(BODY_FORMATS),
-        { bodyLimit: changesMaxBytes },
+        { bodyLimit: Number.MAX_SAFE_INTEGER },
         (_request, body, done) => done(null, body),
       );
     },
     routes: [
-      post('stock', '/stock', 'setStock', 'Hand over stock quantities', stockItems),
-      post('product', '/products', 'setProducts', 'Hand over prices, texts and visibility', productItems),
+      post('stock', {
+        path: '/stock',
+        operationId: 'setStock',
+        summary: 'Hand over stock quantities, or a whole inventory',
+        more: WHOLE,
+      }),
+      post('product', {
+        path: '/products',
+        operationId: 'setProducts',
+        summary: 'Hand over prices, texts and visibility',
+        more: '',
+      }),
     ],
   };
+}
+
+const CHANGES =
+  'An answer for each item; a bad one takes nothing from its neighbours. What is pending or held is on the disk ' +
+  'when the answer comes. 207 when some were rejected. Later values for the same target win. ' +
+  'A body has at most 32 MiB and 100,000 items, and 20,000 items with `dryRun`; 413 says which.';
+const WHOLE =
+  ' With `full` the items are a whole inventory, in one request of at most 20,000 items: only what differs from the mirror ' +
+  'is handed over, and the guards watch what it lacks. 207 also when the catalogue could not be read first.';
+const IN_ONE_PIECE =
+  'It is planned in one piece. Hand it over as a file: {tillsync} push stock FILE --full, or with --dry-run';
+
+/** Counts what runs at once. */
+class Places {
+  readonly #max: number;
+  #taken = 0;
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  /** Throws `rate-limited` if all places are taken. */
+  async within<T>(action: () => Promise<T>): Promise<T> {
+    if (this.#taken >= this.#max) throw tooMany(this.#max);
+    this.#taken += 1;
+    try {
+      return await action();
+    } finally {
+      this.#taken -= 1;
+    }
+  }
 }
 
 function tooMany(max: number): TillsyncError {

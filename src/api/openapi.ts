@@ -54,6 +54,8 @@ const ANSWERS = {
   Outcome: api.outcome,
   ItemResult: api.itemResult,
   ItemResults: api.changesAnswer,
+  Preview: api.preview,
+  Inventory: api.inventory,
   Change: api.change,
   ChangePage: api.outboxPage,
   ChangeAnswer: api.changeAnswer,

@@ -246,6 +246,8 @@ export const productPage = z.object({
 });
 
 export const ITEMS_MAX = 100_000;
+/** Items of a whole inventory, which is planned in one piece, or of a `dryRun`. */
+export const PLANNED_ITEMS_MAX = 20_000;
 
 const itemsOf = <T extends z.ZodType>(item: T) =>
   z
@@ -272,8 +274,26 @@ export const outcome = z.object({
   settledAt: isoTime.nullable().describe('null: it is not settled'),
 });
 
+/** What would become of an item. */
+export const preview = z.object({
+  target: z.string().describe('What it is for'),
+  values: z.record(z.string(), z.unknown()).describe('What would be sent'),
+  verdict: z
+    .enum(['send', 'read', 'unchanged', 'held', 'rejected'])
+    .describe(
+      '`read`: its product would be read first; `unchanged`: the platform has the value, so no call is needed',
+    ),
+  why: z.string(),
+});
+
 export const itemResult = z.object({
   index: whole.describe('Of the item, from 0'),
+  unnamed: z
+    .string()
+    .optional()
+    .describe(
+      'A stock that a whole inventory does not name and that goes to zero; `index` goes on after the items',
+    ),
   line: whole.optional().describe('Where it begins, from 1, in CSV and NDJSON'),
   state: z
     .enum(['pending', 'held', 'rejected'])
@@ -286,7 +306,12 @@ export const itemResult = z.object({
   message: z.string().optional(),
   candidates: z.array(candidate).optional().describe('What a rejected item may have meant'),
   outcome: outcome.optional().describe('Where `wait` was asked: what became of the change so far'),
+  preview: preview.optional().describe('With `dryRun`, in which `pending` means that it would be taken'),
 });
+
+const yesOrNo = z
+  .stringbool({ truthy: ['true'], falsy: ['false'], error: 'true or false is needed' })
+  .default(false);
 
 export const handOverQuery = z.strictObject({
   wait: digits(0, 30)
@@ -294,10 +319,53 @@ export const handOverQuery = z.strictObject({
     .describe(
       'Seconds to wait until each change is settled or held; each result then has its `outcome`. For up to 1,000 items',
     ),
+  dryRun: yesOrNo.describe(
+    'Only answers what would be sent, and why. One result for each target, with its `preview`. For up to 20,000 items',
+  ),
+});
+
+export const stockQuery = handOverQuery.extend({
+  full: yesOrNo.describe(
+    'The items count everything: only what differs from the mirror is handed over, and only that has results. Where an ' +
+      'item is of a product that the catalogue lacks, the catalogue is read first, which takes about a second for each ' +
+      '100 products and branch. For up to 20,000 items, in one request',
+  ),
+  branch: storeName
+    .optional()
+    .describe(
+      'The branch of every item that names none, by either id, and with `full` the one that they count',
+    ),
+  missing: z
+    .enum(['keep', 'zero'])
+    .optional()
+    .describe(
+      'With `full`: known stocks that no item names keep their quantity and stay on sale, which is usual, or go to zero',
+    ),
+});
+
+/** The comparison of a whole inventory with the mirror. */
+export const inventory = z.object({
+  branch: text.describe('The one branch that it counts; null: all'),
+  different: whole.describe('Items that differ from the mirror'),
+  unsure: whole.describe('Items that are sent because the platform may have another value than the mirror'),
+  unchanged: whole,
+  known: whole.describe('Stocks that it should name'),
+  missing: whole.describe('Known stocks that it does not name'),
+  missingSample: z.array(z.string()),
+  missingNotZero: whole.describe('Of these, those above zero'),
+  unknown: whole.describe('Items of what the catalogue does not have; they are passed over'),
+  unknownSample: z.array(z.string()),
+  unclear: whole.describe('Items that may be what is missing; above 0, nothing goes to zero'),
+  catalogFault: text.describe('Why the catalogue could not be read first; nothing goes to zero then'),
+  missingBecome: z.enum(['keep', 'zero']),
+  hold: text.describe('Why all of it is held for a person'),
 });
 
 export const changesAnswer = z.object({
-  results: z.array(itemResult).describe('One for each item, in order'),
+  results: z
+    .array(itemResult)
+    .describe('One for each item, in order; with `full`, of those that were handed over or rejected'),
+  inventory: inventory.optional().describe('With `full`'),
   total: whole,
   pending: whole,
   held: whole,

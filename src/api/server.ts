@@ -44,6 +44,14 @@ const HINT: Partial<Record<number, string>> = {
   415: 'Send application/json. /v1/stock and /v1/products take application/x-ndjson and text/csv, too.',
 };
 
+/** Largest JSON body of a route that does not read its body itself. */
+export const JSON_BODY_MAX_BYTES = 2 * 1024 * 1024;
+const tooLarge = 'More than 2 MiB came in one request. Nothing was taken.';
+
+function isTooLarge(thrown: Error): boolean {
+  return 'code' in thrown && thrown.code === 'FST_ERR_CTP_BODY_TOO_LARGE';
+}
+
 const RETRY_AFTER_S = 1;
 
 export function statusOf(code: ErrorCode): number {
@@ -82,10 +90,11 @@ function refusalOf(thrown: unknown): { status: number; error: TillsyncError } {
   // The HTTP layer itself refuses bodies that are too large or of an unknown type.
   if (thrown instanceof Error && 'statusCode' in thrown) {
     const status = Number(thrown.statusCode);
-    const hint = HINT[status];
+    const hint = 'hint' in thrown ? String(thrown.hint) : HINT[status];
+    const message = isTooLarge(thrown) ? tooLarge : thrown.message;
     const options = { cause: thrown, ...(hint !== undefined && { hint }) };
     if (status >= 400 && status < 500) {
-      return { status, error: new TillsyncError(CODE[status] ?? 'usage', thrown.message, options) };
+      return { status, error: new TillsyncError(CODE[status] ?? 'usage', message, options) };
     }
   }
   const error = asTillsyncError(thrown);

@@ -1,28 +1,17 @@
 import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
-import type { Services } from '../app/services.ts';
-import { branchName, namedBranch } from '../catalog/product.ts';
-import { sweepNow } from '../catalog/sweep.ts';
-import { isBranch } from '../config/roles.ts';
-import { asTillsyncError, counted, formatCommands, TillsyncError } from '../core/errors.ts';
-import type { Change, ProductChange, SourceLine, StockChange, SubmittedChange } from '../outbox/change.ts';
+import type { InventoryReport } from '../app/inventory.ts';
+import { counted, formatCommands, TillsyncError } from '../core/errors.ts';
+import type { Change, SourceLine, SubmittedChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
-import type { InventoryOptions, InventoryPlan, Preview, Verdict } from '../outbox/full-inventory-plan.ts';
+import type { Preview, Verdict } from '../outbox/full-inventory-plan.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
-import {
-  type Call,
-  type CommandTools,
-  choice,
-  command,
-  group,
-  type Result,
-  type Values,
-  withParts,
-} from './command.ts';
+import { type Call, choice, command, group, type Result, type Values, withParts } from './command.ts';
 import { productSteps } from './diff.ts';
 import { addressText, valuesText } from './outbox.ts';
+import type { Progress } from './progress.ts';
 import { type Counts, handOver, type Problem, placeOf, tellProblems } from './submit.ts';
 import { table } from './table.ts';
 
@@ -116,8 +105,9 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   const source = openInput(cli, file);
   return withParts(call, async (tools) => {
     const { previewChanges } = await import('../outbox/full-inventory-plan.ts');
+    const { chosenBranch, inventoryReport, wholeInventory } = await import('../app/inventory.ts');
     const { parts, progress } = tools;
-    const branch = chosenBranch(parts, options.branch);
+    const branch = chosenBranch(parts, options.branch, '--branch');
     const problems: Problem[] = [];
     const lines: (SourceLine & Change)[] = [];
     let items = 0;
@@ -131,20 +121,14 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     }
     if (items === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
     if (dryRun) await parts.outbox.catchUp();
-    const planned = full
-      ? await planWhole(
-          tools,
-          lines.filter((line) => line.kind === 'stock'),
-          {
-            subsidiaryIds: branch.subsidiaryIds,
-            zeroMissing: missing === 'zero' ? zeroAfter(items) : undefined,
-            unreadable: problems.length,
-          },
-          options.branch,
-        )
+    const stocks = lines.filter((line) => line.kind === 'stock');
+    const asked = { branch: options.branch, chosen: branch, missing, items, unreadable: problems.length };
+    const whole = full
+      ? await wholeInventory(parts, stocks, asked, { ...tools.call, ...sweepSteps(progress) })
       : undefined;
-    const inventory = planned && inventoryOf(planned, options);
-    const { changes, hold } = planned?.plan ?? { changes: lines };
+    const plan = await whole?.plan();
+    const inventory = whole && plan && inventoryReport(plan, whole.catalogFault, asked);
+    const { changes, hold } = plan ?? { changes: lines };
     progress.end();
     tellProblems(cli, problems);
     if (dryRun) {
@@ -168,37 +152,11 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   });
 }
 
-/**
- * Plans a whole inventory. Unknown products may be new on the platform, so the catalogue is swept first;
- * `catalogFault` says why it could not be. A branch uses its hub's catalogue.
- */
-async function planWhole<T extends SourceLine & { change: StockChange }>(
-  { parts, progress, call }: CommandTools,
-  lines: readonly T[],
-  options: InventoryOptions<T>,
-  branch: string | undefined,
-): Promise<{ plan: InventoryPlan<T>; catalogFault: string | null }> {
-  const { planInventory } = await import('../outbox/full-inventory-plan.ts');
-  const atBranch = isBranch(parts.config);
-  const readAtVersion = parts.stores.read(({ queries }) => queries.newestVersion());
-  const plan = async (isCatalogNew: boolean) => {
-    await parts.outbox.catchUp();
-    return planInventory(parts, lines, { ...options, isCatalogNew, isBranch: atBranch, readAtVersion });
+function sweepSteps(progress: Progress) {
+  return {
+    ...productSteps(progress),
+    onBusy: () => progress.step('another process is reading the catalogue; waiting until it has ended'),
   };
-  const before = await plan(atBranch);
-  if (before.unknown === 0 || atBranch) return { plan: before, catalogFault: null };
-  try {
-    await sweepNow(parts, {
-      ...call,
-      ...productSteps(progress),
-      branch: branch === undefined ? undefined : namedBranch(parts.branches, branch),
-      onBusy: () => progress.step('another process is reading the catalogue; waiting until it has ended'),
-    });
-  } catch (error) {
-    if (call.signal.aborted) throw error;
-    return { plan: before, catalogFault: asTillsyncError(error).message };
-  }
-  return { plan: await plan(true), catalogFault: null };
 }
 
 function itemsOf(
@@ -220,39 +178,11 @@ function problemOf(item: Extract<SourceLine & SubmittedChange, { fault: unknown 
   return { ...placeOf(item), state: 'rejected', code, ...(column !== null && { column }), message };
 }
 
-/** Makes lines for missing stocks, numbered after the file's items. */
-function zeroAfter(items: number) {
-  return (change: StockChange, n: number) => {
-    const unnamed = `sku ${change.sku} in ${change.subsidiaryId}`;
-    return { index: items + n, line: null, unnamed, kind: 'stock' as const, change };
-  };
-}
-
-/**
- * Returns the comparison of a whole inventory with the mirror for `--json`: the plan's counts, its one branch (null:
- * all), why no sweep was possible, and why all of it is held.
- */
-function inventoryOf(
-  { plan, catalogFault }: { plan: InventoryPlan<unknown>; catalogFault: string | null },
-  { branch, missing }: PushOptions,
-) {
-  const { changes: _changes, hold, ...counts } = plan;
-  return {
-    branch: branch ?? null,
-    ...counts,
-    catalogFault,
-    missingBecome: missing ?? 'keep',
-    hold: hold?.message ?? null,
-  };
-}
-
-type Inventory = ReturnType<typeof inventoryOf>;
-
 interface PushReport extends Counts {
   items: number;
   /** Number of items that were unreadable and not accepted. */
   unreadable: number;
-  inventory: Inventory | undefined;
+  inventory: InventoryReport | undefined;
 }
 
 function pushText(report: PushReport): string {
@@ -275,7 +205,7 @@ function itemsLine(items: number, unreadable: number): string {
   return unreadable === 0 ? `${all}.` : `${all}, of which ${unreadable} cannot be used.`;
 }
 
-function inventoryLines(inventory: Inventory | undefined): string[] {
+function inventoryLines(inventory: InventoryReport | undefined): string[] {
   if (inventory === undefined) return [];
   const { branch, different, unsure, unchanged, known, missing, missingSample, hold } = inventory;
   const { unknown, unknownSample, catalogFault } = inventory;
@@ -307,7 +237,7 @@ function inventoryLines(inventory: Inventory | undefined): string[] {
   return lines;
 }
 
-function missingLine({ missing, missingNotZero, missingBecome, unclear }: Inventory): string {
+function missingLine({ missing, missingNotZero, missingBecome, unclear }: InventoryReport): string {
   if (missingNotZero === 0) return 'All of these are 0 already.';
   const some = missingNotZero === missing ? 'They' : `${missingNotZero} of them`;
   if (missingBecome === 'keep') {
@@ -330,7 +260,11 @@ const VERDICTS: Record<Verdict, string> = {
 /** Returns the result of `push --dry-run`; `calls` is the number of batches that would be sent. */
 function previewResult(
   previews: readonly Preview<SourceLine & Change>[],
-  { items, problems, inventory }: { items: number; problems: Problem[]; inventory: Inventory | undefined },
+  {
+    items,
+    problems,
+    inventory,
+  }: { items: number; problems: Problem[]; inventory: InventoryReport | undefined },
 ): Result {
   const counts: Record<Verdict, number> = { send: 0, unchanged: 0, read: 0, held: 0, rejected: 0 };
   for (const { verdict } of previews) counts[verdict] += 1;
@@ -399,43 +333,3 @@ const products = command({
 });
 
 export const push = group('Hand over many changes from a file', { stock, products });
-
-/** The branch that a submission is for. */
-interface ChosenBranch {
-  /** Adds this branch to a change that names none. */
-  named<T extends StockChange | ProductChange>(change: T): T;
-  /** Internal ids of the branches that a whole inventory counts; undefined means all of the mirror. */
-  readonly subsidiaryIds: ReadonlySet<string> | undefined;
-}
-
-/** `name` is an id of a configured branch; without it, changes stay as they are. Throws `usage`. */
-function chosenBranch(
-  { branches, config }: Pick<Services, 'branches' | 'config'>,
-  name: string | undefined,
-): ChosenBranch {
-  const branch = name === undefined ? undefined : namedBranch(branches, name);
-  // A branch of a hub has only its own stocks.
-  if (branch === undefined || isBranch(config)) {
-    const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
-    // If the id of a branch is unknown, its stocks are not distinguishable from those of other branches.
-    return {
-      named: (change) => change,
-      subsidiaryIds: ids.length === branches.length ? new Set(ids) : undefined,
-    };
-  }
-  const { subsidiaryId } = branch;
-  if (subsidiaryId === null) {
-    throw new TillsyncError(
-      'usage',
-      `--branch: the configuration does not say which subsidiary_id ${branchName(branch)} has.`,
-      { hint: 'Add subsidiary_id beside external_id in its [[branches]] section.' },
-    );
-  }
-  return {
-    named: (change) =>
-      'qty' in change && change.subsidiaryId === undefined && change.subsidiaryExternalId === undefined
-        ? { ...change, subsidiaryId }
-        : change,
-    subsidiaryIds: new Set([subsidiaryId]),
-  };
-}

@@ -130,6 +130,7 @@ describe('handing changes over', () => {
     state.taken = [];
     const more = await post('/v1/stock', [...items, { externalId: 'X', qty: 1 }]);
     expect([more.status, more.body.error.code]).toEqual([413, 'usage']);
+    expect(more.body.error.message).toBe('More than 100000 items came in one request. Nothing was taken.');
     expect(state.taken).toEqual([]);
   });
 
@@ -205,6 +206,7 @@ describe('handing changes over', () => {
       `POST /v1/stock HTTP/1.1\r\nHost: ${new URL(url).host}\r\nConnection: close\r\nContent-Type: application/json\r\n${head}\r\n\r\n${sent}`,
     );
     expect(text).toMatch(/^HTTP\/1\.1 413 /);
+    expect(text).toMatch(/More than [\d.]+ MiB came in one request\. Nothing was taken\./);
     expect(state.taken).toEqual([]);
   });
 
