@@ -219,7 +219,7 @@ function memoryOutbox(
   const get = (changeId: number) => state.changes.find((change) => change.changeId === changeId);
   return {
     zeroHolds: async () => new Map(),
-    async take(items: SubmittedChange[], _source: string, { origin }: { origin?: string } = {}) {
+    async submit(items: SubmittedChange[], _source: string, { origin }: { origin?: string } = {}) {
       state.taken.push(items);
       state.origins.push(origin);
       if (state.take) return state.take(items);
