@@ -1,9 +1,19 @@
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX, type OrderEvent } from '../orders/order.ts';
-import type { AckResult } from '../outbox/change.ts';
+import type { Acknowledgement, AckResult } from '../outbox/change.ts';
 import { type Cli, EXIT, printable, readAll, writeJsonLine } from './cli.ts';
-import { command, group, JSON_LINES, refuseEndless, whole, withParts, withReaders } from './command.ts';
+import {
+  command,
+  group,
+  JSON_LINES,
+  type Result,
+  refuseEndless,
+  whole,
+  withParts,
+  withReaders,
+} from './command.ts';
+import { refusedBy, throughDaemon } from './daemon-client.ts';
 import { findOrder } from './order.ts';
 
 const POLL_MS = 250;
@@ -111,13 +121,27 @@ const ack = command({
     }
     const { seq } = call.options;
     const given = fromInput ? await readAcks(cli.stdin) : checkAcks(words, 'id');
+    const idsBy = (mirror: Parameters<typeof findOrder>[0], timezone: string): Acknowledgement[] =>
+      given.flatMap((each) => {
+        if ('fault' in each) return [];
+        const { orderId: word } = each;
+        const orderId = fromInput ? word : (findOrder(mirror, word, timezone)?.orderId ?? word);
+        return [{ orderId, seq: each.seq ?? seq }];
+      });
+    const guest = throughDaemon(call);
+    if (guest) {
+      const { timezone } = guest.config.orders;
+      const acks = await withReaders(call, ({ mirror }) => idsBy(mirror, timezone));
+      const results: AckResult[] = [];
+      for (let start = 0; start < acks.length; start += CHUNK) {
+        const answer = await guest.client.post('/orders/ack', acks.slice(start, start + CHUNK));
+        refusedBy(answer);
+        results.push(...answer.body.results);
+      }
+      return ackResult(cli, given, results);
+    }
     return withParts(call, async ({ parts, config, progress }) => {
-      const idOf = (word: string) => findOrder(parts.mirror, word, config.orders.timezone)?.orderId ?? word;
-      const acks = given.flatMap((each) =>
-        'fault' in each
-          ? []
-          : [{ orderId: fromInput ? each.orderId : idOf(each.orderId), seq: each.seq ?? seq }],
-      );
+      const acks = idsBy(parts.mirror, config.orders.timezone);
       const results: AckResult[] = [];
       for (let start = 0; start < acks.length; start += CHUNK) {
         const some = acks.slice(start, start + CHUNK);
@@ -125,28 +149,34 @@ const ack = command({
         progress.count('orders acknowledged', results.length, acks.length);
       }
       progress.end();
-      for (const each of given) {
-        if ('fault' in each) results.push({ orderId: each.orderId, state: 'rejected', message: each.fault });
-      }
-      const ofState = (state: AckResult['state']) => results.filter((each) => each.state === state);
-      for (const { orderId } of ofState('unheard')) {
-        cli.stderr.write(`${printable(orderId)}: noted, though the mirror has no such order yet.\n`);
-      }
-      for (const { orderId, message } of ofState('rejected')) {
-        cli.stderr.write(`${printable(orderId)}: not acknowledged. ${printable(message ?? '')}\n`);
-      }
-      const [fresh, before] = [ofState('new').length, ofState('known').length];
-      const [unheard, rejected] = [ofState('unheard').length, ofState('rejected').length];
-      const noted = unheard === 0 ? '' : `, ${unheard} noted that the mirror does not have yet`;
-      const refused = rejected === 0 ? '' : `, ${rejected} refused`;
-      return {
-        json: { results },
-        text: `${fresh} orders acknowledged, ${before} were before${noted}${refused}.\n`,
-        exit: unheard + rejected === 0 ? EXIT.done : EXIT.partial,
-      };
+      return ackResult(cli, given, results);
     });
   },
 });
+
+/** Returns the result of acknowledgements; names those that are odd on standard error. */
+function ackResult(cli: Cli, given: readonly NamedAck[], answered: readonly AckResult[]): Result {
+  const results = [...answered];
+  for (const each of given) {
+    if ('fault' in each) results.push({ orderId: each.orderId, state: 'rejected', message: each.fault });
+  }
+  const ofState = (state: AckResult['state']) => results.filter((each) => each.state === state);
+  for (const { orderId } of ofState('unheard')) {
+    cli.stderr.write(`${printable(orderId)}: noted, though the mirror has no such order yet.\n`);
+  }
+  for (const { orderId, message } of ofState('rejected')) {
+    cli.stderr.write(`${printable(orderId)}: not acknowledged. ${printable(message ?? '')}\n`);
+  }
+  const [fresh, before] = [ofState('new').length, ofState('known').length];
+  const [unheard, rejected] = [ofState('unheard').length, ofState('rejected').length];
+  const noted = unheard === 0 ? '' : `, ${unheard} noted that the mirror does not have yet`;
+  const refused = rejected === 0 ? '' : `, ${rejected} refused`;
+  return {
+    json: { results },
+    text: `${fresh} orders acknowledged, ${before} were before${noted}${refused}.\n`,
+    exit: unheard + rejected === 0 ? EXIT.done : EXIT.partial,
+  };
+}
 
 const INPUT_MAX_BYTES = 16 * 1024 * 1024;
 

@@ -1,7 +1,10 @@
 import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
+import type * as z from 'zod';
+import type { change, changesAnswer } from '../api/schemas.ts';
 import type { InventoryReport } from '../app/inventory.ts';
-import { counted, formatCommands, TillsyncError } from '../core/errors.ts';
+import type { CatalogMapping } from '../catalog/product.ts';
+import { counted, formatCommands, sameCommandWithSudo, TillsyncError } from '../core/errors.ts';
 import type { Change, SourceLine, SubmittedChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
@@ -9,10 +12,11 @@ import type { Preview, Verdict } from '../outbox/full-inventory-plan.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
 import { type Call, choice, command, group, type Result, type Values, withParts } from './command.ts';
+import { type DaemonClient, refusedBy, throughDaemon } from './daemon-client.ts';
 import { productSteps } from './diff.ts';
 import { addressText, valuesText } from './outbox.ts';
-import type { Progress } from './progress.ts';
-import { type Counts, handOver, type Problem, placeOf, tellProblems } from './submit.ts';
+import { Progress } from './progress.ts';
+import { type Counts, entryProblem, handOver, type Problem, placeOf, tellProblems } from './submit.ts';
 import { table } from './table.ts';
 
 const FORMATS: readonly FileFormat[] = ['csv', 'json', 'ndjson'];
@@ -103,23 +107,16 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     );
   }
   const source = openInput(cli, file);
+  const guest = throughDaemon(call);
+  if (guest) return pushThrough(call, kind, source, guest.client);
   return withParts(call, async (tools) => {
     const { previewChanges } = await import('../outbox/full-inventory-plan.ts');
     const { chosenBranch, inventoryReport, wholeInventory } = await import('../app/inventory.ts');
     const { parts, progress } = tools;
     const branch = chosenBranch(parts, options.branch, '--branch');
-    const problems: Problem[] = [];
-    const lines: (SourceLine & Change)[] = [];
-    let items = 0;
-    for await (const some of itemsOf(kind, bytesOf(source, file, cli.signal), call)) {
-      for (const item of some) {
-        if ('fault' in item) problems.push(problemOf(item));
-        else lines.push({ ...item, change: branch.named(item.change) } as SourceLine & Change);
-      }
-      items += some.length;
-      progress.count('items read', items);
-    }
-    if (items === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
+    const read = await readFile(call, kind, source, progress);
+    const { problems, items } = read;
+    const lines = read.lines.map((line) => ({ ...line, change: branch.named(line.change) }) as Line);
     if (dryRun) await parts.outbox.catchUp();
     const stocks = lines.filter((line) => line.kind === 'stock');
     const asked = { branch: options.branch, chosen: branch, missing, items, unreadable: problems.length };
@@ -150,6 +147,118 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
       exit: all.length > 0 || inventory?.catalogFault != null ? EXIT.partial : EXIT.done,
     };
   });
+}
+
+type Line = SourceLine & Change;
+
+/** Reads the file's items; the unreadable ones are problems. Throws `usage` if there is none. */
+async function readFile(
+  call: Call<PushOptions, string>,
+  kind: Kind,
+  source: AsyncIterable<string | Uint8Array>,
+  progress: Progress,
+): Promise<{ lines: Line[]; problems: Problem[]; items: number }> {
+  const { cli, argument: file } = call;
+  const problems: Problem[] = [];
+  const lines: Line[] = [];
+  let items = 0;
+  for await (const some of itemsOf(kind, bytesOf(source, file, cli.signal), call)) {
+    for (const item of some) {
+      if ('fault' in item) problems.push(problemOf(item));
+      else lines.push(item);
+    }
+    items += some.length;
+    progress.count('items read', items);
+  }
+  if (items === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
+  return { lines, problems, items };
+}
+
+/** Lets the running tillsync do what a user who may not write its files cannot do alone. */
+async function pushThrough(
+  call: Call<PushOptions, string>,
+  kind: Kind,
+  source: AsyncIterable<string | Uint8Array>,
+  client: DaemonClient,
+): Promise<Result> {
+  const { cli, options } = call;
+  const progress = new Progress(cli);
+  const { lines, problems, items } = await readFile(call, kind, source, progress);
+  // What cannot be read goes as null, so that the places stay and a whole inventory knows that something is missing.
+  const body: unknown[] = Array.from({ length: items }, () => null);
+  for (const { index, change } of lines) body[index] = change;
+  const query = new URLSearchParams();
+  for (const name of ['full', 'dryRun', 'branch', 'missing'] as const) {
+    if (options[name]) query.set(name, String(options[name]));
+  }
+  progress.step('the running tillsync takes it');
+  const answer = await client.post(`/${kind === 'stock' ? 'stock' : 'products'}?${query}`, body);
+  if (answer.status === 413) {
+    throw new TillsyncError('usage', answer.body.error.message, { hint: `Run: ${sameCommandWithSudo()}` });
+  }
+  refusedBy(answer);
+  const { results: all, inventory, error } = answer.body as z.output<typeof changesAnswer>;
+  const told = new Set(problems.map(({ index }) => index));
+  const results = all.filter(({ index }) => !told.has(index));
+  const lineAt = new Map(lines.map((line) => [line.index, line]));
+  progress.end();
+  tellProblems(cli, problems);
+  if (options.dryRun) {
+    const previews = results.flatMap(({ index, unnamed, preview }) => {
+      const line = lineAt.get(index) ?? unnamedLine(index, unnamed ?? '', preview?.target ?? '');
+      return preview ? [{ line, ...preview }] : [];
+    });
+    return previewResult(previews, { items, problems, inventory });
+  }
+  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0 };
+  const found: Problem[] = [];
+  for (const { index, unnamed, state, changeId, message, candidates } of results) {
+    const place = lineAt.get(index) ?? unnamedLine(index, unnamed ?? '', '');
+    const settled = options.wait && state === 'pending' ? await outcomeOf(cli, client, changeId) : undefined;
+    const problem = settled && entryProblem(place, settled);
+    if (problem) found.push(problem);
+    if (settled || state === 'pending') counts[problem?.state ?? (settled ? 'done' : 'pending')] += 1;
+    else {
+      counts[state] += 1;
+      const named = candidates === undefined ? {} : { candidates: candidates as readonly CatalogMapping[] };
+      const id = changeId === undefined ? {} : { changeId };
+      found.push({ ...placeOf(place), state, ...id, message: message ?? '', ...named });
+    }
+  }
+  tellProblems(cli, found);
+  // After a failure on the way, the items without a result were not taken.
+  if (error) throw new TillsyncError('internal', error.message, { hint: error.hint ?? '' });
+  const report = { kind, items, unreadable: problems.length, inventory, ...counts };
+  return {
+    json: { ...report, problems: [...problems, ...found] },
+    text: pushText(report),
+    exit: problems.length + found.length > 0 || inventory?.catalogFault != null ? EXIT.partial : EXIT.done,
+  };
+}
+
+const LOOK_EVERY_MS = 250;
+
+/** Waits until the change, or the one that took its place, is settled or held. */
+async function outcomeOf(
+  { clock, signal }: Cli,
+  client: DaemonClient,
+  changeId: number | undefined,
+): Promise<z.output<typeof change>> {
+  for (;;) {
+    const answer = await client.get(`/outbox/${changeId}`);
+    refusedBy(answer);
+    const last: z.output<typeof change> = answer.body.became ?? answer.body.change;
+    if (last.settledAt !== null || last.heldGuard !== null) return last;
+    await clock.sleep(LOOK_EVERY_MS, signal);
+    if (signal.aborted)
+      throw new TillsyncError('aborted', 'Stopped while waiting. What was handed over stays.');
+  }
+}
+
+/** Returns the line of a stock that the file does not name; `target` is such as `sku:1001@sub-1`. */
+function unnamedLine(index: number, unnamed: string, target: string): Line {
+  const [, sku = '', subsidiaryId = ''] = /^sku:(.*)@(.*)$/.exec(target) ?? [];
+  return { index, line: null, unnamed, kind: 'stock', change: { sku, subsidiaryId, qty: 0 } };
 }
 
 function sweepSteps(progress: Progress) {

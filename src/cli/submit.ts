@@ -38,7 +38,10 @@ export function placeOf({ index, line, unnamed }: SourceLine): Pick<Problem, 'in
 }
 
 /** Returns the problem of a settled change for a person; undefined if there is none. */
-function problemOf(place: SourceLine, entry: OutboxEntry): Problem | undefined {
+export function entryProblem(
+  place: SourceLine,
+  entry: Pick<OutboxEntry, 'state' | 'changeId' | 'message'> & { heldGuard: string | null },
+): Problem | undefined {
   const { state, heldGuard, changeId } = entry;
   const told = { ...placeOf(place), changeId, message: entry.message ?? '' };
   if (state === 'rejected') return { ...told, state };
@@ -100,7 +103,7 @@ export async function handOver(
   );
   for (const { place, changeId } of waiting) {
     const entry = entries.get(changeId);
-    const problem = entry && problemOf(place, entry);
+    const problem = entry && entryProblem(place, entry);
     counts[problem?.state ?? 'done'] += 1;
     if (problem) problems.push(problem);
   }
