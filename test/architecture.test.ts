@@ -171,7 +171,7 @@ const BESIDE_THE_DOOR = [
 ];
 const LINES_MAX = 600;
 /** Eleven of them are the kit that judges a till, and its command. */
-const FILES_MAX = 296;
+const FILES_MAX = 297;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))

@@ -149,7 +149,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   });
 }
 
-type Line = SourceLine & Change;
+type Line = SourceLine & Change & { reference?: string | null };
 
 /** Reads the file's items; the unreadable ones are problems. Throws `usage` if there is none. */
 async function readFile(
@@ -186,7 +186,9 @@ async function pushThrough(
   const { lines, problems, items } = await readFile(call, kind, source, progress);
   // What cannot be read goes as null, so that the places stay and a whole inventory knows that something is missing.
   const body: unknown[] = Array.from({ length: items }, () => null);
-  for (const { index, change } of lines) body[index] = change;
+  for (const { index, change, reference } of lines) {
+    body[index] = { ...change, ...(reference && { reference }) };
+  }
   const query = new URLSearchParams();
   for (const name of ['full', 'dryRun', 'branch', 'missing'] as const) {
     if (options[name]) query.set(name, String(options[name]));

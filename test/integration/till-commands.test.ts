@@ -58,13 +58,15 @@ describe.skipIf(!canChangeUser)('the till under its own Unix user', () => {
 
     const pushed = await asTill(
       ['push', 'stock', '-', '--wait', '--json'],
-      'externalId,qty\nA-1001-1,17\nA-1001-1,x\nNOWHERE,1\n',
+      'externalId,qty,reference\nA-1001-1,17,till-7/88\nA-1001-1,x,\nNOWHERE,1,\n',
     );
     expect({ ...pushed, stdout: JSON.parse(pushed.stdout) }).toMatchObject({
       code: 3,
       stdout: { items: 3, unreadable: 1, done: 1, rejected: 1, pending: 0 },
       stderr: expect.stringContaining('line 3: qty "x" is not a number.'),
     });
+    const named = await place.command('outbox', 'list', '--reference', 'till-7/88', '--json');
+    expect(JSON.parse(named.stdout).changes).toMatchObject([{ reference: 'till-7/88', source: 'http' }]);
     expect(pushed.stderr).toMatch(/line 4: .*NOWHERE/);
     expect(control.stockOf(1001, 'sub-1')).toBe(17);
 
