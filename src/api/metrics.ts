@@ -10,18 +10,15 @@ import { whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, keptFor } from '../core/time.ts';
 import {
-  by,
-  byState,
   type Counters,
   EventCounts,
-  gauge,
-  type MetricFamily,
   ProcessMetrics,
   QuarantineCounts,
   statusLabel,
   verdictFamilies,
 } from '../health/counters.ts';
 import type { DiskSpace } from '../health/facts.ts';
+import { by, byState, gauge, type MetricFamily } from '../health/metrics-format.ts';
 import type { HookStatus } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-cursors.ts';
 import { BRANCH_LEVELS, type BranchStatus, branchBoard } from '../link/branch-status.ts';

@@ -134,7 +134,7 @@ interface LocalServerOptions {
   plugins: readonly FastifyPluginAsync[];
 }
 
-export interface LocalServer {
+interface LocalServer {
   /** Throws `config-invalid` when the address cannot be opened. */
   listen(): Promise<{ url: string; port: number }>;
   /** Accepts no new connection, finishes running requests, and cuts off the rest after `deadlineMs`. */

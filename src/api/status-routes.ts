@@ -5,7 +5,7 @@ import { storageSpace } from '../app/storage.ts';
 import { roleOf } from '../config/roles.ts';
 import { typedWords, whenFree } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../health/counters.ts';
+import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../health/metrics-format.ts';
 import { AccessGate, type AccessOptions, requireRight } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import type { LoopBeat } from './metrics.ts';

@@ -187,7 +187,7 @@ function whoMayRead(config: Config, configFile: string, env: Environment): Reada
  * kept.
  */
 async function makePhrase(config: Config, configFile: string) {
-  const { newRecoveryPhrase } = await import('../support/encryption.ts');
+  const { newRecoveryPhrase } = await import('../support/recovery-phrase.ts');
   const { replaceFile, setKey } = await import('../config/edit.ts');
   const made = await newRecoveryPhrase(config.shop.language);
   const text = asRoot(() => readFileSync(configFile, 'utf8'));

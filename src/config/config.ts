@@ -30,7 +30,7 @@ export interface ConfigOptions {
   isOwnStore?: boolean | undefined;
 }
 
-export type ConfigResult = { file: string } & ({ config: Config } | { faults: ConfigFault[] });
+type ConfigResult = { file: string } & ({ config: Config } | { faults: ConfigFault[] });
 
 /** Returns the configuration, or throws `config-invalid` with all faults at once. */
 export function loadConfig(options: ConfigOptions): Config {

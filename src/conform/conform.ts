@@ -1,16 +1,11 @@
 import { programVersion } from '../app/installation.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import type { Behaviour } from './behaviour.ts';
-import { HARDSHIP_BEHAVIOURS } from './hardship-behaviours.ts';
-import { ORDER_BEHAVIOURS } from './order-behaviours.ts';
+import { BEHAVIOURS } from './behaviours.ts';
 import { Place, type Way } from './place.ts';
 import { Failing, Stage, Unjudged } from './stage.ts';
 import { Till } from './till.ts';
 
-/** All behaviours, by their ids. */
-export const BEHAVIOURS: readonly Behaviour[] = [...ORDER_BEHAVIOURS, ...HARDSHIP_BEHAVIOURS].sort(
-  (a, b) => a.id - b.id,
-);
 /**
  * Order of the last behaviours: those that may leave a till stuck, then those that wait for repeats of others, and the
  * lost mirror last.

@@ -3,6 +3,7 @@ import type { Clock } from '../core/time.ts';
 import { findWalReaders } from '../db/wal.ts';
 import type { NewOrder, OrderSnapshot } from '../sandbox/orders.ts';
 import { type Article, articlesOf, OTHER, OWN } from './articles.ts';
+import { Readers } from './mirror-readers.ts';
 import type { Place } from './place.ts';
 import type { Till } from './till.ts';
 
@@ -213,25 +214,6 @@ export class Stage {
         if (asTillsyncError(error).code === 'internal' && this.signal.aborted) return;
       }
       await this.clock.sleep(READERS_EVERY_MS, this.signal);
-    }
-  }
-}
-
-/** Measures how long each program has kept a read of the mirror open without a break. */
-export class Readers {
-  longestMs = 0;
-  longest = '';
-  readonly #heldMs = new Map<number, number>();
-
-  look(found: readonly { pid: number; program: string }[], everyMs: number): void {
-    const pids = new Set(found.map(({ pid }) => pid));
-    for (const pid of this.#heldMs.keys()) if (!pids.has(pid)) this.#heldMs.delete(pid);
-    for (const { pid, program } of found) {
-      const heldMs = this.#heldMs.has(pid) ? (this.#heldMs.get(pid) ?? 0) + everyMs : 0;
-      this.#heldMs.set(pid, heldMs);
-      if (heldMs <= this.longestMs) continue;
-      this.longestMs = heldMs;
-      this.longest = `${program || 'a program'} (process ${pid})`;
     }
   }
 }

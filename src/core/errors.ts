@@ -123,7 +123,7 @@ export type ErrorCode =
   | 'aborted' // stopped on request
   | 'internal';
 
-export interface ErrorDetails {
+interface ErrorDetails {
   /** Advice for the reader of the message. */
   hint?: string;
   cause?: unknown;

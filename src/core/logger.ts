@@ -6,7 +6,7 @@ import { formatCommands, TillsyncError } from './errors.ts';
 import { type Log, type LogConfig, secretForms } from './log.ts';
 import { type Clock, isoUtc } from './time.ts';
 
-export interface LoggerOptions extends LogConfig {
+interface LoggerOptions extends LogConfig {
   /** Whether lines go to systemd's journal, which reads the priority from a prefix and removes it. */
   toJournal?: boolean;
   /** Stream to which lines are written, such as process.stdout. */

@@ -1,23 +1,17 @@
 import { programVersion } from '../app/installation.ts';
-import {
-  areOrdersStale,
-  configuredBranches,
-  ordersStaleAfterMs,
-  verdictOn,
-} from '../app/read-only-services.ts';
+import { areOrdersStale, ordersStaleAfterMs, verdictOn } from '../app/read-only-services.ts';
 import type { Services, ServicesOptions } from '../app/services.ts';
 import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
-import { configuredNames, isBranch, isHub } from '../config/roles.ts';
+import { isBranch, isHub } from '../config/roles.ts';
 import type { AlarmKey } from '../core/alarm.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
-import type { FeedBranch } from '../link/hub-feed.ts';
-import type { HubRows } from '../link/hub-state.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
 import type { OwnStoreLink } from '../link/own-store.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
 import { compileSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
+import { feedBranches } from './feed-branches.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
 
@@ -34,17 +28,6 @@ const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
 /** Interval at which the server is asked, while a branch is silent, whose key it refused. */
 const REFUSED_EVERY_MS = 30_000;
-
-/** Returns the configured open branches in the form of hub and branch. */
-export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): FeedBranch[] {
-  const named = rows.named(configuredNames(config.branches));
-  return configuredBranches(config).flatMap((ids, i) => {
-    const { [i]: own = {} } = config.branches;
-    const { [i]: branch } = named;
-    if (!branch || branch.isClosed) return [];
-    return [{ ...ids, ...branch, mayPrice: own.mayPrice ?? false, isWatched: own.watched ?? true }];
-  });
-}
 
 /**
  * Cleans up after a change of role: a store that is no hub or branch any more feeds no branches and reports nothing

@@ -20,7 +20,7 @@ export function inheritedSocket(
 }
 
 /** Messages to systemd, under systemd's names (sd_notify(3)). */
-export interface ServiceNews {
+interface ServiceNews {
   READY?: '1';
   STOPPING?: '1';
   WATCHDOG?: '1';

@@ -415,3 +415,10 @@ export class Sql {
     return statement;
   }
 }
+
+/** Returns the bytes in use; free pages are reused before the file grows. */
+export function usedBytes(db: Database.Database): number {
+  const sql = `SELECT (page_count - freelist_count) * page_size AS used
+    FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()`;
+  return sqlOf(db).value(sql) ?? 0;
+}

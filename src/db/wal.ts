@@ -1,90 +1,9 @@
-import { readFileSync, statSync } from 'node:fs';
-import { basename } from 'node:path';
+import { statSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import type { Alarms } from '../core/alarm.ts';
 import type { Clock } from '../core/time.ts';
+import { type Bytes, LOCKING, type LockHolder, lockHolders, namesOf, READ_MARKS } from './file-locks.ts';
 import { walBytes } from './sqlite.ts';
-
-/** A process that holds a lock on a file. */
-export interface LockHolder {
-  pid: number;
-  /** Name of the program; empty if it is not visible. */
-  program: string;
-}
-
-/** The locks to search for: the file, and its bytes. */
-interface LockedBytes {
-  inode: number;
-  first: number;
-  last: number;
-  /** Kind of the locks; any kind if left out. */
-  kind?: 'READ' | 'WRITE';
-  /** Whether processes that wait for such a lock count too. */
-  isWaitingToo?: boolean;
-}
-
-type Bytes = Omit<LockedBytes, 'inode'>;
-
-/** Returns other processes that hold such locks now, from the kernel's table of locks; Linux only. */
-export function lockHolders(bytes: readonly LockedBytes[]): LockHolder[] {
-  let locks: string;
-  try {
-    locks = readFileSync('/proc/locks', 'utf8');
-  } catch {
-    return [];
-  }
-  return lockPids(locks, bytes)
-    .filter((pid) => pid !== process.pid)
-    .map((pid) => ({ pid, program: programOf(pid) }));
-}
-
-const LOCK_LINE =
-  /^\d+:\s+(->\s+)?(?:POSIX|OFDLCK)\s+\S+\s+(READ|WRITE)\s+(\d+)\s+\S+:(\d+)\s+(\d+)\s+(\d+|EOF)/;
-
-/** Returns the processes with such locks, from /proc/locks: `4: POSIX  ADVISORY  READ 812 fe:01:1311 124 124`. */
-export function lockPids(locks: string, bytes: readonly LockedBytes[]): number[] {
-  const pids = locks.split('\n').flatMap((line) => {
-    const [, waits, kind, pid, inode, from, to] = LOCK_LINE.exec(line) ?? [];
-    const isOne = bytes.some(
-      (each) =>
-        Number(inode) === each.inode &&
-        (each.kind ?? kind) === kind &&
-        (waits === undefined || each.isWaitingToo) &&
-        Number(from) <= each.last &&
-        (to === 'EOF' || Number(to) >= each.first),
-    );
-    return isOne ? [Number(pid)] : [];
-  });
-  return [...new Set(pids)];
-}
-
-/** Returns `php (process 812), a program (process 97)`. */
-export function namesOf(holders: readonly LockHolder[]): string {
-  return holders.map(({ pid, program }) => `${program || 'a program'} (process ${pid})`).join(', ');
-}
-
-/** Name of the first thread of programs that run on Node. */
-const NODE_THREAD = 'MainThread';
-
-function programOf(pid: number): string {
-  try {
-    const name = readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
-    if (name !== NODE_THREAD) return name;
-    const [started = name] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-    return basename(started);
-  } catch {
-    return '';
-  }
-}
-
-/** Bytes of -shm that SQLite's readers lock (WAL-index format, read marks 0 to 4). */
-export const READ_MARKS: readonly Bytes[] = [{ first: 123, last: 127, kind: 'READ', isWaitingToo: true }];
-/** Bytes that a writer or a recovery locks, and a reader's byte locked so that it shuts readers out. */
-export const LOCKING: readonly Bytes[] = [
-  { first: 120, last: 120 },
-  { first: 122, last: 122 },
-  { first: 123, last: 127, kind: 'WRITE' },
-];
 
 /** Returns other processes that read the mirror now; Linux only. */
 export function findWalReaders(path: string): LockHolder[] {

@@ -1,12 +1,13 @@
 import type { Branch } from '../catalog/product.ts';
 import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catalog/unmapped.ts';
-import type { Alarms, Freshness, FreshnessSubject } from '../core/alarm.ts';
+import type { Alarms, Freshness, } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
 import type { FieldNews } from '../core/values.ts';
 import type { IncompleteOrder, MissingCodes, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
-import { type DiskSpace, diskVerdict, healingCode, isPushFailing } from './facts.ts';
+import { type DiskSpace, diskVerdict, healingCode, } from './facts.ts';
+import { PushMonitor } from './push-monitor.ts';
 
 /**
  * Facts that no flow notices itself: disk space, the clock, tokens that were never handed in, orders of another
@@ -93,53 +94,6 @@ export class Recently {
     const [first, last] = [this.#times[0], this.#times.at(-1)];
     if (!first || !last) return { count: 0, forMs: 0, where: '' };
     return { count: this.#times.length, forMs: last.atMonoMs - first.atMonoMs, where: last.where };
-  }
-}
-
-/** Sending must fail for this long, because most troubles of a platform are over by then. */
-const PUSH_FAILS_MS = 225_000;
-/** Good polls meanwhile; one alone also comes through a platform that fails for most calls. */
-const POLLS_MEANWHILE = 2;
-/** The last try must be this young, because an older failure says nothing about now. The sender pauses less. */
-const TRIED_WITHIN_MS = 90_000;
-
-/**
- * Judges from check to check whether sending fails while orders come. A failed poll begins the count again, because the
- * connection or the platform as a whole is then the cause.
- */
-export class PushMonitor {
-  #fromMs: number;
-  #run: { sinceMs: number; lastPollMs: number; polls: number } | undefined;
-
-  constructor(nowMs: number) {
-    this.#fromMs = nowMs;
-  }
-
-  /** Returns the reason of the last failed try; null if sending works, undefined if nothing is sure yet. */
-  judge(flows: readonly Freshness[], nowMs: number): string | null | undefined {
-    const flow = (subject: FreshnessSubject) => flows.find((each) => each.subject === subject);
-    const [push, poll] = [flow('outbox.push'), flow('orders.poll')];
-    const isPolled = poll?.state === 'ok' || poll?.state === 'degraded';
-    if (!push || !isPushFailing(push) || !isPolled) {
-      this.#run = undefined;
-      this.#fromMs = nowMs;
-      return !push || push.state === 'ok' || push.state === 'unknown' ? null : undefined;
-    }
-    if (this.#run && Date.parse(push.lastOkAt ?? '') > this.#run.sinceMs) this.#run = undefined;
-    this.#run ??= {
-      sinceMs: Math.max(this.#fromMs, Date.parse(push.failure?.since ?? '')),
-      lastPollMs: 0,
-      polls: 0,
-    };
-    const run = this.#run;
-    const polledMs = Date.parse(poll.lastOkAt ?? '');
-    if (polledMs > Math.max(run.sinceMs, run.lastPollMs)) {
-      run.lastPollMs = polledMs;
-      run.polls += 1;
-    }
-    const isTried = nowMs - Date.parse(push.lastTryAt ?? '') <= TRIED_WITHIN_MS;
-    const isSure = run.polls >= POLLS_MEANWHILE && isTried && nowMs - run.sinceMs >= PUSH_FAILS_MS;
-    return isSure ? push.message : undefined;
   }
 }
 

@@ -5,7 +5,7 @@ import type { Log } from '../core/log.ts';
 import { rest } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
-import { sqlOf } from '../db/sqlite.ts';
+import { sqlOf, usedBytes } from '../db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
 import { customersOf, noteToClean, TO_CLEAN } from '../orders/anonymize.ts';
 import type { Mirror } from '../orders/mirror.ts';
@@ -164,13 +164,6 @@ function feedStanding(db: Database.Database): FeedStanding {
   return { heldBackTo: seen < 0 ? null : seen, newestSeq };
 }
 
-/** Returns the bytes in use; free pages are reused before the file grows. */
-export function usedBytes(db: Database.Database): number {
-  const sql = `SELECT (page_count - freelist_count) * page_size AS used
-    FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()`;
-  return sqlOf(db).value(sql) ?? 0;
-}
-
 /**
  * Returns the keys that may be deleted among the next rows after `from`, oldest first, and where the next read begins
  * (undefined: later rows are too young). One short read.
@@ -224,7 +217,7 @@ const FORGET_AT_ONCE = 20;
 const LEASE = 'mirror.retention';
 const LEASE_HOLD_MS = 600_000;
 
-export interface RetentionOptions {
+interface RetentionOptions {
   mirror: Pick<Mirror, 'read' | 'write' | 'walBytes' | 'forgetCustomers' | 'clean'>;
   settings: RetentionSettings;
   leases: Leases;
@@ -234,7 +227,7 @@ export interface RetentionOptions {
   beat: () => void;
 }
 
-export interface RetentionReport {
+interface RetentionReport {
   /** Rows that went, by family. */
   dropped: Partial<Record<FamilyName, number>>;
   /** Orders whose customers were forgotten. */

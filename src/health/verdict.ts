@@ -22,12 +22,10 @@ export interface Standing {
 
 const CODES = Object.keys(FINDINGS) as FindingCode[];
 
-/** Returns the present findings, worst first. They depend on the facts alone, and no other code decides them. */
-export function findings(facts: Facts): Finding[] {
-  return standing(facts).findings;
-}
-
-/** Returns the findings and also the hidden codes, so that no message says that a hidden finding is over. */
+/**
+ * Returns the present findings, worst first, and the hidden codes, so that no message says that a hidden finding is over.
+ * Both depend on the facts alone, and no other code decides them.
+ */
 export function standing(facts: Facts): Standing {
   const found = new Map<FindingCode, Finding>();
   for (const code of CODES) {
@@ -48,7 +46,7 @@ export function standing(facts: Facts): Standing {
 
 /** Returns the overall state, with the findings and their remedies. */
 export function verdictOf(facts: Facts): Verdict {
-  const found = findings(facts);
+  const { findings: found } = standing(facts);
   return { level: found[0]?.level ?? 'green', findings: found };
 }
 

@@ -57,7 +57,7 @@ const PART_LENGTH = 500_000;
 /** The travel time of a question is at most this long, and no error of a clock. */
 const CLOCK_JITTER_MS = 5_000;
 /** The server resends an unacknowledged message after ten seconds; a gap older than this will not close. */
-export const GAP_MAX_MS = 25_000;
+const GAP_MAX_MS = 25_000;
 /**
  * Number of empty reads after which entries count as lost. Together they last longer than the server waits to resend a
  * message.

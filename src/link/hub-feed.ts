@@ -26,7 +26,7 @@ export interface FeedBranch extends Branch, NamedBranch {
 
 const DAY_MS = 86_400_000;
 /** How long entries are kept, to resend what the server lost; a branch that was away longer gets a snapshot. */
-export const FEED_KEPT_MS = 7 * DAY_MS;
+const FEED_KEPT_MS = 7 * DAY_MS;
 const PRUNED_AT_ONCE = 5_000;
 /** Longest order id that is accepted. */
 const ORDER_ID_MAX = 200;

@@ -42,7 +42,7 @@ export const HUB_COPY = z.object({
 export type HubCopy = z.infer<typeof HUB_COPY>;
 
 /** A branch's last report. `mark`: the newest number of the feed in its mirror; 0 if that is of an earlier epoch. */
-export type BranchReport = Pick<
+type BranchReport = Pick<
   Hello,
   'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
 > &

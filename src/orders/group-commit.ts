@@ -21,7 +21,7 @@ export interface Saved {
   outcome: SaveOutcome;
 }
 
-export interface GroupCommitOptions {
+interface GroupCommitOptions {
   sink: OrderSink;
   clock: Clock;
   log: Log;

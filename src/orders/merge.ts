@@ -1,7 +1,7 @@
 import { isBackwards, type OrderOutcome, type OrderReading, type OrderSource } from './order.ts';
 
 /** State of an order in the mirror before an observation is merged. */
-export interface KnownOrder {
+interface KnownOrder {
   status: string | null;
   /** Sequence number of the order's newest event, and that event's source. */
   seq: number;

@@ -280,7 +280,7 @@ function setMark(db: Database.Database, name: string, value: number): void {
 /** `freshness` may lag by this much in a burst of webhooks, so that not each of them rewrites it. */
 const FRESHNESS_EVERY_MS = 1_000;
 
-export interface MirrorOptions {
+interface MirrorOptions {
   /** Of `mirror.db`. */
   path: string;
   clock: Clock;

@@ -50,7 +50,7 @@ interface OrderPollOptions {
   settings: OrderPollSettings;
 }
 
-export interface PollRequest extends CallOptions {
+interface PollRequest extends CallOptions {
   /** Dates to use in place of the computed ones. */
   window?: PollWindow;
   /** Reaches back to the oldest open order (or one that a held callback reopens), not only over the look-back. */

@@ -212,7 +212,7 @@ function boardOrders(rows: readonly BoardRow[], waiting: readonly WaitingOrder[]
   }));
 }
 
-export interface OrderSearch {
+interface OrderSearch {
   /** A whole code, or part of a text in the order. */
   text?: string | undefined;
   /** Only orders created in this period, ISO 8601 UTC. */

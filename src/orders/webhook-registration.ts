@@ -151,7 +151,7 @@ function digestOf(secret: string | undefined): string | null {
 
 const NOT_IMPLEMENTED = 501;
 
-export interface WebhookRegistrationOptions {
+interface WebhookRegistrationOptions {
   platform: Pick<PlatformClient, 'webhookGet' | 'webhookPut'>;
   secrets: WebhookSecrets;
   store: WebhookMemoryStore;

@@ -334,7 +334,7 @@ export function withoutOverruled<T extends ChangeBody>(
 }
 
 /** A body with the version of the submission that set each field. Versions rise with time. */
-export type Versioned = Pick<OutboxChange, 'body' | 'versions'>;
+type Versioned = Pick<OutboxChange, 'body' | 'versions'>;
 
 /** Merges two changes of one target field by field; each field's newest value is kept. */
 export function mergeVersioned(a: Versioned, b: Versioned): Versioned {

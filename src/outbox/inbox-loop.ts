@@ -2,7 +2,7 @@ import type { AlarmKey, Alarms } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { type LockHolder, namesOf } from '../db/wal.ts';
+import { type LockHolder, namesOf } from '../db/file-locks.ts';
 import { comeBackMs, PassedOver } from './call-plan.ts';
 import type { GuardSettings } from './guards.ts';
 import type { HoldBackSetting } from './hold-back.ts';
@@ -54,7 +54,7 @@ export interface InboxTaken {
   holders: readonly LockHolder[];
 }
 
-export interface InboxLoopOptions extends InboxLocation {
+interface InboxLoopOptions extends InboxLocation {
   stores: MirrorStores;
   guards: GuardSettings;
   /** `stock.hold_back_unbooked`. */

@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.ts';
+import { type LockHolder, lockHolders, namesOf } from '../db/file-locks.ts';
 import { storing } from '../db/sqlite.ts';
-import { type LockHolder, lockHolders, namesOf } from '../db/wal.ts';
 import type { RestoredAck } from './change.ts';
 import {
   Inbox,

@@ -24,7 +24,7 @@ const PRUNE_EVERY_MS = 3_600_000;
 /** Rows deleted per transaction; so few that no callback waits behind it. */
 const PRUNED_AT_ONCE = 250;
 
-export interface OutboxMaintenanceOptions extends ProductReadsOptions {
+interface OutboxMaintenanceOptions extends ProductReadsOptions {
   /** `stock.hold_back_unbooked`. */
   holdBack: HoldBackSetting;
   /** Compares some counts with the platform and returns whether more are left. Left out if nothing is compared. */

@@ -1,11 +1,10 @@
 import type { z } from 'zod';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
-import { jsonText } from '../core/values.ts';
 import type { CallOptions, Endpoint, OrderAllQuery, SingleAnswer, WebhookChange } from './platform.ts';
+import { readBatchData, readProductData, readProductPage, readSingle } from './product-answers.ts';
 import { RateBudget, type RateBudgetOptions, type SlotTicket } from './rate-budget.ts';
 import {
   type BatchAnswer,
-  batchData,
   orderAllQuery,
   type ProductChangeItem,
   type ProductListQuery,
@@ -14,9 +13,7 @@ import {
   productBatchRequest,
   productChangeItem,
   productGetQuery,
-  productListData,
   productListQuery,
-  readProduct,
   type StockChangeItem,
   stockBatchRequest,
   stockChangeItem,
@@ -27,14 +24,11 @@ import {
 import { type AccessToken, TokenKeeper, type TokenKeeperOptions, unauthorized } from './token-keeper.ts';
 import { PlatformClock, type TokenStore } from './tokens.ts';
 import {
-  bounded,
   type CallAnswer,
   expectJsonLike,
   expectSuccess,
-  garbled,
   readAs,
   readData,
-  readEnvelope,
   serverDateMs,
   type TransportAnswer,
 } from './transport.ts';
@@ -52,67 +46,7 @@ function checkedToSend<T>(schema: z.ZodType<T>, value: unknown): T {
   );
 }
 
-const TOO_DEEP = 'An entry that is nested too deeply to be kept.';
-
-/**
- * Far more objects than a whole catalogue in one answer has, with its SKUs, stocks and integrations. Parsing more
- * would block everything else for minutes.
- */
-const OBJECTS_MAX = 300_000;
-const OPENING_BRACE = 0x7b;
-
-/**
- * Reads a page of GET /product/list. Entries that are unreadable, or readable only in part, are also returned as
- * text.
- */
-export function readProductPage(answer: CallAnswer): ProductPage {
-  const { docs: entries, ...counts } = readAs(productListData, readBounded(answer), answer);
-  const docs: ProductRecord[] = [];
-  const unreadable: string[] = [];
-  for (const entry of entries) {
-    const read = readProduct(entry);
-    if (read) docs.push(read.record);
-    if (!read?.complete) unreadable.push(jsonText(entry) ?? TOO_DEEP);
-  }
-  const { totalDocs, limit, page, totalPages, hasNextPage } = counts;
-  return { docs, unreadable, totalDocs, limit, page, totalPages, hasNextPage };
-}
-
-/** Reads the product of GET /product. Returns null when the platform does not know it. */
-export function readProductData(answer: CallAnswer): ProductRecord | null {
-  const data = readBounded(answer);
-  if (data === null || data === undefined) return null;
-  const read = readProduct(data);
-  if (read) return read.record;
-  throw new TillsyncError('platform-garbled', 'The platform sent a product without an id.', {
-    httpStatus: answer.status,
-  });
-}
-
-/**
- * Reads `data` of the envelope. Throws as `readData` does, and `platform-garbled` for more objects than any catalogue
- * holds.
- */
-function readBounded(answer: CallAnswer): unknown {
-  let objects = 0;
-  for (const byte of answer.bytes) if (byte === OPENING_BRACE) objects += 1;
-  if (objects > OBJECTS_MAX) throw garbled(answer, `more than ${OBJECTS_MAX} objects`);
-  return readData(answer);
-}
-
-/** Reads the answer of PUT /product or PUT /product/stock. Throws `platform-refused` or `platform-garbled`. */
-export function readSingle(answer: CallAnswer): SingleAnswer {
-  return readEnvelope(answer).success === true ? 'applied' : 'unsaid';
-}
-
-/** Reads the answer of either batch endpoint. Throws `platform-refused` or `platform-garbled`. */
-export function readBatchData(answer: CallAnswer): BatchAnswer {
-  const { updated, total, errors } = readAs(batchData, readData(answer), answer);
-  const told = (text: string) => bounded(text, answer) || 'The platform gives no reason.';
-  return { updated, total, errors: errors.map((error) => ({ ...error, message: told(error.message) })) };
-}
-
-export interface PlatformClientOptions
+interface PlatformClientOptions
   extends RateBudgetOptions,
     Omit<TokenKeeperOptions, 'store' | 'budget' | 'platformClock'> {
   tokens: TokenStore;

@@ -1,7 +1,6 @@
 import type Database from 'better-sqlite3';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { backoffMs } from '../core/loop.ts';
 import { type Clock, formatDuration, type Random } from '../core/time.ts';
 import type { BootTime, Holders } from '../db/lease.ts';
 import { storing } from '../db/sqlite.ts';
@@ -14,7 +13,8 @@ import {
   type Wait,
   type WaitReason,
 } from './platform.ts';
-import { type CallAnswer, parseRetryAfter, sentMessage, serverDateMs } from './transport.ts';
+import { retryAfterMs } from './retry-after.ts';
+import { type CallAnswer, sentMessage, serverDateMs } from './transport.ts';
 
 /** Timers, and two processes that read one clock, differ by about a millisecond. A call must never be early. */
 const MARGIN_MS = 1;
@@ -396,30 +396,6 @@ function judgeForbidden(
   if (all === null || all.endedMsAgo >= AGAIN_MS) return { kind: 'block', waitMs: firstMs };
   const longestMs = Math.max(firstMs, LONGEST_MS);
   return { kind: 'block', waitMs: Math.min(Math.max(firstMs, all.durationMs * 2), longestMs) };
-}
-
-const RETRY_AFTER_MAX_MS = 600_000;
-const RETRY_JITTER_SHARE = 0.1;
-
-/**
- * Returns the wait after a 429. The header counts from the endpoint's interval up to ten minutes, since a proxy may
- * send anything. Without a header the interval doubles each time. Jitter only lengthens the wait.
- */
-export function retryAfterMs(answer: {
-  /** The header as it was sent; undefined when there was none. */
-  header: string | undefined;
-  /** The platform's wall clock at the time of the answer. */
-  serverNowMs: number;
-  intervalMs: number;
-  /** Number of 429 answers in a row before this answer. */
-  before: number;
-  random: Random;
-}): number {
-  const { header, serverNowMs, intervalMs, before, random } = answer;
-  const longestMs = Math.max(RETRY_AFTER_MAX_MS, intervalMs);
-  const asked = parseRetryAfter(header, serverNowMs) ?? backoffMs(before, intervalMs, longestMs);
-  const clamped = Math.min(Math.max(asked, intervalMs), longestMs);
-  return Math.round(clamped * (1 + RETRY_JITTER_SHARE * random.next()));
 }
 
 export interface RateBudgetOptions {

@@ -114,7 +114,7 @@ export interface Transport {
   close(): Promise<void>;
 }
 
-export interface TransportRequest {
+interface TransportRequest {
   /** Name of the endpoint for metrics. It does not change the request. */
   endpoint?: Endpoint;
   method: string;

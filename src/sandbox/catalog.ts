@@ -60,7 +60,7 @@ interface Oversell {
 }
 
 /** Returns a mapping's ids in the order in which the platform searches them. */
-export function idsOf(integration: Integration): string[] {
+function idsOf(integration: Integration): string[] {
   const { productIdPosA, productCodePosB, extId } = integration;
   return [productIdPosA, productCodePosB, extId].filter((id) => id !== null);
 }

@@ -4,10 +4,10 @@ import type { Clock, Random } from '../core/time.ts';
 import type { Endpoint } from '../platform/platform.ts';
 
 /** Forms in which GET /order/all wraps its list; the document does not show the form. */
-export const ORDER_ENVELOPES = ['array', 'data', 'docs', 'orders'] as const;
+const ENVELOPES = ['array', 'data', 'docs', 'orders'] as const;
 
 /** Forms in which GET /order/all spells a record's fields; the document does not show the form. */
-export const ORDER_RECORDS = ['notification', 'internal', 'snake'] as const;
+const ORDER_RECORDS = ['notification', 'internal', 'snake'] as const;
 export type OrderRecordStyle = (typeof ORDER_RECORDS)[number];
 
 const ms = z.number().min(0);
@@ -16,7 +16,7 @@ const atLeastOne = z.int().min(1);
 
 const orderShape = z.strictObject({
   /** `array`: bare; `data`: {success,data:[…]}; `docs`: {success,data:{docs,totalDocs,…}}; `orders`: {orders:[…]}. */
-  envelope: z.enum(ORDER_ENVELOPES),
+  envelope: z.enum(ENVELOPES),
   record: z.enum(ORDER_RECORDS),
   /** Records per page of `docs` if the query has no limit; null for all on one page. */
   pageSize: atLeastOne.nullable(),

@@ -6,7 +6,7 @@ import type { Call } from './engine.ts';
 import { envelope, failure, invalid, type Reply } from './exchange.ts';
 import { platformNowMs, type SandboxEnvironment } from './settings.ts';
 
-export interface WebhookRequest {
+interface WebhookRequest {
   url: string;
   headers: Record<string, string>;
   body: string;
@@ -68,7 +68,7 @@ const HONEST: WebhookBehaviour = {
 };
 
 /** One notification and its outcome. */
-export interface Delivery {
+interface Delivery {
   orderId: string;
   status: string;
   /** The platform's wall clock when it was due, ISO 8601. */

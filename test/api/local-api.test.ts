@@ -21,7 +21,7 @@ import {
   toBookPage,
   trendsAnswer,
 } from '../../src/api/schemas.ts';
-import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
+import { createLocalServer } from '../../src/api/server.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
@@ -33,6 +33,8 @@ import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+
+type LocalServer = ReturnType<typeof createLocalServer>;
 
 const clock = new FakeClock();
 const branch = { subsidiaryId: 'sub-1', externalId: null };

@@ -1,9 +1,13 @@
+/** Tests src/health/metrics-format.ts. */
+
 import { afterEach, describe, expect, it } from 'vitest';
-import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
+import { createLocalServer } from '../../src/api/server.ts';
 import { metricsRoutes } from '../../src/api/status-routes.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { Counter, exposition, gauge, Histogram } from '../../src/health/counters.ts';
+import { Counter, exposition, gauge, Histogram } from '../../src/health/metrics-format.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+
+type LocalServer = ReturnType<typeof createLocalServer>;
 
 const calls = () => {
   const counter = new Counter({ name: 'calls_total', help: 'Calls "made".', labels: ['to'] });

@@ -2,10 +2,12 @@ import { gunzipSync } from 'node:zlib';
 import { Agent, request } from 'undici';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { pageRoutes } from '../../src/api/page-routes.ts';
-import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
+import { createLocalServer } from '../../src/api/server.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+
+type LocalServer = ReturnType<typeof createLocalServer>;
 
 const files = new Map(
   Object.entries({

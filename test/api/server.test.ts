@@ -6,11 +6,13 @@ import type { FastifyPluginAsync } from 'fastify';
 import { Agent, request } from 'undici';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { LoopBeat } from '../../src/api/metrics.ts';
-import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
+import { createLocalServer } from '../../src/api/server.ts';
 import { healthRoutes } from '../../src/api/status-routes.ts';
 import { hostOf, isLoopbackName } from '../../src/core/listen.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { FakeClock, settle } from '../support/fake-clock.ts';
+
+type LocalServer = ReturnType<typeof createLocalServer>;
 
 let server: LocalServer | undefined;
 let dispatcher: Agent | undefined;

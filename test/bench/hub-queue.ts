@@ -4,7 +4,7 @@ import { configError } from '../../src/config/source.ts';
 import type { FreshnessBoard } from '../../src/core/alarm.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
-import { feedBranches } from '../../src/daemon/link-loops.ts';
+import { feedBranches } from '../../src/daemon/feed-branches.ts';
 import { Hub } from '../../src/link/hub.ts';
 import { UP_ITEMS_MAX, type UpItem } from '../../src/link/link.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';

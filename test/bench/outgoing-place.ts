@@ -3,9 +3,11 @@ import { systemClock } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import { PUBLISHED_LIMITS } from '../../src/demo/sandbox-platform.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { createHttpTransport, type TransportRequest } from '../../src/platform/transport.ts';
+import { createHttpTransport, type Transport } from '../../src/platform/transport.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 export const INTERVAL_MS = PUBLISHED_LIMITS.endpointIntervalMs;
 const BRANCH = 'sub-1';

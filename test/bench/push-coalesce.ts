@@ -1,9 +1,11 @@
 import { systemClock } from '../../src/core/system-clock.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
-import type { TransportRequest } from '../../src/platform/transport.ts';
+import type { Transport } from '../../src/platform/transport.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import type { BenchOptions, BenchResult } from './bench-result.ts';
 import { openOutgoingPlace } from './outgoing-place.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 const PER_CALL = 100;
 const PER_REQUEST = 500;

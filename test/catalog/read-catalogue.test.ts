@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { productFieldNews } from '../../src/catalog/catalog-store.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
-import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
+import type { Transport, TransportAnswer } from '../../src/platform/transport.ts';
 import { FreezableClock, storeRig, type Tamper } from '../support/store-rig.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 const BRANCH = { subsidiaryId: 'sub-1', externalId: 'B1' };
 const SKU = '1001';

@@ -16,7 +16,7 @@ import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
-import { newRecoveryPhrase } from '../../src/support/encryption.ts';
+import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { commandsAt } from './invoke.ts';

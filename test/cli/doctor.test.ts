@@ -1,10 +1,10 @@
-/** Tests src/support/doctor/doctor.ts. */
+/** Tests src/support/doctor/doctor.ts and src/cli/doctor-text.ts. */
 
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { checkText, doctorExit, helpText, summaryText } from '../../src/cli/doctor.ts';
+import { checkText, doctorExit, helpText, summaryText } from '../../src/cli/doctor-text.ts';
 import type { CheckResult } from '../../src/support/doctor/check.ts';
 import { freshMirror, freshState } from '../support/fresh-mirror.ts';
 import { invoke } from './invoke.ts';

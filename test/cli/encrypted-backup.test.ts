@@ -1,4 +1,4 @@
-/** Tests src/support/encryption.ts. */
+/** Tests src/support/encryption.ts and src/support/recovery-phrase.ts. */
 
 import { existsSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,7 +11,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
-import { identityOf, newRecoveryPhrase } from '../../src/support/encryption.ts';
+import { identityOf, newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { commandsAt } from './invoke.ts';

@@ -1,5 +1,7 @@
+/** Tests src/cli/event-feed.ts. */
+
 import { expect, test } from 'vitest';
-import { eventLine, feed } from '../../src/cli/feed.ts';
+import { eventLine, feed } from '../../src/cli/event-feed.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { OrderEvent } from '../../src/orders/order.ts';
 import { FakeClock } from '../support/fake-clock.ts';

@@ -1,8 +1,8 @@
-/** Tests src/cli/table.ts. */
+/** Tests src/cli/table.ts and src/cli/status-text.ts. */
 
 import { describe, expect, test } from 'vitest';
 import { authReport } from '../../src/cli/auth.ts';
-import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/status.ts';
+import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/status-text.ts';
 import { ago, when } from '../../src/cli/table.ts';
 import type { Freshness } from '../../src/core/alarm.ts';
 import { verdictOf } from '../../src/health/verdict.ts';

@@ -1,9 +1,11 @@
+/** Tests src/conform/mirror-readers.ts. */
+
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { Gate } from '../../src/conform/gate.ts';
-import { Readers } from '../../src/conform/stage.ts';
+import { Readers } from '../../src/conform/mirror-readers.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 
 /** Starts a gate before a server that echoes each request. */

@@ -1,5 +1,8 @@
+/** Tests src/conform/behaviours.ts. */
+
 import { describe, expect, it } from 'vitest';
-import { BEHAVIOURS, type Judgement, type Report } from '../../src/conform/conform.ts';
+import { BEHAVIOURS } from '../../src/conform/behaviours.ts';
+import type { Judgement, Report } from '../../src/conform/conform.ts';
 import { certificateOf, hasPassed, textOf } from '../../src/conform/report.ts';
 
 const judged = (id: number, more: Partial<Judgement> = {}): Judgement => ({

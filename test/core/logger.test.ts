@@ -1,9 +1,11 @@
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { createLogger, isJournal, type LoggerOptions } from '../../src/core/logger.ts';
+import { createLogger, isJournal } from '../../src/core/logger.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+
+type LoggerOptions = Parameters<typeof createLogger>[0];
 
 const clock: Clock = {
   nowMs: () => Date.UTC(2026, 0, 2, 3, 4, 5),

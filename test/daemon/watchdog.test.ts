@@ -2,12 +2,12 @@
 
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { type ServiceNews, serviceManager, watchdogLoop } from '../../src/daemon/service.ts';
+import { serviceManager, watchdogLoop } from '../../src/daemon/service.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 function watch(watchdogMs: number | undefined) {
   const clock = new FakeClock();
-  const told: ServiceNews[] = [];
+  const told: Partial<Record<'WATCHDOG' | 'STATUS' | 'READY' | 'STOPPING', string>>[] = [];
   const stalled: string[] = [];
   const stop = new AbortController();
   const ended = watchdogLoop({

@@ -9,7 +9,7 @@ import { TLSSocket } from 'node:tls';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { ServerConfigPlace } from '../../src/link/hub-state.ts';
 import { certificateOutcome, lookAt, serverOutcome, wayOutcome } from '../../src/support/doctor/hub.ts';
-import type { ServiceUnit } from '../../src/support/doctor/machine.ts';
+import type { ServiceUnit } from '../../src/support/doctor/unit.ts';
 
 const DAY_MS = 86_400_000;
 const PUBLIC = 'tls://hub.example.com:4222';

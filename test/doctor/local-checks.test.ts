@@ -1,4 +1,7 @@
-/** Tests src/support/doctor/files.ts and src/support/doctor/machine.ts. */
+/**
+ * Tests src/support/doctor/files.ts, src/support/doctor/machine.ts, src/support/doctor/file-modes.ts,
+ * src/support/doctor/mirror-files.ts and src/support/doctor/unit.ts.
+ */
 
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,20 +11,11 @@ import { unitOf } from '../../src/app/installation.ts';
 import { openState } from '../../src/app/state.ts';
 import { storagePaths } from '../../src/app/storage.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
-import {
-  databaseOutcome,
-  fileProblems,
-  mendMirrorFiles,
-  readersOutcome,
-  type SeenFile,
-} from '../../src/support/doctor/files.ts';
-import {
-  apiOutcome,
-  parseUnit,
-  type ServiceUnit,
-  serviceOutcome,
-  versionOutcome,
-} from '../../src/support/doctor/machine.ts';
+import { fileProblems, type SeenFile } from '../../src/support/doctor/file-modes.ts';
+import { databaseOutcome } from '../../src/support/doctor/files.ts';
+import { apiOutcome, serviceOutcome, versionOutcome } from '../../src/support/doctor/machine.ts';
+import { mendMirrorFiles, readersOutcome } from '../../src/support/doctor/mirror-files.ts';
+import { parseUnit, type ServiceUnit } from '../../src/support/doctor/unit.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 describe('files', () => {

@@ -1,8 +1,11 @@
+/** Tests src/health/push-monitor.ts. */
+
 import { describe, expect, it } from 'vitest';
 import type { BranchMapping, UnmappedItem } from '../../src/catalog/unmapped.ts';
 import type { AlarmKey, Freshness, FreshnessState } from '../../src/core/alarm.ts';
 import type { FieldNews } from '../../src/core/values.ts';
-import { HealthChecks, PushMonitor, Recently } from '../../src/health/health-checks.ts';
+import { HealthChecks, Recently } from '../../src/health/health-checks.ts';
+import { PushMonitor } from '../../src/health/push-monitor.ts';
 import type {
   IncompleteOrder,
   MissingCodes,

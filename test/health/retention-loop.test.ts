@@ -2,10 +2,12 @@
 
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { type RetentionOptions, retentionLoop } from '../../src/health/retention.ts';
+import { retentionLoop, type retentionRun } from '../../src/health/retention.ts';
 import { retentionCuts } from '../../src/health/retention-rules.ts';
 import { until } from '../hooks/event-receiver.ts';
 import { observation, openTestMirror, sampleNotification } from '../orders/open-test-mirror.ts';
+
+type RetentionOptions = Parameters<typeof retentionRun>[0];
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;

@@ -3,9 +3,11 @@ import { CALLBACKS_SILENT } from '../../src/core/alarm.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
-import { ORDER_ENVELOPES, ORDER_RECORDS } from '../../src/sandbox/settings.ts';
+import { sandboxSettings } from '../../src/sandbox/settings.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
+
+const { envelope: ENVELOPE, record: RECORD } = sandboxSettings.shape.shape.shape;
 
 let place: Workplace;
 let daemon: Daemon | undefined;
@@ -36,19 +38,18 @@ afterEach(async () => {
 });
 
 describe('orders, end to end', () => {
-  it.each(ORDER_ENVELOPES.map((envelope, i) => [envelope, ORDER_RECORDS[i % ORDER_RECORDS.length]] as const))(
-    'come in by polls alone from an answer of the shape %s with %s records',
-    async (envelope, record) => {
-      place = await openWorkplace(1, { shape: { envelope, ...(record && { record }) } });
-      place.sandbox.control.setWebhookBehaviour({ drop: 1 });
-      for (let i = 0; i < 5; i++) place.sandbox.control.createOrder();
-      await start();
-      await equal();
-      const [first] = place.sandbox.control.orders();
-      place.sandbox.control.advanceOrder(first?.internalOrderId as string, 'cancel');
-      await equal();
-    },
-  );
+  it.each(
+    ENVELOPE.options.map((envelope, i) => [envelope, RECORD.options[i % RECORD.options.length]] as const),
+  )('come in by polls alone from an answer of the shape %s with %s records', async (envelope, record) => {
+    place = await openWorkplace(1, { shape: { envelope, ...(record && { record }) } });
+    place.sandbox.control.setWebhookBehaviour({ drop: 1 });
+    for (let i = 0; i < 5; i++) place.sandbox.control.createOrder();
+    await start();
+    await equal();
+    const [first] = place.sandbox.control.orders();
+    place.sandbox.control.advanceOrder(first?.internalOrderId as string, 'cancel');
+    await equal();
+  });
 
   it('come in by webhook at once, in the state that the last poll or callback says', async () => {
     place = await openWorkplace(2);

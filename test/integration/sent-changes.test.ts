@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { Daemon } from '../../src/daemon/daemon.ts';
-import type { TransportRequest } from '../../src/platform/transport.ts';
+import type { Transport } from '../../src/platform/transport.ts';
 import { FreezableClock, type StoreRig, storeRig, type Tamper } from '../support/store-rig.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 const isStock = (request: TransportRequest) => request.path.startsWith('/product/stock');
 const isBatch = (request: TransportRequest) => request.path === '/product/stock/batch';

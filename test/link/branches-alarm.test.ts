@@ -1,6 +1,8 @@
+/** Tests src/daemon/feed-branches.ts. */
+
 import { expect, it } from 'vitest';
 import { readConfig } from '../../src/config/config.ts';
-import { feedBranches } from '../../src/daemon/link-loops.ts';
+import { feedBranches } from '../../src/daemon/feed-branches.ts';
 import type { Cause, ExaminedBranch } from '../../src/link/branch-status.ts';
 import { branchesAlarm } from '../../src/link/branches-alarm.ts';
 import { type Chain, openChain } from './chain-rig.ts';

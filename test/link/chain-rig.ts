@@ -11,9 +11,9 @@ import { configError } from '../../src/config/source.ts';
 import { hasCode } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
-import { feedBranches } from '../../src/daemon/link-loops.ts';
+import { feedBranches } from '../../src/daemon/feed-branches.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
-import { BranchFollower, GAP_MAX_MS } from '../../src/link/branch.ts';
+import { BranchFollower } from '../../src/link/branch.ts';
 import { Hub } from '../../src/link/hub.ts';
 import { noteStream } from '../../src/link/hub-feed.ts';
 import type { BranchLink, HubLink } from '../../src/link/link.ts';
@@ -24,6 +24,9 @@ import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { freshMirror, freshState } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { InProcessServer } from './in-process.ts';
+
+/** A branch asks for a snapshot when a gap is older than this. */
+export const GAP_MAX_MS = 25_000;
 
 export function configOf(text: string): Config {
   const read = readConfig({ file: 'chain.toml', env: {}, text });

@@ -6,7 +6,6 @@
 import { copyFileSync, rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { verdictOf } from '../../src/health/verdict.ts';
-import { GAP_MAX_MS } from '../../src/link/branch.ts';
 import { composed } from '../../src/link/feed-pages.ts';
 import { unpublished } from '../../src/link/hub-feed.ts';
 import type { DownMessage } from '../../src/link/link.ts';
@@ -19,7 +18,7 @@ import { product } from '../outbox/outbox-fixture.ts';
 import { fillLine } from '../outbox/waiting-line.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { SEED } from '../support/seed.ts';
-import { type BranchStore, type Chain, openChain } from './chain-rig.ts';
+import { type BranchStore, type Chain, GAP_MAX_MS, openChain } from './chain-rig.ts';
 
 const EVENTS = `SELECT order_id, status, previous_status, source, observed_at FROM order_events e
   WHERE order_id IN (SELECT order_id FROM orders WHERE store_external_id = ?) ORDER BY seq`;

@@ -4,7 +4,9 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, it, onTestFinished } from 'vitest';
 import { openStateFile } from '../../src/db/state-file.ts';
-import { type BranchReport, HubRows, LinkKeyRows } from '../../src/link/hub-state.ts';
+import { HubRows, LinkKeyRows } from '../../src/link/hub-state.ts';
+
+type BranchReport = Parameters<HubRows['saw']>[1];
 
 const BEGAN_MS = Date.UTC(2026, 0, 1);
 const report = (more: Partial<BranchReport> = {}): BranchReport => ({

@@ -6,11 +6,14 @@ import { isoUtc } from '../../src/core/time.ts';
 import { assignOrder, assignStore, keepRoute } from '../../src/link/assign.ts';
 import { BranchFollower } from '../../src/link/branch.ts';
 import { composed, type FeedEntry } from '../../src/link/feed-pages.ts';
-import { FEED_KEPT_MS, pruneFeed } from '../../src/link/hub-feed.ts';
+import { pruneFeed } from '../../src/link/hub-feed.ts';
 import { addToFeed } from '../../src/orders/branch-feed.ts';
 import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
 import { BranchStore, type Chain, configOf, type HubStore, openChain } from './chain-rig.ts';
+
+/** The hub deletes entries of its feed that were published before this time. */
+const FEED_KEPT_MS = 7 * 86_400_000;
 
 /** Each row of "What happens when" in docs/chain.md; with the real server in test/integration/hub*.test.ts. */
 

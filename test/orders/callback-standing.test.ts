@@ -1,8 +1,10 @@
+/** Tests src/daemon/callback-health.ts. */
+
 import { describe, expect, it } from 'vitest';
 import { CALLBACKS_SILENT } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { CallbackHealth } from '../../src/daemon/incoming.ts';
+import { CallbackHealth } from '../../src/daemon/callback-health.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { openTestMirror } from './open-test-mirror.ts';
 

@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { GroupCommit, type GroupCommitOptions, type Saved } from '../../src/orders/group-commit.ts';
+import { GroupCommit, type Saved } from '../../src/orders/group-commit.ts';
 import { FakeClock, settle } from '../support/fake-clock.ts';
 import { gate, MemorySink, orderEntry } from './memory-sink.ts';
+
+type GroupCommitOptions = ConstructorParameters<typeof GroupCommit>[0];
 
 function setUp(options: Partial<GroupCommitOptions> = {}) {
   const sink = new MemorySink();

@@ -1,8 +1,8 @@
-/** Tests src/db/wal.ts. */
+/** Tests src/db/wal.ts and src/db/file-locks.ts. */
 
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
-import { LOCKING, lockPids, READ_MARKS } from '../../src/db/wal.ts';
+import { LOCKING, lockPids, READ_MARKS } from '../../src/db/file-locks.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { openTestMirror } from './open-test-mirror.ts';
 

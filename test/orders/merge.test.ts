@@ -1,7 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type KnownOrder, mergeOutcome } from '../../src/orders/merge.ts';
+import { mergeOutcome } from '../../src/orders/merge.ts';
 import { isBackwards, isEnded, isKnownStatus, ORDER_STATUSES } from '../../src/orders/order.ts';
+
+type KnownOrder = NonNullable<Parameters<typeof mergeOutcome>[0]>;
 
 /** A model of a mirror with one order, whose only content is its status. */
 class Model {

@@ -5,12 +5,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { compileSpellings } from '../../src/orders/field-aliases.ts';
-import { type Mirror, type MirrorOptions, openMirror } from '../../src/orders/mirror.ts';
+import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import type { ImportReport, OrderObservation, OrderReading, OrderSource } from '../../src/orders/order.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+
+type MirrorOptions = Parameters<typeof openMirror>[0];
 
 export interface TestMirror {
   mirror: Mirror;

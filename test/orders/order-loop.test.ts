@@ -2,8 +2,10 @@ import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { OrderLoop } from '../../src/orders/order-loop.ts';
-import type { PollReport, PollRequest } from '../../src/orders/order-poll.ts';
+import type { OrderPoll, PollReport } from '../../src/orders/order-poll.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+
+type PollRequest = NonNullable<Parameters<OrderPoll['poll']>[0]>;
 
 const TWO_MINUTES_MS = 120_000;
 const every = (ms: number) => ({ nextAfter: (afterMs: number) => (Math.floor(afterMs / ms) + 1) * ms });

@@ -1,6 +1,8 @@
 import { expect, it } from 'vitest';
-import { type OrderSearch, searchOrders } from '../../src/orders/order-queries.ts';
+import { searchOrders } from '../../src/orders/order-queries.ts';
 import { OBSERVED_MS, observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
+
+type OrderSearch = Parameters<typeof searchOrders>[1];
 
 const MINUTE_MS = 60_000;
 const at = (minutes: number) => new Date(OBSERVED_MS + minutes * MINUTE_MS).toISOString();

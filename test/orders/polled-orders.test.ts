@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { areOrdersStale } from '../../src/app/read-only-services.ts';
-import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
+import type { Transport, TransportAnswer } from '../../src/platform/transport.ts';
 import { FreezableClock, storeRig, type Tamper } from '../support/store-rig.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 const DAY_MS = 86_400_000;
 

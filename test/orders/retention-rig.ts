@@ -3,11 +3,15 @@ import { expect } from 'vitest';
 import type { Alarms } from '../../src/core/alarm.ts';
 import type { Clock } from '../../src/core/time.ts';
 import type { Leases } from '../../src/db/lease.ts';
-import { type RetentionOptions, type RetentionReport, retentionRun } from '../../src/health/retention.ts';
+import { retentionRun } from '../../src/health/retention.ts';
 import type { RetentionSettings } from '../../src/health/retention-rules.ts';
 import type { Mirror } from '../../src/orders/mirror.ts';
 import { isEnded, type OrderSource } from '../../src/orders/order.ts';
 import { observation, sampleNotification } from './open-test-mirror.ts';
+
+type RetentionReport = Awaited<ReturnType<typeof retentionRun>>;
+
+type RetentionOptions = Parameters<typeof retentionRun>[0];
 
 export const DAY_MS = 86_400_000;
 export const START_MS = Date.UTC(2026, 0, 1);

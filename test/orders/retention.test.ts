@@ -3,7 +3,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
-import { type RetentionOptions, usedBytes } from '../../src/health/retention.ts';
+import { usedBytes } from '../../src/db/sqlite.ts';
+import type { retentionRun } from '../../src/health/retention.ts';
 import { ORDER_STATUSES } from '../../src/orders/order.ts';
 import { observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
 import {
@@ -21,6 +22,8 @@ import {
   snapshot,
   writes,
 } from './retention-rig.ts';
+
+type RetentionOptions = Parameters<typeof retentionRun>[0];
 
 describe('retention', () => {
   it('lets go of earlier events and payloads of ended orders, and a reader from 0 still sees every order', async () => {

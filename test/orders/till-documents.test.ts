@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import { sqlOf } from '../../src/db/sqlite.ts';
-import { createSandbox } from '../../src/sandbox/server.ts';
+import { createSandbox } from '../../src/sandbox/sandbox.ts';
 import { LIMITS } from '../sandbox/fixture.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { openTestMirror, receive, sampleNotification, temporaryDirectory } from './open-test-mirror.ts';

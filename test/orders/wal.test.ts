@@ -2,7 +2,8 @@
 
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
-import { findWalReaders, lockPids, READ_MARKS } from '../../src/db/wal.ts';
+import { lockPids, READ_MARKS } from '../../src/db/file-locks.ts';
+import { findWalReaders } from '../../src/db/wal.ts';
 import { quarantine } from '../../src/orders/quarantine.ts';
 import { openTestMirror, poll, readerProcess, receive, sampleNotification } from './open-test-mirror.ts';
 

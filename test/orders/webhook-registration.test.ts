@@ -7,13 +7,14 @@ import {
   NO_WEBHOOK_MEMORY,
   type WebhookMemory,
   WebhookRegistration,
-  type WebhookRegistrationOptions,
   WebhookSecrets,
   webhookLoop,
 } from '../../src/orders/webhook-registration.ts';
 import type { WebhookChange } from '../../src/platform/platform.ts';
 import type { WebhookState } from '../../src/platform/schemas.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+
+type WebhookRegistrationOptions = ConstructorParameters<typeof WebhookRegistration>[0];
 
 const URL_HERE = 'https://store.example/webhook';
 

@@ -1,7 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type ErrorDetails, TillsyncError } from '../../src/core/errors.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
 import { PushCall } from '../../src/outbox/push-call.ts';
+
+type ErrorDetails = ConstructorParameters<typeof TillsyncError>[2];
 
 /** Sends `size` changes in one call to a platform that refuses any call with a bad one in it. */
 async function run(size: number, isBad: (item: number) => boolean, details: ErrorDetails = {}) {

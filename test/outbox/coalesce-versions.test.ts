@@ -1,6 +1,8 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { mergeVersioned, type Versioned, withoutNewer } from '../../src/outbox/call-plan.ts';
+import { mergeVersioned, withoutNewer } from '../../src/outbox/call-plan.ts';
+
+type Versioned = Parameters<typeof mergeVersioned>[0];
 
 const values = fc.record({ price: fc.nat(), name: fc.string(), show: fc.boolean() }, { requiredKeys: [] });
 

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { InboxLoop, type InboxLoopOptions } from '../../src/outbox/inbox-loop.ts';
+import { InboxLoop } from '../../src/outbox/inbox-loop.ts';
 import { OutboxService } from '../../src/outbox/outbox.ts';
 import type { PushLoop } from '../../src/outbox/push-loop.ts';
 import { MirrorStores } from '../../src/outbox/repositories.ts';
@@ -16,6 +16,8 @@ import { FakeClock } from '../support/fake-clock.ts';
 import { freshMirror } from '../support/fresh-mirror.ts';
 import { BRANCHES, product, pushLoop } from './outbox-fixture.ts';
 import { pos } from './temp-inbox.ts';
+
+type InboxLoopOptions = ConstructorParameters<typeof InboxLoop>[0];
 
 const PIZZA = product('p1', 'Pizza', [{ sku: '1', stocks: { s1: ['P1', 50] } }]);
 

@@ -1,6 +1,8 @@
 import { expect, it } from 'vitest';
-import { OutboxMaintenance, type OutboxMaintenanceOptions } from '../../src/outbox/maintenance.ts';
+import { OutboxMaintenance } from '../../src/outbox/maintenance.ts';
 import { order, outgoing, product } from './outbox-fixture.ts';
+
+type OutboxMaintenanceOptions = ConstructorParameters<typeof OutboxMaintenance>[0];
 
 it('forgets what is done with, and keeps what was rejected until a person decides', () => {
   const out = outgoing();

@@ -4,11 +4,13 @@ import { GUARDS_OFF } from '../../src/outbox/guards.ts';
 import { PushFreshness, PushLoop } from '../../src/outbox/push-loop.ts';
 import { type MirrorStores, Stores } from '../../src/outbox/repositories.ts';
 import { readProduct } from '../../src/platform/schemas.ts';
-import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
+import type { Transport, TransportAnswer } from '../../src/platform/transport.ts';
 import { DEFAULT_BRANCHES } from '../../src/sandbox/catalog.ts';
 import { rig, sandboxTransport } from '../platform/rig.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { tempMirror } from './outbox-fixture.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 const MINUTE_MS = 60_000;
 const POISON = 666;

@@ -5,11 +5,13 @@ import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { PassedOver, WAITING_MAX } from '../../src/outbox/call-plan.ts';
 import { GUARDS_OFF } from '../../src/outbox/guards.ts';
-import { InboxLoop, type InboxLoopOptions } from '../../src/outbox/inbox-loop.ts';
+import { InboxLoop } from '../../src/outbox/inbox-loop.ts';
 import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 import { done } from './swept-outbox.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 import { fillLine } from './waiting-line.ts';
+
+type InboxLoopOptions = ConstructorParameters<typeof InboxLoop>[0];
 
 const GOODS = Array.from({ length: 8 }, (_, i) =>
   product(`p${i}`, `Product ${i}`, [{ sku: `${i}`, stocks: { s1: [`A${i}`, 50], s2: [`B${i}`, 50] } }]),

@@ -1,4 +1,7 @@
-/** Tests src/page/views/trends-view.ts and src/page/words/language.ts. */
+/**
+ * Tests src/page/views/trends-view.ts, src/page/words/language.ts, src/page/views/axes.ts and
+ * src/page/words/format.ts.
+ */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -8,13 +11,13 @@ import { typedWords } from '../../src/core/errors.ts';
 import { FINDINGS, type FindingCode } from '../../src/health/findings.ts';
 import { SPANISH_FINDINGS } from '../../src/health/speech.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
-import { axis, durationAxis, sinceFirst } from '../../src/page/views/trends-view.ts';
+import { axis, durationAxis, sinceFirst } from '../../src/page/views/axes.ts';
+import { formatFor } from '../../src/page/words/format.ts';
 import {
   COMMAND_WORDS,
   changeSubject,
   changeValues,
   chooseLanguage,
-  formatFor,
   speechOf,
   splitCommands,
   statusWord,

@@ -6,7 +6,9 @@ import nock from 'nock';
 import { afterEach, expect, onTestFinished, test } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { createHttpTransport, neverSent, type TransportRequest } from '../../src/platform/transport.ts';
+import { createHttpTransport, neverSent, type Transport } from '../../src/platform/transport.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 const wanted: TransportRequest = {
   method: 'GET',

@@ -9,9 +9,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { createHttpTransport, type TransportRequest } from '../../src/platform/transport.ts';
+import { createHttpTransport, type Transport } from '../../src/platform/transport.ts';
 import { networkOutcome } from '../../src/support/doctor/machine.ts';
 import { reachPlatform } from '../../src/support/webhook-probe.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 const WANTED: TransportRequest = {
   method: 'GET',

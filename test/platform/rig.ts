@@ -3,13 +3,17 @@ import { onTestFinished } from 'vitest';
 import type { State } from '../../src/app/state.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { type Log, silentLog } from '../../src/core/log.ts';
-import { PlatformClient, type PlatformClientOptions } from '../../src/platform/client.ts';
+import { PlatformClient } from '../../src/platform/client.ts';
 import type { LockOut } from '../../src/platform/tokens.ts';
-import type { Transport, TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
-import { createSandbox, type SandboxCore } from '../../src/sandbox/server.ts';
+import type { Transport, TransportAnswer } from '../../src/platform/transport.ts';
+import { createSandbox, type SandboxCore } from '../../src/sandbox/sandbox.ts';
 import type { SandboxOptions } from '../../src/sandbox/shop.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { documentLimits, tempDirectory, tempState } from './temp-state.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
+
+type PlatformClientOptions = ConstructorParameters<typeof PlatformClient>[0];
 
 /** Returns a socket's fault in the form of the real transport. */
 function unreachable(): TillsyncError {

@@ -5,14 +5,11 @@ import { TillsyncError } from '../../src/core/errors.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import type { PlatformClient } from '../../src/platform/client.ts';
 import type { TokenStore } from '../../src/platform/tokens.ts';
-import {
-  createHttpTransport,
-  type Transport,
-  type TransportAnswer,
-  type TransportRequest,
-} from '../../src/platform/transport.ts';
+import { createHttpTransport, type Transport, type TransportAnswer } from '../../src/platform/transport.ts';
 import { type Rig, rig, sandboxTransport } from './rig.ts';
 import { tempState } from './temp-state.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 const HOUR_MS = 3_600_000;
 const sku = { sku: '1' };

@@ -1,6 +1,8 @@
+/** Tests src/sandbox/sandbox.ts. */
+
 import { describe, expect, it } from 'vitest';
 import type { FaultSpec } from '../../src/sandbox/faults.ts';
-import { createSandbox } from '../../src/sandbox/server.ts';
+import { createSandbox } from '../../src/sandbox/sandbox.ts';
 import { FakeClock, seededRandom, settle } from '../support/fake-clock.ts';
 import { LIMITS, rig } from './fixture.ts';
 

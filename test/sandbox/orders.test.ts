@@ -3,8 +3,10 @@ import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { ORDER_STATUSES } from '../../src/orders/order.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
 import type { OrderSnapshot } from '../../src/sandbox/orders.ts';
-import { ORDER_ENVELOPES, ORDER_RECORDS } from '../../src/sandbox/settings.ts';
+import { sandboxSettings } from '../../src/sandbox/settings.ts';
 import { rig } from './fixture.ts';
+
+const { envelope: ENVELOPE, record: RECORD } = sandboxSettings.shape.shape.shape;
 
 const TODAY = '/order/all?startDate=2026-01-15&endDate=2026-01-15';
 
@@ -117,7 +119,7 @@ describe('orders', () => {
     expect((await later('GET', '/order/all?startDate=14.1.2026&endDate=2026-01-15')).status).toBe(400);
   });
 
-  it.each(ORDER_ENVELOPES)('come in the envelope %s', async (envelope) => {
+  it.each(ENVELOPE.options)('come in the envelope %s', async (envelope) => {
     const { call, sandbox } = await rig({ shape: { envelope } });
     const order = sandbox.control.createOrder();
     const { json } = await call('GET', TODAY);
@@ -143,7 +145,7 @@ describe('orders', () => {
     });
   });
 
-  it.each(ORDER_RECORDS)('come in the spelling %s', async (record) => {
+  it.each(RECORD.options)('come in the spelling %s', async (record) => {
     const { call, sandbox } = await rig({ shape: { envelope: 'array', record } });
     const order = sandbox.control.createOrder({ subsidiaryId: 'sub-1', items: [{ sku: 1001, qty: 2 }] });
     sandbox.control.changeOrder(order.internalOrderId, { status: 'ready' });
@@ -185,7 +187,7 @@ describe('orders', () => {
     const readings = async (answer: ReturnType<typeof call>) =>
       (await answer).json.map((record: unknown) => readOrder(record, compileSpellings()));
     const told = await readings(call('GET', TODAY));
-    for (const record of ORDER_RECORDS) {
+    for (const record of RECORD.options) {
       sandbox.control.configure({ shape: { envelope: 'array', record, pageSize: null } });
       const read = await readings(later('GET', TODAY));
       expect(read).toHaveLength(2);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { OrderSnapshot } from '../../src/sandbox/orders.ts';
-import { createSandbox } from '../../src/sandbox/server.ts';
+import { createSandbox } from '../../src/sandbox/sandbox.ts';
 import { runTraffic, type TrafficSummary, UNRELIABLE_WEBHOOK } from '../../src/sandbox/traffic.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { LIMITS } from './fixture.ts';

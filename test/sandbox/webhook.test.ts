@@ -1,8 +1,10 @@
 import { createServer } from 'node:http';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { OrderSnapshot } from '../../src/sandbox/orders.ts';
-import type { WebhookRequest } from '../../src/sandbox/webhook.ts';
+import type { WebhookTransport } from '../../src/sandbox/webhook.ts';
 import { rig } from './fixture.ts';
+
+type WebhookRequest = Parameters<WebhookTransport>[0];
 
 const URL = 'http://127.0.0.1:9/hook';
 

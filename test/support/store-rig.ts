@@ -11,13 +11,15 @@ import type { Clock } from '../../src/core/time.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import type { Holders } from '../../src/db/lease.ts';
 import { demoConfig } from '../../src/demo/sandbox-platform.ts';
-import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
-import { createSandbox, type SandboxCore } from '../../src/sandbox/server.ts';
+import type { Transport, TransportAnswer } from '../../src/platform/transport.ts';
+import { createSandbox, type SandboxCore } from '../../src/sandbox/sandbox.ts';
 import type { SandboxOptions } from '../../src/sandbox/shop.ts';
 import { sandboxTransport } from '../platform/rig.ts';
 import { FakeClock, seededRandom, untilIdle } from './fake-clock.ts';
 import { freshMirror, freshState } from './fresh-mirror.ts';
 import { inboxHere } from './inbox-here.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 const SECRET = 'rig-secret';
 const STARTING_TURNS = 2_000;

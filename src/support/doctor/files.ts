@@ -1,4 +1,4 @@
-import { accessSync, constants, existsSync, lstatSync, statSync } from 'node:fs';
+import { accessSync, constants, lstatSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { groupName, namedUser, serviceUserOf, unitOf, userName } from '../../app/installation.ts';
 import { type StoragePaths, storagePaths, storageSpace } from '../../app/storage.ts';
@@ -6,164 +6,15 @@ import type { Config } from '../../config/config-type.ts';
 import { roleOf } from '../../config/roles.ts';
 import { hasCode, whenFree } from '../../core/errors.ts';
 import type { Clock } from '../../core/time.ts';
-import { openKeeper } from '../../db/mirror-connection.ts';
 import { type DatabaseHealth, databaseHealth, walBytes } from '../../db/sqlite.ts';
-import { findWalReaders, type LockHolder, namesOf, WAL_BYTES_MAX } from '../../db/wal.ts';
+import { findWalReaders } from '../../db/wal.ts';
 import { diskVerdict, formatBytes } from '../../health/facts.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import { lookIntoInbox } from '../../outbox/inbox-process.ts';
 import type { InboxHealth } from '../../outbox/inbox-protocol.ts';
 import { type CheckOutcome, failed, hidden, skipped, warned, well } from './check.ts';
-
-/** A file or directory of the storage directory with its attributes. */
-export interface SeenFile {
-  path: string;
-  role: 'directory' | 'mirror' | 'state' | 'inbox-directory' | 'inbox' | 'log';
-  /** Permission bits with setgid and the like: `st_mode & 0o7777`. */
-  mode: number;
-  uid: number;
-  gid: number;
-}
-
-interface FileProblem {
-  path: string;
-  level: 'warn' | 'fail';
-  /** The consequence, without the path. */
-  problem: string;
-  /** Command that mends the problem. */
-  remedy: string;
-}
-
-interface ModeRule {
-  mode: number;
-  /** Bits whose presence does harm. */
-  harmful: number;
-  harm: string;
-  /** Bits that the POS of another user needs. */
-  needed: number;
-  lack: string;
-}
-
-const POS_CANNOT_READ = 'so a POS of another user cannot read the mirror';
-const POS_CANNOT_HAND_OVER = 'so a POS of another user cannot hand over changes by SQL';
-
-/** The modes of the product's files, with the reasons. */
-const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
-  directory: {
-    mode: 0o2750,
-    harmful: 0o022,
-    harm: 'others may write in it, and files that they make there can lock tillsync out',
-    needed: 0o050,
-    lack: POS_CANNOT_READ,
-  },
-  mirror: {
-    mode: 0o640,
-    harmful: 0o022,
-    harm: 'others may write it, so a POS can lock or damage it',
-    needed: 0o040,
-    lack: POS_CANNOT_READ,
-  },
-  state: { mode: 0o600, harmful: 0o077, harm: 'others may read the tokens in it', needed: 0, lack: '' },
-  'inbox-directory': {
-    mode: 0o2770,
-    harmful: 0o002,
-    harm: 'everybody may write in it',
-    needed: 0o070,
-    lack: POS_CANNOT_HAND_OVER,
-  },
-  inbox: {
-    mode: 0o660,
-    harmful: 0o002,
-    harm: 'everybody may write it',
-    needed: 0o060,
-    lack: POS_CANNOT_HAND_OVER,
-  },
-};
-
-/** The user that must own the storage directory's content, by name. */
-interface RightOwner {
-  uid: number;
-  user: string;
-  group: string;
-  /** The unit that names the user, such as `tillsync.service`; null if the user is the directory's owner. */
-  unit: string | null;
-}
-
-/** Returns the faults of owners and modes; the first of `files` is the directory. */
-export function fileProblems(
-  files: readonly SeenFile[],
-  owner: RightOwner,
-  nameOf: (uid: number) => string,
-): FileProblem[] {
-  return [...ownerProblem(files, owner, nameOf), ...files.flatMap(modeProblem)];
-}
-
-function modeProblem({ path, role, mode }: SeenFile): FileProblem[] {
-  if (role === 'log') return [];
-  const { mode: right, harmful, harm, needed, lack } = RULES[role];
-  const remedy = `sudo chmod ${octal(right)} ${path}`;
-  const is = `has mode ${octal(mode)}`;
-  if ((mode & harmful) !== 0) return [{ path, level: 'fail', problem: `${is}: ${harm}`, remedy }];
-  if ((mode & needed) !== needed) return [{ path, level: 'warn', problem: `${is}, ${lack}`, remedy }];
-  return [];
-}
-
-/** Returns one problem for all files of another owner, because one command fixes it. */
-function ownerProblem(
-  files: readonly SeenFile[],
-  { uid, user, group, unit }: RightOwner,
-  nameOf: (uid: number) => string,
-): FileProblem[] {
-  // In the inbox's directory the POS creates files too.
-  const wrong = files.filter((file) => file.role !== 'inbox' && file.uid !== uid);
-  const [first] = wrong;
-  const [directory] = files;
-  if (!first || !directory) return [];
-  const others = [...new Set(wrong.map((file) => nameOf(file.uid)))].join(' and ');
-  const belong = wrong.length === 1 ? 'belongs' : `and ${wrong.length - 1} more in it belong`;
-  const why = unit === null ? `as the directory to ${user}` : `to ${user}, as whom ${unit} runs`;
-  const problem = `${belong} to ${others} and not ${why}, so tillsync cannot write there`;
-  const remedy = `sudo chown -R -h ${user}:${group} ${directory.path}`;
-  return [{ path: first.path, level: 'fail', problem, remedy }];
-}
-
-function octal(mode: number): string {
-  return mode.toString(8).padStart(4, '0');
-}
-
-/**
- * Restores the mirror's -wal and -shm, without which a POS of another user cannot read it while tillsync is stopped.
- * The last process to close the mirror deletes them if it may, for example root's sqlite3. Does so only if nothing
- * runs; returns undefined if none is missing. `running` is null if unknown.
- */
-export function mendMirrorFiles(mirrorPath: string, running: boolean | null): CheckOutcome | undefined {
-  if (!existsSync(mirrorPath)) return undefined;
-  const missing = [`${mirrorPath}-wal`, `${mirrorPath}-shm`].filter((path) => !existsSync(path));
-  if (missing.length === 0) return undefined;
-  const [which, was] = [missing.join(' and '), missing.length > 1 ? 'were' : 'was'];
-  const facts = { missing };
-  if (running === null) {
-    return hidden(`${which} ${was} deleted. You do not have permission to see whether tillsync runs.`, facts);
-  }
-  if (running) {
-    const message = `${which} ${was} deleted while tillsync runs, so what it wrote last may be lost at its next stop.`;
-    return failed(message, 'Restart the service: {restart}', facts);
-  }
-  try {
-    openKeeper(mirrorPath).close();
-  } catch {
-    // The check below reports a missing file.
-  }
-  if (missing.some((path) => !existsSync(path))) {
-    const message = `Without ${which} a POS of another user cannot read the mirror while tillsync is stopped.`;
-    return failed(message, 'Start tillsync, or run this as root: both make them anew.', facts);
-  }
-  return warned(
-    `${which} ${was} missing, so a POS of another user could not read the mirror; that was made anew just now.`,
-    'Look into a stopped mirror with sqlite3 -readonly, and not as root: whoever closes last deletes these files.',
-    { ...facts, madeAnew: true },
-  );
-}
+import { fileProblems, octal, type RightOwner, type SeenFile } from './file-modes.ts';
+import { mendMirrorFiles, readersOutcome } from './mirror-files.ts';
 
 interface FilesOptions {
   directory: string;
@@ -361,18 +212,4 @@ export async function readersNow(
   await clock.sleep(BETWEEN_LOOKS_MS, signal);
   const held = findWalReaders(mirrorPath).filter(({ pid }) => before.has(pid) && pid !== daemon);
   return readersOutcome(held, walBytes(mirrorPath));
-}
-
-/** `held` are programs with an open read; `logBytes` is the size of -wal. */
-export function readersOutcome(held: readonly LockHolder[], logBytes: number): CheckOutcome {
-  const facts = { logBytes, logMaxBytes: WAL_BYTES_MAX, readers: held };
-  const names = namesOf(held);
-  const log = `write log: ${formatBytes(logBytes)}`;
-  if (held.length === 0) return well(`No program is blocking the database (${log}).`, facts);
-  if (logBytes <= WAL_BYTES_MAX) {
-    const message = `Reading the database now: ${names} (${log}). That does no harm unless it takes long.`;
-    return well(message, facts);
-  }
-  const { message, remedy } = FINDINGS['mirror.reader-holds-wal'];
-  return warned(`${message} It is held by ${names} (${log}).`, remedy, facts);
 }

@@ -8,7 +8,7 @@ import type { ServerConfigPlace } from '../../link/hub-state.ts';
 import { isOfUnit, RENEWED_BEFORE_MS, START_SERVER } from '../../link/server-file.ts';
 import { lookAtCertificate, lookAtServer, readPem, type ServerSeen } from '../../link/server-look.ts';
 import { type CheckOutcome, failed, outcomeOfError, skipped, warned, well } from './check.ts';
-import type { ServiceUnit } from './machine.ts';
+import type { ServiceUnit } from './unit.ts';
 
 const DAY_MS = 86_400_000;
 

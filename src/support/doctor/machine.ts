@@ -14,6 +14,7 @@ import { addressOf } from '../../platform/transport.ts';
 import { type PlatformWay, proxyAddress, proxyOf } from '../../platform/way.ts';
 import { reachPlatform } from '../webhook-probe.ts';
 import { type CheckOutcome, failed, hidden, outcomeOfError, skipped, warned, well } from './check.ts';
+import { PROPERTIES, parseUnit, type ServiceUnit } from './unit.ts';
 
 /** Reports the versions of this command's parts. */
 export function versionsOutcome(): CheckOutcome {
@@ -55,19 +56,7 @@ function namedProxy(url: string): string {
   return `${host}:${port}`;
 }
 
-/** A unit as `systemctl show` reports it. */
-export interface ServiceUnit {
-  name: string;
-  /** `active`, `inactive`, `failed`, `activating` and so on. */
-  activeState: string;
-  /** `enabled`, `disabled` and so on; empty if systemd does not say. */
-  unitFileState: string;
-  mainPid: number | null;
-  restarts: number;
-}
-
 const TIMEOUT_MS = 5_000;
-const PROPERTIES = ['LoadState', 'ActiveState', 'UnitFileState', 'MainPID', 'NRestarts'];
 
 /** Returns systemd's state of the unit; null without a unit or systemd, or if systemd does not know it. */
 export async function readUnit(name: string | null): Promise<ServiceUnit | null> {
@@ -77,19 +66,6 @@ export async function readUnit(name: string | null): Promise<ServiceUnit | null>
     execFile('systemctl', words, { timeout: TIMEOUT_MS }, (error, stdout) => resolve(error ? '' : stdout));
   });
   return parseUnit(name, text);
-}
-
-/** Reads lines such as `ActiveState=active`. */
-export function parseUnit(name: string, text: string): ServiceUnit | null {
-  const value = (property: string) => new RegExp(`^${property}=(.*)$`, 'm').exec(text)?.[1] ?? '';
-  if (value('LoadState') !== 'loaded') return null;
-  return {
-    name,
-    activeState: value('ActiveState'),
-    unitFileState: value('UnitFileState'),
-    mainPid: Number(value('MainPID')) || null,
-    restarts: Number(value('NRestarts')) || 0,
-  };
 }
 
 /** A running daemon's answer. */

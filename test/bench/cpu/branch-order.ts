@@ -7,7 +7,7 @@ import type { Config } from '../../../src/config/config-type.ts';
 import { configError } from '../../../src/config/source.ts';
 import { silentLog } from '../../../src/core/log.ts';
 import { systemClock } from '../../../src/core/system-clock.ts';
-import { feedBranches } from '../../../src/daemon/link-loops.ts';
+import { feedBranches } from '../../../src/daemon/feed-branches.ts';
 import { BranchFollower } from '../../../src/link/branch.ts';
 import { Hub } from '../../../src/link/hub.ts';
 import { noteStream } from '../../../src/link/hub-feed.ts';

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Endpoint } from '../../../src/platform/platform.ts';
-import type { SandboxCore } from '../../../src/sandbox/server.ts';
+import type { SandboxCore } from '../../../src/sandbox/sandbox.ts';
 import { endpointOf } from '../../../src/sandbox/settings.ts';
 
 /**

@@ -1,13 +1,13 @@
 import { cpSync, existsSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import type { Delivery } from '../../../src/sandbox/webhook.ts';
+import type { WebhookSender } from '../../../src/sandbox/webhook.ts';
 import type { SubmittedChange } from './handed-over.ts';
 import { appliedValue } from './platform-gate.ts';
 
 /** Facts against which the crashed files are checked; they stay from one crash to the next. */
 export interface Expectations {
-  deliveries: readonly Delivery[];
+  deliveries: ReturnType<WebhookSender['deliveries']>;
   handedOver: SubmittedChange;
   /** Orders that were in the mirror before the upgrade. */
   oldOrders: readonly string[];

@@ -2,13 +2,15 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { type ConfigResult, readConfig } from '../../../src/config/config.ts';
+import { readConfig } from '../../../src/config/config.ts';
 import { readSecrets } from '../../../src/config/secrets.ts';
 import { type ConfigFault, configError } from '../../../src/config/source.ts';
 import { invoke } from '../../cli/invoke.ts';
 import { Dice, rounds, SEED } from './dice.ts';
 import { mutateBytes } from './mutate-bytes.ts';
 import { hostileValue, write } from './mutate-json.ts';
+
+type ConfigResult = ReturnType<typeof readConfig>;
 
 const SAMPLE = readFileSync(path.join(import.meta.dirname, '../../../config/tillsync.sample.toml'), 'utf8')
   // All keys enabled, including those that the sample has as comments.

@@ -1,5 +1,7 @@
 import type { Endpoint } from '../../../src/platform/platform.ts';
-import type { Transport, TransportAnswer, TransportRequest } from '../../../src/platform/transport.ts';
+import type { Transport, TransportAnswer } from '../../../src/platform/transport.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 /** A call as the client made it, and its answer. */
 export interface Delivered {

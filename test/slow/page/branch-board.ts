@@ -1,7 +1,9 @@
 import { systemClock } from '../../../src/core/system-clock.ts';
 import type { FindingCode } from '../../../src/health/findings.ts';
-import type { BranchReport } from '../../../src/link/hub-state.ts';
+import type { HubRows } from '../../../src/link/hub-state.ts';
 import type { PageStore } from './browser-rig.ts';
+
+type BranchReport = Parameters<HubRows['saw']>[1];
 
 const ago = (minutes: number) => new Date(systemClock.nowMs() - minutes * 60_000).toISOString();
 

@@ -1,7 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Freshness } from '../../../src/core/alarm.ts';
 import type { Facts } from '../../../src/health/facts.ts';
-import { PushMonitor } from '../../../src/health/health-checks.ts';
 import {
   type AlarmMemory,
   afterSending,
@@ -9,6 +8,7 @@ import {
   NotificationPolicy,
 } from '../../../src/health/notification-policy.ts';
 import { StandingNow } from '../../../src/health/notifier.ts';
+import { PushMonitor } from '../../../src/health/push-monitor.ts';
 import { standing } from '../../../src/health/verdict.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { SEED } from '../../support/seed.ts';

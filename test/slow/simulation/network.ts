@@ -1,7 +1,9 @@
 import { TillsyncError } from '../../../src/core/errors.ts';
 import type { Clock } from '../../../src/core/time.ts';
-import type { Transport, TransportAnswer, TransportRequest } from '../../../src/platform/transport.ts';
-import type { SandboxCore } from '../../../src/sandbox/server.ts';
+import type { Transport, TransportAnswer } from '../../../src/platform/transport.ts';
+import type { SandboxCore } from '../../../src/sandbox/sandbox.ts';
+
+type TransportRequest = Parameters<Transport['send']>[0];
 
 /** The network between the store and the platform. */
 export class Network {

@@ -1,4 +1,4 @@
-import { type CatalogProduct, idsOf } from '../../../src/sandbox/catalog.ts';
+import type { CatalogProduct } from '../../../src/sandbox/catalog.ts';
 
 /** Branches whose stock the POS manages; it manages no others. */
 const BRANCHES: readonly { subsidiaryId: string; store: string }[] = [
@@ -33,7 +33,11 @@ export function shelvesOf(products: readonly CatalogProduct[]): Shelf[] {
     children.flatMap(({ sku, stocks, integrations }) =>
       BRANCHES.flatMap(({ subsidiaryId, store }): Shelf[] => {
         const qty = stocks.find((each) => each.subsidiaryId === subsidiaryId)?.qty;
-        const [externalId] = integrations.filter((each) => each.subsidiaryId === subsidiaryId).flatMap(idsOf);
+        const [externalId] = integrations
+          .filter((each) => each.subsidiaryId === subsidiaryId)
+          .flatMap(
+            ({ productIdPosA, productCodePosB, extId }) => productIdPosA ?? productCodePosB ?? extId ?? [],
+          );
         if (qty === undefined || externalId === undefined) return [];
         const count = { qty, said: qty, saidBefore: qty, saidAtMs: 0 };
         return [{ sku, subsidiaryId, store, name, externalId, bySku: sku % 4 === 1, ...count }];

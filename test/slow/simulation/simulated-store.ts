@@ -6,12 +6,14 @@ import { silentLog } from '../../../src/core/log.ts';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
 import type { Holders } from '../../../src/db/lease.ts';
 import { demoConfig } from '../../../src/demo/sandbox-platform.ts';
-import { createSandbox, type SandboxCore } from '../../../src/sandbox/server.ts';
-import type { WebhookRequest } from '../../../src/sandbox/webhook.ts';
+import { createSandbox, type SandboxCore } from '../../../src/sandbox/sandbox.ts';
+import type { WebhookTransport } from '../../../src/sandbox/webhook.ts';
 import { Network } from './network.ts';
 import { chanceFor, type Profile } from './profile.ts';
 import { Stillness } from './stillness.ts';
 import { Lives, StoreClock, WorldClock } from './store-clock.ts';
+
+type WebhookRequest = Parameters<WebhookTransport>[0];
 
 const SECRET = 'simulated-secret';
 const CLOSING_TURNS = 20;

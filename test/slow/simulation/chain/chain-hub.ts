@@ -2,7 +2,7 @@ import path from 'node:path';
 import type { Services } from '../../../../src/app/services.ts';
 import { TillsyncError } from '../../../../src/core/errors.ts';
 import { silentLog } from '../../../../src/core/log.ts';
-import { feedBranches } from '../../../../src/daemon/link-loops.ts';
+import { feedBranches } from '../../../../src/daemon/feed-branches.ts';
 import { Hub } from '../../../../src/link/hub.ts';
 import { noteStream, pruneFeed } from '../../../../src/link/hub-feed.ts';
 import type { HubLink } from '../../../../src/link/link.ts';

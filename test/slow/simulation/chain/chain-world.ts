@@ -4,7 +4,7 @@ import path from 'node:path';
 import { TillsyncError } from '../../../../src/core/errors.ts';
 import { PUBLISHED_LIMITS } from '../../../../src/demo/sandbox-platform.ts';
 import type { Transport } from '../../../../src/platform/transport.ts';
-import { createSandbox, type SandboxCore } from '../../../../src/sandbox/server.ts';
+import { createSandbox, type SandboxCore } from '../../../../src/sandbox/sandbox.ts';
 import { InProcessServer } from '../../../link/in-process.ts';
 import { FakeClock, settle } from '../../../support/fake-clock.ts';
 import { chanceFor } from '../profile.ts';

@@ -1,0 +1,44 @@
+import { whenFree } from '../core/errors.ts';
+import type { Clock } from '../core/time.ts';
+import type { OrderEvent } from '../orders/order.ts';
+
+const POLL_MS = 250;
+
+const PAGE = 500;
+
+interface FeedOptions {
+  mirror: { eventsAfter(seq: number, limit: number): OrderEvent[] };
+  clock: Clock;
+  /** Only events with a seq above this. */
+  after: number;
+  /** Keeps waiting for new events until the signal. */
+  follow: boolean;
+  signal: AbortSignal;
+  /** Total of events after which the command ends. */
+  limit?: number | undefined;
+}
+
+/** Yields the feed's events in order and without a gap, also while it is being written. */
+export async function* feed(options: FeedOptions): AsyncGenerator<OrderEvent> {
+  const { mirror, clock, signal, follow } = options;
+  let { after, limit: left = Number.POSITIVE_INFINITY } = options;
+  while (!signal.aborted && left > 0) {
+    const page = () => mirror.eventsAfter(after, Math.min(PAGE, left));
+    const events = await whenFree(clock, page, undefined, signal);
+    for (const event of events) {
+      if (signal.aborted) return;
+      yield event;
+      after = event.seq;
+      left -= 1;
+    }
+    if (events.length > 0) continue;
+    if (!follow) return;
+    await clock.sleep(POLL_MS, signal);
+  }
+}
+
+/** Returns one event as a line for a person. */
+export function eventLine({ seq, observedAt, source, orderId, status, previousStatus }: OrderEvent): string {
+  const change = previousStatus === null ? (status ?? '-') : `${previousStatus} -> ${status ?? '-'}`;
+  return `${seq}  ${observedAt}  ${source.padEnd(7)}  ${orderId}  ${change}`;
+}

@@ -1,0 +1,190 @@
+/** One metric value, or one bucket of a histogram. */
+export interface Sample {
+  /** Suffix of the family's name: `_bucket`, `_sum`, `_count`. */
+  suffix?: string;
+  labels: Readonly<Record<string, string>>;
+  value: number;
+}
+
+/** All values of one metric name, in base units: seconds, bytes. */
+export interface MetricFamily {
+  /** Ends in `_total` for a counter. */
+  name: string;
+  type: 'counter' | 'gauge' | 'histogram';
+  help: string;
+  samples(): Iterable<Sample>;
+}
+
+export interface MetricOptions<L extends string> {
+  name: string;
+  help: string;
+  /** Names of the labels; each label may have only few values. */
+  labels?: readonly L[];
+}
+
+const NO_LABELS: Readonly<Record<string, string>> = {};
+
+/** A counter that rises from the start of this process. */
+export class Counter<L extends string = never> implements MetricFamily {
+  readonly type = 'counter';
+  readonly name: string;
+  readonly help: string;
+  readonly #series: Series<L, { value: number }>;
+
+  constructor({ name, help, labels = [] }: MetricOptions<L>) {
+    this.name = name;
+    this.help = help;
+    this.#series = new Series(labels, () => ({ value: 0 }));
+    // A counter without labels exists from the start, so that Prometheus sees its first rise.
+    if (labels.length === 0) this.add(0, NO_LABELS as Record<L, string>);
+  }
+
+  add(by: number, labels: Record<L, string>): void {
+    this.#series.of(labels).value += by;
+  }
+
+  *samples(): Iterable<Sample> {
+    for (const { labels, held } of this.#series) yield { labels, value: held.value };
+  }
+}
+
+interface Distribution {
+  /** Number of values in each bucket alone; one bucket more than bounds. */
+  counts: number[];
+  sum: number;
+}
+
+/** Distribution of values over buckets, since the start of this process. */
+export class Histogram<L extends string = never> implements MetricFamily {
+  readonly type = 'histogram';
+  readonly name: string;
+  readonly help: string;
+  readonly #bounds: readonly number[];
+  readonly #series: Series<L, Distribution>;
+
+  /** `buckets` are upper bounds in ascending order, without the infinite one. */
+  constructor({ name, help, labels = [], buckets }: MetricOptions<L> & { buckets: readonly number[] }) {
+    this.name = name;
+    this.help = help;
+    this.#bounds = buckets;
+    this.#series = new Series(labels, () => ({ counts: new Array(buckets.length + 1).fill(0), sum: 0 }));
+    if (labels.length === 0) this.#series.of(NO_LABELS as Record<L, string>);
+  }
+
+  observe(value: number, labels: Record<L, string>): void {
+    const held = this.#series.of(labels);
+    const found = this.#bounds.findIndex((bound) => value <= bound);
+    const at = found === -1 ? this.#bounds.length : found;
+    held.counts[at] = (held.counts[at] ?? 0) + 1;
+    held.sum += value;
+  }
+
+  *samples(): Iterable<Sample> {
+    for (const { labels, held } of this.#series) {
+      let count = 0;
+      for (const [i, inBucket] of held.counts.entries()) {
+        count += inBucket;
+        const le = this.#bounds[i] === undefined ? '+Inf' : String(this.#bounds[i]);
+        yield { suffix: '_bucket', labels: { ...labels, le }, value: count };
+      }
+      yield { suffix: '_sum', labels, value: held.sum };
+      yield { suffix: '_count', labels, value: count };
+    }
+  }
+}
+
+/** Makes a gauge from a current value or from the samples of `by`. A null value is unknown and left out. */
+export function gauge(name: string, help: string, found: number | null | readonly Sample[]): MetricFamily {
+  const samples = typeof found === 'number' ? [{ labels: NO_LABELS, value: found }] : (found ?? []);
+  return { name, help, type: 'gauge', samples: () => samples };
+}
+
+/** Makes a sample per value of one label, without unknown ones. */
+export function by(label: string, figures: Readonly<Record<string, number | null | undefined>>): Sample[] {
+  return Object.entries(figures).flatMap(([text, value]) =>
+    value == null ? [] : [{ labels: { [label]: text }, value }],
+  );
+}
+
+/** Makes samples per state: 1 for the present state, 0 for the others. */
+export function byState(
+  states: readonly string[],
+  state: string,
+  labels: Sample['labels'] = NO_LABELS,
+): Sample[] {
+  return states.map((one) => ({ labels: { ...labels, state: one }, value: one === state ? 1 : 0 }));
+}
+
+/** The stored value for each set of labels. */
+class Series<L extends string, T> {
+  readonly #names: readonly L[];
+  readonly #make: () => T;
+  readonly #held = new Map<string, { labels: Record<L, string>; held: T }>();
+
+  constructor(names: readonly L[], make: () => T) {
+    this.#names = names;
+    this.#make = make;
+  }
+
+  of(labels: Record<L, string>): T {
+    const key = this.#names.map((name) => labels[name]).join('\u0000');
+    const known = this.#held.get(key);
+    if (known) return known.held;
+    const held = this.#make();
+    this.#held.set(key, { labels: { ...labels }, held });
+    return held;
+  }
+
+  [Symbol.iterator]() {
+    return this.#held.values();
+  }
+}
+
+/** `text`: the Prometheus text format 0.0.4. `openmetrics`: OpenMetrics 1.0. */
+export type MetricsFormat = 'text' | 'openmetrics';
+
+export const CONTENT_TYPES: Record<MetricsFormat, string> = {
+  text: 'text/plain; version=0.0.4; charset=utf-8',
+  openmetrics: 'application/openmetrics-text; version=1.0.0; charset=utf-8',
+};
+
+/** Prometheus lists OpenMetrics in its Accept header if it supports it; no other client does. */
+export function wantedFormat(accept: string | undefined): MetricsFormat {
+  return accept?.includes('application/openmetrics-text') ? 'openmetrics' : 'text';
+}
+
+/** Returns the families as one text. A family without a sample is left out. */
+export function exposition(families: readonly MetricFamily[], format: MetricsFormat): string {
+  const lines: string[] = [];
+  for (const family of families) {
+    const samples = [...family.samples()];
+    if (samples.length === 0) continue;
+    const { name, type, help } = family;
+    // OpenMetrics names a counter's family without the suffix of its samples.
+    const familyName = format === 'openmetrics' && type === 'counter' ? name.replace(/_total$/, '') : name;
+    lines.push(`# HELP ${familyName} ${escapedHelp(help, format)}`, `# TYPE ${familyName} ${type}`);
+    for (const sample of samples) lines.push(line(name, sample));
+  }
+  if (format === 'openmetrics') lines.push('# EOF');
+  return `${lines.join('\n')}\n`;
+}
+
+function line(name: string, { suffix = '', labels, value }: Sample): string {
+  const pairs = Object.entries(labels).map(([label, text]) => `${label}="${escapedLabel(text)}"`);
+  return `${name}${suffix}${pairs.length === 0 ? '' : `{${pairs.join(',')}}`} ${figure(value)}`;
+}
+
+function figure(value: number): string {
+  if (value === Number.POSITIVE_INFINITY) return '+Inf';
+  if (value === Number.NEGATIVE_INFINITY) return '-Inf';
+  return String(value);
+}
+
+function escapedHelp(text: string, format: MetricsFormat): string {
+  const escaped = text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n');
+  return format === 'openmetrics' ? escaped.replaceAll('"', '\\"') : escaped;
+}
+
+function escapedLabel(text: string): string {
+  return text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
+}

@@ -1,0 +1,52 @@
+
+import type { Freshness, FreshnessSubject } from '../core/alarm.ts';
+import { isPushFailing } from './facts.ts';
+
+/** Sending must fail for this long, because most troubles of a platform are over by then. */
+const PUSH_FAILS_MS = 225_000;
+
+/** Good polls meanwhile; one alone also comes through a platform that fails for most calls. */
+const POLLS_MEANWHILE = 2;
+
+/** The last try must be this young, because an older failure says nothing about now. The sender pauses less. */
+const TRIED_WITHIN_MS = 90_000;
+
+/**
+ * Judges from check to check whether sending fails while orders come. A failed poll begins the count again, because the
+ * connection or the platform as a whole is then the cause.
+ */
+export class PushMonitor {
+  #fromMs: number;
+  #run: { sinceMs: number; lastPollMs: number; polls: number } | undefined;
+
+  constructor(nowMs: number) {
+    this.#fromMs = nowMs;
+  }
+
+  /** Returns the reason of the last failed try; null if sending works, undefined if nothing is sure yet. */
+  judge(flows: readonly Freshness[], nowMs: number): string | null | undefined {
+    const flow = (subject: FreshnessSubject) => flows.find((each) => each.subject === subject);
+    const [push, poll] = [flow('outbox.push'), flow('orders.poll')];
+    const isPolled = poll?.state === 'ok' || poll?.state === 'degraded';
+    if (!push || !isPushFailing(push) || !isPolled) {
+      this.#run = undefined;
+      this.#fromMs = nowMs;
+      return !push || push.state === 'ok' || push.state === 'unknown' ? null : undefined;
+    }
+    if (this.#run && Date.parse(push.lastOkAt ?? '') > this.#run.sinceMs) this.#run = undefined;
+    this.#run ??= {
+      sinceMs: Math.max(this.#fromMs, Date.parse(push.failure?.since ?? '')),
+      lastPollMs: 0,
+      polls: 0,
+    };
+    const run = this.#run;
+    const polledMs = Date.parse(poll.lastOkAt ?? '');
+    if (polledMs > Math.max(run.sinceMs, run.lastPollMs)) {
+      run.lastPollMs = polledMs;
+      run.polls += 1;
+    }
+    const isTried = nowMs - Date.parse(push.lastTryAt ?? '') <= TRIED_WITHIN_MS;
+    const isSure = run.polls >= POLLS_MEANWHILE && isTried && nowMs - run.sinceMs >= PUSH_FAILS_MS;
+    return isSure ? push.message : undefined;
+  }
+}
