@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
-import { newRecoveryPhrase } from '../../src/support/encryption.ts';
+import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { benchEntry, benchOrder } from './mirror-samples.ts';
 import { inherited, outputOf, packagedProgram, startNode, stopChild } from './packaged-program.ts';

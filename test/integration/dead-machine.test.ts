@@ -8,7 +8,7 @@ import { expect, it } from 'vitest';
 import { stampMs, stampOf } from '../../src/core/files.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { noteBackup } from '../../src/support/backup-files.ts';
-import { newRecoveryPhrase } from '../../src/support/encryption.ts';
+import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { openWorkplace, runCommand, until, type Workplace } from '../support/workplace.ts';
