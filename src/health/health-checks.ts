@@ -1,12 +1,12 @@
 import type { Branch } from '../catalog/product.ts';
 import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catalog/unmapped.ts';
-import type { Alarms, Freshness, } from '../core/alarm.ts';
+import type { Alarms, Freshness } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
 import type { FieldNews } from '../core/values.ts';
 import type { IncompleteOrder, MissingCodes, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
-import { type DiskSpace, diskVerdict, healingCode, } from './facts.ts';
+import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
 import { PushMonitor } from './push-monitor.ts';
 
 /**

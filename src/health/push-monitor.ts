@@ -1,4 +1,3 @@
-
 import type { Freshness, FreshnessSubject } from '../core/alarm.ts';
 import { isPushFailing } from './facts.ts';
 
