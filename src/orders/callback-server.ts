@@ -153,7 +153,7 @@ function holdIdleConnections(server: Server): () => void {
     socket.once('close', () => sockets.delete(socket));
   });
   const endIdle = server.closeIdleConnections.bind(server);
-  // Node and Fastify both call it at the start of closing.
+  // Does nothing yet: Node and Fastify call it when closing begins, before the grace period.
   server.closeIdleConnections = () => {};
   return () => {
     endIdle();

@@ -318,12 +318,12 @@ export function quarantineMark(db: Database.Database): string {
   return sqlOf(db).value<string>(sql) ?? '';
 }
 
-/** Selects received observations; a missing field does not restrict. */
+/** Conditions on received observations; a field that is left out restricts nothing. */
 export interface ReceivedFilter {
   orderId?: string | undefined;
   /** ISO 8601 UTC: received at this time or later. */
   since?: string | undefined;
-  /** Received before it. */
+  /** ISO 8601 UTC: received before this time. */
   until?: string | undefined;
   source?: OrderSource | undefined;
   /** The payload contains one of these texts. */

@@ -181,7 +181,7 @@ export class Verdict {
       if (hasPlainId(sent.internalOrderId)) this.breaches.push('the id can be read, and there is no order');
       return;
     }
-    // An ended order needs no more preparation, and its payload has everything.
+    // Nobody prepares an ended order, so tillsync need not report a field that it lacks; the payload keeps it.
     this.#isTold = !['dispatched', 'cancel', 'refund', 'payment-canceled'].includes(String(order.status));
     this.#fields(sent, PLAIN, '', order, this.#known?.order);
     if (order.status === null) this.#mustTell('status', 'there is none');

@@ -71,7 +71,7 @@ it('lets a worker sleep while the main thread has the lock, rather than ask all 
   const counts = new Int32Array(new SharedArrayBuffer(16));
   await gate.enter();
   const ended = startWorker(gate, counts);
-  // Returns the number of sleepers, because it wakes them; a woken one checks again and sleeps on.
+  // `notify` returns how many workers it woke; a woken worker checks the gate and sleeps again.
   await expect.poll(() => Atomics.notify(new Int32Array(gate.memory), 0)).toBe(1);
   expect(Atomics.load(counts, 0)).toBe(0);
   gate.abort();

@@ -130,7 +130,7 @@ async function handOver() {
   for (const { orderId, seq } of owed) run('DELETE FROM owed WHERE order_id = ? AND seq = ?', orderId, seq);
 }
 
-/** The kitchen's printer: a ticket is booked at once, and prepared when its time has come. */
+/** Prints tickets: each is booked at once, and prepared at its scheduled time. */
 function printTickets() {
   for (const { id, total } of all<{ id: string; total: number }>(
     'SELECT order_id AS id, total FROM tickets WHERE step = 0',

@@ -88,7 +88,7 @@ it('is the same to the byte when it is built elsewhere, at another time, by anot
     // Other tests write there meanwhile.
     filter: (source) => !/node_modules\/\.(cache|vite)/.test(source),
   });
-  // The version is that of the commit, which the copy does not know.
+  // The build reads its version from git's commit, and the copy has no .git of its own.
   const GIT_DIR = execFileSync('git', ['rev-parse', '--absolute-git-dir'], {
     cwd: ROOT,
     encoding: 'utf8',

@@ -51,7 +51,7 @@ export interface PageStoreOptions {
   currency?: string;
   /** Names of branches with their own tillsync; the store is then their hub. */
   branches?: readonly string[];
-  /** Makes the store this branch of a hub that does not exist. */
+  /** Name of the branch that the store is; the branch's hub does not run. */
   branch?: string;
 }
 
