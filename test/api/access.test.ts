@@ -167,6 +167,8 @@ describe('named keys', () => {
       'GET /orders/search': ['orders', 'screen'],
       'GET /orders/to-book': ['orders', 'screen'],
       'GET /orders/{orderId}': ['orders', 'screen'],
+      'GET /orders/{orderId}/explain': ['orders', 'screen'],
+      'GET /stock/{sku}/explain': ['stock', 'screen'],
       'POST /orders/ack': ['ack'],
       'POST /stock': ['stock'],
       'POST /products': ['prices'],

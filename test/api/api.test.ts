@@ -382,6 +382,7 @@ describe('the OpenAPI document', () => {
       '/orders/search',
       '/orders/to-book',
       '/orders/{orderId}',
+      '/orders/{orderId}/explain',
       '/outbox',
       '/outbox/release',
       '/outbox/{changeId}',
@@ -391,6 +392,7 @@ describe('the OpenAPI document', () => {
       '/products',
       '/status',
       '/stock',
+      '/stock/{sku}/explain',
       '/stream',
       '/trends',
     ]);
