@@ -1,12 +1,15 @@
+import type { Services } from '../app/services.ts';
 import type { Branch, ProductDifference } from '../catalog/product.ts';
 import { branchName, namedBranch } from '../catalog/product.ts';
+import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
+import type { Wait } from '../platform/platform.ts';
 import type { OrdersDiff, ProductsDiff, StockDiff } from '../support/diff.ts';
 import { EXIT } from './cli.ts';
 import { type Call, command, type Result, WAIT, withPlatform, withReaders } from './command.ts';
-import { windowOf } from './options.ts';
-import type { Progress } from './progress.ts';
+import { notNow, windowOf } from './options.ts';
+import { type Progress, waitText } from './progress.ts';
 import { table } from './table.ts';
 
 /** Shows the progress of reading products, branch by branch. */
@@ -30,7 +33,7 @@ export const diff = command({
     'diff orders --from 2026-03-01 --to 2026-03-02 --json',
     'diff',
   ],
-  argument: ['[what]', '`orders`, `products` or `stock`; the first two without it'],
+  argument: ['[what]', '`orders`, `products` or `stock`; all three without it'],
   options: {
     '--no-wait': WAIT,
     '--branch <id>': 'products or stocks of this branch only, by one of its ids',
@@ -39,7 +42,8 @@ export const diff = command({
   },
   more: `
 \`diff stock\` compares what the POS counted last with what the platform had when it was last read, and asks it nothing.
-Nothing is written. Exit code 1 when something differs.`,
+Each part is printed as soon as it is there: stock, products, and orders, which may have to wait for the next poll that the
+platform allows. Nothing is written. Exit code 1 when something differs.`,
   async run(context) {
     const { cli, argument: what } = context;
     const { branch, from, to } = context.options;
@@ -48,32 +52,66 @@ Nothing is written. Exit code 1 when something differs.`,
     }
     if (what === 'stock') return diffStockOf(context, branch);
     const window = windowOf(from, to);
-    return withPlatform(context, async ({ parts, progress, call }) => {
+    return withPlatform(context, async ({ parts, config, progress, call }) => {
       const { diffOrders, diffProducts } = await import('../support/diff.ts');
+      let found = 0;
+      /** Prints a part as soon as it is there, because the next one may wait for minutes. */
+      const show = (differences: readonly unknown[], text: string) => {
+        found += differences.length;
+        progress.end();
+        if (context.options.json !== true) cli.stdout.write(text);
+      };
+      const orderWait = () => parts.state.ledger.waits(config.limits, ['order.all'])[0];
+      if (what !== 'products') tellWait(orderWait(), progress);
+      let stock: StockDiff | undefined;
+      if (what === undefined) {
+        stock = await stockDiff(parts, config, branch);
+        show(stock.differences, stockText(stock));
+      }
       let products: ProductsDiff | undefined;
-      let orders: OrdersDiff | undefined;
       if (what !== 'orders') {
         const branches = branch === undefined ? parts.branches : [namedBranch(parts.branches, branch)];
         products = await diffProducts(parts, cli.clock, { ...call, branches, ...productSteps(progress) });
+        show(products.differences, productsText(products));
       }
+      let orders: OrdersDiff | undefined;
       if (what !== 'products') {
+        const wait = orderWait();
+        // The calls for products were sent, so the call's own check would let this one wait.
+        if (wait && context.options.wait === false) throw notNow(waitText(wait), wait.waitMs);
         progress.step('asking the platform for orders');
         orders = await diffOrders(parts, cli.clock, { ...call, window });
+        show(orders.differences, ordersText(orders));
       }
-      const found = (products?.differences.length ?? 0) + (orders?.differences.length ?? 0);
-      return {
-        json: { orders, products },
-        text: (orders ? ordersText(orders) : '') + (products ? productsText(products) : ''),
-        exit: found > 0 ? EXIT.failed : EXIT.done,
-      };
+      return { json: { stock, orders, products }, exit: found > 0 ? EXIT.failed : EXIT.done };
     });
   },
 });
 
+/** Says first that the orders will have to wait, and how long. */
+function tellWait(wait: Wait | undefined, progress: Progress): void {
+  if (wait && wait.waitMs >= TOLD_FROM_MS) progress.note(`orders are compared last: ${waitText(wait)}`);
+}
+
+/** A shorter wait is over before anybody has read of it. */
+const TOLD_FROM_MS = 2_000;
+
+/** Compares counts with the mirrored stock of the platform, and asks nobody. */
+async function stockDiff(
+  { mirror, stores }: Pick<Services, 'mirror' | 'stores'>,
+  config: Config,
+  branch: string | undefined,
+): Promise<StockDiff> {
+  const { configuredBranches } = await import('../app/read-only-services.ts');
+  const { diffStock } = await import('../support/diff.ts');
+  const branches = configuredBranches(config);
+  const of = branch === undefined ? undefined : namedBranch(branches, branch);
+  return diffStock(stores, branches, { lastPollOkMs: mirror.lastPollOkMs(), of });
+}
+
 function diffStockOf(context: Call, branch: string | undefined): Promise<Result> {
   return withReaders(context, async ({ mirror }, config) => {
-    const { configuredBranches, readStores } = await import('../app/read-only-services.ts');
-    const { diffStock } = await import('../support/diff.ts');
+    const { readStores } = await import('../app/read-only-services.ts');
     if (isBranch(config)) {
       throw new TillsyncError(
         'usage',
@@ -83,12 +121,8 @@ function diffStockOf(context: Call, branch: string | undefined): Promise<Result>
         },
       );
     }
-    const branches = configuredBranches(config);
-    const of = branch === undefined ? undefined : namedBranch(branches, branch);
-    const stock = diffStock(readStores(mirror, config, context.cli.clock), branches, {
-      lastPollOkMs: mirror.lastPollOkMs(),
-      of,
-    });
+    const stores = readStores(mirror, config, context.cli.clock);
+    const stock = await stockDiff({ mirror, stores }, config, branch);
     const exit = stock.differences.length > 0 ? EXIT.failed : EXIT.done;
     return { json: { stock }, text: stockText(stock), exit };
   });

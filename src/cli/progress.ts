@@ -31,8 +31,11 @@ export function waitText({ endpoint, reason, waitMs }: Wait): string {
 }
 
 const TICK_MS = 1000;
-/** Without a terminal, counts are rare, because a log keeps every line. */
+/** Without a terminal, counts and what is left of a wait are rare, because a log keeps every line. */
 const PLAIN_EVERY_MS = 10_000;
+const PLAIN_WAIT_EVERY_MS = 30_000;
+/** A wait that ends later than the announced one by more than this is announced again. */
+const SAME_WAIT_MS = 2_000;
 const CLEAR_TO_END = '\u001b[K';
 const COLUMNS_DEFAULT = 80;
 
@@ -45,8 +48,8 @@ export class Progress {
   readonly #clock: Clock;
   #shown = false;
   #lastPlain = '';
-  /** Without a terminal, each step writes one line, because the remaining time changes constantly. */
-  #lastWait = '';
+  /** The wait that is shown, by its reason, and when it ends. */
+  #shownWait = { why: '', endMs: 0 };
   #lastCountMs = Number.NEGATIVE_INFINITY;
   #countdown = new AbortController();
 
@@ -58,7 +61,7 @@ export class Progress {
   /** Starts a new step, such as `asking the platform for orders`. */
   step(text: string): void {
     this.#countdown.abort();
-    this.#lastWait = '';
+    this.#shownWait = { why: '', endMs: 0 };
     this.#show(text);
   }
 
@@ -72,17 +75,16 @@ export class Progress {
     this.#show(text);
   }
 
-  /** Shows why the next call waits; on a terminal it counts down. */
+  /** Shows why the next call waits, and counts down: on a terminal each second, elsewhere each half minute. */
   wait(wait: Wait): void {
+    const why = `${wait.endpoint} ${wait.reason}`;
+    const endMs = this.#clock.monotonicMs() + wait.waitMs;
+    const isShown = why === this.#shownWait.why && endMs - this.#shownWait.endMs < SAME_WAIT_MS;
+    if (isShown && !this.#stream.isTTY) return;
     this.#countdown.abort();
-    if (!this.#stream.isTTY) {
-      const why = `${wait.endpoint} ${wait.reason}`;
-      if (why !== this.#lastWait) this.#show(`waiting: ${waitText(wait)}`);
-      this.#lastWait = why;
-      return;
-    }
+    this.#shownWait = { why, endMs };
     this.#countdown = new AbortController();
-    void this.#tick(wait, this.#countdown.signal);
+    void this.#tick(wait, endMs, this.#countdown.signal);
   }
 
   /** Writes a line that stays, above the progress line. */
@@ -98,13 +100,13 @@ export class Progress {
     this.#shown = false;
   }
 
-  async #tick(wait: Wait, signal: AbortSignal): Promise<void> {
-    const endMs = this.#clock.monotonicMs() + wait.waitMs;
+  async #tick(wait: Wait, endMs: number, signal: AbortSignal): Promise<void> {
+    const everyMs = this.#stream.isTTY ? TICK_MS : PLAIN_WAIT_EVERY_MS;
     while (!signal.aborted) {
       const waitMs = Math.max(0, endMs - this.#clock.monotonicMs());
       this.#show(`waiting: ${waitText({ ...wait, waitMs })}`);
-      if (waitMs <= 0) return;
-      await this.#clock.sleep(Math.min(TICK_MS, waitMs), signal);
+      if (waitMs <= 0 || (waitMs < everyMs && !this.#stream.isTTY)) return;
+      await this.#clock.sleep(Math.min(everyMs, waitMs), signal);
     }
   }
 

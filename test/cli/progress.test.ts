@@ -53,6 +53,22 @@ describe('elsewhere', () => {
     expect(written).toEqual(['asking\n', 'waiting: next order poll allowed in 3s\n']);
   });
 
+  test('a wait says every half minute what is left of it, and again when it became longer', async () => {
+    const { progress, clock, written } = progressOn(false);
+    const wait = { ...WAIT, waitMs: 80_000 };
+    progress.wait(wait);
+    await clock.advance(1_000);
+    progress.wait({ ...wait, waitMs: 79_000 });
+    await clock.advance(60_000);
+    progress.wait({ ...wait, waitMs: 50_000 });
+    progress.end();
+    await clock.advance(60_000);
+    expect(written).toEqual(
+      ['1m 20s', '50s', '20s', '50s'].map((left) => `waiting: next order poll allowed in ${left}\n`),
+    );
+    expect(clock.sleeping).toBe(0);
+  });
+
   test('counts come seldom, and the last one always', async () => {
     const { progress, clock, written } = progressOn(false);
     for (let done = 1; done <= 30; done++) {
