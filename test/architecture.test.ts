@@ -108,7 +108,7 @@ const DOORS: Record<string, readonly string[]> = {
     ],
     ...['repositories', 'undo'],
   ],
-  hooks: ['hook', 'hook-loop', 'hook-cursors', 'hook-test', 'receivers'],
+  hooks: ['deliveries', 'hook', 'hook-loop', 'hook-cursors', 'hook-test', 'receivers'],
   health: [
     ...[
       'metrics-format',

@@ -1,9 +1,12 @@
 import { programVersion } from '../app/installation.ts';
 import { loadSetup } from '../config/config.ts';
-import { counted, TillsyncError } from '../core/errors.ts';
+import { counted, TillsyncError, typedWords } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
+import { DELIVERIES_KEPT, type Delivery } from '../hooks/deliveries.ts';
 import type { HookStatus } from '../hooks/hook.ts';
-import { EXIT, printable } from './cli.ts';
-import { becomeOwner, command, group, parsed, sourceOf, withParts, withReaders } from './command.ts';
+import { type Cli, EXIT, printable } from './cli.ts';
+import { becomeOwner, command, group, LIMIT, parsed, sourceOf, withParts, withReaders } from './command.ts';
+import { Terminal } from './init/terminal.ts';
 import { wholeNumber } from './options.ts';
 import { namedOrder } from './order.ts';
 import { ago, fields, table, when } from './table.ts';
@@ -110,11 +113,7 @@ const skip = command({
         if (found && found.skipped > 0) audit.note(auditEvent);
         return found;
       });
-      if (passed === undefined) {
-        throw new TillsyncError('not-found', `The hook ${hook.name} has not begun.`, {
-          hint: 'It begins when tillsync starts with it in the configuration: {restart}',
-        });
-      }
+      if (passed === undefined) notBegun(hook.name);
       const { seq, skipped } = passed;
       const text =
         skipped === 0
@@ -125,8 +124,124 @@ const skip = command({
   },
 });
 
+const deliveries = command({
+  description:
+    'List the last events that a hook was sent, the newest first: when, the tries, and what it answered',
+  examples: [
+    'hooks deliveries printer',
+    'hooks deliveries printer --failed',
+    'hooks deliveries printer --json',
+  ],
+  argument: NAME,
+  options: { '--failed': 'only those of which a try failed', '--limit <n>': LIMIT },
+  more: `\nThe last ${DELIVERIES_KEPT} of each hook are kept. What waits is in \`hooks list\`.`,
+  async run(call) {
+    const { namedHook } = await import('../hooks/hook-test.ts');
+    const { deliveriesOf } = await import('../hooks/deliveries.ts');
+    return withReaders(call, ({ mirror }, config) => {
+      const { name } = namedHook(config, call.argument);
+      const { failed = false, limit } = call.options;
+      const found = mirror.read((db) => deliveriesOf(db, name, { failed, limit }));
+      const json = { hook: name, deliveries: found };
+      const none = `Nothing that it was sent ${failed ? 'failed' : 'is known'}.\n`;
+      if (found.length === 0) return { json, above: none };
+      return { json, text: () => deliveriesText(found, config.orders.timezone) };
+    });
+  },
+});
+
+function deliveriesText(found: readonly Delivery[], timezone: string): string {
+  return table(
+    found,
+    {
+      [`LAST TRY (${timezone})`]: ({ at }) => when(at, timezone),
+      EVENT: 'seq',
+      ORDER: ({ code, orderId }) => code ?? orderId,
+      STATUS: 'status',
+      TRIES: 'tries',
+      TAKEN: ({ taken }) => (taken ? 'yes' : 'NO'),
+      ANSWER: 'answer',
+    },
+    ['EVENT', 'TRIES'],
+  );
+}
+
+const send = command({
+  description: 'Send a hook again what it was sent already, from an event on, in order',
+  examples: ['hooks send printer --from 1250', 'hooks send printer --from 1250 --yes --json'],
+  argument: NAME,
+  options: {
+    '--from <seq>': parsed(
+      'the first event that is sent again, as `hooks deliveries` lists it',
+      wholeNumber('--from', 1),
+    ),
+    '--yes': 'do it without asking',
+  },
+  more: `
+The place of the hook goes back, and its own loop sends: one after the other, each until it is taken, with the same
+webhook-id as before, by which a receiver knows what it has. Each order is sent as it is now. Of orders that ended long ago
+only the newest event is kept.`,
+  async run(call) {
+    const { namedHook } = await import('../hooks/hook-test.ts');
+    const { resendingFrom, rewind } = await import('../hooks/hook-cursors.ts');
+    const { from, yes = false } = call.options;
+    if (from === undefined) {
+      throw new TillsyncError('usage', 'Say from which event on, with --from.', {
+        hint: `See what it was sent: {tillsync} hooks deliveries ${call.argument}`,
+      });
+    }
+    return withParts(call, async ({ parts: { stores }, config }) => {
+      const { clock, who } = call.cli;
+      const hook = namedHook(config, call.argument);
+      const plan = stores.read(({ db }) => resendingFrom(db, hook, from)) ?? notBegun(hook.name);
+      if (plan.events === 0) {
+        const text = `Nothing from event ${from} to ${plan.seq} is for ${hook.name}, so nothing is sent.\n`;
+        return { json: { hook: hook.name, ...plan, sent: false }, text };
+      }
+      const go = plan.events === 1 ? 'goes' : 'go';
+      const what = `${counted(plan.events, 'event')} ${go} to ${hook.name} once more, from ${plan.first} to ${plan.seq}, before what waits.`;
+      if (!yes) await confirm(call.cli, what);
+      const done = await stores.write(({ db, audit }) => {
+        const found = resendingFrom(db, hook, from) ?? notBegun(hook.name);
+        rewind(db, hook, { from, at: isoUtc(clock.nowMs()) });
+        const detail = `${counted(found.events, 'event')} again, from ${found.first}`;
+        audit.note({ who, action: 'hooks.send', subject: hook.name, detail });
+        return found;
+      });
+      return {
+        json: { hook: hook.name, ...done, sent: true },
+        text: `${what}\n`,
+        below: `The running tillsync sends them within seconds. To see it: ${typedWords().tillsync} hooks deliveries ${hook.name}\n`,
+      };
+    });
+  },
+});
+
+function notBegun(name: string): never {
+  throw new TillsyncError('not-found', `The hook ${name} has not begun.`, {
+    hint: 'It begins when tillsync starts with it in the configuration: {restart}',
+  });
+}
+
+/** Asks a person at a terminal. Throws `usage` where there is none, and `aborted` for another answer than yes. */
+async function confirm(cli: Cli, what: string): Promise<void> {
+  if (!cli.stdin.isTTY) {
+    throw new TillsyncError('usage', `${what} Nothing was done yet.`, { hint: 'To do it, say --yes.' });
+  }
+  const terminal = new Terminal(cli);
+  try {
+    const answer = await terminal.ask({ label: `${what} Send them? (yes/no)` });
+    if (/^(y|yes|s|si|sí)$/i.test(answer.trim())) return;
+    throw new TillsyncError('aborted', 'Stopped. Nothing was done.');
+  } finally {
+    terminal.close();
+  }
+}
+
 export const hooks = group('Look at what gets each event of an order, try it, and let it go on', {
   list,
+  deliveries,
   test,
+  send,
   skip,
 });

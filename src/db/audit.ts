@@ -14,6 +14,7 @@ export type AuditAction =
   | 'store.aside'
   | 'config.changed'
   | 'events.replay'
+  | 'hooks.send'
   | 'hooks.skip'
   | 'key.add'
   | 'key.remove'

@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
+import { type Delivery, deliveriesOfOrder } from '../hooks/deliveries.ts';
 import type { HookSettings } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-cursors.ts';
 import type { OrderEvent } from '../orders/order.ts';
@@ -66,6 +67,7 @@ export function explainOrder(
     ...ackEntries(db, orderId, branches),
     ...(refused ? [{ at: refused.at, what: `An acknowledgement was refused: ${refused.message}` }] : []),
     ...feedEntries(db, orderId, branches),
+    ...deliveriesOfOrder(db, orderId).map(deliveryEntry),
     ...auditEntries(db, `order ${orderId}`),
   ];
   const forgotten = 'SELECT forgotten_at FROM orders WHERE order_id = ?';
@@ -222,6 +224,15 @@ function branchesNow(db: Database.Database, orderId: string, branches: readonly 
     });
   const isOnItsWay = sqlOf(db).value<string>('SELECT order_id FROM up_acks WHERE order_id = ?', orderId);
   return isOnItsWay === undefined ? told : [...told, 'Its acknowledgement waits to go up to the hub.'];
+}
+
+function deliveryEntry({ hook, seq, at, tries, taken, answer }: Delivery): Entry {
+  const what = !taken
+    ? `Hook ${hook} has not taken event ${seq}, tried so often: ${tries}. ${answer}`
+    : tries > 1
+      ? `Hook ${hook} took event ${seq} at try ${tries}: ${answer}.`
+      : `Hook ${hook} took event ${seq}: ${answer}.`;
+  return { at, what };
 }
 
 function auditEntries(db: Database.Database, subject: string): Entry[] {

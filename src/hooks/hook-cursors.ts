@@ -6,6 +6,7 @@ import { newestSeq } from '../orders/mirror-file.ts';
 import type { OrderEvent } from '../orders/order.ts';
 import { orderById } from '../orders/order-queries.ts';
 import { columnsAs } from '../orders/order-rows.ts';
+import { forgetDeliveries, noteTries, type Try } from './deliveries.ts';
 import { COUNTED_MAX, type HookEvent, type HookSettings, type HookStatus } from './hook.ts';
 
 /** A hook's position in the order feed, as the mirror stores it. */
@@ -18,10 +19,14 @@ export interface HookCursor {
   lastFailureAt: string | null;
   lastFailure: string | null;
   nextTryAt: string | null;
+  /** How often a person sent it back, and the last time. */
+  rewinds: number;
+  rewoundAt: string | null;
 }
 
 const PLACE = `SELECT ${columnsAs([
   ...['seq', 'beganAt', 'newsFrom', 'lastOkAt', 'failures', 'lastFailureAt', 'lastFailure', 'nextTryAt'],
+  ...['rewinds', 'rewoundAt'],
 ])} FROM hooks WHERE name = ?`;
 
 /** Returns undefined if the hook has not begun. */
@@ -86,7 +91,7 @@ export function statusOf(db: Database.Database, hook: HookSettings): HookStatus 
     if (event === 'more' || isMore) break;
     if (!isWanted(event, hook, cursor?.newsFrom ?? null)) continue;
     waiting += 1;
-    waitsSince ??= event.observedAt;
+    waitsSince ??= laterOf(event.observedAt, cursor?.rewoundAt ?? null);
   }
   return {
     name: hook.name,
@@ -101,6 +106,11 @@ export function statusOf(db: Database.Database, hook: HookSettings): HookStatus 
     lastFailure,
     nextTryAt: cursor?.nextTryAt ?? null,
   };
+}
+
+/** An event that is sent again waits since the cursor was sent back. */
+export function laterOf(observedAt: string, rewoundAt: string | null): string {
+  return rewoundAt !== null && rewoundAt > observedAt ? rewoundAt : observedAt;
 }
 
 /** Yields events after `seq` up to a limit, and then `more` if there are more. */
@@ -158,18 +168,31 @@ export class HookCursors {
   /** Deletes hooks that are no longer configured. */
   async keepOnly(names: readonly string[]): Promise<void> {
     const gone = this.#mirror.read((db) => goneHooks(db, names));
-    if (gone.length > 0) await this.#mirror.write((db) => forgetHooks(db, gone));
+    if (gone.length === 0) return;
+    await this.#mirror.write((db) => {
+      forgetHooks(db, gone);
+      forgetDeliveries(db, gone);
+    });
   }
 
   begin(beginning: Beginning): Promise<HookCursor> {
     return this.#mirror.write((db) => beginPlace(db, beginning));
   }
 
-  /** Records that all events up to `seq` were received or skipped; `okAt` is the last receipt, or null. */
-  moved(name: string, seq: number, okAt: string | null): Promise<void> {
+  /**
+   * Records that all events up to `seq` were received or skipped; `okAt` is the last receipt, or null. The cursor stays
+   * if somebody sent it back since it had this many `rewinds`.
+   */
+  moved(
+    name: string,
+    { deliveries, ...moved }: { seq: number; okAt: string | null; rewinds: number; deliveries: Try[] },
+  ): Promise<void> {
     const sql = `UPDATE hooks SET seq = max(seq, @seq), failures = 0, next_try_at = NULL,
-      last_ok_at = coalesce(@okAt, last_ok_at) WHERE name = @name`;
-    return this.#mirror.write((db) => void sqlOf(db).run(sql, { name, seq, okAt }));
+      last_ok_at = coalesce(@okAt, last_ok_at) WHERE name = @name AND rewinds = @rewinds`;
+    return this.#mirror.write((db) => {
+      noteTries(db, name, deliveries);
+      sqlOf(db).run(sql, { name, ...moved });
+    });
   }
 
   newsFrom(name: string, at: string): Promise<void> {
@@ -177,10 +200,13 @@ export class HookCursors {
     return this.#mirror.write((db) => void sqlOf(db).run(sql, at, name));
   }
 
-  failed(name: string, failure: { at: string; what: string; nextTryAt: string }): Promise<void> {
-    const sql = `UPDATE hooks SET failures = failures + 1, last_failure_at = @at, last_failure = @what,
+  failed(name: string, { seq, at, answer }: Try, nextTryAt: string): Promise<void> {
+    const sql = `UPDATE hooks SET failures = failures + 1, last_failure_at = @at, last_failure = @answer,
       next_try_at = @nextTryAt WHERE name = @name`;
-    return this.#mirror.write((db) => void sqlOf(db).run(sql, { name, ...failure }));
+    return this.#mirror.write((db) => {
+      noteTries(db, name, [{ seq, at, taken: false, answer }]);
+      sqlOf(db).run(sql, { name, at, answer, nextTryAt });
+    });
   }
 }
 
@@ -201,7 +227,7 @@ export function skipWaiting(
       'usage',
       `--to ${to}: ${hook.name} is at ${cursor.seq}, the newest event is ${newest}.`,
       {
-        hint: 'Events that were taken are not sent again; see where each hook is: {tillsync} hooks list',
+        hint: `To send again what was taken: {tillsync} hooks send ${hook.name} --from SEQ`,
       },
     );
   }
@@ -222,6 +248,62 @@ export function skipWaiting(
   const sql = 'UPDATE hooks SET seq = ?, failures = 0, next_try_at = NULL WHERE name = ?';
   sqlOf(db).run(sql, until, hook.name);
   return { seq: until, skipped: count };
+}
+
+/** What sending again from a place means. */
+export interface Resending {
+  /** The hook's present place: all events up to it were received or skipped. */
+  seq: number;
+  /** Number of events up to that place that go out once more, and the first of them; null if there is none. */
+  events: number;
+  first: number | null;
+}
+
+/**
+ * Returns what would go out again from the event `from` on; undefined if the hook has not started. Throws `usage` for a
+ * place that is not behind the hook.
+ */
+export function resendingFrom(
+  db: Database.Database,
+  hook: HookSettings,
+  from: number,
+): Resending | undefined {
+  const cursor = cursorOf(db, hook.name);
+  if (!cursor) return undefined;
+  const { seq, newsFrom } = cursor;
+  if (from > seq) {
+    throw new TillsyncError(
+      'usage',
+      `--from ${from}: ${hook.name} is at ${seq}, so that event was not sent yet.`,
+      {
+        hint: `It comes by itself. See what it was sent: {tillsync} hooks deliveries ${hook.name}`,
+      },
+    );
+  }
+  let [events, at] = [0, from - 1];
+  let first: number | null = null;
+  for (let isMore = true; isMore; ) {
+    const found = eventsFrom(db, at, COUNT_AT_ONCE);
+    for (const event of found) {
+      if (event.seq > seq || !isWanted(event, hook, newsFrom)) continue;
+      events += 1;
+      first ??= event.seq;
+    }
+    at = found.at(-1)?.seq ?? seq;
+    isMore = found.length === COUNT_AT_ONCE && at < seq;
+  }
+  return { seq, events, first };
+}
+
+/** Sends the cursor back before the event `from`, in the caller's transaction; the hook's loop does the rest. */
+export function rewind(
+  db: Database.Database,
+  hook: HookSettings,
+  { from, at }: { from: number; at: string },
+) {
+  const sql = `UPDATE hooks SET seq = @seq, failures = 0, next_try_at = NULL, rewinds = rewinds + 1, rewound_at = @at
+    WHERE name = @name`;
+  sqlOf(db).run(sql, { seq: from - 1, at, name: hook.name });
 }
 
 /** The state of a started hook in state.db. */

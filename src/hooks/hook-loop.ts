@@ -6,6 +6,7 @@ import { backoffMs, chunkMs, gracefulSignal, Waker } from '../core/loop.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
+import { DELIVERIES_KEPT, type Try } from './deliveries.ts';
 import { type HookSettings, LAGS_AFTER_MS, LAGS_BADLY_AFTER_MS } from './hook.ts';
 import {
   cursorOf,
@@ -16,6 +17,7 @@ import {
   type HookRows,
   hookEvent,
   isWanted,
+  laterOf,
 } from './hook-cursors.ts';
 import type { HookAnswer, HookReceiver } from './receivers.ts';
 
@@ -100,6 +102,10 @@ class HookQueue {
   #startSeq: number | undefined;
   /** All events up to this seq were received or skipped, as this process knows. */
   #seq = 0;
+  /** How often the cursor had been sent back when `#seq` was read; undefined before it is read. */
+  #rewinds: number | undefined;
+  /** Received events that are not yet saved. */
+  #unnoted: Try[] = [];
   #isBegunNoted = false;
   /** Time at which the hook received the newest event that is not yet saved; null if all are saved. */
   #unnotedOkAt: string | null = null;
@@ -159,25 +165,32 @@ class HookQueue {
     }
   }
 
-  /** Sends all waiting events. Returns false if it was stopped, or paused after a failure. */
+  /** Sends all waiting events. Returns false if it was stopped, paused after a failure, or sent back to earlier events. */
   async #takeAll(signal: AbortSignal): Promise<boolean> {
     const { clock } = this.#o;
     const cursor = await this.#cursor(signal);
     if (!cursor) return true;
-    this.#seq = Math.max(this.#seq, cursor.seq);
+    const wasRewound = cursor.rewinds !== this.#rewinds;
+    this.#seq = wasRewound ? cursor.seq : Math.max(this.#seq, cursor.seq);
+    this.#rewinds = cursor.rewinds;
     this.#failures = cursor.failures;
     for (let isMore = true; isMore; ) {
       const events = await this.#read((db) => eventsFrom(db, this.#seq, PAGE), signal);
       for (const event of events) {
         if (signal.aborted) return false;
-        if (isWanted(event, this.#hook, cursor.newsFrom) && !(await this.#isPassed(event, signal))) {
-          const sinceMs = Math.max(
-            Date.parse(event.observedAt) || 0,
-            Date.parse(cursor.beganAt),
-            this.#startMs,
-          );
-          this.#current = { seq: event.seq, sinceMs };
-          if (!(await this.#send(event, signal))) return false;
+        if (isWanted(event, this.#hook, cursor.newsFrom)) {
+          const now = await this.#read((db) => cursorOf(db, this.#hook.name), signal);
+          if (now !== undefined && now.rewinds !== this.#rewinds) {
+            if (this.#unnotedOkAt !== null) await this.#note();
+            return false;
+          }
+          const isPassed = now !== undefined && now.seq >= event.seq;
+          if (!isPassed) {
+            const waitsSince = laterOf(event.observedAt, cursor.rewoundAt);
+            const sinceMs = Math.max(Date.parse(waitsSince) || 0, Date.parse(cursor.beganAt), this.#startMs);
+            this.#current = { seq: event.seq, sinceMs };
+            if (!(await this.#send(event, signal))) return false;
+          }
         }
         this.#seq = event.seq;
         if (this.#unnotedOkAt !== null && clock.monotonicMs() >= this.#noteDueMonoMs) await this.#note();
@@ -187,12 +200,6 @@ class HookQueue {
     this.#current = undefined;
     if (this.#unnotedOkAt !== null || this.#seq - cursor.seq >= PASSED_MAX) await this.#note();
     return true;
-  }
-
-  /** Whether a person has made the hook skip the event meanwhile. */
-  async #isPassed({ seq }: FoundEvent, signal: AbortSignal): Promise<boolean> {
-    const cursor = await this.#read((db) => cursorOf(db, this.#hook.name), signal);
-    return cursor !== undefined && cursor.seq >= seq;
   }
 
   #read<T>(look: (db: Database.Database) => T, signal: AbortSignal): Promise<T> {
@@ -267,12 +274,16 @@ class HookQueue {
     this.#failures = 0;
     if (this.#unnotedOkAt === null) this.#noteDueMonoMs = clock.monotonicMs() + NOTE_EVERY_MS;
     this.#unnotedOkAt = isoUtc(clock.nowMs());
+    this.#unnoted.push({ seq: event.seq, at: this.#unnotedOkAt, taken: true, answer: answer.what });
     return true;
   }
 
   async #note(): Promise<void> {
-    await this.#cursors.moved(this.#hook.name, this.#seq, this.#unnotedOkAt);
+    const deliveries = this.#unnoted.slice(-DELIVERIES_KEPT);
+    const moved = { seq: this.#seq, okAt: this.#unnotedOkAt, rewinds: this.#rewinds ?? 0, deliveries };
+    await this.#cursors.moved(this.#hook.name, moved);
     this.#unnotedOkAt = null;
+    this.#unnoted = [];
   }
 
   /** Records a failure and pauses until the next try, or until somebody skips the event. */
@@ -291,12 +302,13 @@ class HookQueue {
     this.#lastFailure = message;
     const nowMs = clock.nowMs();
     const nextTryAt = isoUtc(nowMs + restMs);
-    await this.#cursors.failed(name, { at: isoUtc(nowMs), what: message, nextTryAt });
+    const failed = { seq, at: isoUtc(nowMs), taken: false, answer: message };
+    await this.#cursors.failed(name, failed, nextTryAt);
     const endMs = clock.monotonicMs() + restMs;
     for (let leftMs = restMs; leftMs > 0 && !signal.aborted; leftMs = endMs - clock.monotonicMs()) {
       await clock.sleep(Math.min(leftMs, lookEveryMs), signal);
       const cursor = await this.#read((db) => cursorOf(db, name), signal);
-      if (!cursor || cursor.seq >= seq) return;
+      if (!cursor || cursor.seq >= seq || cursor.rewinds !== this.#rewinds) return;
     }
   }
 

@@ -364,7 +364,7 @@ CREATE TABLE hooks (
   last_failure_at TEXT,
   last_failure TEXT,
   next_try_at TEXT
-) WITHOUT ROWID;
+, rewinds INTEGER NOT NULL DEFAULT 0, rewound_at TEXT) WITHOUT ROWID;
 
 CREATE INDEX orders_with_customer ON orders (ended_at) WHERE ended_at IS NOT NULL AND forgotten_at IS NULL;
 
@@ -784,6 +784,21 @@ END;
 
 CREATE VIEW contract AS SELECT 1 AS version, '2026-11-24' AS since;
 
+CREATE TABLE hook_deliveries (
+  delivery_id INTEGER PRIMARY KEY,
+  hook TEXT NOT NULL,
+  -- The event of the order feed.
+  seq INTEGER NOT NULL,
+  -- Of its newest try.
+  at TEXT NOT NULL,
+  tries INTEGER NOT NULL,
+  taken INTEGER NOT NULL,
+  -- What the receiver said to that try; it never names the customer.
+  answer TEXT NOT NULL
+);
+
+CREATE INDEX hook_deliveries_by_hook ON hook_deliveries (hook, delivery_id);
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -833,6 +848,7 @@ INSERT INTO schema_migrations (number, name) VALUES (46, '0046-alarms-of-flows')
 INSERT INTO schema_migrations (number, name) VALUES (47, '0047-product-fields');
 INSERT INTO schema_migrations (number, name) VALUES (48, '0048-settled');
 INSERT INTO schema_migrations (number, name) VALUES (49, '0049-contract');
+INSERT INTO schema_migrations (number, name) VALUES (50, '0050-hook-deliveries');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);
