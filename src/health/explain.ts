@@ -28,7 +28,6 @@ export interface ReportingBranch {
   /** Permanent id of the branch in the hub's tables. */
   branch: string;
   name: string;
-  subsidiaryId: string | null;
   seenAt: string | null;
   /** `mark`: the newest number of its feed that its mirror has. */
   report: { mark: number; waiting: number } | null;
@@ -220,7 +219,7 @@ function branchesNow(db: Database.Database, orderId: string, branches: readonly 
       const { mark } = found.report;
       return mark >= n
         ? `Branch ${name} has it, as it reported at ${found.seenAt}.`
-        : `Branch ${name} does not have its number ${n} yet: at ${found.seenAt} it had ${mark}.`;
+        : `Branch ${name} reported last at ${found.seenAt}, when it had number ${mark}; this is its number ${n}.`;
     });
   const isOnItsWay = sqlOf(db).value<string>('SELECT order_id FROM up_acks WHERE order_id = ?', orderId);
   return isOnItsWay === undefined ? told : [...told, 'Its acknowledgement waits to go up to the hub.'];
@@ -311,9 +310,15 @@ export function explainStocks(
   return subsidiariesOf(db, sku)
     .filter((subsidiaryId) => of === undefined || of.subsidiaryId === subsidiaryId)
     .map((subsidiaryId) => {
-      const branch = branches.find((each) => (each.subsidiaryId ?? each.branch) === subsidiaryId);
+      const branch = branches.find((each) => each.branch === branchOf(db, subsidiaryId));
       return { sku, subsidiaryId, ...explainStock(db, ledger, { sku, subsidiaryId }, branch) };
     });
+}
+
+/** Returns, at a hub, the permanent id of the branch whose stocks have this subsidiary. */
+function branchOf(db: Database.Database, subsidiaryId: string): string {
+  const text = 'SELECT branch FROM feed_branches WHERE subsidiary_id = ?';
+  return sqlOf(db).value<string>(text, subsidiaryId) ?? subsidiaryId;
 }
 
 /** Returns the subsidiaries in which the platform or the POS has a stock of the sku. */

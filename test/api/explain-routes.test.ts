@@ -58,7 +58,9 @@ it('a hub tells of an order what its branch has got and acknowledged, and the br
   const down = (how: string) =>
     expect.stringMatching(new RegExp(`^${how} for branch B1, as its number \\d+\\.$`));
   expect(whats(first)).toContainEqual(down('Written down'));
-  expect(first.now).toContainEqual(expect.stringMatching(/^Branch B1 does not have its number \d yet: at /));
+  expect(first.now).toContainEqual(
+    expect.stringMatching(/^Branch B1 reported last at \S+, when it had number \d; this is its number \d\.$/),
+  );
 
   await chain.settle();
   await branches[0].parts.outbox.acknowledge([orderId], 'inbox');

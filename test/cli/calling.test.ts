@@ -357,7 +357,8 @@ test('with --no-wait a command that would have to wait for its turn ends at once
   expect(sandbox.control.calls('order.all')).toHaveLength(calls);
   const { document } = await json(['diff', 'orders', '--no-wait'], tokens);
   expect(document.error).toMatchObject({ code: 'rate-limited', retryAfterMs: expect.any(Number) });
-  const all = await invoke(['diff', '--no-wait'], { env: tokens });
+  const branches = { ...tokens, TILLSYNC_BRANCHES: '[{"subsidiary_id":"sub-1"}]' };
+  const all = await invoke(['diff', '--no-wait'], { env: branches });
   expect([all.code, all.stdout]).toEqual([1, expect.stringMatching(/^0 counted stocks: .*\n\d+ products: /)]);
   expect(all.stderr).toMatch(/^orders are compared last: next order poll allowed in \S+\n/);
   expect(all.stderr).toMatch(/Nothing was asked: next order poll allowed in \S+\./);
