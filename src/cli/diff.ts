@@ -8,7 +8,7 @@ import type { Wait } from '../platform/platform.ts';
 import type { OrdersDiff, ProductsDiff, StockDiff } from '../support/diff.ts';
 import { EXIT } from './cli.ts';
 import { type Call, command, type Result, WAIT, withPlatform, withReaders } from './command.ts';
-import { notNow, windowOf } from './options.ts';
+import { windowOf } from './options.ts';
 import { type Progress, waitText } from './progress.ts';
 import { table } from './table.ts';
 
@@ -61,8 +61,7 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
         progress.end();
         if (context.options.json !== true) cli.stdout.write(text);
       };
-      const orderWait = () => parts.state.ledger.waits(config.limits, ['order.all'])[0];
-      if (what !== 'products') tellWait(orderWait(), progress);
+      if (what !== 'products') tellWait(parts.state.ledger.waits(config.limits, ['order.all'])[0], progress);
       let stock: StockDiff | undefined;
       if (what === undefined) {
         stock = await stockDiff(parts, config, branch);
@@ -76,9 +75,6 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
       }
       let orders: OrdersDiff | undefined;
       if (what !== 'products') {
-        const wait = orderWait();
-        // The calls for products were sent, so the call's own check would let this one wait.
-        if (wait && context.options.wait === false) throw notNow(waitText(wait), wait.waitMs);
         progress.step('asking the platform for orders');
         orders = await diffOrders(parts, cli.clock, { ...call, window });
         show(orders.differences, ordersText(orders));
