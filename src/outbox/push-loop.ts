@@ -83,6 +83,8 @@ const REACHED_FAILURES_MAX: Partial<Record<ErrorCode, number>> = {
   'platform-garbled': 3,
   'platform-refused': 5,
 };
+/** While orders are fetched, a pause lasts this part of the time that sending has failed, if that is longer. */
+const REACHED_PART = 0.1;
 /** Changes whose targets are resolved per transaction. */
 const TARGETS_AT_ONCE = 500;
 
@@ -330,7 +332,7 @@ export class PushLoop {
 
   /**
    * Pauses after a failed call, shortly once orders were fetched since the first failure. The end of the trouble is
-   * then noticed within seconds, and no alarm rests on a failure that is minutes old.
+   * then noticed soon, and no alarm rests on an old failure. Example: after 30 minutes of failures, 3 minutes.
    */
   async #pause(trouble: unknown, items: readonly BatchItem[], signal: AbortSignal): Promise<void> {
     const { clock, random, beat, lastPollOkMs } = this.#options;
@@ -338,7 +340,8 @@ export class PushLoop {
     const sinceMs = this.#failingSinceMs ?? clock.nowMs();
     const countedMax = REACHED_FAILURES_MAX[asTillsyncError(trouble).code] ?? this.#failures;
     const longMs = retryDelayMs(this.#failures, trouble, random);
-    const shortMs = retryDelayMs(Math.min(this.#failures, countedMax), trouble, random);
+    const countedMs = retryDelayMs(Math.min(this.#failures, countedMax), trouble, random);
+    const shortMs = Math.min(longMs, Math.max(countedMs, REACHED_PART * (clock.nowMs() - sinceMs)));
     const isReached = () => (lastPollOkMs() ?? 0) > sinceMs;
     // These changes may fail by a fault of their own, so the wait ends as soon as another change is
     // submitted.

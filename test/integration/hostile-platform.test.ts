@@ -218,7 +218,8 @@ describe('thousands of changes', () => {
       await handOver('/v1/stock', items);
       const duringOutage = stockCalls().length;
       expect(duringOutage).toBeGreaterThan(3);
-      expect(duringOutage).toBeLessThan(25);
+      // Orders are fetched meanwhile, so the pauses are a tenth of the outage, and a try costs two calls.
+      expect(duringOutage).toBeLessThan(90);
       const fresh = () => daemon.parts.mirror.freshness().find(({ subject }) => subject === 'outbox.push');
       expect(fresh()?.state).toBe('failing');
       expect(daemon.parts.outbox.counts().pending).toBeGreaterThan(900);

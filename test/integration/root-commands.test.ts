@@ -275,16 +275,17 @@ describe.skipIf(!isRoot)('a restore by root', () => {
 });
 
 describe.skipIf(!isRoot)('a user who may not look into the storage directory', () => {
-  const STRANGER = { uid: 61_009, gid: 61_009, cwd: '/' };
+  const STRANGER = { uid: 61_009, gid: 61_009 };
   beforeAll(async () => {
     await prepare();
     chmodSync(rootsOwn, 0o755);
     chmodSync(place.env.TILLSYNC_CONFIG as string, 0o644);
+    writeFileSync(path.join(rootsOwn, 'counts.csv'), 'externalId,qty\nA-1001-1,3\n', { mode: 0o644 });
   });
   afterAll(tidy);
 
   const stranger = (words: string[]) =>
-    spawnSync(NODE, [MAIN, ...words], { env: place.env, encoding: 'utf8', ...STRANGER });
+    spawnSync(NODE, [MAIN, ...words], { env: place.env, encoding: 'utf8', ...STRANGER, cwd: rootsOwn });
 
   it.each([
     ['status'],
@@ -292,12 +293,12 @@ describe.skipIf(!isRoot)('a user who may not look into the storage directory', (
     ['auth', 'status'],
     ['backup', '/tmp/no-such-backup.tar.gz'],
     ['outbox', 'retry', '1'],
-    ['push', 'stock', '/etc/hostname', '--full', '--dry-run'],
+    ['push', 'stock', 'counts.csv', '--full', '--dry-run'],
   ])('is told so by %s %s', (...words) => {
     const { status, stderr } = stranger(words);
     expect(stderr).toContain(`You do not have permission to`);
     expect(stderr).toMatch(
-      new RegExp(`Run: sudo .* --config ${place.env.TILLSYNC_CONFIG} ${words.join(' ')}\n`),
+      new RegExp(`[Rr]un: sudo .* --config ${place.env.TILLSYNC_CONFIG} ${words.join(' ')}\n`),
     );
     expect(status).toBe(1);
   });

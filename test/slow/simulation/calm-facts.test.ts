@@ -127,13 +127,15 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
       failure: { code, since, tries: tries + 1 },
     };
   };
-  /** As the sender does it: after five seconds, ten, twenty and so on, or at most twenty once a poll worked. */
+  /** As the sender does it: after five seconds, ten, twenty and so on, or once a poll worked at most twenty, or a tenth of the trouble. */
   const pushDueMs = (): number => {
     if (oldestPendingAt === null) return Number.POSITIVE_INFINITY;
     const { tries, since } = push.failure ?? { tries: 0, since: '' };
     if (tries === 0) return nowMs;
-    const longestMs = (poll.lastOkAt ?? '') > since ? 20_000 : 5 * MINUTE_MS;
-    const pauseMs = Math.min(5_000 * 2 ** (tries - 1), longestMs) * jitter;
+    const longMs = Math.min(5_000 * 2 ** (tries - 1), 5 * MINUTE_MS) * jitter;
+    const failedForMs = nowMs - Date.parse(since);
+    const isReached = (poll.lastOkAt ?? '') > since;
+    const pauseMs = isReached ? Math.min(longMs, Math.max(20_000 * jitter, failedForMs / 10)) : longMs;
     return Date.parse(push.lastTryAt ?? '') + pauseMs;
   };
   const endPush = (call: Call) => {
