@@ -14,6 +14,7 @@ import { type ProgramEnd, runProgram } from '../core/program.ts';
 import type { Clock } from '../core/time.ts';
 import { toStorageError } from '../db/sqlite.ts';
 import { formatBytes } from '../health/facts.ts';
+import { removeLeftOvers } from '../support/archive.ts';
 import { differentialState, noteBackup } from '../support/backup-files.ts';
 import { DifferentialLoop } from './differentials.ts';
 import type { NamedLoop } from './outgoing.ts';
@@ -129,8 +130,18 @@ export class BackupLoop {
     for (const old of others.slice(0, Math.max(0, others.length + 1 - settings.keep))) {
       rmSync(join(this.#directory, old), { force: true });
     }
+    this.#removeUnfinished();
     log.info({ file, bytes }, 'a backup was made');
     return { file, says: [`${name}, ${formatBytes(bytes)}, read again and checked.`, ...warnings].join(' ') };
+  }
+
+  /** Removes what commands left behind that were killed while they wrote this shop's backups. */
+  #removeUnfinished(): void {
+    const start = `tillsync-${this.#o.label}-`;
+    for (const name of readdirSync(this.#directory)) {
+      const stem = /^(.+\.part-)\d+$/.exec(name)?.[1];
+      if (stem?.startsWith(start)) removeLeftOvers(this.#directory, stem);
+    }
   }
 
   async #handOn(file: string): Promise<void> {

@@ -1,5 +1,6 @@
 /** Tests src/daemon/own-command.ts. */
 
+import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -82,6 +83,23 @@ it('a backup is made some minutes after the start, for its user alone, and repor
   expect(names()[0]).toMatch(/^tillsync-till-\d{8}T\d{6}Z\.tar\.gz$/);
   expect(statSync(directory).mode & 0o777).toBe(0o700);
   expect(reports).toEqual([{ state: 'ok', message: `${names()[0]}, 2 MiB, read again and checked.` }]);
+});
+
+it('what a killed command left unfinished is removed once the next backup is made', async () => {
+  const { clock, directory, names, make } = rig();
+  const gone = spawnSync('true').pid;
+  const started = `tillsync-till-20200101T000000Z.tar.gz.part-`;
+  const kept = [`${started}${process.pid}`, `tillsync-other-20200101T000000Z.tar.gz.part-${gone}`];
+  for (const name of [
+    ...kept,
+    `${started}${gone}`,
+    `tillsync-till-20200101T000000Z.differential.tar.gz.part-${gone}`,
+  ])
+    mkdirSync(path.join(directory, name), { recursive: true });
+  const loop = make();
+  await clock.advance(6 * 60_000);
+  await loop.look();
+  expect(names()).toEqual([...kept.sort(), expect.stringMatching(/^tillsync-till-\d{8}T\d{6}Z\.tar\.gz$/)]);
 });
 
 it('the newest are kept, and what others put beside them stays', async () => {
