@@ -7,8 +7,8 @@ import { sendWhole } from './feed-pages.ts';
 import type { NamedBranch } from './hub-state.ts';
 
 /**
- * Decides to which branch an order belongs: the one a person assigned, else the one of its store. Each function works
- * in the caller's transaction.
+ * Assigns orders to branches. An order belongs to the branch that a person chose for it, otherwise to the
+ * branch of its store. Each function works in the caller's transaction.
  */
 
 /** Values of `by_hand`: 0 from the configuration, 1 from a person, 2 for an earlier id of the branch. */
@@ -26,8 +26,9 @@ function routes(db: Database.Database): Routes {
 }
 
 /**
- * Applies the configuration's stores, which override what a person assigned before. Open orders of a store that
- * changed its branch are sent to the new one; those of a removed branch become unassigned. `at`: ISO 8601 UTC.
+ * Replaces the routes of stores by those of the configuration, which override a person's assignments. Open
+ * orders of a store with a new branch are sent to the new branch; open orders of a removed branch become
+ * unassigned. `at`: ISO 8601 UTC.
  */
 export function beginRoutes(db: Database.Database, branches: readonly RoutedBranch[], at: string): void {
   const before = routes(db);
@@ -35,7 +36,7 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
   const isGone = 'branch NOT IN (SELECT value FROM json_each(?))';
   leaveStores(db, isGone, known);
   sqlOf(db).run(`UPDATE unassigned_orders SET branch = NULL WHERE ${isGone}`, known);
-  // A branch's earlier id still leads to it while orders are open.
+  // Open orders may still name a branch's earlier id, so the id stays a route to the branch.
   sqlOf(db).run('UPDATE feed_stores SET by_hand = ? WHERE by_hand = 0', FORMER);
   for (const { branch, externalId, subsidiaryId } of branches) {
     for (const storeId of [externalId, subsidiaryId]) {
@@ -49,14 +50,17 @@ export function beginRoutes(db: Database.Database, branches: readonly RoutedBran
   sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
   noteUnassigned(db);
   for (const [store, branch] of routes(db)) {
-    // A branch that never connected gets all its orders with its first snapshot.
+    // A branch that never connected needs nothing here, because its first snapshot has all its orders.
     const hello = 'SELECT 1 FROM feed_branches WHERE branch = ? AND line IS NOT NULL';
     if (before.get(store) !== branch && sqlOf(db).row(hello, branch)) sendOpen(db, store, at);
   }
   sendNowKnown(db, at);
 }
 
-/** A branch that waits for a person to say what it is called now gets all of its stores again, also former ids. */
+/**
+ * Moves the stores of removed branches to `left_stores`, from which a branch that is configured again gets
+ * them back.
+ */
 function leaveStores(db: Database.Database, isGone: string, known: string): void {
   const leave = `INSERT OR REPLACE INTO left_stores (store_id, branch, by_hand)
     SELECT store_id, branch, iif(by_hand = 0, ${FORMER}, by_hand) FROM feed_stores WHERE ${isGone}`;
@@ -65,8 +69,8 @@ function leaveStores(db: Database.Database, isGone: string, known: string): void
 }
 
 /**
- * Restores the earlier stores of branches that are configured again. A store that another branch has by now stays with
- * that branch.
+ * Restores the earlier stores of branches that are configured again, except stores that another branch has by
+ * now.
  */
 function takeStoresBack(db: Database.Database, known: string): void {
   const isBack = 'branch IN (SELECT value FROM json_each(?))';
@@ -76,20 +80,20 @@ function takeStoresBack(db: Database.Database, known: string): void {
   sqlOf(db).run(`DELETE FROM left_stores WHERE ${isBack}`, known);
 }
 
-/** Stores an earlier id of the branch as a store of it, because open orders name it. */
+/** Stores an earlier id of the branch as one of its stores, because open orders still name the id. */
 export function keepRoute(db: Database.Database, store: string, branch: string): void {
   const route = 'INSERT INTO feed_stores (store_id, branch, by_hand) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
   sqlOf(db).run(route, store, branch, FORMER);
 }
 
-/** Deletes earlier ids that no open order names. */
+/** Deletes routes of earlier branch ids that no open order names any more. */
 export function pruneRoutes(db: Database.Database): void {
   const isNamed = `SELECT 1 FROM orders INDEXED BY orders_by_store
     WHERE store_external_id = feed_stores.store_id AND ${IS_OPEN}`;
   sqlOf(db).run(`DELETE FROM feed_stores WHERE by_hand = ${FORMER} AND NOT EXISTS (${isNamed})`);
 }
 
-/** Records open orders without a branch, whether it was removed or never known. */
+/** Records open orders that have no branch, whether their branch was removed or never known. */
 function noteUnassigned(db: Database.Database): void {
   sqlOf(db).run(
     `INSERT INTO unassigned_orders (order_id)
@@ -102,7 +106,7 @@ function noteUnassigned(db: Database.Database): void {
   sqlOf(db).run(moved);
 }
 
-/** Sends every open order of the store to its present branch; returns their number. */
+/** Sends every open order of the store to the store's present branch. Returns the number of orders sent. */
 function sendOpen(db: Database.Database, store: string, at: string): number {
   const open = `SELECT o.order_id AS orderId, s.branch FROM orders o INDEXED BY orders_by_store
     JOIN feed_stores s ON s.store_id = o.store_external_id LEFT JOIN unassigned_orders u USING (order_id)
@@ -110,7 +114,7 @@ function sendOpen(db: Database.Database, store: string, at: string): number {
   return give(db, sqlOf(db).rows<Owned>(open, store), at);
 }
 
-/** Sends unassigned orders whose store has a branch by now; returns their number. */
+/** Sends unassigned orders whose store has a branch by now. Returns the number of orders sent. */
 function sendNowKnown(db: Database.Database, at: string): number {
   const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM unassigned_orders u JOIN orders o USING (order_id)
     JOIN feed_stores s ON s.store_id = o.store_external_id WHERE u.branch IS NULL ORDER BY o.seq`;
@@ -131,13 +135,16 @@ function give(db: Database.Database, orders: readonly Owned[], at: string): numb
   return orders.length;
 }
 
-/** An unassigned order; `store` is the store it names, or null. */
+/** An unassigned order. `store` is the store id in the order, or null. */
 export interface UnassignedOrder {
   orderId: string;
   store: string | null;
 }
 
-/** Counts unassigned orders and returns the first few stores they name, in the caller's transaction. */
+/**
+ * Counts unassigned orders and returns up to five of the store ids in them. Works in the caller's
+ * transaction.
+ */
 export function unassigned(db: Database.Database): { orders: number; stores: (string | null)[] } {
   const count =
     'SELECT count(*) FROM unassigned_orders u JOIN orders USING (order_id) WHERE u.branch IS NULL';
@@ -155,8 +162,9 @@ export function unassignedOrders(db: Database.Database, limit: number): Unassign
 }
 
 /**
- * Assigns all orders of a store to the branch from now on, including open ones. `at`: ISO 8601 UTC. Returns how many
- * are sent now. Runs in the caller's transaction. Throws `usage` for a configured store, `config-invalid`.
+ * Assigns all orders of a store to the branch, including open ones. `at`: ISO 8601 UTC. Returns how many
+ * orders are sent now. Throws `usage` for a store of the configuration, `config-invalid` for an unknown
+ * branch.
  */
 export function assignStore(db: Database.Database, store: string, branch: string, at: string): number {
   refuseUnknown(db, branch);
@@ -178,8 +186,8 @@ export function assignStore(db: Database.Database, store: string, branch: string
 }
 
 /**
- * Assigns one order to the branch. Returns whether that is new. Runs in the caller's transaction. Throws `not-found`,
- * `usage` for an order that has a branch, `config-invalid`.
+ * Assigns one order to the branch. Returns whether the assignment is new. Throws `not-found`, `usage` if the
+ * order has a branch already, `config-invalid` for an unknown branch.
  */
 export function assignOrder(db: Database.Database, orderId: string, branch: string, at: string): boolean {
   refuseUnknown(db, branch);
@@ -193,7 +201,7 @@ export function assignOrder(db: Database.Database, orderId: string, branch: stri
   const of = row.assigned ?? (row.noted === 1 ? null : row.named);
   if (of === branch) return false;
   if (of !== null) {
-    // The other branch has the order already, so two branches would prepare it.
+    // Another branch has received the order already, so two branches would prepare it.
     throw new TillsyncError('usage', `Order ${orderId} is of branch ${of} already.`);
   }
   const assign = `INSERT INTO unassigned_orders (order_id, branch) VALUES (?, ?)

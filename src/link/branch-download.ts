@@ -25,9 +25,12 @@ import {
   SNAPSHOT_END,
 } from './link.ts';
 
-/** What a branch downloads from its hub, applied to the mirror. Each function works in the caller's transaction. */
+/**
+ * Applies what a branch downloads from its hub to the branch's mirror. Each function works in the caller's
+ * transaction.
+ */
 
-/** Returns the last epochs of the hub that this mirror followed before the present one. */
+/** Returns the hub's epochs that this mirror followed before the present epoch. */
 export function leftEpochs(db: Database.Database): string[] {
   return JSON.parse(sqlOf(db).value<string>('SELECT left_epochs FROM link') ?? '[]') as string[];
 }
@@ -41,11 +44,14 @@ export interface Applied {
    * lost messages.
    */
   mayClose: boolean;
-  /** The rest was not applied, because the hub must lease more numbers first. */
+  /**
+   * True if some messages were not applied because the lease of event numbers is used up; the hub must lease
+   * more first.
+   */
   isLeaseSpent: boolean;
 }
 
-/** Stored earlier epochs; more than a hub begins while a server still has messages of them. */
+/** Most stored earlier epochs. A server never holds messages of more epochs than this. */
 const LEFT_MAX = 20;
 
 const ORDER = z.object({
@@ -59,7 +65,7 @@ const ORDER = z.object({
 
 const FORGET = z.object({ orderId: z.string().min(1) });
 
-/** Whether the value has the form of an order reading of the hub. */
+/** Returns whether the value has the shape of an order in the hub's messages. */
 function isReading(value: unknown): boolean {
   const { orderId, fields, items = [], incomplete = [] } = Object(value) as Partial<OrderReading>;
   const hasLists = Array.isArray(items) && Array.isArray(incomplete);
@@ -67,8 +73,8 @@ function isReading(value: unknown): boolean {
 }
 
 /**
- * Applies entries from the hub. Entries that are here already are skipped. After a gap, or in another epoch, nothing
- * is applied until a snapshot begins.
+ * Applies the hub's entries and skips entries that were applied before. After a gap, and in another epoch,
+ * nothing is applied until a snapshot begins.
  */
 export function applyMessages(
   stores: Stores,
@@ -87,7 +93,7 @@ export function applyMessages(
       break;
     }
     if (!isNumber(message.n)) continue;
-    // An entry of an earlier epoch that the server sends again.
+    // The server sent an entry of an earlier epoch again.
     if (message.epoch !== epoch && left.includes(message.epoch)) continue;
     const isSnapshot =
       message.kind === 'snapshot-begin' &&
@@ -111,15 +117,18 @@ function isNumber(n: number): boolean {
   return Number.isInteger(n) && n > 0 && n <= NUMBER_MAX;
 }
 
-/** A repeated earlier snapshot begins before this mirror's position. */
+/**
+ * Returns whether the snapshot is for this mirror. A snapshot for another uplink was requested by an earlier
+ * mirror.
+ */
 function isForUplink({ body }: DownMessage, uplinkId: string): boolean {
   const snapshot = SNAPSHOT.safeParse(JSON.parse(body));
   return snapshot.success && (snapshot.data.line ?? uplinkId) === uplinkId;
 }
 
 /**
- * Applies one entry; returns whether it was an order. An entry that cannot be applied is quarantined, and later ones
- * are still applied.
+ * Applies one entry and returns whether it was an order. An entry that cannot be applied is put into
+ * quarantine, so that later entries are still applied.
  */
 function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpellings, nowMs: number): boolean {
   const { db } = stores;
@@ -128,9 +137,10 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       const sent: SentOrder = ORDER.parse(JSON.parse(message.body));
       const { source, reading, raw, observedAt, isWhole, isForgotten } = sent;
       const newer = 'SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?';
-      // A restored hub may send an older state of an order than it sent before the restore.
+      // A hub restored from a backup may send an older state of an order than the state sent before.
       if (isWhole && sqlOf(db).row(newer, reading.orderId, observedAt) !== undefined) return false;
-      // The customer is removed in the same step, because the removal would otherwise become an event of its own.
+      // The customer is removed before the merge, because a removal after it would become an event of its
+      // own.
       if (isForgotten) forgetCustomer(db, reading.orderId, spellings, isoUtc(nowMs));
       mergeOrder(db, { source, reading, raw, observedAtMs: Date.parse(observedAt) }, spellings, null);
       if (!isForgotten) noteForgotten(db, reading);
@@ -150,7 +160,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
   try {
     return apply();
   } catch (error) {
-    // A disk error is not the message's fault.
+    // A disk error is rethrown, because the entry is not the cause and can be applied later.
     const { code = '' } = error as { code?: string };
     if (code.startsWith('SQLITE_') && !/^SQLITE_(CONSTRAINT|MISMATCH|TOOBIG)/.test(code)) throw error;
     const reason = `Entry ${message.n} of the hub (${message.kind}) could not be applied.`;
@@ -161,8 +171,8 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
 }
 
 /**
- * Notes an order whose customer was removed here but is known to the hub. The hub was restored from an older
- * backup and must remove the customer again.
+ * Records an order whose customer was removed here while the hub still sends the customer's data. The hub was
+ * restored from an older backup and must remove the customer again.
  */
 function noteForgotten(db: Database.Database, { orderId, fields }: OrderReading): void {
   if (PERSONAL_FIELDS.every((field) => fields[field] == null)) return;
@@ -171,7 +181,7 @@ function noteForgotten(db: Database.Database, { orderId, fields }: OrderReading)
   sqlOf(db).run(note, orderId);
 }
 
-/** Returns some of the orders whose removed customers must be reported to the hub. */
+/** Returns up to `FORGOTTEN_MAX` orders whose removed customers must be reported to the hub. */
 export function forgottenToReport(db: Database.Database): string[] {
   return sqlOf(db).values<string>('SELECT order_id FROM forgotten_up LIMIT ?', FORGOTTEN_MAX);
 }
@@ -211,7 +221,8 @@ function applyResult(
 }
 
 /**
- * After a snapshot, sends unsettled changes and acknowledgements again, because the hub may never have received them.
+ * Queues changes and acknowledgements without an outcome again after a snapshot, because the hub may never
+ * have received them.
  */
 function requeueUnsettled(
   { db, intake, reservations }: Stores,
@@ -226,7 +237,8 @@ function requeueUnsettled(
   for (const sent of queue.all(`${under} ORDER BY version DESC`)) {
     if (isAtHub.has(sent.changeId)) continue;
     const { changeId, target: key, conflictKey } = sent;
-    // The catalogue may have arrived since the submission, and newer values may wait under the product's own id.
+    // The catalogue may have arrived after the submission, so newer values may be queued under the product's
+    // own id.
     const reading = readChange(sent.kind, sent.body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
     let rest = queue.restOf(sent, { key, conflictKey });

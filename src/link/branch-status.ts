@@ -6,7 +6,7 @@ import { sqlOf } from '../db/sqlite.ts';
 import { FINDINGS, type FindingCode } from '../health/findings.ts';
 import type { InvitedBranch, NamedBranch, Refused } from './hub-state.ts';
 
-/** State of a branch as the hub sees it, worst first. */
+/** Levels of a branch as the hub sees it, worst first. */
 
 export const BRANCH_LEVELS = ['red', 'amber', 'never-joined', 'green'] as const;
 
@@ -46,14 +46,18 @@ export const branchStatus = z.object({
 });
 export type BranchStatus = z.output<typeof branchStatus>;
 
-/** A branch reports twice a minute; after this silence it is absent. */
+/** Silence after which a branch counts as absent. A branch reports every 30 seconds. */
 const ABSENT_AFTER_MS = 90_000;
-/** An entry younger than this is no delay, because it is on its way or was received after the branch's last report. */
+/**
+ * Age below which an unapplied entry is no delay: the branch may have applied the entry after its last
+ * report.
+ */
 const BEHIND_AFTER_MS = 120_000;
-/** An entry younger than this at the branch's last report was still on its way. */
+/** Age at the branch's last report below which an entry was still being delivered. */
 const ON_ITS_WAY_MS = 5_000;
 /**
- * Silence after which somebody is needed, because orders do not reach the branch, or its changes do not reach the hub.
+ * Silence after which a person must act, because the branch gets no orders or its changes do not reach the
+ * hub.
  */
 export const LOST_AFTER_MS = 600_000;
 
@@ -63,7 +67,9 @@ export type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command
 
 const LINE = 'SELECT line AS uplinkId, stopped_seq AS stoppedSeq FROM feed_branches WHERE branch = ?';
 
-/** The hub's facts on a branch that does not report. `row` is read only if it is needed. */
+/**
+ * The hub's facts about a branch that does not report. `row` is a function because the row is rarely needed.
+ */
 interface Known {
   row: () => { uplinkId: string | null; stoppedSeq: number | null } | undefined;
   said: InvitedBranch['report'];
@@ -71,7 +77,7 @@ interface Known {
   seenLateMs: number;
 }
 
-/** Returns a sentence with the known reason why a branch that has a key is away. */
+/** Returns a sentence that says why a branch with a key does not report. */
 function whyAway(
   { joinedAt, seenAt }: Omit<BranchStatus, keyof Cause>,
   { row, said, refused }: Known,
@@ -94,7 +100,7 @@ function whyRefused({ why, since }: Refused): string {
     : `The hub cannot read what it asks since ${since}: one of the two tillsyncs is too old.`;
 }
 
-/** Returns a sentence with the reason why a branch has no key. */
+/** Returns a sentence that says why a branch has no key. */
 function whyKeyless(
   { status, expiresAt }: Omit<BranchStatus, keyof Cause>,
   { row, refused }: Known,
@@ -113,7 +119,10 @@ function whyKeyless(
   return refused === null ? why : `${why} ${whyRefused(refused)}`;
 }
 
-/** Returns a branch's faults, worst first; among equally bad ones, the hub's own findings come first. */
+/**
+ * Returns a branch's faults, worst first. Among equally bad faults, those that the hub found itself come
+ * first.
+ */
 function causes(
   named: NamedBranch,
   found: Omit<BranchStatus, keyof Cause>,
@@ -127,7 +136,7 @@ function causes(
   const ageMs = (iso: string | null) => (iso === null ? 0 : nowMs - Date.parse(iso));
   const invite = `${tillsync} branch invite ${branch}`;
   if (renamedFrom !== undefined) {
-    // The configured name belongs to another shop's branch.
+    // Where id and name differ, the configured name was the first name of another branch.
     const message =
       named.branch === named.name
         ? `It has the subsidiary_id of ${renamedFrom}, which is not in the configuration any more: where that is its earlier name, say so, and it goes on as it was. As a branch of its own it is invited.`
@@ -184,13 +193,13 @@ function sentence(code: FindingCode): string {
 
 const rank = (level: BranchStatus['level']) => BRANCH_LEVELS.indexOf(level);
 
-/** The hub's facts on a branch, and all faults of the branch, worst first. */
+/** The hub's facts about a branch, with all its faults, worst first. */
 export interface ExaminedBranch {
   found: Omit<BranchStatus, keyof Cause>;
   causes: Cause[];
 }
 
-/** Examines the configured branches, in their order. */
+/** Examines the configured branches and returns them in the order of the configuration. */
 export function examineBranches(
   db: Database.Database,
   names: readonly NamedBranch[],
@@ -236,7 +245,7 @@ export function examineBranches(
 
 const WELL: Cause = { level: 'green', reason: null, message: '', command: null };
 
-/** Returns the configured branches, those in the worst state first. */
+/** Returns the configured branches, worst level first. */
 export function branchBoard(
   db: Database.Database,
   names: readonly NamedBranch[],
@@ -256,7 +265,7 @@ export function branchBoard(
   );
 }
 
-/** Sorts after every time, because letters come after digits. */
+/** Sorts after every ISO time, because letters sort after digits. */
 const NEVER = 'never';
 
 /** Returns the number of the newest entry in a branch's feed. */
@@ -265,8 +274,8 @@ export function newestNumber(db: Database.Database, branch: string): number {
 }
 
 /**
- * Returns the entries missing in a branch's mirror. As far as the hub knows, a connected branch has those written
- * after its last report.
+ * Returns how many entries a branch's mirror lacks. Entries written after a connected branch's last report
+ * are not counted, because the branch has probably applied them.
  */
 function behindOf(
   db: Database.Database,

@@ -10,8 +10,8 @@ import { type HelloAnswer, UP_ITEMS_MAX, type UpItem } from './link.ts';
 import { QUESTION_BYTES_MAX } from './question-gate.ts';
 
 /**
- * What a branch uploads to its hub, in the mirror: numbered items that the hub may not have yet. Each function works in the
- * caller's transaction.
+ * Numbers what a branch uploads to its hub and stores it until the hub has accepted it. Each function works
+ * in the caller's transaction.
  */
 
 /** Position of a branch in the hub's feed, and the numbering of what it uploads. */
@@ -22,7 +22,10 @@ export interface LinkCursor {
   lastSeqUp: number;
 }
 
-/** Starts an uplink, the numbering of what is uploaded, if there is none; then returns its id. */
+/**
+ * Starts an uplink (a numbering of uploaded items) if the mirror has none. Returns the id of a new uplink,
+ * else undefined.
+ */
 export function beginLink(db: Database.Database): string | undefined {
   const uplinkId = randomUUID();
   const begin = 'INSERT INTO link (one, line) VALUES (1, ?) ON CONFLICT DO NOTHING';
@@ -35,8 +38,8 @@ export function linkCursor(db: Database.Database): LinkCursor {
 }
 
 /**
- * Whether the hub's answer agrees with the items that this mirror sent up. If not, this mirror or the hub's is an older
- * copy.
+ * Returns whether the hub's answer fits the items that this mirror uploaded. If not, this mirror or the hub's
+ * mirror is an older copy.
  */
 export function isAgreed(
   db: Database.Database,
@@ -49,8 +52,8 @@ export function isAgreed(
 }
 
 /**
- * Starts a new uplink and renumbers what is being sent. `isCopy`: this mirror may be an older copy, so it follows the
- * hub again from a snapshot. Returns the id of the uplink.
+ * Starts a new uplink and renumbers the items being uploaded. `isCopy` means that this mirror may be an older
+ * copy, so it also needs a snapshot. Returns the uplink's id.
  */
 export function beginUplink(db: Database.Database, isCopy: boolean): string {
   const items = sqlOf(db).rows<{ kind: string; changeId: number | null; body: string }>(
@@ -67,14 +70,14 @@ export function beginUplink(db: Database.Database, isCopy: boolean): string {
   return uplinkId;
 }
 
-/** Whether a numbered item may not have arrived. */
+/** Returns whether the hub may lack an item that has a number already. */
 export function isUnderWay(db: Database.Database): boolean {
   return sqlOf(db).row('SELECT 1 FROM up_items') !== undefined;
 }
 
 /**
- * Requeues the changes being sent, because the hub refused them for a full queue. They are sent later on a new uplink,
- * after newer values of theirs were merged in. Returns its id; a late answer for the old uplink is ignored.
+ * Requeues the changes being uploaded, because the branch's queue at the hub is full. Starts a new uplink, so
+ * that a late answer for the old uplink is ignored, and returns its id.
  */
 export function requeue(db: Database.Database, nowMs: number): string {
   const queue = new OutboxQueue(db);
@@ -90,13 +93,12 @@ export function requeue(db: Database.Database, nowMs: number): string {
   return beginUplink(db, false);
 }
 
-/** Body of an item as it is stored until the hub has accepted the item. */
+/** Body of an item, stored until the hub has accepted the item. */
 type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf'>;
 
 /**
- * Returns what to send up now: items being sent already, else the oldest changes, and acknowledgements once no change
- * waits. A numbered change is on its way, so newer values get their own number. `onlySoldOut`: the hub accepts
- * nothing else for now.
+ * Returns the items to upload: items with a number, else the oldest changes, and acknowledgements once no
+ * change waits. `onlySoldOut`: the hub accepts only sold-out changes for now.
  */
 export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
   const { db } = stores;
@@ -148,7 +150,7 @@ export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
   return underWay();
 }
 
-/** Returns waiting changes in the order in which they are sent up. */
+/** Returns waiting changes in the order of upload. */
 function waitingChanges(db: Database.Database, priority: number): OutboxChange[] {
   const which = `WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
     ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`;
@@ -156,25 +158,28 @@ function waitingChanges(db: Database.Database, priority: number): OutboxChange[]
 }
 
 /**
- * Merges values submitted before the catalogue came with newer values of the same product. As two changes, a
- * newer sold-out one would be sent first, and the older one would overwrite it.
+ * Merges changes that were submitted before the catalogue came with newer changes of the same product. Kept
+ * apart, a newer sold-out change would be sent first, and the older change would then overwrite it.
  */
 function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxChange[]): void {
   for (const { changeId, kind, body, basis } of waiting) {
     if (basis === 'mirror') continue;
     const reading = readChange(kind, body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
-    // If the change cannot be resolved, the hub reports the reason.
+    // A change that cannot be resolved stays, because the hub reports the reason.
     if (found?.state === 'resolved') decisions.retarget({ changeId }, found);
   }
 }
 
-/** Records that the hub has everything up to this number. */
+/** Deletes the items up to this number, because the hub has accepted them. */
 export function markAcked(db: Database.Database, ackedUpTo: number): void {
   sqlOf(db).run('DELETE FROM up_items WHERE u <= ?', ackedUpTo);
 }
 
-/** Counts changes and acknowledgements that the hub does not have yet, with the time of the oldest change. */
+/**
+ * Counts the changes and acknowledgements that the hub does not have yet; also returns the time of the oldest
+ * change.
+ */
 export function waitingUp(db: Database.Database): { waiting: number; oldestWaitingAt: string | null } {
   const sql = `SELECT
     (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) +

@@ -47,20 +47,23 @@ const HELLO_EVERY_MS = 30_000;
 const WISH_EVERY_MS = 5_000;
 const AGAIN_AFTER_MS = 2_000;
 const LOOK_EVERY_MS = 500;
-/** Number of leased numbers below which the branch asks the hub for more. */
+/** Number of unused leased numbers below which the branch asks the hub for more. */
 const LEASE_AHEAD = 500;
-/** Longest wait of an orderly stop for the hub. */
+/** Longest time for which an orderly stop waits for the hub's answer. */
 const LAST_WORD_MS = 2_000;
 const PRUNED_AT_ONCE = 1_000;
-/** Most characters applied per transaction, plus about one message. */
+/** Most characters of messages applied in one transaction. The last message may exceed the limit. */
 const PART_LENGTH = 500_000;
-/** The travel time of a question is at most this long, and no error of a clock. */
+/** Difference between two clock readings that is explained by the travel time of a request. */
 const CLOCK_JITTER_MS = 5_000;
-/** The server resends an unacknowledged message after ten seconds; a gap older than this will not close. */
+/**
+ * Age after which a gap in the feed will not close by itself. The server resends an unacknowledged message
+ * after 10 s.
+ */
 const GAP_MAX_MS = 25_000;
 /**
- * Number of empty reads after which entries count as lost. Together they last longer than the server waits to resend a
- * message.
+ * Number of empty reads in a row after which missing entries count as lost. So many reads take longer than
+ * the server waits before it resends a message.
  */
 const IDLES_MAX = 3;
 
@@ -70,11 +73,11 @@ export interface BranchOptions {
   stores: MirrorStores;
   spellings: OrderSpellings;
   version: string;
-  /** This branch's verdict, as on its own page. */
+  /** Returns this branch's verdict, as shown on its own page. */
   verdict: () => Verdict;
-  /** `retention.outbox`. */
+  /** Retention of finished changes, from `retention.outbox`. */
   outboxKeptMs: number;
-  /** Called when orders came. */
+  /** Called when orders were applied. */
   onOrders: () => void;
   /** Called with the hub's clock, in milliseconds since 1970. */
   onHubClock: (nowMs: number) => void;
@@ -82,7 +85,10 @@ export interface BranchOptions {
   log: Log;
 }
 
-/** A branch: applies the hub's feed to its own mirror, and sends its POS's changes up. */
+/**
+ * The branch's side of the link: applies the hub's feed to the branch's mirror and uploads the changes of its
+ * POS.
+ */
 export class BranchFollower {
   readonly #options: BranchOptions;
   readonly #freshness: LinkFreshness;
@@ -90,36 +96,38 @@ export class BranchFollower {
   readonly #up: Waker;
   #helloing: Promise<void> | undefined;
   #isStart = true;
-  /** This machine's clock minus the hub's. */
+  /** Milliseconds by which this machine's clock is ahead of the hub's. */
   #aheadMs = 0;
-  /** The hub serves another machine under this name, so this one's feed and changes are refused. */
+  /** True if the hub refuses this machine, because it serves another machine under the same name. */
   #isRefused = false;
   #following = new AbortController();
   #wantsSnapshot = false;
-  /** Time until which the hub accepts only sold-out changes, because the branch's queue there is full. */
+  /**
+   * Time until which the hub accepts only sold-out changes, because the branch's queue at the hub is full.
+   */
   #fullUntilMs = Number.NEGATIVE_INFINITY;
   /**
-   * Id of the uplink that this process started. Items get numbers of no other uplink, because another machine with a
-   * copy of the mirror may use the same numbers of an earlier uplink.
+   * Id of the uplink that this process started. Items are numbered only on this uplink, because another
+   * machine with a copy of the mirror may use the same numbers of an earlier uplink.
    */
   #ownUplinkId: string | undefined;
   /**
-   * Highest number that an event may get; undefined until this process has asked the hub, and no event gets a number
-   * before.
+   * Highest number that an event may get. Undefined until the hub has answered this process; no event gets a
+   * number before.
    */
   #leasedSeq: number | undefined;
-  /** True once nothing more is applied. */
+  /** True after the last hello; from then on no message is applied. */
   #isOver = false;
   #taking: Promise<unknown> = Promise.resolve();
-  /** The feed was published to the server up to this number, by the hub's last answer. */
+  /** Number up to which the feed was published to the server, from the hub's last answer. */
   #published = 0;
-  /** Time since which entries are missing before the last received one. */
+  /** Time since which entries before the last received entry are missing. */
   #gapSinceMs: number | undefined;
-  /** True if the hub must still be informed that its last announcement arrived. */
+  /** True if the next hello must confirm the hub's last announcement. */
   #isToAnswer = false;
-  /** Why the hub's last announcement was refused. */
+  /** Sentence that says why the branch refused the hub's last announcement. */
   #refusedWays: string | null = null;
-  /** Number of reads in a row in which the server had no more entries although some are missing. */
+  /** Number of reads in a row in which the server had no entries although the mirror lacks some. */
   #idles = 0;
 
   constructor(options: BranchOptions) {
@@ -128,17 +136,17 @@ export class BranchFollower {
     this.#up = new Waker(options.clock);
   }
 
-  /** Called when there may be something to send up. */
+  /** Wakes the upload loop. Call it after a change was submitted. */
   wake(): void {
     this.#up.wake();
   }
 
-  /** Creates the link's rows in a new mirror. */
+  /** Creates the rows of the link in a new mirror. */
   async begin(): Promise<void> {
     this.#ownUplinkId = (await this.#options.mirror.write(beginLink)) ?? this.#ownUplinkId;
   }
 
-  /** Follows the feed until the signal. */
+  /** Downloads and applies the feed until the signal. */
   async follow(signal: AbortSignal, beat: () => void): Promise<void> {
     const { link, clock, log } = this.#options;
     await this.begin();
@@ -162,7 +170,9 @@ export class BranchFollower {
     }
   }
 
-  /** Applies entries, each part in one transaction. Returns false if they came too early and must be sent again. */
+  /**
+   * Applies entries, in several transactions. Returns false if entries came too early and must be sent again.
+   */
   async take(messages: readonly DownMessage[]): Promise<boolean> {
     if (messages.length === 0) {
       this.#idle();
@@ -173,7 +183,7 @@ export class BranchFollower {
     return true;
   }
 
-  /** Returns false if earlier entries were lost on the way and are awaited. */
+  /** Applies one part. Returns false if earlier entries are missing but may still arrive. */
   async #takePart(messages: readonly DownMessage[]): Promise<boolean> {
     const { clock, onOrders, log } = this.#options;
     if (this.#leasedSeq === undefined) await this.hello();
@@ -199,7 +209,10 @@ export class BranchFollower {
     return true;
   }
 
-  /** Returns undefined once this branch has sent its last hello. */
+  /**
+   * Applies entries in one transaction. Returns undefined after this branch's last hello, when nothing is
+   * applied any more.
+   */
   async #apply(messages: readonly DownMessage[]): Promise<Applied | undefined> {
     const { stores, spellings, clock } = this.#options;
     const leasedSeq = this.#leasedSeq;
@@ -212,8 +225,8 @@ export class BranchFollower {
   }
 
   /**
-   * Called when the server has no more entries. If the feed's end is still missing, another machine received it or it
-   * was lost.
+   * Counts reads without entries. Requests a snapshot if the feed's newest entries stay missing, because
+   * another machine received them or they were lost.
    */
   #idle(): void {
     const { mark } = this.#options.mirror.read(linkCursor);
@@ -223,7 +236,7 @@ export class BranchFollower {
     this.#up.wake();
   }
 
-  /** Sends hellos and changes until the signal. */
+  /** Sends hellos and uploads changes until the signal. */
   async upload(signal: AbortSignal, beat: () => void): Promise<void> {
     const { clock, log } = this.#options;
     await this.begin();
@@ -263,13 +276,14 @@ export class BranchFollower {
     if (waiting > 0) mirror.freshnessBoard.report('outbox.push', 'failing', asTillsyncError(error).message);
   }
 
-  /** The lease is renewed ahead, so that orders do not wait for it. */
+  /** Returns whether the lease must be renewed. It is renewed early, so that no order waits for a number. */
   #isLeaseShort(): boolean {
     return this.#leasedSeq !== undefined && this.#options.mirror.newestSeq() > this.#leasedSeq - LEASE_AHEAD;
   }
 
   /**
-   * Reports that this process gives no more numbers, so that the next one continues here. The hub may be unreachable.
+   * Reports to the hub that this process gives out no more numbers, so that the next process continues at
+   * this number. Does nothing if the hub is unreachable.
    */
   async sayLast(): Promise<void> {
     const { clock } = this.#options;
@@ -282,7 +296,7 @@ export class BranchFollower {
 
   /** Reports this branch's position and reads the hub's state. Throws `link-…`. */
   hello(): Promise<void> {
-    // Both loops may need a hello at once, and the hub accepts one question at a time.
+    // The download and the upload loop may need a hello at once, and the hub accepts one question at a time.
     this.#helloing ??= this.#sayHello().finally(() => {
       this.#helloing = undefined;
     });
@@ -321,8 +335,8 @@ export class BranchFollower {
     this.#isStart = false;
     this.#isRefused = false;
     const refused = link.ways?.heard(answer.ways) ?? null;
-    // The next hello confirms a new announcement at once, because a hub that will move waits for all branches to
-    // confirm it.
+    // A new announcement is confirmed by an immediate hello, because before a move the hub waits until all
+    // branches have confirmed.
     this.#isToAnswer = !isDeepStrictEqual(question.ways, link.ways?.told() ?? null);
     if (refused !== null && refused !== this.#refusedWays) {
       log.warn(
@@ -336,9 +350,9 @@ export class BranchFollower {
     if (answer.hasForgotten && question.forgotten.length > 0) {
       await mirror.write((db) => markForgottenReported(db, question.forgotten));
     }
-    // Only the coming snapshot closes the gap, so earlier entries are not awaited.
+    // Only the coming snapshot closes the gap, so the branch does not wait for earlier entries.
     if (answer.snapshotN > mirror.read(linkCursor).mark) this.#wantsSnapshot = true;
-    // Numbers that a POS has seen are never given again, even if this mirror is an older copy.
+    // Numbers that a POS has seen are never used again, even if this mirror is an older copy.
     const { leasedSeq, seqAfter } = answer;
     const isLeasing = leasedSeq !== null;
     const after = isLeasing ? seqAfter : answer.seq > mirror.newestSeq() ? answer.seq + SEQ_JUMP : 0;
@@ -350,7 +364,7 @@ export class BranchFollower {
     }
     if (mirror.read((db) => isAgreed(db, answer, question.isOwnLine))) {
       await mirror.write((db) => markAcked(db, answer.upTo));
-      // If only the answer was lost, nothing else would report success.
+      // If only the hub's answer was lost, nothing else would record that the upload succeeded.
       const push = mirror.freshness().find(({ subject }) => subject === 'outbox.push');
       if (push?.state === 'failing' && mirror.read(waitingUp).waiting === 0)
         mirror.freshnessBoard.ok('outbox.push');
@@ -360,13 +374,13 @@ export class BranchFollower {
     }
   }
 
-  /** Applies the state of the hub's orders, in this machine's time. */
+  /** Stores the freshness of the hub's orders, with times converted to this machine's clock. */
   async #adopt({ freshness, nowMs, ordersStaleAfterMs }: HelloAnswer): Promise<void> {
     const { mirror, clock, onHubClock } = this.#options;
     if (nowMs !== null) {
       onHubClock(nowMs);
       const aheadMs = clock.nowMs() - nowMs;
-      // The travel time of a question is not a clock error.
+      // A small difference is the travel time of the request, not an error of the clock.
       if (Math.abs(aheadMs - this.#aheadMs) > CLOCK_JITTER_MS) this.#aheadMs = Math.round(aheadMs);
     }
     const here = (at: string | null) => (at === null ? null : isoUtc(Date.parse(at) + this.#aheadMs));
@@ -381,7 +395,7 @@ export class BranchFollower {
     await this.#sayHello();
   }
 
-  /** Sends waiting items in one request. Returns false if none waits. Throws `link-…`. */
+  /** Uploads waiting items in one request. Returns false if no item waits. Throws `link-…`. */
   async uploadOnce(): Promise<boolean> {
     const { mirror, stores, clock, log } = this.#options;
     if (mirror.read(waitingUp).waiting === 0) return false;
@@ -424,7 +438,10 @@ export class BranchFollower {
   }
 }
 
-/** Splits entries into parts, because catalogue pages are long and the POS's own changes should wait for only a few. */
+/**
+ * Splits entries into parts of limited length. Catalogue pages are long, and changes of the POS must not wait
+ * for all of them.
+ */
 function parts(messages: readonly DownMessage[]): DownMessage[][] {
   const found: DownMessage[][] = [];
   let room = 0;
@@ -439,7 +456,10 @@ function parts(messages: readonly DownMessage[]): DownMessage[][] {
   return found;
 }
 
-/** Reads an answer. Throws `link-refused` or `link-down` for a refusal, and `link-down` for an invalid answer. */
+/**
+ * Parses the hub's answer. Throws `link-refused` or `link-down` for a refusal, and `link-down` for an invalid
+ * answer.
+ */
 export function readAnswer<T>(text: string, schema: z.ZodType<T>): T {
   let answer: unknown;
   try {

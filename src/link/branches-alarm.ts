@@ -2,17 +2,20 @@ import type { FindingLevel } from '../core/alarm.ts';
 import { firstNames } from '../core/errors.ts';
 import { type Cause, type ExaminedBranch, LOST_AFTER_MS } from './branch-status.ts';
 
-/** The hub's own finding about its branches: one alarm, as bad as the worst branch. */
+/** Makes one alarm of all faults of the hub's branches, with the level of the worst branch. */
 
 const SILENT_AFTER_MS = 180_000;
-/** The hub's own alarms already report these: `outbox.held`, `hub.unapplied`. */
+/**
+ * Reasons that are left out here, because the hub reports them in findings of its own: `outbox.held`,
+ * `hub.unapplied`.
+ */
 const TOLD_BY_HUB: ReadonlySet<Cause['reason']> = new Set<Cause['reason']>(['outbox.held', 'quarantine']);
 
 export interface BranchesAlarmFacts {
   branches: readonly ExaminedBranch[];
-  /** Whether the hub itself gets no orders, so that its branches get none either. */
+  /** True if the hub itself gets no orders, so that its branches get none either. */
   areOrdersStale: boolean;
-  /** Time at which the hub connected to the server, before which no report of a branch arrived. */
+  /** Time at which the hub connected to the server. No report of a branch can arrive earlier. */
   connectedAtMs: number;
   nowMs: number;
 }
@@ -23,7 +26,7 @@ interface Trouble {
   message: string;
 }
 
-/** Returns one alarm for the faults of all branches; null if there are none. */
+/** Returns one alarm for the faults of all branches, or null if there are none. */
 export function branchesAlarm(facts: BranchesAlarmFacts): Omit<Trouble, 'branch'> | null {
   const troubles = facts.branches.flatMap((branch) => troubleOf(branch, facts) ?? []);
   // [amber B1, red B2, amber B3] → [red B2, amber B1, amber B3]
@@ -49,7 +52,7 @@ function troubleOf({ found, causes }: ExaminedBranch, facts: BranchesAlarmFacts)
   }
   const { connectedAtMs, nowMs } = facts;
   const seenMs = seenAt === null ? 0 : Date.parse(seenAt);
-  // After an outage of the server, each branch gets the same time again to report.
+  // After an outage of the server, each branch again has `SILENT_AFTER_MS` to report.
   const isSilent = nowMs - Math.max(seenMs, connectedAtMs) >= SILENT_AFTER_MS;
   if (seenMs < connectedAtMs && !isSilent) return null;
   const [worst] = causes.filter(({ reason }) => {

@@ -14,30 +14,33 @@ import { orderById } from '../orders/order-queries.ts';
 import type { DownMessage, Hello, Result } from './link.ts';
 
 /**
- * Snapshots and catalogue changes, which a hub sends to branches page by page when nothing else waits. An
- * entry only names its content, which is read when it is sent, so that nothing is stored twice. Each function
- * works in the caller's transaction.
+ * Sends snapshots and catalogue changes to branches, page by page, when nothing else waits. The feed stores
+ * only which content a page has; the content is read when the page is sent. Each function works in the
+ * caller's transaction.
  */
 
-/** Stages of a snapshot. Rows that a POS needs first come first. */
+/** Stages of a snapshot. Rows that a POS needs first are sent first. */
 const STAGES = ['open', 'results', 'catalog', 'ended'] as const;
 type Stage = (typeof STAGES)[number];
 
-/** Orders examined for one page; results on one page. */
+/** Most orders examined for one page, and most results on one page. */
 const LOOKED_AT = 500;
-/** Branches whose catalogue changes make one page, so that an order never waits behind many. */
+/**
+ * Number of branches that get a catalogue page in one transaction. It is small, so that an order waits for
+ * few pages.
+ */
 const CHANGED_AT_ONCE = 4;
-/** Catalogue pages sent ahead to a branch: 2,000 products, some 800 kB on the server. */
+/** Most catalogue pages that a branch has not read yet: 2,000 products, some 800 kB on the server. */
 const PAGES_AHEAD = 40;
 
 /**
- * Starts a snapshot: all that a branch needs to continue without earlier entries. `uplinkId` belongs to the mirror that
- * asked.
+ * Starts a snapshot, which has everything a branch needs to continue without earlier entries. `uplinkId` is
+ * the uplink of the mirror that asked.
  */
 export function beginSnapshot(db: Database.Database, branch: string, uplinkId: string, nowMs: number): void {
   const at = isoUtc(nowMs);
   addToFeed(db, branch, 'snapshot-begin', { line: uplinkId }, { at });
-  // Later events of an order send the whole order themselves.
+  // The snapshot ends at the newest event, because each later event sends its whole order anyway.
   sqlOf(db).run(
     `UPDATE feed_branches SET snapshot_n = last_n, snapshot_at = @at, snapshot_stage = 'open', snapshot_after = 0,
        snapshot_seq = coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0), catalog_rev = @rev
@@ -53,10 +56,13 @@ interface Snapshot {
   after: number | string;
 }
 
-/** Returns whether the branch has fewer unread catalogue pages than may be sent ahead. */
+/** Returns whether the branch has fewer than `PAGES_AHEAD` unread catalogue pages. */
 export type HasRoom = (branch: string) => boolean;
 
-/** Adds the next page to the feeds, or only to that of `only`. Returns false if there is none. */
+/**
+ * Adds the next page to the feeds, or only to the feed of branch `only`. Returns false if there is no page to
+ * add.
+ */
 export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number, only?: string): boolean {
   const at = isoUtc(nowMs);
   // All branches get their open orders before any branch gets ended orders.
@@ -83,7 +89,7 @@ export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number, 
   return true;
 }
 
-/** Returns the branch's changes that the hub will send without a person. */
+/** Returns the ids of the branch's changes that the hub will send without a person's decision. */
 function underWay(db: Database.Database, branch: string): number[] {
   return sqlOf(db).values<number>(
     `SELECT u.branch_change_id FROM handed_up u INDEXED BY handed_up_by_branch JOIN outbox o USING (change_id)
@@ -92,14 +98,14 @@ function underWay(db: Database.Database, branch: string): number[] {
   );
 }
 
-/** Whether there is a page to add, for any feed or for that of `only`. */
+/** Returns whether there is a page to add to any feed, or to the feed of branch `only`. */
 export function hasPage(db: Database.Database, hasRoom: HasRoom, only?: string): boolean {
   const underWay = `SELECT 1 FROM feed_branches INDEXED BY feed_branches_in_snapshot
     WHERE snapshot_stage IS NOT NULL AND branch = coalesce(?, branch)`;
   return sqlOf(db).row(underWay, only ?? null) !== undefined || changedBranches(db, hasRoom).length > 0;
 }
 
-/** Adds open orders, oldest first, then all others, newest first. */
+/** Adds one page of orders to a snapshot: open orders first, oldest first, then all others, newest first. */
 function addOrders(
   db: Database.Database,
   { branch, stage, seq, after }: Snapshot,
@@ -120,7 +126,8 @@ function addOrders(
       seq,
     }),
   );
-  // Orders that a person assigned to the branch, or that have moved from the branch to another one.
+  // These orders do not follow from the branch's stores: a person assigned them to the branch, or they moved
+  // to another branch.
   const others = sqlOf(db).rows<(typeof found)[number]>(
     `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders
      WHERE order_id IN (SELECT order_id FROM unassigned_orders WHERE branch = @branch
@@ -134,7 +141,7 @@ function addOrders(
   for (const { orderId, open, forgotten } of page) {
     if ((open === 1) !== isOpen) continue;
     sendWhole(db, branch, orderId, at);
-    // The branch may have the customer from an earlier entry.
+    // An earlier entry may have given the branch the customer's data.
     if (forgotten === 1) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
   }
   return page.at(-1)?.seq ?? null;
@@ -166,7 +173,7 @@ interface Changed {
 const HAS_NEWS = `(EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = '' AND c.rev > b.catalog_rev)
   OR EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))`;
 
-/** Returns branches that lack catalogue changes, those furthest behind first. */
+/** Returns branches that lack catalogue changes. The branch that lacks most comes first. */
 function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
   const changed = sqlOf(db).rows<Changed>(
     `SELECT branch, catalog_rev AS rev FROM feed_branches b
@@ -177,14 +184,16 @@ function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
 }
 
 /**
- * Keeps catalogue pages from pushing orders out of the server: a branch that reads nothing gets only some pages.
- * Later changes wait in `catalog_news`, each product once.
+ * Limits the unread catalogue pages of a branch, so that pages do not push orders out of the server's
+ * storage. Later changes wait in `catalog_news`, each product once.
  */
 export class CatalogRoom {
-  /** Position of each branch without room at the last check. */
+  /** For each branch whose pages are at the limit, the feed number it had reached at the last check. */
   readonly #full = new Map<string, number>();
 
-  /** `mark` is the newest number of its feed that the branch has. */
+  /**
+   * Returns whether the branch may get another page. `mark` is the newest feed number in the branch's mirror.
+   */
   has(db: Database.Database, branch: string, mark: number): boolean {
     if (this.#full.get(branch) === mark) return false;
     const sql = "SELECT count(*) FROM feed WHERE branch = ? AND n > ? AND kind = 'catalog'";
@@ -195,7 +204,10 @@ export class CatalogRoom {
   }
 }
 
-/** Whether a branch has the present catalogue; false if it is unknown which stocks belong to the branch. */
+/**
+ * Returns whether a branch has the present catalogue. Returns false if the hub does not know which stocks are
+ * the branch's.
+ */
 export function hasCatalog(
   db: Database.Database,
   branch: string,
@@ -218,8 +230,8 @@ function addChanges(db: Database.Database, hasRoom: HasRoom, at: string): boolea
 }
 
 /**
- * Sends an order in its state at the time of sending. The branch merges it as final, like a poll's; earlier events are
- * not repeated.
+ * Adds an order to a branch's feed, to be sent in its state at the time of sending. The branch merges this state as
+ * final, like the answer of a poll; earlier events are not sent.
  */
 export function sendWhole(db: Database.Database, branch: string, orderId: string, at: string): void {
   noteSent(db, branch, orderId);
@@ -231,12 +243,12 @@ export interface FeedEntry extends DownMessage {
   orderId: string | null;
 }
 
-/** Returns the entry with its content. */
+/** Returns the entry with its content filled in. */
 export function composed(db: Database.Database, { feedId, orderId, ...entry }: FeedEntry): DownMessage {
   if (entry.kind === 'catalog') return { ...entry, body: JSON.stringify(productsOf(db, entry)) };
   if (entry.kind !== 'order' || entry.body !== '') return entry;
   const order = orderId === null ? undefined : wholeOrder(db, entry.branch, orderId, feedId);
-  // An entry is needed for its number.
+  // The entry is sent without content, because the numbers of a feed must have no gaps.
   return order ? { ...entry, body: JSON.stringify(order) } : { ...entry, kind: 'overtaken', body: '{}' };
 }
 
@@ -247,7 +259,7 @@ function productsOf(db: Database.Database, { branch, body }: DownMessage) {
   return productsFor(db, { branch, subsidiaryId, key: key ?? '' }, JSON.parse(body) as ProductsNamed);
 }
 
-/** Returns the whole order; undefined if a later entry has a newer event, and so the whole order too. */
+/** Returns the whole order, or undefined if a later entry of the feed sends the whole order anyway. */
 function wholeOrder(
   db: Database.Database,
   branch: string,

@@ -17,31 +17,37 @@ import { branchRow } from './hub-hello.ts';
 import type { InvitedBranch, NamedBranch } from './hub-state.ts';
 import type { Result, UpItem } from './link.ts';
 
-/** A branch with its own tillsync, as the hub's configuration has it. */
+/** A configured branch that has its own tillsync. */
 export interface FeedBranch extends Branch, NamedBranch {
   mayPrice: boolean;
-  /** Whether the hub's own health includes it; true if left out. */
+  /** Whether faults of the branch count in the hub's own health; true if left out. */
   isWatched?: boolean;
 }
 
 const DAY_MS = 86_400_000;
-/** How long entries are kept, to resend what the server lost; a branch that was away longer gets a snapshot. */
+/**
+ * Retention of entries, which the hub resends if the server loses them. A branch that was away longer gets a
+ * snapshot.
+ */
 const FEED_KEPT_MS = 7 * DAY_MS;
 const PRUNED_AT_ONCE = 5_000;
-/** Longest order id that is accepted. */
+/** Longest accepted order id, in characters. */
 const ORDER_ID_MAX = 200;
 /**
- * Time for which an acknowledgement waits for its order. No poll reads further back, so an order that has not come by
- * then never comes.
+ * Time for which an acknowledgement waits for its order. No poll reads further back, so an order that did not
+ * arrive in this time never arrives.
  */
 const ACKS_WAIT_MS = 60 * DAY_MS;
 
 /**
- * The hub's side of the link in the mirror has the entries that are sent to branches, and how far their items
- * were read. Each function works in the caller's transaction.
+ * The hub's tables of the link: entries for the branches, and how far each branch's uploads were accepted.
+ * Each function works in the caller's transaction.
  */
 
-/** Updates the branches from the configuration. None is deleted, because a number is never given twice. */
+/**
+ * Updates the branches from the configuration. No branch is deleted, because a feed number must never be used
+ * twice.
+ */
 export function beginHub(db: Database.Database, branches: readonly FeedBranch[], nowMs: number): void {
   sqlOf(db).run('INSERT INTO hub (one, epoch) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
   for (const { branch, mayPrice } of branches) {
@@ -51,7 +57,7 @@ export function beginHub(db: Database.Database, branches: readonly FeedBranch[],
       ...[branch, Number(mayPrice)],
     );
   }
-  // Routes and snapshots read only their stores' orders; no other store needs this index.
+  // The index serves the routes and snapshots of a hub; no other installation needs it.
   sqlOf(db).run('CREATE INDEX IF NOT EXISTS orders_by_store ON orders (store_external_id, seq)');
   nameInCatalog(db, branches);
   beginRoutes(db, branches, isoUtc(nowMs));
@@ -64,7 +70,8 @@ interface NameInCatalog {
 }
 
 /**
- * Returns branches whose name in the catalogue has changed, with null for each that the configuration no longer has.
+ * Returns branches whose name in the catalogue has changed. The name is null for a branch that is no longer
+ * configured.
  */
 function newNames(db: Database.Database, branches: readonly FeedBranch[]): NameInCatalog[] {
   const sql = 'SELECT branch, catalog_key AS key, subsidiary_id AS subsidiaryId FROM feed_branches';
@@ -95,17 +102,20 @@ export function nameInCatalog(db: Database.Database, branches: readonly FeedBran
   }
 }
 
-/** Most outcomes of changes sent down per transaction. */
+/** Most outcomes sent to branches in one transaction. */
 const SETTLED_AT_ONCE = 500;
 
-/** Whether outcomes of branches' changes have to be sent down. */
+/** Returns whether outcomes of branches' changes wait to be sent. */
 export function hasSettled(db: Database.Database): boolean {
   return (
     sqlOf(db).row('SELECT 1 FROM handed_up INDEXED BY handed_up_settled WHERE settled = 1') !== undefined
   );
 }
 
-/** Adds outcomes to the feeds. Mark and entry are in one transaction, so none is lost. */
+/**
+ * Adds outcomes of branches' changes to the feeds. The row is marked and the entry written in one
+ * transaction, so that no outcome is lost.
+ */
 export function sendSettled(db: Database.Database, nowMs: number): void {
   const sql = `SELECT u.change_id AS changeId, u.branch, u.branch_change_id AS change, o.state, o.message
     FROM handed_up u INDEXED BY handed_up_settled JOIN outbox o USING (change_id) WHERE u.settled = 1
@@ -117,7 +127,7 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
   for (const { changeId, branch, ...result } of sqlOf(db).rows<Result & { changeId: number; branch: string }>(
     sql,
   )) {
-    // A person may have submitted the change again since.
+    // A person may have queued the rejected change again, so it may have no outcome now.
     const isOver = ['done', 'rejected', 'superseded'].includes(result.state);
     if (isOver) addToFeed(db, branch, 'result', result, { at });
     sqlOf(db).run('UPDATE handed_up SET settled = 0 WHERE change_id = ?', changeId);
@@ -127,15 +137,15 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
 const ENTRY = `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM feed_branches b WHERE b.branch = feed.branch), (SELECT epoch FROM hub)) AS epoch,
   n, kind, order_id AS orderId, body`;
 
-/** Returns a branch's next entries after a number, published or not. */
+/** Returns a branch's entries after number `n`, published or not. */
 export function entriesAfter(db: Database.Database, branch: string, n: number, limit: number): FeedEntry[] {
   const sql = `${ENTRY} FROM feed WHERE branch = ? AND n > ? ORDER BY n LIMIT ?`;
   return sqlOf(db).rows<FeedEntry>(sql, branch, n, limit);
 }
 
 /**
- * Returns the number before a branch's newest snapshot. Without a snapshot, returns the newest number of its
- * feed.
+ * Returns the number before a branch's newest snapshot, or the newest number of its feed if there is no
+ * snapshot.
  */
 export function newestSnapshot(db: Database.Database, branch: string): number {
   const sql = `SELECT coalesce((SELECT max(n) - 1 FROM feed WHERE branch = @branch AND kind = 'snapshot-begin'),
@@ -144,8 +154,9 @@ export function newestSnapshot(db: Database.Database, branch: string): number {
 }
 
 /**
- * Returns the next entries to publish, in each branch's order. If all are of one branch, half the places are reserved
- * for other branches behind it. `own` is the store in the hub, which reads directly.
+ * Returns the next entries to publish, in each branch's order. If the oldest entries are all of one branch,
+ * half of the result is for other branches. `own` is the store at the hub's place, which reads its feed
+ * directly.
  */
 export function unpublished(db: Database.Database, limit: number, own = ''): FeedEntry[] {
   const waiting = (other: string, most: number) =>
@@ -160,7 +171,7 @@ export function unpublished(db: Database.Database, limit: number, own = ''): Fee
   return [...first.slice(0, limit - others.length), ...others];
 }
 
-/** Marks entries by their numbers, which are unique. Row ids are not: a new epoch's rows may reuse them. */
+/** Marks entries as published. They are found by number, because a new epoch's rows may reuse row ids. */
 export function notePublished(
   db: Database.Database,
   entries: readonly Pick<FeedEntry, 'branch' | 'n'>[],
@@ -170,8 +181,9 @@ export function notePublished(
 }
 
 /**
- * Records the server's present stream. If it is a new one, everything it may have lost is published again, except
- * what a branch reported to have, because new orders would wait behind it. Returns whether it changed.
+ * Records the id of the server's stream. After a change, all entries that the server may have lost are
+ * published again, except those that a branch reported to have, because new orders would wait behind them.
+ * Returns whether the id changed.
  */
 export function noteStream(
   db: Database.Database,
@@ -190,7 +202,7 @@ export function noteStream(
   return true;
 }
 
-/** Deletes published entries that are too old to be resent. Returns true if there are more. */
+/** Deletes published entries older than the retention. Returns true if more remain to be deleted. */
 export function pruneFeed(db: Database.Database, nowMs: number): boolean {
   pruneRoutes(db);
   sqlOf(db).run('DELETE FROM handed_up WHERE change_id NOT IN (SELECT change_id FROM outbox)');
@@ -211,9 +223,9 @@ export interface IngestOptions {
 }
 
 /**
- * Accepts a branch's items, each once and in order; counts before the acknowledgements that say they include an
- * order. `comeBackMs`: the branch's queue is full, so items after `upTo` were not accepted. Returns undefined if the
- * items do not follow the earlier ones.
+ * Accepts a branch's items, each once and in order; counts come before the acknowledgements of orders they
+ * include. `comeBackMs` is set if the branch's queue is full and items after `upTo` were not accepted.
+ * Returns undefined if the items do not follow the earlier ones.
  */
 export function ingestChanges(
   stores: Stores,
@@ -265,8 +277,8 @@ export function ingestChanges(
 }
 
 /**
- * Waiting acknowledgements whose order is known and assigned. The acknowledgement of a branch that lost the order to
- * another branch waits on, because the order may return.
+ * Selects waiting acknowledgements whose order is known and assigned. If the order moved to another branch,
+ * the acknowledgement of the first branch still waits, because the order may move back.
  */
 const HEARD = `FROM waiting_acks w JOIN orders o USING (order_id) LEFT JOIN unassigned_orders u USING (order_id)
   LEFT JOIN feed_stores s ON s.store_id = o.store_external_id
@@ -283,8 +295,8 @@ interface HeardAck {
 }
 
 /**
- * Books branches' acknowledgements of orders that are known by now. An acknowledgement of another branch's order is not
- * booked; that of an unassigned order waits on.
+ * Books branches' acknowledgements of orders that are known by now. Drops the acknowledgement of another
+ * branch's order; that of an unassigned order still waits.
  */
 export function bookWaiting({
   db,
@@ -302,7 +314,7 @@ export function bookWaiting({
       addToFeed(db, branch, 'result', refused, { at: isoUtc(clock.nowMs()) });
       continue;
     }
-    // The branch numbers its events itself, so the two sides compare the time of the newest event.
+    // The branch numbers events itself, so `seq` cannot be compared; the time of the newest event can.
     const isBehind =
       asOf !== null &&
       sqlOf(db).row('SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?', orderId, asOf);
@@ -322,14 +334,14 @@ export function bookWaiting({
   }
 }
 
-/** Whether an acknowledgement waits for an order that has come. */
+/** Returns whether an acknowledgement waits whose order has arrived. */
 export function hasWaitingAcks(db: Database.Database): boolean {
   return sqlOf(db).row(`SELECT 1 ${HEARD}`) !== undefined;
 }
 
 /**
- * Records the change of a branch's item. If it replaced a waiting change of another item, the earlier submitter gets an
- * answer.
+ * Records which hub change carries a branch's change. If it replaced a waiting change of another item, the
+ * earlier submitter gets an answer.
  */
 function noteHandedUp(
   db: Database.Database,
@@ -355,7 +367,10 @@ function noteHandedUp(
   );
 }
 
-/** Returns the change within the branch's rights: its own stocks, and the company's values only if allowed. */
+/**
+ * Returns the change if the branch may make it: its own stocks, and the company's values only with
+ * `may_price`.
+ */
 function changeOf(
   db: Database.Database,
   up: UpItem,
@@ -371,7 +386,7 @@ function changeOf(
   if ('fault' in reading) return { refused: reading.fault.message };
   if (reading.kind === 'product') return { ...reading, reference };
   const { subsidiaryId, subsidiaryExternalId, ...change } = reading.change;
-  // Earlier names count too, because the branch's machine may still use an earlier name.
+  // Earlier ids count too, because the branch's machine may still use them.
   const isOwn = (id: string | undefined) =>
     id === undefined ||
     [branch.branch, branch.subsidiaryId, branch.externalId].includes(id) ||

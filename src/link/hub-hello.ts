@@ -7,13 +7,13 @@ import { beginSnapshot } from './feed-pages.ts';
 import type { Hello, HelloAnswer } from './link.ts';
 
 /**
- * Handles a branch's hello: records its position and decides whether it can continue there. A branch that follows
- * another epoch needs a snapshot. Each function works in the caller's transaction.
+ * Handles a branch's hello: records the branch's position in the feed and decides whether the branch needs a
+ * snapshot. Each function works in the caller's transaction.
  */
 
-/** Time that a snapshot may be on its way before another one is made. */
+/** Time after which a snapshot that a branch still lacks is made again. */
 const SNAPSHOT_AGAIN_MS = 600_000;
-/** Time within which two branches' doubts about the database count together. */
+/** Time within which doubts of two branches make the hub's database count as an older copy. */
 const DOUBT_MS = 7 * 86_400_000;
 
 export interface BranchRow {
@@ -41,7 +41,7 @@ export function epochOf(db: Database.Database, branch: string): string | undefin
   return sqlOf(db).value<string>(sql, branch);
 }
 
-/** Whether the hello changes a stored fact about the branch. */
+/** Returns whether the hello changes a stored fact about the branch. */
 export function isNews(db: Database.Database, branch: string, hello: Hello): boolean {
   const row = branchRow(db, branch);
   return (
@@ -55,35 +55,41 @@ export function isNews(db: Database.Database, branch: string, hello: Hello): boo
   );
 }
 
-/** Whether the entries after the branch's position were deleted, so that nobody can resend them. */
+/** Returns whether the entries after the branch's position were deleted, so that they cannot be resent. */
 function isPruned(db: Database.Database, branch: string, { lastN }: BranchRow, { mark }: Hello): boolean {
   const next = 'SELECT 1 FROM feed WHERE branch = ? AND n = ?';
   return mark < lastN && sqlOf(db).row(next, branch, mark + 1) === undefined;
 }
 
-/** Numbers leased at once. After a crash of the branch, its POS sees a gap of up to this size. */
+/**
+ * Event numbers leased to a branch at once. After a crash of the branch, its POS may see a gap of this size.
+ */
 const LEASE = 1_000;
-/** A number that exceeds the lease by more than this cannot come from a restored hub. */
+/** Distance above the lease from which a reported number is impossible, even if the hub was restored. */
 const CLAIM_MAX = 2 ** 30;
 
-/** The number after which a branch's events continue, and the highest that it may give. */
+/** The number after which a branch's events continue, and the highest number that the branch may use. */
 export type Lease = Required<Pick<HelloAnswer, 'seqAfter' | 'leasedSeq'>>;
 
-/** Whether the reported `seq` is too high for any healthy branch. */
+/** Returns whether the reported `seq` is higher than any healthy branch can have. */
 export function isAbsurd(db: Database.Database, branch: string, { seq }: Hello): boolean {
   const row = branchRow(db, branch);
   const known = Math.max(row?.seq ?? 0, row?.leasedSeq ?? 0);
   return known > 0 && seq > known + CLAIM_MAX;
 }
 
-/** A start, a stop, a copy of older files, or a half-used lease. */
+/**
+ * Returns whether the lease must be examined: after a start or a stop, for a copy of older files, for a
+ * half-used lease.
+ */
 function isLeaseNews(row: BranchRow, { isStart, isLast, seq }: Hello): boolean {
   return isStart || isLast || seq < row.seq || seq > row.leasedSeq - LEASE / 2;
 }
 
 /**
- * Leases numbers to a branch. A starting branch continues at its last number only if the hub recorded an orderly
- * stop, because a copy of its files may claim anything. All others begin above every leased number.
+ * Leases event numbers to a branch. A starting branch continues at its last number only if the hub recorded
+ * its orderly stop. Otherwise its files may be an older copy, so its numbers start above every number leased
+ * before.
  */
 export function leaseNumbers(db: Database.Database, branch: string, hello: Hello): Lease {
   const row = branchRow(db, branch);
@@ -91,7 +97,7 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
   const mayBeCopy = hello.isStart ? row.stoppedSeq !== hello.seq : hello.seq < row.seq;
   const seqAfter = mayBeCopy ? begunAfter(row, hello) : 0;
   const seq = Math.max(row.seq, hello.seq);
-  // Everything that waits for the branch fits into the lease, without another request.
+  // The lease covers all entries that wait for the branch, so that the branch need not ask again for them.
   const behind = Math.max(0, row.lastN - hello.mark);
   const leasedSeq = Math.max(row.leasedSeq, Math.max(seq, seqAfter) + LEASE + behind);
   sqlOf(db).run(
@@ -103,11 +109,14 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
 
 function begunAfter({ seq, leasedSeq }: BranchRow, hello: Hello): number {
   if (leasedSeq > 0) return Math.max(leasedSeq, hello.seq);
-  // A branch of an older version leases no numbers and reports its seq every half minute.
+  // A branch of an older version leases no numbers; it reports its `seq` every 30 seconds.
   return hello.seq < seq ? seq + SEQ_JUMP : 0;
 }
 
-/** Returns how far the uplink was ingested, whether it is the branch's newest, and the highest reported `seq`. */
+/**
+ * Returns up to which item the uplink was accepted, whether it is the branch's newest uplink, and the highest
+ * reported `seq`.
+ */
 export function uplinkState(
   db: Database.Database,
   branch: string,
@@ -118,13 +127,13 @@ export function uplinkState(
   return { upTo: isLineKnown ? row.ackedUpTo : 0, isLineKnown, seq: row?.seq ?? 0 };
 }
 
-/** Returns the start of a snapshot that a branch must wait for; 0 if none. */
+/** Returns the number with which a snapshot begins that the branch must wait for, or 0 if there is none. */
 export function snapshotAhead(db: Database.Database, branch: string, hello: Hello): number {
   const row = branchRow(db, branch);
   return row && hello.epoch === epochOf(db, branch) && hello.mark < row.snapshotN ? row.snapshotN : 0;
 }
 
-/** Returns the number up to which the branch's feed was published to the server. */
+/** Returns the feed number up to which the branch's feed was published to the server. */
 export function publishedTo(db: Database.Database, branch: string): number {
   const sql = `SELECT coalesce(
     (SELECT min(n) - 1 FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch = @branch),
@@ -132,22 +141,28 @@ export function publishedTo(db: Database.Database, branch: string): number {
   return sqlOf(db).value<number>(sql, { branch }) ?? 0;
 }
 
-/** Lets the branch get another snapshot at once, because another machine may have received the last one. */
+/**
+ * Allows another snapshot for the branch at once, because another machine may have received the last
+ * snapshot.
+ */
 export function forgetSnapshot(db: Database.Database, branch: string): void {
   sqlOf(db).run('UPDATE feed_branches SET snapshot_at = NULL WHERE branch = ?', branch);
 }
 
-/** Work for the hub that a hello caused. `all` means that every branch gets a snapshot. */
+/**
+ * What a hello caused. `new life`: a new epoch for the branch. `new life of all`: a new epoch for all
+ * branches.
+ */
 export type Caused = 'nothing' | 'snapshot' | 'new life' | 'new life of all';
 
 export interface HelloOptions {
   mayCause: boolean;
-  /** The newest number that the branch ever reported, in any epoch; 0 if none. */
+  /** Highest feed number that the branch ever reported, in any epoch; 0 if none. */
   heardMark: number;
   nowMs: number;
 }
 
-/** The snapshot begins with the answer, so that the branch need not discover the gap. */
+/** Returns whether the branch needs a snapshot because the server cannot deliver the next entries. */
 function startsBehindGap(
   db: Database.Database,
   branch: string,
@@ -155,14 +170,14 @@ function startsBehindGap(
   hello: Hello,
   heardMark: number,
 ): boolean {
-  // The server does not resend entries that another copy of these files received.
+  // The server does not resend entries that another machine with the same files received.
   const isOlderCopy = hello.isStart && hello.mark < heardMark && heardMark <= row.lastN;
   return isOlderCopy || isPruned(db, branch, row, hello);
 }
 
 /**
- * Records a branch's position, and writes a snapshot if it cannot continue without one and `mayCause` allows it;
- * otherwise it asks again. Returns what the hello caused.
+ * Records a branch's position, and starts a snapshot if the branch cannot continue without one and `mayCause`
+ * is true. Returns what the hello caused.
  */
 export function handleHello(
   db: Database.Database,
@@ -173,10 +188,10 @@ export function handleHello(
   const row = branchRow(db, branch);
   if (!row) return 'nothing';
   if (row.uplinkId !== hello.line) {
-    // The branch then starts its own uplink and asks again.
+    // The branch will start an uplink of its own and ask again.
     if (!hello.isOwnLine) return 'nothing';
     sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
-    // The branch's change numbers may now mean other changes than those submitted under them before.
+    // In a new mirror, the numbers of changes start again and mean other changes than before.
     if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
   }
   if (!mayCause) return 'nothing';
@@ -192,13 +207,14 @@ export function handleHello(
   const isOtherEpoch = hello.epoch !== epoch;
   const hasGap = !isOtherEpoch && startsBehindGap(db, branch, row, hello, heardMark);
   if (!isOtherEpoch && !hello.wantsSnapshot && !hasGap) return 'nothing';
-  // A snapshot for an earlier mirror of this branch is of no use to a new one.
+  // A snapshot for an earlier mirror of this branch is useless for a new mirror.
   const madeMs =
     row.snapshotAt === null || row.uplinkId !== hello.line
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  // If the branch once reported having the snapshot, a mirror that it has lost got it, so this one needs another.
+  // If the branch reported that it had the snapshot, but lacks it now, then a lost mirror had it and this
+  // mirror needs another.
   const isUnderWay = isOtherEpoch || (hello.mark < row.snapshotN && heardMark < row.snapshotN);
   if (isRecent && isUnderWay) return 'nothing';
   beginSnapshot(db, branch, hello.line, nowMs);
@@ -206,8 +222,8 @@ export function handleHello(
 }
 
 /**
- * Whether a second branch also has entries that this database never sent, so that the database is an older copy for all
- * branches.
+ * Returns whether another branch also had entries that this database never sent, which proves that the
+ * database is an older copy.
  */
 function isSecondWord(db: Database.Database, branch: string, nowMs: number): boolean {
   const sql = 'SELECT 1 FROM hub WHERE doubted_by <> ? AND doubted_at >= ?';
@@ -215,9 +231,9 @@ function isSecondWord(db: Database.Database, branch: string, nowMs: number): boo
 }
 
 /**
- * Starts a new epoch for one branch, on its word alone, without cost to the others, because its key may be stolen.
- * Earlier entries are deleted, because in the new epoch the branch would accept an earlier snapshot among them as its
- * own.
+ * Starts a new epoch for one branch only, because the branch's key may be stolen and its report false.
+ * Earlier entries are deleted, because in the new epoch the branch would take an earlier snapshot among them
+ * for its own.
  */
 function beginLife(db: Database.Database, branch: string, nowMs: number): void {
   sqlOf(db).run('UPDATE hub SET doubted_by = ?, doubted_at = ?', branch, isoUtc(nowMs));
@@ -229,12 +245,12 @@ function beginLife(db: Database.Database, branch: string, nowMs: number): void {
   );
 }
 
-/** Time after a restore within which branches report customers that were removed since the backup. */
+/** Time after a restore in which branches report customers that were removed after the backup. */
 const REPLAYED_MS = 90 * 86_400_000;
 
 /**
- * Returns the orders, among those of the branch, whose customer the hub must remove again, because a restored
- * backup still had it.
+ * Returns those orders of the branch whose customer the hub must remove again, because the restored backup
+ * still has the customer.
  */
 export function forgottenAgain(
   db: Database.Database,

@@ -9,8 +9,8 @@ import { KEPT_WAYS, type KeptWays, type WaysStore } from './ways.ts';
 const text = z.string().min(1);
 
 /**
- * The hub's keys (nkey seeds): its user, the user that makes the server reload its configuration, and the key of the
- * server's files.
+ * Secret keys of the hub (nkey seeds): of its own user, of the user that makes the server reload its
+ * configuration, and the key that encrypts the server's files.
  */
 export const HUB_KEYS = z.object({ hub: text, system: text, storage: text });
 export type HubKeys = z.infer<typeof HUB_KEYS>;
@@ -21,12 +21,14 @@ const serverConfigPlace = z.object({
   tls: z.object({ certFile: text, keyFile: text, caFile: text.nullable() }).nullable(),
 });
 /**
- * Inputs of the last written configuration of the server, so that it can be written again when a branch is added or
+ * Inputs of the server's configuration, stored so that it can be written again when a branch is added or
  * removed.
  */
 export type ServerConfigPlace = z.infer<typeof serverConfigPlace>;
 
-/** The part of a hub that every backup has. Nothing in it is secret: branches are known by their public keys. */
+/**
+ * The part of the hub's state that every backup contains. It has no secret, only the public keys of branches.
+ */
 export const HUB_COPY = z.object({
   serverConfig: serverConfigPlace.nullable(),
   branches: z.array(
@@ -41,25 +43,36 @@ export const HUB_COPY = z.object({
 });
 export type HubCopy = z.infer<typeof HUB_COPY>;
 
-/** A branch's last report. `mark`: the newest number of the feed in its mirror; 0 if that is of an earlier epoch. */
+/**
+ * A branch's last report. `mark`: newest feed number in the branch's mirror; 0 if the number is of an earlier
+ * epoch.
+ */
 type BranchReport = Pick<
   Hello,
   'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
 > &
   Partial<Pick<Hello, 'ways'>>;
 
-/** A branch of the configuration. */
+/** A configured branch with its permanent id. */
 export interface NamedBranch {
-  /** The branch's identity in keys, feed, stream, cursor and mirror: the first name it had. */
+  /**
+   * Permanent id of the branch in keys, feed, stream, cursor and mirror: the first name that the branch had.
+   */
   branch: string;
   /** Name of the branch for people. */
   name: string;
-  /** Probably its earlier name, under which it has a key. It is not a branch yet. */
+  /**
+   * Earlier name, if this is probably a renamed branch with a key. Until a person confirms, the branch gets
+   * no feed.
+   */
   renamedFrom?: string;
   isClosed?: true;
 }
 
-/** Why the hub does not answer a branch that asks. `key` means that the server refused a machine under this name. */
+/**
+ * Why the hub does not answer a branch's questions. `key`: the server refused a machine that used this
+ * branch's name.
+ */
 const refused = z.object({ why: z.enum(['key', 'unreadable', 'numbers']), since: text });
 export type Refused = z.infer<typeof refused>;
 
@@ -76,17 +89,22 @@ export interface InvitedBranch {
   expiresAt: string | null;
   joinedAt: string | null;
   seenAt: string | null;
-  /** Milliseconds by which `seenAt` may be late, if another process wrote it; 0 if this process received the report. */
+  /**
+   * When the branch last reported, ISO 8601 UTC. The value may be up to `seenLateMs` too old, if another
+   * process stored it.
+   */
   seenLateMs: number;
   report: BranchReport | null;
   /** Reason of the last refusal; null once the branch was accepted again. */
   refused: Refused | null;
 }
 
-/** Replaces the public key of the shop at the hub's place, which does not connect to the server. */
+/** Stands in place of a public key for the shop at the hub's place, which does not connect to the server. */
 const NO_KEY = 'own';
 
-/** How often changed reports are written, all in one transaction, and how often the times of contact. */
+/**
+ * How often changed reports are written, all in one transaction; and how often the times of the last reports.
+ */
 const REPORTS_EVERY_MS = 3_000;
 const TIMES_EVERY_MS = 60_000;
 
@@ -94,19 +112,20 @@ const TIMES_EVERY_MS = 60_000;
 interface Heard {
   report: BranchReport;
   seenMs: number;
-  /** Report as it is stored in state.db. */
+  /** The report as stored in state.db. */
   written: string | null;
 }
 
-/** A row of a branch, with its report and refusal as JSON. */
+/** A row of a branch. Report and refusal are JSON texts. */
 type StoredBranch = Omit<InvitedBranch, 'report' | 'refused' | 'seenLateMs'> &
   Record<'report' | 'refused', string | null>;
 
 type ConfiguredName = Pick<InvitedBranch, 'name' | 'subsidiaryId'>;
 
 /**
- * Whether the configuration gives a branch's name to another shop: its `subsidiaryId` differs, and the old or the new
- * id belongs to another branch. The branch's machine must not get that shop's orders. A wrong id is merely corrected.
+ * Returns whether the configuration gives a branch's name to another shop, which must not get the branch's
+ * key. The `subsidiaryId` differs, and another branch has the old or the new one; otherwise a wrong id was
+ * corrected.
  */
 function isOfAnother(
   row: InvitedBranch,
@@ -128,8 +147,8 @@ function isOfAnother(
 }
 
 /**
- * The hub's keys and branches in state.db. Branches' reports are kept in memory first, because a heartbeat should
- * cost no commit. Methods throw `storage-…`.
+ * Stores the hub's keys and branches in state.db. Reports of branches are first kept in memory, so that a
+ * heartbeat needs no commit. Methods throw `storage-…`.
  */
 export class HubRows {
   readonly #db: Database.Database;
@@ -143,7 +162,7 @@ export class HubRows {
     this.#onSecret = onSecret;
   }
 
-  /** Returns the hub's keys; undefined before they were made. */
+  /** Returns the hub's keys, or undefined if they were not made yet. */
   keys(): HubKeys | undefined {
     const text = storing(() => sqlOf(this.#db).value<string>('SELECT keys FROM hub'));
     if (text === undefined) return undefined;
@@ -152,7 +171,7 @@ export class HubRows {
     return keys;
   }
 
-  /** Stores these keys unless keys exist already. Returns the stored keys. */
+  /** Stores these keys unless there are keys already. Returns the stored keys. */
   keepKeys(keys: HubKeys): HubKeys {
     const sql = 'INSERT INTO hub (one, keys) VALUES (1, ?) ON CONFLICT DO NOTHING';
     storing(() => sqlOf(this.#db).run(sql, JSON.stringify(keys)));
@@ -179,7 +198,7 @@ export class HubRows {
         refused: each.refused === null ? null : refused.parse(JSON.parse(each.refused)),
       };
       const heard = this.#heard.get(row.branch);
-      // A report from before the branch joined again came from another machine.
+      // A report older than the branch's last join came from another machine.
       if (heard && row.joinedAt !== null && heard.seenMs >= Date.parse(row.joinedAt)) {
         return { ...row, report: heard.report, seenAt: isoUtc(heard.seenMs), seenLateMs: 0 };
       }
@@ -188,7 +207,7 @@ export class HubRows {
     });
   }
 
-  /** Returns the branches that the server knows, because they have a key or a valid invitation. */
+  /** Returns the branches that the server must accept: those with a key or a valid invitation. */
   usersOfServer(nowMs: number): ServerBranch[] {
     return this.branches().flatMap(({ branch, publicKey, invitedKey, expiresAt }) => {
       const isOpen = expiresAt !== null && Date.parse(expiresAt) > nowMs;
@@ -197,22 +216,25 @@ export class HubRows {
     });
   }
 
-  /** Returns the permanent id of the branch with this name; the name itself if unknown. */
+  /** Returns the permanent id of the branch with this name, or the name itself if it is unknown. */
   idOf(name: string): string {
     return this.branches().find((each) => each.name === name)?.branch ?? name;
   }
 
-  /** Returns the name for people of the branch with this permanent id; the id itself if unknown. */
+  /** Returns the name of the branch with this permanent id, or the id itself if it is unknown. */
   nameOf(branch: string): string {
     return this.branches().find((each) => each.branch === branch)?.name ?? branch;
   }
 
-  /** Returns the permanent id of the shop at the hub's place. */
+  /** Returns the permanent id of the shop at the hub's place, or undefined if there is none. */
   ownStore(): string | undefined {
     return this.branches().find(({ publicKey }) => publicKey === NO_KEY)?.branch;
   }
 
-  /** Marks the shop at the hub's place as joined; a shop that was there before must join. '' means none. */
+  /**
+   * Makes this branch the shop at the hub's place; an empty name means none. A shop that was there before
+   * loses its place and must join.
+   */
   joinOwnStore(name: string, nowMs: number): void {
     const branch = name === '' ? '' : this.idOf(name);
     const sql = sqlOf(this.#db);
@@ -233,8 +255,8 @@ export class HubRows {
   }
 
   /**
-   * Returns the shop at the hub's place if the configuration has renamed it, so that its id is the same and no other
-   * branch has its old or new name.
+   * Returns the shop at the hub's place if the configuration renamed it: it has the same subsidiary id, and
+   * no other branch has the old or the new name.
    */
   formerOwnStore(
     { name, subsidiaryId }: Pick<InvitedBranch, 'name' | 'subsidiaryId'>,
@@ -248,12 +270,14 @@ export class HubRows {
     return isSame && isGone && !isTaken ? own : undefined;
   }
 
-  /** Returns the newest number of its feed that the branch reported; 0 if none. */
+  /** Returns the newest feed number that the branch reported to this process; 0 if none. */
   markOf(branch: string): number {
     return this.#heard.get(branch)?.report.mark ?? 0;
   }
 
-  /** Returns the hub's part of a backup: its server configuration and the branches that have joined. */
+  /**
+   * Returns the hub's part of a backup: the inputs of the server's configuration and the branches with a key.
+   */
   copy(): HubCopy {
     return {
       serverConfig: this.serverConfig() ?? null,
@@ -266,7 +290,7 @@ export class HubRows {
   }
 
   /**
-   * Replaces this hub's configuration by another machine's copy. This hub must have keys and no branches of its own.
+   * Replaces this hub's state by the copy of another machine. This hub must have keys and no branches yet.
    */
   takeOver({ serverConfig, branches }: HubCopy, nowMs: number): void {
     const sql = sqlOf(this.#db);
@@ -283,8 +307,8 @@ export class HubRows {
   }
 
   /**
-   * Returns the configured branches by name. A configured branch of unknown name that has the `subsidiaryId` of a
-   * branch with a key that is no longer configured is probably that branch, renamed.
+   * Returns the configured branches with their permanent ids. A branch with an unknown name but the
+   * `subsidiaryId` of a branch that is no longer configured is probably that branch under a new name.
    */
   named(configured: readonly ConfiguredName[]): NamedBranch[] {
     const rows = this.branches();
@@ -304,7 +328,7 @@ export class HubRows {
           known.subsidiaryId === subsidiaryId &&
           !configured.some((other) => isSame(known, other)),
       );
-      // Another branch's first name is never reused: B2, B2-2, B2-3.
+      // The first name of another branch is never reused as an id: B2 → B2-2 → B2-3.
       let branch = name;
       for (let n = 2; taken.has(branch) || (branch !== name && names.has(branch)); n++)
         branch = `${name}-${n}`;
@@ -312,7 +336,7 @@ export class HubRows {
     });
   }
 
-  /** Returns only the open branches of `named`. */
+  /** Returns the configured branches that a person has not closed. */
   open(configured: readonly ConfiguredName[]): NamedBranch[] {
     return this.named(configured).filter(({ isClosed }) => isClosed !== true);
   }
@@ -324,7 +348,7 @@ export class HubRows {
     storing(() => sqlOf(this.#db).run(sql, { branch, subsidiaryId }));
   }
 
-  /** Renames a branch. A branch without a key that had the name loses it. */
+  /** Renames a branch. Deletes the row of a branch without a key that had this name. */
   rename(branch: string, name: string, subsidiaryId: string | null = null): void {
     const sql = sqlOf(this.#db);
     storing(() =>
@@ -339,7 +363,7 @@ export class HubRows {
     );
   }
 
-  /** Makes a branch's keys invalid; returns whether the branch was open. */
+  /** Closes a branch by making its keys invalid. Returns whether the branch was open. */
   close({ branch, name }: NamedBranch, nowMs: number): boolean {
     const sql = sqlOf(this.#db);
     return storing(() =>
@@ -353,7 +377,8 @@ export class HubRows {
   }
 
   /**
-   * Stores an invitation's key, replacing an earlier one. The branch's present key stays valid until somebody joins.
+   * Stores the key of an invitation, replacing an earlier invitation. The branch's present key stays valid
+   * until a machine joins.
    */
   invite(branch: string, invitedKey: string, expiresAtMs: number, name = branch): void {
     const sql = `INSERT INTO hub_branches (branch, name, invited_key, expires_at) VALUES (?, ?, ?, ?)
@@ -362,11 +387,14 @@ export class HubRows {
     storing(() => sqlOf(this.#db).run(sql, branch, name, invitedKey, isoUtc(expiresAtMs)));
   }
 
-  /** Makes this the branch's only key. Returns a sentence if its invitation is not valid. */
+  /**
+   * Makes this key the branch's only key. Returns a sentence with the reason if the branch has no valid
+   * invitation.
+   */
   join(branch: string, publicKey: string, nowMs: number): string | undefined {
     const row = this.branches().find((each) => each.branch === branch);
     const { name = branch } = row ?? {};
-    // A branch that missed the answer asks again.
+    // The branch did not receive the first answer and asks again.
     if (row?.publicKey === publicKey) return undefined;
     if (!row?.expiresAt) return `The invitation of branch ${name} was used already.`;
     if (Date.parse(row.expiresAt) < nowMs) return `The invitation of branch ${name} has expired.`;
@@ -377,19 +405,19 @@ export class HubRows {
     return undefined;
   }
 
-  /** Whether the branch has a key of its own. */
+  /** Returns whether the branch has a key of its own. */
   hasJoined(branch: string): boolean {
     const sql = 'SELECT 1 FROM hub_branches WHERE branch = ? AND public_key IS NOT NULL';
     return storing(() => sqlOf(this.#db).row(sql, branch)) !== undefined;
   }
 
-  /** Forgets a branch of this name that has no key of its own, so that another identity may have the name. */
+  /** Deletes the branch of this name if it has no key, so that another branch may get the name. */
   forget(name: string): void {
     const sql = 'DELETE FROM hub_branches WHERE coalesce(name, branch) = ? AND public_key IS NULL';
     storing(() => sqlOf(this.#db).run(sql, name));
   }
 
-  /** Removes its keys but not its identity. Returns whether it had any. */
+  /** Deletes the branch's keys and keeps its id. Returns whether the branch had a key. */
   remove(branch: string): boolean {
     const sql = `UPDATE hub_branches SET public_key = NULL, invited_key = NULL, expires_at = NULL, joined_at = NULL,
       seen_at = NULL, report = NULL, refused = NULL
@@ -398,8 +426,8 @@ export class HubRows {
   }
 
   /**
-   * Notes a report. It is written at once only if another process speaks for the branch, so that this process
-   * is still known after a restart.
+   * Records a branch's report. It is written at once only if the branch has a new process, so that the hub
+   * still knows this process after a restart.
    */
   saw(branch: string, report: BranchReport, nowMs: number): void {
     const before = this.#heard.get(branch);
@@ -410,8 +438,8 @@ export class HubRows {
   }
 
   /**
-   * Notes why a branch was refused. Each reason is written once until the branch is accepted again, however often it
-   * asks.
+   * Records why a branch was refused. The same reason is written only once until the branch is accepted
+   * again, however often the branch asks.
    */
   noteRefused(branch: string, why: Refused['why'], nowMs: number): void {
     if (this.#refusedFor(branch) !== why) this.#writeRefused(branch, { why, since: isoUtc(nowMs) });
@@ -427,7 +455,7 @@ export class HubRows {
     storing(() => sqlOf(this.#db).run(sql, now && JSON.stringify(now), branch));
   }
 
-  /** Writes reports since the last time, if due or `isLast`. */
+  /** Writes the reports received since the last call, if they are due or `isLast` is true. */
   writeHeard(nowMs: number, isLast = false): void {
     const areTimesDue = isLast || Math.abs(nowMs - this.#timesMs) >= TIMES_EVERY_MS;
     if (!areTimesDue && Math.abs(nowMs - this.#reportsMs) < REPORTS_EVERY_MS) return;
@@ -463,7 +491,7 @@ export class HubRows {
   }
 }
 
-/** The key of a branch, in state.db. Methods throw `storage-…`. */
+/** Stores the branch's own key in state.db. Methods throw `storage-…`. */
 export class LinkKeyRows {
   readonly #db: Database.Database;
   readonly #onSecret: (value: string) => void;
@@ -473,13 +501,14 @@ export class LinkKeyRows {
     this.#onSecret = onSecret;
   }
 
-  /** Returns the seed of the branch's key; undefined before the branch joined. */
+  /** Returns the seed of the branch's key, or undefined if the branch has not joined. */
   read(): string | undefined {
     return this.#told('SELECT seed FROM link_key');
   }
 
   /**
-   * Returns the new key that the hub may have accepted without an answer arriving; undefined if no answer is missing.
+   * Returns the proposed key that the hub has not confirmed. The hub may have accepted it, but its answer was
+   * lost.
    */
   next(): string | undefined {
     return this.#told('SELECT next_seed FROM link_key');
@@ -491,7 +520,10 @@ export class LinkKeyRows {
     return seed;
   }
 
-  /** Stores a key before the hub gets it, because the answer may be lost. The key in use stays. Durable on return. */
+  /**
+   * Stores a key before it is sent to the hub, because the hub's answer may be lost. The key in use stays
+   * valid.
+   */
   propose(seed: string): void {
     this.#onSecret(seed);
     const sql = `INSERT INTO link_key (one, next_seed) VALUES (1, ?)
@@ -499,19 +531,19 @@ export class LinkKeyRows {
     storing(() => sqlOf(this.#db).run(sql, seed));
   }
 
-  /** Records that the hub has accepted the proposed key. */
+  /** Makes the proposed key the key in use, after the hub accepted it. */
   accept(): void {
     const sql = 'UPDATE link_key SET seed = next_seed, next_seed = NULL WHERE next_seed IS NOT NULL';
     storing(() => sqlOf(this.#db).run(sql));
   }
 
-  /** Records that the hub has refused the proposed key for good. */
+  /** Deletes the proposed key, after the hub refused it for good. */
   withdraw(): void {
     storing(() => sqlOf(this.#db).run('UPDATE link_key SET next_seed = NULL'));
   }
 }
 
-/** The addresses of a branch's hub, in state.db. Methods throw `storage-…`. */
+/** Stores the addresses of a branch's hub in state.db. Methods throw `storage-…`. */
 export class LinkWayRows implements WaysStore {
   readonly #db: Database.Database;
 

@@ -64,54 +64,57 @@ const LOOK_EVERY_MS = 200;
 const AGAIN_AFTER_MS = 2_000;
 const CHECK_EVERY_MS = 15_000;
 const PRUNE_EVERY_MS = 3_600_000;
-/** A shorter outage is not reported, because a restarting server is back sooner. */
+/** Outages up to this length are not reported, because a restarting server is back sooner. */
 const LINK_PATIENCE_MS = 60_000;
 const IN_FLIGHT = 64;
-/** Silence of the newer of two machines with one key after which the older one is accepted again. */
+/** Silence of a newer machine after which the hub accepts an older machine with the same key again. */
 const SILENT_MS = 300_000;
-/** Longest body of a message. With its headers it fits into `max_payload` of the server's configuration. */
+/** Longest body of a message, in bytes. With its headers it fits into the server's `max_payload`. */
 const MESSAGE_BYTES_MAX = 8_000_000;
-/** Most branches that a finding names. */
+/** Most branches named in a finding. */
 const NAMED_MAX = 5;
 
-/** The remedy for a branch that the configuration does not name. */
+/** Remedy for a branch that the configuration does not name. */
 const UNNAMED = 'At the hub, write it into [[branches]] again, then: sudo systemctl restart tillsync';
 
 const FLOWS: readonly FreshnessSubject[] = ['orders.poll', 'orders.webhook', 'catalog.sweep'];
 
 export interface HubOptions {
   link: HubLink;
-  /** The configured branches, with their present names and keys. */
+  /** Returns the configured branches with their present names and ids. */
   branches: () => readonly FeedBranch[];
   mirror: Mirror;
   stores: MirrorStores;
   rows: HubRows;
   guards: GuardSettings;
   holdBack: HoldBackSetting;
-  /** Returns the time after the last good poll at which orders count as missing. */
+  /** Returns the time after the last good poll at which orders count as stale. */
   ordersStaleAfterMs: () => number;
-  /** Whether the hub's orders are stale, so that its branches report that too. */
+  /** Returns whether the hub's own orders are stale; its branches then report the same. */
   areOrdersStale: () => boolean;
-  /** The hub's addresses for its branches; if left out, none are announced. */
+  /** Returns the hub's addresses for its branches. If left out, no addresses are announced. */
   announcement?: () => Announcement;
-  /** Called when changes were queued. */
+  /** Called when a branch's changes were queued. */
   onQueued: () => void;
-  /** Name of the branch at the hub's place, which reads its feed directly and not from the server; left out if none. */
+  /**
+   * Name of the branch at the hub's place, which reads its feed without the server. Left out if there is
+   * none.
+   */
   ownStore?: string | undefined;
   clock: Clock;
   log: Log;
 }
 
-/** The hub: publishes entries to the branches, and answers their questions. */
+/** The hub's side of the link: publishes entries to the branches and answers their questions. */
 export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
   readonly #misuse: MisuseMonitor;
   readonly #room = new CatalogRoom();
-  /** For each branch, the instance whose messages are accepted. */
+  /** By branch, the process whose messages are accepted. */
   readonly #heard: Map<string, string>;
-  /** For each branch, the instance that was last notified that another instance replaced it. */
+  /** By branch, the process that was last informed that a newer one replaced it. */
   readonly #toldReplaced = new Map<string, string>();
   #branches: readonly FeedBranch[];
   #connectedAtMs = 0;
@@ -144,7 +147,7 @@ export class Hub {
     }
   }
 
-  /** Updates the feeds for the present branches; called before everything else. */
+  /** Updates the feeds for the configured branches. Must be called before all other methods. */
   async begin(): Promise<void> {
     const { mirror, branches, rows, ownStore = '', clock } = this.#options;
     rows.joinOwnStore(ownStore, clock.nowMs());
@@ -153,12 +156,14 @@ export class Hub {
     await mirror.write((db) => beginHub(db, this.#fed(), clock.nowMs()));
   }
 
-  /** A branch that is probably another one, renamed, gets no feed until a person decides. */
+  /**
+   * Returns the branches with a feed. A branch that was probably renamed gets no feed until a person decides.
+   */
   #fed(): FeedBranch[] {
     return this.#branches.filter(({ renamedFrom }) => renamedFrom === undefined);
   }
 
-  /** Works until something fails. */
+  /** Checks and publishes until the signal or an error. */
   async #connected(signal: AbortSignal, beat: () => void): Promise<void> {
     const { link, rows, clock } = this.#options;
     this.#connectedAtMs = clock.nowMs();
@@ -181,20 +186,21 @@ export class Hub {
         }
       }
       const isMore = await this.publish();
-      // A server with a full or faulty disk still answers everything else.
+      // A server whose disk is full or faulty still answers other requests, so the link is reported as good
+      // only after publishing.
       if (isCheck) this.#freshness.ok();
       if (!isMore) await clock.sleep(LOOK_EVERY_MS, signal);
     }
   }
 
   /**
-   * Checks the server and the branches: creates missing streams and consumers, makes lost entries be published again,
-   * and updates the alarms.
+   * Checks the server and the branches: creates missing streams and consumers, has lost entries published
+   * again, and updates the alarms.
    */
   async check(): Promise<void> {
     const { link, branches, mirror, rows, ownStore = '', clock, log } = this.#options;
     this.#announcement = this.#options.announcement?.() ?? null;
-    // A branch was renamed, closed or invited since.
+    // A branch was renamed, closed or invited after the last check.
     if (!isDeepStrictEqual(branches(), this.#branches)) await this.begin();
     await this.catchUp();
     const fed = this.#fed().filter(({ name }) => name !== ownStore);
@@ -241,12 +247,12 @@ export class Hub {
     alarms.note('hub.unapplied', found.length === 0 ? null : words);
   }
 
-  /** Handles news of orders, the catalogue and the branches. */
+  /** Adds new orders, catalogue changes and acknowledgements of the branches. */
   async catchUp(): Promise<void> {
     const { mirror, stores } = this.#options;
     const branches = this.#fed();
     if (mirror.read(hasWaitingAcks)) await stores.write(bookWaiting);
-    // Only a branch without a configured internal id must be guessed.
+    // The name in the catalogue is derived only for a branch without a configured subsidiary id.
     const isGuessed = branches.some(({ subsidiaryId }) => subsidiaryId === null);
     if (isGuessed && mirror.read((db) => areNamesNew(db, branches))) {
       await mirror.write((db) => nameInCatalog(db, branches));
@@ -254,7 +260,7 @@ export class Hub {
     this.#tellUnapplied();
   }
 
-  /** Publishes waiting entries in parts. Returns true if there may be more. */
+  /** Publishes up to `IN_FLIGHT` waiting entries. Returns true if there may be more. */
   async publish(): Promise<boolean> {
     const { mirror, link, rows, ownStore, clock } = this.#options;
     const own = ownStore === undefined ? undefined : rows.idOf(ownStore);
@@ -269,8 +275,8 @@ export class Hub {
     const messages = await this.#composed(entries);
     await link.publish(
       messages.map((message) => {
-        // The server would refuse this message for ever, and all later ones with it. Sent empty, it is quarantined at
-        // the branch.
+        // The server would refuse a message of this length every time, and all later messages would wait. An
+        // empty body reaches the branch, which puts it into quarantine.
         const isTooLong = Buffer.byteLength(message.body) > MESSAGE_BYTES_MAX;
         return isTooLong ? { ...message, body: '{}' } : message;
       }),
@@ -279,13 +285,13 @@ export class Hub {
     return true;
   }
 
-  /** Returns the number after which a branch that reads its feed here continues. */
+  /** Returns the feed number after which the branch at the hub's place continues. */
   feedPlace(branch: string, { epoch, mark }: Pick<Hello, 'epoch' | 'mark'>): number {
     const { mirror } = this.#options;
     return mirror.read((db) => (epoch === epochOf(db, branch) ? mark : newestSnapshot(db, branch)));
   }
 
-  /** Returns the next entries of a branch that reads its feed here and not from the server. */
+  /** Returns the next entries for the branch at the hub's place, which reads its feed without the server. */
   async entriesAfter(branch: string, n: number): Promise<DownMessage[]> {
     const { mirror, rows, clock } = this.#options;
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
@@ -298,7 +304,7 @@ export class Hub {
     return this.#composed(mirror.read((db) => entriesAfter(db, branch, n, IN_FLIGHT)));
   }
 
-  /** Records that such a branch has applied the entries. */
+  /** Records that the branch at the hub's place has applied the entries. */
   async noteTaken(entries: readonly DownMessage[]): Promise<void> {
     await this.#options.mirror.write((db) => notePublished(db, entries));
   }
@@ -307,15 +313,18 @@ export class Hub {
     const messages: DownMessage[] = [];
     for (const entry of entries) {
       messages.push(this.#options.mirror.read((db) => composed(db, entry)));
-      // Yields between entries, so that a callback waits for one of them at most.
+      // Yields to the event loop after each entry, so that a callback waits for one entry at most.
       await setImmediate();
     }
     return messages;
   }
 
-  /** Answers a branch's question; undefined if it asks too much to get an answer. Never throws. */
+  /**
+   * Answers a branch's question. Returns undefined if the branch asks so often that it gets no answer. Never
+   * throws.
+   */
   answer(branch: string, question: Question, body: Uint8Array): Promise<string> | undefined {
-    // The gate checks a question before it is read, so that a flood takes no time from other branches.
+    // The gate runs before the question is parsed, so that a flood of questions costs other branches no time.
     const entry = this.#gate.enter(branch, body.length);
     if (entry !== 'admitted') {
       this.#noteRefused(branch, question, body.length);
@@ -330,8 +339,8 @@ export class Hub {
   }
 
   /**
-   * Returns an open branch. Rereads the branches if it is not open, because an invitation may have opened it. Never
-   * throws.
+   * Returns the branch if it is open. Rereads the list of branches before it gives up, because an invitation
+   * may have opened the branch. Never throws.
    */
   async #found(branch: string): Promise<FeedBranch | undefined> {
     const find = () => this.#fed().find((each) => each.branch === branch);
@@ -341,12 +350,14 @@ export class Hub {
       if (!this.#options.branches().some((each) => each.branch === branch)) return undefined;
       await this.begin();
     } catch {
-      // The next check tries again.
+      // The next check reads the branches again.
     }
     return find();
   }
 
-  /** Returns the answer to a branch that has a key but is not in the configuration, or is there under another name. */
+  /**
+   * Returns the answer to a branch that has a key but is not in the configuration, or has another name there.
+   */
   #unnamed(branch: string): string {
     const before = this.#options.rows.nameOf(branch);
     const renamed = this.#branches.find(({ renamedFrom }) => renamedFrom === before);
@@ -449,7 +460,7 @@ export class Hub {
     } satisfies HelloAnswer);
   }
 
-  /** At a restored hub, removes customers that branches report as removed since the backup. */
+  /** Removes again the customers that branches report as removed, which a restored backup brought back. */
   async #forgetAgain(branch: string, orderIds: readonly string[]): Promise<void> {
     const { mirror, clock, log } = this.#options;
     const lost =
@@ -499,7 +510,7 @@ export class Hub {
     return JSON.stringify(answer);
   }
 
-  /** Whether the accepted machine is silent for so long that the earlier one is accepted again. */
+  /** Returns whether the accepted machine was silent so long that an older machine is accepted again. */
   #isSilent(branch: string): boolean {
     const { rows, clock } = this.#options;
     const seenAt = rows.branches().find((each) => each.branch === branch)?.seenAt;
@@ -507,8 +518,8 @@ export class Hub {
   }
 
   /**
-   * Answers an older machine of a branch that a newer one replaced it. The older machine may have received the newer
-   * one's snapshot, so the newer one may request another at once.
+   * Answers an older machine of a branch that a newer machine replaced it. The older machine may have
+   * received the snapshot of the newer one, so the newer one may request another at once.
    */
   async #tellReplaced(branch: string, instance: string, replaced: string): Promise<string> {
     if (this.#toldReplaced.get(branch) !== instance) {
@@ -532,7 +543,7 @@ function refusal(code: Refusal['code'], message: string, hint?: string): string 
   return JSON.stringify({ refused: { code, message, hint } satisfies Refusal });
 }
 
-/** Reports the link as down only if it is down for longer than a restart lasts. */
+/** Reports the link as down after `LINK_PATIENCE_MS`, because a restart of the server takes less time. */
 export class LinkFreshness {
   readonly #mirror: Pick<Mirror, 'freshnessBoard'>;
   readonly #clock: Clock;
@@ -557,16 +568,16 @@ export class LinkFreshness {
   }
 }
 
-/** Reports in the freshness that the link is down, and why. */
+/** Records in the freshness that the link is down, with the reason. */
 export function reportLinkDown({ freshnessBoard }: Pick<Mirror, 'freshnessBoard'>, error: unknown): void {
   const known = asTillsyncError(error);
   const text = [known.message, known.hint].filter(Boolean).join(' ');
   freshnessBoard.report('hub.link', 'failing', text, failureCode(known));
 }
 
-/** Returns `link-refused` for a refusal by the hub, or `link-down` if a retry may help. */
+/** Returns `link-refused` if the hub refuses the branch, or `link-down` if a retry may help. */
 export function refusalOf({ code, message, hint }: Refusal): TillsyncError {
-  // After a hello the hub may be able to read later messages.
+  // For `unreadable` a retry may help, because after the next hello the hub may be able to read messages.
   if (code === 'busy' || code === 'unreadable') return new TillsyncError('link-down', message);
   const usual =
     code === 'replaced'

@@ -1,12 +1,12 @@
 import type { Clock } from '../core/time.ts';
 
-/** Signs that another machine has a branch's key; one branch alone shows none of them. */
+/** Signs that another machine uses a branch's key. A healthy branch shows none of them. */
 export type Misuse = 'questions' | 'length' | 'lives' | 'numbers' | 'twice';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 
-/** For each sign, the number of times within a period from which it is reported. */
+/** For each sign, how often it must occur within which time before it is reported. */
 const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string }> = {
   questions: { count: 100, withinMs: MINUTE_MS, says: 'asks far more than a branch has reason for' },
   length: { count: 1, withinMs: HOUR_MS, says: 'sends messages that are longer than any of a branch' },
@@ -22,9 +22,9 @@ const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string 
     says: 'says again and again that it heard more than the hub ever said',
   },
 };
-/** New message stores of the server, limited likewise. No branch can be blamed for them. */
+/** Limit for new streams at the server. No single branch can be blamed for them. */
 const PLACES = { count: 3, withinMs: HOUR_MS };
-/** Time for which misuse is reported after it last happened. */
+/** Time for which misuse is still reported after its last occurrence. */
 const TOLD_FOR_MS = HOUR_MS;
 
 interface Count {
@@ -33,7 +33,7 @@ interface Count {
   toldMs: number;
 }
 
-/** Counts signs of a stolen key, by branch. */
+/** Counts the signs of a stolen key for each branch. */
 export class MisuseMonitor {
   readonly #clock: Clock;
   readonly #counts = new Map<string, Map<Misuse, Count>>();
@@ -51,12 +51,12 @@ export class MisuseMonitor {
     this.#add(count, TOLD_FROM[misuse]);
   }
 
-  /** Records that the server has a new message store, as after its files were deleted. */
+  /** Records that the server has a new stream, for example after its files were deleted. */
   notePlace(): void {
     this.#add(this.#places, PLACES);
   }
 
-  /** Returns a sentence for each reported sign, with its branch. */
+  /** Returns one sentence for each branch and sign to report. */
   sentences(): string[] {
     const isTold = ({ toldMs }: Count) => this.#clock.monotonicMs() < toldMs + TOLD_FOR_MS;
     const found = [...this.#counts].flatMap(([branch, counts]) =>

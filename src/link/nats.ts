@@ -27,31 +27,46 @@ import { refuseOld } from './server-look.ts';
 import { authoritiesText, type BranchWays, type Way } from './ways.ts';
 
 const CONNECT_TIMEOUT_MS = 10_000;
-/** A server that reloads its configuration refuses clients while they connect, during up to three reloads in a row. */
+/**
+ * Refusals in a row after which a key counts as unknown. A server that reloads its configuration refuses
+ * known clients too, for up to three reloads in a row.
+ */
 const REFUSALS_MAX = 4;
 const AFTER_REFUSAL_MS = 250;
-/** Reconnects, about five seconds in all, after which a new connection is made, at another address if there is one. */
+/**
+ * Attempts to reconnect, about five seconds in all. Then a new connection is made, to another address if
+ * there is one.
+ */
 const TRIES_OF_A_WAY = 2;
-/** After this many unanswered questions another address is tried, even if a server is connected. */
+/** Unanswered questions in a row after which another address is tried, although the server is connected. */
 const UNANSWERED_MAX = 3;
 export const ANSWER_TIMEOUT_MS = 15_000;
 const PUBLISH_TIMEOUT_MS = 10_000;
 const FETCH_MAX = 200;
-/** Duration of one fetch. It is short, because an unlimited consumer can stop after a reconnect. */
+/** Duration of one fetch. It is limited because an endless fetch may stop silently after a reconnect. */
 const FETCH_MS = 15_000;
 const HEARTBEAT_MS = 5_000;
-/** How often a branch reports that it still works on an answer, and the silence after which nobody waits. */
+/**
+ * Interval at which a branch reports that it still works on an answer, and the silence after which the hub
+ * gives up.
+ */
 const SIGN_EVERY_MS = 2_000;
 const SILENCE_MS = 8_000;
-/** Size of one part of an answer. The server accepts messages of 8 MB, but others wait behind each. */
+/**
+ * Size of one part of an answer. The server accepts 8 MB, but other messages would wait behind so long a
+ * part.
+ */
 const PART_BYTES = 512 * 1024;
 const NO_RESPONDERS = 503;
-/** Prefix of a reply subject that the server rewrites for another account. */
+/** Prefix of a reply subject that the server rewrote for another account. */
 const REPLY_ACROSS_ACCOUNTS = '_R_.';
-/** The server's own code, as for `error creating store for consumer`. */
+/** Error code of nats-server for `error creating store for consumer`. */
 const CONSUMER_NOT_MADE = 10_012;
 const SECOND_NS = 1_000_000_000;
-/** After this time the server resends what a branch did not acknowledge, for example after a broken connection. */
+/**
+ * Time after which the server resends what a branch has not acknowledged, for example after a broken
+ * connection.
+ */
 const ACK_WAIT_NS = 10 * SECOND_NS;
 const KEPT_S = 7 * 86_400;
 const STREAM_BYTES = 8 * 1024 ** 3;
@@ -60,37 +75,37 @@ export type HubUser = '@hub' | '@system';
 
 export interface NatsOptions {
   url: string;
-  /** Of the nkey. */
+  /** Seed of the user's nkey. */
   seed: string;
   /**
-   * User name of this side: the branch's name, or one of the hub's own users, whose names no branch can have.
+   * User name at the server: the branch's id, or one of the hub's own users, whose names no branch can have.
    */
   user: string | HubUser;
-  /** null for an unencrypted connection inside one machine. */
+  /** TLS settings; null for an unencrypted connection inside one machine. */
   tls: LinkTls | null;
-  /** Addresses that are tried in turn, instead of `url` and `tls`. */
+  /** Addresses to try in turn, instead of `url` and `tls`. */
   ways?: BranchWays | undefined;
 }
 
 export interface LinkTls {
-  /** PEM; null means the authorities that this machine trusts. */
+  /** PEM of the trusted authority; null means the authorities that this machine trusts. */
   ca: string | null;
-  /** Name in the server's certificate, if the address has another one. */
+  /** Name in the server's certificate, if it differs from the address. */
   serverName: string | null;
-  /** Accepts any certificate; only where nothing confidential is sent. */
+  /** True to accept any certificate; used only where nothing confidential is sent. */
   takesAny?: boolean;
 }
 
-/** Manages one connection to the server, made on first use and again after each loss. */
+/** Manages one connection to the server, which is opened on first use and again after each loss. */
 export class NatsWire {
   readonly #options: NatsOptions;
   readonly #onConnection: (connection: NatsConnection) => void;
   #connection: NatsConnection | undefined;
-  /** Address on which the connection was made. */
+  /** Address of the present connection. */
   #way: Way | undefined;
-  /** Address that is tried after all others. */
+  /** Address to try after all others. */
   #shunned: string | undefined;
-  /** Called after a reconnect, because the server has forgotten earlier requests. */
+  /** Called after a reconnect, because the server has then forgotten the client's requests. */
   onAgain: () => void = () => {};
   #connecting: Promise<NatsConnection> | undefined;
 
@@ -99,22 +114,27 @@ export class NatsWire {
     this.#onConnection = onConnection;
   }
 
-  /** Throws `link-down`, `link-refused` for a key that the hub does not know, `config-invalid` for an old server. */
+  /**
+   * Returns the connection, opening it if needed. Throws `link-down`, `link-refused` for an unknown key,
+   * `config-invalid` for a server that is too old.
+   */
   async connection(): Promise<NatsConnection> {
     if (this.#connection && !this.#connection.isClosed()) return this.#connection;
-    // Several loops may need it at once, and a second connection would never be closed.
+    // Several loops may ask at once, and a second connection would never be closed.
     this.#connecting ??= this.#connect().finally(() => {
       this.#connecting = undefined;
     });
     return this.#connecting;
   }
 
-  /** The address that works; undefined before the first connection. */
+  /** Address of the working connection; undefined before the first connection. */
   get way(): Way | undefined {
     return this.#way;
   }
 
-  /** Makes another address be tried first, if there is one. */
+  /**
+   * Closes the connection and tries its address last from now on. Does nothing if there is only one address.
+   */
   async shun(): Promise<void> {
     const { ways } = this.#options;
     if (!ways || !this.#way || ways.list().length < 2) return;
@@ -133,7 +153,8 @@ export class NatsWire {
         this.#way = way;
         return made;
       } catch (error) {
-        // The error of an unknown key is more useful than that of an unreachable server before it.
+        // An unknown key is reported rather than an unreachable server, because it tells the person what to
+        // do.
         if (!hasCode(fault, 'link-refused', 'config-invalid')) fault = error;
       }
     }
@@ -150,7 +171,7 @@ export class NatsWire {
         authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
         inboxPrefix: inboxOf(user),
         timeout: CONNECT_TIMEOUT_MS,
-        // After these tries a new connection is made, which reports why it fails or uses another address.
+        // After these attempts a new connection is made, which reports why it fails or uses another address.
         maxReconnectAttempts: TRIES_OF_A_WAY,
         reconnectTimeWait: 1_000,
         reconnectJitter: 1_000,
@@ -188,10 +209,11 @@ export class NatsWire {
   async #watch(made: NatsConnection): Promise<void> {
     for await (const status of made.status()) {
       if (status.type === 'reconnect') this.onAgain();
-      // A client whose key was removed would retry for ever in silence; a new connection reports why.
+      // A client whose key was removed would retry for ever without an error; a new connection reports the
+      // reason.
       if (status.type === 'error' && isUnknownKey(status.error)) await made.close();
     }
-    // The connection was given up for another address, so requests on it get no answer.
+    // The connection was closed to use another address, so open requests get no answer.
     this.onAgain();
   }
 
@@ -199,7 +221,7 @@ export class NatsWire {
     await this.#connecting?.catch(() => {});
     const made = this.#connection;
     this.#connection = undefined;
-    // A drain would wait for a server that may not answer any more.
+    // `drain` would wait for a server that may not answer any more.
     await made?.close();
   }
 }
@@ -209,7 +231,10 @@ function tlsOf({ url, authorities }: Way): LinkTls | null {
   return { ca: authoritiesText(authorities), serverName: null };
 }
 
-/** One refusal proves nothing, because the server may have just reloaded its configuration. */
+/**
+ * Opens a connection, and tries again if the key is refused, because the server may be reloading its
+ * configuration.
+ */
 async function againWhenRefused(open: () => Promise<NatsConnection>): Promise<NatsConnection> {
   for (let refusals = 1; ; refusals++) {
     try {
@@ -221,7 +246,7 @@ async function againWhenRefused(open: () => Promise<NatsConnection>): Promise<Na
   }
 }
 
-/** The server's error is the same for an unknown and for a removed key. */
+/** Returns whether the server refused the key. Its error is the same for unknown and for removed keys. */
 function isUnknownKey(cause: unknown): boolean {
   return cause instanceof Error && /authorization violation/i.test(cause.message);
 }
@@ -233,13 +258,13 @@ function unknownKey(branch: string, cause: unknown): TillsyncError {
   });
 }
 
-/** Returns `link-down` with the reason. */
+/** Returns a `link-down` error with the reason. */
 export function down(cause: unknown, what: string): TillsyncError {
   const why = cause instanceof Error ? cause.message : String(cause);
   return new TillsyncError('link-down', `${what} (${why}).`, { cause });
 }
 
-/** The hub's end, over JetStream. */
+/** The hub's side of the link over JetStream. */
 export class NatsHubLink implements HubLink {
   readonly #wire: NatsWire;
   #manager: JetStreamManager | undefined;
@@ -282,8 +307,8 @@ export class NatsHubLink implements HubLink {
           ack_wait: ACK_WAIT_NS,
         } as const;
         await consumers.add(STREAM, consumer).catch(async (cause) => {
-          // The server has damaged files, or files encrypted with another key. The stream is deleted, because the hub
-          // can publish all of it again.
+          // The server's files are damaged or encrypted with another key. The stream is deleted, because the
+          // hub can publish all entries again.
           if ((cause as { code?: number }).code === CONSUMER_NOT_MADE) await streams.delete(STREAM);
           throw cause;
         });
@@ -324,11 +349,12 @@ export class NatsHubLink implements HubLink {
     this.#answering = connection;
     const respond = (message: Msg) => {
       const [, branch = '', question = ''] = message.subject.split('.');
-      // With an older tillsync's configuration the server has one account, where the hub may publish anywhere.
+      // A configuration by an older tillsync has one account for all, so a forged reply subject would make
+      // the hub publish there.
       const isOwn =
         message.reply?.startsWith(REPLY_ACROSS_ACCOUNTS) || message.reply?.startsWith(`${inboxOf(branch)}.`);
       if (!isOwn) return;
-      // If the answer cannot be sent, the branch asks again.
+      // An answer that cannot be sent is dropped, because the branch asks again.
       void handler(branch, question as Question, message.data)
         ?.then((answer) => message.respond(answer))
         .catch(() => {});
@@ -355,7 +381,7 @@ export class NatsHubLink implements HubLink {
       for await (const message of messages) {
         const header = (name: string) => message.headers?.get(name) ?? '';
         if (message.headers?.code === NO_RESPONDERS) break;
-        // If two machines with one key answer, only the first one counts.
+        // If two machines with one key answer, only the first machine's parts are read.
         by ??= header('by');
         if (header('by') !== by) continue;
         silence.refresh();
@@ -386,7 +412,7 @@ export class NatsHubLink implements HubLink {
   }
 }
 
-/** A branch's end, over JetStream. */
+/** The branch's side of the link over JetStream. */
 export class NatsBranchLink implements BranchLink {
   readonly #wire: NatsWire;
   readonly #branch: string;
@@ -418,7 +444,7 @@ export class NatsBranchLink implements BranchLink {
     for (const question of SUPPORT_QUESTIONS) {
       connection.subscribe(askSubject(this.#branch, question), {
         callback: (error, message) => {
-          // The hub asks again.
+          // An answer that cannot be sent is dropped, because the hub asks again.
           if (!error)
             void this.#respond(connection, message, handler(question, message.string())).catch(() => {});
         },
@@ -474,7 +500,7 @@ export class NatsBranchLink implements BranchLink {
     }
   }
 
-  /** Processes as many at once as the server has ready. */
+  /** Passes all messages that have already arrived to `take` in one call. */
   async #takeAll(
     messages: AsyncIterable<JsMsg>,
     take: (messages: DownMessage[]) => Promise<boolean>,
@@ -486,7 +512,7 @@ export class NatsBranchLink implements BranchLink {
       if (!last) return;
       const own = batch.filter((message) => isOf(this.#branch, message));
       batch = [];
-      // A message that came too early is not acknowledged, so the server resends it.
+      // Messages that came too early are not acknowledged, so the server resends them.
       if (own.length === 0 || (await take(own.map((message) => downMessage(this.#branch, message)))))
         last.ack();
     };
@@ -524,8 +550,8 @@ export class NatsBranchLink implements BranchLink {
 }
 
 /**
- * Whether the hub wrote the message for this branch, because another branch can have its own entries delivered on our
- * subject.
+ * Returns whether the hub wrote the message for this branch, because another branch can make the server
+ * deliver its own entries to our subject.
  */
 function isOf(branch: string, { headers }: JsMsg): boolean {
   const header = (name: string) => headers?.get(name) ?? '';
@@ -547,7 +573,7 @@ function downMessage(branch: string, message: JsMsg): DownMessage {
   };
 }
 
-/** Makes a new user nkey. */
+/** Makes a new nkey of a user. */
 export async function newKey(): Promise<{ seed: string; publicKey: string }> {
   const { nkeys } = await import('@nats-io/transport-node');
   const pair = nkeys.createUser();
@@ -555,7 +581,7 @@ export async function newKey(): Promise<{ seed: string; publicKey: string }> {
   return { seed, publicKey: pair.getPublicKey() };
 }
 
-/** Throws `config-invalid` for an invalid seed. */
+/** Returns the public key of a seed. Throws `config-invalid` for an invalid seed. */
 export async function publicKeyOf(seed: string): Promise<string> {
   const { nkeys } = await import('@nats-io/transport-node');
   try {

@@ -6,20 +6,20 @@ import type { BranchLink, DownMessage, Hello, Question } from './link.ts';
 
 const LOOK_EVERY_MS = 200;
 const SIGN_OF_LIFE_MS = 5_000;
-/** Messages that came too early are passed again after this time. */
+/** Time after which messages that came too early are passed again. */
 const AGAIN_AFTER_MS = 1_000;
 
 export interface OwnStoreLinkOptions {
-  /** The hub's name for the branch. */
+  /** Permanent id of the branch at the hub. */
   branch: string;
-  /** Position of the shop's mirror in the feed. */
+  /** Returns the position of the shop's mirror in the feed. */
   place: () => Pick<Hello, 'epoch' | 'mark'>;
   clock: Clock;
 }
 
 /**
- * Link inside one process between a hub and the shop at its place. The branch reads the hub's feed directly, so its
- * orders come even while nats-server is down.
+ * Links a hub with the shop at its place, inside one process. The shop reads the hub's feed directly, so it
+ * gets orders even while nats-server is down.
  */
 export class OwnStoreLink implements BranchLink {
   readonly #options: OwnStoreLinkOptions;
@@ -31,13 +31,13 @@ export class OwnStoreLink implements BranchLink {
     this.#news = new Waker(options.clock);
   }
 
-  /** Sets the hub to read from; undefined when it has ended. */
+  /** Sets the hub to read from; undefined after the hub has ended. */
   attach(hub: Hub | undefined): void {
     this.#hub = hub;
     this.#news.wake();
   }
 
-  /** Called when there may be something to read. */
+  /** Wakes the reader. Call it when the feed may have new entries. */
   wake(): void {
     this.#news.wake();
   }
@@ -76,7 +76,7 @@ export class OwnStoreLink implements BranchLink {
     return answer;
   }
 
-  /** A person at the hub asks this machine directly. */
+  /** Unused, because a person at the hub asks this machine directly. */
   answer(): void {}
 
   async close(): Promise<void> {}

@@ -1,13 +1,19 @@
 import type { Clock } from '../core/time.ts';
 
-/** Longest question of a branch; five hundred changes have some hundred thousand bytes. */
+/**
+ * Longest accepted question of a branch, in bytes. A question with five hundred changes has some 100,000
+ * bytes.
+ */
 export const QUESTION_BYTES_MAX = 2_000_000;
-/** A question counts once more for each of this many bytes. */
+/** Bytes of a question that count as one more question. */
 const BYTES_OF_ONE = 50_000;
-/** Questions that a branch may ask at once, and per second; more than a healthy one ever asks. */
+/** Questions that a branch may ask at once and per second. A healthy branch never asks so many. */
 const BURST = 60;
 const PER_SECOND = 20;
-/** Burst and rate of changes and acknowledgements: the platform accepts no more from the whole company. */
+/**
+ * Changes and acknowledgements accepted at once and per second; the platform accepts no more from the whole
+ * company.
+ */
 const ITEMS_BURST = 5_000;
 const ITEMS_PER_SECOND = 330;
 const TOLD_EVERY_MS = 60_000;
@@ -17,7 +23,9 @@ const SNAPSHOTS_WINDOW_MS = 60_000;
 /** Most refusals sent to a branch per second; further questions get no answer. */
 const REFUSALS_PER_SECOND = 20;
 
-/** `dropped`: not even a refusal is sent. */
+/**
+ * Whether a question is handled. `dropped` means that the branch gets no answer at all, not even a refusal.
+ */
 export type Entry = 'admitted' | 'refused' | 'dropped';
 
 interface Asker {
@@ -32,7 +40,7 @@ interface Asker {
   refusalsSinceMs: number;
 }
 
-/** Limits the questions of each branch, so that a flood takes no time from other branches. */
+/** Limits the questions of each branch, so that a flood of questions costs other branches no time. */
 export class QuestionGate {
   readonly #clock: Clock;
   readonly #askers = new Map<string, Asker>();
@@ -41,7 +49,7 @@ export class QuestionGate {
     this.#clock = clock;
   }
 
-  /** Whether the question may be handled. After `admitted`, call `leave` once it is answered. */
+  /** Decides whether a question is handled. After `admitted`, call `leave` once the question is answered. */
   enter(branch: string, bytes: number): Entry {
     const asker = this.#asker(branch);
     const nowMs = this.#clock.monotonicMs();
@@ -63,8 +71,8 @@ export class QuestionGate {
   }
 
   /**
-   * Returns the milliseconds after which a running question may send `items` items. For 0 they may be sent now, and are
-   * counted.
+   * Returns the milliseconds to wait before `items` items may be sent. If it returns 0, the items are counted
+   * as sent.
    */
   waitMs(branch: string, items: number): number {
     const asker = this.#asker(branch);
@@ -74,7 +82,7 @@ export class QuestionGate {
     return 0;
   }
 
-  /** Whether a hello of the branch may cause a snapshot now. */
+  /** Returns whether a hello of the branch may cause a snapshot now. */
   mayCause(branch: string): boolean {
     const asker = this.#asker(branch);
     const nowMs = this.#clock.monotonicMs();
@@ -85,7 +93,7 @@ export class QuestionGate {
     return asker.snapshots < SNAPSHOTS_MAX;
   }
 
-  /** That it did. */
+  /** Counts a snapshot that the branch caused. */
   noteCaused(branch: string): void {
     this.#asker(branch).snapshots += 1;
   }
@@ -94,7 +102,7 @@ export class QuestionGate {
     this.#asker(branch).isAsking = false;
   }
 
-  /** Whether a log line about the branch may be written again; if so, records the time. */
+  /** Returns whether a log line about the branch is due, at most one a minute. If so, records the time. */
   isToTell(branch: string): boolean {
     const asker = this.#asker(branch);
     const nowMs = this.#clock.monotonicMs();

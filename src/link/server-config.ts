@@ -1,18 +1,18 @@
 import { TillsyncError } from '../core/errors.ts';
 import { QUESTION_BYTES_MAX } from './question-gate.ts';
 
-/** The stream and its subjects. Each branch has one subject, so that all its entries have one order. */
+/** Name of the stream. Each branch has one subject in it, so that all its entries have one order. */
 export const STREAM = 'DOWN';
 export const downSubject = (branch: string) => `d.${branch}`;
 export const upSubject = (branch: string, question: string) => `up.${branch}.${question}`;
-/** Subject for the hub's questions to a branch. */
+/** Returns the subject of the hub's questions to a branch. */
 export const askSubject = (branch: string, question: string) => `ctl.${branch}.${question}`;
 /**
- * Subject for a branch's answers, inside its publish rights. With `allow_responses` the server would keep the reply
- * subject of every message of the feed.
+ * Returns the subject of a branch's answers, which the branch may publish to. `allow_responses` would do too,
+ * but the server would then remember the reply subject of every feed message.
  */
 export const answerSubject = (branch: string, id: string) => `up.${branch}.answer.${id}`;
-/** Name under which a client connects to the server. */
+/** Returns the name by which a client identifies itself to the server. */
 export const clientName = (user: string) => `tillsync ${user}`;
 export const inboxOf = (user: string) => `_INBOX.${user}`;
 
@@ -22,24 +22,27 @@ export interface ServerConfig {
   /** Key with which the server encrypts its files. */
   storageKey: string;
   tls: { certFile: string; keyFile: string } | null;
-  /** Public keys. */
+  /** Public keys of the hub's own users. */
   hubKey: string;
   systemKey: string;
   branches: readonly ServerBranch[];
 }
 
-/** Keys of a branch that the server accepts: the branch's own, and that of an invitation. */
+/** Keys that the server accepts for a branch: the branch's own key and the key of an invitation. */
 export interface ServerBranch {
   branch: string;
   publicKey: string | null;
   invitedKey: string | null;
 }
 
-/** The hub's account, with the stream. The server's files are in a directory of this name, so it never changes. */
+/**
+ * Name of the hub's account, which owns the stream. The server stores files under this name, so it must never
+ * change.
+ */
 const HUB_ACCOUNT = 'TILLSYNC';
 const branchAccount = (branch: string) => `branch-${branch}`;
 
-/** Returns the accounts that the server must have. */
+/** Returns the names of all accounts that the server must have. */
 export function accountNames({ branches }: Pick<ServerConfig, 'branches'>): string[] {
   return [HUB_ACCOUNT, ...branches.map(({ branch }) => branchAccount(branch))];
 }
@@ -82,18 +85,21 @@ system_account: SYS
 `;
 }
 
-/** Most connections of one key. One is usual and two occur for a moment. */
+/** Most connections of one key. A branch usually has one, and two while it reconnects. */
 const CONNECTIONS_MAX = 8;
 const SUBSCRIPTIONS_MAX = 100;
-/** Twice the hub's maximum, so that the hub can report who sends longer questions. */
+/**
+ * Longest message of a branch at the server. Twice the hub's maximum, so that the hub can still report longer
+ * questions.
+ */
 const UP_BYTES_MAX = 2 * QUESTION_BYTES_MAX;
 
-/** Requests that a branch may send to the stream: for its consumer's state, and for its next messages. */
+/** Returns the stream requests that a branch may make: its consumer's state and its next messages. */
 const consumerRequests = (branch: string) => [
   `CONSUMER.INFO.${STREAM}.${branch}`,
   `CONSUMER.MSG.NEXT.${STREAM}.${branch}`,
 ];
-/** Subjects of a branch's acknowledgements and of the items that it sends up. */
+/** Returns the subjects of a branch's acknowledgements and uploads. */
 const ownServices = (branch: string) => [`$JS.ACK.${STREAM}.${branch}.>`, upSubject(branch, '>')];
 
 function exportsTo(branch: string): string[] {
@@ -101,7 +107,7 @@ function exportsTo(branch: string): string[] {
   const [info, next] = consumerRequests(branch);
   return [
     `      { service: "$JS.API.${info}", accounts: ${accounts} }`,
-    // One request brings many messages.
+    // One request may get many messages as answers.
     `      { service: "$JS.API.${next}", response_type: stream, accounts: ${accounts} }`,
     ...ownServices(branch).map((subject) => `      { service: "${subject}", accounts: ${accounts} }`),
     `      { stream: "${askSubject(branch, '>')}", accounts: ${accounts} }`,
@@ -109,14 +115,14 @@ function exportsTo(branch: string): string[] {
 }
 
 function accountOf({ branch, publicKey, invitedKey }: ServerBranch): string {
-  // In an account without a stream the server answers `$JS.API` itself, so requests get another name there. The
-  // mapping lets a branch ask as inside the hub's account, with every version of tillsync.
+  // In an account without a stream the server answers `$JS.API` itself, so the branch's requests get another
+  // name. The mapping translates, so that every version of tillsync can ask under the usual name.
   const asked = consumerRequests(branch).map((request) => ({
     to: `hub.API.${request}`,
     api: `$JS.API.${request}`,
   }));
   const inbox = `${inboxOf(branch)}.>`;
-  // A branch's own key cannot use an invitation, and an invitation's key can do nothing else.
+  // A branch's own key cannot use an invitation, and an invitation's key can only join.
   const own = [
     `$JS.ACK.${STREAM}.${branch}.>`,
     ...['hello', 'changes', 'answer.*'].map((what) => upSubject(branch, what)),
@@ -149,15 +155,15 @@ function userOf(key: string, publish: readonly string[], subscribe: readonly str
   return `      { nkey: ${key}, permissions: { publish: ${allow(publish)}, subscribe: ${allow(subscribe)} } }`;
 }
 
-/** An invitation in one line, which is all that a branch needs to join: `tillsync-` and base64url of JSON. */
+/** An invitation: `tillsync-` and base64url of JSON, in one line. A branch needs nothing else to join. */
 export interface Invitation {
   hub: string;
   branch: string;
   /** Seed of a key that can only join. */
   seed: string;
-  /** PEM of the authority of the server's certificate; null if every machine trusts it. */
+  /** PEM of the authority of the server's certificate; null if every machine trusts that authority. */
   ca: string | null;
-  /** ISO 8601 UTC. */
+  /** When the invitation expires, ISO 8601 UTC. */
   expiresAt: string;
 }
 
@@ -167,7 +173,10 @@ export function invitationText(invitation: Invitation): string {
   return MARK + Buffer.from(JSON.stringify(invitation)).toString('base64url');
 }
 
-/** Throws `usage` for an invalid invitation. The hub decides by its own clock whether it has expired. */
+/**
+ * Parses an invitation. Throws `usage` for an invalid one. Does not check the expiry, which the hub does by
+ * its own clock.
+ */
 export function readInvitation(text: string): Invitation {
   const found = parsed(text.trim());
   if (!found) {

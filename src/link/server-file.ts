@@ -24,25 +24,28 @@ import { type Announcement, isAuthority } from './ways.ts';
 
 const MODE = 0o600;
 
-/** Unit of the package `tillsync-hub`, which runs nats-server. */
+/** Systemd unit of the package `tillsync-hub`, which runs nats-server. */
 export const SERVER_UNIT = 'tillsync-nats.service';
-/** A running server is restarted too, because it reads its address and TLS only at its start. */
+/**
+ * Command that starts the server, or restarts a running one, which reads its address and TLS settings only at
+ * its start.
+ */
 export const START_SERVER = 'sudo systemctl enable tillsync-nats && sudo systemctl restart tillsync-nats';
 
-/** Whether the unit starts the server with this file. */
+/** Returns whether the systemd unit starts the server with this file. */
 export function isOfUnit(file: string): boolean {
   return file === '/var/lib/tillsync/nats/server.conf' && existsSync(`/lib/systemd/system/${SERVER_UNIT}`);
 }
 
-/** `[hub]` of the configuration. */
+/** The addresses in the section `[hub]` of the configuration. */
 export interface HubAddresses {
   nats: string;
   publicUrl: string;
 }
 
 /**
- * Returns the announcement of the hub's present and future addresses. `faults` names files that are left out because
- * no branch could read them.
+ * Returns the announcement of the hub's present and future addresses. `faults` names certificate files that
+ * were left out because branches could not read them.
  */
 export function announcementOf(
   {
@@ -69,7 +72,7 @@ export function announcementOf(
   return { announcement: { addresses: [...new Set([publicUrl || nats, ...announce])], authorities }, faults };
 }
 
-/** Returns the hub's own keys, made on first use. */
+/** Returns the hub's own keys. They are made on the first call. */
 export async function hubKeys(rows: HubRows): Promise<HubKeys> {
   const there = rows.keys();
   if (there) return there;
@@ -77,7 +80,7 @@ export async function hubKeys(rows: HubRows): Promise<HubKeys> {
   return rows.keepKeys({ hub: hub.seed, system: system.seed, storage: randomBytes(24).toString('hex') });
 }
 
-/** Returns how one of the hub's own users reaches the server. Throws `config-invalid`. */
+/** Returns how one of the hub's own users connects to the server. Throws `config-invalid`. */
 export async function ownAccess(
   rows: HubRows,
   { nats, publicUrl }: HubAddresses,
@@ -86,15 +89,16 @@ export async function ownAccess(
   const keys = await hubKeys(rows);
   const tls = rows.serverConfig()?.tls ?? null;
   const { host, isName } = placeOf(publicUrl || nats);
-  // For a numeric address no certificate name is checked.
+  // A numeric address is not compared with the name in the certificate.
   const serverName = isName ? host : null;
-  // Accepts any certificate, so that a server with an expired certificate can be made to reload the new one.
+  // This user accepts any certificate, so that a server with an expired certificate can be told to load the
+  // new one.
   const takesAny = user === '@system';
   const how: LinkTls | null = tls && { ca: tls.caFile && readPem(tls.caFile), serverName, takesAny };
   return { url: nats, seed: user === '@hub' ? keys.hub : keys.system, user, tls: how };
 }
 
-/** Returns the configuration that the server should have now. */
+/** Returns the inputs of the configuration that the server should have now. */
 async function wantedConfig(
   rows: HubRows,
   { nats, publicUrl }: HubAddresses,
@@ -117,29 +121,32 @@ async function wantedConfig(
 /** PEM files of the server's certificate and its key. */
 type ServerFiles = Pick<NonNullable<ServerConfigPlace['tls']>, 'certFile' | 'keyFile'>;
 
-/** Authorities that renew automatically do so a month before; with less time left it was not renewed. */
+/**
+ * Remaining time at which a certificate counts as not renewed. Automatic renewal happens a month before
+ * expiry.
+ */
 export const RENEWED_BEFORE_MS = 14 * 86_400_000;
 
-/** A certificate that somebody must check; red if no branch accepts the server's present certificate. */
+/** A warning about the server's certificate. The level is red if no branch accepts the certificate. */
 export interface CertificateWarning {
   message: string;
   level: FindingLevel;
 }
 
-/** The file that the server must read, and a warning about its certificate. */
+/** Result of writing the server's file, with a warning about the certificate. */
 interface Written {
-  /** Changes when the configuration or the certificate changes. */
+  /** Digest that changes when the configuration or the certificate changes. */
   stamp: string;
   changed: boolean;
   warning: CertificateWarning | null;
-  /** That it names. */
+  /** Accounts in the configuration. */
   accounts: string[];
 }
 
 /**
- * Writes the server's configuration if it differs, and beside it one file with the certificate and its key, while
- * branches accept them. So a new branch can always be added to the server, which must then reload both files. Throws
- * `config-invalid` when it cannot be written.
+ * Writes the server's configuration if it changed, and beside it one file with certificate and key, if
+ * branches accept them. The server must reload both to learn of a new branch. Throws `config-invalid` if a
+ * file cannot be written.
  */
 export async function writeServerFile(
   rows: HubRows,
@@ -189,7 +196,10 @@ function seenAs(
   }
 }
 
-/** Returns whether the file changed; its mode is that of `like`, if there is one. Throws `config-invalid`. */
+/**
+ * Writes a file with the mode of `like`, if its text changed. Returns whether it changed. Throws
+ * `config-invalid`.
+ */
 function keepFile(file: string, text: string, like: string): boolean {
   const part = `${file}.${process.pid}.part`;
   try {
@@ -210,14 +220,20 @@ function keepFile(file: string, text: string, like: string): boolean {
   }
 }
 
-/** Keeps the server's configuration equal to the branches and the renewed certificate. */
+/** Keeps the server's configuration up to date with the branches and the renewed certificate. */
 export class ServerKeeper {
   readonly #rows: HubRows;
   readonly #addresses: HubAddresses;
-  /** Stamp of the files that the server has loaded, as far as this process knows; undefined at the start. */
+  /**
+   * Stamp of the files that the server has loaded; undefined until this process has made the server load
+   * them.
+   */
   #read: string | undefined;
   #refusedToMs = Number.NEGATIVE_INFINITY;
-  /** The last written configuration and its inputs, cached because composing it for 500 branches takes 14 ms. */
+  /**
+   * Inputs and digest of the last written configuration, cached because composing it for 500 branches takes
+   * 14 ms.
+   */
   #looked: { basis: string; made: string; atMs: number; warning: CertificateWarning | null } | undefined;
 
   constructor(rows: HubRows, addresses: HubAddresses) {
@@ -225,7 +241,7 @@ export class ServerKeeper {
     this.#addresses = addresses;
   }
 
-  /** Returns all inputs of the server's file. */
+  /** Returns all inputs of the server's files as one text, to compare with the last ones. */
   #basis(nowMs: number): string {
     const place = this.#rows.serverConfig();
     const { certFile, keyFile } = place?.tls ?? {};
@@ -233,13 +249,16 @@ export class ServerKeeper {
     return JSON.stringify([place ?? null, changedAt(files), this.#rows.usersOfServer(nowMs)]);
   }
 
-  /** Returns the times of change of the written files, to notice that somebody else changed them. */
+  /** Returns when the written files last changed, to notice changes by somebody else. */
   #made(): string {
     const { file } = this.#rows.serverConfig() ?? {};
     return file === undefined ? '' : JSON.stringify(changedAt([file, `${dirname(file)}/server.pem`]));
   }
 
-  /** Records for which silent branches the server refused a key since the last time. Throws `link-down`. */
+  /**
+   * Records which silent branches the server refused since the last call because of their key. Throws
+   * `link-down`.
+   */
   async noteRefused(nowMs: number): Promise<void> {
     const silent = this.#rows
       .branches()
@@ -255,17 +274,19 @@ export class ServerKeeper {
   }
 
   /**
-   * `onCertificate` gets the certificate's warning, or null. Throws `config-invalid`, and `link-down` while the
-   * server is unreachable; then call it again.
+   * Writes and reloads the server's files if an input changed. `onCertificate` gets the warning about the
+   * certificate, or null. Throws `config-invalid`, and `link-down` while the server is unreachable; then call
+   * it again.
    */
   async look(
     nowMs: number,
     onCertificate: (warning: CertificateWarning | null) => void = () => {},
   ): Promise<void> {
     const looked = this.#looked;
-    // The basis is computed before the inputs are read, so that a later change gives another value.
+    // The inputs are stamped before they are read, so that a change in between is noticed at the next call.
     const basis = this.#basis(nowMs);
-    // A certificate expires without a change of its file.
+    // A certificate can expire without a change of its file, so a cached result is used for a limited time
+    // only.
     const isFresh = looked !== undefined && Math.abs(nowMs - looked.atMs) < LOOKED_MS;
     if (isFresh && looked.basis === basis && looked.made === this.#made())
       return onCertificate(looked.warning);
@@ -288,8 +309,8 @@ function changedAt(files: readonly string[]): (number | null)[] {
 const ACCOUNTS = z.object({ data: z.object({ accounts: z.array(z.string()) }) });
 
 /**
- * Makes the server reload its configuration, which disconnects removed branches. `accounts` are the accounts it must
- * then have. Throws `config-invalid` if it has others, `link-down` if it is unreachable.
+ * Makes the server reload its configuration, which disconnects removed branches. Throws `config-invalid` if
+ * the server then has other accounts than `accounts`, `link-down` if it is unreachable.
  */
 async function reloadServer(options: NatsOptions, accounts: readonly string[]): Promise<void> {
   const wire = new NatsWire(options);
@@ -328,7 +349,7 @@ function otherConfiguration(url: string): TillsyncError {
   });
 }
 
-/** Silence of a branch from which several heartbeats are missing. */
+/** Silence after which a branch counts as silent: it missed several heartbeats. */
 const SILENT_MS = 90_000;
 const CLOSED_MAX = 1_000;
 
@@ -340,7 +361,7 @@ const CLOSED = z.object({
   }),
 });
 
-/** Returns the names of clients whose key the server refused after `afterMs`. Throws `link-down`. */
+/** Returns the names of clients whose key the server refused after the time `afterMs`. Throws `link-down`. */
 async function refusedClients(options: NatsOptions, afterMs: number): Promise<Set<string>> {
   const wire = new NatsWire(options);
   try {
@@ -362,10 +383,13 @@ async function refusedClients(options: NatsOptions, afterMs: number): Promise<Se
   }
 }
 
-/** Time for which the configuration is not composed again while all inputs are the same. */
+/**
+ * Time for which the last result is used without composing the configuration again, if all inputs are the
+ * same.
+ */
 const LOOKED_MS = 60_000;
 
-/** Returns a text that changes when one of the files is replaced. */
+/** Returns a text of the files' modification times, which changes when a file is replaced. */
 function stampOf(tls: ServerFiles | null): string {
   const files = tls === null ? [] : [tls.certFile, tls.keyFile];
   return files.map((file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? '').join(' ');

@@ -10,14 +10,14 @@ import { KNOWN_AUTHORITIES } from '../core/values.ts';
 import type { ConfiguredWays } from './ways.ts';
 
 /**
- * Oldest accepted version of nats-server. Older ones acknowledge messages that are not on the disk, and have known
- * security holes.
+ * Oldest accepted version of nats-server. Older versions acknowledge messages that are not on the disk yet,
+ * and have known security holes.
  */
 const SERVER_MIN = [2, 10, 27];
 const TIMEOUT_MS = 5_000;
 const GREETING_MAX = 64 * 1024;
 
-/** Throws `config-invalid` for a version that is too old. */
+/** Throws `config-invalid` if the server's version is too old. */
 export function refuseOld(url: string, version: string): void {
   const parts = version.split('.').map((part) => Number.parseInt(part, 10));
   const differs = SERVER_MIN.findIndex((least, i) => parts[i] !== least);
@@ -27,16 +27,16 @@ export function refuseOld(url: string, version: string): void {
   });
 }
 
-/** Facts that a nats-server shows to every client before it asks for a key. */
+/** What a nats-server shows to every client before it asks for a key. */
 export interface ServerSeen {
   version: string;
   /** `server_name` of the server's configuration. */
   name: string;
   /** The server's certificate; null if connections are unencrypted. */
   certificate: {
-    /** SHA-256. */
+    /** SHA-256 fingerprint of the certificate. */
     fingerprint: string;
-    /** Reason why a branch would refuse the certificate; null if it would not. */
+    /** Reason why a branch would refuse the certificate; null if a branch accepts it. */
     fault: string | null;
   } | null;
 }
@@ -47,14 +47,19 @@ const INFO = z.object({
   tls_required: z.boolean().default(false),
 });
 
-/** Returns host and port of `nats://…` or `tls://…`; `isName`: the host is not numeric. */
+/**
+ * Returns host and port of a `nats://…` or `tls://…` address. `isName`: the host is a name, not a numeric
+ * address.
+ */
 export function placeOf(url: string): { host: string; port: number; isName: boolean } {
   const { hostname, port } = new URL(url.replace(/^\w+:/, 'http:'));
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
   return { host, port: Number(port || 4222), isName: !/^[\d.]+$|:/.test(host) };
 }
 
-/** Returns the addresses of the hub in `[link]`. Throws `config-invalid` for an unreadable file. */
+/**
+ * Returns the addresses of the hub from the section `[link]`. Throws `config-invalid` for an unreadable file.
+ */
 export function configuredWays(link: {
   hub: string;
   otherHubs: readonly string[];
@@ -64,7 +69,7 @@ export function configuredWays(link: {
   return { urls: [link.hub, ...link.otherHubs], authorities: [authority] };
 }
 
-/** Throws `config-invalid` for an unreadable file. */
+/** Reads a PEM file. Throws `config-invalid` if the file cannot be read. */
 export function readPem(file: string): string {
   try {
     return readFileSync(file, 'utf8');
@@ -75,9 +80,9 @@ export function readPem(file: string): string {
 }
 
 /**
- * Connects and reads the server's greeting. `ca` is a PEM text, or null for the authorities that this machine trusts;
- * `calledAs` is the address in its certificate. Throws `link-down` if nothing answers, `link-refused` if it is no
- * nats-server, `config-invalid` if it is too old.
+ * Connects and reads the server's greeting. `ca`: PEM text, or null for the machine's authorities.
+ * `calledAs`: the address that the certificate must name. Throws `link-down` if nothing answers,
+ * `link-refused` if the answer is not from nats-server, `config-invalid` if the server is too old.
  */
 export async function lookAtServer(
   url: string,
@@ -86,7 +91,8 @@ export async function lookAtServer(
 ): Promise<ServerSeen> {
   const { host, port } = placeOf(url);
   const socket = connect({ host, port });
-  // A later break is reported by the code that waits for the connection.
+  // Without this listener a later error of the socket would end the process; the code that reads the socket
+  // reports it.
   socket.on('error', () => {});
   const ends = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
   try {
@@ -118,7 +124,7 @@ export async function lookAtServer(
   }
 }
 
-/** Returns the first line, `INFO {…}`; undefined for anything else. */
+/** Returns the parsed first line `INFO {…}`, or undefined if the server sends anything else. */
 async function greeting(socket: Socket, signal: AbortSignal): Promise<unknown> {
   let text = '';
   while (!text.includes('\n') && text.length < GREETING_MAX) {
@@ -126,7 +132,7 @@ async function greeting(socket: Socket, signal: AbortSignal): Promise<unknown> {
     text += part.toString('latin1');
     if (!'INFO '.startsWith(text.slice(0, 5))) return undefined;
   }
-  // The bytes after the greeting belong to TLS.
+  // The bytes after the greeting belong to the TLS handshake.
   socket.pause();
   try {
     return JSON.parse(text.slice('INFO '.length));
@@ -135,19 +141,20 @@ async function greeting(socket: Socket, signal: AbortSignal): Promise<unknown> {
   }
 }
 
-/** A certificate as stored in its file. */
+/** The server's certificate, read from its file. */
 export interface CertificateSeen {
-  /** Sentence on why no branch would accept the certificate; null if one would. */
+  /** Sentence that says why no branch would accept the certificate; null if branches accept it. */
   fault: string | null;
-  /** Milliseconds since the epoch. */
+  /** End of validity, milliseconds since 1970. */
   validToMs: number;
-  /** SHA-256. */
+  /** SHA-256 fingerprint of the certificate. */
   fingerprint: string;
 }
 
 /**
- * Checks a certificate (PEM, the server's own first) and its key as a branch would that connects to `publicUrl`
- * (empty: by no name). Throws `config-invalid` for unreadable files.
+ * Checks a certificate (PEM, the server's own first) and its key as a branch does that connects to
+ * `publicUrl`; with an empty `publicUrl` the name is not checked. Throws `config-invalid` for unreadable
+ * files.
  */
 export function lookAtCertificate(
   { certFile, keyFile }: { certFile: string; keyFile: string },

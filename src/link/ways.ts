@@ -4,27 +4,30 @@ import * as z from 'zod';
 import { isNatsUrl, isSecure, KNOWN_AUTHORITIES, WAYS_MAX } from '../core/values.ts';
 
 /**
- * The addresses at which a branch looks for its hub: those configured, those the hub last announced, and the one that
- * last worked, which no announcement removes.
+ * Addresses at which a branch reaches its hub: the configured ones, the ones in the hub's last announcement,
+ * and the one that last worked, which no announcement can remove.
  */
 
 const PEM_LENGTH_MAX = 20_000;
 
 const texts = z.array(z.string());
 
-/** A hub's announcement of its addresses, in the order in which to try them. */
+/** A hub's announcement of its addresses, in the order of trying. */
 const ANNOUNCEMENT = z.object({ addresses: texts, authorities: texts });
 export type Announcement = z.infer<typeof ANNOUNCEMENT>;
 
-/** `authorities`: PEMs or `KNOWN_AUTHORITIES`; without meaning for an unencrypted address. */
+/**
+ * An address with the authorities to trust there, as PEM or `KNOWN_AUTHORITIES`. Unused for unencrypted
+ * addresses.
+ */
 const way = z.object({ url: z.string(), authorities: texts });
 export type Way = z.infer<typeof way>;
 
-/** Addresses as a branch stores them in state.db. */
+/** Addresses stored in a branch's state.db. */
 export const KEPT_WAYS = z.object({ announced: ANNOUNCEMENT.nullable(), worked: way.nullable() });
 export type KeptWays = z.infer<typeof KEPT_WAYS>;
 
-/** Whether the text contains only certificates. */
+/** Returns whether the text consists of certificates only. */
 export function isAuthority(text: string): boolean {
   if (text === KNOWN_AUTHORITIES) return true;
   if (text.length > PEM_LENGTH_MAX) return false;
@@ -36,14 +39,14 @@ export function isAuthority(text: string): boolean {
   }
 }
 
-/** Returns one PEM text with all authorities; null for only those that every machine trusts. */
+/** Returns all authorities as one PEM text, or null if only the machine's own authorities are trusted. */
 export function authoritiesText(authorities: readonly string[]): string | null {
   const own = authorities.filter((each) => each !== KNOWN_AUTHORITIES);
   if (own.length === 0) return null;
   return [...own, ...(own.length < authorities.length ? getCACertificates() : [])].join('\n');
 }
 
-/** Returns a digest by which both sides recognise the same announcement. */
+/** Returns a digest by which hub and branch recognise an announcement. */
 export function stampOf({ addresses, authorities }: Announcement): string {
   return createHash('sha256')
     .update(JSON.stringify([addresses, authorities]))
@@ -52,8 +55,8 @@ export function stampOf({ addresses, authorities }: Announcement): string {
 }
 
 /**
- * Returns a sentence why a branch refuses an announcement; undefined if it accepts it. `isSecret` is true if the branch
- * uses TLS today.
+ * Returns a sentence with the reason why a branch refuses an announcement, or undefined if it accepts the
+ * announcement. `isSecret` is true if the present connection uses TLS.
  */
 function announcementFault({ addresses, authorities }: Announcement, isSecret: boolean): string | undefined {
   for (const [list, what] of [
@@ -78,15 +81,16 @@ function announcementFault({ addresses, authorities }: Announcement, isSecret: b
 
 const unique = <T>(values: readonly T[]) => [...new Set(values)];
 
-/** What `[link]` says. */
+/** The hub's addresses in the section `[link]` of the configuration. */
 export interface ConfiguredWays {
   urls: readonly string[];
   authorities: readonly string[];
 }
 
 /**
- * Returns the hub's addresses in the order to try them. Announced authorities are trusted beside the configured ones.
- * The address that last worked is tried with the authorities trusted at that time.
+ * Returns the hub's addresses in the order of trying. Announced authorities are trusted beside the configured
+ * ones. If the address that last worked needs an authority no longer trusted, it is also tried last with its
+ * old authorities.
  */
 export function waysOf({ urls, authorities }: ConfiguredWays, { announced, worked }: KeptWays): Way[] {
   const trusted = unique([...authorities, ...(announced?.authorities ?? [])]);
@@ -96,13 +100,13 @@ export function waysOf({ urls, authorities }: ConfiguredWays, { announced, worke
   return [...ways, worked];
 }
 
-/** Stores the values that `waysOf` needs. */
+/** Stores the addresses that `waysOf` reads. */
 export interface WaysStore {
   read(): KeptWays;
   keep(ways: KeptWays): void;
 }
 
-/** A branch's addresses of its hub, and their storage. */
+/** Manages the addresses of a branch's hub. */
 export class BranchWays {
   readonly #configured: ConfiguredWays;
   readonly #store: WaysStore;
@@ -118,8 +122,8 @@ export class BranchWays {
   }
 
   /**
-   * Records that the hub answered on the address `used` and announced `given`, null from an older hub. Returns why the
-   * announcement is refused, or null.
+   * Records that the hub answered at address `used` and announced `given`, which is null from an older hub.
+   * Returns the reason if the announcement is refused, else null.
    */
   heard(used: Way, given: unknown): string | null {
     const kept = this.#store.read();
@@ -136,7 +140,9 @@ export class BranchWays {
     return this.#refused;
   }
 
-  /** Returns the present announcement for the hub, which reports branches that would not find it after a move. */
+  /**
+   * Returns which announcement the branch uses. The hub reports branches that would not find it after a move.
+   */
   told(): { stamp: string | null; refused: string | null } {
     const { announced } = this.#store.read();
     return { stamp: announced && stampOf(announced), refused: this.#refused };
