@@ -6,27 +6,27 @@ import { type OrderSpellings, snakeCase } from './field-aliases.ts';
 import { knownOrder, ORDER_FIELDS } from './order-rows.ts';
 
 /**
- * Counts the anonymised customers since the file was last rewritten. A value below zero means that the file was
- * rewritten, but its write-ahead log still holds old pages.
+ * Name of the mark that counts customers removed since the file was last rewritten. A negative value means that the
+ * file was rewritten, but the write-ahead log still holds old pages.
  */
 export const TO_CLEAN = 'customers.to-clean';
 
-/** Records that personal data was deleted, whose bytes may still be in the file. Runs in the caller's transaction. */
+/** Records that personal data was deleted whose bytes may still be in the file. Runs in the caller's transaction. */
 export function noteToClean(db: Database.Database): void {
   const sql =
     'INSERT INTO marks (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = max(value, 0) + 1';
   sqlOf(db).run(sql, TO_CLEAN);
 }
 
-/** Returns orders that ended before this time (ISO 8601 UTC) and still have a customer, the earliest end first. */
+/** Returns orders that ended before this time (ISO 8601 UTC) and still have customer data, earliest end first. */
 export function customersOf(db: Database.Database, endedBefore: string, limit: number): string[] {
-  // An earlier date comes from a clock that was never set.
+  // An end before 2020 was written by a clock that was never set, so the order's age is unknown.
   const sql = `SELECT order_id FROM orders WHERE ended_at IS NOT NULL AND forgotten_at IS NULL
       AND ended_at < ? AND ended_at >= '2020' ORDER BY ended_at LIMIT ?`;
   return sqlOf(db).values<string>(sql, endedBefore, limit);
 }
 
-/** Tables with further payloads of an order, beside the one in `orders`, and their keys. */
+/** Tables with earlier payloads of an order (the newest is in `orders`), with their key columns. */
 const PAYLOADS = [
   ['order_payloads', 'payload_id'],
   ['held_notifications', 'held_id'],
@@ -37,8 +37,8 @@ const FORGET_ORDER = `UPDATE orders SET ${PERSONAL_FIELDS.map((field) => `${snak
 const FORGET_ITEMS = `UPDATE order_items SET ${PERSONAL_ITEM_FIELDS.map((field) => `${field} = NULL`)} WHERE order_id = ?`;
 
 /**
- * Removes the customer from an order and from all its payloads, in the caller's transaction. Returns false if there
- * is no such order or its customer was removed before.
+ * Removes the customer from an order and from all its payloads, in the caller's transaction. Returns false if the
+ * order is unknown or its customer was removed before.
  */
 export function forgetCustomer(
   db: Database.Database,
@@ -49,7 +49,7 @@ export function forgetCustomer(
   const sql = sqlOf(db);
   const known = knownOrder(db, orderId);
   if (known === undefined || known.forgottenAt !== null) return false;
-  // Overwritten values leave their pages at once. Copies that moved rows left in other pages are removed by `clean`.
+  // SQLite then overwrites deleted values in their pages. Copies of moved rows in other pages are removed by `clean`.
   db.pragma('secure_delete = 1');
   sql.run(FORGET_ORDER, payloadWithoutCustomer(known.payload, spellings), at, orderId);
   sql.run(FORGET_ITEMS, orderId);
@@ -65,13 +65,13 @@ export function forgetCustomer(
   return true;
 }
 
-/** A shorter text would also match other people's entries. */
+/** Shortest text that is searched for; a shorter text would also match entries of other people. */
 const NAMED_LENGTH_MIN = 6;
 const NAMED_BY = ['customerEmail', 'customerPhoneNumber', 'addressPhoneNumber'] as const;
 
 /**
- * Deletes quarantined entries that name the order or its customer. The orders of a deleted poll answer come again with
- * the next poll.
+ * Deletes quarantined entries that name the order or its customer. Other orders of a deleted poll answer come again
+ * with the next poll.
  */
 export function forgetQuarantined(db: Database.Database, orderId: string): void {
   const values = knownOrder(db, orderId)?.values ?? [];

@@ -10,21 +10,23 @@ import { mergeOrder, polledOrder } from './order-rows.ts';
 import { LinePlaces } from './placed-lines.ts';
 import { quarantine, quarantinedAs } from './quarantine.ts';
 
-/** Distance between two records' ids may vary by this much, because fields before the id differ in length. */
+/**
+ * Bytes by which the distance between the ids of two records may vary, because fields before the id differ in length.
+ */
 const SLACK = 128;
 const ID_VALUE = /\s*:\s*(?:"([^"\\]{1,512})"|(\d{1,40}))/y;
 
 /**
- * Guesses the order id in a record's text without parsing it, from the place of the id in an earlier record. The
- * guess only saves work: it selects a digest of the same bytes, and a wrong guess matches none.
+ * Guesses the order id of an unparsed record from where an earlier record had its id. A wrong guess does no harm: the
+ * guess only selects which stored digest is compared with the record's bytes.
  */
 class IdGuess {
   #quotedName = '';
   #occurrence = 0;
-  /** Number of bytes of a record's text that a guess needs. */
+  /** Number of bytes of a record's text that a guess reads. */
   #reach = 0;
 
-  /** Remembers the first name in `text` that precedes this id. */
+  /** Learns under which name `text` has this id. */
   learn(text: string, orderId: string): void {
     for (const id of [`"${orderId}"`, orderId]) {
       const at = text.indexOf(id);
@@ -51,12 +53,12 @@ class IdGuess {
   }
 }
 
-/** This number is raised when the reader of records changes, so that all records are read again. */
+/** Version of the code that reads records. Raise it when the code changes, so that all records are read again. */
 const READER_VERSION = 2;
 
 /**
- * Returns the digest function for poll records: SHA-256 of the bytes, with a prefix for the reading rules. Equal
- * digests mean that reading the record again would bring nothing new.
+ * Returns the digest function for poll records: SHA-256 of the bytes, prefixed by a digest of the reading rules. A
+ * record with a known digest need not be read again.
  */
 export function pollDigests(extra: ExtraSpellings, timezone?: string): (record: Uint8Array) => string {
   const tables = JSON.stringify([READER_VERSION, SPELLING_TABLES, extra, timezone]);
@@ -71,7 +73,7 @@ interface AnswerImportOptions extends ReadingRules {
   asOfSeq: number;
 }
 
-/** A record that has to be written. */
+/** A record that must be written to the mirror. */
 export type PreparedRecord =
   | { kind: 'order'; observation: OrderObservation; digest: string; isKnown: boolean }
   | { kind: 'unreadable'; unreadable: Unreadable };
@@ -84,8 +86,8 @@ interface WrittenRecord {
 const CREATED_IDS_MAX = 1_000;
 
 /**
- * Imports one answer of GET /order/all in steps. The caller puts the steps into transactions: `prepare` reads,
- * `write` writes, `count` counts what was committed.
+ * Imports one answer of GET /order/all in steps that the caller puts into transactions: `prepare` reads, `write`
+ * writes, `count` adds what was committed to the report.
  */
 export class AnswerImport {
   readonly report: ImportReport;
@@ -94,13 +96,13 @@ export class AnswerImport {
   readonly #list: RecordList | undefined;
   readonly #guess = new IdGuess();
   /**
-   * Orders of this answer so far. Without this set, an order that a list has twice would change back and forth at each
-   * poll.
+   * Ids of this answer's orders so far. An order that the list has twice is applied once; otherwise it would change
+   * back and forth at each poll.
    */
   readonly #seen = new Set<string>();
   #next = 0;
 
-  /** Throws `platform-garbled`, and writes nothing, when the answer is cut off or is not JSON. */
+  /** Throws `platform-garbled` if the answer is cut off or is not JSON. Nothing is written then. */
   constructor(options: AnswerImportOptions) {
     this.#options = options;
     const { body } = options;
@@ -122,7 +124,7 @@ export class AnswerImport {
     };
   }
 
-  /** The whole answer for quarantine, when it contains no list of orders. */
+  /** The whole answer, for quarantine. Used if it contains no list of orders. */
   get wholeAnswer(): Unreadable {
     return {
       source: 'poll',
@@ -140,7 +142,7 @@ export class AnswerImport {
     return this.#next >= this.report.records;
   }
 
-  /** Reads the next `most` records and returns those that must be written. Only reads the database. */
+  /** Reads the next `most` records and returns those that must be written. Only reads from the database. */
   prepare(db: Database.Database, most: number): PreparedRecord[] {
     const end = Math.min(this.report.records, this.#next + most);
     const prepared: PreparedRecord[] = [];
@@ -171,7 +173,7 @@ export class AnswerImport {
       if (known?.pollDigest === digest) return this.#unchanged(orderId, known.code);
     }
     this.#noteCode(fields.code ?? null);
-    // If the answer has an order twice, its first record counts.
+    // If the answer has an order twice, only the first record is applied.
     if (this.#seen.has(orderId)) {
       this.report.superseded += 1;
       return undefined;
@@ -195,8 +197,8 @@ export class AnswerImport {
   }
 
   /**
-   * Writes prepared records in the caller's transaction and returns the outcome of each. `samePrepared`: they were
-   * prepared in this transaction, so an order that was unknown then is still unknown.
+   * Writes prepared records in the caller's transaction and returns each outcome. `samePrepared`: the records were
+   * prepared in the same transaction, so an order that was unknown then is still unknown.
    */
   write(
     db: Database.Database,
@@ -216,7 +218,7 @@ export class AnswerImport {
     return written;
   }
 
-  /** After the commit. */
+  /** Adds the outcomes to the report. Must be called after the commit. */
   count(written: readonly WrittenRecord[]): void {
     for (const { outcome, orderId } of written) {
       if (outcome === 'held') continue;

@@ -4,26 +4,25 @@ import { withoutCustomer } from './customer.ts';
 import type { OrderSpellings } from './field-aliases.ts';
 import type { OrderReading, OrderSource } from './order.ts';
 
-/** An order as the hub merged it, sent to a branch that merges it in the same way. */
+/** An order as the hub merged it. It is sent to a branch, which merges it in the same way. */
 export interface SentOrder {
   source: OrderSource;
-  /** ISO 8601 UTC. */
+  /** When the hub observed the order, ISO 8601 UTC. */
   observedAt: string;
   reading: OrderReading;
-  /** JSON text as received. */
+  /** The order's payload, JSON text as the platform sent it. */
   raw: string;
-  /** True for a whole order of the hub, false for one observation of it. */
+  /** True for the whole order as the hub has it, missing for a single observation. */
   isWhole?: true;
-  /** True if the customer was anonymised before the order was sent down. */
+  /** True if the customer was removed before the order was sent to the branch. */
   isForgotten?: true;
 }
 
 type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
 
 /**
- * At a hub, puts a merged order into the feed of its branch, in the transaction of the merge. Branches that had the
- * order before get it too, so that they see its new branch and its end. An order of no known branch is recorded as
- * unassigned.
+ * Adds a merged order to the feed of its branch, in the transaction of the merge. Branches that had the order before
+ * get it too, so that they learn that it moved or ended. An order of no known branch is recorded as unassigned.
  */
 export function feedOrder(db: Database.Database, merged: () => SentOrder): void {
   if (!isFeeding(db)) return;
@@ -32,7 +31,7 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
   const branch = branchOf(db, orderId);
   if (branch !== undefined) {
     noteSent(db, branch, orderId);
-    // The order names its store by now.
+    // The order was unassigned before and now names its store.
     sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ? AND branch IS NULL', orderId);
   } else {
     const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
@@ -45,20 +44,20 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
     addToFeed(db, each, 'order', order, { at: order.observedAt, orderId });
 }
 
-/** Records that an order was sent down to a branch. */
+/** Records that an order was sent to a branch. */
 export function noteSent(db: Database.Database, branch: string, orderId: string): void {
   const note = 'INSERT INTO sent_orders (order_id, branch) VALUES (?, ?) ON CONFLICT DO NOTHING';
   sqlOf(db).run(note, orderId, branch);
 }
 
-/** Returns the branches that got the order and are still configured. */
+/** Returns the configured branches to which the order was sent. */
 function sentTo(db: Database.Database, orderId: string): string[] {
   const sql = `SELECT branch FROM sent_orders JOIN feed_branches USING (branch)
     WHERE order_id = ? AND catalog_key NOT NULL`;
   return sqlOf(db).values<string>(sql, orderId);
 }
 
-/** Returns the branch of an order: the one a person assigned, else the one of the store in the order. */
+/** Returns the branch of an order: the branch that a person assigned, otherwise the branch of the order's store. */
 function branchOf(db: Database.Database, orderId: string): string | undefined {
   const sql = `SELECT coalesce(u.branch, s.branch) FROM orders o LEFT JOIN unassigned_orders u USING (order_id)
     LEFT JOIN feed_stores s ON s.store_id = o.store_external_id WHERE o.order_id = ?`;
@@ -67,7 +66,7 @@ function branchOf(db: Database.Database, orderId: string): string | undefined {
 
 /**
  * Adds an entry under the branch's next number, in the caller's transaction. Does nothing for an unknown branch.
- * `body` is null if it is made when the entry is sent.
+ * `body` is null if the content is only read when the entry is sent.
  */
 export function addToFeed(
   db: Database.Database,
@@ -90,7 +89,10 @@ export function addToFeed(
   sqlOf(db).run('UPDATE feed_branches SET last_n = last_n + 1 WHERE branch = ?', branch);
 }
 
-/** Anonymises an order's customer in entries that wait to be sent down, and informs each branch that had the order. */
+/**
+ * Removes an order's customer from entries that were not sent yet, and tells each branch that had the order to remove
+ * it too.
+ */
 export function forgetInFeed(
   db: Database.Database,
   orderId: string,
@@ -109,12 +111,12 @@ export function forgetInFeed(
   for (const branch of sentTo(db, orderId)) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
 }
 
-/** Whether this tillsync is a hub that sends orders to branches. */
+/** Returns whether this tillsync is a hub that sends orders to branches. */
 export function isFeeding(db: Database.Database): boolean {
   return sqlOf(db).row('SELECT 1 FROM hub') !== undefined;
 }
 
-/** Deletes the hub's feeds in a store that is no hub any more. */
+/** Deletes the hub's feeds. Called when this tillsync is no longer a hub. */
 export function endFeeding(db: Database.Database): void {
   sqlOf(db).run('DROP INDEX IF EXISTS orders_by_store');
   for (const table of [

@@ -4,10 +4,10 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 
-/** Why a callback was not stored as an order; null if it was. */
+/** Why a callback was not stored as an order; null if it was stored. */
 export type CallbackFault =
   | 'secret-missing'
-  /** A request with neither a secret nor JSON comes from somebody who probes addresses, not from the platform. */
+  /** The request has neither a secret nor JSON, so it comes from a scanner and not from the platform. */
   | 'no-callback'
   | 'secret-wrong'
   | 'too-large'
@@ -16,15 +16,15 @@ export type CallbackFault =
   | 'not-kept'
   | 'cut-off';
 
-/** One callback and its answer, without secret and customer. */
+/** One callback and its answer, for the log. It contains no secret and no customer data. */
 export interface Callback {
-  /** Arrival, epoch milliseconds. */
+  /** Time of arrival, milliseconds since 1970. */
   atMs: number;
-  /** HTTP status of the answer; null if the sender had closed the connection before. */
+  /** HTTP status of the answer; null if the sender closed the connection before the answer. */
   status: number | null;
   fault: CallbackFault | null;
   orderId: string | null;
-  /** Order number. */
+  /** Order number in the callback. */
   code: number | null;
   orderStatus: string | null;
   /** Address of the sender; behind a proxy on this machine, the address that the proxy names. */
@@ -33,25 +33,25 @@ export interface Callback {
   isProbe: boolean;
 }
 
-/** A stored callback. Refused callbacks of one sender within a short time are one row with a count. */
+/** A stored callback. Refused callbacks of one sender within a minute are stored as one row with a count. */
 export interface KeptCallback extends Callback {
   id: number;
   count: number;
 }
 
-/** Header of tillsync's own test requests, so that they do not count as failed callbacks. */
+/** Header that marks tillsync's own test requests, so that they do not count as failed callbacks. */
 export const PROBE_HEADER = 'x-tillsync-probe';
 
-/** Callbacks of this period are written together. */
+/** Time for which callbacks are collected before they are written together. */
 const COLLECT_MS = 2_000;
 const WAITING_MAX = 1_000;
 /**
- * Refused callbacks of one sender and kind are one row for this long, so that a flood does not cause a flood of
- * writes.
+ * Time for which refused callbacks of one sender and kind share a row, so that a flood of requests does not become a
+ * flood of writes.
  */
 const SAME_FOR_MS = 60_000;
 
-/** A line of the log; its `id` is null until it is written. */
+/** A line of the log. `id` is null until the line is written. */
 type Line = Omit<KeptCallback, 'id'> & { id: number | null };
 
 interface CallbackLogOptions {
@@ -62,8 +62,8 @@ interface CallbackLogOptions {
 }
 
 /**
- * Stores the last callbacks for people. It writes some seconds late, because nobody waits for it and it should cost
- * no commit of its own.
+ * Stores the last callbacks for people to read. Lines are written up to two seconds late, so that they cost no commit
+ * of their own.
  */
 export class CallbackLog {
   readonly #options: CallbackLogOptions;
@@ -84,7 +84,7 @@ export class CallbackLog {
     this.#writing ??= this.#write();
   }
 
-  /** Writes the waiting lines. */
+  /** Writes the waiting lines to state.db. */
   flush(): void {
     const lines = [...this.#waiting];
     if (lines.length === 0) return;
@@ -93,7 +93,7 @@ export class CallbackLog {
       for (const [i, line] of lines.entries()) line.id = ids[i] ?? null;
       this.#waiting.clear();
     } catch (error) {
-      // The callbacks stay in memory for the next write, up to a maximum. Their orders are stored elsewhere.
+      // The lines stay in memory until the next write, up to `WAITING_MAX`. No order depends on them.
       this.#options.log.debug(
         { code: asTillsyncError(error).code },
         'the list of callbacks could not be written',
@@ -124,25 +124,25 @@ export class CallbackLog {
   }
 }
 
-/** A shop has few orders an hour, and one stray request is no reason for an alarm. */
+/** Refusals within `WITHIN_MS` from which an alarm is raised; a single stray request is no reason for one. */
 const REFUSED_MIN = 3;
 const WITHIN_MS = 3_600_000;
-/** Time without a refusal after which the fault counts as over. */
+/** Time without a refusal after which the alarm ends. */
 const QUIET_MS = 86_400_000;
 
 interface RefusedCallbacksOptions {
   bodyLimitBytes: number;
   clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
-  /** Callbacks from before this start, oldest first. */
+  /** Callbacks that were stored before this start, oldest first. */
   before?: readonly KeptCallback[];
 }
 
-/** Callbacks refused for one reason. */
+/** Callbacks that were refused for one reason. */
 interface Refused {
   /** Times of the last refusals, oldest first. */
   times: readonly number[];
   last: Callback | undefined;
-  /** Whether several refusals came within an hour, and since then no day passed without one. */
+  /** True if several refusals came within an hour, and no day without a refusal has passed after them. */
   isRepeated: boolean;
 }
 
@@ -155,7 +155,7 @@ function oneMore({ times: before, isRepeated }: Refused, last: Callback, atMonoM
   return { times, last, isRepeated: isNow || (isRepeated && !wasQuiet) };
 }
 
-/** Reports that callbacks are refused repeatedly, for their secret or their size. */
+/** Decides when repeatedly refused callbacks are worth an alarm: refused for a wrong secret or for their size. */
 export class RefusedCallbacks {
   readonly #options: RefusedCallbacksOptions;
   #secret = NONE_REFUSED;
@@ -177,13 +177,13 @@ export class RefusedCallbacks {
   #take(callback: Callback, atMonoMs: number): void {
     const { status, fault, isProbe } = callback;
     if (isProbe || fault === 'no-callback') return;
-    // An accepted callback proves that the secret is right, but not that larger callbacks fit.
+    // An accepted callback proves that the secret is right, but not that larger callbacks are accepted.
     if (status === 200) this.#secret = NONE_REFUSED;
     else if (status === 401) this.#secret = oneMore(this.#secret, callback, atMonoMs);
     else if (status === 413) this.#large = oneMore(this.#large, callback, atMonoMs);
   }
 
-  /** Returns a sentence on repeated refusals; null once no callback was refused for a day. */
+  /** Returns a sentence about repeated refusals, or null if there are none or a day passed without one. */
   trouble(): string | null {
     const told: string[] = [];
     const { last } = this.#secret;
@@ -210,7 +210,7 @@ export class RefusedCallbacks {
 
 const KEPT = 1_000;
 
-/** The last callbacks, each as one row of state.db. Throws `storage-…`. */
+/** Stores the last callbacks in state.db, one row each. Throws `storage-…`. */
 export class CallbackRows {
   readonly #db: Database.Database;
 
@@ -218,7 +218,10 @@ export class CallbackRows {
     this.#db = db;
   }
 
-  /** Stores callbacks, oldest first; those without an id are new and get one. The newest 1,000 stay stored. */
+  /**
+   * Stores callbacks, oldest first, and returns their ids. A line with `id` null becomes a new row. Only the newest
+   * 1,000 are kept.
+   */
   keep(callbacks: readonly Line[]): number[] {
     const db = this.#db;
     const keepAll = db.transaction(() => {

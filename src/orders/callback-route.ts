@@ -10,8 +10,8 @@ import type { GroupCommit } from './group-commit.ts';
 import type { IncomingEntry, OrderReading } from './order.ts';
 
 /**
- * Sends a short JSON answer without internal details. It uses Node directly: Fastify's reply does nothing needed
- * here, and the cost of an answer is measured.
+ * Sends a short JSON answer without internal details. It uses Node's response directly, because Fastify's reply would
+ * only make each answer slower.
  */
 export function answer(
   response: ServerResponse,
@@ -28,12 +28,12 @@ export function answer(
   response.end(json);
 }
 
-/** `cut-off` means that the connection ended before the body did, so nobody waits for an answer. */
+/** Body of a callback. `cut-off`: the connection ended before the body did, so nobody waits for an answer. */
 type RequestBody = Buffer | 'too-large' | 'cut-off';
 
 /**
- * Reads a body of at most `limitBytes`. A larger one, by its header or in fact, is `too-large` at once; the rest is
- * read and discarded.
+ * Reads a body of at most `limitBytes`. Returns `too-large` as soon as the header or the received bytes exceed the
+ * limit; the rest is read and discarded.
  */
 function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<RequestBody> {
   const announced = Number(request.headers['content-length']);
@@ -59,8 +59,8 @@ function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<
     const onEnd = () => {
       if (!isSettled) settle(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes));
     };
-    // A cut connection's error comes with `close`; without a listener it would end the process. Removing the
-    // listeners would cost each callback more than they do.
+    // Without a listener, the error of a cut connection would end the process. `close` follows it. The listeners stay,
+    // because removing them would cost each callback more time.
     request
       .on('data', onData)
       .on('end', onEnd)
@@ -70,22 +70,22 @@ function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<
 }
 
 /**
- * Checks that a callback carries the agreed secret (document, "Webhook origin validation"). It always compares all
- * digests, of equal length, so that the duration reveals neither a secret nor which one matched.
+ * Checks that a callback carries the agreed secret (document, "Webhook origin validation"). All digests are always
+ * compared, so that the duration does not reveal which secret matched.
  */
 export class SecretGate {
   readonly #secrets: () => readonly string[];
   #known: readonly string[] = [];
   #digests: readonly Buffer[] = [];
 
-  /** `secrets` returns all valid secrets: one, several during a rotation, or none when none is configured. */
+  /** `secrets` returns all valid secrets: none if none is configured, one usually, several during a rotation. */
   constructor(secrets: () => readonly string[]) {
     this.#secrets = secrets;
   }
 
   /**
-   * Checks a header as Node passes it: one character per byte. A repeated header is joined by `, ` and matches no
-   * secret. Throws what `secrets()` throws.
+   * Returns whether a header value is a valid secret. Node gives one character per byte, and joins a repeated header
+   * by `, `, which matches no secret. Throws what `secrets()` throws.
    */
   admits(header: string | string[] | undefined): boolean {
     const secrets = this.#secrets();
@@ -106,22 +106,22 @@ export class SecretGate {
 }
 
 /**
- * Finds the order in a notification's JSON, or returns a sentence on what is missing. `raw` is the text of `value`, for
- * numbers too long for JavaScript.
+ * Reads the order in a notification, or returns a sentence that says what is missing. `raw` is the JSON text of
+ * `value`, needed for numbers too long for JavaScript.
  */
 export type NotificationReader = (value: unknown, raw: string) => OrderReading | { unreadable: string };
 
 interface Notification {
   entry: IncomingEntry;
-  /** False if the body is not JSON text, which only an error of the sender explains. */
+  /** False if the body is not JSON, which only a faulty sender explains. */
   isJson: boolean;
 }
 
 const BYTE_ORDER_MARK = '\u{FEFF}';
 
 /**
- * Turns an authenticated body into an order or an entry for quarantine. Never throws. Keys such as `__proto__` are
- * plain data, because JSON.parse makes own properties of them.
+ * Turns an authenticated body into an order, or into an entry for quarantine. Never throws. A key such as `__proto__`
+ * is plain data, because JSON.parse creates it as an own property.
  */
 export function readNotification(
   body: Buffer,
@@ -148,31 +148,32 @@ export function readNotification(
     const observation = { source: 'webhook' as const, observedAtMs: receivedAtMs, raw: json, reading };
     return { entry: { kind: 'order', observation }, isJson: true };
   } catch (error) {
-    // The nesting is too deep for the stack, or the shape is unexpected. The notification is stored whole, like any of
-    // unknown shape.
+    // The JSON is nested too deeply for the stack, or has an unexpected shape. The notification is put into quarantine
+    // whole.
     const why = error instanceof Error ? error.name : 'unknown error';
     return unreadable(`The notification could not be taken apart (${why}).`, raw, true);
   }
 }
 
-/** Header of the callback (document, "Callback request sent by the service"). */
+/** Header with the secret (document, "Callback request sent by the service"). */
 const SECRET_HEADER = 'x-webhook-secret';
 const RETRY_AFTER_S = 5;
 const ADDRESS_LENGTH_MAX = 45;
 
 export interface CallbackRouteOptions {
-  /** The only path, where callbacks arrive, such as `/webhook`. */
+  /** The only path at which callbacks are accepted, such as `/webhook`. */
   path: string;
   read: NotificationReader;
   clock: Clock;
   log: Log;
   bodyLimitBytes: number;
-  /** Called for each request to the path, when it is over. */
+  /** Called after each request to the path was answered. */
   onAnswered?: ((callback: Callback, durationMs: number) => void) | undefined;
 }
 
 /**
- * Facts about a request before its answer. They are stored on the response, so that they are freed together with it.
+ * Facts about a request that are noted before its answer. They are stored on the response, so that both are freed
+ * together.
  */
 type Noted = Partial<Pick<Callback, 'fault' | 'orderId' | 'code' | 'orderStatus'>>;
 const NOTED = Symbol('noted');
@@ -187,14 +188,14 @@ function notedWith(response: NotedResponse): Noted {
 }
 
 /**
- * The receiver's one route. It checks the secret, reads the body, writes to the disk, then answers: 200 stored · 400
+ * Returns the route for callbacks. It checks the secret, reads the body and answers after the commit: 200 stored · 400
  * not JSON, bytes stored · 401 wrong secret · 413 too large · 503 not stored, to be sent again.
  */
 export function callbackRoute(
   { path, clock, log, bodyLimitBytes, read, onAnswered }: CallbackRouteOptions,
   gate: SecretGate,
   commits: GroupCommit,
-  /** When true, an answer also ends its connection. */
+  /** Returns true while the server closes; each answer then also ends its connection. */
   isClosing: () => boolean,
 ): RouteOptions {
   const onRequest = (request: FastifyRequest, { raw }: FastifyReply, done: () => void): void => {
@@ -270,9 +271,7 @@ function notedOf(entry: IncomingEntry, isJson: boolean): Noted {
   return { orderId, code: fields.code ?? null, orderStatus: fields.status ?? null };
 }
 
-/**
- * Returns the sender's address. For a request through a proxy on this machine, it is the address that the proxy saw.
- */
+/** Returns the sender's address. Behind a proxy on this machine, this is the address that the proxy reports. */
 function senderOf({ socket, headers }: FastifyRequest): string {
   const address = (socket.remoteAddress ?? '').replace(/^::ffff:/, '');
   const named =

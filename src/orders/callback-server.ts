@@ -8,19 +8,19 @@ import { GroupCommit, type Saved } from './group-commit.ts';
 import type { OrderSink } from './order.ts';
 
 interface HttpServerLimits {
-  /** Time from a request's first byte to its last; a slower request gets 408. */
+  /** Longest time from the first to the last byte of a request; a slower request is answered with 408. */
   requestTimeoutMs: number;
-  /** A connection without traffic is closed after this time, which is longer than the store may take to answer. */
+  /** Time after which a connection without traffic is closed. It exceeds the time that a commit may take. */
   connectionTimeoutMs: number;
   /** Longest idle time of a connection between two requests. */
   keepAliveMs: number;
-  /** Interval of checks for slow requests. */
+  /** Interval at which slow requests are searched for. */
   checkEveryMs: number;
-  /** Most open connections; more are closed at once. */
+  /** Most open connections. Further ones are closed at once. */
   connectionsMax: number;
-  /** Most open connections per address (except a proxy on this machine); more are closed at once. */
+  /** Most open connections of one address, except a proxy on this machine. Further ones are closed at once. */
   connectionsPerAddressMax: number;
-  /** Time from a connection's first byte to the end of the headers. */
+  /** Longest time from a connection's first byte to the end of its headers. */
   headersTimeoutMs: number;
 }
 
@@ -36,7 +36,7 @@ const DEFAULT_LIMITS: HttpServerLimits = {
 
 const METHODS_WITH_BODY = ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'QUERY'];
 
-/** Makes a Fastify instance for a public address: every wait is limited, and no answer reveals internals. */
+/** Creates a Fastify server for a public address: every wait is limited, and no answer reveals internals. */
 function createHttpServer(options: ReceiverOptions): FastifyInstance {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const node = {
@@ -49,7 +49,7 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
     requestTimeout: limits.requestTimeoutMs,
     connectionTimeout: limits.connectionTimeoutMs,
     keepAliveTimeout: limits.keepAliveMs,
-    // A request on an open connection is still stored and answered during closing.
+    // While the server closes, a request on an open connection is still stored and answered.
     return503OnClosing: false,
     schemaController: WITHOUT_JSON_SCHEMA,
     exposeHeadRoutes: false,
@@ -64,7 +64,7 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
   boundEachAddress(app.server, limits.connectionsPerAddressMax, () => options.onDropped?.());
   cutIdle(app.server);
 
-  // The route reads the body itself, of any content type. On other paths bodies stay unread.
+  // The route itself reads the body, of any content type. On other paths no body is read.
   for (const method of METHODS_WITH_BODY)
     app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setNotFoundHandler(({ url }, { raw }) => {
@@ -79,8 +79,8 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
 }
 
 /**
- * Cuts an idle connection only if nothing has come on it meanwhile. After this thread stood still, its timers come
- * before what waits in the system: a callback that was sent during that time would end in a reset.
+ * Closes a connection on its timeout only if no byte is waiting on it. After the event loop was blocked, timers fire
+ * before data is read, so the connection may have a callback that would be lost by a reset.
  */
 function cutIdle(server: Server): void {
   server.on('timeout', (socket: Socket) => {
@@ -91,10 +91,10 @@ function cutIdle(server: Server): void {
   });
 }
 
-/** Addresses of a proxy on this machine, which forwards everybody's requests. */
+/** Addresses of a proxy on this machine, which forwards the requests of all senders. */
 const PROXY_HERE: ReadonlySet<string> = new Set(['127.0.0.1', '::1', '::ffff:127.0.0.1']);
 
-/** Limits each address, so that one client cannot take all connections and leave none for the platform. */
+/** Limits the connections of each address, so that one client cannot use all of them and lock the platform out. */
 function boundEachAddress(server: Server, max: number, onDropped: () => void): void {
   const open = new Map<string, number>();
   server.on('connection', (socket: Socket) => {
@@ -120,9 +120,12 @@ function pathOf(url: string): string {
   return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
 }
 
-/** The list is written by hand, because importing a value from `node:http` loads Node's whole fetch. */
+/**
+ * Status lines by error code. They are written out, because importing `STATUS_CODES` from `node:http` would load
+ * fetch.
+ */
 const LINE_OF_CLIENT_ERROR: Record<string, string> = {
-  // Headers beyond 16 KiB cannot carry our secret, so the answer is the refusal.
+  // A secret never needs headers beyond 16 KiB, so the sender is refused as if the secret were wrong.
   HPE_HEADER_OVERFLOW: '401 Unauthorized',
   ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
 };
@@ -143,8 +146,8 @@ function clientErrorHandler(error: ConnectionError, socket: Socket): void {
 }
 
 /**
- * Leaves idle connections open when the server closes, because a request may be on its way and its sender would see a
- * reset. Returns a function that ends them after the grace period.
+ * Keeps idle connections open when the server closes, because a request may be on its way, and a closed connection
+ * would reset it. Returns a function that closes them after the grace period.
  */
 function holdIdleConnections(server: Server): () => void {
   const sockets = new Set<Socket>();
@@ -153,53 +156,55 @@ function holdIdleConnections(server: Server): () => void {
     socket.once('close', () => sockets.delete(socket));
   });
   const endIdle = server.closeIdleConnections.bind(server);
-  // Does nothing yet: Node and Fastify call it when closing begins, before the grace period.
+  // Node and Fastify call this method when closing begins, which is before the grace period, so it does nothing.
   server.closeIdleConnections = () => {};
   return () => {
     endIdle();
-    // Node counts a connection without a byte as busy, and would wait for it until the deadline.
+    // Node counts a connection that never sent a byte as busy, and would wait for it until the deadline.
     for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
   };
 }
 
 export interface ReceiverOptions extends CallbackRouteOptions {
   host: string;
-  /** Port to listen at; 0 picks a free one. */
+  /** Port to listen on; 0 picks a free port. */
   port: number;
   /**
-   * Returns all valid secrets: one, or several during a rotation. Called for each request. If it throws, the answer
-   * is 503.
+   * Returns all valid secrets: one, or several during a rotation. Called for each request; if it throws, the answer is
+   * 503.
    */
   secrets: () => readonly string[];
   sink: OrderSink;
-  /** PEM texts. Without them the server speaks plain HTTP, for a proxy in front. */
+  /** TLS certificate and key, as PEM texts. Without them the server speaks plain HTTP, for a proxy in front of it. */
   tls?: { cert: string; key: string } | undefined;
-  /** A listening socket that is already open (systemd socket activation), instead of host and port. */
+  /** File descriptor of a listening socket that systemd opened (socket activation), used instead of host and port. */
   listenFd?: number | undefined;
-  /** Called once per commit with everything that became durable, after the answers. */
+  /** Called once per commit with the entries that became durable, after their answers were sent. */
   onSaved?: (kept: readonly Saved[]) => void;
-  /** Called when a disk fault kept notifications from being stored, and their senders were asked to retry. */
+  /**
+   * Called when a disk fault kept notifications from being stored, after their senders were asked to send them again.
+   */
   onPutOff?: (error: TillsyncError) => void;
-  /** Called for each authenticated notification that was put into quarantine, with the reason. */
+  /** Called with the reason for each authenticated notification that was put into quarantine. */
   onUnreadable?: (reason: string) => void;
   limits?: Partial<HttpServerLimits>;
-  /** Called for each connection that was closed because there were too many. */
+  /** Called for each connection that was closed because too many were open. */
   onDropped?: (() => void) | undefined;
 }
 
 interface Listening {
   url: string;
-  /** The opened address, or the path of a Unix socket. */
+  /** The address on which the server listens, or the path of a Unix socket. */
   host: string;
   port: number;
 }
 
 export interface Receiver {
-  /** Throws `config-invalid` when the address cannot be opened. */
+  /** Throws `config-invalid` if the server cannot listen on the address. */
   listen(): Promise<Listening>;
   /**
-   * Accepts no new connection, answers running requests and those that arrive within a second on an open connection,
-   * and cuts off the rest after `deadlineMs`.
+   * Accepts no new connection, and answers running requests and those that arrive within a second on open connections.
+   * After `deadlineMs` the remaining connections are cut.
    */
   close(deadlineMs?: number): Promise<void>;
 }
@@ -207,7 +212,7 @@ export interface Receiver {
 const CLOSE_DEADLINE_MS = 5_000;
 const IDLE_GRACE_MS = 1_000;
 
-/** Creates the endpoint for callbacks. A notification answered with 2xx is on the disk and visible in the mirror. */
+/** Creates the server for callbacks. A notification answered with 2xx is on the disk and visible in the mirror. */
 export function createReceiver(options: ReceiverOptions): Receiver {
   const { clock, log, sink, onPutOff } = options;
   const onSaved = (kept: readonly Saved[]) => {

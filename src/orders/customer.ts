@@ -10,15 +10,18 @@ import type { OrderFields, OrderObservation, OrderReading } from './order.ts';
 import { keepLongNumbers, unwrap } from './order-reader.ts';
 
 /**
- * Removes personal data from an order. Only values known to be impersonal stay. All other texts are removed, also those
- * of unknown fields.
+ * Removes personal data from an order. Only values known to be impersonal are kept; every other text is removed, also
+ * in unknown fields.
  */
 
-/** An order's name contains the customer's name (document, "Order notification"). */
+/**
+ * Personal fields of an order. `name` is one, because it contains the customer's name (document, "Order
+ * notification").
+ */
 export const PERSONAL_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
   (name) => name === 'name' || /^(address|customer)/.test(name),
 ) as (keyof OrderFields)[];
-/** Personal fields of an item: customers write anything into the comment. */
+/** Personal fields of an item. Customers may write anything into the comment. */
 export const PERSONAL_ITEM_FIELDS = ['comment'] as const satisfies (keyof typeof ITEM_SPELLINGS)[];
 
 const PERSONAL: Readonly<Record<keyof SpellingTrees, ReadonlySet<string>>> = {
@@ -27,21 +30,23 @@ const PERSONAL: Readonly<Record<keyof SpellingTrees, ReadonlySet<string>>> = {
   modifier: new Set(),
   option: new Set(),
 };
-/** Lists whose entries have their own fields. */
+/** Lists in a payload whose entries have their own table of fields. */
 const ENTRIES: Readonly<Record<string, keyof SpellingTrees>> = {
   items: 'item',
   modifiers: 'modifier',
   options: 'option',
 };
-/** Names of objects in which numbers are personal too: house numbers, positions, identity card numbers. */
+/**
+ * Names of objects in which numbers are personal too, such as house numbers, coordinates and identity card numbers.
+ */
 const PERSONAL_PART =
   /address|user|customer|client|buyer|shopper|recipient|receiver|contact|person|phone|mobile|mail|location|geo|coord|^lat|^lng|^lon|ship|deliver|billing|invoice|document|passport|birth|^rut$|^dni$/i;
-/** A larger number in an unknown field may be a telephone or card number. */
+/** Largest number that is kept in an unknown field; a larger one may be a telephone or card number. */
 const HARMLESS_MAX = 1_000_000;
 
 /**
  * Returns an order's payload without personal data, in the same structure. Names of fields, product numbers, amounts
- * and times stay.
+ * and times are kept.
  */
 export function payloadWithoutCustomer(raw: string, spellings: OrderSpellings): string {
   try {
@@ -55,12 +60,12 @@ export function payloadWithoutCustomer(raw: string, spellings: OrderSpellings): 
     ]);
     return JSON.stringify(Object.fromEntries(wrapped));
   } catch {
-    // Text that is not JSON, or is nested too deeply, cannot be judged in part.
+    // Text that is not JSON, or is nested too deeply, is removed whole, because its parts cannot be judged.
     return 'null';
   }
 }
 
-/** Returns the same observation without the customer. */
+/** Returns the observation without the customer's data. */
 export function withoutCustomer<Seen extends Pick<OrderObservation, 'raw' | 'reading'>>(
   observation: Seen,
   spellings: OrderSpellings,
@@ -106,7 +111,7 @@ function knownOf(sent: Sent, table: keyof SpellingTrees, spellings: OrderSpellin
   return inside(sent, names, false);
 }
 
-/** Blanks a value of an unknown field: texts, and numbers that may be personal. */
+/** Replaces personal values in an unknown field by null: texts, and numbers that may be personal. */
 function blank(value: unknown, isPersonal: boolean): unknown {
   if (typeof value === 'string') return null;
   if (typeof value === 'number') return isPersonal || !isHarmless(value) ? null : value;

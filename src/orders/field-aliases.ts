@@ -4,12 +4,12 @@ import { jsonText } from '../core/values.ts';
 import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES, type OrderFields } from './order.ts';
 
 /**
- * Names under which a source may send the mirror's fields, best first. The names of the notification lead (document,
- * "Order notification"). The others are plausible names for a record of GET /order/all, whose fields the document
- * does not show. A dot means a nested object. Each name also counts in snake_case.
+ * Names under which a source may send each field of the mirror, best first. Names of the notification come first
+ * (document, "Order notification"). The others are plausible names in GET /order/all, whose fields the document does
+ * not show. A dot means a nested object. Each name is also accepted in snake_case.
  */
 
-/** How a sent value is read. A value that is unreadable as this kind counts as not sent. */
+/** How a sent value is read. A value that cannot be read as its kind counts as not sent. */
 type FieldKind =
   | 'id'
   | 'status'
@@ -32,7 +32,7 @@ interface Spelling {
 
 type SpellingTable = Readonly<Record<string, Spelling>>;
 
-/** `names`: separated by white space. */
+/** Builds an entry of the table. `names` are separated by white space. */
 function named(kind: FieldKind, names: string): Spelling {
   return { kind, names: names.split(/\s+/) };
 }
@@ -52,7 +52,9 @@ function ofCustomer(name: string, others: string): Spelling {
   return { kind: 'text', names: [...names, `customer${capital}`, `user${capital}`] };
 }
 
-/** The mirror has a column for each field except the first two, in this order. */
+/**
+ * Names of an order's fields. The mirror's table has one column for each field except the first two, in this order.
+ */
 export const ORDER_SPELLINGS = {
   orderId: named('id', 'internalOrderId orderId _id _id.$oid id idOrder uuid orderUuid'),
   items: named(
@@ -151,10 +153,10 @@ const OPTION_SPELLINGS = {
   quantity: named('number', 'quantity qty amount count'),
 };
 
-/** Names of objects that may contain the order of a record. */
+/** Names of objects that may contain the order of a record, as in `{"order": {…}}`. */
 export const WRAPPER_NAMES = ['order', 'data', 'node', 'attributes', 'record', 'document', 'payload'];
 
-/** Reads one sent value that is not null. undefined if it is unreadable; it then counts as not sent. */
+/** Reads one sent value, which is not null. Returns undefined if the value is unreadable, which counts as not sent. */
 type ValueReader = (value: unknown) => unknown;
 
 const READERS: Readonly<Record<Exclude<FieldKind, 'time'>, ValueReader>> = {
@@ -176,12 +178,15 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Placeholder for an id that was a number too large to be exact. A real id never begins with a space. */
+/** Placeholder for an id that was sent as a number too large to be exact. A real id never begins with a space. */
 export const INEXACT_ID = ' inexact';
-/** Placeholder for an id with half a surrogate pair or a NUL, because a database would store two such ids as one. */
+/**
+ * Placeholder for an id with half a surrogate pair or a NUL, because the database would store two such ids as the
+ * same.
+ */
 export const BROKEN_ID = ' broken';
 
-/** Ids are texts in the mirror. */
+/** Reads an id. Ids are texts in the mirror, so 7 becomes "7". */
 function readId(value: unknown): string | undefined {
   if (Number.isSafeInteger(value)) return String(value);
   if (typeof value === 'number') return Number.isInteger(value) ? INEXACT_ID : undefined;
@@ -192,11 +197,11 @@ function readId(value: unknown): string | undefined {
 }
 
 function readText(value: unknown): string | undefined {
-  // Half a surrogate pair would come back from the database as another text. At a NUL a text ends for SQL and for a
-  // till's printer.
+  // Half a surrogate pair would come back from the database as another text. SQL functions and receipt printers end a
+  // text at a NUL.
   if (typeof value === 'string') {
     const text = value.toWellFormed();
-    // Every text of an order passes here, and replaceAll costs three times as much as a look.
+    // Every text of an order passes here, and `replaceAll` takes three times as long as `includes`.
     return text.includes('\0') ? text.replaceAll('\0', '\uFFFD') : text;
   }
   // An integer too large for JavaScript would become the text of another number.
@@ -208,14 +213,14 @@ const STATUS_OF: ReadonlyMap<string, string> = new Map(
   ORDER_STATUSES.map((status) => [status.toLowerCase(), status]),
 );
 
-/** "Ready " is read as `ready`. A status that the document does not name stays as sent. */
+/** Reads a status: "Ready " becomes `ready`. A status that the document does not name is kept as sent. */
 function readStatus(value: unknown): string | undefined {
   const text = readText(value)?.trim();
   if (text === undefined || text === '') return undefined;
   return STATUS_OF.get(text.toLowerCase()) ?? text;
 }
 
-/** Reads an id of a branch, product or option. Blanks around it are removed, and an empty id is none. */
+/** Reads the id of a branch, product or option. Surrounding blanks are removed; an empty id counts as not sent. */
 function readKey(value: unknown): string | undefined {
   const key = readText(value)?.trim();
   return key === '' ? undefined : key;
@@ -223,14 +228,14 @@ function readKey(value: unknown): string | undefined {
 
 const DELIVERIES: readonly string[] = ['delivery', 'pickup'];
 
-/** "Pickup " is read as `pickup`. A delivery type that the document does not name stays as sent. */
+/** Reads a delivery type: "Pickup " becomes `pickup`. A type that the document does not name is kept as sent. */
 function readDelivery(value: unknown): string | undefined {
   const text = readText(value);
   const word = text?.trim().toLowerCase();
   return word !== undefined && DELIVERIES.includes(word) ? word : text;
 }
 
-/** A map of objects is read as the list of its values: {"0": {…}, "1": {…}} → [{…}, {…}]. */
+/** Reads a list. A map of objects counts as the list of its values: {"0": {…}, "1": {…}} → [{…}, {…}]. */
 function readList(value: unknown): unknown[] | undefined {
   if (Array.isArray(value)) return value;
   if (!isRecord(value)) return undefined;
@@ -240,7 +245,7 @@ function readList(value: unknown): unknown[] | undefined {
     : undefined;
 }
 
-/** A plain decimal text is read as a number. "5990,55" is not, because its comma is ambiguous. */
+/** Reads an amount. A plain decimal text counts as a number; "5990,55" does not, because its comma is ambiguous. */
 function readAmount(value: unknown): number | undefined {
   return readNumber(typeof value === 'string' ? value.trim() : value);
 }
@@ -265,17 +270,17 @@ function readFlag(value: unknown): boolean | undefined {
 }
 
 /**
- * Converts times that a platform may send to ISO 8601 in UTC. Anything else is undefined, because a till that sorts
- * or compares a time column must find only times.
+ * Readers of times: each form that a platform may send becomes ISO 8601 in UTC. Anything else becomes undefined,
+ * because a POS that sorts by a time column must find only times there.
  */
 
 const UTC_WITH_MS = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
-/** The same pattern for a day that every month has, so that such a date needs no further check. */
+/** The same form with a day from 1 to 28, which exists in every month, so that the date needs no further check. */
 const SURE_UTC = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/;
 const CLOCK = String.raw`(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?(?:\s*([ap])\.?\s?m\.?)?`;
 const ZONE = String.raw`(?:\s?(Z|[+-]\d{2}(?::?\d{2})?))?`;
 const YEAR_FIRST = new RegExp(String.raw`^(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:T|,?\s+)${CLOCK}${ZONE}$`, 'i');
-/** The day comes before the month, as in the platform's country: 11/23/2026 is no time. */
+/** Dates with the day before the month, as in the platform's country. So 11/23/2026 is no date. */
 const DAY_FIRST = new RegExp(
   String.raw`^(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})(?:T|,?\s+)${CLOCK}${ZONE}$`,
   'i',
@@ -284,13 +289,16 @@ const DAY_FIRST = new RegExp(
 const PRINTED = /^[A-Z][a-z]{2},? .*\d{2}:\d{2}:\d{2} (?:GMT|UTC)\b/;
 const SENT_LENGTH_MAX = 80;
 
-/** Returns a reader of times. A time without a zone is in `timezone`; if that is undefined, it is unreadable. */
+/**
+ * Returns a reader of times. A time without a zone is read in `timezone`; if that is undefined, the time is
+ * unreadable.
+ */
 function timeReader(timezone: string | undefined): (value: unknown) => string | undefined {
   return (value) => {
     if (typeof value === 'number') return epochTime(value);
     if (typeof value !== 'string' || value.length > SENT_LENGTH_MAX) return undefined;
-    // Usually the text has the mirror's form already. The comparison refuses the 31st of February, which prints as
-    // another day.
+    // Most times have the mirror's form already. `toISOString` prints 31 February as another day, so comparing refuses
+    // it.
     if (value.length === 24 && SURE_UTC.test(value)) return value;
     if (value.length === 24 && UTC_WITH_MS.test(value)) {
       const ms = Date.parse(value);
@@ -344,7 +352,9 @@ function offsetMs(zone: string): number {
   return (zone.startsWith('-') ? -minutes : minutes) * 60_000;
 }
 
-/** From 1973 to 5138, seconds and milliseconds since the epoch differ in size. */
+/**
+ * Reads a number as a time. Between 1973 and 5138, seconds and milliseconds since 1970 are told apart by their size.
+ */
 function epochTime(value: number): string | undefined {
   if (value >= 1e8 && value < 1e11) return isoOf(value * 1000);
   return value >= 1e11 && value < 1e14 ? isoOf(value) : undefined;
@@ -355,14 +365,14 @@ function isoOf(ms: number): string | undefined {
 }
 
 /**
- * More names from the config, tried before the known ones: the mirror's field → the source's names. Fields of items,
- * modifiers and options are written `item.quantity`, `modifier.name`, `option.optionId`.
+ * Further names from the configuration, tried before the known ones: field of the mirror → names that the source uses.
+ * Fields of items, modifiers and options are written `item.quantity`, `modifier.name`, `option.optionId`.
  */
 export type ExtraSpellings = Readonly<Record<string, readonly string[]>>;
 
 /**
- * An unreadable value of these kinds makes an order incomplete, if its name is the document's or configured. Under a
- * guessed name it may be something else: `details` may be items or a text.
+ * Kinds of fields that make an order incomplete if their value is unreadable. This holds only for names of the
+ * document or the configuration; a guessed name such as `details` may mean something else.
  */
 const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
   'status',
@@ -378,17 +388,17 @@ const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
   'map',
 ]);
 
-/** Fields of the document whose names it does not give; a guessed name may hold something else. */
+/** Fields that the document describes without their names. A guessed name may hold something else. */
 const UNNAMED: ReadonlySet<string> = new Set(['scheduledFor']);
 
-/** Target of one name: fields, names inside its object, or both. */
+/** What one name of a record may mean: fields, an object with further names, or both. */
 export interface SpellingNode {
-  /** Fields that the name may mean. `slot` is the field's index in the tree's `fields`; a lower `rank` is better. */
+  /** Fields that the name may mean. `slot` is the field's index in the tree's `fields`; the lowest `rank` wins. */
   hits: { slot: number; rank: number; read: ValueReader; isTold: boolean }[];
   inside: Map<string, SpellingNode> | undefined;
   /**
-   * Slot of the first field inside that is reported when unreadable. If this value is not an object, that field counts
-   * as unreadable.
+   * Slot of the first field inside the object that is reported if unreadable. That field counts as unreadable if the
+   * value is not an object.
    */
   holds: number | undefined;
 }
@@ -400,17 +410,17 @@ export interface SpellingTree {
   names: ReadonlyMap<string, SpellingNode>;
 }
 
-/** Whether a value is sent under a name of the field. The platform writes '' for "none". */
+/** Returns whether a non-empty value is sent under a name of the field. The platform writes '' for "none". */
 export function hasValueOf(field: string, sent: object, { fields, names }: SpellingTree): boolean {
   const isName = (name: string) => names.get(name)?.hits.some(({ slot }) => fields[slot] === field) === true;
   return Object.entries(sent).some(([name, value]) => isName(name) && String(value ?? '').trim() !== '');
 }
 
-/** All tables as trees, so that one walk over a record's names finds every field. */
+/** All tables of names as trees, so that one walk over a record's names finds every field. */
 export type SpellingTrees = Record<'order' | 'item' | 'modifier' | 'option', SpellingTree>;
 
 export interface OrderSpellings extends SpellingTrees {
-  /** Reads a time as the time fields are read. */
+  /** Reads a time in any of the accepted forms. */
   readTime: (value: unknown) => string | undefined;
 }
 
@@ -421,19 +431,19 @@ export const SPELLING_TABLES: Record<keyof SpellingTrees, SpellingTable> = {
   option: OPTION_SPELLINGS,
 };
 
-/** Every field that may get more names in the config. */
+/** Names of all fields for which the configuration may give further names. */
 export const SPELLABLE_FIELDS: readonly string[] = Object.entries(SPELLING_TABLES).flatMap(
   ([table, spellings]) =>
     Object.keys(spellings).map((field) => (table === 'order' ? field : `${table}.${field}`)),
 );
 
 const NONE: ExtraSpellings = {};
-/** Cache of compiled spellings by their input, of which a process has few. */
+/** Cache of compiled trees by their input. A process uses only a few inputs. */
 const compiled = new Map<string, OrderSpellings>();
 
 /**
- * Compiles the trees, once per set of names. `timezone` applies to times without a zone; without it they are
- * unreadable. Throws `config-invalid` when `extra` names an unknown field.
+ * Compiles the tables of names into trees, once per input. `timezone` applies to times without a zone, which are
+ * otherwise unreadable. Throws `config-invalid` if `extra` names an unknown field.
  */
 export function compileSpellings(extra: ExtraSpellings = NONE, timezone?: string): OrderSpellings {
   const key = JSON.stringify([extra, timezone]);
@@ -489,7 +499,7 @@ function nodeAt(names: Map<string, SpellingNode>, [name = '', ...rest]: string[]
   return nodeAt(node.inside, rest);
 }
 
-/** Converts a name to SQL's snake_case. */
+/** Converts camelCase to snake_case: `storeExternalId` → `store_external_id`. */
 export function snakeCase(path: string): string {
   return path.replace(/([a-z0-9])([A-Z])/g, '$1_$2').toLowerCase();
 }

@@ -3,7 +3,10 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { IncomingEntry, OrderSink, SaveOutcome } from './order.ts';
 
-/** Whether every entry would meet the same fault. `storage-failed` may also mean one entry that breaks a constraint. */
+/**
+ * Returns whether every other entry would meet the same fault. `storage-failed` is excluded, because it may also mean
+ * one entry that breaks a constraint.
+ */
 function isOfTheWholeDisk(error: unknown): boolean {
   return hasCode(
     error,
@@ -25,18 +28,18 @@ interface GroupCommitOptions {
   sink: OrderSink;
   clock: Clock;
   log: Log;
-  /** Called with everything that became durable, after its senders got their answers. */
+  /** Called with the entries that became durable, after their senders were answered. */
   onSaved?: ((saved: readonly Saved[]) => void) | undefined;
-  /** Called when the disk did not store a group, or the rest of one, after its senders were asked to retry. */
+  /** Called when the disk did not store a group or its rest, after the senders were asked to send again. */
   onPutOff?: ((error: TillsyncError) => void) | undefined;
 }
 
 const QUIET_TURNS = 3;
 const GROUP_MAX = 200;
 const COLLECT_MAX_MS = 5;
-/** Limit of collecting on a slow disk. With only 5 ms there, each few entries would wait for their own commit. */
+/** Longest time of collecting on a slow disk. With only 5 ms, each few entries would need a commit of their own. */
 const COLLECT_SLOW_MAX_MS = 100;
-/** Limits of the entries that wait during a commit; beyond them `add` refuses. */
+/** Limits of the entries that wait during a commit. `add` refuses entries beyond them. */
 const WAITING_MAX = 2_000;
 const WAITING_BYTES_MAX = 32 * 1024 * 1024;
 /** Interval at which a failing disk is logged. */
@@ -51,8 +54,8 @@ interface QueuedEntry {
 
 /**
  * Makes many notifications durable in one commit. A group closes after three turns of the event loop without a new
- * entry: Node accepts one new connection a turn, so a group of one turn would hold one entry. While entries keep
- * coming, it collects for 5 ms, or for as long as the last commit took.
+ * entry; Node accepts one connection a turn, so after one turn a group would always have one entry. While entries
+ * arrive, the group stays open for 5 ms, or for as long as the last commit took.
  */
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
@@ -65,8 +68,8 @@ export class GroupCommit {
   #lastCommitMs = 0;
   #idle: (() => void)[] = [];
   /**
-   * Notifications refused since the last success of the disk, and when that was logged; undefined while the disk
-   * works.
+   * Number of notifications refused after the disk last worked, and the time of the last log line about them;
+   * undefined while the disk works.
    */
   #putOff = 0;
   #toldMonoMs: number | undefined;
@@ -76,8 +79,8 @@ export class GroupCommit {
   }
 
   /**
-   * Resolves once `entry` is on the disk. Rejects with the sink's error when it was not kept, and with
-   * `storage-busy` at once when too many entries wait.
+   * Resolves when `entry` is on the disk. Rejects with the sink's error if it was not stored, and with `storage-busy`
+   * at once if too many entries wait.
    */
   add(entry: IncomingEntry, bytes: number): Promise<SaveOutcome> {
     if (this.#waiting.length >= WAITING_MAX || this.#waitingBytes + bytes > WAITING_BYTES_MAX) {
@@ -153,8 +156,8 @@ export class GroupCommit {
   }
 
   /**
-   * Stores entries one by one after their group failed, so that one bad entry does not refuse its neighbours. Once
-   * the disk itself is at fault, the rest is refused without a try.
+   * Stores the entries of a failed group one by one, so that one bad entry does not cause the refusal of the others.
+   * After a fault of the disk itself, the rest is refused without a try.
    */
   async #saveSingly(
     group: readonly QueuedEntry[],
@@ -164,7 +167,8 @@ export class GroupCommit {
     let putOff = 0;
     for (const waiting of group) {
       const result = diskFault ?? (await this.#saveOrQuarantine(waiting.entry));
-      // An order that breaks a constraint is quarantined, so this error is the disk's.
+      // An order that breaks a constraint went into quarantine, so a remaining `storage-failed` is a fault of the
+      // disk.
       if (isOfTheWholeDisk(result) || hasCode(result, 'storage-failed')) diskFault = result as TillsyncError;
       if (diskFault) putOff += 1;
       settle(waiting, result);
@@ -190,7 +194,7 @@ export class GroupCommit {
     }
   }
 
-  /** Logs at once, then once a minute while it lasts, and when it is over. */
+  /** Logs the fault of the disk at once, then once a minute until the disk works again. */
   #notePutOff(error: TillsyncError, notifications: number): void {
     const { clock, log, onPutOff } = this.#options;
     this.#putOff += notifications;

@@ -9,7 +9,7 @@ import { compileSpellings, type ExtraSpellings } from './field-aliases.ts';
 import type { ImportReport } from './order.ts';
 import { LinePlaces } from './placed-lines.ts';
 
-/** Input of the import's worker thread. */
+/** Task for the import's worker thread: one answer of GET /order/all to mirror. */
 export interface ImportTask {
   path: string;
   body: Uint8Array<ArrayBuffer>;
@@ -18,11 +18,11 @@ export interface ImportTask {
   listPath: string;
   observedAtMs: number;
   asOfSeq: number;
-  /** Memory of the WriteGate. */
+  /** Shared memory of the `WriteGate`. */
   gate: SharedArrayBuffer;
 }
 
-/** Task to rewrite the mirror's file without the deleted content. */
+/** Task for the worker thread: rewrite the mirror's file so that deleted content disappears. */
 export type VacuumTask = Pick<ImportTask, 'path' | 'gate'>;
 
 export type ImportMessage =
@@ -34,17 +34,17 @@ export type ImportMessage =
 
 /** Records between two checks of the gate; few enough to stay in the processor's cache. */
 const CHUNK_RECORDS = 16;
-/** Most records in one transaction. It ends sooner when the main thread wants the lock. */
+/** Most records in one transaction. A transaction ends sooner if the main thread wants the lock. */
 const TRANSACTION_RECORDS = 1024;
-/** Size of the write-ahead log from which a checkpoint is made; a checkpoint needs no write lock. */
+/** Size of the write-ahead log at which a checkpoint is made. A passive checkpoint needs no write lock. */
 const CHECKPOINT_BYTES = 1024 * 1024;
 const PROGRESS_RECORDS = 500;
 const BUSY_PAUSE_MS = 10;
 const BUSY_TRIES_MAX = 1_000;
 
 /**
- * Runs an action and retries while other processes hold the lock. Callbacks wait for those processes too, but not for
- * this thread.
+ * Runs an action, and retries while another process holds the lock. Callbacks also wait for that process, but never
+ * for this thread.
  */
 function whenFree<T>(gate: WriteGate, action: () => T): T {
   for (let tries = 0; ; tries++) {
@@ -67,7 +67,7 @@ function atWork<T>(gate: WriteGate, action: () => T): T {
   }
 }
 
-/** Mirrors one large answer on this thread, with its own connection. */
+/** Mirrors one large answer on this thread, with a connection of its own. */
 function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   const gate = new WriteGate(task.gate);
   const answer = new AnswerImport({
@@ -77,7 +77,10 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   });
   const { report } = answer;
 
-  /** Writes the prepared records, and continues while every chunk has something to write. */
+  /**
+   * Writes the prepared records in one transaction, and prepares and writes further chunks in it while they bring
+   * changes.
+   */
   const write = (prepared: readonly PreparedRecord[]): void => {
     const transaction = db.transaction(() => {
       const places = new LinePlaces(db);
@@ -94,7 +97,7 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   };
 
   if (!report.listFound) write([{ kind: 'unreadable', unreadable: answer.wholeAnswer }]);
-  // Each chunk has its own read transaction. A longer one would keep the write-ahead log from being emptied.
+  // Each chunk has its own read transaction, because a longer one would keep the write-ahead log from being emptied.
   const prepare = db.transaction(() => answer.prepare(db, CHUNK_RECORDS));
   let told = 0;
   while (!answer.finished) {
@@ -102,7 +105,8 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
     const prepared = whenFree(gate, () => prepare.deferred());
     if (prepared.length > 0) write(prepared);
     if (walBytes(task.path) > CHECKPOINT_BYTES) {
-      // The second checkpoint moves pages that were committed during the first, so that the log can restart.
+      // The second checkpoint copies pages that were committed during the first, so that the log can start again from
+      // its beginning.
       for (let i = 0; i < 2; i++) storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
     }
     if (answer.finished || answer.done >= told + PROGRESS_RECORDS) {
@@ -123,7 +127,7 @@ function vacuum({ gate: memory }: VacuumTask, db: Database.Database): boolean {
   return whenFree(gate, () =>
     atWork(gate, () => {
       db.exec('VACUUM');
-      // The log holds old pages until it is truncated.
+      // The log still holds old pages until it is truncated.
       return truncateWal(db);
     }),
   );

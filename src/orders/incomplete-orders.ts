@@ -6,30 +6,29 @@ import { IS_OPEN, isEnded, type OrderObservation } from './order.ts';
 import { quarantine, quarantinedAs, removeFromQuarantine } from './quarantine.ts';
 
 /**
- * Orders with a part that could not be read. Each has one row until a later observation is complete or the order
- * ends.
+ * Orders of which a part could not be read. Each has a row until a later observation is complete or the order ends.
  */
 
 export interface IncompleteOrder {
   orderId: string;
   code: number | null;
-  /** ISO 8601 UTC. */
+  /** When the order became incomplete, ISO 8601 UTC. */
   since: string;
-  /** 1 if the order is scheduled but no field with its time was found. */
+  /** 1 if the order is scheduled but no time was found in it, otherwise 0. */
   lacksTime: number;
 }
 
-/** Number of parts that a message names at most. */
+/** Most unreadable parts that a message names. */
 const PARTS_MAX = 5;
-/** Age up to which incomplete orders are reported; nobody prepares an older one. */
+/** Age up to which incomplete orders are reported, because nobody prepares an older order. */
 const TOLD_FOR = '-7 days';
 
-/** A poll may find old orders, which nobody prepares any more. */
+/** Age up to which a new order from a poll is examined. A poll may bring old orders that nobody prepares any more. */
 const POLLED_WITHIN_MS = 24 * 3_600_000;
 
-/** Facts about a merged order that tell whether something is missing. */
+/** Facts about a merged order that decide whether a part of it is missing. */
 export interface MergedOrder {
-  /** True if the order was unknown before. */
+  /** True if the mirror did not have the order before. */
   isNew: boolean;
   status: string | null;
   createdAt: string | null;
@@ -37,7 +36,7 @@ export interface MergedOrder {
   scheduledFor: string | null;
 }
 
-/** Notes whether a merged observation is incomplete, in the caller's transaction. */
+/** Records whether a merged observation is incomplete, in the caller's transaction. */
 export function noteIncomplete(
   db: Database.Database,
   observation: OrderObservation,
@@ -52,13 +51,13 @@ export function noteIncomplete(
     if (!isNew && (items !== undefined || isEnded(status))) endIncomplete(db, orderId);
     return;
   }
-  // The existing row covers the whole order, and this observation has less.
+  // The existing row is about the whole order, and this observation without items is only a part.
   if (!isNew && items === undefined && reasonOf(db, orderId) !== undefined) return;
   const named = parts.slice(0, PARTS_MAX).join(', ') + (parts.length > PARTS_MAX ? ', …' : '');
   const reason = `Order ${orderId} is incomplete: ${named}. What came is its payload.`;
   if (reasonOf(db, orderId) === reason) return;
   endIncomplete(db, orderId);
-  // The row holds no copy of the order: the payload contains the customer and is kept with the order.
+  // The row has no copy of the order, because the payload contains the customer and is stored with the order.
   const entry = { source, receivedAtMs: observedAtMs, reason, payload: reason };
   quarantine(db, entry);
   sqlOf(db).run(
@@ -100,7 +99,7 @@ function endIncomplete(db: Database.Database, orderId: string): void {
   sqlOf(db).run('DELETE FROM incomplete_orders WHERE order_id = ?', orderId);
 }
 
-/** Returns the incomplete orders that still have to be prepared, oldest first. */
+/** Returns incomplete orders that are still to be prepared, oldest first. */
 export function incompleteOrders(db: Database.Database, nowMs: number): IncompleteOrder[] {
   const sql = `SELECT order_id AS orderId, code, since,
     is_scheduled IS 1 AND scheduled_for IS NULL AS lacksTime FROM incomplete_orders JOIN orders USING (order_id)
@@ -108,7 +107,9 @@ export function incompleteOrders(db: Database.Database, nowMs: number): Incomple
   return sqlOf(db).rows<IncompleteOrder>(sql, isoUtc(nowMs), TOLD_FOR);
 }
 
-/** Orders that are complete but look wrong, because their branch is unknown, or their sums do not add up. */
+/**
+ * Finds orders that are complete but look wrong: an unknown branch, sums that do not add up, missing order numbers.
+ */
 
 const DAY_MS = 24 * 3_600_000;
 
@@ -118,8 +119,8 @@ export interface OddOrder {
 }
 
 /**
- * Returns open orders of the last day that name no store, or none of `stores`, newest first. An order without a
- * creation time counts by its arrival. `stores` is null if an unknown name may be a branch's.
+ * Returns open orders of the last day, newest first, that name no store or a store not in `stores`. `stores` is null
+ * if any name may be a branch's. An order without creation time counts by its arrival.
  */
 export function strayOrders(
   db: Database.Database,
@@ -136,13 +137,12 @@ export function strayOrders(
 }
 
 export interface SumsOfOrders {
-  /** Number of orders of the day that have sums. */
+  /** Number of the day's orders that state sums. */
   orders: number;
-  /** Orders of the day whose sums do not add up, newest first. */
+  /** The day's orders whose sums do not add up, newest first. */
   odd: readonly OddOrder[];
   /**
-   * Share of such orders in the week before, 0 to 1. A shop with tips that no field names has such orders
-   * every day.
+   * Share of such orders in the week before, 0 to 1. A shop with tips that no field states has such orders every day.
    */
   usualShare: number;
 }
@@ -166,25 +166,25 @@ export function sumsOfOrders(db: Database.Database, nowMs: number): SumsOfOrders
 }
 
 export interface MissingCodes {
-  /** The newest first. */
+  /** Missing order numbers, highest first. */
   missing: readonly number[];
-  /** Number of order numbers from the day's first to its last, missing ones included. */
+  /** Number of order numbers from the day's first to its last, including missing ones. */
   codes: number;
-  /** Share of numbers missing in the week before, 0 to 1. A platform may also number orders that nobody paid. */
+  /** Share of missing numbers in the week before, 0 to 1. The platform may also number orders that nobody paid. */
   usualShare: number;
 }
 
-/** A longer run of missing numbers counts as a change of numbering, not as missing orders. */
+/** Longest run of missing numbers that counts as missing orders; a longer run is a change of numbering. */
 const RUN_MAX = 200;
-/** A poll's answer may lack orders created in the last minutes before it. */
+/** Age from which an order must be in a poll's answer. Younger orders may not be visible yet. */
 const SETTLED_AFTER_MS = 5 * 60_000;
-/** With fewer numbers in the week before, the usual share is unknown. */
+/** Least number of order numbers in the week before; with fewer, the usual share is unknown. */
 const USUAL_MIN = 10;
 
 /**
- * Returns the order numbers of the last day that no order has: #4, #5, #7 → #6. Only orders older than the last poll
- * that reached back to the oldest open order count; `lookedMs` is that poll's time on the platform's clock, null if
- * there was none.
+ * Returns the order numbers of the last day that no order has: #4, #5, #7 → #6. `lookedMs` is the time of the last
+ * poll back to the oldest open order, on the platform's clock; null if there was none. Only orders before that poll
+ * are examined.
  */
 export function missingCodes(db: Database.Database, nowMs: number, lookedMs: number | null): MissingCodes {
   const untilMs = Math.min(nowMs + DAY_MS, (lookedMs ?? 0) - SETTLED_AFTER_MS);
@@ -203,7 +203,7 @@ export function missingCodes(db: Database.Database, nowMs: number, lookedMs: num
   const weekFrom = range(nowMs - 8 * DAY_MS, nowMs - DAY_MS);
   const dayFrom = range(nowMs - DAY_MS, Math.max(untilMs, 0));
   const week = between(weekFrom);
-  // Starts at the week's last order, so that a gap between week and day counts too.
+  // The day starts at the week's last order, so that a gap between week and day is found too.
   const day = between(
     dayFrom && { min: Math.min(dayFrom.min, weekFrom?.max ?? dayFrom.min), max: dayFrom.max },
   );
@@ -225,7 +225,7 @@ function gapsIn(codes: readonly number[]): { missing: number[]; codes: number } 
   return { missing, codes: known.length + missing.length };
 }
 
-/** The newest orders of the day show the present fields; orders of the two weeks before show the usual ones. */
+/** Numbers of orders to compare: the newest ones of the day, and the ones of the two weeks before. */
 const NEWEST_READ = 20;
 const NEWEST_MIN = 5;
 const EARLIER_READ = 200;
@@ -234,8 +234,9 @@ const EARLIER_DAYS = 14;
 const ADDED_SHARE = 0.8;
 
 /**
- * Returns `added`, fields of at least 80 % of the newest orders and of no earlier one, and `gone`, fields of all
- * earlier orders and of no newest one. Each kind of order is compared apart: a pickup order has no address.
+ * Returns how the fields of payloads changed. `added`: in at least 80 % of the newest orders and in no earlier one.
+ * `gone`: in all earlier orders and in no newest one. Orders of different kinds are not compared: a pickup order has
+ * no address.
  */
 export function fieldNews(db: Database.Database, nowMs: number): FieldNews {
   const kind = ['payload_source', 'delivery_type', 'is_scheduled'];

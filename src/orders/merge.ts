@@ -3,24 +3,24 @@ import { isBackwards, type OrderOutcome, type OrderReading, type OrderSource } f
 /** State of an order in the mirror before an observation is merged. */
 interface KnownOrder {
   status: string | null;
-  /** Sequence number of the order's newest event, and that event's source. */
+  /** Sequence number and source of the order's newest event. */
   seq: number;
   source: OrderSource;
 }
 
-/** The parts of an observation that decide whether it is applied. */
+/** The parts of an observation that decide whether the observation is applied. */
 export interface MergeInput {
   source: OrderSource;
-  /** Status of the order; undefined if the source has none. */
+  /** Status of the order; undefined if the observation has none. */
   status: string | null | undefined;
-  /** Newest seq when the poll's request began. */
+  /** Newest seq when the poll's request began; undefined for a webhook. */
   asOfSeq?: number | undefined;
-  /** Whether applying the observation would change nothing visible to a POS. */
+  /** True if applying the observation would change nothing that a POS can read. */
   sameContent: boolean;
 }
 
 /**
- * The rule that merges webhooks and polls. Webhooks arrive in any order, so one that would take the order
+ * Decides what is done with an observation. Webhooks arrive in any order, so a webhook that would take the order
  * backwards is held. A poll is final, unless a webhook was applied after the poll's request began.
  */
 export function mergeOutcome(known: KnownOrder | undefined, input: MergeInput): OrderOutcome {
@@ -35,24 +35,24 @@ export function mergeOutcome(known: KnownOrder | undefined, input: MergeInput): 
   return input.sameContent ? 'confirmed' : 'changed';
 }
 
-/** One received observation of an order, read by today's rules. */
+/** One stored observation of an order, read by the present rules. */
 export interface ReplayStep {
   source: OrderSource;
   reading: OrderReading;
 }
 
 export interface ReplayResult<Step extends ReplayStep> {
-  /** The merged content of all steps. */
+  /** Merged content of all observations. */
   reading: OrderReading;
-  /** The last step that was applied; undefined when none was. */
+  /** The last observation that was applied; undefined if none was. */
   last: Step | undefined;
   /** Webhooks that would have taken the order backwards. */
   held: Step[];
 }
 
 /**
- * Merges all observations of one order again, in their order of arrival: [{status: a, tip: 1}, {status: b}] →
- * {status: b, tip: 1}. Only a poll takes the order backwards.
+ * Merges all observations of one order again, in their order of arrival: [{status: a, tip: 1}, {status: b}] → {status:
+ * b, tip: 1}. Only a poll may take the order backwards.
  */
 export function replay<Step extends ReplayStep>(orderId: string, steps: readonly Step[]): ReplayResult<Step> {
   const reading: OrderReading = { orderId, fields: {} };
@@ -72,7 +72,7 @@ export function replay<Step extends ReplayStep>(orderId: string, steps: readonly
   return { reading, last, held };
 }
 
-/** Returns the reading without its status, if that would take an order of `status` backwards. */
+/** Returns the reading, without its status if the status would take an order of `status` backwards. */
 export function neverBackwards(reading: OrderReading, status: string | null): OrderReading {
   if (!isBackwards(status, reading.fields.status)) return reading;
   const { status: _earlier, ...fields } = reading.fields;

@@ -13,13 +13,13 @@ import { settleWal, sqlOf, storing, toStorageError } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
 import { SEQ_JUMP } from './order.ts';
 
-/** Returns the highest seq ever given, even if its event was deleted; 0 when there was none. */
+/** Returns the highest seq that was ever used, even if its event was deleted; 0 if there was none. */
 export function newestSeq(db: Database.Database): number {
   const sql = "SELECT seq FROM sqlite_sequence WHERE name = 'order_events'";
   return sqlOf(db).value(sql) ?? 0;
 }
 
-/** Makes sure that no new event gets `seq` or a lower number. Runs in the caller's transaction. */
+/** Makes the next event get a number above `seq`. Runs in the caller's transaction. */
 export function continueFeedAfter(db: Database.Database, seq: number): void {
   const raised = db
     .prepare("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'order_events'")
@@ -27,42 +27,42 @@ export function continueFeedAfter(db: Database.Database, seq: number): void {
   if (raised.changes === 0) {
     db.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('order_events', ?)").run(seq);
   }
-  // Marks the feed as started, which distinguishes this mirror from a new one.
+  // The mark records that the feed has begun; a new mirror has no such mark.
   db.prepare("INSERT OR IGNORE INTO marks (name, value) VALUES ('feed.begun', 1)").run();
 }
 
 /**
- * Lets the feed continue far after `highestSeq`, the last noted seq, if this mirror is new or an older copy. Runs
- * before the first event is written.
+ * Continues the feed `SEQ_JUMP` after `highestSeq`, the last recorded seq, if this mirror is new or an older copy.
+ * Must run before the first event is written.
  */
 function beginFeed(db: Database.Database, highestSeq: number | undefined): void {
   const begun = db.prepare("SELECT 1 FROM marks WHERE name = 'feed.begun'");
   const isSound = () => {
     const hasBegun = begun.get() !== undefined;
     const newest = newestSeq(db);
-    // A mirror from before this mark has given numbers already.
+    // A mirror of an older version has no mark but has used numbers already.
     return highestSeq === undefined ? hasBegun : newest >= highestSeq && (newest > 0 || hasBegun);
   };
   if (isSound()) return;
   db.transaction(() => {
-    // Another process may have continued the feed first.
+    // Another process may have continued the feed in the meantime.
     if (!isSound()) continueFeedAfter(db, highestSeq === undefined ? 0 : highestSeq + SEQ_JUMP);
   }).immediate();
 }
 
 const REOPEN_AFTER_MS = 500;
 const INODE_CHECK_MS = 1_000;
-/** Events between two notes of the feed's seq; far fewer than the jump of a feed that lost its mirror. */
+/** Events after which the feed's seq is recorded again; far fewer than `SEQ_JUMP`. */
 const NOTE_EVERY_EVENTS = 10_000;
 
-/** Held for the life of the process, so that garbage collection does not close them early. */
+/** Connections held for the life of the process, so that garbage collection does not close them early. */
 const keepers = new Set<Database.Database>();
 
 export interface MirrorFileOptions extends ConnectionOptions {
   clock: Clock;
-  /** The remembered seq; without it, a new mirror's feed begins at 1. */
+  /** Remembers the feed's seq outside the mirror. Without it, a new mirror's feed begins at 1. */
   feed?: SeqMemory | undefined;
-  /** Called after each transaction of this process, of any kind. Must not throw. */
+  /** Called after each transaction of this process. Must not throw. */
   onWritten: (db: Database.Database) => void;
   /** Called when a transaction gave up waiting for another process. Must not throw. */
   onLocked: () => void;
@@ -78,8 +78,8 @@ interface OpenFile {
 }
 
 /**
- * The main thread's connection to the mirror. It is open; or failed, because the disk or the file refused (it is
- * closed, and the next use after a pause opens it again); or closed for good.
+ * The main thread's connection to the mirror, in one of three states. Open; failed, because the disk refused (closed,
+ * and opened again at the next use after a pause); closed for good.
  */
 export class MirrorFile {
   readonly gate = new WriteGate();
@@ -99,22 +99,19 @@ export class MirrorFile {
     this.#open = this.#openFile();
   }
 
-  /** Runs one or a few short reads at once. */
+  /** Runs one or a few short reads without a transaction. */
   read<T>(action: (db: Database.Database) => T): T {
     return this.#guarded(({ db }) => action(db));
   }
 
-  /**
-   * Runs many short reads in one transaction, so that they see one state and the file is locked once and not for each
-   * read.
-   */
+  /** Runs many short reads in one transaction, so that they see the same state and the file is locked only once. */
   readTogether<T>(action: (db: Database.Database) => T): T {
     return this.#guarded(({ transaction }) => transaction.deferred(action) as T);
   }
 
   /**
    * Runs one transaction, which is on the disk when the promise resolves. Waits for the import's thread and for other
-   * processes without blocking the event loop. `action` may run more than once, each time from the start.
+   * processes without blocking the event loop. `action` may run several times, each time from the start.
    */
   async write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T> {
     const run = () => this.#guarded(({ transaction }) => transaction.immediate(action) as T);
@@ -133,7 +130,7 @@ export class MirrorFile {
     return result;
   }
 
-  /** Notes the feed's seq outside the mirror, if it is this many events beyond the last note. */
+  /** Records the feed's seq outside the mirror, if `events` events were written after the last record. */
   noteFeed(events = NOTE_EVERY_EVENTS): void {
     const { feed } = this.#options;
     if (!feed || !this.#open) return;
@@ -143,7 +140,7 @@ export class MirrorFile {
       feed.noteSeq(newest);
       this.#notedSeq = newest;
     } catch {
-      // The next write tries again. A feed that jumps skips all numbers given in the meantime.
+      // The next write tries again. After a loss of the mirror, the jump skips all numbers used in the meantime.
     }
   }
 
@@ -151,7 +148,9 @@ export class MirrorFile {
     return this.#closed;
   }
 
-  /** Closes the mirror and leaves -wal and -shm behind, so that it is readable while nobody has it open. */
+  /**
+   * Closes the mirror but leaves the files -wal and -shm, so that readers can open it while no process has it open.
+   */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -223,9 +222,9 @@ export class MirrorFile {
     this.#notedSeq = feed.highestSeq() ?? 0;
   }
 
-  /** Closes the writer first and the keeper last. A failing disk must not stop either. */
+  /** Closes the writing connection first and the keeper last. Continues if one of them fails. */
   #release(): void {
-    // Somebody may now replace the file with an older copy.
+    // After this, somebody may replace the file by an older copy, so the exact seq is recorded.
     if (!this.#options.readonly) this.noteFeed(1);
     const { db, keeper } = this.#open ?? {};
     this.#open = undefined;
@@ -239,7 +238,7 @@ export class MirrorFile {
       try {
         action();
       } catch {
-        // Everything that was acknowledged is on the disk already.
+        // A failed close loses nothing, because everything acknowledged is on the disk.
       }
     }
   }
@@ -252,8 +251,8 @@ function inodeOf(path: string): number {
 export type SeqMemory = Pick<EventCursorRows, 'highestSeq' | 'noteSeq'>;
 
 /**
- * The feed's seq, remembered outside the mirror as one row of state.db, so that a new mirror gives no number twice.
- * Methods throw `storage-…`.
+ * Remembers the feed's seq outside the mirror, in state.db, so that a new mirror uses no number twice. Methods throw
+ * `storage-…`.
  */
 export class EventCursorRows {
   readonly #db: Database.Database;
@@ -263,14 +262,14 @@ export class EventCursorRows {
   }
 
   /**
-   * Returns the last recorded seq, which may be far behind, since it is written seldom; undefined if there never was a
+   * Returns the last recorded seq, which may be behind by up to `NOTE_EVERY_EVENTS`; undefined if there never was a
    * mirror.
    */
   highestSeq(): number | undefined {
     return storing(() => sqlOf(this.#db).value('SELECT seq FROM feed'));
   }
 
-  /** Stores the feed's newest seq, durable on return. A number lower than the stored one changes nothing. */
+  /** Stores the feed's newest seq, durable on return. Does nothing if a higher seq is stored. */
   noteSeq(seq: number): void {
     const sql = `INSERT INTO feed (one, seq) VALUES (1, ?)
       ON CONFLICT DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq`;
@@ -278,15 +277,15 @@ export class EventCursorRows {
   }
 }
 
-/** Time of a submitted change (ISO 8601 UTC); null means now. */
+/** Time of a submitted change, ISO 8601 UTC; null or undefined means now. */
 type Time = string | null | undefined;
 
-/** Events of the feed per read. */
+/** Events of the feed read at once. */
 const PART = 500;
 
 /**
- * Returns a function that finds the newest event at one of these times (ISO 8601 UTC; null means now). A submitted
- * count contains no event that came after it, however late it is read.
+ * Returns a function that finds the newest event at one of these times. A count covers only events up to the time when
+ * it was submitted, however late it is read.
  */
 export function newestSeqAt(
   db: Database.Database,
@@ -300,9 +299,10 @@ export function newestSeqAt(
     null,
   );
   if (earliest === null) return () => newest;
-  // An event with a time ahead of the clock came before the clock was set back.
+  // An event later than the present was written before the clock was set back.
   const isHeard = (observedAt: string, time: string) => observedAt <= time || observedAt > now;
-  // Later events, newest first. There is usually one, because the inbox is read within a second.
+  // Events after the earliest time, newest first. Usually there is one or none, because the inbox is read within a
+  // second.
   const later: { seq: number; observedAt: string }[] = [];
   for (let from = newest; ; ) {
     const page = sql.rows<{ seq: number; observedAt: string }>(

@@ -44,14 +44,14 @@ import { mergeOrder } from './order-rows.ts';
 import { LinePlaces } from './placed-lines.ts';
 import { quarantine, removeFromQuarantine } from './quarantine.ts';
 
-/** An alarm that is up. */
+/** An alarm that is raised now. */
 export interface RaisedAlarm extends AlarmUp {
-  /** Time of the last change of its message or level. */
+  /** When the alarm's message or level last changed. */
   changedAt: string;
 }
 
 interface PendingAlarm {
-  /** null: lowered. */
+  /** Message of the alarm; null means that the alarm ended. */
   message: string | null;
   level: FindingLevel | null;
   at: string;
@@ -59,7 +59,7 @@ interface PendingAlarm {
 
 const NO_FAILURE = { code: null, since: null, tries: 0 };
 
-/** Stores a flow's freshness. A `lastOkAt` of null leaves the stored value. */
+/** Stores a flow's freshness. If `lastOkAt` is null, the stored value is kept. */
 function setFreshness(db: Database.Database, freshness: Freshness): void {
   const { failure: _, ...rest } = freshness;
   sqlOf(db).run(
@@ -97,7 +97,7 @@ function setAlarm(db: Database.Database, key: AlarmKey, { message, level, at }: 
   );
 }
 
-/** Oldest first. */
+/** Returns the raised alarms, oldest first. */
 function storedAlarms(db: Database.Database): RaisedAlarm[] {
   const sql = `SELECT key, message, level, raised_at AS raisedAt, changed_at AS changedAt FROM alarms
     ORDER BY raised_at, key`;
@@ -105,8 +105,8 @@ function storedAlarms(db: Database.Database): RaisedAlarm[] {
 }
 
 /**
- * Freshness and alarms. A report is synchronous, while the database may be busy. So it counts at once in this
- * process, and is written right after; what could not be written is retried with the next report.
+ * Stores freshness and alarms. A report must be synchronous, while the database may be busy; so a report counts at
+ * once in this process and is written right after. A failed write is repeated with the next report.
  */
 class Boards implements FreshnessBoard, Alarms {
   readonly #file: MirrorFile;
@@ -133,7 +133,7 @@ class Boards implements FreshnessBoard, Alarms {
     this.#put({ subject, lastOkAt: before?.lastOkAt ?? null, lastTryAt: now, state, message, ...failure });
   }
 
-  /** Returns undefined if the database is unavailable or has no row. */
+  /** Returns a flow's freshness, or undefined if the database is unavailable or has no row. */
   #flowOf(subject: FreshnessSubject): Freshness | undefined {
     const pending = this.#freshness.get(subject);
     if (pending) return pending;
@@ -144,7 +144,7 @@ class Boards implements FreshnessBoard, Alarms {
     }
   }
 
-  /** Stores a flow's state as the hub reports it. */
+  /** Stores a flow's state as the hub reported it. */
   adopt(freshness: Freshness): void {
     this.#put(freshness);
   }
@@ -167,7 +167,7 @@ class Boards implements FreshnessBoard, Alarms {
     });
   }
 
-  /** Returns the raised alarms, oldest first. */
+  /** Returns the raised alarms, oldest first, including those that are not written yet. */
   alarms(): RaisedAlarm[] {
     const up = new Map(this.#file.read(storedAlarms).map((alarm) => [alarm.key, alarm]));
     for (const [key, { message, level, at }] of this.#alarms) {
@@ -177,7 +177,7 @@ class Boards implements FreshnessBoard, Alarms {
     return [...up.values()];
   }
 
-  /** Passes on raised alarms that the disk did not accept. Each failed write does so by itself. */
+  /** Passes the raised alarms that are not on the disk to the listener. Called after each failed write. */
   notifyUnwritten(): void {
     const raised = [...this.#alarms].flatMap(([key, { message, level, at }]) =>
       message === null ? [] : { key, message, level, raisedAt: at, changedAt: at },
@@ -185,7 +185,7 @@ class Boards implements FreshnessBoard, Alarms {
     this.onUnwritten(raised);
   }
 
-  /** Waits until all reports are on the disk, or the disk refused them. */
+  /** Waits until all reports were written or a write failed. */
   async flush(): Promise<void> {
     this.#flushing ??= this.#write();
     await this.#flushing;
@@ -207,7 +207,9 @@ class Boards implements FreshnessBoard, Alarms {
     void this.flush();
   }
 
-  /** Returns the alarm's state, without a message if it is not raised; undefined if the database is unavailable. */
+  /**
+   * Returns an alarm's state, without message if the alarm is not raised; undefined if the database is unavailable.
+   */
   #alarmOf(key: AlarmKey): Pick<PendingAlarm, 'message' | 'level'> | undefined {
     const pending = this.#alarms.get(key);
     if (pending) return pending;
@@ -223,7 +225,7 @@ class Boards implements FreshnessBoard, Alarms {
   }
 
   async #write(): Promise<void> {
-    // All reports of one turn of the event loop become one transaction.
+    // Waits, so that all reports of one turn of the event loop are written in one transaction.
     await Promise.resolve();
     while ((this.#freshness.size > 0 || this.#alarms.size > 0) && !this.#file.closed) {
       const freshness = [...this.#freshness];
@@ -234,14 +236,14 @@ class Boards implements FreshnessBoard, Alarms {
           for (const [key, alarm] of alarms) setAlarm(db, key, alarm);
         });
       } catch {
-        // The mirror's reports stay pending. The code that stores orders meets the same failing disk and reports it.
+        // The reports stay pending. The code that stores orders fails on the same disk and raises the alarm.
         break;
       }
       deleteSame(this.#freshness, freshness);
       deleteSame(this.#alarms, alarms);
     }
     this.notifyUnwritten();
-    // Reset in the same turn as the loop's last check, so that a later report starts its own write.
+    // Reset without an await after the loop's last check, so that a later report starts a new write.
     this.#flushing = undefined;
   }
 }
@@ -250,13 +252,13 @@ function deleteSame<Key, Value>(map: Map<Key, Value>, written: readonly (readonl
   for (const [key, value] of written) if (map.get(key) === value) map.delete(key);
 }
 
-/** The companies of the oldest and the newest order here (document, `websiteId` of the notification). */
+/** The company (`websiteId` in the document) of the oldest and of the newest order in the mirror. */
 export interface OrderCompanies {
   oldest: string;
   newest: string;
 }
 
-/** Number of oldest and of newest orders that are read for a company, because some name none. */
+/** Number of oldest and of newest orders that are searched for a company, because some orders name none. */
 const LOOKED_AT = 20;
 
 function companyAt(db: Database.Database, order: 'ASC' | 'DESC'): string | undefined {
@@ -277,35 +279,35 @@ function setMark(db: Database.Database, name: string, value: number): void {
   sqlOf(db).run(sql, name, value);
 }
 
-/** `freshness` may lag by this much in a burst of webhooks, so that not each of them rewrites it. */
+/** Interval at which the freshness of webhooks is written at most, so that a burst does not rewrite it each time. */
 const FRESHNESS_EVERY_MS = 1_000;
 
 interface MirrorOptions {
-  /** Of `mirror.db`. */
+  /** Path of `mirror.db`. */
   path: string;
   clock: Clock;
-  /** Unix group, by name or number, that may read. If left out, the directory decides. */
+  /** Unix group, by name or number, that may read the mirror. If left out, the directory's group may. */
   group?: string | undefined;
-  /** The feed's seq in any mirror that was here before. Without it a new mirror begins at 1. */
+  /** Remembers the feed's seq of earlier mirrors. Without it, a new mirror's feed begins at 1. */
   feed?: SeqMemory;
-  /** Opens for reading only: creates, migrates and writes nothing. */
+  /** True to open for reading only. Nothing is created, migrated or written. */
   readonly?: boolean;
   /** Further names of fields, from the configuration. */
   spellings?: ExtraSpellings;
-  /** Zone of times that are sent without one. If left out, such a time is unreadable. */
+  /** Zone of times that are sent without a zone. If left out, such times are unreadable. */
   timezone?: string | undefined;
   /** Path of the list of orders in an answer. If empty, the list is searched for. */
   listPath?: string;
 }
 
-/** Opens the mirror; creates the file or migrates its schema. Throws `storage-…` errors. */
+/** Opens the mirror; creates the file or migrates its schema. Throws `storage-…`. */
 export function openMirror(options: MirrorOptions): Mirror {
   return new Mirror(options);
 }
 
 const WIDE_ASKED = 'orders.wide-asked-ms';
 
-/** The mirror of orders. Other groups of tables in the same file use `read` and `write`. */
+/** The mirror of orders. Other slices, which have tables in the same file, use `read` and `write`. */
 export class Mirror implements OrderSink {
   readonly freshnessBoard: FreshnessBoard;
   readonly alarms: Alarms;
@@ -343,12 +345,12 @@ export class Mirror implements OrderSink {
     this.alarms = alarms;
   }
 
-  /** Runs one or a few short reads at once. */
+  /** Runs one or a few short reads without a transaction. */
   read<T>(action: (db: Database.Database) => T): T {
     return this.#file.read(action);
   }
 
-  /** Runs one durable transaction; `action` may run more than once, each time from the start. */
+  /** Runs one durable transaction. `action` may run several times, each time from the start. */
   write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T> {
     return this.#file.write(action, signal);
   }
@@ -381,16 +383,13 @@ export class Mirror implements OrderSink {
 
   /**
    * Mirrors a whole answer of GET /order/all without delaying callbacks. A large `body` is transferred to another
-   * thread, and the array is empty afterwards.
+   * thread, which leaves the array empty.
    */
   importAnswer(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     return this.#import.importAnswer(body, options);
   }
 
-  /**
-   * Removes the customers of these orders from all rows, durably. Returns how many had one. `clean` then removes
-   * their remaining bytes from the files.
-   */
+  /** Removes the customers of these orders durably, and returns their number. Then `clean` removes the remaining bytes. */
   forgetCustomers(orderIds: readonly string[]): Promise<number> {
     const at = isoUtc(this.#file.clock.nowMs());
     return this.write(
@@ -399,7 +398,7 @@ export class Mirror implements OrderSink {
   }
 
   /**
-   * Removes the customer of one order because a person asked, also from quarantine. `note` runs in the same
+   * Removes the customer of one order at a person's request, also from quarantine. `note` runs in the same
    * transaction. Returns false if the customer was removed before.
    */
   forgetCustomer(orderId: string, note: (db: Database.Database) => void): Promise<boolean> {
@@ -413,15 +412,14 @@ export class Mirror implements OrderSink {
   }
 
   /**
-   * Rewrites the file if customers were removed since the last time, so that none of their bytes remain in it or in
-   * its log. Returns false if a reader holds the log; then try again. Callbacks wait meanwhile, about a second for
-   * 100 MiB.
+   * Rewrites the file if customers were removed after the last rewrite, so that none of their bytes remain. Returns
+   * false if a reader keeps the log; then call it again. Callbacks wait meanwhile, about a second for 100 MiB.
    */
   async clean(): Promise<boolean> {
     const waiting = this.read((db) => mark(db, TO_CLEAN)) ?? 0;
     if (waiting === 0) return true;
     const isAnew = waiting < 0;
-    // While a reader holds the log, every rewritten file would remain in it.
+    // While a reader keeps the log, each rewritten file would stay in the log too.
     if ((isAnew || this.walBytes() > WAL_BYTES_MAX) && !this.read(truncateWal)) return false;
     const isClean = isAnew || (await this.#import.vacuum());
     const sql = 'UPDATE marks SET value = ? WHERE name = ? AND value = ?';
@@ -433,7 +431,7 @@ export class Mirror implements OrderSink {
     return this.read((db) => orderById(db, orderId));
   }
 
-  /** JSON text as received. */
+  /** Returns the order's payload, JSON text as received. */
   orderPayload(orderId: string): string | undefined {
     const sql = 'SELECT payload FROM orders WHERE order_id = ?';
     return this.read((db) => sqlOf(db).value<string>(sql, orderId));
@@ -461,15 +459,12 @@ export class Mirror implements OrderSink {
     return this.read(newestSeq);
   }
 
-  /**
-   * Returns the seq up to which old events were deleted, except each order's newest and those still needed; 0 if none
-   * was.
-   */
+  /** Returns the seq up to which old events were deleted, except each order's newest and needed ones; 0 if none were. */
   trimmedTo(): number {
     return this.read((db) => mark(db, 'events.trimmed')) ?? 0;
   }
 
-  /** Returns the order codes next to a missing code; null where there is none on that side. */
+  /** Returns the order numbers next to a missing one; null on a side without any. */
   codesBeside(code: number): { before: number | null; after: number | null } {
     const sql = `SELECT (SELECT max(code) FROM orders WHERE code < ?) AS before,
       (SELECT min(code) FROM orders WHERE code > ?) AS after`;
@@ -483,8 +478,8 @@ export class Mirror implements OrderSink {
   }
 
   /**
-   * Returns the creation time of the oldest order that has not ended, or that has not ended by a held callback. Returns
-   * null if there is none, or none has a readable time.
+   * Returns the creation time of the oldest order that is open or that a held callback may reopen. Returns null if
+   * there is none, or none has a readable time.
    */
   oldestOpenOrderMs(): number | null {
     const oldest = (which: string) => `SELECT min(created_at) AS at FROM orders
@@ -494,23 +489,23 @@ export class Mirror implements OrderSink {
     return epochMs(this.read((db) => sqlOf(db).value<string | null>(sql)));
   }
 
-  /** Returns the time at which the last complete poll was reported, on this machine's clock; null if there was none. */
+  /** Returns when the last complete poll finished, on this machine's clock; null if there was none. */
   lastPollOkMs(): number | null {
     return epochMs(this.freshness().find(({ subject }) => subject === 'orders.poll')?.lastOkAt);
   }
 
-  /** Returns the time at which the last complete poll was sent, on the platform's clock; null if there was none. */
+  /** Returns when the last complete poll was sent, on the platform's clock; null if there was none. */
   lastPollAskedMs(): number | null {
-    // A mirror of an older version has no such mark, only the time by this machine's clock.
+    // A mirror of an older version has no such mark, only the time on this machine's clock.
     return this.read((db) => mark(db, 'orders.asked-ms')) ?? this.lastPollOkMs();
   }
 
-  /** Start of the last complete poll back to the oldest open order, on the platform's clock; null if never. */
+  /** Returns when the last poll back to the oldest open order was sent, on the platform's clock; null if never. */
   lastWidePollAskedMs(): number | null {
     return this.read((db) => mark(db, WIDE_ASKED)) ?? null;
   }
 
-  /** Records a complete poll durably. `askedMs` is on the platform's clock. */
+  /** Records a complete poll durably. `askedMs` is its time on the platform's clock. */
   notePoll(askedMs: number, wide: boolean): Promise<void> {
     return this.write((db) => {
       for (const name of ['orders.asked-ms', ...(wide ? [WIDE_ASKED] : [])])
@@ -519,7 +514,7 @@ export class Mirror implements OrderSink {
   }
 
   /**
-   * Returns, at a branch, the time without a good poll after which orders count as missing; undefined if the hub sent
+   * At a branch, returns the time without a good poll after which orders count as stale; undefined if the hub sent
    * none.
    */
   hubStaleAfterMs(): number | undefined {
@@ -530,13 +525,15 @@ export class Mirror implements OrderSink {
     if (this.hubStaleAfterMs() !== ms) await this.write((db) => setMark(db, 'hub.stale-after-ms', ms));
   }
 
-  /** Returns the companies of the orders; undefined while no order names one. */
+  /** Returns the companies of the orders, or undefined if no order names a company. */
   orderCompanies(): OrderCompanies | undefined {
     const [oldest, newest] = this.read((db) => [companyAt(db, 'ASC'), companyAt(db, 'DESC')]);
     return oldest === undefined || newest === undefined ? undefined : { oldest, newest };
   }
 
-  /** Records that the store belongs to another company from now on, so that earlier orders do not count. */
+  /**
+   * Records that the store belongs to another company from now on, so that the company of earlier orders is ignored.
+   */
   async beginOtherCompany(): Promise<void> {
     await this.write((db) => setMark(db, 'orders.company-from', newestSeq(db)));
   }
@@ -545,7 +542,7 @@ export class Mirror implements OrderSink {
     return this.#boards.freshness();
   }
 
-  /** Stores a flow's state at a branch, as the hub reports it. */
+  /** Stores a flow's state at a branch, as the hub reported it. */
   adoptFreshness(freshness: Freshness): void {
     this.#boards.adopt(freshness);
   }
@@ -554,17 +551,17 @@ export class Mirror implements OrderSink {
     return this.#boards.alarms();
   }
 
-  /** After each failed write, calls `listener` with the raised alarms that the disk refused. It must not throw. */
+  /** Sets a listener that gets the raised alarms after each failed write. It must not throw. */
   onUnwrittenAlarms(listener: (alarms: readonly RaisedAlarm[]) => void): void {
     this.#boards.onUnwritten = listener;
   }
 
-  /** Waits until freshness and alarms are on the disk, or the disk refused them. */
+  /** Waits until freshness and alarms were written or a write failed. */
   flushBoards(): Promise<void> {
     return this.#boards.flush();
   }
 
-  /** Newest first. */
+  /** Returns quarantined entries, newest first. */
   quarantineList(limit: number): QuarantineEntry[] {
     const sql = `SELECT ${QUARANTINE} FROM quarantine ORDER BY quarantine_id DESC LIMIT ?`;
     return this.read((db) => sqlOf(db).rows<QuarantineEntry>(sql, limit));
@@ -575,17 +572,20 @@ export class Mirror implements OrderSink {
     return this.read((db) => sqlOf(db).row<QuarantineDetail>(sql, quarantineId));
   }
 
-  /** Returns whether there was an entry to remove. */
+  /** Deletes a quarantined entry. Returns false if there was none. */
   quarantineRemove(quarantineId: number): Promise<boolean> {
     return this.write((db) => removeFromQuarantine(db, quarantineId));
   }
 
-  /** Size of the write-ahead log. */
+  /** Returns the size of the write-ahead log in bytes. */
   walBytes(): number {
     return walBytes(this.#file.path);
   }
 
-  /** Ends an import between two transactions, writes pending reports and closes. The mirror stays readable. */
+  /**
+   * Stops a running import between two transactions, writes pending reports, and closes. The file stays readable for
+   * others.
+   */
   async close(): Promise<void> {
     this.#lockWatch.close();
     await this.#import.stop();

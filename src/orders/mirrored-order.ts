@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { amount, flag, isoTime, text, whole } from '../core/schema.ts';
 
-/** The types of a mirrored order, which the local API returns and documents. */
+/** Types of an order in the mirror, which the local API returns and documents. */
 
 const dueTime = text.describe(
   'When a scheduled order is due; ISO 8601 in UTC where it could be read as a time',
@@ -82,11 +82,11 @@ export const order = z.object({
 export type MirroredOrder = z.output<typeof order>;
 /** A line of an order as the mirror stores it. */
 export type PlacedItem = MirroredOrder['items'][number];
-/** A line of an order as the platform sends it. */
+/** A line of an order as the platform sends it, without the match in the catalogue. */
 export type OrderItem = Omit<PlacedItem, 'sku' | 'productId' | 'matchedBy'>;
 export type OrderModifier = OrderItem['modifiers'][number];
 
-/** An order that the POS has to prepare and book. */
+/** An order that the POS must prepare and book. */
 export const orderToBook = order.extend({
   acknowledgedAt: isoTime
     .nullable()
@@ -95,7 +95,7 @@ export const orderToBook = order.extend({
 
 export type OrderToBook = z.output<typeof orderToBook>;
 
-/** The fields of an order that a person sees at a glance. */
+/** The fields of an order that lists on the page show. */
 export const boardOrder = z.object({
   orderId: z.string(),
   seq: whole.describe('Of its newest event'),
@@ -118,7 +118,7 @@ export const boardOrder = z.object({
 
 export type BoardOrder = z.output<typeof boardOrder>;
 
-/** Counts of one hour. */
+/** Numbers of one hour, for the trends on the page. */
 export const trendHour = z.object({
   from: isoTime.describe('Begin of the hour'),
   orders: whole.describe('Orders created in it'),

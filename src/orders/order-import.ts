@@ -8,14 +8,17 @@ import type { MirrorFile } from './mirror-file.ts';
 import type { ImportOptions, ImportReport } from './order.ts';
 import { quarantine } from './quarantine.ts';
 
-/** Answers up to this size are read on the main thread, because starting a thread costs more. */
+/** Size up to which answers are read on the main thread, because starting a thread takes longer. */
 const INLINE_BYTES_MAX = 1024 * 1024;
 const INLINE_CHUNK_RECORDS = 20;
-/** Young generation large enough for a chunk's records. With V8's default the import takes a sixth longer. */
+/**
+ * Size of the worker's young generation. A chunk's records fit into it; with V8's default an import takes a sixth
+ * longer.
+ */
 const YOUNG_GENERATION_MB = 128;
 /**
- * Pages of log before an automatic checkpoint. It is so high that the worker makes the checkpoints during an import,
- * and never a callback's commit.
+ * Pages of the log before an automatic checkpoint, while an import runs. The number is so high that checkpoints are
+ * made by the worker and never by a callback's commit.
  */
 const CHECKPOINT_PAGES_IMPORT = 16_000;
 
@@ -51,8 +54,8 @@ export class OrderImport {
   }
 
   /**
-   * Rewrites the mirror's file on its own thread, while no import runs. Returns false if a reader holds the log, so
-   * that old pages are left in it.
+   * Rewrites the mirror's file on a worker thread while no import runs. Returns false if a reader keeps the log, so
+   * that old pages remain in it.
    */
   vacuum(): Promise<boolean> {
     const turn = this.#queue.then(async () => {
@@ -69,7 +72,7 @@ export class OrderImport {
     return turn;
   }
 
-  /** Ends the running import between two transactions. */
+  /** Stops the running import between two transactions. */
   async stop(): Promise<void> {
     this.#stopping = true;
     this.#options.file.gate.abort();
@@ -131,7 +134,7 @@ export class OrderImport {
       try {
         if (!file.closed) file.read((db) => db.pragma(`wal_autocheckpoint = ${checkpointPages}`));
       } catch {
-        // A connection that is opened again has the right setting.
+        // A reopened connection has the normal setting already.
       }
       file.noteFeed();
     }
@@ -168,7 +171,10 @@ function runWorker(
   });
 }
 
-/** Returns the bytes in a buffer of their own, which can be transferred without a copy. Shared memory is copied. */
+/**
+ * Returns the bytes in a buffer of their own, which can be transferred without a copy. Bytes in shared memory are
+ * copied.
+ */
 function ownedBytes(body: Uint8Array): Uint8Array<ArrayBuffer> {
   const { buffer } = body;
   const whole = buffer instanceof ArrayBuffer && body.byteLength === buffer.byteLength;

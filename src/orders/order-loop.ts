@@ -15,8 +15,8 @@ interface WebhookWatchOptions {
 }
 
 /**
- * Notices when polls bring new orders that no webhook announced. After a poll creates an order, its webhook has until
- * the end of the next poll, because it may be on its way.
+ * Notices that polls bring new orders which no webhook announced. The webhook of such an order has until the end of
+ * the next poll to arrive.
  */
 export class WebhookMonitor {
   readonly #options: WebhookWatchOptions;
@@ -29,7 +29,7 @@ export class WebhookMonitor {
     this.#options = options;
   }
 
-  /** Records that an authenticated notification of this order arrived, with any result of the merge. */
+  /** Records that an authenticated notification of this order arrived, whatever the merge decided. */
   announced(orderId: string): void {
     this.#announced.add(orderId);
     if (this.#announced.size > ANNOUNCED_MAX) {
@@ -38,14 +38,15 @@ export class WebhookMonitor {
     }
     if (this.#silentInARow === 0) return;
     this.#options.freshness.ok('orders.webhook');
-    // These orders came before the callback that ended the silence. Their lost notifications do not show a new silence.
+    // These orders are older than the callback that ended the silence, so their lost notifications show no new
+    // silence.
     this.#pending = [];
     this.#silentInARow = 0;
   }
 
   /**
-   * Records the orders that a complete poll created. The first poll after a start may bring orders missed while the
-   * daemon was down.
+   * Records the orders that a complete poll created. Orders of the first poll after a start do not count, because they
+   * may have been announced while the daemon was down.
    */
   polled(createdIds: readonly string[]): void {
     if (!this.#options.enabled) return;
@@ -63,11 +64,11 @@ export class WebhookMonitor {
   }
 }
 
-/** Wait before a scheduled poll, so that a poll that a person waits for is sent first; see OrderPoll. */
+/** Delay of a scheduled poll, so that a poll that a person waits for is sent first; see `OrderPoll`. */
 const GIVE_WAY_MS = 500;
 /**
- * If the look-back has more orders than this, as in a chain, most polls ask only for the running day. Every
- * LOOKBACK_EVERY_MS a poll asks for the whole look-back.
+ * Number of orders in the look-back above which most polls ask only for the running day, as in a large chain. The
+ * whole look-back is then polled every `LOOKBACK_EVERY_MS`.
  */
 const MANY_RECORDS = 5_000;
 const LOOKBACK_EVERY_MS = 600_000;
@@ -76,22 +77,22 @@ interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
   schedule: Schedule;
   watch: Pick<WebhookMonitor, 'polled'>;
-  /** Returns the missing codes that a complete poll leaves, each once. They are a reason to poll a wider window. */
+  /** Returns the codes missing after a complete poll, each once. They are a reason to poll a wider window. */
   newGaps: (report: PollReport) => number[];
-  /** False while only a person can bring new tokens; then nothing is asked of the platform. */
+  /** Returns false while no call can succeed until a person brings new tokens. */
   mayCall: () => boolean;
   clock: Clock;
   random: Random;
   log: Log;
   /** Interval of polls that reach back to the oldest open order. */
   wideEveryMs: number;
-  /** Heartbeat for the watchdog. */
+  /** Reports to the watchdog that the loop runs. */
   beat: () => void;
 }
 
 /**
- * Polls orders: at start, at each due time of the schedule, and sooner when an order may be missing. A failed poll is
- * retried after the retry policy's pause. Only its signal ends the loop.
+ * Polls orders at start, at each due time of the schedule, and sooner if an order may be missing. A failed poll is
+ * repeated after the pause of the retry policy. Only the signal ends the loop.
  */
 export class OrderLoop {
   readonly #options: OrderLoopOptions;
@@ -99,7 +100,7 @@ export class OrderLoop {
   #failures = 0;
   #wideDueMs = Number.NEGATIVE_INFINITY;
   #lookbackDueMs = Number.NEGATIVE_INFINITY;
-  /** Whether the last poll of the plain look-back brought many records. */
+  /** True if the last poll of the look-back brought many records. */
   #isMany = false;
   #dueMs = 0;
 
@@ -108,7 +109,10 @@ export class OrderLoop {
     this.#waker = new Waker(options.clock);
   }
 
-  /** Polls as soon as the rate budget allows, because something may be missing. `wide`: perhaps an older order. */
+  /**
+   * Polls as soon as the rate budget allows, because an order may be missing. `wide`: the missing order may be an old
+   * one.
+   */
   wake(wide = false): void {
     this.#lookbackDueMs = Number.NEGATIVE_INFINITY;
     if (wide) this.#wideDueMs = Number.NEGATIVE_INFINITY;
@@ -125,14 +129,17 @@ export class OrderLoop {
     }
   }
 
-  /** A poll reports the first refusal; after that only the tokens are checked. */
+  /**
+   * Returns whether no poll is possible until a person brings new tokens. The first refusal is still reported by a
+   * poll.
+   */
   #lockedOut(): boolean {
     return this.#failures > 0 && !this.#options.mayCall();
   }
 
   /**
-   * The due time is never later than the schedule now says, because a wall clock that was ahead may have been
-   * corrected.
+   * Returns when the next poll is due. It is computed again each time, because a clock that was ahead may have been
+   * set back.
    */
   #due(): number {
     const { clock, schedule } = this.#options;
@@ -170,7 +177,8 @@ export class OrderLoop {
     } catch (error) {
       if (signal.aborted) return;
       this.#failures += 1;
-      // The answer may be too large to ever succeed. Polls with smaller windows continue meanwhile.
+      // The answer may be too large to ever arrive, so this wide window is tried again later, and polls of smaller
+      // windows go on.
       const againMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
       if (wide) this.#wideDueMs = againMs;
       else if (!runningDay) this.#lookbackDueMs = againMs;
@@ -204,7 +212,7 @@ export class OrderLoop {
     const known = asTillsyncError(error);
     const fields = { code: known.code, failures: this.#failures, hint: known.hint };
     if (known.code === 'auth-required') {
-      // The token keeper has reported tokens that the platform refused. Missing tokens are reported only here.
+      // The token keeper has already logged tokens that the platform refused. Missing tokens are logged only here.
       if (this.#failures === 1)
         log[known.httpStatus === undefined ? 'error' : 'debug'](fields, known.message);
     } else if (known.code === 'internal') {

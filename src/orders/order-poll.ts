@@ -12,7 +12,7 @@ import { covers, type PollWindow, pollWindow } from './poll-window.ts';
 const LEASE = 'orders.poll';
 const LEASE_HOLD_MS = 600_000;
 const LEASE_LOOK_MS = 500;
-/** A long wait checks again this often, because a person may have acted. */
+/** Interval of checks during a long wait, because a person may have ended its reason. */
 const LOOK_AGAIN_MS = 60_000;
 const STORE_PATIENCE_MS = 10_000;
 const PAGES_MAX = 1_000;
@@ -22,9 +22,9 @@ const FUTURE_MS = 300_000;
 interface OrderPollSettings {
   timezone: string;
   lookbackDays: number;
-  /** Maximum days that a wide poll, or a poll after a long outage, reaches back. */
+  /** Most days that a wide poll, or a poll after a long outage, reaches back. */
   wideDays: number;
-  /** Query parameter for the page number. If empty, pages are not requested. */
+  /** Query parameter of the page number. If empty, further pages are not requested. */
   pageParameter: string;
 }
 
@@ -41,9 +41,9 @@ interface OrderPollOptions {
     | 'alarms'
   >;
   leases: Leases;
-  /** The platform's wall clock minus ours, by its last answer; undefined before the first. */
+  /** Returns the platform's clock minus this machine's, by the last answer; undefined before the first answer. */
   platformSkewMs: () => number | undefined;
-  /** Returns the wait of GET /order/all now, for any process; undefined if it may be called. */
+  /** Returns how long any process must wait before GET /order/all; undefined if no wait is needed. */
   nextWait: () => Wait | undefined;
   clock: Clock;
   log: Log;
@@ -51,13 +51,15 @@ interface OrderPollOptions {
 }
 
 interface PollRequest extends CallOptions {
-  /** Dates to use in place of the computed ones. */
+  /** Dates to request instead of the computed ones. */
   window?: PollWindow;
-  /** Reaches back to the oldest open order (or one that a held callback reopens), not only over the look-back. */
+  /**
+   * True to reach back to the oldest open order (or one that a held callback may reopen), not only over the look-back.
+   */
   wide?: boolean;
-  /** Asks only for dates that orders since the last poll can have; the look-back is then polled seldom. */
+  /** True to request only the dates of orders after the last poll. */
   runningDay?: boolean;
-  /** Wait once a poll is allowed, so that a poll that a person waits for is sent first. */
+  /** Delay once a poll is allowed, so that a poll that a person waits for is sent first. */
   giveWayMs?: number;
   onProgress?: (done: number, total: number) => void;
 }
@@ -70,10 +72,15 @@ export interface PollReport extends Omit<ImportReport, 'listFound'> {
 const MORE_PAGES =
   'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
 
-/** A proxy's or maintenance page is usually gone within minutes, so it raises no alarm before that. */
+/**
+ * Time for which answers may be unreadable before an alarm. A page of a proxy or of maintenance is usually gone by
+ * then.
+ */
 const GARBLED_FOR_MS = 6 * 60_000;
 
-/** Runs one complete poll: ask, mirror, report. The daemon's loop and `sync orders` both use it, never at once. */
+/**
+ * Runs one complete poll: request, mirror, report. The daemon's loop and `sync orders` use it, never at the same time.
+ */
 export class OrderPoll {
   readonly #options: OrderPollOptions;
   #garbledSinceMonoMs: number | undefined;
@@ -83,8 +90,8 @@ export class OrderPoll {
   }
 
   /**
-   * Runs a poll. Throws the errors of Platform.orderAll, `storage-…`, and `platform-garbled` if the answer has no list
-   * of orders.
+   * Runs a poll. Throws the errors of `Platform.orderAll`, `storage-…`, and `platform-garbled` if the answer has no
+   * list of orders.
    */
   async poll(request: PollRequest = {}): Promise<PollReport> {
     const first = await this.#once(request, false);
@@ -98,7 +105,8 @@ export class OrderPoll {
   }
 
   /**
-   * Runs one call. `isWrongWindow` is true if the answer's Date differs from the clock by which the dates were chosen.
+   * Requests and mirrors one window. `isWrongWindow` is true if the answer's Date shows that the dates were chosen by
+   * a wrong clock.
    */
   async #once(
     request: PollRequest,
@@ -108,12 +116,12 @@ export class OrderPoll {
     const lease = await this.#turn(request);
     try {
       const nowMs = clock.nowMs();
-      // The oldest order is read once, because the answer itself changes it.
+      // The oldest open order is read before the request, because the answer may end it.
       const reachesMs = [mirror.lastPollAskedMs(), request.wide ? mirror.oldestOpenOrderMs() : null];
       const wanted = () => request.window ?? this.#window(nowMs, reachesMs, request.runningDay);
       const report = await this.#pages(request, wanted(), lease);
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
-      // A poll of dates that a person named says nothing about today's polls.
+      // A poll of dates that a person named says nothing about whether regular polls work.
       if (!isWrongWindow && request.window === undefined) {
         await whenFree(clock, () => this.#settle(report));
         await mirror.notePoll(nowMs + (platformSkewMs() ?? 0), request.wide === true);
@@ -128,8 +136,8 @@ export class OrderPoll {
   }
 
   /**
-   * Waits first for the rate budget, then for the lease, so that nobody holds the lease for minutes before it may
-   * poll.
+   * Waits first for the rate budget and then for the lease, so that no process holds the lease for minutes before it
+   * may poll.
    */
   async #turn({ signal, onWait, giveWayMs = 0 }: PollRequest): Promise<Lease> {
     const { leases, clock, nextWait } = this.#options;
@@ -138,7 +146,7 @@ export class OrderPoll {
     for (;;) {
       if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the orders were polled.');
       const wait = await whenFree(clock, nextWait, STORE_PATIENCE_MS, signal);
-      // A block may concern only this endpoint; the call itself then reports it at once.
+      // A block may concern only this endpoint. The call itself then reports the block at once.
       if (wait && wait.reason !== 'blocked') {
         onWait?.(wait);
         await clock.sleep(Math.min(wait.waitMs, LOOK_AGAIN_MS), signal);
@@ -218,13 +226,13 @@ export class OrderPoll {
     const platformNowMs = nowMs + (platformSkewMs() ?? 0);
     const reaches = reachesMs
       .filter((ms) => ms !== null)
-      // A future time was noted by a wrong clock, so the real time is unknown.
+      // A time in the future was recorded by a wrong clock, so the real time is unknown.
       .map((ms) => (ms > platformNowMs + FUTURE_MS ? 0 : ms));
     return pollWindow({
       nowMs,
       platformNowMs,
       timezone: settings.timezone,
-      // Without an earlier poll the start of the running day's window is unknown.
+      // Without an earlier poll, the start of the running day's window is unknown.
       lookbackDays: runningDay && reaches.length > 0 ? null : settings.lookbackDays,
       reachBackToMs: reaches.length > 0 ? Math.min(...reaches) : null,
       lookbackDaysMax: Math.max(settings.wideDays, settings.lookbackDays),
@@ -258,7 +266,7 @@ export class OrderPoll {
       this.#garbledSinceMonoMs ??= nowMs;
       if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) alarms.note('orders.unreadable', message);
     }
-    // Recording callbacks after a complete poll ends this alarm.
+    // This alarm ends when a callback is stored after a complete poll.
     if (hasCode(known, 'storage-full', 'storage-readonly', 'storage-corrupt', 'storage-failed'))
       alarms.note('storage.failing', `Polls keep nothing: ${message}`);
     freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message, failureCode(known));
@@ -276,28 +284,28 @@ function sum(a: PollReport, b: PollReport, window: PollWindow): PollReport {
   return total;
 }
 
-/** Longest run of missing codes that counts as missing orders. A longer run means another numbering. */
+/** Longest run of missing codes that counts as missing orders; a longer run is a change of numbering. */
 const RUN_MAX = 200;
 const MISSING_MAX = 10_000;
 const REMEMBERED_MAX = 20_000;
 
 /**
- * Finds missing codes. `code` is sequential for the company (document, "Order notification"), so a gap hints at a
- * missed order. Each is reported once as a reason to poll again, because a code that stays missing belongs to something
- * the platform does not show.
+ * Finds missing codes. `code` is sequential for the company (document, "Order notification"), so a gap may be a missed
+ * order. Each gap is reported once: a code that stays missing after another poll is not visible at the platform
+ * either.
  */
 export class GapMonitor {
   readonly #codesBetween: (min: number, max: number) => Iterable<number>;
   readonly #lookedFor = new Set<number>();
 
-  /** `codesBetween` returns every order code in the mirror between the two, inclusive, perhaps repeated. */
+  /** `codesBetween` returns every order code in the mirror from `min` to `max`, perhaps more than once. */
   constructor({ codesBetween }: { codesBetween: (min: number, max: number) => Iterable<number> }) {
     this.#codesBetween = codesBetween;
   }
 
   /**
-   * Returns codes newly found missing in the range of a complete poll, newest first. `codes` is null if its records
-   * have none.
+   * Returns codes that are newly found missing in the range of a complete poll, highest first. `codes` is null if no
+   * record has a code.
    */
   newGaps(codes: { min: number; max: number } | null): number[] {
     if (!codes) return [];

@@ -27,7 +27,7 @@ export function orderById(db: Database.Database, orderId: string): MirroredOrder
   return row && withItems(db, row);
 }
 
-/** SQL condition for each part of a filter. */
+/** SQL condition for each field of a filter. */
 const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   status: 'status = @status',
   open: IS_OPEN,
@@ -45,7 +45,7 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   unbooked: 'EXISTS (SELECT 1 FROM orders_unbooked u WHERE u.order_id = orders.order_id)',
 };
 
-/** Yields one order after the other, so that a whole year need not fit into memory. */
+/** Yields orders one by one, so that a whole year need not fit into memory. */
 export function* eachOrder(db: Database.Database, filter: OrderFilter): Generator<MirroredOrder> {
   const { limit, stores, open, due, unbooked, ...values } = filter;
   const wanted = (Object.keys(CONDITIONS) as (keyof typeof CONDITIONS)[]).filter(
@@ -59,18 +59,19 @@ export function* eachOrder(db: Database.Database, filter: OrderFilter): Generato
   for (const row of rows) yield withItems(db, row);
 }
 
-/** Most events of the feed that one read checks for a store's orders, so that the read takes a bounded time. */
+/** Most events that one read examines for a store's orders, to limit the time. */
 const STORE_WINDOW = 5_000;
 
 /**
- * Returns the events after `after` of a store's orders, and the number `upTo` up to which these are all. Orders that
- * the store has booked or supplied count too, so that it learns when one moves away. `stores` are the store's ids.
+ * Returns events after `after` of a store's orders, which are complete up to the number `upTo`. `stores` are the
+ * store's ids. Orders that the store booked or supplied are included too, so that the store learns if one moves to
+ * another store.
  */
 export function eventsOfStore(
   db: Database.Database,
   { stores, after, limit }: { stores: readonly string[]; after: number; limit: number },
 ): { events: OrderEvent[]; upTo: number } {
-  // The window counts events and not numbers, because the numbers of a new mirror begin far ahead.
+  // The window counts events, because after a jump the numbers of a new mirror are far apart.
   const window = 'SELECT max(seq) FROM (SELECT seq FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?)';
   const end = sqlOf(db).value<number | null>(window, after, STORE_WINDOW) ?? after;
   const named = 'IN (SELECT value FROM json_each(@stores))';
@@ -85,16 +86,16 @@ export function eventsOfStore(
   return { events, upTo: events.length < limit ? end : (events.at(-1)?.seq ?? after) };
 }
 
-/** Selects among the orders that a POS has to book. */
+/** Selects among the orders that a POS must book. */
 export interface ToBookFilter {
-  /** Only orders of a store with one of these ids. */
+  /** Ids of a store, to get only its orders. */
   stores?: readonly string[] | undefined;
-  /** Only orders with a newest event above this number, for paging. */
+  /** Seq of the last order of the previous page; only orders with a newer event are returned. */
   after: number;
   limit: number;
 }
 
-/** Returns the orders that a POS has to prepare and book, by their newest event. */
+/** Returns the orders that a POS must prepare and book, in the order of their newest events. */
 export function ordersToBook(db: Database.Database, { stores, after, limit }: ToBookFilter): OrderToBook[] {
   const ofStores = stores ? 'AND store_external_id IN (SELECT value FROM json_each(@stores))' : '';
   const rows = sqlOf(db).rows<OrderRow & { ackedAt: string | null }>(
@@ -109,7 +110,7 @@ function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
   return { ...row, isScheduled: fromBit(row.isScheduled), items: placedItemsOf(db, row.orderId) };
 }
 
-/** Returns the history of one order. It reads the whole feed, so it is for people and not for loops. */
+/** Returns the history of one order. Reads the whole feed, so it must not be called in loops. */
 export function orderHistory(db: Database.Database, orderId: string): OrderHistory {
   const events = db.prepare<[string], OrderEvent>(`${EVENT} WHERE order_id = ? ORDER BY seq`).all(orderId);
   const why = 'SELECT refused_at AS at, seq, message FROM refused_acks WHERE order_id = ?';
@@ -131,31 +132,33 @@ type BoardRow = Omit<BoardOrder, 'isScheduled' | 'waitingSince'> & { isScheduled
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** A POS that acknowledged nothing for so long has stopped acknowledging. */
+/** Time without acknowledgement after which a POS counts as one that acknowledges no more. */
 const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
-/** Orders from before the POS's first acknowledgement do not wait for it, except those of the last hour before. */
+/** How long before the POS's first acknowledgement an order may be and still wait for it. */
 const BEFORE_FIRST_ACK = '-1 hour';
-/** Nobody books an order that is a week old. `order list --unbooked` still shows it. */
+/**
+ * Age after which an order no longer counts as waiting, because nobody books it. `order list --unbooked` still shows
+ * it.
+ */
 const WAITS_AT_MOST_MS = 7 * DAY_MS;
 
-/** Returns the time of the last acknowledgement by a POS; null if there was none. */
+/** Returns when a POS last acknowledged an order; null if none ever did. */
 export function lastAcknowledgedAt(db: Database.Database): string | null {
   return sqlOf(db).value<string | null>('SELECT max(acked_at) FROM order_acks') ?? null;
 }
 
-/** Most waiting orders that are counted, to limit the time; no store has so many. */
+/** Most waiting orders that are counted, to limit the time. */
 export const WAITING_MAX = 1_000;
 
 /**
- * Returns open, paid orders that no POS acknowledged, longest wait first. Stores whose POS acknowledged nothing in
- * thirty days are left out. An order waits from when it was first seen open and paid; a scheduled one at the earliest
- * an hour before it is due. Orders created too long ago, as a poll of earlier days brings them, are left out. Uses a
- * few short indexed reads.
+ * Returns open, paid orders that no POS acknowledged, longest wait first. Left out are stores whose POS acknowledged
+ * nothing in thirty days, and orders that were old when they arrived, as a poll of earlier days brings them. The wait
+ * starts when the order was first seen open and paid; for a scheduled order, at the earliest an hour before it is due.
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
   const active = isoUtc(nowMs - ACKNOWLEDGES_FOR_MS);
   if (!sqlOf(db).row('SELECT 1 FROM acknowledging_stores WHERE last_at >= ?', active)) return [];
-  // An order without a readable creation time may be new.
+  // An order without a readable creation time may be new, so it is not left out.
   const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < taken_from";
   const waits = (when: string) => `SELECT order_id AS orderId, code, taken_from,
       CASE WHEN ${IS_DUE} THEN
@@ -175,12 +178,12 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
   );
 }
 
-/** Newest events in which to search for orders that have ended. */
+/** Number of newest events that are searched for ended orders. */
 const EVENTS_BACK = 300;
 
 /**
- * Returns the newest open orders by creation, then older ones that are due next or wait for the POS, then those that
- * ended last. Uses short indexed reads.
+ * Returns the newest open orders, then older ones that are due next or wait for the POS, then the orders that ended
+ * last. Uses short indexed reads.
  */
 export function readBoard(
   db: Database.Database,
@@ -213,9 +216,9 @@ function boardOrders(rows: readonly BoardRow[], waiting: readonly WaitingOrder[]
 }
 
 interface OrderSearch {
-  /** A whole code, or part of a text in the order. */
+  /** A whole code, or a part of any text in the order. */
   text?: string | undefined;
-  /** Only orders created in this period, ISO 8601 UTC. */
+  /** Period in which the order was created, ISO 8601 UTC. */
   created?: { from: string; before: string } | undefined;
   limit: number;
 }
@@ -223,7 +226,7 @@ interface OrderSearch {
 /** Number of newest orders whose texts are searched, to limit the time. */
 const SEARCHED = 5_000;
 
-/** Returns the orders that a person searches for, newest first. */
+/** Returns the orders that match a person's search, newest first. */
 export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: number): BoardOrder[] {
   const { text = '', created, limit } = search;
   const when = created ? 'created_at >= @from AND created_at < @before' : 'true';
@@ -243,12 +246,14 @@ export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: 
   return boardOrders(rows, waitingOrders(db, nowMs, WAITING_MAX));
 }
 
-/** Number of settled changes read per hour, newest first, to limit the time. */
+/** Most settled changes that are read per hour, newest first, to limit the time. */
 const SAMPLE = 500;
 const SETTLED = 'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?';
 const CREATED = 'SELECT count(*) FROM orders WHERE created_at >= ? AND created_at < ?';
 
-/** Returns orders and pushed changes of the last hours, oldest first, by the indexes on their times. */
+/**
+ * Returns the numbers of orders and pushed changes of the last hours, oldest hour first. Uses indexes on the times.
+ */
 export function readTrends(db: Database.Database, nowMs: number, hours: number): TrendHour[] {
   const sql = sqlOf(db);
   const presentMs = Math.floor(nowMs / HOUR_MS) * HOUR_MS;
@@ -264,7 +269,7 @@ export function readTrends(db: Database.Database, nowMs: number, hours: number):
     const delays = sample
       .filter(({ state }) => state === 'done')
       .map(({ createdAt, settledAt }) => Math.max(Date.parse(settledAt) - Date.parse(createdAt), 0));
-    // If there are more than the sample, its share of sent changes is applied to all.
+    // Above the sample's size, the sample's share of sent changes is applied to all changes.
     const all = sample.length < SAMPLE ? sample.length : (sql.value(SETTLED, from, to) ?? 0);
     const pushed = sample.length === 0 ? 0 : Math.round((delays.length / sample.length) * all);
     const [pushMedianMs, pushP95Ms] = [quantile(delays, 0.5), quantile(delays, 0.95)];
@@ -272,13 +277,13 @@ export function readTrends(db: Database.Database, nowMs: number, hours: number):
   });
 }
 
-/** The value below which a share (0 to 1) of the values lies, by nearest rank; null when there are none. */
+/** Returns the quantile by nearest rank; `share` is 0 to 1. Returns null if there are no values. */
 function quantile(values: readonly number[], share: number): number | null {
   const sorted = values.toSorted((a, b) => a - b);
   return sorted[Math.max(Math.ceil(share * sorted.length) - 1, 0)] ?? null;
 }
 
-/** Limits the time where orders are never closed. */
+/** Most open orders that are counted, to limit the time where orders are never closed. */
 const OPEN_MAX = 500;
 
 /** Counts the newest open orders by status, in one indexed read. */
@@ -290,8 +295,8 @@ export function openOrdersByStatus(db: Database.Database): { status: string | nu
 }
 
 /**
- * Counts quarantined entries by source. It reads all of them, so call it again only when `quarantineMark` has
- * changed; every added or removed entry changes it.
+ * Counts quarantined entries by source. It reads all entries, so callers cache the result until `quarantineMark`
+ * changes.
  */
 export function quarantineBySource(db: Database.Database): { source: string; entries: number }[] {
   const sql = 'SELECT source, count(*) AS entries FROM quarantine GROUP BY source';
@@ -302,7 +307,7 @@ export function quarantineEntries(db: Database.Database): number {
   return sqlOf(db).value('SELECT count(*) FROM quarantine') ?? 0;
 }
 
-/** Returns the newest entry of this source; undefined if there is none. */
+/** Returns the newest quarantined entry of this source, or undefined if there is none. */
 export function newestQuarantined(
   db: Database.Database,
   source: string,
@@ -318,15 +323,15 @@ export function quarantineMark(db: Database.Database): string {
   return sqlOf(db).value<string>(sql) ?? '';
 }
 
-/** Conditions on received observations; a field that is left out restricts nothing. */
+/** Conditions on received observations. A field that is left out restricts nothing. */
 export interface ReceivedFilter {
   orderId?: string | undefined;
-  /** ISO 8601 UTC: received at this time or later. */
+  /** Earliest time of receipt, inclusive, ISO 8601 UTC. */
   since?: string | undefined;
-  /** ISO 8601 UTC: received before this time. */
+  /** Latest time of receipt, exclusive, ISO 8601 UTC. */
   until?: string | undefined;
   source?: OrderSource | undefined;
-  /** The payload contains one of these texts. */
+  /** Texts of which the payload must contain at least one. */
   containing?: readonly string[] | undefined;
 }
 
@@ -339,14 +344,14 @@ export interface ReceivedFilter {
 type ReceivedState = 'newest' | 'earlier' | 'held' | 'quarantined';
 
 export interface ReceivedEntry {
-  /** The id for `get` has a letter for the table, and a number. */
+  /** Id for `getReceived`: a letter for the table, then a number, such as `h12`. */
   id: string;
   state: ReceivedState;
-  /** null for an entry of the quarantine, whose order is unknown. */
+  /** null for a quarantined entry, whose order is unknown. */
   orderId: string | null;
   source: OrderSource;
   receivedAt: string;
-  /** Status of the order at its event, or in a held webhook; null if it had none. */
+  /** Status that the payload brought; null if it had none. */
   status: string | null;
 }
 
@@ -354,7 +359,7 @@ export interface ReceivedDetail extends ReceivedEntry {
   payload: string | Uint8Array;
 }
 
-/** Tables of payloads by the letter of their ids, with the SQL of their columns. */
+/** Tables of payloads by the first letter of their ids, with the SQL of their columns. */
 const KEPT = {
   o: {
     table: 'orders',
@@ -410,7 +415,7 @@ function matches(letter: Letter): string {
     ${letter === 'q' ? "AND source IN ('webhook', 'poll')" : ''}`;
 }
 
-/** Lists payloads, newest first. Without an order it reads everything, so it is for people and not for loops. */
+/** Lists payloads, newest first. Without an order id it reads all payloads, so it must not be called in loops. */
 export function listReceived(
   db: Database.Database,
   filter: ReceivedFilter,
@@ -422,7 +427,7 @@ export function listReceived(
   return sqlOf(db).rows<ReceivedEntry>(sql, { ...bindings(filter), limit });
 }
 
-/** Returns undefined if no entry has this id, or the entry was deleted. */
+/** Returns one payload with its details, or undefined if the entry does not exist or was deleted. */
 export function getReceived(db: Database.Database, id: string): ReceivedDetail | undefined {
   const [, letter, number] = /^([ophq])(\d{1,15})$/.exec(id) ?? [];
   if (letter === undefined) return undefined;
@@ -430,7 +435,7 @@ export function getReceived(db: Database.Database, id: string): ReceivedDetail |
   return sqlOf(db).row<ReceivedDetail>(sql, Number(number));
 }
 
-/** Returns one page of orders with a matching payload, after the row `after`. */
+/** Returns one page of orders that have a matching payload, after the row `after`. */
 export function ordersReceived(
   db: Database.Database,
   filter: ReceivedFilter,
@@ -443,7 +448,7 @@ export function ordersReceived(
   return sqlOf(db).rows<{ row: number; orderId: string }>(sql, { ...bindings(filter), ...page });
 }
 
-/** Returns the quarantined payloads of matching orders, oldest first. */
+/** Returns the ids of matching quarantined payloads of orders, oldest first. */
 export function quarantinedOrders(db: Database.Database, filter: ReceivedFilter): number[] {
   const sql = `SELECT quarantine_id FROM quarantine WHERE ${matches('q')} ORDER BY quarantine_id`;
   return sqlOf(db).values<number>(sql, bindings(filter));
@@ -464,7 +469,7 @@ export interface QuarantineEntry {
   source: Unreadable['source'];
   receivedAt: string;
   reason: string;
-  /** Number of times the payload was received. Polls repeat themselves and do not count. */
+  /** How often the payload was received. Polls do not count, because they repeat themselves. */
   seen: number;
   bytes: number;
 }

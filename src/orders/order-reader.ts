@@ -14,25 +14,22 @@ import {
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import type { OrderFields, OrderReading, OrderSource } from './order.ts';
 
-/**
- * Values found for each field, by its slot in the tree; undefined if not sent. `ranks` exists from the first field
- * that was found under another name than its best one.
- */
+/** Values found in a record, by slot. `ranks` is set once a field was found under a name that is not its best one. */
 interface Found {
   values: unknown[];
   ranks: number[] | undefined;
-  /** Slots of values that were sent but not readable; undefined if none. */
+  /** Slots of values that were sent but are unreadable; undefined if there are none. */
   unread: number[] | undefined;
 }
 
-/** Finds every field of a tree in one walk over the object's own names. */
+/** Finds every field of a tree in one walk over the object's names. */
 function findValues(value: Record<string, unknown>, { nothing, names }: SpellingTree): Found {
   const found: Found = { values: nothing.slice(), ranks: undefined, unread: undefined };
   walk(value, names, found);
   return found;
 }
 
-/** Every callback and poll record passes here, so it uses plain loops without iterators. */
+/** Adds the values of an object to `found`. It runs for every callback and record, so it uses plain loops. */
 function walk(value: Record<string, unknown>, names: ReadonlyMap<string, SpellingNode>, found: Found): void {
   const { values } = found;
   for (const name of Object.keys(value)) {
@@ -63,18 +60,18 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
   }
 }
 
-/** Whether a value in place of an object is itself a value of a field (as `"store": "B1"`) or blank. */
+/** Returns whether a value that stands in place of an object is itself readable (as in `"store": "B1"`) or empty. */
 function isReadWhole({ hits }: SpellingNode, sent: unknown): boolean {
   if (isBlank(sent) || (Array.isArray(sent) && sent.length === 0)) return true;
   return hits.some(({ read }) => read(sent) !== undefined);
 }
 
-/** The platform writes '' for "none". */
+/** Returns whether the value is an empty text, which the platform sends for "none". */
 function isBlank(sent: unknown): boolean {
   return typeof sent === 'string' && sent.trim() === '';
 }
 
-/** Adds a note for each field that was sent but not readable. */
+/** Adds a note for each field that was sent but is unreadable. */
 function noteUnread({ values, unread }: Found, { fields }: SpellingTree, at: string, notes: string[]): void {
   if (unread === undefined) return;
   for (const slot of new Set(unread)) {
@@ -82,7 +79,7 @@ function noteUnread({ values, unread }: Found, { fields }: SpellingTree, at: str
   }
 }
 
-/** Returns every field of the tree by its name; null where it was not sent. */
+/** Returns every field of the tree by name; null if it was not sent. */
 function readRecord<T>(sent: Record<string, unknown>, tree: SpellingTree, at: string, notes: string[]): T {
   const found = findValues(sent, tree);
   noteUnread(found, tree, at, notes);
@@ -121,7 +118,9 @@ const UNREAD_ITEM: OrderItem = {
   modifiers: [],
 };
 
-/** Every entry keeps its place. An entry that is no object becomes an item of which nothing is known. */
+/**
+ * Reads the items. Every entry keeps its position; an entry that is no object becomes an item without known values.
+ */
 function readItems(
   sent: readonly unknown[],
   spellings: OrderSpellings,
@@ -149,14 +148,14 @@ function readItems(
   return { items, isBrief };
 }
 
-/** Returns the objects of a list, and notes if it has other entries. */
+/** Returns the objects of a list. Adds a note if the list has other entries. */
 function readEntries(sent: unknown[] | null, name: string, notes: string[]): Record<string, unknown>[] {
   const entries = sent?.filter(isRecord) ?? [];
   if (sent && entries.length < sent.length) notes.push(`${name} cannot be read`);
   return entries;
 }
 
-/** Returns one row per option; without options one per count; without counts one row. */
+/** Returns the rows of a modifier: one for each option; without options, one for each count; without counts, one. */
 function readModifier(
   sent: Record<string, unknown>,
   spellings: OrderSpellings,
@@ -204,7 +203,7 @@ function optionRow(
   };
 }
 
-/** Returns rows for counts without an option, since only these counts have the quantities. */
+/** Returns rows for counts that belong to no option, because only these counts have the quantities. */
 function countRows(
   { name, shortName, description, externalId, price, quantity }: SentModifier,
   options: readonly OrderModifier[],
@@ -248,15 +247,18 @@ function readCounts(sent: Counts, at: string, notes: string[]): ReadonlyMap<stri
 
 const NO_COUNTS: ReadonlyMap<string, number | null> = new Map();
 
-/** The document keys `countById` by the modifier, so a single count belongs to a single option. */
+/**
+ * Returns the only count of a map. In the document's `countById` the key is the modifier, so one count belongs to one
+ * option.
+ */
 function onlyOf(counts: ReadonlyMap<string, number | null>): number | null | undefined {
   return counts.size === 1 ? counts.values().next().value : undefined;
 }
 
 /**
  * Reads a notification, or a record of GET /order/all, as an order. Never throws: an unreadable field counts as not
- * sent, and a value without an order id is unreadable, with a sentence that says why. The document shows no record of
- * GET /order/all. So a poll's lines count only if all are readable, and nothing in it makes an order incomplete.
+ * sent, and a value without an order id gives a sentence with the reason. The document shows no record of GET
+ * /order/all, so its lines count only if all are readable, and nothing in it makes an order incomplete.
  */
 export function readOrder(
   value: unknown,
@@ -306,15 +308,12 @@ export function readOrder(
 
 const CLEARED: ReadonlySet<string> = new Set(['amount', 'time']);
 
-/** Names of times of the order's past or of its data, which are never the scheduled time. */
+/** Names of times that are never the scheduled time, because they are about the order's past or its data. */
 const OTHER_TIMES =
   /updat|modif|creat|chang|edit|pay|paid|confirm|accept|approv|cancel|reject|refund|dispatch|delivered|ready|start|finish|clos|sent|receiv|notif|sync|expir|delet|print|last|birth|regist|valid/i;
 const SCHEDULED_WITHIN_MS = 400 * 24 * 3_600_000;
 
-/**
- * Returns the scheduled time, whose field the document does not name: the one value that reads as a time after the
- * creation and has no other field's name. undefined if there is none or more than one.
- */
+/** Returns the only value of unknown name that is a time after the creation; the document does not name the field. */
 function onlyUnknownTime(
   sent: Record<string, unknown>,
   { createdAt, deliveryTime }: OrderFields,
@@ -337,12 +336,12 @@ const ADDRESS_FIELDS = Object.keys(ORDER_SPELLINGS).filter((name) =>
   name.startsWith('address'),
 ) as (keyof OrderFields)[];
 
-/** The platform sends no address for pickup, so an earlier address no longer holds. */
+/** Clears the address. The platform sends none for a pickup order, so an earlier address no longer holds. */
 function clearAddress(fields: OrderFields): void {
   for (const field of ADDRESS_FIELDS) fields[field] = null as never;
 }
 
-/** Does the same for JSON text, and keeps ids exact that are too large for JavaScript's numbers. */
+/** Reads JSON text as `readOrder` does, and keeps ids exact that are too large for JavaScript's numbers. */
 export function readOrderText(
   raw: string,
   spellings: OrderSpellings,
@@ -355,7 +354,7 @@ export function readOrderText(
   }
 }
 
-/** Does the same for a value and its text, which may begin with a byte order mark. */
+/** Reads a parsed value like `readOrderText`, given with its text. The text may begin with a byte order mark. */
 export function readSentOrder(
   value: unknown,
   raw: string,
@@ -369,13 +368,13 @@ export function readSentOrder(
 
 const LONG_NUMBER = /[:,[]\s*-?\d{16}/;
 
-/** Reviver for JSON.parse: keeps whole numbers too large for JavaScript as the text that was sent. */
+/** Reviver for JSON.parse that keeps integers too large for JavaScript as the text that was sent. */
 export function keepLongNumbers(_name: string, value: unknown, context?: { source?: string }): unknown {
   const long = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
   return long && context?.source !== undefined && /^-?\d+$/.test(context.source) ? context.source : value;
 }
 
-/** Returns the order inside a wrapper. A record with an order id of its own is not unwrapped. */
+/** Returns the order inside a wrapper object, or the value itself if it has an order id of its own. */
 export function unwrap(value: Record<string, unknown>, spellings: OrderSpellings): Record<string, unknown> {
   if (Object.hasOwn(value, 'internalOrderId')) return value;
   for (const name of WRAPPER_NAMES) {
@@ -400,11 +399,13 @@ function namesOf(value: Record<string, unknown>): string {
 
 export interface ReadingRules {
   spellings: OrderSpellings;
-  /** Path from the config; empty if not configured. A leading `$` or `root` means the root. */
+  /**
+   * Path of the list, from the configuration; empty if not configured. A leading `$` or `root` means the whole answer.
+   */
   listPath: string;
 }
 
-/** Likely names of a list of orders, best first. The root has the empty name. */
+/** Likely names of a list of orders, best first. The empty name means that the answer itself is the list. */
 const LIST_NAMES = [
   'orders',
   'data',
@@ -419,22 +420,22 @@ const LIST_NAMES = [
   '',
 ];
 
-/** Names of lists that hold no orders; while all is well they are empty. */
+/** Names of lists that hold no orders. They are empty while all is well. */
 const OTHER_NAMES = new Set(['errors', 'warnings', 'messages', 'links', 'filters', 'tags']);
 
 const SAMPLES = 20;
 
 /**
- * Finds the list of orders in an answer of GET /order/all, which the document does not show: the configured path
- * first, then by name and by readable elements. An empty list counts if its name is likely or it is the only list.
- * Returns undefined if there is none.
+ * Finds the list of orders in an answer of GET /order/all, which the document does not show. The configured path is
+ * tried first, then likely names and readable elements. An empty list is accepted if its name is likely or it is the
+ * only list.
  */
 export function chooseOrderList(
   body: Uint8Array,
   answer: ScannedAnswer,
   { listPath, spellings }: ReadingRules,
 ): RecordList | undefined {
-  /** Tries elements spread over the whole list. */
+  /** Returns whether an element is accepted, of a sample over the whole list. */
   const some = (list: RecordList, accept: (reading: OrderReading) => boolean): boolean => {
     const step = Math.max(1, Math.floor(list.length / SAMPLES));
     for (let index = 0; index < list.length; index += step) {
@@ -453,12 +454,12 @@ export function chooseOrderList(
   const filled =
     likely.find((list) => some(list, () => true)) ?? others.find((list) => some(list, looksLikeOrder));
   if (filled && (isLikely(filled) || !likely.some((list) => list.length === 0))) return filled;
-  // A filled but unreadable list may hold the orders, so an empty list beside it proves nothing.
+  // A filled but unreadable list may hold the orders, so an empty list beside it does not mean that there are none.
   if (answer.hints.success === false || likely.some((list) => list.length > 0)) return undefined;
   return likely[0] ?? (others.length === 1 && others[0]?.length === 0 ? others[0] : undefined);
 }
 
-/** In a list of unknown name an id is no proof, because branches and customers have ids too. */
+/** Returns whether a record looks like an order. An id is no proof, because customers have ids too. */
 function looksLikeOrder({ fields, items }: OrderReading): boolean {
   const signs = [
     items,
@@ -494,18 +495,18 @@ function normalPath(path: string): string | undefined {
   return trimmed === 'root' ? '' : trimmed.replace(/^\$\.?/, '');
 }
 
-/**
- * Checks whether the stated sums of an order add up. Only the sums show a line that the platform left out or sent
- * twice. A coupon, tip, fee or discount in the order explains a difference.
- */
+/** Checks an order's sums. A difference reveals a line that the platform left out or sent twice, if nothing explains it. */
 
 type Sums = Pick<OrderFields, 'amount' | 'amountToPay' | 'deliveryFee' | 'couponDiscount'>;
 
-/** Shops round to whole coins. */
+/** Largest difference that rounding to whole coins explains: this share of the sum, or this amount if larger. */
 const ROUNDED_SHARE = 0.01;
 const ROUNDED_MIN = 0.05;
 
-/** Returns null if a sum is missing. `stated` returns all numbers in the order and runs only if the sums differ. */
+/**
+ * Returns whether the sums differ; null if a sum is missing. `stated` returns all numbers in the order, and is called
+ * only if the sums differ.
+ */
 export function doSumsDiffer(
   fields: Sums,
   items: readonly OrderItem[],
@@ -533,7 +534,7 @@ export function doSumsDiffer(
   return isNone(paid - amount - priceOfTwins(items));
 }
 
-/** Returns the total of the lines for each way of reading their prices; empty if a line has no price. */
+/** Returns the total of the lines, once for each way to read their prices; empty if a line has no price. */
 function lineSums(items: readonly OrderItem[]): number[] {
   const readings = [
     (item: OrderItem) => numberOf(item.productPrice),
@@ -553,7 +554,7 @@ function lineSums(items: readonly OrderItem[]): number[] {
   });
 }
 
-/** Returns the price of the lines that equal an earlier line. */
+/** Returns the price of the lines that repeat an earlier line. */
 function priceOfTwins(items: readonly OrderItem[]): number {
   const seen = new Set<string>();
   let price = 0;
@@ -574,7 +575,7 @@ function numberOf(value: unknown): number | null {
   return typeof value === 'number' ? value : null;
 }
 
-/** Returns the numbers of a payload and of the objects in it. */
+/** Returns the numbers in a payload and in the objects inside it. */
 export function statedNumbers(payload: string): number[] {
   let value: unknown;
   try {
@@ -595,5 +596,5 @@ export function statedNumbers(payload: string): number[] {
   return numbers;
 }
 
-/** Deep enough for an order in a wrapper with its totals in an object. */
+/** Depth of objects that are searched: the order in a wrapper, with its totals in an object. */
 const STATED_DEPTH = 2;

@@ -20,11 +20,11 @@ import {
 import { doSumsDiffer, statedNumbers } from './order-reader.ts';
 import { channelOf, LinePlaces } from './placed-lines.ts';
 
-/** Every scalar field of an order. Its column has the same name in snake_case. */
+/** Names of an order's scalar fields. Each has a column with the same name in snake_case. */
 export const ORDER_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
   (name) => name !== 'orderId' && name !== 'items',
 ) as (keyof OrderFields)[];
-/** Every scalar field of items and modifiers, in the order of the tables' columns. */
+/** Names of the scalar fields of items and modifiers, in the order of the tables' columns. */
 const ITEM_FIELDS = Object.keys(ITEM_SPELLINGS).filter((name) => name !== 'modifiers') as Exclude<
   keyof OrderItem,
   'modifiers'
@@ -45,7 +45,7 @@ export function columnsAs(fields: readonly string[]): string[] {
   return fields.map((field) => `${snakeCase(field)} AS ${field}`);
 }
 
-/** The values that SQLite returns for a column. */
+/** A value that SQLite returns for a column. */
 export type Value = string | number | null;
 
 const STATUS_AT = ORDER_FIELDS.indexOf('status');
@@ -59,12 +59,15 @@ const AMOUNT_TO_PAY_AT = ORDER_FIELDS.indexOf('amountToPay');
 const DELIVERY_FEE_AT = ORDER_FIELDS.indexOf('deliveryFee');
 const COUPON_DISCOUNT_AT = ORDER_FIELDS.indexOf('couponDiscount');
 
-/** Returns the status in a list of values ordered as ORDER_FIELDS. */
+/** Returns the status from a list of values in the order of `ORDER_FIELDS`. */
 export function statusIn(values: readonly Value[]): string | null {
   return (values[STATUS_AT] ?? null) as string | null;
 }
 
-/** Returns values in the order of ORDER_FIELDS. A field that was not sent comes from `known`, else it is null. */
+/**
+ * Returns values in the order of `ORDER_FIELDS`. A field that was not sent is copied from `known`, otherwise it is
+ * null.
+ */
 export function fieldValues(fields: OrderFields, known?: readonly Value[]): Value[] {
   const values: Value[] = [];
   for (let i = 0; i < ORDER_FIELDS.length; i++) {
@@ -79,24 +82,24 @@ function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
   return a.length === b.length && a.every((value, i) => value === b[i]);
 }
 
-/** The mirror's row of an order. */
+/** An order's row in the mirror. */
 export interface KnownRow {
-  /** Values of the fields, in the order of ORDER_FIELDS. */
+  /** Values of the fields, in the order of `ORDER_FIELDS`. */
   values: Value[];
   seq: number;
-  /** The event at which its store, or the stock its lines take, last changed. */
+  /** Seq of the event at which the order's store, or the quantities of its lines, last changed. */
   linesSeq: number;
   eventSource: OrderSource;
   pollDigest: string | null;
   payloadSource: OrderSource;
   payload: string;
   updatedAt: string;
-  /** Time at which the payload came, if that was after the newest event. */
+  /** When the payload came, if after the newest event; otherwise null. */
   payloadAt: string | null;
   endedAt: string | null;
-  /** Time at which the customer's data was removed. */
+  /** When the customer's data was removed; null if it was not. */
   forgottenAt: string | null;
-  /** 1 if the stated sums do not add up; null if some are missing. */
+  /** 1 if the stated sums do not add up, 0 if they do, null if some are missing. */
   sumsDiffer: number | null;
 }
 
@@ -127,7 +130,7 @@ const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, channel, or
   VALUES (${marks(WRITTEN.length + 3)})`;
 const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)},
   to_book_since = coalesce(to_book_since, ?), channel = coalesce(?, channel), payload_at = NULL WHERE order_id = ?`;
-// The query has no ORDER BY, which would make it three times as slow even with nothing to sort.
+// No ORDER BY here, because it would make the query three times as slow even with nothing to sort.
 const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ?`;
 const PLACED_ITEMS = ITEMS.replace('line,', 'line, sku, product_id AS productId, matched_by AS matchedBy,');
 const MODIFIERS = `SELECT line, modifier, ${columnsAs(MODIFIER_FIELDS)} FROM order_item_modifiers
@@ -139,10 +142,13 @@ interface Inserts {
   texts: string[];
 }
 
-/** Most rows per statement; a longer order takes several statements. */
+/** Most rows per statement. A longer order needs several statements. */
 const ROWS_AT_ONCE = 8;
 
-/** OR FAIL avoids a statement journal, which costs as much as a row. The transaction is rolled back anyway. */
+/**
+ * Builds INSERT statements. OR FAIL avoids a statement journal, which costs as much as a row; the transaction is
+ * rolled back on an error anyway.
+ */
 function insertsOf(table: string, columns: number): Inserts {
   const row = `(${marks(columns)})`;
   const texts = Array.from(
@@ -155,7 +161,7 @@ function insertsOf(table: string, columns: number): Inserts {
 const INSERT_ITEMS = insertsOf('order_items', ITEM_FIELDS.length + 5);
 const INSERT_MODIFIERS = insertsOf('order_item_modifiers', MODIFIER_FIELDS.length + 3);
 
-/** Returns the digest of the last confirmed poll record, and the code; undefined for an unknown order. */
+/** Returns an order's code and the digest of its last confirmed poll record; undefined for an unknown order. */
 export function polledOrder(
   db: Database.Database,
   orderId: string,
@@ -173,12 +179,12 @@ export function updateDigest(db: Database.Database, orderId: string, pollDigest:
   sqlOf(db).run('UPDATE orders SET poll_digest = ? WHERE order_id = ?', pollDigest, orderId);
 }
 
-/** Returns the items of an order in their order. */
+/** Returns the items of an order, in the order of their lines. */
 function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
   return itemsBy<OrderItem>(db, ITEMS, orderId);
 }
 
-/** Returns the items as itemsOf does, with each line's product and sku in the catalogue. */
+/** Returns the items as `itemsOf` does, each with its product and sku in the catalogue. */
 export function placedItemsOf(db: Database.Database, orderId: string): PlacedItem[] {
   return itemsBy<PlacedItem>(db, PLACED_ITEMS, orderId);
 }
@@ -196,7 +202,7 @@ function itemsBy<Item extends OrderItem>(db: Database.Database, text: string, or
   return items;
 }
 
-/** Whether the mirror has exactly these items of the order. */
+/** Returns whether the mirror has exactly these items of the order. */
 export function hasItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): boolean {
   const rows = sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, orderId);
   const modifiers = sqlOf(db).rows<OrderModifier & { line: number; modifier: number }>(MODIFIERS, orderId);
@@ -214,7 +220,7 @@ export function hasItems(db: Database.Database, orderId: string, items: readonly
   );
 }
 
-/** Whether two lists of items take the same quantities of every stock; comments and prices may differ. */
+/** Returns whether two lists of items take the same quantities from every stock. Comments and prices may differ. */
 function takesTheSame(before: readonly OrderItem[], after: readonly OrderItem[]): boolean {
   const taken = (items: readonly OrderItem[]) =>
     items.map((item) => JSON.stringify([item.productExternalId, item.productName, item.quantity])).sort();
@@ -222,8 +228,8 @@ function takesTheSame(before: readonly OrderItem[], after: readonly OrderItem[])
 }
 
 /**
- * Adds known details to the lines of a poll's record, which may say less than a notification did. Only for a line
- * with the same place, product and quantity.
+ * Adds known details to the lines of a poll's record, which may have fewer details than a notification. Only lines
+ * with the same position, product and quantity are completed.
  */
 function withKnownLines(known: readonly OrderItem[], { items, isBrief }: OrderReading): OrderItem[] {
   return (items ?? []).map((item, i) => {
@@ -258,7 +264,7 @@ function insertItems(
   insertRows(db, INSERT_MODIFIERS, options);
 }
 
-/** Inserts rows; `values` are those of all rows, one row after the other. */
+/** Inserts rows. `values` has the values of all rows, one row after the other. */
 function insertRows(db: Database.Database, { columns, texts }: Inserts, values: readonly SqlValue[]): void {
   const most = columns * ROWS_AT_ONCE;
   for (let from = 0; from < values.length; from += most) {
@@ -267,20 +273,20 @@ function insertRows(db: Database.Database, { columns, texts }: Inserts, values: 
   }
 }
 
-/** A payload of an order beside the one in `orders`. */
+/** A payload of an order that was merged before the one in `orders`. */
 export interface EarlierPayload {
-  /** The order's newest event after this payload was merged. */
+  /** Seq of the order's newest event after this payload was merged. */
   seq: number;
   source: OrderSource;
-  /** ISO 8601 UTC. */
+  /** When the payload was received, ISO 8601 UTC. */
   receivedAt: string;
   /** JSON text as received. */
   payload: string;
 }
 
 /**
- * `applied`: the payload brought the event `seq`. Otherwise it repeated known content, and the same text beside the
- * same event is stored once, however often it comes.
+ * Stores a payload. `applied`: the payload caused the event `seq`. Otherwise its content was known, and the same text
+ * is stored only once for each event, however often it comes.
  */
 export function addPayload(
   db: Database.Database,
@@ -295,14 +301,14 @@ export function addPayload(
   sqlOf(db).run(sql, orderId, seq, Number(applied), source, receivedAt, payload);
 }
 
-/** Returns payloads in the order they were merged, oldest first. */
+/** Returns the earlier payloads of an order in the order of merging, oldest first. */
 export function earlierPayloads(db: Database.Database, orderId: string): EarlierPayload[] {
   const sql = `SELECT seq, source, received_at AS receivedAt, payload FROM order_payloads
     WHERE order_id = ? ORDER BY seq, received_at, payload_id`;
   return sqlOf(db).rows<EarlierPayload>(sql, orderId);
 }
 
-/** Returns an order's payload in `orders`. */
+/** Returns an order's payload from the table `orders`. */
 export function newestPayload({
   seq,
   payloadSource,
@@ -315,13 +321,13 @@ export function newestPayload({
 
 const HELD_MAX = 1_000;
 
-/** Stores a webhook that would take the order backwards. The newest thousand stay stored. */
+/** Stores a webhook that would take the order backwards. Only the newest thousand are kept. */
 export function holdNotification(
   db: Database.Database,
   { reading, raw, observedAtMs }: Pick<OrderObservation, 'reading' | 'raw' | 'observedAtMs'>,
   knownStatus: string | null,
 ): void {
-  // A webhook that was resolved by a poll and comes again is unresolved again.
+  // A webhook that a poll resolved, but that comes again, is unresolved again.
   const insert = `INSERT INTO held_notifications (order_id, status, known_status, digest, received_at, payload)
     VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (order_id, digest) DO UPDATE
@@ -333,12 +339,12 @@ export function holdNotification(
     ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
   );
   if (changes === 0) return;
-  // last_insert_rowid is no help: after an update it belongs to another table.
+  // last_insert_rowid cannot be used, because after an UPDATE it belongs to another table.
   const newest = '(SELECT max(held_id) FROM held_notifications)';
   sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= ${newest} - ?`, HELD_MAX);
 }
 
-/** Resolves held webhooks, because a poll said that the order has `status`. */
+/** Resolves held webhooks, because a poll reported `status` for the order. */
 function resolveHeld(db: Database.Database, orderId: string, status: string | null, atMs: number): void {
   const sql = `UPDATE held_notifications
     SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
@@ -347,9 +353,9 @@ function resolveHeld(db: Database.Database, orderId: string, status: string | nu
 }
 
 /**
- * Applies an observation by the merge rule, in the caller's transaction. `pollDigest` names the poll's record (see
- * `pollDigests`). `isNew` skips the lookup of an order that this transaction did not find; `places` serves all orders of
- * the transaction. A removed customer returns only with an order that had ended and is open again.
+ * Merges an observation, in the caller's transaction. `pollDigest` identifies the poll's record (see `pollDigests`).
+ * `isNew` skips the lookup of an order known to be missing; `places` is shared by the transaction's orders. The data
+ * of a removed customer is stored again only if the order had ended and is open again.
  */
 export function mergeOrder(
   db: Database.Database,
@@ -413,7 +419,7 @@ export function mergeOrder(
       sqlOf(db).run('DELETE FROM order_item_modifiers WHERE order_id = ?', orderId);
     }
     if (items && !(known && sameItems)) insertItems(db, orderId, items, places);
-    // Sends the whole order, so that a branch without it needs nothing more.
+    // The feed gets the whole order, so that a branch that lacks the order needs nothing more.
     feedOrder(db, () => {
       const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
       const all: OrderReading = { orderId, fields: whole, items: items ?? itemsOf(db, orderId) };
@@ -424,7 +430,7 @@ export function mergeOrder(
     noteConfirmed(db, observation, known, pollDigest);
   } else if (outcome === 'held') {
     holdNotification(db, wasForgotten ? withoutCustomer(received, spellings) : received, knownStatus);
-    // The next poll must read this order again, to decide between the held notification and the stored status.
+    // The next poll must read this order again, because it decides between the held webhook and the stored status.
     if (known.pollDigest !== null) updateDigest(db, orderId, null);
   }
   if (outcome !== 'held' && outcome !== 'superseded') {
@@ -437,8 +443,8 @@ export function mergeOrder(
 }
 
 /**
- * Returns the lines that the mirror should have (undefined if the observation has none), and whether it has them
- * already.
+ * Returns the lines that the mirror should have, undefined if the observation has no lines, and whether the mirror has
+ * them already.
  */
 function linesOf(
   db: Database.Database,
@@ -452,7 +458,7 @@ function linesOf(
   return { items: told, sameItems: hasItems(db, orderId, told) };
 }
 
-/** Returns the facts of a merged order by which a missed order is noticed. */
+/** Returns the facts of a merged order that `noteIncomplete` needs. */
 function mergedOrder(isNew: boolean, values: readonly Value[]): MergedOrder {
   return {
     isNew,
@@ -463,7 +469,7 @@ function mergedOrder(isNew: boolean, values: readonly Value[]): MergedOrder {
   };
 }
 
-/** Returns the order's `sums_differ` column; null if the observation says nothing about its lines. */
+/** Returns the value of the column `sums_differ`; null if the observation has no lines. */
 function sumsOf(
   values: readonly Value[],
   items: readonly OrderItem[] | undefined,
@@ -480,9 +486,9 @@ function sumsOf(
   return differ === null ? null : Number(differ);
 }
 
-/** Handles an acknowledgement that came before its order, because only the order names the store. */
+/** Records the store of an acknowledgement that came before its order, because only the order names the store. */
 function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values: readonly Value[]): void {
-  // Every new order passes here, and max() makes this small query four times as slow.
+  // Without max(), this query is four times as fast, and it runs for every new order.
   const acks = sqlOf(db).values<string>(
     "SELECT acked_at FROM order_acks WHERE order_id = ? AND source <> 'cli'",
     orderId,
@@ -495,8 +501,8 @@ function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values
 }
 
 /**
- * Stores another text with the same content, if it has the payload's source. Only a poll's last text is stored, because
- * polls repeat; every webhook's is stored, because webhooks are not sent again.
+ * Stores a text with known content, if it comes from the payload's source. Of polls only the last text is stored,
+ * because they repeat; of webhooks every text is stored, because they are not sent again.
  */
 function noteConfirmed(
   db: Database.Database,

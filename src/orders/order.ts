@@ -1,48 +1,48 @@
 /**
- * An order as the mirror stores it, read tolerantly from a notification (document, "Order notification") or from a
- * record of GET /order/all, whose fields the document does not show.
+ * Types of an order, read tolerantly from a notification (document, "Order notification") or from a record of GET
+ * /order/all, whose fields the document does not show.
  */
 
 import type { MirroredOrder, OrderItem } from './mirrored-order.ts';
 
-/** Source of an observation. */
+/** Where an observation came from. */
 export type OrderSource = 'webhook' | 'poll';
 
 /**
- * The scalar fields of an order. A missing key means that the source did not send the field, so the known value stays.
- * null means that the source sent it as empty.
+ * The scalar fields of an order. A missing key means that the source did not send the field, so the known value is
+ * kept. null means that the source sent an empty value.
  */
 export type OrderFields = Partial<Omit<MirroredOrder, 'orderId' | 'seq' | 'updatedAt' | 'channel' | 'items'>>;
 
 /** Longest accepted order id, in UTF-16 units. */
 export const ORDER_ID_LENGTH_MAX = 512;
 
-/** Content of one record or notification about one order. */
+/** Content of one record or notification of an order. */
 export interface OrderReading {
   orderId: string;
   fields: OrderFields;
-  /** undefined if the source has no list of items; [] for an empty list. */
+  /** Items of the order; undefined if the source has no list of items, [] for an empty list. */
   items?: OrderItem[];
-  /** True for a poll's record none of whose lines mentions modifiers. */
+  /** True for a poll's record in which no line mentions modifiers. */
   isBrief?: true;
-  /** Unreadable parts, each in a few words without its value; left out if none. */
+  /** Unreadable parts, each described without its value; missing if there are none. */
   incomplete?: string[];
 }
 
-/** One observation of an order, with the bytes it was read from. */
+/** One observation of an order, with the text from which it was read. */
 export interface OrderObservation {
   source: OrderSource;
-  /** Time of a webhook's arrival or of a poll's start, by the wall clock. Only for people, never for ordering. */
+  /** When a webhook arrived or a poll started, by the wall clock. Shown to people, never used for ordering. */
   observedAtMs: number;
   /** JSON text as received. */
   raw: string;
   reading: OrderReading;
   /**
-   * The newest `order_events.seq` when the request of a poll began. A webhook applied later is newer than the
-   * poll. Ordering by seq, and not by time, is safe against clock jumps.
+   * For a poll, the newest `order_events.seq` when its request began; a webhook applied later is newer than the poll.
+   * seq is used instead of time, because clocks can be set back.
    */
   asOfSeq?: number;
-  /** True for an old observation that is read again; it resolves no held webhook. */
+  /** True for an old observation that is read again. It resolves no held webhook. */
   isReplay?: boolean;
 }
 
@@ -54,17 +54,17 @@ export interface OrderObservation {
  */
 export type OrderOutcome = 'created' | 'changed' | 'confirmed' | 'held' | 'superseded';
 
-/** Unreadable raw input, stored whole for a person. */
+/** Unreadable input, stored whole for a person to read. */
 export interface Unreadable {
   source: OrderSource | 'catalog' | 'outbox' | 'inbox';
   receivedAtMs: number;
-  /** Sentence on what was expected and not found. */
+  /** Sentence that says what was expected and not found. */
   reason: string;
   /** Text as received, or bytes if they are not UTF-8. */
   payload: string | Uint8Array;
 }
 
-/** One row of the feed of orders. */
+/** One event of the feed. */
 export interface OrderEvent {
   seq: number;
   orderId: string;
@@ -75,8 +75,8 @@ export interface OrderEvent {
 }
 
 /**
- * The life cycle of an order (document, "States and transitions", which shows no transitions), and how far along each
- * status is. An end that may follow any status ranks above them all.
+ * Position of each status in the life cycle of an order. The document ("States and transitions") shows no transitions.
+ * An end that may follow any status ranks highest.
  */
 const RANK = {
   pending: 0,
@@ -97,18 +97,21 @@ export const ORDER_STATUSES = Object.keys(RANK) as OrderStatus[];
 
 /** Statuses after which no further change is expected. */
 const ENDED: readonly string[] = ['dispatched', 'payment-canceled', 'cancel', 'refund'];
-/** Cancelled or refunded orders take nothing from any stock. */
+/** Statuses of orders that take nothing from any stock. */
 const TAKES_NOTHING: readonly string[] = ['cancel', 'refund', 'payment-canceled'];
 const UNPAID: readonly string[] = ['pending', 'payment-pending'];
 
-/** SQL for an open order. The index `orders_open` has the same condition, word for word. */
+/** SQL condition for an open order. The index `orders_open` must have the same condition, word for word. */
 export const IS_OPEN = statusNotIn(ENDED);
-/** SQL for an order that waits for its time. The index `orders_scheduled` has the same condition, word for word. */
+/**
+ * SQL condition for a scheduled order that has not ended. The index `orders_scheduled` must have the same condition,
+ * word for word.
+ */
 export const IS_DUE = `(is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL)) AND ${IS_OPEN}`;
-/** SQL for an order that the POS should book: neither unpaid nor cancelled. */
+/** SQL condition for an order that the POS should book: neither unpaid nor cancelled. */
 export const IS_TO_BOOK = statusNotIn([...UNPAID, ...TAKES_NOTHING]);
 
-/** Whether the POS should book an order of this status; the same rule as `IS_TO_BOOK`. */
+/** Returns whether the POS should book an order of this status, by the same rule as `IS_TO_BOOK`. */
 export function isToBook(status: string | null): boolean {
   return status === null || !(UNPAID.includes(status) || TAKES_NOTHING.includes(status));
 }
@@ -117,22 +120,22 @@ function statusNotIn(statuses: readonly string[]): string {
   return `(status IS NULL OR status NOT IN (${statuses.map((status) => `'${status}'`).join(', ')}))`;
 }
 
-/** Whether this change of status is a step back. A status that the document does not name is never one. */
+/** Returns whether a change of status is a step back. It never is one if the document does not name both statuses. */
 export function isBackwards(from: string | null | undefined, to: string | null | undefined): boolean {
   return from != null && to != null && isKnownStatus(from) && isKnownStatus(to) && RANK[to] < RANK[from];
 }
 
-/** Whether no further change is expected. An unknown status counts as open. */
+/** Returns whether the order has ended, so that no further change is expected. An unknown status counts as open. */
 export function isEnded(status: string | null | undefined): boolean {
   return status != null && ENDED.includes(status);
 }
 
-/** Whether the document names the status. */
+/** Returns whether the document names the status. */
 export function isKnownStatus(status: string): status is OrderStatus {
   return Object.hasOwn(RANK, status);
 }
 
-/** Whether an order of this status takes nothing from any stock, because it was cancelled or refunded. */
+/** Returns whether an order of this status takes nothing from any stock, because it was cancelled or refunded. */
 export function takesNothing(status: string | null): boolean {
   return status !== null && TAKES_NOTHING.includes(status);
 }
@@ -143,39 +146,39 @@ export interface OrderFilter {
   open?: boolean | undefined;
   /** Only scheduled orders that have not ended, the next one first. */
   due?: boolean | undefined;
-  /** At most this many orders, newest created first. */
+  /** Most orders to return, newest created first. */
   limit: number;
-  /** Only orders created before this time (ISO 8601 UTC): the key for the next page. */
+  /** Only orders created before this time (ISO 8601 UTC), which is the key for the next page. */
   createdBefore?: string | undefined;
   /** Only orders created at this time or later, ISO 8601 UTC. */
   createdFrom?: string | undefined;
   /** Only orders with this number. */
   code?: number | undefined;
-  /** Only orders of a branch, by any of its ids. */
+  /** Only orders of one branch, given by all its ids. */
   stores?: readonly string[] | undefined;
   /** Only orders whose customer's name, phone number or e-mail address contains this text. */
   customer?: string | undefined;
   /** Only orders whose number, customer, address or items contain this text. */
   text?: string | undefined;
-  /** Only paid orders that were not cancelled, and that no POS acknowledged as they are now. */
+  /** Only paid orders that were not cancelled and that no POS has acknowledged in their present state. */
   unbooked?: boolean | undefined;
 }
 
 /** The events and decisions that led to an order's present state. */
 export interface OrderHistory {
-  /** Events of the order, oldest first. The oldest events of a long-lived order may be deleted. */
+  /** Events of the order, oldest first. Old events of a long-lived order may have been deleted. */
   events: OrderEvent[];
-  /** Time at which a POS acknowledged the order, and the interface; null if none did. */
+  /** When a POS acknowledged the order, and by which interface; null if none did. */
   acknowledged: { at: string; source: string } | null;
   /** Why the last acknowledgement by SQL was refused; null if a later one was accepted. */
   refused: { at: string; seq: number | null; message: string } | null;
 }
 
-/** Makes observations durable. The receiver waits for it before it answers 2xx. */
+/** Stores observations durably. The receiver waits for it before it answers 2xx. */
 export interface OrderSink {
   /**
-   * Merges all entries in one transaction, which is on the disk when the promise resolves; one outcome per entry, in
-   * order. Rejects with `storage-…` when nothing was stored.
+   * Merges all entries in one transaction, which is on the disk when the promise resolves. Returns one outcome per
+   * entry, in the order of the entries. Rejects with `storage-…` if nothing was stored.
    */
   save(entries: readonly IncomingEntry[]): Promise<SaveOutcome[]>;
 }
@@ -195,33 +198,33 @@ export interface ImportOptions {
 }
 
 export interface ImportReport {
-  /** False if no list of orders was found; the whole answer is then in quarantine. */
+  /** False if the answer has no list of orders; the whole answer is then in quarantine. */
   listFound: boolean;
   records: number;
   created: number;
   changed: number;
   confirmed: number;
   superseded: number;
-  /** Number of quarantined records, without an order id or otherwise unreadable. */
+  /** Number of records put into quarantine, because they have no order id or are otherwise unreadable. */
   unreadable: number;
   /** Ids of orders that this poll created, at most 1,000, to compare with webhooks. */
   createdIds: string[];
-  /** Whether the envelope names further pages. */
+  /** True if the answer says that there are further pages. */
   morePages: boolean;
-  /** Smallest and largest `code` in the answer; null when there was none. */
+  /** Smallest and largest `code` in the answer; null if it has none. */
   codes: { min: number; max: number } | null;
 }
 
 /**
- * Jump of the feed's seq when the last number is not certain. It is more events than a busy store has in years, and two
- * thousand such jumps fit into a POS's 32-bit number.
+ * Jump of the feed's seq if the last used number is uncertain. A busy store has fewer events in years, and two
+ * thousand jumps fit into a 32-bit number of a POS.
  */
 export const SEQ_JUMP = 1_000_000;
 
-/** An order that no POS has acknowledged in time. */
+/** An order that no POS acknowledged in time. */
 export interface WaitingOrder {
   orderId: string;
   code: number | null;
-  /** ISO 8601 UTC. */
+  /** Start of the wait, ISO 8601 UTC. */
   since: string;
 }

@@ -5,24 +5,24 @@ import { continueFeedAfter, newestSeq } from './mirror-file.ts';
 import { SEQ_JUMP } from './order.ts';
 
 interface OwnOrders {
-  /** `mirror.db` of all shops. */
+  /** Path of the `mirror.db` that has the orders of all shops. */
   from: string;
-  /** Names of the shop in orders. */
+  /** Ids by which orders name the shop. */
   stores: readonly string[];
-  /** The shop's hooks, which continue at their position. */
+  /** Names of the shop's hooks, which continue at their present position. */
   hooks: readonly string[];
 }
 
-/** Tables whose row numbers a POS may have stored. */
+/** Tables whose row numbers a POS may have stored, so that they are copied unchanged. */
 const TABLES = [
   ...['order_items', 'order_item_modifiers', 'order_events', 'order_payloads', 'held_notifications'],
   'order_acks',
 ];
 
 /**
- * Starts a shop's mirror with its orders from the hub's mirror: the same events under the same numbers, so that a POS
- * continues where it was. The next event gets a number far above any that it may still read at the old path. A mirror
- * that gave a number already is left unchanged.
+ * Fills a shop's new mirror with its orders from the hub's mirror. Events keep their numbers, so that a POS continues
+ * where it was; the next event gets a much higher number than any that the POS may still read at the old path. A
+ * mirror that has used a number already is left unchanged.
  */
 export async function beginOwnOrders(mirror: Mirror, { from, stores, hooks }: OwnOrders): Promise<void> {
   if (mirror.newestSeq() > 0) return;
@@ -48,6 +48,6 @@ export async function beginOwnOrders(mirror: Mirror, { from, stores, hooks }: Ow
 function copy(db: Database.Database, table: string, which: string, ...values: string[]): void {
   const columns = sqlOf(db).values<string>(`SELECT name FROM pragma_table_info('${table}')`).join(', ');
   const sql = `INSERT INTO main.${table} (${columns}) SELECT ${columns} FROM hub.${table} WHERE ${which}`;
-  // The statements are not cached, because the hub's mirror is detached again.
+  // The statements are not cached, because the hub's mirror is detached afterwards.
   db.prepare(sql).run(...values);
 }

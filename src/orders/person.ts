@@ -2,27 +2,27 @@ import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { listReceived, type ReceivedEntry } from './order-queries.ts';
 
-/** Finds people whose data the mirror has, by the e-mail address, phone number or name that a person gives. */
+/** Finds people in the mirror by an e-mail address, phone number or name. */
 
-/** The search for a person. Texts are folded: lower case, without accents. */
+/** What is searched for. Texts are folded: lower case, without accents. */
 export type Who =
   | { by: 'email'; email: string }
   | { by: 'phone'; digits: string }
   | { by: 'name'; words: readonly string[] };
 
-/** An order that still has its customer. */
+/** An order that still has its customer's data. */
 interface PersonalOrder {
   orderId: string;
   code: number | null;
   status: string | null;
-  /** ISO 8601 UTC. */
+  /** When the order was created, ISO 8601 UTC. */
   createdAt: string | null;
   name: string | null;
   email: string | null;
   phones: string[];
 }
 
-/** Orders that share an e-mail or a phone number. */
+/** A person: orders that share an e-mail address or a phone number. */
 export interface Person {
   names: string[];
   emails: string[];
@@ -32,24 +32,25 @@ export interface Person {
 
 export interface Found {
   people: Person[];
-  /** Other orders with an e-mail or phone number of these people, under another name. */
+  /** Other orders with an e-mail address or phone number of these people, but another name. */
   related: PersonalOrder[];
   /**
-   * Further entries that contain an e-mail or a phone number of these people, such as comments and unreadable
+   * Other payloads that contain an e-mail address or phone number of these people, such as comments and unreadable
    * notifications.
    */
   mentions: ReceivedEntry[];
 }
 
 /**
- * Numbers are compared by their last nine digits, so with and without the country's code: `+56 9 1234 5678` is
- * `912345678`. With eight, a mobile and a landline of Santiago would be the same. Shorter numbers are compared whole.
+ * Digits at the end of two phone numbers that must be equal, so that the country code may be missing: `+56 9 1234
+ * 5678` is `912345678`. With eight digits, a mobile and a landline of Santiago could be equal. Shorter numbers are
+ * compared whole.
  */
 const PHONE_DIGITS = 9;
 const PHONE_DIGITS_MIN = 7;
 const NAME_LETTERS_MIN = 3;
 
-/** Reads the text by which a person is searched. Throws `usage` if it is too short to mean one person. */
+/** Reads what a person typed to search for somebody. Throws `usage` if the text is too short to mean one person. */
 export function readWho(text: string): Who {
   const typed = fold(text.trim());
   if (typed.includes('@')) return { by: 'email', email: typed };
@@ -64,7 +65,7 @@ export function readWho(text: string): Who {
   return { by: 'name', words };
 }
 
-/** Finds people by reading every order, for people and not for loops: about 1 s for 100,000 orders. */
+/** Finds people by reading every order, about 1 s for 100,000 orders, so it must not be called in loops. */
 export function findPeople(db: Database.Database, who: Who): Found {
   const [matched = [], others = []] = partition(personalOrders(db), (order) => isNamed(order, who));
   const people = personsOf(matched);
@@ -78,7 +79,7 @@ function partition<T>(values: readonly T[], is: (value: T) => boolean): T[][] {
   return [values.filter(is), values.filter((value) => !is(value))];
 }
 
-/** Groups orders into people: [a, b] + an order with the phone of a and the e-mail of c → [a, b, c, order] */
+/** Groups orders into people: [a, b] + an order with the phone number of a and the e-mail of b → [a+b+order]. */
 function personsOf(orders: readonly PersonalOrder[]): Person[] {
   let groups: { keys: Set<string>; orders: PersonalOrder[] }[] = [];
   for (const order of orders) {
@@ -98,7 +99,10 @@ function personsOf(orders: readonly PersonalOrder[]): Person[] {
   }));
 }
 
-/** Two orders are of one person if they share a key. The name counts only without e-mail and phone number. */
+/**
+ * Returns the keys by which two orders are of one person. The name is a key only if there is no e-mail and no phone
+ * number.
+ */
 function keysOf({ name, email, phones }: PersonalOrder): string[] {
   const contacts = [...(email === null ? [] : [fold(email)]), ...phones.map(phoneKey)];
   return contacts.length > 0 ? contacts : [`name ${fold(name ?? '')}`];
@@ -123,7 +127,7 @@ function personalOrders(db: Database.Database): PersonalOrder[] {
   const rows = db.prepare<[], PersonalRow>(sql).all();
   return rows.map(({ title, name, email, phone, addressPhone, ...order }) => ({
     ...order,
-    // The order's own name contains the customer's where the notification has no user.
+    // If the notification has no user, the order's own name contains the customer's name.
     name: textOf(name) ?? textOf(title),
     email: textOf(email),
     phones: distinct([phone, addressPhone].map(textOf)),
@@ -132,13 +136,15 @@ function personalOrders(db: Database.Database): PersonalOrder[] {
 
 type PersonalRow = Omit<PersonalOrder, 'phones'> & Record<'title' | 'phone' | 'addressPhone', unknown>;
 
-/** The platform sends phone numbers as texts or as numbers. */
+/** Returns a value as a text; the platform sends phone numbers as texts or as numbers. Returns null if it is empty. */
 function textOf(value: unknown): string | null {
   const text = value === null || value === undefined ? '' : String(value).trim();
   return text === '' ? null : text;
 }
 
-/** Returns payloads that contain an e-mail or phone number of these people and are of none of their orders. */
+/**
+ * Returns payloads that contain an e-mail address or phone number of these people but belong to none of their orders.
+ */
 function mentionsOf(db: Database.Database, people: readonly Person[], known: Set<string>): ReceivedEntry[] {
   const texts = people.flatMap(({ emails, phones }) => [...emails, ...phones]);
   const containing = texts.filter((text) => text.length >= PHONE_DIGITS_MIN);

@@ -2,12 +2,12 @@ import type Database from 'better-sqlite3';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import type { OrderItem, PlacedItem } from './mirrored-order.ts';
 
-/** The product and sku in the catalogue that an order line belongs to. */
+/** The product and sku in the catalogue to which an order line belongs. */
 export type LinePlace = Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'>;
 
 const NOWHERE: LinePlace = { sku: null, productId: null, matchedBy: null };
 
-/** Smallest and largest match. They are equal if there is only one. */
+/** Smallest and largest match. Both are equal if there is only one match. */
 interface Ends {
   sku: string | null;
   productId: string | null;
@@ -17,19 +17,19 @@ interface Ends {
 
 const ENDS =
   'min(sku) AS sku, max(sku) AS lastSku, min(product_id) AS productId, max(product_id) AS lastProductId';
-// Aggregates need one pass, and a callback waits for it. ORDER BY with LIMIT takes three times as long.
+// min and max read the matches once, while a callback waits. ORDER BY with LIMIT would take three times as long.
 const BY_ID = `SELECT ${ENDS} FROM (${['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map((column) => `SELECT sku, product_id FROM integrations WHERE ${column} = @id`)
   .join(' UNION ALL ')})`;
-// Each of the two queries reads one table, since a join of both takes four times as long.
+// Two queries, each of one table, because a join of both takes four times as long.
 const BY_NAME = `SELECT min(product_id) AS productId, max(product_id) AS lastProductId FROM products
   WHERE name = ? AND vanished_at IS NULL`;
 const OF_PRODUCT = 'SELECT min(sku) AS sku, max(sku) AS lastSku FROM skus WHERE product_id = ?';
 
 /**
- * Finds a line's sku as the stock ledger does: by its id in all three mapping fields, then by its product's name.
- * Several possible skus give null; the ledger, which knows the branches, decides between them later. Looks each id and
- * name up once, so it serves one transaction, in which the catalogue stays as it is.
+ * Finds a line's sku as the stock ledger does: by its id in the three mapping fields, then by its product's name.
+ * Several matches give null, because the ledger decides between them by branch later. Results are cached, so an
+ * instance serves one transaction, in which the catalogue does not change.
  */
 export class LinePlaces {
   readonly #sql: Sql;
@@ -83,7 +83,7 @@ function placeOf(
 }
 
 /**
- * Stores the sku of a line that had none, because its product came later or because only the branch decides between
+ * Stores the sku of a line that had none, because its product came later, or because only the branch decides between
  * several skus. `places` are the ledger's matches.
  */
 export function noteSku(
@@ -104,7 +104,10 @@ export function noteSku(
   );
 }
 
-/** `#1005 - Ana Soto - delivery - Web` → `Web`; null for another form, which may be a person's name. */
+/**
+ * Returns the sales channel in an order's name: `#1005 - Ana Soto - delivery - Web` → `Web`. Returns null for another
+ * form, which may be a person's name.
+ */
 export function channelOf(name: string | null): string | null {
   if (name === null || !/^#.* - .* - .* - ./s.test(name)) return null;
   return name.slice(name.lastIndexOf(' - ') + 3).trim() || null;

@@ -2,40 +2,38 @@ import { zoneCalendar } from '../core/time.ts';
 
 /** A window of GET /order/all: calendar dates, both inclusive. */
 export interface PollWindow {
-  /** YYYY-MM-DD */
+  /** First date, as YYYY-MM-DD. */
   startDate: string;
   endDate: string;
 }
 
 interface PollWindowInput {
-  /** This machine's wall clock. */
+  /** This machine's wall clock, milliseconds since 1970. */
   nowMs: number;
-  /** The platform's wall clock, which dates its orders; left out if unknown. */
+  /** The platform's wall clock, which gives orders their dates; missing if unknown. */
   platformNowMs?: number;
   /** IANA zone of the company's calendar. */
   timezone: string;
-  /**
-   * Minimum of whole days to look back. If null, the window reaches back only as far as `reachBackToMs`
-   * demands.
-   */
+  /** Least number of whole days to look back. If null, the window reaches back only to `reachBackToMs`. */
   lookbackDays: number | null;
-  /** A time on the platform's clock that the window must include, such as the last complete poll; null if none. */
+  /** Time on the platform's clock that the window must include, such as the last complete poll; null if none. */
   reachBackToMs: number | null;
-  /** Maximum days to look back, however old `reachBackToMs` is. */
+  /** Most days to look back, however old `reachBackToMs` is. */
   lookbackDaysMax: number;
 }
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** An order may become visible this long after its creation. It also covers differences between clocks. */
+/** Time after its creation within which an order may still be invisible. It also covers differences between clocks. */
 const OVERLAP_MS = HOUR_MS;
-/** The calendars furthest behind and ahead of UTC. */
+/** Offsets of the calendars furthest behind and furthest ahead of UTC. */
 const BEHIND_MS_MAX = 12 * HOUR_MS;
 const AHEAD_MS_MAX = 14 * HOUR_MS;
 
 /**
- * Computes the dates to request by both clocks, the platform's and this machine's, because either may be wrong. If
- * they differ by more than the maximum, only the platform's counts; otherwise the answer could be of any size.
+ * Returns the dates to request. They cover both the platform's and this machine's clock, because either may be wrong.
+ * If the clocks differ by more than `lookbackDaysMax`, only the platform's is used, because the answer could be of any
+ * size.
  */
 export function pollWindow({ nowMs, platformNowMs = nowMs, ...input }: PollWindowInput): PollWindow {
   const byPlatform = windowAt(platformNowMs, input);
@@ -47,15 +45,15 @@ export function pollWindow({ nowMs, platformNowMs = nowMs, ...input }: PollWindo
   };
 }
 
-/** Whether a window contains every date of another one. */
+/** Returns whether a window contains every date of another window. */
 export function covers(outer: PollWindow, inner: PollWindow): boolean {
   return outer.startDate <= inner.startDate && inner.endDate <= outer.endDate;
 }
 
 /**
- * Computes the window for one clock. The document does not say in whose calendar the platform reads dates. Two
- * calendars differ by one date, or two near the date line. So the window is one day wider at both ends, and no zone,
- * midnight or clock change can hide an order.
+ * Returns the window for one clock. The document does not say in which calendar the platform reads dates, and
+ * calendars may differ by a date or two. So the window is a day wider at both ends, and no zone, midnight or clock
+ * change hides an order.
  */
 function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platformNowMs'>): PollWindow {
   const { timezone, lookbackDays, lookbackDaysMax } = input;
@@ -80,7 +78,7 @@ function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platfor
   };
 }
 
-/** Whether a time's date lies within the window in every calendar. */
+/** Returns whether the date of a time lies within the window in every calendar. */
 export function liesWithin({ startDate, endDate }: PollWindow, epochMs: number): boolean {
   return (
     startDate <= dateIn('UTC', epochMs - BEHIND_MS_MAX) && dateIn('UTC', epochMs + AHEAD_MS_MAX) <= endDate
@@ -100,12 +98,12 @@ export function dateIn(timezone: string, epochMs: number): string {
   return new Date(zoneCalendar(timezone).wallMs(epochMs)).toISOString().slice(0, 10);
 }
 
-/** Adds days to a YYYY-MM-DD date, independent of any zone. */
+/** Adds days to a YYYY-MM-DD date, without regard to any zone. */
 export function addDays(date: string, days: number): string {
   return new Date(Date.parse(`${date}T00:00:00Z`) + days * DAY_MS).toISOString().slice(0, 10);
 }
 
-/** Whether the text is an existing date, written YYYY-MM-DD. */
+/** Returns whether the text is an existing date in the form YYYY-MM-DD. */
 export function isDate(text: string): boolean {
   if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return false;
   const ms = Date.parse(`${text}T00:00:00Z`);

@@ -5,19 +5,19 @@ import { sqlOf } from '../db/sqlite.ts';
 import type { Unreadable } from './order.ts';
 
 /**
- * Longest stored payload. A longer one is cut, with a note in the reason, because one faulty answer must not fill the
- * disk.
+ * Longest stored payload in bytes. A longer one is cut, with a note in the reason, so that one faulty answer does not
+ * fill the disk.
  */
 const PAYLOAD_BYTES_MAX = 32 * 1024 * 1024;
 const TOTAL_BYTES_MAX = 128 * 1024 * 1024;
 const ROWS_MAX = 10_000;
 
-/** Removes an entry; returns false if there was none. */
+/** Deletes an entry from quarantine. Returns false if there was none. */
 export function removeFromQuarantine(db: Database.Database, quarantineId: number): boolean {
   return sqlOf(db).run('DELETE FROM quarantine WHERE quarantine_id = ?', quarantineId).changes > 0;
 }
 
-/** Returns the id of an entry with the same content that is in quarantine already; undefined if there is none. */
+/** Returns the id of a quarantined entry with the same content, or undefined if there is none. */
 export function quarantinedAs(db: Database.Database, { source, payload }: Unreadable): number | undefined {
   const digest = digestOf(source, payload);
   const sql = 'SELECT quarantine_id FROM quarantine WHERE digest = ?';
@@ -25,8 +25,8 @@ export function quarantinedAs(db: Database.Database, { source, payload }: Unread
 }
 
 /**
- * Stores unreadable input once. If there is too much, the oldest entries are deleted, poll answers first, because a
- * poll brings them again.
+ * Stores unreadable input once. Above the limits, the oldest entries are deleted, poll answers first, because a poll
+ * brings them again.
  */
 export function quarantine(db: Database.Database, unreadable: Unreadable): void {
   const { source, payload, receivedAtMs } = unreadable;

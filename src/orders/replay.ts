@@ -33,7 +33,7 @@ import {
 /** An order's payload that the mirror has not merged yet. */
 interface FoundPayload {
   source: OrderSource;
-  /** ISO 8601 UTC. */
+  /** When the payload was received, ISO 8601 UTC. */
   receivedAt: string;
   raw: string;
   reading: OrderReading;
@@ -41,33 +41,35 @@ interface FoundPayload {
 
 export interface OrderReplayReport {
   orderId: string;
-  /** Number of payloads of the order that were read again, including found ones. */
+  /** Number of the order's payloads that were read again, including those from quarantine. */
   payloads: number;
-  /** Number of those payloads that name no order, or another order, by today's rules. */
+  /** Number of those payloads that name no order, or another order, by the present rules. */
   unreadable: number;
-  /** Number of found webhooks that would take the order backwards; stored as held, as on arrival. */
+  /**
+   * Number of payloads from quarantine that would take the order backwards. They are stored as held, as on arrival.
+   */
   held: number;
   outcome: 'created' | 'changed' | 'unchanged';
-  /** Changed fields. `items` stands for all lines of the order together. */
+  /** Changed fields. `items` stands for all lines of the order. */
   fields: { field: string; before: Value; after: Value }[];
 }
 
 interface OrderReplayOptions {
   spellings: OrderSpellings;
   found?: readonly FoundPayload[];
-  /** True for a trial that writes nothing. */
+  /** True to report the changes without writing them. */
   dryRun?: boolean;
 }
 
 interface Step extends FoundPayload {
-  /** Newest event of the order when the payload was merged. */
+  /** Seq of the order's newest event when the payload was merged. */
   seq: number;
   isFound: boolean;
 }
 
 /**
- * Merges all payloads of an order again by today's rules, in the caller's transaction. Writes nothing if that changes
- * nothing. A change's event has the time of the payload that caused it.
+ * Merges all payloads of an order again by the present rules, in the caller's transaction. Writes nothing if the
+ * result is the same. The event of a change gets the time of the payload that caused the change.
  */
 export function replayOrder(
   db: Database.Database,
@@ -111,13 +113,13 @@ export function replayOrder(
     if (known) updateDigest(db, orderId, null);
   }
   if (last === undefined) return report;
-  // A payload replaces the order's present one only if it was found and is newer.
+  // A payload from quarantine becomes the order's payload only if it is newer than the present one.
   const isNewest = !known || (last.isFound && last.receivedAt >= newestPayload(known).receivedAt);
   if (report.outcome !== 'unchanged' || isNewest) {
     const { source, receivedAt, raw } =
       known && !isNewest ? { ...newestPayload(known), raw: known.payload } : last;
     const observation = { source, observedAtMs: Date.parse(receivedAt), raw, reading, isReplay: true };
-    // Stores no digest, so that the next poll reads the order again.
+    // No digest is stored, so that the next poll reads the order again.
     mergeOrder(db, observation, spellings, null);
   }
   const newestSeq = knownOrder(db, orderId)?.seq ?? 0;
@@ -128,7 +130,7 @@ export function replayOrder(
   return report;
 }
 
-/** Inserts a payload by its time of receipt, after payloads of the same time. */
+/** Inserts a payload by its time of receipt, after payloads with the same time. */
 function insertByTime(steps: Step[], found: FoundPayload): void {
   const at = steps.findLastIndex(({ receivedAt }) => receivedAt <= found.receivedAt) + 1;
   const seq = (steps[at - 1] ?? steps[0])?.seq ?? 0;
@@ -153,18 +155,18 @@ function changesOf(
 export interface RetryReport {
   /** Ids of orders that are readable now and changed the mirror. */
   kept: string[];
-  /** Ids of orders of which the mirror has the same or newer content; the payload is kept with the order. */
+  /** Ids of orders for which the mirror has the same or newer content. The payload is stored with the order. */
   overtaken: string[];
   /** Why the rest is still unreadable, one sentence each. If empty, the entry can be deleted. */
   unreadable: string[];
 }
 
-/** Orders of one quarantined answer per transaction. */
+/** Orders of one quarantined answer that are merged in one transaction. */
 const TOGETHER = 10;
 
 /**
- * Reads a quarantined payload again by today's spellings, and merges its orders. An old payload never takes an order
- * backwards: if the mirror has newer data, only fields that nothing newer contains are applied.
+ * Reads a quarantined payload again by the present rules, and merges its orders. An old payload never takes an order
+ * backwards: only fields that no newer payload has are applied.
  */
 export async function retryQuarantined(
   { source, receivedAt, payload }: Pick<QuarantineDetail, 'source' | 'receivedAt' | 'payload'>,
@@ -199,7 +201,7 @@ interface Read {
   reading: OrderReading | { unreadable: string };
 }
 
-/** A notification or single record is one order; a poll's answer is a list of orders. */
+/** Returns the orders in a payload. A notification or a single record is one order; a poll's answer is a list. */
 function readingsOf(payload: string | Uint8Array, source: OrderSource, rules: ReadingRules): Read[] {
   const bytes = Buffer.from(payload as string);
   const read = (raw: string): Read => ({ raw, reading: readOrderText(raw, rules.spellings, source) });
@@ -214,18 +216,18 @@ function readingsOf(payload: string | Uint8Array, source: OrderSource, rules: Re
   }
 }
 
-/** Orders looked up per read. */
+/** Orders that are looked up in one read. */
 const PAGE = 200;
-/** Pause between two transactions, so that the daemon's callbacks always find the file unlocked. */
+/** Pause between two transactions, in which callbacks of the daemon can write. */
 const PAUSE_MS = 2;
 
 interface EventsReplayOptions extends ReadingRules {
   mirror: Mirror;
   clock: Clock;
   filter: ReceivedFilter;
-  /** Whether only quarantined payloads are read again, and not those of orders. */
+  /** True to replay only quarantined payloads, not those of known orders. */
   quarantinedOnly: boolean;
-  /** True for a trial that writes nothing. */
+  /** True to report the changes without writing them. */
   dryRun: boolean;
   /** Ends the replay between two orders. */
   signal: AbortSignal;
@@ -234,28 +236,28 @@ interface EventsReplayOptions extends ReadingRules {
 
 export interface EventsReplayReport {
   dryRun: boolean;
-  /** False if the replay was stopped early; the results until then stay. */
+  /** False if the replay was stopped early. The results until then are kept. */
   isComplete: boolean;
   orders: number;
   payloads: number;
   created: number;
   changed: number;
   unchanged: number;
-  /** Number of quarantined webhooks that would take an order backwards; stored as held, not merged. */
+  /** Number of quarantined webhooks that would take an order backwards. They are stored as held and not merged. */
   held: number;
-  /** Number of stored payloads that name no order, or another order, by today's rules. */
+  /** Number of stored payloads that name no order, or another order, by the present rules. */
   unreadable: number;
-  /** Entries that left the quarantine, or would leave it. */
+  /** Number of entries that were readable and left the quarantine; in a dry run, that would leave it. */
   released: number;
   /** Entries that stay in quarantine, with the reasons. */
   stay: { quarantineId: number; reasons: string[] }[];
-  /** Every order that was created or changed, or would be. */
+  /** Orders that were created or changed; in a dry run, that would be. */
   changes: OrderReplayReport[];
 }
 
 /**
- * Merges all received payloads again by today's rules, order by order, the quarantine first. It can be repeated: a
- * second run writes nothing.
+ * Merges all received payloads again by the present rules: the quarantine first, then order by order. A second run
+ * writes nothing.
  */
 export async function replayEvents(options: EventsReplayOptions): Promise<EventsReplayReport> {
   const replay = new EventsReplay(options);
@@ -267,7 +269,7 @@ export async function replayEvents(options: EventsReplayOptions): Promise<Events
 class EventsReplay {
   readonly report: EventsReplayReport;
   readonly #options: EventsReplayOptions;
-  /** Orders that had a quarantined entry, and whose payloads were all replayed with it. */
+  /** Ids of orders that had a quarantined entry; all their payloads were replayed together with the entry. */
   readonly #done = new Set<string>();
 
   constructor(options: EventsReplayOptions) {
@@ -278,7 +280,7 @@ class EventsReplay {
 
   async quarantined(): Promise<void> {
     const { mirror, filter } = this.#options;
-    // The order of an entry is known only after reading it.
+    // The filter by order is left out, because the order of an entry is known only after reading the entry.
     for (const quarantineId of mirror.read((db) =>
       quarantinedOrders(db, { ...filter, orderId: undefined }),
     )) {
@@ -297,7 +299,7 @@ class EventsReplay {
         const preview = mirror.read((db) => replayOrder(db, orderId, { spellings, dryRun: true }));
         if (preview.outcome === 'unchanged') this.#count(preview);
         else await this.#replay([{ orderId }]);
-        // Lets the event loop run, so that Ctrl-C ends the replay.
+        // Lets the event loop run, so that Ctrl-C can end the replay.
         if (this.report.orders % TOGETHER === 0) await setImmediate();
       }
       if (page.length < PAGE) return;

@@ -10,21 +10,23 @@ import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions, WebhookChange } from '../platform/platform.ts';
 import type { WebhookState } from '../platform/schemas.ts';
 
-/** The webhook's state in state.db: rotated secrets, and the last registration. */
+/** The webhook's state in state.db: the rotated secrets and the last registration. */
 export interface WebhookMemory {
-  /** The secret of the last finished rotation; null if none was rotated here. */
+  /** Secret of the last finished rotation; null if tillsync never rotated the secret. */
   current: string | null;
-  /** The secret before it, valid until `previousUntilMs` (wall clock). */
+  /** The secret before `current`, accepted until `previousUntilMs` (wall clock). */
   previous: string | null;
   previousUntilMs: number | null;
   /**
-   * Generated secrets, oldest first, that are accepted here but not confirmed by the platform, which may have stored
-   * any of them.
+   * New secrets, oldest first, that are accepted here although the platform has not confirmed them. The platform may
+   * have stored any of them.
    */
   pending: readonly string[];
-  /** SHA-256 of the handed-in secret at the last rotation. If another secret is handed in later, that one is used. */
+  /**
+   * SHA-256 of the configured secret at the last rotation. If another secret is configured later, that one is used.
+   */
   handedInDigest: string | null;
-  /** Last registration that PUT /webhook confirmed; null if none, or if a later rotation got no answer. */
+  /** Last registration that PUT /webhook confirmed; null if there is none, or if a later rotation got no answer. */
   registered: { callbackUrl: string; secretDigest: string | null } | null;
 }
 
@@ -37,7 +39,7 @@ export const NO_WEBHOOK_MEMORY: WebhookMemory = {
   registered: null,
 };
 
-/** Reads stored state, also from an earlier version that kept the two newest pending secrets in two fields. */
+/** Reads stored state. An earlier version stored the two newest pending secrets in two fields, which are read too. */
 export function asWebhookMemory({ pending, doubtful, ...stored }: Record<string, unknown>): WebhookMemory {
   const inDoubt = Array.isArray(pending) ? pending : [doubtful, pending].filter((each) => each != null);
   return { ...NO_WEBHOOK_MEMORY, ...stored, pending: inDoubt };
@@ -47,21 +49,21 @@ type WebhookMemoryStore = Pick<WebhookRows, 'read' | 'update'>;
 
 /** Time for which the receiver may use the secrets that it last read. */
 const SECRETS_CACHE_MS = 250;
-/** How long the previous secret is still accepted, for notifications already on their way. */
+/** Time for which the previous secret is still accepted, because notifications with it may be on their way. */
 const PREVIOUS_VALID_MS = 3_600_000;
-/** Unanswered rotations whose secrets are all still accepted. */
+/** Most unconfirmed secrets that are accepted at the same time. */
 const PENDING_MAX = 8;
 
 interface WebhookSecretsOptions {
-  /** Secrets from credentials or environment: the current one and, during a manual rotation, the previous one. */
+  /** Secrets from credentials or environment: the present one, and the previous one during a manual rotation. */
   handedIn: readonly string[];
   store: WebhookMemoryStore;
   clock: Clock;
 }
 
 /**
- * The secrets that a callback may carry. One rotated by tillsync is used instead of the handed-in one, until another
- * is handed in. During a rotation both are valid, whatever the platform answered.
+ * Knows which secrets a callback may carry. A secret that tillsync rotated replaces the configured one, until another
+ * is configured. During a rotation both are accepted, whatever the platform answered.
  */
 export class WebhookSecrets {
   readonly #options: WebhookSecretsOptions;
@@ -72,14 +74,14 @@ export class WebhookSecrets {
     this.#options = options;
   }
 
-  /** Returns every valid secret; empty when none is configured. */
+  /** Returns every accepted secret; empty if none is configured. */
   accepted(): readonly string[] {
     const { clock, store } = this.#options;
     if (clock.monotonicMs() < this.#cachedUntilMonoMs) return this.#cached;
     try {
       this.#cached = this.#acceptedOf(store.read());
     } catch (error) {
-      // While state.db is unavailable, the last read secrets stay valid.
+      // While state.db is unavailable, the secrets that were last read stay valid.
       if (this.#cached.length === 0) throw error;
     }
     this.#cachedUntilMonoMs = clock.monotonicMs() + SECRETS_CACHE_MS;
@@ -93,8 +95,8 @@ export class WebhookSecrets {
   }
 
   /**
-   * Makes a new secret and accepts it from now on, before the platform gets it. The earlier registration is then
-   * uncertain: unless this rotation succeeds, the next start registers again.
+   * Makes a new secret, which is accepted here before the platform gets it. The stored registration becomes uncertain:
+   * unless this rotation succeeds, the next start registers again.
    */
   async begin(): Promise<string> {
     const secret = randomBytes(32).toString('base64url');
@@ -109,7 +111,7 @@ export class WebhookSecrets {
     return secret;
   }
 
-  /** Records that the platform has the pending secret. The previous one stays valid for an hour. */
+  /** Records that the platform confirmed the pending secret. The previous secret stays valid for an hour. */
   async commit(secret: string): Promise<void> {
     const { store, clock, handedIn } = this.#options;
     const before = this.current() ?? null;
@@ -119,7 +121,7 @@ export class WebhookSecrets {
         current: secret,
         previous: before,
         previousUntilMs: clock.nowMs() + PREVIOUS_VALID_MS,
-        // Secrets of later rotations still wait for the platform.
+        // Secrets of later rotations are still unconfirmed.
         pending: memory.pending.slice(memory.pending.indexOf(secret) + 1),
         handedInDigest: digestOf(handedIn[0]),
       })),
@@ -144,7 +146,7 @@ export class WebhookSecrets {
   }
 }
 
-/** Returns the SHA-256 in hex, to compare two secrets without storing them; null if there is none. */
+/** Returns the SHA-256 in hex, to compare secrets without storing them; null if there is no secret. */
 function digestOf(secret: string | undefined): string | null {
   return secret ? hash('sha256', secret, 'hex') : null;
 }
@@ -155,18 +157,18 @@ interface WebhookRegistrationOptions {
   platform: Pick<PlatformClient, 'webhookGet' | 'webhookPut'>;
   secrets: WebhookSecrets;
   store: WebhookMemoryStore;
-  /** The public address to register. If empty, nothing is registered automatically. */
+  /** The public address to register. If empty, the daemon registers nothing. */
   callbackUrl: string;
   alarms: Alarms;
   clock: Clock;
   log: Log;
 }
 
-/** Keeps the company's one webhook (document, "PUT /webhook") registered at this address with the agreed secret. */
+/** Keeps the company's only webhook (document, "PUT /webhook") registered with this address and the agreed secret. */
 export class WebhookRegistration {
   readonly #options: WebhookRegistrationOptions;
   /**
-   * True after the platform answered 401 or 403 to the read. Another read would only renew the token, or count as one
+   * True after the platform answered a read with 401 or 403. Another read would only renew the token, or count as one
    * more call of a blocked token.
    */
   #isReadRefused = false;
@@ -180,8 +182,8 @@ export class WebhookRegistration {
   }
 
   /**
-   * Compares the platform's webhook with the wanted one, and registers if they differ. Where the platform offers no
-   * read, the last registration from here is compared.
+   * Compares the platform's webhook with the wanted one, and registers the wanted one if they differ. If the platform
+   * offers no read, the last registration by tillsync is compared instead.
    */
   async ensure(call?: CallOptions): Promise<'nothing-to-register' | 'equal' | 'registered'> {
     const { callbackUrl, secrets, store, alarms, log } = this.#options;
@@ -207,7 +209,7 @@ export class WebhookRegistration {
     return 'registered';
   }
 
-  /** Checks whether the platform still sends to us. A difference is reported; nothing is changed there. */
+  /** Checks whether the platform still sends callbacks to this address. Reports a difference but changes nothing. */
   async compare(call?: CallOptions): Promise<void> {
     const { callbackUrl, alarms } = this.#options;
     if (callbackUrl === '') return;
@@ -224,7 +226,9 @@ export class WebhookRegistration {
     );
   }
 
-  /** Sends PUT /webhook and checks the answer. Throws `platform-refused` when the answer does not agree. */
+  /**
+   * Sends PUT /webhook and checks the answer. Throws `platform-refused` if the answer does not agree with the request.
+   */
   async set(change: WebhookChange, call?: CallOptions): Promise<WebhookState> {
     const { platform, store, clock } = this.#options;
     const state = await platform.webhookPut(change, call);
@@ -243,8 +247,8 @@ export class WebhookRegistration {
   }
 
   /**
-   * Gives the platform a new secret. It is accepted here before the platform gets it, and the old one stays accepted,
-   * so that no callback is refused at any time, even if the answer is lost.
+   * Registers a new secret with the platform. The new secret is accepted here before, and the old one after, so that
+   * no callback is refused, even if the answer is lost.
    */
   async rotateSecret(call?: CallOptions): Promise<WebhookState> {
     const { secrets, callbackUrl, clock } = this.#options;
@@ -256,7 +260,10 @@ export class WebhookRegistration {
     return state;
   }
 
-  /** Does what `show` does. Any unexpected answer, such as a web page or a refusal, counts as "no read offered". */
+  /**
+   * Reads the platform's webhook as `show` does. An unexpected answer, such as a web page or a refusal, counts as
+   * `unsupported`.
+   */
   async look(call?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
     if (this.#isReadRefused) return 'unsupported';
     try {
@@ -300,7 +307,7 @@ const COMPARE_EVERY_MS = 3_600_000;
 
 interface WebhookLoopOptions {
   registration: Pick<WebhookRegistration, 'ensure' | 'compare'>;
-  /** False while only a person can bring new tokens. */
+  /** Returns false while no call can succeed until a person brings new tokens. */
   mayCall: () => boolean;
   clock: Clock;
   random: Random;
@@ -308,7 +315,7 @@ interface WebhookLoopOptions {
   beat: () => void;
 }
 
-/** Registers the webhook at start, retrying until it works, then checks it every hour. */
+/** Registers the webhook at start, with retries until it works, then compares it every hour. */
 export async function webhookLoop(options: WebhookLoopOptions, signal: AbortSignal): Promise<void> {
   const { registration, mayCall, clock, random, log, beat } = options;
   let registered = false;
@@ -335,7 +342,7 @@ export async function webhookLoop(options: WebhookLoopOptions, signal: AbortSign
   }
 }
 
-/** The webhook's state as one row of state.db (mode 0600), so that a change is all or nothing. */
+/** Stores the webhook's state as one row of state.db (mode 0600), so that a change is all or nothing. */
 export class WebhookRows {
   readonly #db: Database.Database;
   readonly #onSecret: (value: string) => void;
@@ -346,7 +353,7 @@ export class WebhookRows {
     this.#onSecret = onSecret;
   }
 
-  /** May throw `storage-busy`. */
+  /** Returns the stored state. May throw `storage-busy`. */
   read(): WebhookMemory {
     const sql = 'SELECT memory FROM webhook';
     const text = storing(() => sqlOf(this.#db).value<string>(sql));
@@ -357,7 +364,7 @@ export class WebhookRows {
     return memory;
   }
 
-  /** Reads, changes and writes in one durable transaction. May throw `storage-busy`. */
+  /** Reads, changes and writes the state in one durable transaction. May throw `storage-busy`. */
   update(change: (memory: WebhookMemory) => WebhookMemory): void {
     const updating = this.#db.transaction(() => {
       const memory = change(this.read());
