@@ -9,25 +9,25 @@ import { FINDINGS } from './findings.ts';
 import type { Notification, ReceiverName } from './notification-policy.ts';
 import { type Language, reasonIn, spanishFinding } from './speech.ts';
 
-/** A message in the form for programs. Field names never change; new fields may be added. */
+/** An alarm message in the form for programs. Names of fields never change; new fields may be added. */
 export interface AlarmReport {
   state: Notification['state'] | 'test';
-  /** The code, as on the status page and in `tillsync doctor`; also `alarms.daily-max`, `alarms.test`. */
+  /** Code of the finding, as on the status page and in `doctor`; also `alarms.daily-max` and `alarms.test`. */
   key: string;
   level: FindingLevel;
   /** One sentence that says what is wrong. */
   message: string;
-  /** Message of the part that found it. */
+  /** Message of the part of tillsync that found the fault; null if there is none. */
   detail: string | null;
-  /** The remedy; null once the alarm is over. */
+  /** What to do; null once the alarm is over. */
   remedy: string | null;
-  /** ISO 8601 UTC. */
+  /** When the fault began, ISO 8601 UTC; null if unknown. */
   since: string | null;
   at: string;
-  /** `alarms.name`, `shop.name`, or the name of the machine. */
+  /** Name of the shop: `alarms.name`, else `shop.name`, else the name of the machine. */
   shop: string;
   host: string;
-  /** Of tillsync. */
+  /** Version of tillsync. */
   version: string;
   /** The whole message as one text, for chat services. */
   text: string;
@@ -37,9 +37,9 @@ export interface ReportContext {
   shop: string;
   dailyMax: number;
   version: string;
-  /** Language of texts for people. */
+  /** Language of the texts for people. */
   language: Language;
-  /** Time zone of the shop, by its IANA name. */
+  /** IANA time zone of the shop. */
   timeZone: string;
   nowMs: number;
 }
@@ -53,7 +53,7 @@ export function alarmReport(news: Notification, context: ReportContext): AlarmRe
   return complete({ state, key, level, message, detail, remedy: todo, since }, context, isKnownBetter);
 }
 
-/** Returns the message and the remedy of an alarm; commands in them are still placeholders. */
+/** Returns the message and the remedy of an alarm. Commands in them are still placeholders. */
 function wordsOf({ key, words }: Notification, { dailyMax, language }: ReportContext) {
   if (key === 'alarms.daily-max') {
     const message = `Alarms were told ${dailyMax} times today; what is still wrong tomorrow is told then.`;
@@ -63,12 +63,12 @@ function wordsOf({ key, words }: Notification, { dailyMax, language }: ReportCon
   const { message, remedy } = words ?? FINDINGS[key];
   const { count = null, cause } = words ?? {};
   const spanish = language === 'es' ? spanishFinding({ code: key, count, cause }) : undefined;
-  // An empty remedy stays empty, because the remedy of an earlier finding ends it.
+  // An empty remedy stays empty, because the remedy of an earlier finding also ends this one.
   if (spanish) return { message: spanish.message, remedy: remedy === '' ? '' : spanish.remedy };
   return { message: message.replace(': {count}', ''), remedy };
 }
 
-/** Translates a text into the shop's language, with times on its clock. */
+/** Translates a text into the shop's language, and its times to the shop's time zone. */
 function forPeople(text: string, { language, timeZone, nowMs }: ReportContext): string {
   return localTimes(reasonIn(language, text), timeZone, nowMs);
 }
@@ -85,7 +85,8 @@ export function testReport(context: ReportContext): AlarmReport {
 type Told = Omit<AlarmReport, 'at' | 'shop' | 'host' | 'version' | 'text'>;
 
 /**
- * Completes the report of an alarm. With `isKnownBetter`, the cause's remedy is used and not the hint in the detail.
+ * Completes the report of an alarm. With `isKnownBetter`, the remedy for the cause is used instead of a hint in the
+ * detail.
  */
 function complete(told: Told, context: ReportContext, isKnownBetter = false): AlarmReport {
   const { shop, version, nowMs } = context;
@@ -119,7 +120,7 @@ function textOf(
   isKnownBetter: boolean,
 ): string {
   const began = since === null ? '' : `, ${SINCE[language]} ${localTimes(since, timeZone, nowMs)}`;
-  // A detail that names a command already says what to do.
+  // A detail that names a command says already what to do, so no remedy is added.
   const isRemedy = !isKnownBetter && detail?.includes('tillsync ');
   const more = (isRemedy ? [detail] : [detail, remedy]).filter(Boolean).join(' ');
   const what = state === 'healed' ? `${OVER[language]}: ${message}` : message;
@@ -127,20 +128,20 @@ function textOf(
   return `[${mark}] ${shop}: ${what}${more === '' ? '' : ` ${more}`} (${key}${began})`;
 }
 
-/** A receiver of alarms. */
+/** A receiver of alarms: a program or an address. */
 export interface AlarmReceiver {
   name: ReceiverName;
-  /** Names the receiver to people, without its address, which may hold a secret. */
+  /** Description of the receiver for people. It leaves out the address, which may contain a secret. */
   description: string;
-  /** Sends one message within the configured time. Throws a TillsyncError when it did not arrive. */
+  /** Sends one message within the configured time. Throws a TillsyncError if the message did not arrive. */
   tell(report: AlarmReport, signal: AbortSignal): Promise<void>;
 }
 
 const SAID_MAX = 300;
 
 /**
- * Runs the program once per message, without a shell, with JSON on standard input and the same fields in
- * `TILLSYNC_ALARM_…`.
+ * Runs the program once per message, without a shell. The program gets JSON on standard input, and the same fields in
+ * `TILLSYNC_ALARM_…` variables.
  */
 export function commandReceiver(
   command: readonly string[],
@@ -181,8 +182,8 @@ function commandFailed({ what, said, cause }: ProgramEnd): TillsyncError {
 }
 
 /**
- * Sends each message as JSON by POST, with the token as `Authorization: Bearer`; every 2xx counts as arrived. The
- * address may hold a secret, so it is never shown.
+ * Sends each message as JSON by POST, with the token as `Authorization: Bearer`. Every 2xx counts as arrived. The
+ * address may contain a secret, so it is never shown.
  */
 export function urlReceiver(url: string, token: string | undefined, timeoutMs: number): AlarmReceiver {
   const { host } = new URL(url);

@@ -15,10 +15,13 @@ import { FINDINGS } from './findings.ts';
 import { by, Counter, gauge, Histogram, type MetricFamily } from './metrics-format.ts';
 import type { Verdict } from './verdict.ts';
 
-/** The inbox is read twice a second. A longer gap means that a POS or the disk prevents it. */
+/**
+ * Time without a read of the inbox after which a POS or the disk must be preventing it. Normally it is read twice a
+ * second.
+ */
 const UNREAD_MS = 10_000;
 
-/** Rows that wait in the inbox, as of its last read. */
+/** Remembers how many rows waited in the inbox at its last read. */
 class InboxBacklog {
   #last: (InboxWaiting & { lookedMs: number }) | undefined;
 
@@ -49,7 +52,7 @@ class InboxBacklog {
   }
 }
 
-/** Most events counted in one scrape; after a first import the counters catch up over several scrapes. */
+/** Most events counted in one scrape. After a first import the counters catch up over several scrapes. */
 const EVENTS_AT_ONCE = 20_000;
 
 interface EventRow {
@@ -59,7 +62,7 @@ interface EventRow {
   events: number;
 }
 
-/** Counts the feed's events since the start, whichever process wrote them. */
+/** Counts the feed's events since the start of this process, whichever process wrote them. */
 export class EventCounts {
   readonly #orders = new Counter({
     name: 'tillsync_orders_received_total',
@@ -97,13 +100,13 @@ export class EventCounts {
   }
 }
 
-/** The platform may send any text; only its documented statuses become labels. */
+/** Returns the label for a status. Only documented statuses become labels, because the platform may send any text. */
 export function statusLabel(status: string | null): string {
   if (status === null) return 'none';
   return isKnownStatus(status) ? status : 'other';
 }
 
-/** Counts the quarantine by source, and only when it changed, because its entries may be many and large. */
+/** Counts the quarantine by source. It counts again only after a change, because entries may be many and large. */
 export class QuarantineCounts {
   #mark: string | undefined;
   #bySource: Record<string, number> = {};
@@ -126,7 +129,7 @@ export class QuarantineCounts {
 
 const LEVELS: Record<Verdict['level'], number> = { green: 0, amber: 1, red: 2 };
 
-/** The status page's verdict as metrics, so that a Prometheus rule need not compute it. */
+/** Returns the verdict of the status page as metrics, so that a Prometheus rule need not compute it. */
 export function verdictFamilies({ level, findings }: Verdict): MetricFamily[] {
   const codes = Object.keys(FINDINGS).map((code) => [code, 0]);
   const found = findings.map((finding) => [finding.code, LEVELS[finding.level]]);
@@ -173,8 +176,8 @@ export class ProcessMetrics {
   }
 
   /**
-   * Event loop delay since the last scrape. Measured only after the first scrape, so that it costs nothing without
-   * Prometheus.
+   * Returns the delay of the event loop since the last scrape. Measuring starts with the first scrape, so that it
+   * costs nothing without Prometheus.
    */
   #eventLoop(): MetricFamily[] {
     if (!this.#delay) {
@@ -217,7 +220,7 @@ const CALLBACK_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 const PUSH_SECONDS = [0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 21_600];
 const BATCH_ITEMS = [1, 2, 5, 10, 20, 50, 100];
 
-/** How a call can end. */
+/** Outcomes of a call to the platform, as labels. */
 const CALL_OUTCOMES = [
   'ok',
   'unauthorized',
@@ -231,7 +234,7 @@ const CALL_OUTCOMES = [
 ] as const;
 type CallOutcome = (typeof CALL_OUTCOMES)[number];
 
-/** Counters of this process, beside the values that a scrape reads. */
+/** Counters of this process. Other metrics are read at the time of a scrape. */
 export class Counters {
   readonly calls = new Counter({
     name: 'tillsync_platform_calls_total',
@@ -309,7 +312,7 @@ export class Counters {
     labels: ['outcome'],
   });
 
-  /** Counters are created with 0, because Prometheus sees no rise in one that begins at 1. */
+  /** Creates each series with 0, because Prometheus sees no rise in a series that begins at 1. */
   constructor() {
     for (const endpoint of [...ENDPOINTS, 'other']) {
       for (const outcome of CALL_OUTCOMES) this.calls.add(0, { endpoint, outcome });
@@ -325,7 +328,7 @@ export class Counters {
     }
   }
 
-  /** Returns the families in order of declaration. */
+  /** Returns the metric families in the order of their declaration. */
   families(): MetricFamily[] {
     return Object.values(this).filter((each) => each instanceof Counter || each instanceof Histogram);
   }
@@ -334,7 +337,7 @@ export class Counters {
     this.waitSeconds.add(waitMs / 1000, { endpoint, reason });
   };
 
-  /** `status` is null if the sender had disconnected before the answer. */
+  /** Counts an answered callback. `status` is null if the sender had disconnected before the answer. */
   readonly answered = (status: number | null, durationMs: number): void => {
     this.callbacks.add(1, { status: status === null ? 'none' : String(status) });
     if (status === 200) this.callbackSeconds.observe(durationMs / 1000, {});
@@ -361,7 +364,7 @@ export class Counters {
   };
 }
 
-/** Counts every request that is really sent, including token refreshes. */
+/** Returns a transport that counts every request that is sent, including token refreshes. */
 export function measuredTransport(
   transport: Transport,
   { calls, callSeconds }: Counters,

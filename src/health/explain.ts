@@ -8,28 +8,28 @@ import type { OrderEvent } from '../orders/order.ts';
 import { orderHistory } from '../orders/order-queries.ts';
 import { type StockLedger, stockTarget } from '../outbox/stock-ledger.ts';
 
-/** Time lines of one order and of one stock, for a person who asks why. They name no customer. */
+/** Explains one order or one stock by a time line, for a person who asks why it is as it is. No customer is named. */
 
-/** Something that happened. */
+/** One line of the time line. */
 interface Entry {
-  /** ISO 8601 UTC; null if the time is not known. */
+  /** When it happened, ISO 8601 UTC; null if unknown. */
   at: string | null;
   what: string;
 }
 
-/** The events in order of time, and sentences on the present state. */
+/** A time line, and sentences about the present state. */
 export interface Explanation {
   entries: Entry[];
   now: string[];
 }
 
-/** A branch of this hub, and its last report. */
+/** A branch of this hub with its last report. */
 export interface ReportingBranch {
   /** Permanent id of the branch in the hub's tables. */
   branch: string;
   name: string;
   seenAt: string | null;
-  /** `mark`: the newest number of its feed that its mirror has. */
+  /** Last report; `mark` is the newest feed number in the branch's mirror. */
   report: { mark: number; waiting: number } | null;
 }
 
@@ -46,12 +46,12 @@ interface StepRow {
 interface OrderSubject {
   orderId: string;
   hooks: readonly HookSettings[];
-  /** The branches of this hub; empty elsewhere. */
+  /** The branches, if this tillsync is a hub; otherwise empty. */
   branches: readonly ReportingBranch[];
   ledger: Pick<StockLedger, 'reservedBy'>;
 }
 
-/** Explains an order that the mirror has. */
+/** Explains an order that is in the mirror. */
 export function explainOrder(
   db: Database.Database,
   { orderId, hooks, branches, ledger }: OrderSubject,
@@ -92,7 +92,7 @@ function eventEntry({ seq, status, previousStatus, source, observedAt }: OrderEv
   return { at: observedAt, what };
 }
 
-/** Returns an entry for notifications that repeated known content. */
+/** Returns a line for notifications that repeated known content. */
 function repeatEntries(db: Database.Database, orderId: string): Entry[] {
   const text = `SELECT source, max(received_at) AS at, count(*) AS times FROM order_payloads
     WHERE order_id = ? AND applied = 0 GROUP BY seq, source`;
@@ -106,7 +106,7 @@ function repeatEntries(db: Database.Database, orderId: string): Entry[] {
   }));
 }
 
-/** Callbacks that would have led backwards in the order's life. */
+/** Returns lines for callbacks that would have taken the order backwards. */
 function heldEntries(db: Database.Database, orderId: string): Entry[] {
   const text = `SELECT status, known_status AS known, received_at AS receivedAt, resolved_at AS resolvedAt, resolution
     FROM held_notifications WHERE order_id = ?`;
@@ -188,7 +188,7 @@ interface FeedRow {
   published: number;
 }
 
-/** Returns, at a hub, the order's entries in the feeds of branches. */
+/** Returns the order's entries in the feeds of the hub's branches. */
 function feedRows(db: Database.Database, orderId: string): FeedRow[] {
   const text = 'SELECT branch, n, written_at AS at, published FROM feed WHERE order_id = ? ORDER BY feed_id';
   return sqlOf(db).rows<FeedRow>(text, orderId);
@@ -204,7 +204,10 @@ function feedEntries(db: Database.Database, orderId: string, branches: readonly 
   });
 }
 
-/** Says, at a hub, whether the branches have the order's newest entries; at a branch, whether the hub has its word. */
+/**
+ * Returns sentences about the link: at a hub, whether branches have the order's newest entry; at a branch, whether the
+ * hub has its acknowledgement.
+ */
 function branchesNow(db: Database.Database, orderId: string, branches: readonly ReportingBranch[]): string[] {
   const newest = new Map(feedRows(db, orderId).map(({ branch, n }) => [branch, n]));
   const sent = 'SELECT branch FROM sent_orders WHERE order_id = ? ORDER BY moved';
@@ -287,7 +290,7 @@ function hookLines(db: Database.Database, hooks: readonly HookSettings[], newest
   });
 }
 
-/** A stock, and what is known of why it is as it is. */
+/** Explanation of one stock of a sku. */
 export interface StockExplanation extends Explanation {
   sku: string;
   subsidiaryId: string;
@@ -295,14 +298,14 @@ export interface StockExplanation extends Explanation {
 
 interface StockSubject {
   sku: string;
-  /** Only the stock of this branch; undefined for every branch. */
+  /** Branch whose stock is explained; undefined for all branches. */
   of: { subsidiaryId: string | null } | undefined;
-  /** The branches of this hub; empty elsewhere. */
+  /** The branches, if this tillsync is a hub; otherwise empty. */
   branches: readonly ReportingBranch[];
   ledger: Pick<StockLedger, 'ofStock' | 'reservedBy'>;
 }
 
-/** Explains a sku's stocks by their counts, orders and sent quantities, and how each wanted quantity comes about. */
+/** Explains a sku's stocks: their counts, orders and sent quantities, and how each wanted quantity is computed. */
 export function explainStocks(
   db: Database.Database,
   { sku, of, branches, ledger }: StockSubject,
@@ -315,13 +318,13 @@ export function explainStocks(
     });
 }
 
-/** Returns, at a hub, the permanent id of the branch whose stocks have this subsidiary. */
+/** Returns the permanent id of the hub's branch with this subsidiary. */
 function branchOf(db: Database.Database, subsidiaryId: string): string {
   const text = 'SELECT branch FROM feed_branches WHERE subsidiary_id = ?';
   return sqlOf(db).value<string>(text, subsidiaryId) ?? subsidiaryId;
 }
 
-/** Returns the subsidiaries in which the platform or the POS has a stock of the sku. */
+/** Returns the subsidiaries for which the platform or the POS has a stock of the sku. */
 function subsidiariesOf(db: Database.Database, sku: string): string[] {
   const text = `SELECT subsidiary_id FROM stocks WHERE sku = @sku
     UNION SELECT subsidiary_id FROM stock_counts WHERE sku = @sku ORDER BY 1`;
@@ -371,7 +374,7 @@ function codeOf(db: Database.Database, orderId: string): number | string {
   return sqlOf(db).value<number | null>('SELECT code FROM orders WHERE order_id = ?', orderId) ?? orderId;
 }
 
-/** Most changes, and most steps of orders, in the time line of a stock; the newest ones are shown. */
+/** Most changes, and most steps of orders, in the time line of a stock. Older ones are left out. */
 const SHOWN_MAX = 200;
 
 interface ChangeRow {
@@ -388,7 +391,7 @@ interface ChangeRow {
   sentQty: number | null;
 }
 
-/** Returns the changes of a stock, the newest first. */
+/** Returns the changes of a stock, newest first. */
 function changesOf(db: Database.Database, target: string): ChangeRow[] {
   const text = `SELECT change_id AS changeId, body, state, message, created_at AS createdAt, settled_at AS settledAt,
       source, coalesce(origin, source) AS origin, reference, held_guard AS heldGuard, sent_qty AS sentQty
@@ -448,7 +451,7 @@ function lookEntries(
   });
 }
 
-/** Says how a stock's wanted quantity comes about, one number a sentence, so that they add up. */
+/** Returns sentences that derive a stock's wanted quantity, with one number each, so that a person can add them up. */
 function stockNow(
   db: Database.Database,
   ledger: Pick<StockLedger, 'ofStock'>,
@@ -491,7 +494,7 @@ function stockNow(
   ];
 }
 
-/** Says, at a hub, what the branch of a stock has reported last. */
+/** Returns a sentence about the last report of the stock's branch, if this tillsync is a hub. */
 function reportedNow(branch: ReportingBranch | undefined): string[] {
   if (!branch?.report || branch.seenAt === null) return [];
   const { name, seenAt, report } = branch;
@@ -500,7 +503,7 @@ function reportedNow(branch: ReportingBranch | undefined): string[] {
     : [`Waiting at branch ${name} for the hub, as it reported at ${seenAt}: ${report.waiting}.`];
 }
 
-/** Entries without a time come last. */
+/** Sorts entries by time. Entries without a time come last. */
 function inTime(entries: readonly Entry[]): Entry[] {
   return entries.toSorted((a, b) => (a.at ?? '9').localeCompare(b.at ?? '9'));
 }

@@ -9,7 +9,7 @@ import {
   type FreshnessSubject,
 } from '../core/alarm.ts';
 
-/** Codes of findings. A finding comes from an alarm, a flow in trouble, or a fact. */
+/** Codes of findings. A finding comes from an alarm, from the state of a flow, or from another fact. */
 export type FindingCode =
   | AlarmKey
   | FreshnessSubject
@@ -35,19 +35,19 @@ export type FindingCode =
 export interface Finding {
   code: FindingCode;
   level: FindingLevel;
-  /** One sentence that says what is wrong. */
+  /** Sentence that says what is wrong. */
   message: string;
-  /** The remedy in one sentence; empty if the remedy of an earlier finding ends this one too. */
+  /** Sentence that says what to do; empty if the remedy of an earlier finding also ends this one. */
   remedy: string;
-  /** Message of the part that noticed it; null if none. */
+  /** Message of the part of tillsync that found the fault; null if there is none. */
   detail: string | null;
-  /** Number of affected rows or files; null if it does not matter. */
+  /** Number of affected rows or files; null if the number is irrelevant. */
   count: number | null;
-  /** ISO 8601 UTC; null when unknown. */
+  /** When the fault began, ISO 8601 UTC; null if unknown. */
   since: string | null;
-  /** The cause, if the remedy depends on it. */
+  /** Cause of the fault, if the remedy depends on the cause. */
   cause?: Cause | undefined;
-  /** The flow on whose card the page shows it. */
+  /** Flow on whose card the page shows the finding. */
   flow?: FreshnessSubject | undefined;
 }
 
@@ -67,7 +67,7 @@ export const FAILURE_CAUSES = [
 ] as const;
 export type Cause = (typeof FAILURE_CAUSES)[number];
 
-/** Causes by the failure's code, of the system or of tillsync. */
+/** Causes by error code, of the operating system or of tillsync. */
 const CAUSES: Readonly<Record<string, Cause>> = {
   ECONNREFUSED: 'refuses',
   ENOTFOUND: 'no-name',
@@ -89,82 +89,94 @@ const CAUSES: Readonly<Record<string, Cause>> = {
   'platform-refused': 'refused',
   'platform-failed': 'fault',
 };
-/** Causes that maintenance of the platform, or a recovering connection, does not give twice within minutes. */
+/**
+ * Causes that last until somebody acts: maintenance of the platform, or a recovering connection, does not cause them
+ * twice within minutes.
+ */
 const LASTING: ReadonlySet<Cause> = new Set<Cause>([
   ...(['refuses', 'no-name', 'certificate-date', 'certificate-trust', 'no-right', 'refused'] as const),
 ]);
-/** A cut internet connection has these causes too, so they count only when heartbeats prove that it works. */
+/**
+ * Causes that a cut internet connection has too. They count as lasting only while heartbeats prove that the connection
+ * works.
+ */
 const LASTING_WITH_LINE: ReadonlySet<Cause> = new Set<Cause>(['no-dns', 'silent']);
 const LASTING_TRIES = 2;
 const LASTING_MS = 90_000;
 
-/** All facts for the verdict; null where one could not be read. */
+/** All facts from which the verdict follows. A fact is null if it could not be read. */
 export interface Facts {
   nowMs: number;
-  /** False while no platform is configured. */
+  /** False if no platform is configured yet. */
   isSetUp?: boolean | undefined;
   /** State of each flow. */
   freshness: readonly Freshness[];
-  /** Faults that parts reported, by the finding's code. */
+  /** Faults that parts of tillsync reported, by code of the finding. */
   alarms: readonly (Omit<AlarmUp, 'key'> & { key: string })[];
   tokens: { state: 'none' | 'ok' | 'locked-out'; refreshExpiresInMs: number | null } | null;
   outbox: { pending: number; held: number; rejected: number; oldestPendingAt: string | null } | null;
-  /** Entries in quarantine. */
+  /** Number of entries in quarantine. */
   quarantine: number;
-  /** Disk of the storage directory; left out or null if the system does not say. */
+  /** Space on the disk of the storage directory; null or missing if the system does not report it. */
   disk?: DiskSpace | null | undefined;
-  /** Fault of state.db itself; left out or null if none, or if this user may not read it. */
+  /** Fault of state.db itself; null or missing if there is none or this user may not read the file. */
   stateFault?: string | null | undefined;
-  /** Whether the daemon runs; left out or null if unknown or irrelevant. */
+  /** Whether the daemon runs; null or missing if unknown or irrelevant. */
   running?: boolean | null | undefined;
-  /** Whether the last heartbeat reached its watcher; left out or null if none is sent. */
+  /** Whether the last heartbeat reached its watcher; null or missing if none is sent. */
   isLineUp?: boolean | null | undefined;
-  /** Maximum age of the last good order poll. */
+  /** Age of the last good order poll above which orders count as stale. */
   ordersStaleAfterMs: number;
 }
 
-/** Additions of the facts to a finding's row; a level only if it differs. */
+/** What the facts add to a finding's row. The level is set only if it differs from the row's. */
 export type FactsOfFinding = Partial<Pick<Finding, 'level' | 'detail' | 'count' | 'since' | 'cause'>>;
 
-/** A row of the table of findings, with everything about one code. */
+/** A row of the table of findings: everything about one code. */
 export interface FindingRow {
   level: FindingLevel;
-  /** May end in `: {count}`, which is left out without a count. */
+  /** Sentence that says what is wrong. It may end in `: {count}`, which is left out if there is no count. */
   message: string;
   remedy: string;
-  /** Remedy shown by `doctor`, if the normal one would send the reader to `doctor`. */
+  /** Remedy for the output of `doctor`, if the normal remedy says to run `doctor`. */
   inDoctor?: string;
-  /** Remedies for known causes. */
+  /** Remedies for known causes, used instead of the normal one. */
   remedies?: Partial<Record<Cause, string>>;
   /**
-   * Judges the facts. Returns null if there is no finding, and undefined if the facts do not tell, so that the note of
-   * a part counts. If left out, only the notes of parts count.
+   * Decides from the facts. Returns null if there is no fault, and undefined if only a report of a part can say so. If
+   * left out, only reports of parts count.
    */
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
-  /** Findings beside which this one is not shown, because they are its cause or more precise. */
+  /** Findings that hide this one, because they are its cause or more precise. */
   hiddenBy?: readonly FindingCode[];
   /**
-   * `red` notifies only while the finding is red, `never` nobody; if left out, everybody. The finding is always shown.
+   * Who is notified: with `red` people only while the finding is red, with `never` nobody; if left out, people always.
+   * The finding is shown in any case.
    */
   sent?: 'never' | 'red';
-  /** True if the finding needs time to arise, so that it is sent at once. */
+  /** True if the fault has lasted before it becomes a finding, so that people are notified at once. */
   lasted?: true;
   /**
-   * The finding that this one follows. No message reports this one beside the other, or for `withinMs` after it,
-   * because it then ends by itself.
+   * The finding of which this one is a consequence. Nobody is notified of this one beside the other, or for `withinMs`
+   * after the other, because this one then ends by itself.
    */
   follows?: { code: FindingCode; withinMs: number };
-  /** True if the finding is shown before the set-up, when all other findings only wait for the set-up. */
+  /**
+   * True if the finding is shown before the set-up is finished. Other findings are not, because they only wait for the
+   * set-up.
+   */
   isToldBeforeSetUp?: true;
-  /** Grows old while nothing runs, so it gets a few minutes after a start or a sleep. */
+  /**
+   * True if the fault also arises while tillsync does not run. After a start or a sleep, it gets some minutes to end.
+   */
   growsOld?: true;
-  /** The flow on whose card the page shows it; the verdict shows all. */
+  /** Flow on whose card the page shows the finding. */
   flow?: FreshnessSubject;
-  /** The check of `doctor` that shows the finding. */
+  /** Check in the output of `doctor` that shows the finding. */
   check: FindingCheck;
 }
 
-/** Checks of `doctor` that show findings; `alarms` shows all others. */
+/** Checks of `doctor` that show findings. `alarms` shows those without a check of their own. */
 export type FindingCheck =
   | 'storage.disk'
   | 'storage.state'
@@ -188,7 +200,7 @@ export type FindingCheck =
   | 'webhook.arriving'
   | 'alarms';
 
-/** Remedies when calls to the platform keep failing for one reason. */
+/** Remedies for calls to the platform that keep failing, by cause. */
 export const WITHOUT_AN_ANSWER: Partial<Record<Cause, string>> = {
   refuses:
     "The platform's server takes no connections: ask its support whether it is down, and check platform.base_url.",
@@ -211,7 +223,7 @@ export function flowOf(subject: FreshnessSubject, { freshness }: Facts): Freshne
   return freshness.find((flow) => flow.subject === subject);
 }
 
-/** Returns the alarm that a part raised under this code; undefined if none did. */
+/** Returns the alarm that a part of tillsync raised under this code; undefined if there is none. */
 export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | undefined {
   const noted = alarms.find(({ key }) => key === code);
   if (!noted) return undefined;
@@ -220,8 +232,8 @@ export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | 
 }
 
 /**
- * Judges by the disk itself, because a full disk may have no room for the alarm or its end. Returns undefined if the
- * disk's state is unknown.
+ * Decides from the free space, because a full disk may have no room to write the alarm or its end. Returns undefined
+ * if the free space is unknown.
  */
 export function hasDisk(
   code: 'storage.full' | 'storage.low',
@@ -248,8 +260,8 @@ const CHANGES_LATE_AFTER_MS = 5 * MINUTE_MS;
 const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
 
 /**
- * Returns the level of a change that waits since `since`; null if the wait is normal. A long queue takes time, so red
- * also needs a time without any accepted change.
+ * Returns the level for changes that wait since `since`; null if the wait is normal. Red also needs a time without any
+ * accepted change, because a long queue needs time.
  */
 function changesLate({
   since,
@@ -263,7 +275,7 @@ function changesLate({
   return Math.min(waitedMs, silentMs) < CHANGES_LOST_AFTER_MS ? 'amber' : 'red';
 }
 
-/** Returns null for a missing or unreadable time; a future time counts as now. */
+/** Returns the age of a time in ms; null if the time is missing or unreadable. A future time counts as now. */
 function ageMs(iso: string | null, nowMs: number): number | null {
   const ms = iso === null ? Number.NaN : Date.parse(iso);
   return Number.isNaN(ms) ? null : Math.max(nowMs - ms, 0);
@@ -271,24 +283,24 @@ function ageMs(iso: string | null, nowMs: number): number | null {
 
 const REFRESH_TOKEN_SOON_MS = 3 * 24 * 3_600_000;
 
-/** Returns a finding if several new orders came without a callback; the next callback ends it. */
+/** Returns a finding if several new orders came without a callback. The next callback ends the finding. */
 export function areCallbacksSilent(facts: Facts): FactsOfFinding | null {
   const { failure, message } = flowOf('orders.webhook', facts) ?? {};
   return failure?.code === CALLBACKS_SILENT ? { detail: message || null, since: failure.since } : null;
 }
 
-/** Returns a finding if no order ever came by a callback, so that the platform probably sends none. */
+/** Returns a finding if no order ever came by a callback; the platform then probably sends none. */
 export function neverCalled(facts: Facts): FactsOfFinding | null {
   return flowOf('orders.webhook', facts)?.lastOkAt === null ? areCallbacksSilent(facts) : null;
 }
 
 /**
- * Outage of the catalogue that is reported. A shorter one is reported as missing orders, and the catalogue is soon read
- * again.
+ * Length of an outage from which an unread catalogue is a finding. In a shorter outage, missing orders are the
+ * finding, and the catalogue is soon read again.
  */
 const UNREACHABLE_FOR_MS = 5 * MINUTE_MS;
 
-/** Returns a finding with the reason why the last read of the catalogue did not end. */
+/** Returns a finding if the last read of the catalogue did not finish, with the reason. */
 export function isCatalogueCut(facts: Facts): FactsOfFinding | null {
   const { failure, message, lastOkAt } = flowOf('catalog.sweep', facts) ?? {};
   if (!failure) return null;
@@ -303,8 +315,7 @@ export function hasNoTokens(facts: Facts): FactsOfFinding | null | undefined {
 }
 
 /**
- * Readable tokens are judged by their own state. Without them, a flow in the state `locked-out` shows that they are
- * refused.
+ * Returns a finding if the tokens are refused. If they cannot be read here, a flow in state `locked-out` proves it.
  */
 export function isLockedOut(facts: Facts): FactsOfFinding | null {
   if (facts.tokens && facts.tokens.state !== 'locked-out') return null;
@@ -321,7 +332,7 @@ export function endsSoon({ tokens }: Facts): FactsOfFinding | undefined {
 }
 
 export function isBlocked(facts: Facts): FactsOfFinding | null {
-  // Any later answer proves that the block is over, even for a flow that was not tried again.
+  // Any later answer proves that the block is over, even for a flow that has not tried again.
   const okAt =
     facts.freshness
       .map(({ lastOkAt }) => lastOkAt ?? '')
@@ -332,10 +343,10 @@ export function isBlocked(facts: Facts): FactsOfFinding | null {
   return first ? { detail: first.message || null, since: first.failure?.since ?? null } : null;
 }
 
-/** Failures of a try that are no failure of sending itself, or have a finding of their own. */
+/** Failure codes that are not a fault of sending, or that have findings of their own. */
 const NOT_OF_SENDING = /^(rate-limited|forbidden|blocked|aborted|auth-|storage-|link-)/;
 
-/** Whether the last try to send failed, by the platform or on the way, and not for what another finding tells. */
+/** Returns whether the last try to send failed, for a reason that has no finding of its own. */
 export function isPushFailing({ state, failure }: Freshness): boolean {
   return state === 'failing' && failure !== undefined && !NOT_OF_SENDING.test(failure.code);
 }
@@ -347,14 +358,14 @@ export function changesWait(facts: Facts): FactsOfFinding | null | undefined {
   const noted = notedAs('outbox.stuck', facts);
   if (noted && push && push.state !== 'ok' && pending > 0) {
     const { detail = null } = noted;
-    // The platform answers other calls, so a failure without a known cause is its own too.
+    // The platform answers other calls, so even a failure without a known cause is a fault of this call.
     return { level: 'red', detail, count: pending, since, cause: 'fault', ...causeOf(push) };
   }
   const level = changesLate({ ...facts, since });
   return level && { level, count: pending, since, ...(push && causeOf(push)) };
 }
 
-/** Findings about the age of orders; the first one applies. */
+/** Findings about the age of orders. The first one that applies is used. */
 type OrdersCode = 'orders.resuming' | 'orders.starting' | 'orders.stale';
 
 function causeOf({ failure }: Freshness): { cause?: Cause } {
@@ -362,7 +373,7 @@ function causeOf({ failure }: Freshness): { cause?: Cause } {
   return cause ? { cause } : {};
 }
 
-/** Whether a flow fails repeatedly for one lasting reason, so that it is reported before it is old. */
+/** Returns whether a flow fails repeatedly for a lasting cause, so that it is a finding before its data is old. */
 function isLasting(flow: Freshness, { nowMs, isLineUp }: Facts): boolean {
   const { cause } = causeOf(flow);
   if (!flow.failure || cause === undefined) return false;
@@ -376,7 +387,7 @@ function ordersFare(facts: Facts): { code: OrdersCode; more: FactsOfFinding } | 
   if (!poll || poll.state === 'off') return undefined;
   const { state, lastOkAt: since } = poll;
   const ageMs = ordersAge(facts);
-  // The last try was refused, and the tokens have changed since.
+  // The last try was refused, but the tokens were replaced afterwards.
   if (state === 'locked-out' && facts.tokens?.state === 'ok')
     return { code: 'orders.resuming', more: { since } };
   if (ageMs === null && (state === 'unknown' || state === 'waiting'))
@@ -391,7 +402,7 @@ export function ordersAre(code: OrdersCode, facts: Facts): FactsOfFinding | unde
   return notedAs(code, facts) ?? (fare?.code === code ? fare.more : undefined);
 }
 
-/** Returns the finding of a flow whose last try failed, in whole or in part. */
+/** Returns a finding if the flow's last try failed, in whole or in part. */
 export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFinding | undefined {
   const flow = flowOf(subject, facts);
   if (flow?.state !== 'degraded' && flow?.state !== 'failing') return undefined;
@@ -400,14 +411,17 @@ export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFindi
 
 const BACKUP_TRIES = 2;
 
-/** Returns a finding if several backups, an hour apart, have failed. */
+/** Returns a finding if several backups in a row, an hour apart, have failed. */
 export function backupsFail(facts: Facts): FactsOfFinding | undefined {
   const flow = flowOf('backup', facts);
   if (flow?.state !== 'failing' || (flow.failure?.tries ?? 0) < BACKUP_TRIES) return undefined;
   return { detail: flow.message, since: flow.lastOkAt };
 }
 
-/** A broken link recovers by itself; a branch that the hub refuses needs a person. */
+/**
+ * Returns the finding for the link. `hub.link` is a broken link, which recovers by itself; `hub.refused` needs a
+ * person.
+ */
 export function linkIs(code: 'hub.link' | 'hub.refused', facts: Facts): FactsOfFinding | null {
   const link = flowOf('hub.link', facts);
   if (link?.state !== 'degraded' && link?.state !== 'failing') return null;
@@ -415,7 +429,7 @@ export function linkIs(code: 'hub.link' | 'hub.refused', facts: Facts): FactsOfF
   return { detail: link.message || null, since: link.lastOkAt, ...causeOf(link) };
 }
 
-/** Returns the flows in a state, always in the same order. */
+/** Returns the flows that are in this state, always in the same order. */
 function flowsIn(state: FreshnessState, facts: Facts): Freshness[] {
   return FRESHNESS_SUBJECTS.flatMap((subject) => flowOf(subject, facts) ?? []).filter(
     (flow) => flow.state === state,
@@ -426,11 +440,11 @@ export function counted(count: number): FactsOfFinding | null {
   return count > 0 ? { count } : null;
 }
 
-/** Space of the storage directory's file system for this user, from `statfs`. */
+/** Free and total space for this user on the file system of the storage directory, from `statfs`. */
 export interface DiskSpace {
   freeBytes: number;
   totalBytes: number;
-  /** Name of the file system if databases are not safe on it; left out otherwise. */
+  /** Name of the file system if SQLite databases are not safe on it; missing otherwise. */
   unsafe?: string;
 }
 
@@ -441,7 +455,7 @@ export interface DiskSpace {
  */
 export interface DiskVerdict {
   level: 'ok' | 'low' | 'full';
-  /** Code on the status page and in `doctor`; null when all is well. */
+  /** Code of the finding, or null if there is enough room. */
   code: 'storage.low' | 'storage.full' | null;
   /** Sentence with the free space. */
   message: string;
@@ -450,10 +464,10 @@ export interface DiskVerdict {
 const DISK_FULL_BYTES = 50 * 1024 ** 2;
 const DISK_LOW_BYTES = 500 * 1024 ** 2;
 const DISK_LOW_SHARE = 0.05;
-/** 5 % of a large disk is more than tillsync fills in years. */
+/** Cap of the share. Even on a large disk, tillsync does not fill more than this in years. */
 const LOW_SHARE_MAX_BYTES = 5 * 1024 ** 3;
 
-/** Judges the free space: low below 500 MiB or 5 %, full below 50 MiB. */
+/** Judges the free space: `low` below 500 MiB or 5 %, `full` below 50 MiB. */
 export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
   const message = `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} are free.`;
   if (freeBytes < DISK_FULL_BYTES) return { level: 'full', code: 'storage.full', message: `Only ${message}` };
@@ -464,10 +478,15 @@ export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
   return { level: 'ok', code: null, message };
 }
 
-/** A disk heals only with a tenth more room than the limit, so that the alarm does not flap. */
+/**
+ * Factor for the free space when an alarm is to end. The alarm ends only with a tenth more room, so that it does not
+ * flap.
+ */
 const ROOM_TO_HEAL = 0.9;
 
-/** Returns the code under which the disk's alarm stays raised until there is more room, so that it does not flap. */
+/**
+ * Returns the alarm that must stay raised, because there is not clearly more room than its limit; null if none must.
+ */
 export function healingCode(disk: DiskSpace): DiskVerdict['code'] {
   return diskVerdict({ ...disk, freeBytes: disk.freeBytes * ROOM_TO_HEAL }).code;
 }

@@ -9,71 +9,75 @@ import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
 import { PushMonitor } from './push-monitor.ts';
 
-/**
- * Facts that no flow notices itself: disk space, the clock, tokens that were never handed in, orders of another
- * company.
- */
+/** Facts for faults that no flow notices itself: disk space, the clock, missing tokens, orders of another company. */
 export interface AlarmFacts {
   alarms: Alarms;
-  /** Disk of the storage directory; null if the system does not say. */
+  /** Returns the space on the disk of the storage directory; null if the system does not report it. */
   disk: () => DiskSpace | null;
-  /** Whether tokens were never handed in. May throw `storage-…`. */
+  /** Returns whether no tokens were ever entered. May throw `storage-…`. */
   hasNoTokens: () => boolean;
-  /** The platform's wall clock minus ours; undefined if unknown. */
+  /** Returns the platform's clock minus this machine's; undefined if unknown. */
   clockSkewMs: () => number | undefined;
-  /** Companies of the orders; undefined if no order names one. May throw `storage-…`. */
+  /** Returns the companies of the orders; undefined if no order names one. May throw `storage-…`. */
   orderCompanies: () => { oldest: string; newest: string } | undefined;
-  /** Orders that the POS should have acknowledged by now, oldest first. May throw `storage-…`. */
+  /** Returns orders that the POS should have acknowledged by now, longest wait first. May throw `storage-…`. */
   waitingOrders: () => readonly WaitingOrder[];
-  /** Orders with an unreadable part, oldest first. May throw `storage-…`. */
+  /** Returns orders with an unreadable part, oldest first. May throw `storage-…`. */
   incompleteOrders: () => readonly IncompleteOrder[];
-  /** Stocks whose number on the platform is not the POS's count, worst first. May throw `storage-…`. */
+  /**
+   * Returns stocks whose quantity on the platform differs from the POS's count, worst first. May throw `storage-…`.
+   */
   stockDifferences: () => { count: number; worst: readonly NamedDifference[] };
-  /** Orders of the last day that belong to no branch, newest first. May throw `storage-…`. */
+  /** Returns orders of the last day that belong to no branch, newest first. May throw `storage-…`. */
   strayOrders: () => readonly (OddOrder & { store: string | null })[];
-  /** Whether the sums of the day's orders add up. May throw `storage-…`. */
+  /** Returns whether the sums of the day's orders add up. May throw `storage-…`. */
   sumsOfOrders: () => SumsOfOrders;
-  /** Codes missing among those of the day's orders. May throw `storage-…`. */
+  /** Returns order numbers that are missing between those of the day's orders. May throw `storage-…`. */
   missingCodes: () => MissingCodes;
-  /** Fields that are new, and fields that are no longer sent. May throw `storage-…`. */
+  /** Returns fields that are new in payloads, and fields that are no longer sent. May throw `storage-…`. */
   fieldNews: () => Record<'orders' | 'products', FieldNews>;
-  /** Endpoints that the platform does not permit, with its message. May throw `storage-…`. */
+  /** Returns endpoints that the platform does not permit, with its message. May throw `storage-…`. */
   forbidden: () => readonly { endpoint: string; message: string }[];
-  /** Why callbacks are refused or could not be read, each null if there is no such reason. May throw `storage-…`. */
+  /**
+   * Returns why callbacks are refused and why they were unreadable; null where they are not. May throw `storage-…`.
+   */
   callbacks: () => { refused: string | null; unreadable: string | null };
-  /** How each flow fares. May throw `storage-…`. */
+  /** Returns the freshness of each flow. May throw `storage-…`. */
   freshness: () => readonly Freshness[];
   /** Times at which the platform asked to wait, with the endpoint. */
   limited: Pick<Recently, 'of'>;
-  /** Returns, for each failing receiver of alarms, why a message still waits for it. */
+  /** Returns, for each receiver of alarms that fails, why a message still waits for it. */
   untold: () => readonly string[];
-  /** Requests with a wrong key, with their sender. */
+  /** Requests with a wrong key to the local API, with their sender. */
   wrongKeys: Pick<Recently, 'of'>;
-  /** Time that an order may wait before a person is notified; 0 means for ever. */
+  /** Time that an order may wait for its acknowledgement before people are notified; 0 means for ever. */
   unbookedAfterMs: number;
   /** Returns, for each branch, how many of its shown products have an id of the POS. May throw `storage-…`. */
   branchMappings: () => readonly BranchMapping[];
-  /** Ordered items without an id in these branches, first seen at `from` or later. May throw `storage-…`. */
+  /**
+   * Returns ordered items without an id in these branches, of orders first seen at `from` or later. May throw
+   * `storage-…`.
+   */
   unmappedItems: (branches: readonly Branch[], from: string) => readonly UnmappedItem[];
-  /** Formats a time on the shop's clock. */
+  /** Formats a time in the shop's time zone. */
   localTime: (iso: string) => string;
   clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
 }
 
-/** A stock whose number on the platform is not the wanted one. */
+/** A stock whose quantity on the platform differs from the wanted one. */
 interface NamedDifference {
   sku: string;
   branch: string;
   platformQty: number;
   wantedQty: number;
-  /** ISO 8601 UTC. */
+  /** When the difference began, ISO 8601 UTC. */
   since: string;
 }
 
 const HOUR_MS = 3_600_000;
 const RECENT_MAX = 1_000;
 
-/** Events of the last hour, each with its time and origin. */
+/** Remembers events of the last hour, each with its time and origin. */
 export class Recently {
   readonly #clock: Pick<Clock, 'monotonicMs'>;
   #times: { atMonoMs: number; where: string }[] = [];
@@ -87,7 +91,7 @@ export class Recently {
     if (this.#times.length > RECENT_MAX) this.#times.shift();
   }
 
-  /** Returns the number of events; `forMs` is the time from the first to the last. */
+  /** Returns the number of events of the last hour. `forMs` is the time from the first to the last of them. */
   of(): { count: number; forMs: number; where: string } {
     const fromMs = this.#clock.monotonicMs() - HOUR_MS;
     this.#times = this.#times.filter(({ atMonoMs }) => atMonoMs >= fromMs);
@@ -97,7 +101,7 @@ export class Recently {
   }
 }
 
-/** Raises and clears alarms from the facts. Its methods throw the errors of the facts. */
+/** Raises and ends alarms according to the facts. Methods throw the errors of the facts. */
 export class HealthChecks {
   readonly #facts: AlarmFacts;
   readonly #checks: readonly ((facts: AlarmFacts) => void)[];
@@ -129,7 +133,7 @@ export class HealthChecks {
   }
 
   /**
-   * Judges all facts. A fact that cannot be read hides no other one, because its error is thrown at the end.
+   * Runs all checks. A fact that cannot be read does not prevent other checks, because its error is thrown at the end.
    */
   run(): void {
     const facts = this.#facts;
@@ -145,14 +149,11 @@ export class HealthChecks {
   }
 }
 
-/** Clock errors above the first limit are reported; above the second, polls ask for wrong days. */
+/** Differences of the clock from which a finding is shown; above the second one, polls request wrong days. */
 const CLOCK_OFF_MS = 5 * 60_000;
 const CLOCK_WRONG_MS = 12 * 3_600_000;
 
-/**
- * Raises and clears the alarms of a full disk. An alarm stays until there is clearly more room, so that it does not flap around the
- * limit.
- */
+/** Raises and ends the alarms of a full disk. An alarm ends only with clearly more room, so that it does not flap. */
 function checkDisk({ alarms, disk }: AlarmFacts): void {
   const space = disk();
   if (space === null) return;
@@ -160,7 +161,7 @@ function checkDisk({ alarms, disk }: AlarmFacts): void {
   const nearly = healingCode(space);
   if (code !== null) alarms.note(code, message);
   if (nearly !== 'storage.full') alarms.note('storage.full', null);
-  // While the disk is full, the alarm for a nearly full one stays.
+  // While the disk is full, the alarm for low space stays raised too.
   if (nearly === null) alarms.note('storage.low', null);
 }
 
@@ -168,7 +169,7 @@ function checkClock({ alarms, clockSkewMs }: AlarmFacts): void {
   const skewMs = clockSkewMs();
   if (skewMs === undefined) return;
   const offMs = Math.abs(skewMs);
-  // The time is rounded to whole minutes, so that the text does not change with each check.
+  // Rounded to whole minutes, so that the text does not change with each check.
   const off = formatDuration(Math.round(offMs / 60_000) * 60_000);
   const words = `It is ${off} ${skewMs > 0 ? 'behind' : 'ahead of'} the platform's clock.`;
   const isWrong = offMs > CLOCK_WRONG_MS;
@@ -187,9 +188,9 @@ function checkTokens({ alarms, hasNoTokens }: AlarmFacts): void {
   alarms.note('auth.none', hasNoTokens() ? words : null);
 }
 
-/** After a start, the POS may have to start too before it can acknowledge earlier orders. */
+/** Time after a start in which a POS may be starting too, before it can acknowledge earlier orders. */
 const POS_STARTS_WITHIN_MS = 5 * 60_000;
-/** After this multiple of the allowed wait, an order that no POS acknowledged is red. */
+/** Multiple of the allowed wait above which an order that no POS acknowledged is red. */
 const RED_AFTER_TIMES = 3;
 const named = <Item>(items: readonly Item[], name: (item: Item) => string, count?: number): string =>
   firstNames(items, name, count).join(', ');
@@ -238,10 +239,10 @@ function checkStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
   alarms.note('orders.unassigned', orders.length === 0 ? null : `Order and store: ${names}.`);
 }
 
-/** How long the result is cached, because reading a day of orders takes longer than other checks. */
+/** Time for which the result is cached, because reading a day of orders takes longer than other checks. */
 const SUMS_FOR_MS = 5 * 60_000;
 const ODD_SHARE = 0.01;
-/** Factor by which a share must exceed last week's before it counts as odd. */
+/** Factor by which today's share must exceed last week's before it is a finding. */
 const ODD_TIMES = 3;
 
 function checkSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfOrders): void {
@@ -257,7 +258,7 @@ function checkCodes({ alarms }: AlarmFacts, { missing, codes, usualShare }: Miss
   alarms.note('orders.code-missing', isOdd ? words : null);
 }
 
-/** How long the result is cached, because it reads whole orders. */
+/** Time for which the result is cached, because the check reads whole orders. */
 const FIELDS_FOR_MS = 3_600_000;
 
 function checkFields(
@@ -280,7 +281,10 @@ function checkPush({ alarms, freshness, clock }: AlarmFacts, watch: PushMonitor)
   alarms.note('outbox.stuck', reason === null ? null : words, 'red');
 }
 
-/** tillsync itself stays within the limits. So many waits over so long a time are caused by another program. */
+/**
+ * Number of waits, and time between first and last, from which another program must be using the same tokens. tillsync
+ * itself stays within the limits.
+ */
 const LIMITED_MIN = 3;
 const LIMITED_FOR_MS = 3 * 60_000;
 
@@ -305,7 +309,7 @@ function checkReceivers({ alarms, untold }: AlarmFacts): void {
   alarms.note('alarms.untold', untold().join(' ') || null);
 }
 
-/** A person who mistypes a key stops sooner or corrects it. */
+/** Wrong keys within an hour from which it is a finding. A person who mistypes a key stops sooner or corrects it. */
 const WRONG_KEYS_MIN = 10;
 
 function checkKeys({ alarms, wrongKeys }: AlarmFacts): void {
@@ -314,7 +318,7 @@ function checkKeys({ alarms, wrongKeys }: AlarmFacts): void {
   alarms.note('local.wrong-key', count >= WRONG_KEYS_MIN ? words : null);
 }
 
-/** An older order was either prepared by now or never will be. */
+/** Age of orders up to which their items are examined. An older order was either prepared or never will be. */
 const ORDERED_WITHIN_MS = 24 * 3_600_000;
 
 function checkUnmapped({ alarms }: AlarmFacts, mappings: readonly BranchMapping[]): void {

@@ -5,13 +5,13 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import type { FindingCode } from './findings.ts';
 import type { Standing } from './verdict.ts';
 
-/** Codes of red findings that are sent to the outside watcher; empty if there are none. */
+/** Codes of red findings that the outside watcher gets; empty if there are none. */
 export type RedCodes = readonly FindingCode[];
 
 /**
- * Returns the address for a heartbeat. Without red findings it is the configured address. With one, Uptime Kuma's push
- * address, and any with a `status` in its query, gets `status=down` and the codes as `msg`; others get `/fail` appended
- * to their path, as healthchecks.io and similar services expect.
+ * Returns the address for a heartbeat. Without red findings it is the configured address. With red findings, a push
+ * address of Uptime Kuma, or an address with a `status` in its query, gets `status=down` and the codes as `msg`; other
+ * addresses get `/fail` appended to their path, as healthchecks.io and similar services expect.
  */
 export function heartbeatAddress(configured: string, red: RedCodes): string {
   if (red.length === 0) return configured;
@@ -25,28 +25,28 @@ export function heartbeatAddress(configured: string, red: RedCodes): string {
   return url.href;
 }
 
-/** Result of the last heartbeat, stored when it changes, for commands beside the daemon. */
+/** Result of the last heartbeat, stored for commands whenever it changes. */
 export interface HeartbeatMemory {
   ok: boolean;
-  /** Time since which the result is the same, ISO 8601 UTC. */
+  /** When the result last changed, ISO 8601 UTC. */
   since: string;
-  /** Why the heartbeat does not arrive; empty if it does. */
+  /** Why the heartbeat did not arrive; empty if it did. */
   message: string;
 }
 
 /** Address and time limit of a heartbeat. */
 export interface HeartbeatTarget {
-  /** May hold a secret, so messages name only its host. */
+  /** Address of the watcher. It may contain a secret, so messages name only its host. */
   url: string;
   timeoutMs: number;
-  /** Of tillsync. */
+  /** Version of tillsync. */
   version: string;
 }
 
-/** Some services answer 200 for a monitor that no longer exists. */
+/** Answers with status 200 that some services give for a monitor that no longer exists. */
 const NOT_TAKEN = /^OK \(not found\)|"ok":\s*false/;
 
-/** Sends one heartbeat. Throws a TillsyncError when it did not arrive. */
+/** Sends one heartbeat. Throws a TillsyncError if it did not arrive. */
 export async function sendHeartbeat(
   { url, timeoutMs, version }: HeartbeatTarget,
   redCodes: RedCodes,
@@ -69,7 +69,7 @@ export async function sendHeartbeat(
 
 export interface HeartbeatOptions extends HeartbeatTarget {
   everyMs: number;
-  /** May throw `storage-…`. */
+  /** Returns the present findings. May throw `storage-…`. */
   standing: () => Standing;
   remember: (memory: HeartbeatMemory) => void;
   onSent: (outcome: 'ok' | 'failed') => void;
@@ -79,8 +79,8 @@ export interface HeartbeatOptions extends HeartbeatTarget {
 
 const RETRY_AFTER_MS = 15_000;
 /**
- * Sends heartbeats to the outside watcher: at the start, every `everyMs`, and at once when the verdict turns red or
- * ends being red. A failure is only recorded, because the watcher notices missing heartbeats.
+ * Sends heartbeats to the outside watcher: at the start, every `everyMs`, and at once when the verdict becomes red or
+ * stops being red. A failure is only recorded, because the watcher itself notices missing heartbeats.
  */
 export class Heartbeat {
   readonly #o: HeartbeatOptions;
@@ -112,13 +112,13 @@ export class Heartbeat {
     }
   }
 
-  /** Returns the present red findings. */
+  /** Returns the codes of the present red findings. */
   redCodes(): RedCodes {
     try {
       const { findings } = this.#o.standing();
       return findings.filter(({ level }) => level === 'red').map(({ code }) => code);
     } catch (error) {
-      // If the database is busy, the last result stays; if it is unreadable, the disk fails.
+      // If the database is busy, the last result is used. If it is unreadable, that is itself a red finding.
       if (hasCode(error, 'storage-busy')) return this.#last ?? [];
       return ['storage.failing'];
     }

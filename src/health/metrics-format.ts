@@ -1,6 +1,6 @@
-/** One metric value, or one bucket of a histogram. */
+/** One value of a metric, or one bucket of a histogram. */
 export interface Sample {
-  /** Suffix of the family's name: `_bucket`, `_sum`, `_count`. */
+  /** Suffix of the family's name: `_bucket`, `_sum` or `_count`. */
   suffix?: string;
   labels: Readonly<Record<string, string>>;
   value: number;
@@ -8,7 +8,7 @@ export interface Sample {
 
 /** All values of one metric name, in base units: seconds, bytes. */
 export interface MetricFamily {
-  /** Ends in `_total` for a counter. */
+  /** Name of the metric. The name of a counter ends in `_total`. */
   name: string;
   type: 'counter' | 'gauge' | 'histogram';
   help: string;
@@ -18,13 +18,13 @@ export interface MetricFamily {
 export interface MetricOptions<L extends string> {
   name: string;
   help: string;
-  /** Names of the labels; each label may have only few values. */
+  /** Names of the labels. A label must have only few values. */
   labels?: readonly L[];
 }
 
 const NO_LABELS: Readonly<Record<string, string>> = {};
 
-/** A counter that rises from the start of this process. */
+/** A counter, which starts at 0 with this process. */
 export class Counter<L extends string = never> implements MetricFamily {
   readonly type = 'counter';
   readonly name: string;
@@ -49,12 +49,12 @@ export class Counter<L extends string = never> implements MetricFamily {
 }
 
 interface Distribution {
-  /** Number of values in each bucket alone; one bucket more than bounds. */
+  /** Number of values in each bucket, not cumulated. The last bucket has no upper bound. */
   counts: number[];
   sum: number;
 }
 
-/** Distribution of values over buckets, since the start of this process. */
+/** A histogram of values since the start of this process. */
 export class Histogram<L extends string = never> implements MetricFamily {
   readonly type = 'histogram';
   readonly name: string;
@@ -93,20 +93,20 @@ export class Histogram<L extends string = never> implements MetricFamily {
   }
 }
 
-/** Makes a gauge from a current value or from the samples of `by`. A null value is unknown and left out. */
+/** Makes a gauge of one value or of samples, as `by` makes them. A null value is unknown and left out. */
 export function gauge(name: string, help: string, found: number | null | readonly Sample[]): MetricFamily {
   const samples = typeof found === 'number' ? [{ labels: NO_LABELS, value: found }] : (found ?? []);
   return { name, help, type: 'gauge', samples: () => samples };
 }
 
-/** Makes a sample per value of one label, without unknown ones. */
+/** Makes one sample for each value of a label. Unknown values are left out. */
 export function by(label: string, figures: Readonly<Record<string, number | null | undefined>>): Sample[] {
   return Object.entries(figures).flatMap(([text, value]) =>
     value == null ? [] : [{ labels: { [label]: text }, value }],
   );
 }
 
-/** Makes samples per state: 1 for the present state, 0 for the others. */
+/** Makes one sample for each state: 1 for the present state, 0 for the others. */
 export function byState(
   states: readonly string[],
   state: string,
@@ -115,7 +115,7 @@ export function byState(
   return states.map((one) => ({ labels: { ...labels, state: one }, value: one === state ? 1 : 0 }));
 }
 
-/** The stored value for each set of labels. */
+/** Holds one value for each set of labels. */
 class Series<L extends string, T> {
   readonly #names: readonly L[];
   readonly #make: () => T;
@@ -140,7 +140,7 @@ class Series<L extends string, T> {
   }
 }
 
-/** `text`: the Prometheus text format 0.0.4. `openmetrics`: OpenMetrics 1.0. */
+/** `text` is the Prometheus text format 0.0.4, `openmetrics` is OpenMetrics 1.0. */
 export type MetricsFormat = 'text' | 'openmetrics';
 
 export const CONTENT_TYPES: Record<MetricsFormat, string> = {
@@ -148,12 +148,12 @@ export const CONTENT_TYPES: Record<MetricsFormat, string> = {
   openmetrics: 'application/openmetrics-text; version=1.0.0; charset=utf-8',
 };
 
-/** Prometheus lists OpenMetrics in its Accept header if it supports it; no other client does. */
+/** Returns the format that the Accept header asks for. Only Prometheus asks for OpenMetrics. */
 export function wantedFormat(accept: string | undefined): MetricsFormat {
   return accept?.includes('application/openmetrics-text') ? 'openmetrics' : 'text';
 }
 
-/** Returns the families as one text. A family without a sample is left out. */
+/** Formats the families as one text. A family without samples is left out. */
 export function exposition(families: readonly MetricFamily[], format: MetricsFormat): string {
   const lines: string[] = [];
   for (const family of families) {

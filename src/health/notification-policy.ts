@@ -18,20 +18,20 @@ export interface Notification {
   key: FindingCode | 'alarms.daily-max';
   level: FindingLevel;
   detail: string | null;
-  /** Words for this cause; if left out, the finding's own words. */
+  /** Message and remedy for this cause; if left out, those of the finding's row. */
   words?: Pick<Finding, 'message' | 'remedy' | 'cause' | 'count'>;
-  /** Time at which the alarm was raised; null for `muted`. */
+  /** When the alarm was raised; null for `muted`. */
   since: string | null;
 }
 
-/** Receivers of alarms. */
+/** Kinds of receivers of alarms. */
 export type ReceiverName = 'command' | 'url';
 
-/** The alarms that one receiver was notified of, stored over restarts. */
+/** What one receiver was notified of. It is stored, so that it survives restarts. */
 export interface AlarmMemory {
-  /** Alarms that were sent and whose end was not sent yet. */
+  /** Alarms of which the receiver was notified, but not yet of their end. */
   told: Readonly<Partial<Record<FindingCode, { since: string; toldAtMs: number; level?: FindingLevel }>>>;
-  /** Calendar day that `sent` counts. */
+  /** Calendar day to which `sent` belongs. */
   day: string;
   sent: number;
 }
@@ -41,18 +41,18 @@ export const NOTHING_SENT: AlarmMemory = { told: {}, day: '', sent: 0 };
 export interface AlarmRules {
   /** Lowest level of alarms that are sent. */
   level: FindingLevel;
-  /** Time that an alarm must last, or be over, before it is sent. */
+  /** Time that an alarm must last before it is sent, and be over before its end is sent. */
   settleMs: number;
   /** Interval at which a lasting alarm is sent again; 0 means never. */
   repeatMs: number;
-  /** Most messages in one calendar day. */
+  /** Most messages on one calendar day. */
   dailyMax: number;
 }
 
 export interface Moment {
   nowMs: number;
   monotonicMs: number;
-  /** Calendar day of the shop, such as `2026-11-21`. */
+  /** Calendar day in the shop's time zone, such as `2026-11-21`. */
   day: string;
 }
 
@@ -62,11 +62,11 @@ interface Seen {
   isUp: boolean;
   sinceMonoMs: number;
   sinceMs: number;
-  /** True if the finding is sent at once, because it had lasted before it was found. */
+  /** True if the fault had lasted before it was found, so that it is sent at once. */
   hasLasted: boolean;
 }
 
-/** Decides what is sent next. A finding that comes and goes within the settling time is not sent. */
+/** Decides what is sent next. A finding that ends within the settling time is never sent. */
 export class NotificationPolicy {
   readonly #rules: AlarmRules;
   readonly #seen = new Map<FindingCode, Seen>();
@@ -78,7 +78,9 @@ export class NotificationPolicy {
     this.#rules = rules;
   }
 
-  /** Reads the present findings. A hidden finding may be true or not, so neither its start nor its end is sent. */
+  /**
+   * Takes over the present findings. A hidden finding may or may not exist, so neither its start nor its end is sent.
+   */
   observe(
     { findings, hidden }: Standing,
     memory: AlarmMemory,
@@ -168,7 +170,9 @@ export class NotificationPolicy {
   }
 }
 
-/** Whether the finding was sent at its present level. An amber finding that became red is sent again. */
+/**
+ * Returns whether the receiver was notified of the finding at its present level. Amber that became red is sent again.
+ */
 function isTold({ code, level }: Finding, { told }: AlarmMemory): boolean {
   const before = told[code];
   return before !== undefined && !(before.level === 'amber' && level === 'red');
@@ -201,10 +205,10 @@ function toldCodes({ told }: AlarmMemory): FindingCode[] {
   return (Object.keys(told) as FindingCode[]).filter((code) => Object.hasOwn(FINDINGS, code));
 }
 
-/** Name of the heartbeat's row among the memories; no receiver has it. */
+/** Name under which the heartbeat's state is stored beside the receivers' memories. */
 const HEARTBEAT = 'alarms.heartbeat';
 
-/** State of alarms in state.db. Every method may throw `storage-…`. */
+/** Stores the state of alarms in state.db. Every method may throw `storage-…`. */
 export class AlarmRows {
   readonly #db: Database.Database;
 
@@ -229,7 +233,7 @@ export class AlarmRows {
     this.#write(HEARTBEAT, memory);
   }
 
-  /** Deletes the heartbeat's state, because none is sent any more. */
+  /** Deletes the heartbeat's state, because no heartbeat is sent any more. */
   forgetHeartbeat(): void {
     if (!this.heartbeat()) return;
     storing(() => sqlOf(this.#db).run('DELETE FROM alarm_memory WHERE receiver = ?', HEARTBEAT));

@@ -16,14 +16,13 @@ import {
 } from './notification-policy.ts';
 import type { Standing } from './verdict.ts';
 
-/** Gap between two checks above which the machine slept or the process was frozen. */
+/** Time between two checks above which the machine must have slept or the process been stopped. */
 const AWAKE_GAP_MS = 60_000;
 const MADE_GOOD_WITHIN_MS = 4 * 60_000;
 
 /**
- * The findings as the daemon sees them over time, for all outside messages. If the mirror becomes unreadable, that is
- * one more finding, and earlier ones do not count as over. Findings that grew old while nothing ran are hidden until
- * there was time to recover.
+ * Reads the findings over time, for all messages to the outside. An unreadable mirror is one more finding, and does
+ * not end earlier ones. Findings that arose while tillsync did not run are hidden until they had time to end.
  */
 export class StandingNow {
   readonly #look: () => Standing;
@@ -32,13 +31,13 @@ export class StandingNow {
   #failingSince: string | undefined;
   #awake: { sinceMonoMs: number; lookMonoMs: number; wallAheadMs: number } | undefined;
 
-  /** `look` may throw `storage-…`. */
+  /** `look` reads the findings. It may throw `storage-…`. */
   constructor(look: () => Standing, clock: Clock) {
     this.#look = look;
     this.#clock = clock;
   }
 
-  /** Returns the present findings. Throws only `storage-busy`, after which the findings are as before. */
+  /** Returns the present findings. Throws only `storage-busy`; the findings are then as before. */
   read(): Standing {
     const isSettled = this.#isSettled();
     try {
@@ -70,7 +69,7 @@ export class StandingNow {
     };
   }
 
-  /** Whether tillsync has run for long enough without a gap, so that stale flows have recovered. */
+  /** Returns whether tillsync has run without a gap for so long that stale flows had time to recover. */
   #isSettled(): boolean {
     const clock = this.#clock;
     const nowMs = clock.monotonicMs();
@@ -90,7 +89,7 @@ export interface NotifierOptions {
   rules: AlarmRules;
   rows: Pick<AlarmRows, 'memory' | 'remember'>;
   report: (notification: Notification) => AlarmReport;
-  /** Calendar day of the shop. */
+  /** Returns the calendar day of a time in the shop's time zone. */
   dayOf: (nowMs: number) => string;
   onNotified: (receiver: ReceiverName, outcome: 'ok' | 'failed') => void;
   clock: Clock;
@@ -99,15 +98,15 @@ export interface NotifierOptions {
 
 const RETRY_FIRST_MS = 10_000;
 const RETRY_LONGEST_MS = 600_000;
-/** Time that a message being sent may still take when tillsync stops. */
+/** Time that a message being sent may still take after tillsync was told to stop. */
 const STOP_GRACE_MS = 3_000;
 
-/** Tries, within two minutes, after which a receiver counts as failing and not as busy. */
+/** Failed tries, within two minutes, after which a receiver counts as failing. */
 const UNTOLD_TRIES = 4;
 
 /**
- * Removes the finding that a receiver does not accept alarms, since that receiver would get it only after the fault has
- * ended.
+ * Removes the finding that this receiver accepts no alarms, because the receiver could get it only after the fault is
+ * over.
  */
 function withoutOwn({ findings, hidden }: Standing): Standing {
   return {
@@ -136,7 +135,7 @@ export class Notifier {
     return this.#failures >= UNTOLD_TRIES ? this.#lastFailure : null;
   }
 
-  /** Sends everything that is due, one after the other, with `beat` after each. */
+  /** Sends all messages that are due, one after the other, and calls `beat` after each. */
   async notify(all: Standing, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
     const standing = this.trouble() === null ? all : withoutOwn(all);
     const { clock, dayOf } = this.#o;

@@ -1,18 +1,18 @@
 import type { Freshness, FreshnessSubject } from '../core/alarm.ts';
 import { isPushFailing } from './facts.ts';
 
-/** Sending must fail for this long, because most troubles of a platform are over by then. */
+/** Time for which sending must fail before it is a finding. Most faults of a platform are over by then. */
 const PUSH_FAILS_MS = 225_000;
 
-/** Good polls meanwhile; one alone also comes through a platform that fails for most calls. */
+/** Good polls needed in that time. A single one may also succeed while the platform fails most calls. */
 const POLLS_MEANWHILE = 2;
 
-/** The last try must be this young, because an older failure says nothing about now. The sender pauses less. */
+/** Greatest age of the last try. The pause between tries is shorter, so an older failure says nothing about now. */
 const TRIED_WITHIN_MS = 90_000;
 
 /**
- * Judges from check to check whether sending fails while orders come. A failed poll begins the count again, because the
- * connection or the platform as a whole is then the cause.
+ * Decides whether sending fails while polls succeed. A failed poll starts the count again, because the cause is then
+ * the connection or the whole platform.
  */
 export class PushMonitor {
   #fromMs: number;
@@ -22,7 +22,7 @@ export class PushMonitor {
     this.#fromMs = nowMs;
   }
 
-  /** Returns the reason of the last failed try; null if sending works, undefined if nothing is sure yet. */
+  /** Returns the reason of the last failed try, null if sending works, or undefined if neither is certain yet. */
   judge(flows: readonly Freshness[], nowMs: number): string | null | undefined {
     const flow = (subject: FreshnessSubject) => flows.find((each) => each.subject === subject);
     const [push, poll] = [flow('outbox.push'), flow('orders.poll')];

@@ -1,23 +1,23 @@
 import { isEnded, takesNothing } from '../orders/order.ts';
 
-/** Times for which unneeded rows are stored, in milliseconds; 0 means for ever. */
+/** Retention times in milliseconds; 0 means for ever. */
 export interface RetentionSettings {
-  /** Events of the feed that are not the newest of their order. */
+  /** Retention of feed events that are not the newest of their order. */
   readonly eventsMs: number;
-  /** Payloads that a newer one replaced or confirmed. */
+  /** Retention of payloads that a newer payload replaced or confirmed. */
   readonly payloadsMs: number;
-  /** Ended orders, counted from their last change. */
+  /** Retention of ended orders, counted from their last change. */
   readonly ordersMs: number;
-  /** Changes that arrived or were superseded. */
+  /** Retention of changes that are done or superseded. */
   readonly outboxMs: number;
   readonly quarantineMs: number;
-  /** Time for customer data, from the end of the order; unreadable input is stored no longer either. */
+  /** Retention of customer data, counted from the end of the order. Unreadable input is not kept longer either. */
   readonly personalDataMs: number;
   /** Size of mirror.db's content above which the oldest payloads and events are deleted sooner. */
   readonly maxBytes: number;
 }
 
-/** Times (ISO 8601 UTC) before which rows may be deleted; null: none may. */
+/** Times (ISO 8601 UTC) before which rows are deleted; null if none are. */
 export interface RetentionCuts {
   now: string;
   events: string | null;
@@ -25,21 +25,21 @@ export interface RetentionCuts {
   orders: string | null;
   quarantine: string | null;
   audit: string | null;
-  /** Orders that ended before this time lose their customer data. */
+  /** Customer data is removed from orders that ended before this time. */
   customers: string | null;
 }
 
 const DAY_MS = 86_400_000;
-/** Time for the audit, long enough to see the same season of the previous year. */
+/** Retention of the audit: more than a year, so that the same season can be compared. */
 const AUDIT_MS = 400 * DAY_MS;
-/** Minimum times even without room: enough for a POS to return and for support to look. */
+/** Shortest retention times for lack of room: enough for a POS to return and for support to read. */
 const FLOOR_MS = { payloads: DAY_MS, events: 7 * DAY_MS, quarantine: 7 * DAY_MS };
-/** Number of times that the retention times may be halved for lack of room. */
+/** How often the retention times may be halved for lack of room. */
 export const PRESSURE_MAX = 7;
 
 /**
- * Returns the times before which rows may be deleted at `nowMs`. Each step of `pressure`, from 0 to PRESSURE_MAX,
- * halves the time for payloads, events and quarantine, down to a minimum. Orders are never deleted for lack of room.
+ * Returns the times before which rows are deleted. Each step of `pressure`, from 0 to `PRESSURE_MAX`, halves the time
+ * for payloads, events and quarantine, down to a minimum. Orders are never deleted for lack of room.
  */
 export function retentionCuts(settings: RetentionSettings, nowMs: number, pressure: number): RetentionCuts {
   const before = (ms: number) => (ms === 0 ? null : new Date(nowMs - ms).toISOString());
@@ -53,7 +53,7 @@ export function retentionCuts(settings: RetentionSettings, nowMs: number, pressu
     now: new Date(nowMs).toISOString(),
     events: pressed(settings.eventsMs, FLOOR_MS.events),
     payloads: pressed(settings.payloadsMs, FLOOR_MS.payloads),
-    // Unreadable input may contain customer data.
+    // Unreadable input may contain customer data, so it is deleted as early as customer data.
     quarantine: latest(pressed(settings.quarantineMs, FLOOR_MS.quarantine), customers),
     customers,
     orders: before(settings.ordersMs),
@@ -68,27 +68,29 @@ function latest(a: string | null, b: string | null): string | null {
 /** Facts that decide whether an order's rows may be deleted. */
 export interface OrderStanding {
   status: string | null;
-  /** ISO 8601 UTC time of its newest event. */
+  /** Time of the order's newest event, ISO 8601 UTC. */
   updatedAt: string;
-  /** Newest seq. */
+  /** Seq of the order's newest event. */
   seq: number;
   isAcknowledged: boolean;
-  /** Whether the POS of its store acknowledges orders at all. */
+  /** Whether the POS of the order's store acknowledges orders at all. */
   usesAcks: boolean;
-  /** First event that the stock held back for it needs; null if nothing is held back for it. */
+  /**
+   * Seq of the first event that the ledger still needs to hold back stock for the order; null if it holds back none.
+   */
   heldBackSeq: number | null;
 }
 
 export interface FeedStanding {
-  /** The stock ledger has followed the feed up to this seq; null if nothing is held back. */
+  /** Seq up to which the stock ledger has processed the feed; null if no stock is held back. */
   heldBackTo: number | null;
   /** Newest seq of the whole feed. */
   newestSeq: number;
 }
 
 /**
- * Whether the order has ended and the POS needs no data of it any more. If the POS acknowledges orders, it must have
- * acknowledged this one.
+ * Returns whether the order has ended and the POS has booked it, or needs not: a cancelled order is not booked, and
+ * some POS never acknowledge.
  */
 function isSettled(order: OrderStanding): boolean {
   const isBooked = !order.usesAcks || order.isAcknowledged || takesNothing(order.status);
@@ -96,8 +98,8 @@ function isSettled(order: OrderStanding): boolean {
 }
 
 /**
- * Whether an event may be deleted. The newest event of an order stays, so that a reader who begins at any seq still
- * sees every order. `order` is undefined when the order itself is deleted.
+ * Returns whether an event may be deleted. An order's newest event is kept, so that a reader who starts at any seq
+ * sees every order. `order` is undefined if the order itself is deleted.
  */
 export function mayDropEvent(
   event: { seq: number; observedAt: string },
@@ -111,7 +113,7 @@ export function mayDropEvent(
   return event.seq !== order.seq && event.seq !== order.heldBackSeq && isSettled(order);
 }
 
-/** Whether a payload that is not the order's newest may be deleted. */
+/** Returns whether a payload that is not the order's newest may be deleted. */
 export function mayDropPayload(
   payload: { receivedAt: string },
   order: OrderStanding | undefined,
@@ -121,7 +123,7 @@ export function mayDropPayload(
   return order === undefined || isEnded(order.status);
 }
 
-/** Whether an order and all its rows may be deleted. */
+/** Returns whether an order and all its rows may be deleted. */
 export function mayDropOrder(order: OrderStanding, feed: FeedStanding, cuts: RetentionCuts): boolean {
   if (cuts.orders === null || order.updatedAt >= cuts.orders || order.seq === feed.newestSeq) return false;
   if (feed.heldBackTo !== null && order.seq > feed.heldBackTo) return false;

@@ -32,28 +32,28 @@ interface OrderColumns {
 }
 interface KeptRow extends Partial<OrderColumns> {
   key: number;
-  /** Time at which the row was received or last changed. */
+  /** When the row was received or last changed. */
   at: string;
 }
 
-/** A group of rows that are deleted by age, and how to delete one. */
+/** A kind of rows that are deleted by age, and how a row is deleted. */
 interface Family {
   select: string;
-  /** The column that gives the rows' order of arrival. */
+  /** Column by which rows are ordered by arrival. */
   key: string;
   cut: Exclude<keyof RetentionCuts, 'now' | 'customers'>;
-  /** Rows deleted in one transaction of a few milliseconds. */
+  /** Rows deleted in one transaction, which then takes a few milliseconds. */
   dropsAtOnce: number;
   may(row: KeptRow, feed: FeedStanding, cuts: RetentionCuts): boolean;
   remove(db: Database.Database, row: KeptRow): void;
 }
 
 /**
- * Earliest date that counts. A row with an earlier date stays, because its date is from a clock that was never set, as
- * after a power cut.
+ * Earliest credible date. A row with an earlier date is kept, because a clock that was never set, as after a power
+ * cut, gave the date.
  */
 const CLOCKS_RIGHT_FROM = '2020';
-/** Rows examined per read. */
+/** Rows examined in one read. */
 const LOOK_ROWS = 250;
 
 const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
@@ -79,7 +79,9 @@ function removeFrom(table: string, key: string): Family['remove'] {
   return (db, row) => void sqlOf(db).run(`DELETE FROM ${table} WHERE ${key} = ?`, row.key);
 }
 
-/** Orders before events, because the events of a deleted order follow it. */
+/**
+ * Kinds of rows in the order of deletion: orders before events, because a deleted order's events are deleted after it.
+ */
 const FAMILIES = {
   orders: {
     select: `SELECT o.seq AS key, o.updated_at AS at, ${ORDER} FROM orders o`,
@@ -112,7 +114,7 @@ const FAMILIES = {
     may: (row, _feed, cuts) => mayDropPayload({ receivedAt: row.at }, standingOf(row), cuts),
     remove: removeFrom('order_payloads', 'payload_id'),
   },
-  /** Only held webhooks that a poll has resolved. */
+  /** Only held webhooks that a poll has resolved are deleted. */
   held: {
     select: `SELECT held_id AS key, resolved_at AS at FROM
       (SELECT * FROM held_notifications WHERE resolved_at IS NOT NULL)`,
@@ -165,8 +167,8 @@ function feedStanding(db: Database.Database): FeedStanding {
 }
 
 /**
- * Returns the keys that may be deleted among the next rows after `from`, oldest first, and where the next read begins
- * (undefined: later rows are too young). One short read.
+ * Examines the next rows after `from`, oldest first, in one short read. Returns the keys to delete, and where the next
+ * read begins; undefined if all later rows are too young.
  */
 function look(db: Database.Database, { select, key, cut, may }: Family, cuts: RetentionCuts, from: number) {
   const before = cuts[cut];
@@ -174,7 +176,7 @@ function look(db: Database.Database, { select, key, cut, may }: Family, cuts: Re
   const feed = feedStanding(db);
   const sql = `${select} WHERE ${key} > ? ORDER BY ${key} LIMIT ${LOOK_ROWS}`;
   const rows = sqlOf(db).rows<KeptRow>(sql, from);
-  // A row that a wrong clock dated into the future says nothing about the rows behind it.
+  // A row with a date in the future came from a wrong clock, and does not show that later rows are young.
   const young = rows.findIndex((row) => row.at >= before && row.at <= cuts.now);
   const old = young === -1 ? rows : rows.slice(0, young);
   return {
@@ -183,7 +185,7 @@ function look(db: Database.Database, { select, key, cut, may }: Family, cuts: Re
   };
 }
 
-/** Deletes rows that still may be deleted, in the caller's transaction; returns how many. */
+/** Deletes those rows that may still be deleted, in the caller's transaction. Returns their number. */
 function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys: readonly number[]): number {
   const { select, key, may, remove }: Family = FAMILIES[name];
   const feed = feedStanding(db);
@@ -198,21 +200,21 @@ function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys
   if (name === 'events' && dropped.length > 0) {
     sql.run("UPDATE marks SET value = max(value, ?) WHERE name = 'events.trimmed'", Math.max(...dropped));
   }
-  // If customer data is deleted by age, none of its bytes may remain in the file.
+  // If customer data is deleted by age, its bytes must also disappear from the file.
   const mayHoldCustomers = name !== 'events' && cuts.customers !== null;
   if (mayHoldCustomers && dropped.length > 0) noteToClean(db);
   return dropped.length;
 }
 
-/** After a start, orders come first; old rows can wait. */
+/** Delay after a start. Orders are more urgent then than deleting old rows. */
 const FIRST_AFTER_MS = 300_000;
 const LOOK_EVERY_MS = 3_600_000;
 const RUN_EVERY_MS = 24 * 3_600_000;
-/** Customer data may stay this much longer, until a reader closes or the disk has room. */
+/** Time for which customer data may be kept too long before an alarm, until a reader closes or the disk has room. */
 const LATE_MS = 24 * 3_600_000;
-/** Pause between two transactions or reads, so that callbacks go first. */
+/** Pause between two transactions or reads, so that callbacks are stored in between. */
 const PAUSE_MS = 20;
-/** Customers removed in one transaction of a few milliseconds. */
+/** Customers removed in one transaction, which then takes a few milliseconds. */
 const FORGET_AT_ONCE = 20;
 const LEASE = 'mirror.retention';
 const LEASE_HOLD_MS = 600_000;
@@ -228,18 +230,18 @@ interface RetentionOptions {
 }
 
 interface RetentionReport {
-  /** Rows that went, by family. */
+  /** Number of deleted rows, by kind. */
   dropped: Partial<Record<FamilyName, number>>;
-  /** Orders whose customers were forgotten. */
+  /** Number of orders whose customer was removed. */
   forgotten: number;
   usedBytes: number;
-  /** Number of times that the retention times were halved for lack of room. */
+  /** How often the retention times were halved for lack of room. */
   pressure: number;
-  /** False if another process is doing it, a reader holds the log, or it was stopped. */
+  /** False if another process does this work, a reader keeps the log, or the run was stopped. */
   isComplete: boolean;
 }
 
-/** Deletes unneeded rows once a day, or within the hour when the mirror exceeds its maximum size. */
+/** Deletes old rows once a day, or within the hour if the mirror exceeds its maximum size. */
 export async function retentionLoop(options: RetentionOptions, signal: AbortSignal): Promise<void> {
   const { clock, mirror, settings, log, beat } = options;
   let runDueMs = clock.monotonicMs() + FIRST_AFTER_MS;
@@ -267,7 +269,7 @@ export async function retentionLoop(options: RetentionOptions, signal: AbortSign
 const CUT_SHORT =
   'A program reads mirror.db and keeps its log, or another tillsync cleans it. See who reads it with: {tillsync} doctor';
 
-/** Raises an alarm when customer data, or bytes of it, remains a day longer than allowed. */
+/** Raises an alarm if customer data, or bytes of it, is kept a day longer than allowed. */
 class CustomerMonitor {
   readonly #o: RetentionOptions;
   #sinceMonoMs: number | undefined;
@@ -276,7 +278,7 @@ class CustomerMonitor {
     this.#o = options;
   }
 
-  /** Called after each run; `cut` is the reason why the run ended early, or null. */
+  /** Called after each run. `cut` is the reason why the run ended early, or null. */
   look(cut: string | null): void {
     const { clock, alarms, log } = this.#o;
     this.#sinceMonoMs = cut === null ? undefined : (this.#sinceMonoMs ?? clock.monotonicMs());
@@ -299,16 +301,18 @@ class CustomerMonitor {
   }
 }
 
-/** Runs once. Writes nothing if nothing may be deleted. Throws `storage-…`; rows deleted until then stay deleted. */
+/**
+ * Runs once, and writes nothing if there is nothing to delete. Throws `storage-…`; rows deleted before stay deleted.
+ */
 export async function retentionRun(options: RetentionOptions, signal: AbortSignal): Promise<RetentionReport> {
   const { mirror, settings, leases, alarms, clock, beat } = options;
   const report: RetentionReport = { dropped: {}, forgotten: 0, usedBytes: 0, pressure: 0, isComplete: true };
   const nowMs = clock.nowMs();
   /** The lease is acquired only if there is something to delete. */
   const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
-  /** While a reader keeps the log from being emptied, each deletion would make it grow. */
+  /** Returns whether rows may be deleted now. While a reader keeps the log, each deletion would make the log grow. */
   const mayWrite = async () => !signal.aborted && mirror.walBytes() <= WAL_BYTES_MAX && (await lease.hold());
-  /** Returns false if the work was cut short. */
+  /** Removes customers from orders that ended before this time. Returns false if it was stopped early. */
   const forgetBefore = async (before: string): Promise<boolean> => {
     for (;;) {
       beat();
@@ -319,7 +323,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
       await clock.sleep(PAUSE_MS, signal);
     }
   };
-  /** Returns false if the work was cut short. */
+  /** Deletes the rows with these keys, a few at a time. Returns false if it was stopped early. */
   const dropAll = async (
     name: FamilyName,
     cuts: RetentionCuts,
@@ -334,7 +338,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
     }
     return true;
   };
-  /** Deletes old rows of every family once, oldest first. Returns false if the work was cut short. */
+  /** Deletes old rows of every kind once, oldest first. Returns false if it was stopped early. */
   const pass = async (cuts: RetentionCuts): Promise<boolean> => {
     for (const name of Object.keys(FAMILIES) as FamilyName[]) {
       for (let from: number | undefined = 0; from !== undefined; ) {

@@ -2,22 +2,22 @@ import type { Language } from '../core/values.ts';
 import type { Cause, Finding, FindingCode } from './facts.ts';
 import spanish from './spanish.json' with { type: 'json' };
 
-// This file is sent to browsers too.
+// Exported from here, because this file is also sent to browsers.
 export { withTimes } from '../core/time.ts';
 export { LANGUAGES, type Language } from '../core/values.ts';
 
-/** Each finding and its remedy in Spanish, by code; the English is in the table of findings. */
+/** Each finding and its remedy in Spanish, by code. The English texts are in the table of findings. */
 export const SPANISH_FINDINGS: Readonly<
   Record<FindingCode, { message: string; remedy: string; remedies?: Partial<Record<Cause, string>> }>
 > = spanish.findings;
 
 /**
- * English sentences and their Spanish. `{1}`, `{2}` … stand for inserted values. A test fails for a visible sentence
- * that is missing here.
+ * English sentences with their Spanish translations. `{1}`, `{2}` … stand for inserted values. A test fails if a
+ * sentence that people see is missing.
  */
 export const SPANISH_TEXTS: Readonly<Record<string, string>> = spanish.texts;
 
-/** Returns a finding in Spanish, with commands as `{tillsync}`; undefined for a code of another version. */
+/** Returns a finding in Spanish, with placeholders such as `{tillsync}` in commands; undefined for an unknown code. */
 export function spanishFinding({
   code,
   count,
@@ -34,44 +34,47 @@ export function spanishFinding({
 const PLACE = /\{(\w+)\}/g;
 /** A name before a sentence about it, as in `B1: Nothing is heard of it.` */
 const LABEL = /^[^:.!?]{1,80}: /;
-/** Where one sentence may end and another begin. */
+/** Position where one sentence may end and the next may begin. */
 const SENTENCE_END = /[.!?:](?=\s|$)/;
 
 interface Pattern {
   english: string;
-  /** The pattern's first fixed words. Most patterns are excluded by comparing these alone. */
+  /** First fixed words of the pattern. Most patterns are excluded by comparing only these words. */
   lead: string;
-  /** Compiled on first use; without a placeholder at its end. */
+  /** The compiled pattern, without a placeholder at its end. Compiled on first use. */
   regExp?: RegExp;
   /** True if the pattern ends with a placeholder, which may hold a command, a number, or sentences. */
   isOpen: boolean;
-  /** True if other sentences may follow it; otherwise it is an inserted text, known only as a whole. */
+  /**
+   * True if other sentences may follow. Otherwise the pattern is an inserted text, which is recognised only as a
+   * whole.
+   */
   isSentence: boolean;
   places: string[];
   spanish: string;
   /** True if the pattern begins with a placeholder, which may hold another pattern's text. */
   beginsOpen: boolean;
-  /** Number of fixed characters. Of two patterns that match, the one with more is used. */
+  /** Number of fixed characters. If two patterns match, the one with more fixed characters is used. */
   said: number;
 }
 
 interface Reading {
   spanish: string;
-  /** Characters of the English. */
+  /** Length of the English text in characters. */
   length: number;
 }
 
-/** Longest text for a person. A longer text is foreign and is not translated. */
+/** Longest text that is translated. A longer text is not from tillsync. */
 const TEXT_MAX = 4_000;
-/** Most parts of one text that are examined, because a foreign text may be readable in many ways. */
+/** Most parts of one text that are examined, because a foreign text may match in many ways. */
 const LOOKS_MAX = 200;
 const REMEMBERED_MAX = 2_000;
 
-/** Translates texts made of a table's sentences, one after the other or one inside another. */
+/** Translates texts that consist of a table's sentences, one after the other or one inside another. */
 export class Translator {
   readonly #table: Readonly<Record<string, string>>;
   #patterns: Pattern[] | undefined;
-  /** Results for each text and its parts. */
+  /** Cached results for each text and for its parts. */
   readonly #told = new Map<string, string | undefined>();
   #looks = 0;
 
@@ -79,13 +82,13 @@ export class Translator {
     this.#table = table;
   }
 
-  /** Returns undefined if a part of the text is unknown, such as the platform's own words. */
+  /** Translates a whole text. Returns undefined if a part is unknown, such as the platform's own words. */
   whole(text: string): string | undefined {
     this.#begin();
     return this.#whole(text);
   }
 
-  /** Translates sentence by sentence; unknown ones stay as they are. */
+  /** Translates sentence by sentence. Unknown sentences are left as they are. */
   known(text: string): string {
     if (text.length > TEXT_MAX) return text;
     this.#begin();
@@ -113,7 +116,7 @@ export class Translator {
     if (this.#looks >= LOOKS_MAX) return undefined;
     this.#looks += 1;
     const told = this.#read(rest);
-    // A result that was given up is not cached, because it may be found when asked for alone.
+    // If the search was given up, the result is not cached, because the part may be found when it is looked up alone.
     if (told !== undefined || this.#looks < LOOKS_MAX) this.#told.set(rest, told);
     return told;
   }
@@ -129,13 +132,13 @@ export class Translator {
     return named === undefined ? undefined : `${label}${named}`;
   }
 
-  /** Returns the length of the name that a known sentence is about: `B1: Nothing is heard of it.` → 3. */
+  /** Returns the length of a name in front of a known sentence: `B1: Nothing is heard of it.` → 3 (with the colon). */
   #labelLength(text: string): number | undefined {
     const label = LABEL.exec(text)?.[0];
     return label && this.#readings(text.slice(label.length)).length > 0 ? label.length - 1 : undefined;
   }
 
-  /** Returns the possible beginnings of the text, likeliest first. */
+  /** Returns the possible readings of the text's beginning, likeliest first. */
   #readings(text: string): Reading[] {
     this.#patterns ??= patternsOf(this.#table);
     const found: (Reading & Pick<Pattern, 'said' | 'beginsOpen'>)[] = [];
@@ -156,8 +159,8 @@ export class Translator {
   }
 
   /**
-   * Returns the text that a placeholder at the end may hold: the whole rest if it is a known sentence, else
-   * the part before the next sentence.
+   * Returns the texts that a placeholder at the end may hold: the whole rest if it is a known sentence, else each part
+   * before a possible next sentence.
    */
   #endings(rest: string): string[] {
     if (this.#whole(rest) !== undefined) return [rest];
@@ -166,7 +169,7 @@ export class Translator {
     return [...new Set([...ends.map((end) => rest.slice(0, end)), word, rest])];
   }
 
-  /** Inserts the values, of which each may itself be a translatable reason. */
+  /** Inserts the values into a Spanish sentence. A value that is itself a known text is translated. */
   #filled(spanish: string, places: readonly string[], values: readonly string[]): string {
     return spanish.replaceAll(PLACE, (_all, name: string) => {
       const value = values[places.indexOf(name)] ?? '';
@@ -194,7 +197,7 @@ function patternsOf(table: Readonly<Record<string, string>>): Pattern[] {
 }
 
 const OPEN = /\{(?!time\}|count\})\w+\}$/;
-/** Placeholders of one kind of value, for words too common to be recognised alone: `{time} ago`. */
+/** Placeholders for one kind of value. They are used in words too common to be recognised alone: `{time} ago`. */
 const VALUES: Readonly<Record<string, string>> = {
   time: '(\\d+(?:ms|[smhd])(?: \\d+[smhd])?)',
   count: '(\\d+)',
@@ -204,7 +207,7 @@ function isSentence(english: string): boolean {
   return /^[A-Z]/.test(english) || SENTENCE_END.test(english);
 }
 
-/** A sentence ends with the text or before another sentence. */
+/** Compiles a pattern. A sentence must end with the text or before another sentence. */
 function regExpOf(english: string): RegExp {
   const isOpen = OPEN.test(english);
   const escaped = english
@@ -216,12 +219,12 @@ function regExpOf(english: string): RegExp {
 
 const translator = new Translator(SPANISH_TEXTS);
 
-/** Returns a reason in Spanish; undefined if a part of it is unknown. */
+/** Returns a text in Spanish; undefined if a part of it is unknown. */
 export function inSpanish(text: string): string | undefined {
   return translator.whole(text);
 }
 
-/** Returns a reason in this language, as far as its sentences are known. */
+/** Returns a text in this language. Sentences without a known translation are left in English. */
 export function reasonIn(language: Language, text: string): string {
   return language === 'es' ? translator.known(text) : text;
 }

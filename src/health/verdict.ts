@@ -10,7 +10,7 @@ import { FINDINGS } from './findings.ts';
  */
 export interface Verdict {
   level: 'green' | FindingLevel;
-  /** Worst first; empty when all is well. */
+  /** The findings, worst first; empty if all is well. */
   findings: Finding[];
 }
 
@@ -23,8 +23,8 @@ export interface Standing {
 const CODES = Object.keys(FINDINGS) as FindingCode[];
 
 /**
- * Returns the present findings, worst first, and the hidden codes, so that no message says that a hidden finding is over.
- * Both depend on the facts alone, and no other code decides them.
+ * Returns the present findings, worst first, and the hidden codes, so that nobody is told that a hidden finding is
+ * over. Both follow from the facts alone.
  */
 export function standing(facts: Facts): Standing {
   const found = new Map<FindingCode, Finding>();
@@ -44,13 +44,13 @@ export function standing(facts: Facts): Standing {
   return { findings: shown.sort((a, b) => rank(a) - rank(b)), hidden };
 }
 
-/** Returns the overall state, with the findings and their remedies. */
+/** Returns the verdict: the level of the worst finding, and all findings. */
 export function verdictOf(facts: Facts): Verdict {
   const { findings: found } = standing(facts);
   return { level: found[0]?.level ?? 'green', findings: found };
 }
 
-/** Returns findings that also explain why no orders are fetched. */
+/** Returns codes of findings that would also explain why no orders are fetched. */
 function causesOf(facts: Facts): readonly FindingCode[] {
   const poll = flowOf('orders.poll', facts);
   if (poll?.state === 'blocked') return ['platform.blocked'];
@@ -59,7 +59,7 @@ function causesOf(facts: Facts): readonly FindingCode[] {
   return ['orders.unreadable'];
 }
 
-/** Raises a known cause of missing orders to the same level, and puts it first. */
+/** Raises a known cause of missing orders to their level, and puts it first. */
 function putCauseFirst(found: Map<FindingCode, Finding>, facts: Facts): void {
   const stale = found.get('orders.stale');
   const cause = causesOf(facts)
