@@ -1,32 +1,35 @@
 import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
 
-/** The newest deliveries of each hook, in the mirror. */
+/** Stores the newest deliveries of each hook in the mirror. */
 
-/** Deliveries that are kept of each hook. */
+/** Number of deliveries kept for each hook. */
 export const DELIVERIES_KEPT = 500;
 
-/** One try of an event. */
+/** One try to deliver an event. */
 export interface Try {
   seq: number;
-  /** ISO 8601 UTC. */
+  /** When it was tried, ISO 8601 UTC. */
   at: string;
   taken: boolean;
-  /** What the receiver said; it never names the customer. */
+  /** What the receiver answered, without customer data. */
   answer: string;
 }
 
-/** An event that a hook was sent, with its newest try. */
+/** An event that was sent to a hook, with its last try. */
 export interface Delivery extends Try {
   hook: string;
   tries: number;
-  /** Of the event; null if it is no longer kept. */
+  /** Order of the event; null if the order was deleted. */
   orderId: string | null;
   code: number | null;
   status: string | null;
 }
 
-/** Records tries of one hook, in order, in the caller's transaction. A further try of the newest event joins its row. */
+/**
+ * Records tries of one hook, in order, in the caller's transaction. A repeated try of the newest event updates its
+ * row.
+ */
 export function noteTries(db: Database.Database, hook: string, tries: readonly Try[]): void {
   const sql = sqlOf(db);
   for (const { taken, ...each } of tries) {
@@ -50,7 +53,7 @@ type Row = Omit<Delivery, 'taken'> & { taken: number };
 
 const ofRow = ({ taken, ...row }: Row): Delivery => ({ ...row, taken: taken === 1 });
 
-/** Returns a hook's deliveries, the newest first; with `failed` only those of which a try failed. */
+/** Returns a hook's deliveries, newest first; with `failed`, only those with a failed try. */
 export function deliveriesOf(
   db: Database.Database,
   hook: string,
@@ -61,12 +64,12 @@ export function deliveriesOf(
   return sqlOf(db).rows<Row>(text, hook, limit).map(ofRow);
 }
 
-/** Returns what hooks were sent of an order. */
+/** Returns the deliveries of an order's events to all hooks. */
 export function deliveriesOfOrder(db: Database.Database, orderId: string): Delivery[] {
   return sqlOf(db).rows<Row>(`${SELECTED} WHERE e.order_id = ? ORDER BY d.delivery_id`, orderId).map(ofRow);
 }
 
-/** Deletes the deliveries of hooks, in the caller's transaction. */
+/** Deletes the deliveries of these hooks, in the caller's transaction. */
 export function forgetDeliveries(db: Database.Database, hooks: readonly string[]): void {
   for (const hook of hooks) sqlOf(db).run('DELETE FROM hook_deliveries WHERE hook = ?', hook);
 }

@@ -9,7 +9,7 @@ import { columnsAs } from '../orders/order-rows.ts';
 import { forgetDeliveries, noteTries, type Try } from './deliveries.ts';
 import { COUNTED_MAX, type HookEvent, type HookSettings, type HookStatus } from './hook.ts';
 
-/** A hook's position in the order feed, as the mirror stores it. */
+/** A hook's position in the order feed, as stored in the mirror. */
 export interface HookCursor {
   seq: number;
   beganAt: string;
@@ -19,7 +19,7 @@ export interface HookCursor {
   lastFailureAt: string | null;
   lastFailure: string | null;
   nextTryAt: string | null;
-  /** How often a person sent it back, and the last time. */
+  /** How often a person moved the cursor back, and when last. */
   rewinds: number;
   rewoundAt: string | null;
 }
@@ -29,7 +29,7 @@ const PLACE = `SELECT ${columnsAs([
   ...['rewinds', 'rewoundAt'],
 ])} FROM hooks WHERE name = ?`;
 
-/** Returns undefined if the hook has not begun. */
+/** Returns a hook's cursor; undefined if the hook has not started. */
 export function cursorOf(db: Database.Database, name: string): HookCursor | undefined {
   return sqlOf(db).row<HookCursor>(PLACE, name);
 }
@@ -39,7 +39,7 @@ const EVENTS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status
   FROM (SELECT * FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?) e
   LEFT JOIN orders o ON o.order_id = e.order_id ORDER BY e.seq`;
 
-/** An event with its order's creation time. */
+/** An event with the creation time of its order. */
 export interface FoundEvent extends OrderEvent {
   createdAt: string | null;
 }
@@ -51,29 +51,29 @@ export function eventsFrom(db: Database.Database, seq: number, limit: number): F
 
 const ISO_TIME = /^\d{4}-.*T.*Z$/;
 
-/** Whether the hook receives the event. */
+/** Returns whether the hook gets the event. */
 export function isWanted(
   { source, status, previousStatus, createdAt }: FoundEvent,
   { statuses }: Pick<HookSettings, 'statuses'>,
   newsFrom: string | null,
 ): boolean {
   if (statuses.length > 0 && (status === null || !statuses.includes(status))) return false;
-  // A first or wider poll brings orders that are older than the hook.
+  // A first or wider poll brings orders that are older than the hook, which the hook does not get.
   const isFirstHeardOf = source === 'poll' && previousStatus === null;
   const isOlder = newsFrom !== null && createdAt !== null && ISO_TIME.test(createdAt) && createdAt < newsFrom;
   return !(isFirstHeardOf && isOlder);
 }
 
-/** Returns the event as it is sent, with its order as it is now. */
+/** Returns the event in the form that is sent, with the order in its present state. */
 export function hookEvent(db: Database.Database, { createdAt: _createdAt, ...event }: FoundEvent): HookEvent {
   return { ...event, order: orderById(db, event.orderId) ?? null };
 }
 
 const COUNT_AT_ONCE = 2_000;
-/** Most events examined to count the waiting ones. */
+/** Most events that are examined to count the waiting ones. */
 const COUNT_EVENTS_MAX = 20_000;
 
-/** Returns a hook's state. It reads all waiting events, so it is for people and metrics, not for each event. */
+/** Returns a hook's state. It reads all waiting events, so it must not be called for each event. */
 export function statusOf(db: Database.Database, hook: HookSettings): HookStatus {
   const cursor = cursorOf(db, hook.name);
   const {
@@ -108,12 +108,12 @@ export function statusOf(db: Database.Database, hook: HookSettings): HookStatus 
   };
 }
 
-/** An event that is sent again waits since the cursor was sent back. */
+/** Returns when the wait of an event began. An event to be sent again waits from when the cursor was moved back. */
 export function laterOf(observedAt: string, rewoundAt: string | null): string {
   return rewoundAt !== null && rewoundAt > observedAt ? rewoundAt : observedAt;
 }
 
-/** Yields events after `seq` up to a limit, and then `more` if there are more. */
+/** Yields the events after `seq`, up to a limit, and then `more` if there are more. */
 function* eventsOneByOne(db: Database.Database, seq: number): Generator<FoundEvent | 'more'> {
   let from = seq;
   for (let looked = 0; looked < COUNT_EVENTS_MAX; looked += COUNT_AT_ONCE) {
@@ -125,19 +125,19 @@ function* eventsOneByOne(db: Database.Database, seq: number): Generator<FoundEve
   yield 'more';
 }
 
-/** Start of a hook that the mirror does not know. */
+/** How a hook starts that the mirror does not have. */
 interface Beginning {
   name: string;
-  /** State of a hook that had started in a lost mirror; undefined for a new hook. */
+  /** State of the hook in an earlier mirror that was lost; undefined for a new hook. */
   begun: HookBegun | undefined;
   from: HookSettings['from'];
-  /** The platform's time, as in orders' creation times. */
+  /** Present time on the platform's clock, which orders' creation times use too. */
   at: string;
   /** Seq of the newest event at that time. */
   seq: number;
 }
 
-/** Creates a hook's cursor unless it exists, in the caller's transaction. */
+/** Creates a hook's cursor unless there is one, in the caller's transaction. */
 function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Beginning): HookCursor {
   const newsFrom = begun ? begun.newsFrom : from === 'now' ? at : null;
   const insert = 'INSERT INTO hooks (name, seq, began_at, news_from) VALUES (?, ?, ?, ?)';
@@ -149,7 +149,7 @@ function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Begin
 }
 
 /**
- * Returns the seq of the newest event before `newsFrom`, after which a hook that began in another mirror starts here.
+ * Returns the seq of the newest event before `newsFrom`. A hook that started in an earlier mirror continues after it.
  */
 function seqBefore(db: Database.Database, newsFrom: string | null): number {
   if (newsFrom === null) return 0;
@@ -157,7 +157,7 @@ function seqBefore(db: Database.Database, newsFrom: string | null): number {
   return sqlOf(db).value(sql, newsFrom) ?? 0;
 }
 
-/** Writes the hooks' cursors; each call is one durable transaction. */
+/** Writes the cursors of hooks. Each call is one durable transaction. */
 export class HookCursors {
   readonly #mirror: Pick<Mirror, 'read' | 'write'>;
 
@@ -165,7 +165,7 @@ export class HookCursors {
     this.#mirror = mirror;
   }
 
-  /** Deletes hooks that are no longer configured. */
+  /** Deletes the cursors of hooks that are no longer configured. */
   async keepOnly(names: readonly string[]): Promise<void> {
     const gone = this.#mirror.read((db) => goneHooks(db, names));
     if (gone.length === 0) return;
@@ -180,8 +180,8 @@ export class HookCursors {
   }
 
   /**
-   * Records that all events up to `seq` were received or skipped; `okAt` is the last receipt, or null. The cursor stays
-   * if somebody sent it back since it had this many `rewinds`.
+   * Records that all events up to `seq` were delivered or skipped. `okAt` is the last delivery, or null. The cursor is
+   * not changed if somebody moved it back meanwhile, which `rewinds` shows.
    */
   moved(
     name: string,
@@ -211,8 +211,8 @@ export class HookCursors {
 }
 
 /**
- * Skips waiting events up to `to`, or the first one (`to` is null), in the caller's transaction. Returns undefined if
- * the hook has not started. Throws `usage` for a position that is not ahead.
+ * Skips waiting events up to `to`, or only the first if `to` is null, in the caller's transaction. Returns undefined
+ * if the hook has not started. Throws `usage` if `to` is not ahead of the cursor.
  */
 export function skipWaiting(
   db: Database.Database,
@@ -250,18 +250,18 @@ export function skipWaiting(
   return { seq: until, skipped: count };
 }
 
-/** What sending again from a place means. */
+/** Events that moving the cursor back would send again. */
 export interface Resending {
-  /** The hook's present place: all events up to it were received or skipped. */
+  /** Seq of the cursor: all events up to it were delivered or skipped. */
   seq: number;
-  /** Number of events up to that place that go out once more, and the first of them; null if there is none. */
+  /** Number of events that would be sent again, and the seq of the first; null if there is none. */
   events: number;
   first: number | null;
 }
 
 /**
- * Returns what would go out again from the event `from` on; undefined if the hook has not started. Throws `usage` for a
- * place that is not behind the hook.
+ * Returns which events would be sent again from seq `from` on; undefined if the hook has not started. Throws `usage`
+ * if `from` is not behind the cursor.
  */
 export function resendingFrom(
   db: Database.Database,
@@ -295,7 +295,9 @@ export function resendingFrom(
   return { seq, events, first };
 }
 
-/** Sends the cursor back before the event `from`, in the caller's transaction; the hook's loop does the rest. */
+/**
+ * Moves the cursor back before event `from`, in the caller's transaction. The hook's loop then sends the events again.
+ */
 export function rewind(
   db: Database.Database,
   hook: HookSettings,
@@ -306,12 +308,12 @@ export function rewind(
   sqlOf(db).run(sql, { seq: from - 1, at, name: hook.name });
 }
 
-/** The state of a started hook in state.db. */
+/** State of a started hook in state.db. */
 export interface HookBegun {
   newsFrom: string | null;
 }
 
-/** The started hooks, stored outside the mirror, which may be lost. Methods throw `storage-…`. */
+/** Stores which hooks have started, in state.db, because the mirror may be lost. Methods throw `storage-…`. */
 export class HookRows {
   readonly #db: Database.Database;
 
@@ -324,7 +326,7 @@ export class HookRows {
     return storing(() => sqlOf(this.#db).row<HookBegun>(sql, name));
   }
 
-  /** Records, durable on return, that a hook has started. The record of a hook that has started before stays. */
+  /** Records that a hook has started, durable on return. Does not change an existing record. */
   noteBegun(name: string, { newsFrom }: HookBegun): void {
     const sql = 'INSERT OR IGNORE INTO hooks (name, news_from) VALUES (?, ?)';
     storing(() => sqlOf(this.#db).run(sql, name, newsFrom));
@@ -335,7 +337,7 @@ export class HookRows {
   }
 }
 
-/** The table has this name in both files. */
+/** Returns stored hooks that are not in `names`. The table `hooks` exists in the mirror and in state.db. */
 function goneHooks(db: Database.Database, names: readonly string[]): string[] {
   return sqlOf(db)
     .values<string>('SELECT name FROM hooks')

@@ -27,12 +27,12 @@ export interface HookLoopOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;
   rows: HookRows;
   alarms: Alarms;
-  /** Calls the listener when this process may have changed the feed. Returns a function that ends it. */
+  /** Calls the listener when this process may have changed the feed. Returns a function that removes the listener. */
   onChange: (listener: () => void) => () => void;
-  /** The platform's wall clock minus ours; undefined if not known yet. */
+  /** Returns the platform's clock minus this machine's; undefined if not known yet. */
   platformSkewMs: () => number | undefined;
   onTried: (hook: string, outcome: 'ok' | 'failed') => void;
-  /** Handles commands' requests for a test; called often. */
+  /** Handles the test requests of commands. It is called often. */
   answerTest: (signal: AbortSignal) => Promise<void>;
   clock: Clock;
   random: Random;
@@ -41,21 +41,26 @@ export interface HookLoopOptions {
   lookEveryMs?: number | undefined;
 }
 
-/** Writes of other processes send no notification. */
+/** Interval at which the feed is read, because changes by other processes send no notification. */
 const LOOK_EVERY_MS = 2_000;
 const WATCH_EVERY_MS = 1_000;
 const LOOK_FOR_ALARM_MS = 60_000;
-/** The receiver is near, and somebody may be beside the printer, filling its paper. */
+/** Pauses between tries. They are short, because the receiver is near and somebody may be repairing the printer. */
 const RETRY_FIRST_MS = 2_000;
 const RETRY_LONGEST_MS = 60_000;
-/** Events read at once; their orders are read one at a time. */
+/** Events read at once. Their orders are read one by one. */
 const PAGE = 100;
-/** While many events wait, the cursor is saved this often. After a crash, events of this period are sent twice. */
+/**
+ * Interval at which the cursor is saved while many events wait. After a crash, events of this interval are sent twice.
+ */
 const NOTE_EVERY_MS = 250;
-/** Skipped events after which the cursor is saved; fewer are not worth a write. */
+/** Number of skipped events after which the cursor is saved. */
 const PASSED_MAX = 1_000;
 
-/** Sends each hook its events until the signal, and reports hooks that lag. A failing hook delays no other. */
+/**
+ * Sends each hook its events until the signal, and raises an alarm for hooks that lag. A failing hook does not delay
+ * others.
+ */
 export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): Promise<void> {
   const { hooks, rows, clock, alarms, beat, answerTest } = options;
   const names = hooks.map(({ name }) => name);
@@ -72,8 +77,8 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
     const lagging = queues.flatMap((queue) => queue.lag() ?? []);
     const level = lagging.some((each) => each.level === 'red') ? 'red' : 'amber';
     const isLagging = lagging.length > 0;
-    // An earlier process or a restored mirror may have left an alarm. Reading alarms is costly here, so it is done
-    // rarely.
+    // An earlier process or a restored mirror may have left an alarm. It is checked rarely, because reading alarms is
+    // slow here.
     if (isLagging || wasLagging || clock.monotonicMs() >= lookDueMs) {
       alarms.note('hooks.lagging', lagging.map(({ message }) => message).join(' ') || null, level);
       lookDueMs = clock.monotonicMs() + LOOK_FOR_ALARM_MS;
@@ -89,7 +94,7 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
   await Promise.all([ended, testing]);
 }
 
-/** The events that one hook still has to receive, one after the other. */
+/** Delivers events to one hook, one after the other. */
 class HookQueue {
   readonly #o: HookLoopOptions;
   readonly #hook: HookSettings;
@@ -98,21 +103,21 @@ class HookQueue {
   readonly #waker: Waker;
   readonly #startMs: number;
   readonly #startMonoMs: number;
-  /** The newest event when this process started. */
+  /** Seq of the newest event at the start of this process. */
   #startSeq: number | undefined;
-  /** All events up to this seq were received or skipped, as this process knows. */
+  /** Seq up to which all events were delivered or skipped, perhaps not saved yet. */
   #seq = 0;
-  /** How often the cursor had been sent back when `#seq` was read; undefined before it is read. */
+  /** How often the cursor had been moved back when `#seq` was read; undefined before the first read. */
   #rewinds: number | undefined;
-  /** Received events that are not yet saved. */
+  /** Deliveries that are not saved yet. */
   #unnoted: Try[] = [];
   #isBegunNoted = false;
-  /** Time at which the hook received the newest event that is not yet saved; null if all are saved. */
+  /** When the newest unsaved event was delivered; null if all are saved. */
   #unnotedOkAt: string | null = null;
   #noteDueMonoMs = 0;
   /** The next event to send, and the time since which it waits. */
   #current: { seq: number; sinceMs: number } | undefined;
-  /** Number of failures in a row, and the last message. */
+  /** Number of failures in a row, and the message of the last one. */
   #failures = 0;
   #lastFailure: string | undefined;
 
@@ -139,7 +144,7 @@ class HookQueue {
     }
   }
 
-  /** Returns the message for a person while the hook lags; undefined if it does not. */
+  /** Returns level and message if the hook lags; otherwise undefined. */
   lag(): { level: FindingLevel; message: string } | undefined {
     if (!this.#current) return undefined;
     const { seq, sinceMs } = this.#current;
@@ -165,7 +170,9 @@ class HookQueue {
     }
   }
 
-  /** Sends all waiting events. Returns false if it was stopped, paused after a failure, or sent back to earlier events. */
+  /**
+   * Sends all waiting events. Returns false if it was stopped, paused after a failure, or the cursor was moved back.
+   */
   async #takeAll(signal: AbortSignal): Promise<boolean> {
     const { clock } = this.#o;
     const cursor = await this.#cursor(signal);
@@ -208,8 +215,8 @@ class HookQueue {
   }
 
   /**
-   * Returns the cursor; makes one if there is none, as in a new mirror. Makes none and returns undefined before the
-   * platform has sent a time, because after a power cut this machine's clock may be years behind.
+   * Returns the cursor, and creates one in a new mirror. Returns undefined until the platform's clock is known,
+   * because this machine's clock may be years behind after a power cut.
    */
   async #cursor(signal: AbortSignal): Promise<HookCursor | undefined> {
     const { rows, clock, platformSkewMs } = this.#o;
@@ -228,7 +235,7 @@ class HookQueue {
       this.#isBegunNoted = false;
     }
     const { newsFrom } = cursor;
-    // The time was noted by a clock that was ahead; otherwise no order would count as new until then.
+    // The time was recorded by a clock that was ahead; without a correction no order would be newer for a long time.
     if (newsFrom !== null && newsFrom > now) {
       await this.#cursors.newsFrom(name, now);
       return { ...cursor, newsFrom: now };
@@ -240,13 +247,13 @@ class HookQueue {
     return cursor;
   }
 
-  /** Sends one event. Returns whether it was received; after a failure it records that and pauses. */
+  /** Sends one event. Returns whether it was delivered. After a failure it records the failure and pauses. */
   async #send(event: FoundEvent, signal: AbortSignal): Promise<boolean> {
     const { clock, log, onTried } = this.#o;
     const { name } = this.#hook;
     const sent = await this.#read((db) => hookEvent(db, event), signal);
     const patience = gracefulSignal(signal, clock);
-    // A hook's call does not wait for a turn, so it counts as sent at once.
+    // A call to a hook never waits for a rate limit, so it counts as sent at once.
     patience.onSend();
     let answer: HookAnswer;
     try {
@@ -286,7 +293,7 @@ class HookQueue {
     this.#unnoted = [];
   }
 
-  /** Records a failure and pauses until the next try, or until somebody skips the event. */
+  /** Records a failure, and pauses until the next try or until somebody skips the event. */
   async #failed(seq: number, { what, text, retryAfterMs }: HookAnswer, signal: AbortSignal): Promise<void> {
     const { clock, random, log, lookEveryMs = LOOK_EVERY_MS } = this.#o;
     const { name } = this.#hook;
@@ -312,7 +319,7 @@ class HookQueue {
     }
   }
 
-  /** A failing disk has its own alarm. */
+  /** Logs that the cursor could not be saved. A failing disk has an alarm of its own. */
   #tellOfStorage(error: unknown): void {
     this.#o.log.debug({ hook: this.#hook.name, err: error }, 'the cursor of a hook cannot be noted now');
   }

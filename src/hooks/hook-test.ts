@@ -11,14 +11,14 @@ interface ConfiguredHooks {
 
 export interface HooksOptions {
   config: ConfiguredHooks;
-  /** Secrets and addresses by the hook's name. */
+  /** Signing secrets and addresses, by the hook's name. */
   secrets: {
     hookSecrets?: Readonly<Record<string, readonly string[]>> | undefined;
     hookUrls?: Readonly<Record<string, string>> | undefined;
   };
-  /** Version of tillsync, as receivers see it. */
+  /** Version of tillsync that receivers are told. */
   version: string;
-  /** This process's environment; a program gets a small part of it, without secrets. */
+  /** Environment of this process. A program gets only a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
   clock: Clock;
 }
@@ -32,7 +32,7 @@ export function receiverOf(
   return hookReceiver({ hook: { ...hook, url }, secrets, env, version, clock });
 }
 
-/** Returns the hook with that name. Throws `not-found`. */
+/** Returns the hook with this name. Throws `not-found`. */
 export function namedHook({ hooks }: ConfiguredHooks, name: string): HookSettings {
   const found = hooks.find((hook) => hook.name === name);
   if (found) return found;
@@ -42,16 +42,16 @@ export function namedHook({ hooks }: ConfiguredHooks, name: string): HookSetting
   });
 }
 
-/** Name of the request for a test. */
+/** Name of the request by which a command asks the daemon for a test. */
 export const HOOK_TEST = 'hooks.test';
 
-/** A requested test; `order` is an order's id, or null for an invented order. */
+/** A requested test. `order` is an order's id, or null for an invented order. */
 export interface HookTest {
   hook: string;
   order: string | null;
 }
 
-/** Sends one test event; the hook's cursor stays. Throws `not-found`, `aborted`. */
+/** Sends one test event. The hook's cursor is not changed. Throws `not-found`, `aborted`. */
 export async function testHook(
   options: HooksOptions & { signal: AbortSignal; mirror: Pick<Mirror, 'order'> },
   { hook: name, order }: HookTest,

@@ -7,35 +7,37 @@ export interface HookSettings {
   /** Address of the receiver; empty if the receiver is a command. */
   readonly url: string;
   readonly command: readonly string[];
-  /** Statuses whose events are sent; empty for every event. */
+  /** Statuses of which events are sent; empty for all events. */
   readonly statuses: readonly string[];
   readonly from: 'now' | 'start';
   readonly timeoutMs: number;
 }
 
-/** The event that a receiver gets, in the form of `/v1/orders`. */
+/** An event as a receiver gets it, in the form of `/v1/orders`. */
 export type HookEvent = Omit<OrderEvent, 'source'> & {
   source: OrderEvent['source'] | 'test';
-  /** null if the order was deleted meanwhile. */
+  /** The order in its present state; null if it was deleted meanwhile. */
   order: MirroredOrder | null;
-  /** Set only for an invented event of `hooks test`. */
+  /** True for an event of `hooks test`; otherwise missing. */
   test?: true;
 };
 
-/** Lag after which somebody should check (amber), and after which somebody is needed now (red). */
+/**
+ * Lag from which the alarm is amber, because somebody should check the hook, and red, because somebody is needed now.
+ */
 export const LAGS_AFTER_MS = 2 * 60_000;
 export const LAGS_BADLY_AFTER_MS = 15 * 60_000;
 
-/** A hook's state, for people. */
+/** A hook's state, for the page and the commands. */
 export interface HookStatus {
   name: string;
-  /** The target without secret parts. */
+  /** Receiver of the events, without secret parts of its address. */
   to: string;
-  /** All events up to this seq were received or skipped; null if the hook has not started. */
+  /** Seq up to which all events were delivered or skipped; null if the hook has not started. */
   seq: number | null;
-  /** Number of waiting events, as far as they are counted. */
+  /** Number of waiting events, up to the counting limit. */
   waiting: number;
-  /** Whether more events may wait than were counted. */
+  /** True if more events may wait than were counted. */
   isMore: boolean;
   waitsSince: string | null;
   lastOkAt: string | null;
@@ -55,12 +57,12 @@ const PERSONAL = [
   ...['addressAddress', 'addressStreetAddress', 'addressStreetNumber', 'addressDetails'],
   ...['addressPhoneNumber', 'addressZipCode', 'addressLat', 'addressLng', 'name'],
 ] as const satisfies readonly (keyof MirroredOrder)[];
-/** Shorter words occur everywhere. */
+/** Shortest word that is removed; shorter words occur everywhere. */
 const WORD_MIN = 3;
 
 /**
- * Removes the customer's data from a receiver's answer, in any spelling: a name may return without accents, a number
- * without blanks.
+ * Removes the customer's data from a receiver's answer, in any spelling: a name may come back without accents, a
+ * number without blanks.
  */
 export function withoutCustomer(text: string, order: MirroredOrder | null): string {
   if (order === null) return text;
@@ -84,7 +86,7 @@ function wordsOf(value: string): string[] {
   return value.match(WORD) ?? [];
 }
 
-/** Small letters and digits alone. */
+/** Returns the letters, in lower case and without accents, and the digits of a word. */
 function folded(word: string): string {
   return word
     .normalize('NFD')
@@ -92,7 +94,7 @@ function folded(word: string): string {
     .replace(/[^\p{L}\p{N}]/gu, '');
 }
 
-/** Returns an event of an invented order in the shape of a real one. */
+/** Returns an event of an invented order, in the form of a real one. */
 export function madeUpEvent(nowIso: string): HookEvent {
   const order: MirroredOrder = {
     orderId: 'test',

@@ -4,19 +4,19 @@ import { runProgram } from '../core/program.ts';
 import type { Clock } from '../core/time.ts';
 import { type HookEvent, type HookSettings, withoutCustomer } from './hook.ts';
 
-/** Result of one try. It never names the customer. */
+/** Result of one try to deliver an event. It contains no customer data. */
 export interface HookAnswer {
   ok: boolean;
   /** Sentence without its full stop, such as `printer.local answered 500`. */
   what: string;
-  /** The end of the program's output, or the beginning of the answer. */
+  /** End of the program's output, or beginning of the answer's body. */
   text: string;
   retryAfterMs?: number;
 }
 
-/** Receiver of a hook's events. */
+/** Sends a hook's events to its program or address. */
 export interface HookReceiver {
-  /** Throws `aborted` alone. */
+  /** Sends one event. Throws only `aborted`. */
   send(event: HookEvent, signal: AbortSignal): Promise<HookAnswer>;
   close(): void;
 }
@@ -25,7 +25,7 @@ interface HookReceiverOptions {
   hook: HookSettings;
   /** Secrets that sign each POST: none, one, or during a rotation the new one before the old one. */
   secrets: readonly string[];
-  /** This process's environment; a program gets a small part of it, without secrets. */
+  /** Environment of this process. A program gets only a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
   /** Version of tillsync. */
   version: string;
@@ -41,7 +41,7 @@ export function hookReceiver({ hook, env, ...how }: HookReceiverOptions): HookRe
 const STANDARD_SECRET = /^whsec_([A-Za-z0-9+/]+={0,2})$/;
 
 /**
- * The signing key of Standard Webhooks: the bytes that base64 after `whsec_` stands for, else the secret's
+ * Returns the signing key as Standard Webhooks defines it: the decoded base64 after `whsec_`, otherwise the secret's
  * own bytes.
  */
 function keyOf(secret: string): Buffer {
@@ -50,8 +50,8 @@ function keyOf(secret: string): Buffer {
 }
 
 /**
- * Returns the headers that sign a body: those of Standard Webhooks with a signature for each secret, and the HMAC of
- * the body alone with the first secret, for older receivers.
+ * Returns the headers that sign a body: those of Standard Webhooks with a signature for each secret, and for older
+ * receivers an HMAC of only the body with the first secret.
  */
 function signaturesOf(body: string, id: string, nowMs: number, secrets: readonly [string, ...string[]]) {
   const timestamp = String(Math.floor(nowMs / 1000));
@@ -67,12 +67,14 @@ function signaturesOf(body: string, id: string, nowMs: number, secrets: readonly
   };
 }
 
-/** The id is the same for each try of an event, and different for each event. */
+/**
+ * Returns the id of an event for its receiver. It is the same for each try, so that the receiver notices a repetition.
+ */
 function idOf({ seq, test }: HookEvent): string {
   return test ? `test_${randomUUID()}` : `event_${seq}`;
 }
 
-/** Removes the customer's data from an answer. In a test, the person sees the whole answer. */
+/** Removes the customer's data from an answer, except in a test, where the person sees the whole answer. */
 function withoutPeople(text: string, { test, order }: HookEvent): string {
   return test ? text : withoutCustomer(text, order);
 }
