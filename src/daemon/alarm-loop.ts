@@ -42,8 +42,8 @@ type AlarmServices = Pick<
 >;
 
 /**
- * Makes the loops for alarms: one looks for faults that no flow reports, one per receiver sends alarms, one sends
- * heartbeats, and one sends the test messages of commands. Separate loops never wait for each other.
+ * Makes the loops for alarms: the health checks, one loop per receiver that sends alarms, the heartbeats, and the test
+ * messages of commands. They are separate, so that none waits for another.
  */
 export function alarmLoops(
   options: ServicesOptions,
@@ -82,7 +82,7 @@ export function alarmLoops(
     orderCompanies: () => mirror.orderCompanies(),
     clockSkewMs: () => platform.clock.agreedSkewMs(),
     freshness: () => mirror.freshness(),
-    // At a branch, an order's waiting time is measured on the hub's clock.
+    // At a branch, the waiting time of an order is measured by the hub's clock.
     waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
     unbookedAfterMs,
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
@@ -101,7 +101,7 @@ export function alarmLoops(
   return [
     loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => {
       facts.run();
-      // A branch has no sender, which elsewhere reports these changes.
+      // A branch has no sender, which elsewhere raises the alarms about these changes.
       if (isBranch(config)) notifyPeople(mirror.alarms, parts.outbox.counts());
     }),
     ...notifiers.map(({ name, notifier }) =>
@@ -131,7 +131,7 @@ interface NamedNotifier {
   notifier: Notifier;
 }
 
-/** Makes a notifier for each receiver in the configuration. `dayOf` gives the shop's calendar day. */
+/** Makes a notifier for each configured receiver. `dayOf` returns the calendar day in the shop's time zone. */
 function notifiersOf(
   { config, secrets, clock, log }: ServicesOptions,
   { state }: AlarmServices,
@@ -154,7 +154,7 @@ function notifiersOf(
   });
 }
 
-/** Stocks that an alarm names. */
+/** Most stocks that an alarm names. */
 const WORST_MAX = 5;
 
 const NO_NEWS = { added: [], gone: [] };
@@ -162,8 +162,8 @@ const NO_NEWS = { added: [], gone: [] };
 type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingCodes' | 'fieldNews'>;
 
 /**
- * Returns functions that find orders which look wrong. Only a store without a hub finds orders of no branch here: a hub
- * reports them with its feed, and a branch has none.
+ * Returns the facts about orders that look wrong. Only a store without hub looks for orders of no branch, because a
+ * hub reports them with its feed and a branch gets none.
  */
 function oddOrders(
   config: ServicesOptions['config'],
@@ -184,8 +184,8 @@ function oddOrders(
 }
 
 /**
- * Returns the stores that orders may name; null if a branch has an external id that is not configured. With one
- * branch it is null too, because its company may have others that it does not know.
+ * Returns the ids of stores that orders may name. Returns null if a branch's external id is not configured, or if
+ * there is only one branch, because the company may have others.
  */
 function storesOf(branches: AlarmServices['branches']): string[] | null {
   if (branches.length === 1) return null;
@@ -221,7 +221,7 @@ function standingFacts(
   };
 }
 
-/** Deletes the result of the last heartbeat before this start, which does not show today's connection. */
+/** Deletes the stored result of the last heartbeat, which says nothing about today's connection. */
 function forgetHeartbeat({ alarms }: AlarmServices['state'], log: ServicesOptions['log']): undefined {
   try {
     alarms.forgetHeartbeat();
@@ -230,7 +230,7 @@ function forgetHeartbeat({ alarms }: AlarmServices['state'], log: ServicesOption
   }
 }
 
-/** Makes the heartbeat; undefined if the configuration names no outside watcher. */
+/** Makes the heartbeat; returns undefined if no outside watcher is configured. */
 function heartbeatOf(
   { config, secrets, clock, log }: ServicesOptions,
   { state }: AlarmServices,

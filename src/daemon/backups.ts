@@ -20,49 +20,49 @@ import { DifferentialLoop } from './differentials.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { type OwnCommandEnd, runOwnCommand } from './own-command.ts';
 
-/** Directory below the storage directory, unless `backup.directory` names another. */
+/** Directory of backups inside the storage directory, unless `backup.directory` names another. */
 const BACKUPS = 'backups';
 const LOOK_EVERY_MS = 60_000;
-/** A start has other work, and a machine after a power cut should not copy first. */
+/** Delay after a start, because callbacks and polls are more urgent then. */
 const AFTER_START_MS = 5 * 60_000;
 const RETRY_AFTER_MS = 3_600_000;
-/** Backups contain names and phone numbers of customers. */
+/** Mode of the directory: only its owner may read it, because backups contain customers' names and phone numbers. */
 const MODE = 0o700;
 
 interface BackupLoopOptions {
   settings: Config['backup'];
-  /** Of the storage. */
+  /** Path of the storage directory. */
   storage: string;
-  /** Label of this shop's backups, because several shops may share a directory. Letters, digits and `-`. */
+  /** Label of this shop in the files' names, because several shops may share a directory. Letters, digits and `-`. */
   label: string;
-  /** Time that the mirror noted of the last backup that was begun; undefined before the first one. */
+  /** Returns the time of the last begun backup, as recorded in the mirror; undefined if there was none. */
   notedMs: () => number | undefined;
-  /** Notes in the mirror that a backup of this time is begun. */
+  /** Records in the mirror that a backup of this time has begun. */
   note: (atMs: number) => Promise<void>;
-  /** Makes a backup, as the command `backup FILE --json` does. */
+  /** Makes a backup as the command `backup FILE --json` does. */
   back: (file: string) => Promise<OwnCommandEnd>;
-  /** Runs `backup.after` with a file. */
+  /** Runs the program `backup.after` with a file. */
   after: (file: string) => Promise<ProgramEnd>;
   freshness: FreshnessBoard;
   clock: Clock;
   log: Log;
-  /** Heartbeat for the watchdog. */
+  /** Reports to the watchdog that the loop runs. */
   beat: () => void;
 }
 
 const REPORT = z.object({ file: z.string(), bytes: z.number(), warnings: z.array(z.string()) });
 
 /**
- * Makes a backup every `backup.every` and keeps the newest `backup.keep`. The files' names tell when the next is due:
- * a deleted backup is made again, and a machine that is off at night makes its backup after the next start.
+ * Makes a backup every `backup.every` and keeps the newest `backup.keep`. The files' names say when the next is due: a
+ * deleted backup is made again, and a machine that is off at night makes its backup after the next start.
  *
- * States: idle until a backup is due; making it; handing it on until `backup.after` succeeds. A restart while handing
- * on gives that file up: `backup.after` then runs for the next backup.
+ * States: idle until a backup is due; making it; running `backup.after` until it succeeds. After a restart,
+ * `backup.after` runs only for the next backup.
  */
 export class BackupLoop {
   readonly #o: BackupLoopOptions;
   readonly #directory: string;
-  /** A finished backup that `backup.after` still has to process. */
+  /** Finished backup for which `backup.after` must still run. */
   #made: { file: string; says: string } | undefined;
   #notBeforeMs: number;
 
@@ -104,11 +104,11 @@ export class BackupLoop {
 
   #isDue(): boolean {
     const nowMs = this.#o.clock.nowMs();
-    // A backup dated in the future was made by a wrong clock and does not count.
+    // A backup dated in the future was made while the clock was wrong, so it does not count.
     const madeMs = this.#names()
       .map(madeAtMs)
       .filter((atMs) => atMs <= nowMs);
-    // Without a note, no differential backup could follow.
+    // Without a recorded backup, no differential backup can be made, so a whole one is due at once.
     return this.#o.notedMs() === undefined || nowMs - Math.max(0, ...madeMs) >= this.#o.settings.everyMs;
   }
 
@@ -135,7 +135,7 @@ export class BackupLoop {
     return { file, says: [`${name}, ${formatBytes(bytes)}, read again and checked.`, ...warnings].join(' ') };
   }
 
-  /** Removes what commands left behind that were killed while they wrote this shop's backups. */
+  /** Deletes unfinished files of commands that were killed while they wrote this shop's backups. */
   #removeUnfinished(): void {
     const start = `tillsync-${this.#o.label}-`;
     for (const name of readdirSync(this.#directory)) {
@@ -158,7 +158,7 @@ export class BackupLoop {
   }
 }
 
-/** Returns the automatic backups of one shop, oldest first; none if there is no such directory. */
+/** Returns the names of one shop's automatic backups, oldest first; none if the directory does not exist. */
 function backupNames(directory: string, label: string): string[] {
   const start = `tillsync-${label}-`;
   try {
@@ -208,7 +208,9 @@ function notMade(exit: number | null, stderr: string): TillsyncError {
 const TAKES_AT_MOST_MS = 3_600_000;
 const DIFFERENTIAL_TAKES_AT_MOST_MS = 300_000;
 
-/** Needs a configuration file, because the backup command does. */
+/**
+ * Returns the loops for backups. There are none without a configuration file, because the backup command needs one.
+ */
 export function backupLoops(
   {
     config,
@@ -261,7 +263,10 @@ export function backupLoops(
   ];
 }
 
-/** Returns branch or machine, and the service if there are several: `b1`, `till-7`, `second-till-7`. */
+/**
+ * Returns the label of a shop: its branch or machine, after the service's name if there are several: `b1`,
+ * `second-till-7`.
+ */
 function labelOf({ link }: Pick<Config, 'link'>, configFile: string): string {
   const [, instance = ''] = (serviceOf(resolve(configFile)) ?? '').split('@');
   const words = [instance, link.branch || hostname()].filter((word) => word !== '').join('-');

@@ -6,20 +6,20 @@ import type { Clock } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { newestQuarantined } from '../orders/order-queries.ts';
 
-/** Time without an unreadable callback after which the fault counts as over. */
+/** Time without an unreadable callback after which the alarm ends. */
 const OVER_AFTER_MS = 86_400_000;
 
 const isOfCallbacks = ({ subject }: Freshness) => subject === 'orders.webhook';
 
-/** Alarms and freshness about callbacks as a whole, apart from each one's effect on the mirror. */
+/** Maintains alarms and freshness of callbacks as a whole. The merge handles each single callback. */
 export class CallbackHealth {
   readonly #mirror: Pick<Mirror, 'freshness' | 'freshnessBoard' | 'alarms' | 'read'>;
   readonly #clock: Clock;
   readonly #log: Log;
-  /** Last unreadable callback since this start; the quarantine has earlier ones. */
+  /** Last unreadable callback of this process. Earlier ones are in quarantine. */
   #unreadable: { reason: string; atMonoMs: number } | undefined;
   #isStoring: boolean | undefined;
-  /** Whether senders of callbacks were asked to retry since the last poll. */
+  /** True if senders were asked to send callbacks again, after the last poll. */
   #wasPutOff = false;
 
   constructor({ mirror, clock, log }: Pick<Services, 'mirror'> & Pick<ServicesOptions, 'clock' | 'log'>) {
@@ -28,7 +28,7 @@ export class CallbackHealth {
     this.#log = log;
   }
 
-  /** Sets the state before the first callback, because an earlier run's state may be outdated. */
+  /** Sets the freshness before the first callback, because the state of an earlier process may be outdated. */
   begin({ enabled, hasSecret }: { enabled: boolean; hasSecret: boolean }): void {
     const { freshnessBoard } = this.#mirror;
     if (!enabled) {
@@ -44,7 +44,7 @@ export class CallbackHealth {
       return;
     }
     const { state, failure } = this.#mirror.freshness().find(isOfCallbacks) ?? {};
-    // Only a callback ends the finding that no callbacks come.
+    // The finding that no callbacks come ends only with a callback.
     if (state !== 'ok' && state !== 'unknown' && failure?.code !== CALLBACKS_SILENT) {
       freshnessBoard.report('orders.webhook', 'unknown', 'No callback has come since tillsync was started.');
     }
@@ -54,7 +54,9 @@ export class CallbackHealth {
     this.#unreadable = { reason, atMonoMs: this.#clock.monotonicMs() };
   }
 
-  /** Why a callback of the last day could not be read; null if none, or none of them is in the quarantine. */
+  /**
+   * Returns why a callback of the last day was unreadable; null if there was none or it is no longer in quarantine.
+   */
   unreadableTrouble(): string | null {
     const newest = this.#mirror.read((db) => newestQuarantined(db, 'webhook'));
     if (newest === undefined) return null;
@@ -66,16 +68,16 @@ export class CallbackHealth {
     return `A callback with the right secret could not be read as an order: ${this.#unreadable?.reason ?? newest.reason} It was saved. To see it, run: {tillsync} quarantine list`;
   }
 
-  /** Called when callbacks are on the disk. The first time, and after a fault, it clears the alarm. */
+  /** Called after callbacks were stored. Ends the alarm of a failing disk if it may be raised. */
   kept(): void {
     if (this.#isStoring) return;
     this.#isStoring = true;
     this.#mirror.alarms.note('storage.failing', null);
   }
 
-  /** Called when callbacks could not be stored and their senders were asked to retry. */
+  /** Called if callbacks could not be stored and their senders were asked to send them again. */
   putOff(error: TillsyncError): void {
-    // A lock passes by itself, and a stopping daemon accepts nothing.
+    // A lock passes by itself, and a stopping daemon stores nothing, so neither is a fault.
     if (error.code === 'storage-busy' || error.code === 'aborted') return;
     this.#isStoring = false;
     this.#wasPutOff = true;
@@ -87,8 +89,8 @@ export class CallbackHealth {
   }
 
   /**
-   * Called after a complete poll. Clears the alarm of a failing disk, unless callbacks were refused since the last
-   * poll, because large ones may still find no room.
+   * Called after a complete poll. Ends the alarm of a failing disk, unless callbacks were refused after the last poll,
+   * because large callbacks may still not fit.
    */
   settle(): void {
     if (!this.#wasPutOff) this.#mirror.alarms.note('storage.failing', null);

@@ -38,22 +38,22 @@ import type { OwnStore } from './own-store.ts';
 import { type SupervisedLoop, supervise } from './service.ts';
 
 export interface DaemonOptions extends ServicesOptions, LinkOptions {
-  /** An open listening socket for callbacks that outlives this process. */
+  /** File descriptor of a listening socket for callbacks that systemd keeps open across restarts. */
   callbackSocketFd?: number | undefined;
 }
 
 export interface Daemon {
-  /** Address that receives callbacks; null when the webhook is switched off. */
+  /** Address at which callbacks are received; null if the webhook is off. */
   webhookUrl: string | null;
   localUrl: string;
   parts: Services;
-  /** Returns the loops that were silent for too long; a restart may help. */
+  /** Returns the names of loops that reported nothing for too long, so that a restart may help. */
   stalledLoops(): string[];
   /** Accepts no new work, finishes running work, and closes everything. */
   stop(): Promise<void>;
 }
 
-/** Starts the whole daemon: databases, listeners, loops. If that fails, closes what was open and throws. */
+/** Starts the daemon: databases, listeners, loops. If that fails, closes what was opened and throws. */
 export function startDaemon(options: DaemonOptions): Promise<Daemon> {
   return buildOrRelease(options.log, (releasers) => build(options, releasers));
 }
@@ -74,7 +74,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const own = await ownStoreOf(options, parts, access, releasers);
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
-  /** False while only a person can bring new tokens. */
+  /** Returns false while no call can succeed until a person brings new tokens. */
   const mayCall = () => parts.platform.tokens.describe().state === 'ok';
   const orders = incomingOrders(options, parts, mayCall);
   const metrics = new Metrics({ parts, config, counters, loopsAlive: () => loops, version, clock, log });
@@ -109,10 +109,10 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   if (!isBranch(config)) orders.standing.begin({ enabled, hasSecret });
   await settleRole(config, parts);
 
-  // The loops begin later, so that nobody waits for their first turn before the listeners are ready.
+  // The loops start after the listeners are ready, so that no callback waits for their first turn.
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
   const supervisor = { clock, log, signal: stopping.signal, begin };
-  // A store that is not set up calls nobody.
+  // Without a configured platform, no loop runs.
   const working = isSetUp(config) ? loopsOf(options, parts, orders, counters, mayCall, own, wrongKeys) : [];
   for (const { name, run } of working) loops.push(supervise(name, run, supervisor));
   releasers.push('loops and callbacks', async () => {
@@ -122,9 +122,9 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     callbackLog.flush();
   });
   tellRunning(options, { webhookUrl, localUrl });
-  // This write is not awaited, so that a lock on the mirror delays no callback.
+  // Not awaited, so that a lock on the mirror does not delay callbacks.
   void noteConfigChanges(parts, options.secrets, log);
-  // Waits one turn, so that the caller can first report readiness.
+  // Waits for one turn of the event loop, so that the caller can report readiness first.
   setImmediate(beginLoops);
   return {
     webhookUrl,
@@ -135,7 +135,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   };
 }
 
-/** Opens the receiver of callbacks, unless it is switched off, and the log of what came. */
+/** Opens the receiver of callbacks and the log of callbacks. Opens no receiver if the webhook is off. */
 async function openCallbacks(
   { config, clock, log, callbackSocketFd }: DaemonOptions,
   parts: Services,
@@ -160,8 +160,8 @@ async function openCallbacks(
 }
 
 /**
- * Awaits that an address is open. If it is not and another tillsync runs on this directory, that one most likely has
- * the address, such as after its npm was killed; the error then names it.
+ * Waits until an address is open. If it cannot be opened and another tillsync uses this directory, the error names
+ * that process, because it most likely has the address.
  */
 async function namingOther<T>(listening: Promise<T>, { state, config }: Services): Promise<T> {
   try {
@@ -176,7 +176,7 @@ async function namingOther<T>(listening: Promise<T>, { state, config }: Services
 
 const WRONG_KEY_LOGGED_EVERY_MS = 60_000;
 
-/** Counts wrong keys, and warns of them once a minute. */
+/** Counts wrong keys for the alarm, and logs a warning at most once a minute. */
 function keyWatch(
   counters: Pick<Counters, 'wrongKeys'>,
   { clock, log }: Pick<ServicesOptions, 'clock' | 'log'>,
@@ -201,7 +201,7 @@ function accessTo(
   return { apiKey: secrets.localApiKey, namedKeys: state.apiKeys, onWrongKey };
 }
 
-/** Loaded only if a shop is at the hub's place. */
+/** Opens the shop at the hub's place, if there is one. Its code is loaded only then. */
 async function ownStoreOf(
   options: DaemonOptions,
   parts: Services,
@@ -289,7 +289,7 @@ function hookOptions(
 ): HookLoopOptions {
   const given = { config, secrets, env: process.env, version: programVersion(), clock };
   return {
-    // The hooks of a shop at the hub's place have their own loop.
+    // The hooks of the shop at the hub's place run in that shop's own loop.
     hooks: config.hooks.filter(({ store }) => config.hub.store === '' || store !== true),
     receiverOf: (hook) => receiverOf(given, hook),
     mirror,
@@ -310,7 +310,7 @@ function hookOptions(
   };
 }
 
-/** Returns the socket for the group that may read the mirror. */
+/** Returns path and group of the Unix socket for the POS. The group is the one that may read the mirror. */
 function groupSocketOf({
   local: { socket },
   storage: { directory, group },
@@ -319,7 +319,7 @@ function groupSocketOf({
   return { path: socket, gid: group === '' ? statSync(directory).gid : groupId(group) };
 }
 
-/** Stores alarms that the mirror refused in state.db, so that commands can show them. */
+/** Stores alarms that could not be written into the mirror in state.db, so that commands can show them. */
 function keepUnwrittenAlarms({ mirror, state }: Services, log: Log): void {
   const keep = (alarms: Parameters<typeof state.alarms.setAside>[0]) => {
     try {

@@ -13,26 +13,28 @@ import { toStorageError } from '../db/sqlite.ts';
 import { differentialName, differentialStampMs } from '../support/backup-files.ts';
 import type { OwnCommandEnd } from './own-command.ts';
 
-/** A differential backup reaches back further than the whole one, which takes a while to be made. */
+/** Time by which a differential backup reaches back before the whole one, which takes some minutes to be made. */
 const OVERLAP_MS = 600_000;
-/** Tries that fail in a row before a person is told. */
+/** Failures in a row after which an alarm is raised. */
 const TRIES = 4;
-/** What the command says; an encrypted file has another ending than was asked for. */
+/**
+ * Output of the backup command. The file's name may differ from the requested one, because encryption adds an ending.
+ */
 const REPORT = z.object({ file: z.string() });
-/** As backups have. */
+/** Mode of the directory, as for whole backups. */
 const MODE = 0o700;
 
 interface DifferentialLoopOptions {
   settings: Config['backup'];
   directory: string;
   label: string;
-  /** Times of the whole backups that are there, oldest first. */
+  /** Returns the times of the existing whole backups, oldest first. */
   wholeMs: () => number[];
-  /** What the mirror says, as differentialState returns it. */
+  /** Returns the state that `differentialState` reads from the mirror. */
   state: () => { notedMs: number | undefined; news: string };
-  /** Makes a differential backup, as the command `backup FILE --since TIME --json` does. */
+  /** Makes a differential backup as the command `backup FILE --since TIME --json` does. */
   back: (file: string, since: string) => Promise<OwnCommandEnd>;
-  /** Runs `backup.after` with a file. */
+  /** Runs the program `backup.after` with a file. */
   after: (file: string) => Promise<ProgramEnd>;
   alarms: Alarms;
   clock: Clock;
@@ -41,15 +43,16 @@ interface DifferentialLoopOptions {
 }
 
 /**
- * Writes a differential backup whenever there is something new, at most every `backup.differential_every`, so that a
- * machine that dies loses no older acknowledgement.
+ * Makes a differential backup whenever something changed, at most every `backup.differential_every`, so that a machine
+ * that fails loses only the newest acknowledgements.
  *
- * A file is named by the whole backup that the mirror noted last, and reaches back to the whole one before it. So it
- * is there before the new whole backup is, and also serves if that one cannot be used.
+ * The file's name has the time of the last whole backup in the mirror's record, and its content reaches back to the
+ * whole backup before that. So it exists before the new whole backup does, and is useful even if that one cannot be
+ * used.
  */
 export class DifferentialLoop {
   readonly #o: DifferentialLoopOptions;
-  /** What the newest differential backup knows; undefined after a start. */
+  /** State that the newest differential backup contains; undefined after a start. */
   #saved: string | undefined;
   #failures = 0;
 
@@ -70,7 +73,7 @@ export class DifferentialLoop {
     );
   }
 
-  /** Writes what is new, and hands it on. A failure is retried at the next look. */
+  /** Saves the changes and runs `backup.after`. A failure is retried at the next call. */
   async look(): Promise<void> {
     const { log, state } = this.#o;
     const { notedMs, news } = state();
@@ -87,7 +90,7 @@ export class DifferentialLoop {
     }
   }
 
-  /** Tells a person of failures in a row, or that they are over. */
+  /** Raises the alarm after several failures in a row, and ends it after a success. */
   #tell(failures: number, message = ''): void {
     this.#failures = failures;
     this.#o.alarms.note('backup.differential', failures >= TRIES ? message : null);

@@ -4,7 +4,7 @@ import { configuredNames } from '../config/roles.ts';
 import type { FeedBranch } from '../link/hub-feed.ts';
 import type { HubRows } from '../link/hub-state.ts';
 
-/** Returns the configured open branches in the form of hub and branch. */
+/** Returns the configured branches that are not closed, in the form that the link uses. */
 export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): FeedBranch[] {
   const named = rows.named(configuredNames(config.branches));
   return configuredBranches(config).flatMap((ids, i) => {

@@ -14,11 +14,11 @@ import { readSentOrder } from '../orders/order-reader.ts';
 import { CallbackHealth } from './callback-health.ts';
 
 interface CallbackListenersOptions {
-  /** Makes a receiver on this open socket, or on the configured address. */
+  /** Makes a receiver on this open socket, or on the configured address if undefined. */
   receiver: (listenFd: number | undefined) => Receiver;
-  /** The socket that systemd keeps open across restarts. */
+  /** File descriptor of the socket that systemd keeps open across restarts. */
   inheritedFd: number | undefined;
-  /** Host at which the configuration expects callbacks. */
+  /** Host of the configured address for callbacks. */
   host: string;
   port: number;
   log: Log;
@@ -32,7 +32,7 @@ interface CallbackListeners {
 const REMEDY = 'To make them one: systemctl daemon-reload, then restart the socket unit and the service.';
 
 /**
- * Listens on the inherited socket, and on the configured address if that differs. So the configured address always
+ * Listens on the inherited socket, and also on the configured address if it differs. So the configured address always
  * works, and callbacks to the old one are not lost. Throws `config-invalid`.
  */
 export async function listenForCallbacks(options: CallbackListenersOptions): Promise<CallbackListeners> {
@@ -71,7 +71,7 @@ function isSameHost(found: string, configured: string): boolean {
 
 export type IncomingOrders = ReturnType<typeof incomingOrders>;
 
-/** Connects polls and callbacks. `mayCall`: whether tokens are available. */
+/** Connects polls and callbacks with the mirror. `mayCall` returns whether usable tokens exist. */
 export function incomingOrders(
   { config, clock, random, log }: ServicesOptions,
   {
@@ -98,10 +98,10 @@ export function incomingOrders(
   return {
     standing,
     refused,
-    /** Returns the present fault of callbacks. May throw `storage-…`. */
+    /** Returns why callbacks are refused or unreadable. May throw `storage-…`. */
     callbacks: () => ({ refused: refused.trouble(), unreadable: standing.unreadableTrouble() }),
     changes,
-    /** The loop of polls. */
+    /** Runs the loop of polls. */
     run(signal: AbortSignal, beat: () => void): Promise<void> {
       loop = new OrderLoop({
         poll: orderPoll,
@@ -142,7 +142,7 @@ export function incomingOrders(
           standing.kept();
           for (const { entry, outcome } of kept) {
             if (entry.kind === 'order') watch.announced(entry.observation.reading.orderId);
-            // A poll decides whether the held webhook is right.
+            // A poll decides whether the held callback is right.
             if (outcome === 'held') loop?.wake(true);
           }
         },
@@ -154,7 +154,7 @@ export function incomingOrders(
 
 const BEFORE_MAX = 1_000;
 
-/** Callbacks of earlier runs, which are only for people, so that a fault of state.db does not matter here. */
+/** Returns callbacks of earlier processes. They are only shown to people, so a fault of state.db is ignored. */
 function callbacksBefore({ callbacks }: Services['state']): KeptCallback[] {
   try {
     return callbacks.list(0, BEFORE_MAX);

@@ -16,9 +16,9 @@ import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
 
 export interface LinkOptions {
-  /** Link between hub and branches that replaces nats-server, for tests in one process. */
+  /** Links that replace nats-server, for tests of hub and branches in one process. */
   link?: { hub?: HubLink; branch?: BranchLink };
-  /** The configuration file. Without it a branch answers no questions of the hub. */
+  /** Path of the configuration file. Without it, a branch does not answer questions of the hub. */
   configFile?: string;
 }
 
@@ -26,12 +26,12 @@ type Options = ServicesOptions & LinkOptions;
 
 const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
-/** Interval at which the server is asked, while a branch is silent, whose key it refused. */
+/** Interval at which, while a branch is silent, the server is asked whose key it refused. */
 const REFUSED_EVERY_MS = 30_000;
 
 /**
- * Cleans up after a change of role: a store that is no hub or branch any more feeds no branches and reports nothing
- * about them or a link.
+ * Cleans up after a change of role: a store that is no longer a hub or a branch ends its feeds, and the alarms about
+ * branches and link.
  */
 export async function settleRole(config: Config, { mirror }: Pick<Services, 'mirror'>): Promise<void> {
   if (isHub(config)) return;
@@ -57,14 +57,14 @@ const OF_THE_PLATFORM: readonly AlarmKey[] = [
   ...(['webhook.refused', 'webhook.unreadable', 'webhook.mismatch'] as const),
 ];
 
-/** Clears states of a store with a platform, which nothing at a branch would end. */
+/** Ends alarms and flows about the platform, which no part of a branch would end. */
 async function settleBranch(mirror: Mirror): Promise<void> {
   for (const key of OF_THE_PLATFORM) mirror.alarms.note(key, null);
   if (!mirror.freshness().some(({ subject }) => subject === 'auth')) return;
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'auth'"));
 }
 
-/** The hub's code is loaded only at a hub. */
+/** Returns the hub's loops, none elsewhere. The hub's code is loaded only at a hub. */
 export function hubLoops(options: Options, parts: Services, own?: OwnStoreLink): NamedLoop[] {
   const { config, clock, log } = options;
   const { mirror, stores, state, outbox } = parts;
@@ -133,7 +133,7 @@ export function hubLoops(options: Options, parts: Services, own?: OwnStoreLink):
   return [{ name: 'hub', run }, ...(options.link?.hub ? [] : [{ name: 'hub.server', run: server }])];
 }
 
-/** Reports a link that cannot be made as one that is down. */
+/** Waits for the link. If it cannot be made, the link is reported as down. */
 async function reportingLinkDown<T>({ mirror }: Services, made: Promise<T>): Promise<T> {
   try {
     return await made;
@@ -150,7 +150,7 @@ async function natsHubLink(config: Config, { state }: Services): Promise<HubLink
   return new NatsHubLink(await ownAccess(state.hub, config.hub, '@hub'));
 }
 
-/** Returns a branch's loops, which replace everything that calls the platform. */
+/** Returns a branch's loops, which replace all loops that call the platform. */
 export function branchLoops(options: Options, parts: Services, onOrders: () => void): NamedLoop[] {
   const { config, secrets, clock, log } = options;
   const { mirror, stores, state, outbox, platform } = parts;
@@ -189,7 +189,10 @@ export function branchLoops(options: Options, parts: Services, onOrders: () => v
     };
   };
   let making: ReturnType<typeof make> | undefined;
-  /** Makes one link for both loops. If that fails, the next turn of a loop retries with the present files. */
+  /**
+   * Makes one link for both loops. After a failure, the next turn of a loop tries again with the files as they are
+   * then.
+   */
   const made = () => {
     making ??= reportingLinkDown(parts, make()).catch((error: unknown) => {
       making = undefined;

@@ -13,7 +13,7 @@ export interface NamedLoop {
   run: (signal: AbortSignal, beat: () => void) => Promise<void>;
 }
 
-/** Returns the loops of the sweep and of sending changes. */
+/** Returns the loops that read the catalogue and send changes. */
 export function outgoingLoops(
   options: ServicesOptions,
   parts: Services,

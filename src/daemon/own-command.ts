@@ -4,16 +4,16 @@ import { setPriority } from 'node:os';
 import { TillsyncError } from '../core/errors.ts';
 
 const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
-/** Variables of the service manager that are meant only for the daemon. */
+/** Environment variables from systemd that are meant only for the daemon. */
 const OF_THE_DAEMON = /^(NOTIFY_SOCKET|WATCHDOG_\w+|LISTEN_\w+)$/;
-/** Lowers the priority: a command of the daemon may take longer, but callbacks may not. */
+/** Niceness of a command that the daemon runs. A command may take longer, so that callbacks do not. */
 const NICENESS = 10;
 
 interface OwnCommandOptions {
-  /** Configuration file that the daemon runs with. */
+  /** Configuration file of the daemon, which the command uses too. */
   configFile: string;
   timeoutMs: number;
-  /** Ends the command. */
+  /** Ends the command when aborted. */
   signal: AbortSignal;
 }
 
@@ -26,8 +26,8 @@ export interface OwnCommandEnd {
 }
 
 /**
- * Runs a command of this program in its own process with lower priority. Throws `aborted` when the signal ends it,
- * and what `spawn` throws.
+ * Runs a command of this program in a process of its own, with lower priority. Throws `aborted` if the signal ends it,
+ * and the errors of `spawn`.
  */
 export async function runOwnCommand(
   words: readonly string[],

@@ -27,19 +27,19 @@ import { branchLoops, settleRole } from './link-loops.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 
 export interface OwnStoreOptions extends ServicesOptions {
-  /** Of the hub. */
+  /** Services of the hub. */
   parts: Services;
   access: AccessOptions;
 }
 
-/** The shop at the hub's place: a branch in the hub's own process, with a mirror of only its own orders. */
+/** The shop at the hub's place: a branch in the hub's own process, whose mirror has only its own orders. */
 export interface OwnStore {
   config: Config;
   parts: Services;
   link: OwnStoreLink;
-  /** Notified when its mirror may have changed. */
+  /** Notified when the shop's mirror may have changed. */
   changes: ChangeSignal;
-  /** The shop's local API and page, below the path of its name. */
+  /** The shop's local API and page, under a path with the shop's name. */
   plugin: FastifyPluginAsync;
   loops(): NamedLoop[];
   close(): Promise<void>;
@@ -102,7 +102,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
       const loops = [
         ...outgoing.filter(({ name }) => name === 'inbox' || name === 'retention'),
         ...branchLoops({ ...own, link: { branch: link } }, parts, () => changes.notify()),
-        // The hub notifies people.
+        // Only the health checks run for the shop, because the hub notifies people.
         ...alarmLoops(own, parts, counters).filter(({ name }) => name === 'standing'),
       ];
       return loops.map(({ name, run }) => ({ name: `${OWN_STORE}.${name}`, run }));
@@ -110,7 +110,9 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   };
 }
 
-/** This shop has no key that identifies it, so a rename only changes its name. */
+/**
+ * Takes over a new name of the shop from the configuration. This branch has no key, so a rename changes only the name.
+ */
 async function takeNewName(
   { config: { branches }, parts, log }: OwnStoreOptions,
   own: Config,
@@ -134,8 +136,8 @@ async function takeNewName(
 }
 
 /**
- * Sets aside the files of another shop that was at the hub's place before, and restores this shop's earlier files. In
- * the other shop's files, this shop's POS would find that shop's orders and customers.
+ * Moves away the files of another shop that was at the hub's place before, and restores this shop's earlier files.
+ * Otherwise this shop's POS would read the other shop's orders and customers.
  */
 async function takeDirectory(
   { parts: { state, stores }, clock, log }: OwnStoreOptions,
@@ -156,7 +158,9 @@ async function takeDirectory(
   if (!existsSync(directory) && existsSync(aside(id))) renameSync(aside(id), directory);
 }
 
-/** Returns the branch to which these files belong, by their own record, or by the hub's record of its last start. */
+/**
+ * Returns the branch to which the files belong, from the files themselves or from the hub's record of its last start.
+ */
 async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<string | undefined> {
   const { state: path } = storagePaths(directory);
   if (!existsSync(path)) return undefined;
@@ -169,8 +173,8 @@ async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<st
 }
 
 /**
- * Marks the mirror of a shop that is no longer at the hub's place, so that its readers see that it gets no new orders
- * and that its inbox is not read. The files stay for a person, because they may hold unread changes.
+ * Marks the mirror of a shop that is no longer at the hub's place, so that its readers see that no orders arrive and
+ * its inbox is not read. The files are kept, because a person may need unread changes in them.
  */
 export function markLeftStore({ config, log }: Pick<ServicesOptions, 'config' | 'log'>): void {
   const directory = leftStore(config);
@@ -195,7 +199,10 @@ export function markLeftStore({ config, log }: Pick<ServicesOptions, 'config' | 
   }
 }
 
-/** A POS that read the mirror of all shops continues with that of its own; not if another machine was the branch. */
+/**
+ * Fills the shop's new mirror, so that a POS that read the mirror of all shops can continue. Does nothing if another
+ * machine was the branch before.
+ */
 async function beginMirror(
   { config, parts: hub }: OwnStoreOptions,
   own: Config,

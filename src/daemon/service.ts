@@ -6,14 +6,14 @@ import type { Clock } from '../core/time.ts';
 const FIRST_FD = 3;
 
 /**
- * Returns the listening socket that systemd keeps open across restarts (sd_listen_fds(3)), so that callbacks wait and
- * are not refused; undefined if there is none. Further sockets are ignored.
+ * Returns the listening socket that systemd keeps open across restarts (sd_listen_fds(3)), so that callbacks wait
+ * instead of being refused; undefined if there is none. Only the first socket is used.
  */
 export function inheritedSocket(
   env: Readonly<Record<string, string | undefined>>,
   pid: number,
 ): number | undefined {
-  // Child processes inherit the variables, although these are not meant for them.
+  // Child processes inherit the variables, although they are meant only for this process.
   if (env.LISTEN_PID !== String(pid)) return undefined;
   const count = Number(env.LISTEN_FDS);
   return Number.isInteger(count) && count > 0 ? FIRST_FD : undefined;
@@ -24,29 +24,29 @@ interface ServiceNews {
   READY?: '1';
   STOPPING?: '1';
   WATCHDOG?: '1';
-  /** Sentence for `systemctl status`. */
+  /** Sentence that `systemctl status` shows. */
   STATUS?: string;
 }
 
-/** The service manager that started this process, if any. */
+/** The service manager that started this process. */
 interface ServiceManager {
-  /** Sends a message to systemd. Never throws, because a lost message must not end the daemon's work. */
+  /** Sends a message to systemd. Never throws, because a lost message must not stop the daemon. */
   tell(news: ServiceNews): void;
-  /** Maximum time between two heartbeats; undefined if nobody expects any. */
+  /** Longest time between two heartbeats; undefined if nobody expects heartbeats. */
   readonly watchdogMs: number | undefined;
 }
 
 interface ServiceManagerOptions {
   env: Readonly<Record<string, string | undefined>>;
   pid: number;
-  /** Writes one datagram; a test passes its own function. */
+  /** Writes one datagram; replaced in tests. */
   write?: (fd: number, text: string) => void;
 }
 
 /**
- * Reads the environment of the unit and the launcher. Node has no Unix datagram sockets, so the launcher connects one
- * to `$NOTIFY_SOCKET` and passes its number in `NOTIFY_FD`. The kernel then names this process as the sender, and
- * `NotifyAccess=main` is enough.
+ * Reads the environment of the systemd unit and of the launcher. Node has no Unix datagram sockets, so the launcher
+ * connects one to `$NOTIFY_SOCKET` and passes its descriptor in `NOTIFY_FD`. The kernel names this process as the
+ * sender, so `NotifyAccess=main` is enough.
  */
 export function serviceManager({ env, pid, write = writeDatagram }: ServiceManagerOptions): ServiceManager {
   const fd = wholeNumber(env.NOTIFY_FD);
@@ -76,19 +76,19 @@ function wholeNumber(text: string | undefined): number | undefined {
 
 interface WatchdogOptions {
   manager: ServiceManager;
-  /** Returns the loops that were silent for too long. */
+  /** Returns the names of loops that reported nothing for too long. */
   stalledLoops: () => readonly string[];
   clock: Clock;
   log: Log;
   signal: AbortSignal;
 }
 
-/** Two heartbeats may be late before systemd acts. */
+/** Heartbeats sent within the watchdog's limit, so that two may be late before systemd acts. */
 const SIGNS_PER_LIMIT = 3;
 
 /**
- * Sends systemd heartbeats while every loop sends its own. A process with a blocked event loop or dead loops stays
- * silent, and systemd restarts it. Ends with the signal, or at once if nobody expects heartbeats.
+ * Sends heartbeats to systemd while every loop reports that it runs. A process with a blocked event loop or a dead
+ * loop sends none, so systemd restarts it. Ends with the signal, or at once if nobody expects heartbeats.
  */
 export async function watchdogLoop(options: WatchdogOptions): Promise<void> {
   const { manager, stalledLoops, clock, log, signal } = options;
@@ -108,12 +108,12 @@ export async function watchdogLoop(options: WatchdogOptions): Promise<void> {
 
 const RESTART_AFTER_MS = 5_000;
 
-/** A supervised loop as the health endpoint and the watchdog see it. */
+/** State of a supervised loop, for the health endpoint and the watchdog. */
 export interface SupervisedLoop {
   name: string;
-  /** Monotonic time of the loop's last heartbeat. */
+  /** Monotonic time at which the loop last reported that it runs. */
   readonly lastBeatMs: number;
-  /** Resolves once the loop has ended after its signal. */
+  /** Resolves when the loop has ended after its signal. */
   ended: Promise<void>;
 }
 
@@ -121,14 +121,14 @@ interface SupervisorOptions {
   clock: Clock;
   log: Log;
   signal: AbortSignal;
-  /** Promise for which the loops wait; if left out, they start at once. */
+  /** The loops start when this promise resolves; if left out, they start at once. */
   begin?: Promise<void>;
 }
 
 /**
- * Runs a loop until the signal. A loop that throws or returns is restarted after a pause; it loses nothing, because
- * every loop starts from durable data. Ending at once after each start gives no heartbeat, except for a set-up fault
- * (`config-invalid`), which a new process would meet too; that is logged once.
+ * Runs a loop until the signal. A loop that throws or returns is restarted after a pause, and loses nothing, because
+ * every loop starts from durable data. A loop that ends at once after each start reports nothing to the watchdog,
+ * except after `config-invalid`, which a new process would meet too; that is logged once.
  */
 export function supervise(
   name: string,

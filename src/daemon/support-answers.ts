@@ -11,7 +11,7 @@ const SCRATCH = '.asked-';
 
 export interface SupportOptions {
   config: Config;
-  /** Configuration file that the daemon runs with. */
+  /** Configuration file of the daemon. */
   configFile: string;
   signal: AbortSignal;
   /** True for the shop at the hub's place. */
@@ -19,8 +19,8 @@ export interface SupportOptions {
 }
 
 /**
- * Answers a hub's question with the output of the same command here. It runs in its own process, so that it delays
- * neither orders nor counts; one at a time.
+ * Answers a hub's question with the output of the same command on this machine. The command runs in a process of its
+ * own, so that it delays neither orders nor counts. Questions are answered one at a time.
  */
 export function supportAnswers(options: SupportOptions): SupportHandler {
   let isBusy = false;
@@ -41,7 +41,7 @@ export function supportAnswers(options: SupportOptions): SupportHandler {
 
 async function withBundle(options: SupportOptions): Promise<Uint8Array> {
   const { directory } = options.config.storage;
-  // Directories left by a killed process.
+  // Deletes directories that a killed process left behind.
   for (const name of readdirSync(directory)) {
     if (name.startsWith(SCRATCH)) rmSync(path.join(directory, name), { recursive: true, force: true });
   }
@@ -59,7 +59,7 @@ function failure(message: string): Uint8Array {
   return packSupport({ exit: 1, stdout: '', stderr: `tillsync: ${message}\n` });
 }
 
-/** Runs the command that a person would type here. */
+/** Runs the command as a person would type it on this machine. */
 async function say(
   { config, configFile, signal, isOwnStore }: SupportOptions,
   words: readonly string[],
