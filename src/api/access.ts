@@ -8,10 +8,10 @@ import { TillsyncError } from '../core/errors.ts';
 import { hostOf, isFromThisMachine, isPassedOn } from '../core/listen.ts';
 import { type ApiKeyRows, keyDigest, type Right } from '../db/api-keys.ts';
 
-/** A Unix socket that one group may use for the API. */
+/** A Unix socket through which the members of one group may use the API. */
 export interface GroupSocket {
   path: string;
-  /** Id of the group. */
+  /** Numeric id of the group. */
   gid: number;
 }
 
@@ -20,12 +20,12 @@ const ANSWER_WITHIN_MS = 1_000;
 
 const cameByGroup = new WeakSet<Socket>();
 
-/** Whether the request came through the Unix socket, which only its group can open. */
+/** Returns whether the request came through the Unix socket, which only members of its group can open. */
 export function isByGroupSocket({ raw }: FastifyRequest): boolean {
   return cameByGroup.has(raw.socket);
 }
 
-/** Connects the Unix socket to `server`. Throws `config-invalid`. */
+/** Opens the Unix socket for `server`. Throws `config-invalid`. */
 export async function listenForGroup(server: Server, { path, gid }: GroupSocket): Promise<NetServer> {
   await removeStale(path);
   const door = await letInto(server, { path }, (socket) => cameByGroup.add(socket));
@@ -42,7 +42,7 @@ export async function listenForGroup(server: Server, { path, gid }: GroupSocket)
   return door;
 }
 
-/** Opens another address for `server`, with the same limits. Rejects with the system's error. */
+/** Opens another address for `server`, with the same limits. Rejects with the error of the operating system. */
 export async function letInto(
   server: Server,
   place: { path: string } | { host: string; port: number },
@@ -57,7 +57,7 @@ export async function letInto(
   return door;
 }
 
-/** Removes the socket that a killed process left, and nothing else. */
+/** Deletes a socket file that a killed process left behind. Throws `config-invalid` if anything else is there. */
 async function removeStale(path: string): Promise<void> {
   const there = lstatSync(path, { throwIfNoEntry: false });
   if (!there) return;
@@ -79,44 +79,44 @@ function isAnswered(path: string): Promise<boolean> {
   });
 }
 
-/** Called with the address of a request with a wrong key. */
+/** Called for each request with a wrong key, with the sender's address. */
 export type WrongKeyListener = (from: string) => void;
 
 export interface AccessOptions {
-  /** The key that every request needs. If left out, only this machine has access. */
+  /** Key that every request needs. If left out, only programs on this machine have access. */
   apiKey?: string | undefined;
-  /** Further keys, each with its name and rights; they count only beside `apiKey`. */
+  /** Further keys, each with a name and rights. They are valid only if `apiKey` is set too. */
   namedKeys?: Pick<ApiKeyRows, 'find'> | undefined;
   onWrongKey?: WrongKeyListener | undefined;
 }
 
-/** `socket` for the Unix socket. */
+/** Returns the sender's address, or `socket` for the Unix socket. */
 export function addressOf(request: FastifyRequest): string {
   return isByGroupSocket(request) ? 'socket' : request.ip;
 }
 
-/** The named key of an accepted request; null for the key of all rights. */
+/** The named key of each accepted request; null for the main key, which has all rights. */
 const keyInUse = new WeakMap<FastifyRequest, { name: string; may: readonly Right[] } | null>();
 
 /**
- * Decides who may use the API. A configured key is required from everybody, as `Authorization: Bearer KEY` or
- * `x-api-key: KEY`, because every user of this machine reaches its ports, and so does everybody behind a proxy.
- * Without a key only programs on this machine have access. The Unix socket needs no key, because its group decides. A
- * wrong key is always refused, so that it is noticed.
+ * Decides who may use the API. If a key is configured, every request must have it, as `Authorization: Bearer KEY` or
+ * `x-api-key: KEY`, because every user of this machine, and everybody behind a proxy on it, reaches its ports. Without
+ * a key, only programs on this machine have access. The Unix socket needs no key, because its group decides. A wrong
+ * key is refused even where none is needed, so that the mistake is noticed.
  */
 export class AccessGate {
   readonly #digest: Buffer | undefined;
   readonly #namedKeys: AccessOptions['namedKeys'];
   readonly #onWrongKey: WrongKeyListener;
 
-  /** Without `apiKey` and named keys, only this machine has access. */
+  /** Without `apiKey` and named keys, only programs on this machine have access. */
   constructor({ apiKey, namedKeys, onWrongKey = () => {} }: AccessOptions) {
     this.#digest = apiKey === undefined ? undefined : keyDigest(apiKey, 'utf8');
     this.#namedKeys = namedKeys;
     this.#onWrongKey = onWrongKey;
   }
 
-  /** Throws `unauthorized` or `forbidden`. */
+  /** Accepts the request, or throws `unauthorized` or `forbidden`. */
   check(request: FastifyRequest): void {
     refuseOtherSites(request);
     const offered = keyOf(request);
@@ -126,7 +126,7 @@ export class AccessGate {
       if (isFromThisMachine(request)) return;
       throw noKeyHere();
     }
-    // Node gives one character per byte.
+    // Node decodes headers as latin1: one character per byte.
     const digest = keyDigest(offered, 'latin1');
     if (timingSafeEqual(digest, this.#digest)) {
       keyInUse.set(request, null);
@@ -142,7 +142,7 @@ export class AccessGate {
     throw named ? keyWithdrawn(named.name) : keyWrong();
   }
 
-  /** Whether `check` would accept the request. */
+  /** Returns whether `check` would accept the request. */
   admits(request: FastifyRequest): boolean {
     try {
       this.check(request);
@@ -153,7 +153,9 @@ export class AccessGate {
   }
 }
 
-/** Throws `forbidden` if the accepted request came with a named key that has none of these rights; [] needs none. */
+/**
+ * Throws `forbidden` if the accepted request has a named key with none of these rights. An empty list needs no right.
+ */
 export function requireRight(request: FastifyRequest, rights: readonly Right[]): void {
   const key = keyInUse.get(request);
   if (!key || rights.length === 0 || rights.some((right) => key.may.includes(right))) return;
@@ -164,7 +166,7 @@ export function requireRight(request: FastifyRequest, rights: readonly Right[]):
   );
 }
 
-/** Returns the sender of an accepted request, as far as the connection shows it: `http 192.168.1.7, with the key till-1`. */
+/** Returns a description of an accepted request's sender for the audit: `http 192.168.1.7, with the key till-1`. */
 export function originOf(request: FastifyRequest): string {
   const key = keyInUse.get(request);
   const withKey = key === undefined ? '' : `, with the key${key === null ? '' : ` ${key.name}`}`;
@@ -196,7 +198,7 @@ function noKeyHere(): TillsyncError {
 }
 
 /**
- * Refuses requests from web pages of other sites and other servers on this machine; the browser names the origin. A
+ * Refuses requests that the browser sends from web pages of other sites, or of other servers on this machine. A
  * followed link is accepted, because only the person sees its answer.
  */
 function refuseOtherSites(request: FastifyRequest): void {

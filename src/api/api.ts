@@ -15,19 +15,19 @@ export interface LocalApiOptions extends AccessOptions {
   >;
   /** Notified when this process may have changed the mirror. */
   changes: ChangeSignal;
-  /** Of tillsync. */
+  /** Version of tillsync. */
   version: string;
   clock: Clock;
   log: Log;
-  /** Largest body of changes, in bytes (default 32 MiB). */
+  /** Largest body with changes, in bytes; 32 MiB if left out. */
   changesMaxBytes?: number;
-  /** Most submissions of changes at once (default 8). */
+  /** Most submissions handled at the same time; 8 if left out. */
   handOversMax?: number;
-  /** Most open streams (default 50). */
+  /** Most open event streams; 50 if left out. */
   streamsMax?: number;
 }
 
-/** Notifies its listeners that the mirror may have changed, without any detail. */
+/** Notifies its listeners that the mirror may have changed. It does not say what changed. */
 export class ChangeSignal {
   readonly #listeners = new Set<() => void>();
 
@@ -35,14 +35,14 @@ export class ChangeSignal {
     for (const listener of this.#listeners) listener();
   }
 
-  /** Returns the function that ends the subscription. */
+  /** Adds a listener. Returns a function that removes it. */
   subscribe(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 }
 
-/** A route. Its schemas document it, validate the request and type the answer. */
+/** A route of the API. Its schemas validate the request, type the answer and document both. */
 interface RouteOf<P, Q, B, A> {
   method: 'get' | 'post';
   /** Path below `/v1`, with parameters as `{name}`. */
@@ -50,23 +50,23 @@ interface RouteOf<P, Q, B, A> {
   operationId: string;
   summary: string;
   description?: string;
-  /** Rights of which a named key needs one; with [] it needs none. */
+  /** Rights of which a named key needs at least one; [] means that no right is needed. */
   may: readonly Right[];
   params?: P;
   query?: Q;
   body?: B;
-  /** Content types of a body that the route reads itself, as a stream. */
+  /** Content types of a body that the route itself reads, as a stream. */
   bodyTypes?: readonly string[];
   answer: A;
-  /** Whether the answer may also be 207. */
+  /** True if the answer may have status 207. */
   mayBePartial?: boolean;
-  /** Statuses of refusals that not every route has. */
+  /** Statuses of refusals that only some routes have. */
   refusals?: readonly (404 | 409 | 429)[];
-  /** Statuses of refusals whose answer is not the error alone, and that answer's schema. */
+  /** Statuses of refusals whose body has more than the error, and the schema of that body. */
   refused?: { statuses: readonly number[]; answer: z.ZodType };
-  /** Set if the answer is a stream of events, `always` or only `on-request`. */
+  /** Set if the answer is an event stream: `always`, or `on-request` of the client. */
   streams?: 'always' | 'on-request';
-  /** Returns JSON text, or a reply that is already sent. */
+  /** Handles the request. Returns JSON text, or the reply if it was sent already. */
   handle(asked: Asked<P, Q, B>): Answer<A> | Promise<Answer<A>>;
 }
 
@@ -93,12 +93,12 @@ export const TAGS = {
   why: 'Time lines that tell why an order or a stock is as it is',
 } as const;
 
-/** Routes that belong together. */
+/** Routes that belong together in the documentation. */
 export interface ApiFamily {
-  /** Their heading in the document. */
+  /** Heading of the routes in the OpenAPI document. */
   tag: keyof typeof TAGS;
   routes: readonly ApiRoute[];
-  /** Prepares the Fastify instance that serves only these routes. */
+  /** Prepares the Fastify instance, which serves only these routes. */
   prepare?(app: FastifyInstance): void;
 }
 
@@ -128,7 +128,7 @@ export function route<P extends z.ZodObject, Q extends z.ZodObject, B extends z.
   };
 }
 
-/** Throws `usage` with all faults at once. */
+/** Parses a value by a schema. Throws `usage` with all faults at once. */
 function readAs<T extends z.ZodType>(schema: T, value: unknown, what: string): z.output<T> {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
@@ -141,7 +141,7 @@ function readAs<T extends z.ZodType>(schema: T, value: unknown, what: string): z
   });
 }
 
-/** Returns the error for a request that no route serves: 405 with the methods of the path, or 404. */
+/** Returns the error for a request that no route serves: 405 if the path has other methods, else 404. */
 function wrongPlace(families: readonly ApiFamily[], { method, url }: FastifyRequest): Error {
   const path = url.split('?', 1)[0] ?? '';
   const docs = families.flatMap(({ routes }) => routes.map(({ doc }) => doc));
@@ -171,13 +171,13 @@ const ANSWER_HEADERS = {
 };
 
 interface ApiOptions extends AccessOptions {
-  /** Name of the shop that is shown when the key is asked for; empty if none is shown. */
+  /** Name of the shop, shown when the key is asked for; empty if none is shown. */
   shop: string;
-  /** Makes the OpenAPI document. */
+  /** Builds the OpenAPI document of these routes. */
   describe: (families: readonly ApiFamily[]) => Promise<object>;
 }
 
-/** Serves everything below `/v1` behind one gate, with its document at `/v1/openapi.json`. */
+/** Serves all paths below `/v1` behind one access check, with the OpenAPI document at `/v1/openapi.json`. */
 export function apiPlugin(
   families: readonly ApiFamily[],
   { describe, shop, ...access }: ApiOptions,
@@ -188,7 +188,7 @@ export function apiPlugin(
       reply.headers(ANSWER_HEADERS);
       gate.check(request);
     });
-    // The page asks for the key under the shop's name. A header may contain only ASCII.
+    // The page reads the shop's name from this header. The name is encoded, because a header may contain only ASCII.
     const challenge = shop === '' ? 'Bearer' : `Bearer realm="${encodeURIComponent(shop)}"`;
     app.addHook('onSend', async (_request, reply) => {
       if (reply.statusCode === 401) reply.header('www-authenticate', challenge);
@@ -203,7 +203,7 @@ export function apiPlugin(
         for (const { serve } of routes) serve(scope);
       });
     }
-    // The OpenAPI document is made on the first request, because few ask for it and it takes memory.
+    // The OpenAPI document is built on the first request, because few clients need it and it uses memory.
     let document: Promise<string> | undefined;
     app.get('/openapi.json', async (_request, reply) => {
       document ??= describe(families).then((made) => JSON.stringify(made));
@@ -216,7 +216,7 @@ export function apiPlugin(
   };
 }
 
-/** A web form can send text but no JSON, and an action needs no body at all. */
+/** Accepts only JSON, which web forms of other sites cannot send. An action may have no body at all. */
 function acceptJsonOnly(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(

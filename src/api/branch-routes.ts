@@ -5,7 +5,7 @@ import { branchBoard } from '../link/branch-status.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { branchesAnswer } from './schemas.ts';
 
-/** `GET /branches`, at a hub. */
+/** Returns the route `GET /branches`, which only a hub has. */
 export function branchRoutes({ parts: { config, mirror, state }, clock }: LocalApiOptions): ApiFamily {
   const list = route({
     method: 'get',

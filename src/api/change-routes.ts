@@ -31,14 +31,14 @@ import {
 } from './schemas.ts';
 import { errorBody, sendRetryAfter, statusOf } from './server.ts';
 
-/** Formats of a body, by content type. */
+/** Formats of a body with changes, by content type. */
 const BODY_FORMATS: Readonly<Record<string, FileFormat>> = {
   'application/json': 'json',
   'application/x-ndjson': 'ndjson',
   'text/csv': 'csv',
 };
 
-/** Bytes parsed in one turn of the event loop: about three milliseconds of work. */
+/** Bytes parsed in one turn of the event loop, which takes about three milliseconds. */
 const PIECE_BYTES = 32 * 1024;
 const EXAMPLE = { hint: 'Send an array, such as [{"externalId": "A1", "qty": 3}].' };
 
@@ -47,13 +47,13 @@ type Item = SourceLine & SubmittedChange;
 interface BodyLimits {
   maxBytes: number;
   maxItems: number;
-  /** What the sender can do with a body that is larger. */
+  /** Advice for the sender of a body that is too large. */
   hint: string;
 }
 
 /**
- * Reads a body item by item, as it arrives, and never holds it whole. Throws `usage`, and accepts nothing, when it is
- * no list of items, too large, or cut off.
+ * Reads the items of a body as they arrive, without storing the whole body. Throws `usage` if it is not a list of
+ * items, is too large, or is cut off; then no item is accepted.
  */
 async function readItems(kind: ChangeKind, request: FastifyRequest, limits: BodyLimits): Promise<Item[]> {
   const { maxBytes, maxItems, hint } = limits;
@@ -80,7 +80,7 @@ async function* readPieces(
 ): AsyncGenerator<Uint8Array> {
   let bytes = 0;
   let isChecked = format !== 'json';
-  // The stream is not destroyed on an early end, so that the refusal can still be sent.
+  // After an early end the stream stays open, so that the refusal can still be sent.
   const chunks: AsyncIterable<Buffer> = body.iterator({ destroyOnReturn: false });
   for await (const chunk of chunks) {
     bytes += chunk.length;
@@ -104,7 +104,7 @@ function noItem(): TillsyncError {
   return new TillsyncError('usage', 'There is no item in the body.', EXAMPLE);
 }
 
-/** Answered by 413. */
+/** Returns the error that is answered with status 413. */
 function tooMuch(limit: string, hint: string): Error {
   const error = new Error(`More than ${limit} came in one request. Nothing was taken.`);
   return Object.assign(error, { statusCode: 413, hint });
@@ -114,29 +114,29 @@ function mebibytes(bytes: number): string {
   return `${bytes / 1024 ** 2} MiB`;
 }
 
-/** Items per transaction. They are so few that nothing else waits long for the event loop or the disk. */
+/** Items per transaction; so few that nothing else waits long for the event loop or the disk. */
 const PART = 500;
 
-/** Items of one request, as they are to be accepted. */
+/** Items of one request, prepared to be accepted. */
 interface Submission {
   /** Number of items in the body. */
   total: number;
-  /** Items to accept, and unreadable ones, which are answered. */
+  /** Items to accept, and unreadable items, which also get an answer. */
   items: readonly Item[];
   origin: string;
-  /** Why a guard holds all of it. */
+  /** Reason why a guard holds all items; undefined if it does not. */
   hold?: GuardReason | undefined;
   inventory?: InventoryReport;
 }
 
-/** An answer that is ready to be sent, as the JSON text of a `changesAnswer`. */
+/** A finished answer: JSON text of a `changesAnswer`, with its status. */
 interface Answered {
   text: string;
   status: number;
   error?: TillsyncError;
 }
 
-/** Writes the answer of a submission from the results so far. */
+/** Builds the answer to a submission from the results of its items. */
 class AnswerText {
   readonly #tally: { total: number; pending: number; held: number; rejected: number };
   readonly #inventory: InventoryReport | undefined;
@@ -152,7 +152,7 @@ class AnswerText {
     this.#results.push(JSON.stringify(result));
   }
 
-  /** `refusal` is the status and error of items that have no result. */
+  /** Ends the answer. `refusal` is the status and the error for items that have no result. */
   end(refusal?: { status: number; error: object }): { text: string; status: number } {
     const inventory = this.#inventory;
     const more = {
@@ -169,8 +169,8 @@ class AnswerText {
 }
 
 /**
- * Accepts the good items in several transactions, and answers each item. If the disk fails on the way, accepted items
- * stay; the answer has the results so far and the error.
+ * Accepts the readable items in several transactions. If the disk fails in between, accepted items stay accepted, and
+ * the answer has their results and the error.
  */
 async function takeItems(outbox: OutboxService, submission: Submission): Promise<Answered> {
   const { items, origin, hold: all } = submission;
@@ -197,7 +197,7 @@ async function takeItems(outbox: OutboxService, submission: Submission): Promise
   return answer.end();
 }
 
-/** Answers what would become of the items. */
+/** Answers a dry run: what would happen to each item. */
 async function previewItems(parts: LocalApiOptions['parts'], submission: Submission): Promise<Answered> {
   const { items, hold } = submission;
   await parts.outbox.catchUp();
@@ -248,10 +248,10 @@ const WAIT_ITEMS_MAX = 1_000;
 const OUTCOMES_LOOK_EVERY_MS = 250;
 const BODY_MAX_BYTES = 32 * 1024 * 1024;
 const HAND_OVERS_MAX = 8;
-/** Bodies that arrive at once. */
+/** Most request bodies that may arrive at the same time. */
 const READING_MAX = 100;
 
-/** Answers once each change is settled or held, or when the time is over. */
+/** Waits until each change is settled or held, or until the time is over, and then answers. */
 function outcomesOf({ parts, clock }: LocalApiOptions, polls: LongPolls) {
   return async (text: string, waitMs: number, reply: FastifyReply): Promise<string> => {
     const answer = JSON.parse(text) as z.output<typeof changesAnswer>;
@@ -274,10 +274,10 @@ function outcomesOf({ parts, clock }: LocalApiOptions, polls: LongPolls) {
   };
 }
 
-/** What a request asks for, besides its items. */
+/** Query of a request, beside its items. */
 type Asked = Partial<z.output<typeof stockQuery>> & z.output<typeof handOverQuery>;
 
-/** Throws `usage` for what cannot be asked together. */
+/** Throws `usage` if the query has options that exclude each other. */
 function checkAsked({ wait, dryRun, full, missing }: Asked): void {
   if (dryRun && wait > 0) {
     throw new TillsyncError('usage', 'dryRun hands nothing over, so there is nothing to wait for.');
@@ -295,14 +295,17 @@ function refuseLongWait(wait: number, changes: number): void {
   });
 }
 
-/** Returns a signal that is aborted when the caller is gone or has its answer. */
+/** Returns a signal that is aborted when the connection closes, after the answer or before. */
 function untilClosed({ raw }: FastifyReply): AbortSignal {
   const closed = new AbortController();
   raw.on('close', () => closed.abort());
   return closed.signal;
 }
 
-/** Returns a function that compares whole inventories with the mirror, and then its later part, which runs in turn. */
+/**
+ * Returns a function that prepares a whole inventory. Its result compares the inventory with the mirror, when it is
+ * the submission's turn.
+ */
 function inventories({ parts }: LocalApiOptions) {
   return async (items: readonly Item[], asked: Asked, origin: string, reply: FastifyReply) => {
     const { full, branch, missing } = asked;
@@ -341,7 +344,7 @@ function handOvers(options: LocalApiOptions) {
 
   return async (kind: ChangeKind, asked: Asked, request: FastifyRequest, reply: FastifyReply) => {
     checkAsked(asked);
-    // The connection is read before the body, because it may be closed afterwards.
+    // The sender's address is read before the body, because the connection may be closed afterwards.
     const origin = originOf(request);
     const isPlanned = asked.full === true || asked.dryRun;
     const limits = {
@@ -356,16 +359,16 @@ function handOvers(options: LocalApiOptions) {
       return takeItems(parts.outbox, submission);
     };
     const planned = () => prepare(items, asked, origin, reply);
-    // A whole inventory may wait for the catalogue, and blocks no other submission meanwhile.
+    // A whole inventory may wait for the catalogue. Other submissions do not wait for it.
     const submit = await (isPlanned ? planning.within(planned) : planned());
     if (asked.dryRun) {
       const { text, status } = await planning.within(async () => previewItems(parts, await submit()));
       reply.code(status);
       return { text, isOver: true };
     }
-    // Counted only from here, so that a slow sender blocks nobody.
+    // The submission is counted only from here, so that a slow sender does not use up the limit.
     const { text, status, error } = await taking.within(() => {
-      // Submissions run one after another, so that of two values for a target the later one stays.
+      // Submissions run one after another, so that of two values for the same target the later one stays.
       const mine = turn.then(act);
       turn = mine.catch(() => {});
       return mine;
@@ -376,7 +379,7 @@ function handOvers(options: LocalApiOptions) {
   };
 }
 
-/** `POST /stock` and `POST /products`. */
+/** Returns the routes `POST /stock` and `POST /products`. */
 export function changeRoutes(options: LocalApiOptions): ApiFamily {
   const polls = new LongPolls(options);
   const outcomes = outcomesOf(options, polls);
@@ -399,7 +402,8 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       query: kind === 'stock' ? stockQuery : handOverQuery,
       handle: async ({ query, request, reply }) => {
         const waitMs = query.wait * 1_000;
-        // The connection is counted before any item is accepted, so that accepted items are always answered.
+        // The waiting connection is counted before items are accepted. Otherwise items could be accepted whose sender
+        // is refused.
         const leave = waitMs > 0 ? polls.enter(addressOf(request)) : () => {};
         try {
           const { text, isOver } = await handOver(kind, query, request, reply);
@@ -412,7 +416,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
   };
   return {
     tag: 'changes',
-    // The routes read the body themselves, as a stream, and limit it.
+    // The routes read and limit the body themselves, as a stream.
     prepare(app) {
       polls.endWith(app);
       app.removeAllContentTypeParsers();
@@ -449,7 +453,7 @@ const WHOLE =
 const IN_ONE_PIECE =
   'It is planned in one piece. Hand it over as a file: {tillsync} push stock FILE --full, or with --dry-run';
 
-/** Counts what runs at once. */
+/** Limits how many actions run at the same time. */
 class Places {
   readonly #max: number;
   #taken = 0;
@@ -458,7 +462,7 @@ class Places {
     this.#max = max;
   }
 
-  /** Throws `rate-limited` if all places are taken. */
+  /** Runs the action. Throws `rate-limited` if too many actions are running. */
   async within<T>(action: () => Promise<T>): Promise<T> {
     if (this.#taken >= this.#max) throw tooMany(this.#max);
     this.#taken += 1;

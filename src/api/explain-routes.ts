@@ -6,7 +6,9 @@ import { explainOrder, explainStocks, type ReportingBranch } from '../health/exp
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { orderExplanation, orderPath, skuPath, stockExplanationQuery, stockExplanations } from './schemas.ts';
 
-/** `GET /orders/ID/explain` and `GET /stock/SKU/explain`: what `order explain` and `stock explain` print. */
+/**
+ * Returns `GET /orders/ID/explain` and `GET /stock/SKU/explain`, with what `order explain` and `stock explain` print.
+ */
 export function explainRoutes({
   parts: { mirror, stores, state, config },
   clock,

@@ -10,7 +10,7 @@ import { outboxRoutes } from './outbox-routes.ts';
 import { productPage, productQuery } from './schemas.ts';
 import { statusRoutes } from './status-routes.ts';
 
-/** Everything below `/v1`. */
+/** Returns the plugin that serves all routes below `/v1`. */
 export function localApi(options: LocalApiOptions): FastifyPluginAsync {
   const ofHub = isHub(options.parts.config) ? [branchRoutes] : [];
   const ofAll = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes, explainRoutes];
@@ -25,7 +25,7 @@ export function localApi(options: LocalApiOptions): FastifyPluginAsync {
   );
 }
 
-/** `GET /products`. */
+/** Returns the route `GET /products`. */
 function productRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
   const find = route({
     method: 'get',

@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
 import type { LocalApiOptions } from './api.ts';
 
-/** Another process may write the mirror without notifying this one. */
+/** Interval of reads while a request waits, because another process may change the mirror without a notification. */
 export const LOOK_EVERY_MS = 1_000;
 export const STREAMS_MAX = 50;
 
@@ -14,10 +14,10 @@ export interface Look {
   text: string;
 }
 
-/** Share of one address, so that one caller cannot hold all streams. */
+/** Greatest share of all connections that one address may hold open. */
 const ADDRESS_SHARE = 0.4;
 
-/** Limits the connections that are held open: a maximum in all, and a share of it for each address. */
+/** Limits the connections that are held open: in total, and for each address. */
 export class AddressShares {
   readonly #max: number;
   readonly #told: { words: string; hint: string };
@@ -29,7 +29,7 @@ export class AddressShares {
     this.#told = told;
   }
 
-  /** Counts a connection and returns the function that ends it. Throws `rate-limited`. */
+  /** Counts a connection. Returns a function to call when the connection ends. Throws `rate-limited`. */
   enter(from: string): () => void {
     const { words, hint } = this.#told;
     const ofAddress = this.#of.get(from) ?? 0;
@@ -54,7 +54,7 @@ interface Held {
   lookEveryMs?: number;
 }
 
-/** Requests that wait for a change of the mirror; each holds a connection. */
+/** Holds requests open until the mirror changes. Each request holds a connection. */
 export class LongPolls {
   readonly #options: Pick<LocalApiOptions, 'clock' | 'changes'>;
   readonly #closing = new AbortController();
@@ -68,7 +68,7 @@ export class LongPolls {
     });
   }
 
-  /** Answers all waiting requests as soon as the server closes. */
+  /** Answers all waiting requests when the server begins to close. */
   endWith(app: FastifyInstance): void {
     app.addHook('preClose', (done) => {
       this.#closing.abort();
@@ -80,7 +80,7 @@ export class LongPolls {
     return this.#closing.signal;
   }
 
-  /** Counts a connection for `until` and returns the function that ends it. Throws `rate-limited`. */
+  /** Counts a connection for `until`. Returns a function to call when it ends. Throws `rate-limited`. */
   enter(from: string): () => void {
     return this.#shares.enter(from);
   }
@@ -94,7 +94,7 @@ export class LongPolls {
     }
   }
 
-  /** Reads again with each change until a read has content, the time is over, or the caller has disconnected. */
+  /** Reads again after each change, until a read finds something, the time is over, or the client has disconnected. */
   async until<T extends Look>(
     { response, waitMs, lookEveryMs = LOOK_EVERY_MS }: Held,
     read: () => Promise<T>,
@@ -111,7 +111,7 @@ export class LongPolls {
         woken = new AbortController();
         const look = await read();
         const restMs = endMs - clock.monotonicMs();
-        // Otherwise the connection stays open and idle, and closing the server waits for it.
+        // Without this header the connection would stay open and idle, and delay the closing of the server.
         if (this.closing.aborted) response.setHeader('connection', 'close');
         if (!look.isEmpty || restMs <= 0 || this.closing.aborted || response.destroyed) return look;
         if (!look.isBehind) await clock.sleep(Math.min(restMs, lookEveryMs), woken.signal);

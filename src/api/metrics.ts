@@ -29,7 +29,7 @@ import type { TokenStatus } from '../platform/tokens.ts';
 
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
 
-/** Metrics of the mirror and its flows, by short indexed reads. */
+/** Returns the metrics of the mirror and its flows. Uses short indexed reads. */
 function mirrorFamilies(mirror: Mirror, nowMs: number): MetricFamily[] {
   const { orders, openOrders, events, quarantine } = mirrorCounts(mirror);
   const byStatus: Record<string, number> = {};
@@ -104,7 +104,7 @@ function outboxFamilies(outbox: Pick<OutboxService, 'counts'>, clock: Clock): Me
   ];
 }
 
-/** Metric of branches where most shown products have an id of the POS. */
+/** Returns the number of unmapped products, for branches where most shown products have an id of the POS. */
 function unmappedFamily(mappings: readonly BranchMapping[]): MetricFamily {
   return gauge(
     'tillsync_catalog_unmapped_products',
@@ -146,7 +146,7 @@ function hookFamilies(mirror: Mirror, { hooks }: Pick<Config, 'hooks'>, clock: C
   ];
 }
 
-/** At a hub, metrics of each branch. */
+/** Returns the metrics of a hub's branches; empty elsewhere. */
 function branchFamilies({ mirror, state }: Pick<Services, 'mirror' | 'state'>, config: Config, clock: Clock) {
   if (!isHub(config)) return [];
   const names = state.hub.open(configuredNames(config.branches));
@@ -194,7 +194,7 @@ function branchFamilies({ mirror, state }: Pick<Services, 'mirror' | 'state'>, c
   ];
 }
 
-/** Without any secret. */
+/** Returns the metrics of the tokens, without any secret. */
 function tokenFamilies({ state, accessExpiresInMs, refreshExpiresInMs }: TokenStatus): MetricFamily[] {
   const seconds = (ms: number | null) => (ms === null ? null : ms / 1000);
   return [
@@ -238,10 +238,10 @@ function storageFamilies(directory: string, disk: DiskSpace | null): MetricFamil
   ];
 }
 
-/** A loop's sign of life. */
+/** The last report of a loop to the watchdog. */
 export interface LoopBeat {
   name: string;
-  /** Monotonic time of the last heartbeat. */
+  /** Monotonic time of the loop's last report. */
   lastBeatMs: number;
 }
 
@@ -257,7 +257,10 @@ interface MetricsOptions {
 
 const READ_WITHIN_MS = 2_000;
 
-/** Collects everything for `/metrics`. A source that is unreadable is named, and the others are still reported. */
+/**
+ * Collects all metrics for `/metrics`. If a source cannot be read, its name is reported and the others are still
+ * collected.
+ */
 export class Metrics {
   readonly #options: MetricsOptions;
   readonly #process = new ProcessMetrics();
@@ -271,7 +274,7 @@ export class Metrics {
     this.#events = new EventCounts(parts.mirror.newestSeq());
     this.#mappings = keptFor(MAPPINGS_FOR_MS, clock, () => {
       const found = parts.mirror.read((db) => branchMappings(db, configuredBranches(config)));
-      // Before the first sweep there is nothing to cache.
+      // Before the first sweep there is no result to cache.
       return found.length === 0 ? undefined : found;
     });
   }
@@ -299,7 +302,7 @@ export class Metrics {
       ...hookFamilies(mirror, config, clock),
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);
-    // A branch needs no tokens.
+    // A branch has no tokens.
     if (!isBranch(config)) await read('state', () => tokenFamilies(platform.tokens.describe()));
     await read('state', () => branchFamilies(parts, config, clock));
     await read('mirror', () => {

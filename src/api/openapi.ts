@@ -14,7 +14,7 @@ import { type ApiFamily, type ApiRoute, TAGS } from './api.ts';
 import examples from './examples.json' with { type: 'json' };
 import * as api from './schemas.ts';
 
-/** Schemas of requests by their names in the document. Closed: an unknown property is refused. */
+/** Schemas of requests, by name in the document. They are closed: a request with an unknown property is refused. */
 const REQUESTS = {
   StockItem: stockItem,
   StockItems: api.stockItems,
@@ -25,7 +25,10 @@ const REQUESTS = {
   ReleaseRequest: api.releaseRequest,
 };
 
-/** Schemas of answers. They are open: a reader ignores unknown properties, because later versions may add some. */
+/**
+ * Schemas of answers, by name. They are open: clients must ignore unknown properties, because later versions may add
+ * some.
+ */
 const ANSWERS = {
   Error: api.errorAnswer,
   Order: order,
@@ -70,7 +73,7 @@ const ANSWERS = {
   HookEvent: api.hookEvent,
 };
 
-/** Refusals by status: name and description. */
+/** Refusals by status: name in the document and description. */
 const REFUSALS: Readonly<Record<number, readonly [string, string]>> = {
   400: ['Unusable', 'The request as a whole cannot be used; nothing was taken'],
   401: ['KeyNeeded', 'A key is needed, or the one that was sent is wrong'],
@@ -97,7 +100,7 @@ type Io = 'input' | 'output';
 
 const toUri = (id: string) => `#/components/schemas/${id}`;
 
-/** Makes the OpenAPI 3.1 document of the routes. */
+/** Builds the OpenAPI 3.1 document of the routes. */
 export function openApiDocument(families: readonly ApiFamily[], version: string): Json {
   const named = new Names();
   const paths: Record<string, Json> = {};
@@ -163,7 +166,7 @@ function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
     });
   }
   const example = EXAMPLES[operationId];
-  // A schema cannot describe content types other than JSON.
+  // Of the accepted content types, only JSON can be described by a schema.
   const answered =
     streams === 'always'
       ? { 'text/event-stream': { schema: { type: 'string' }, example: example?.answer } }
@@ -187,7 +190,7 @@ function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
     tags: [tag],
     summary,
     ...(description !== undefined && { description }),
-    // A list of alternatives; a role is a right that a named key needs.
+    // `security` is a list of alternatives. A role in it is a right that a named key needs.
     ...(may.length > 0 && {
       security: [{}, ...may.flatMap((right) => [{ bearer: [right] }, { apiKey: [right] }])],
     }),
@@ -207,7 +210,7 @@ function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
   };
 }
 
-/** A hook's POST of an event. */
+/** Returns the document's entry for the POST of an event to a hook. */
 function orderHook(named: Names): Json {
   const { request } = examples.orderEvent;
   return {
@@ -255,14 +258,14 @@ function parametersOf(schema: z.ZodObject | undefined, place: 'path' | 'query'):
   }));
 }
 
-/** The named schemas, to which the operations refer. */
+/** Names of the schemas, by which operations refer to them. */
 class Names {
   readonly #registries: Record<Io, z.core.$ZodRegistry<{ id: string }>> = {
     input: registryOf(REQUESTS),
     output: registryOf(ANSWERS),
   };
 
-  /** Throws if the schema has no name, so that none is forgotten. */
+  /** Returns a reference to the schema. Throws if the schema has no name, so that none is forgotten. */
   ref(schema: z.ZodType, io: Io): Json {
     const id = this.#registries[io].get(schema)?.id;
     if (id === undefined) throw new Error('A schema of the API has no name in the document.');

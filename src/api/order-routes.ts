@@ -32,7 +32,7 @@ import {
 
 type Feed = Pick<Mirror, 'eventsAfter' | 'newestSeq' | 'order'>;
 
-/** Returns the events after `seq`, each with its order. */
+/** Returns the events after `seq`, each with its order in its present state. */
 function readFeed(mirror: Feed, seq: number, limit: number): z.output<typeof feedEvent>[] {
   const orders = new Map<string, MirroredOrder | null>();
   return mirror.eventsAfter(seq, limit).map((event) => {
@@ -43,12 +43,12 @@ function readFeed(mirror: Feed, seq: number, limit: number): z.output<typeof fee
   });
 }
 
-/** Largest page in characters; a single event is returned whatever its size. */
+/** Size in characters at which a page ends. A single event is returned whatever its size. */
 const PAGE_CHARACTERS_MAX = 8 * 1024 * 1024;
-/** Events per read. Orders with all items are large, and for a slow reader they stay in memory. */
+/** Events per read. It is small, because orders with all items are large and stay in memory for a slow reader. */
 const PART = 25;
 
-/** Does the same as `feedText` for the events of one store. */
+/** Returns a page of one store's events, in the form of `feedText`. */
 function storeText(
   mirror: Feed & Pick<Mirror, 'read'>,
   stores: readonly string[],
@@ -89,8 +89,8 @@ function feedText(mirror: Feed, seq: number, limit: number): { events: string; n
 }
 
 /**
- * Returns the newest seq. Throws `feed-restarted` when a reader is ahead of the feed, because the mirror is new then,
- * and a reader that waits for higher numbers would miss all events until then.
+ * Returns the newest seq. Throws `feed-restarted` if a reader is ahead of the feed, because the mirror is then new,
+ * and the reader would miss all events until the feed reaches its number.
  */
 function refuseAheadOf(mirror: Feed, after: number): number {
   const newest = mirror.newestSeq();
@@ -105,11 +105,11 @@ function refuseAheadOf(mirror: Feed, after: number): number {
 }
 
 const HEARTBEAT_MS = 15_000;
-/** A reader that reads nothing for this long is disconnected; it returns with its Last-Event-ID. */
+/** Time without progress after which a reader is disconnected. It can return with its Last-Event-ID. */
 const STALL_MS = 60_000;
 const RETRY_MS = 2_000;
 
-/** The feed for one reader. Its one wait ends by a change, by room to write, or by the end. */
+/** Sends the feed to one reader. It waits for the next change, for room to write, or for its end. */
 class EventStream {
   readonly #options: LocalApiOptions;
   readonly #response: ServerResponse;
@@ -124,8 +124,8 @@ class EventStream {
   }
 
   /**
-   * Writes each event after `after` exactly once, until the reader leaves or the server closes. Reads the feed only
-   * when the reader has received what was written. Ends when the feed is restarted.
+   * Writes each event after `after` exactly once, until the reader leaves or the server closes. The feed is read only
+   * after the reader has received what was written before. Ends if the feed is restarted.
    */
   async write(after: number): Promise<void> {
     const { clock, changes, parts } = this.#options;
@@ -166,7 +166,7 @@ class EventStream {
     return this.#left || this.#closing.aborted;
   }
 
-  /** Called before checking for work, so that a change from now on ends the next wait. */
+  /** Renews the wake-up signal. Called before searching for work, so that a change from then on ends the next wait. */
   #arm(): void {
     if (this.#woken.signal.aborted) this.#woken = new AbortController();
   }
@@ -175,7 +175,10 @@ class EventStream {
     if (!this.#ended) await this.#options.clock.sleep(ms, this.#woken.signal);
   }
 
-  /** Sends a text; resolves when the reader has room for more. A stalled reader is disconnected. */
+  /**
+   * Sends a text and resolves when there is room for more. A reader that receives nothing for `STALL_MS` is
+   * disconnected.
+   */
   async #send(text: string): Promise<void> {
     const { clock } = this.#options;
     if (this.#ended || this.#response.write(text)) return;
@@ -186,7 +189,7 @@ class EventStream {
       const restMs = endMs - clock.monotonicMs();
       if (restMs <= 0) {
         this.#response.destroy();
-        // The close event comes in a later turn of the event loop, and must not wait for the rest of the feed.
+        // The `close` event comes later, and the rest of the feed must not be written until then.
         this.#leave();
       }
       await this.#wait(restMs);
@@ -203,7 +206,7 @@ class EventStream {
 
 const BOARD = { open: 200, ended: 30 };
 const TREND_HOURS = 24;
-/** Time for which the trends are cached, however many readers ask. */
+/** Time for which the trends are cached, however many clients ask. */
 const TRENDS_FOR_MS = 15_000;
 
 function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute[] {
@@ -221,7 +224,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
       answer: boardAnswer,
       handle: () =>
         whenFree(clock, () => {
-          // `seq` is read first, so that an order that changes in the meantime comes again through the feed.
+          // `seq` is read before the orders, so that an order that changes in between comes again through the feed.
           const newest = mirror.newestSeq();
           return { newest, orders: mirror.read((db) => readBoard(db, BOARD, clock.nowMs())) };
         }),
@@ -255,7 +258,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
   ];
 }
 
-/** Orders that the POS should book, for a POS that does not follow the feed. */
+/** Returns the route of orders to book, for a POS that does not follow the feed. */
 function toBookRoute({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute {
   return route({
     method: 'get',
@@ -279,7 +282,7 @@ function toBookRoute({ parts: { mirror, config }, clock }: LocalApiOptions): Api
   });
 }
 
-/** Returns the names that orders may use for a store given by one of its ids. Throws `usage`. */
+/** Returns all ids by which orders may name the store that has this id. Throws `usage` for an unknown id. */
 function idsOfStore(
   { mirror, config }: Pick<LocalApiOptions['parts'], 'mirror' | 'config'>,
   name: string,
@@ -288,7 +291,7 @@ function idsOfStore(
   return [subsidiaryId, externalId].filter((id) => id !== null);
 }
 
-/** Returns the start and end of a day, such as 2026-03-01, in a zone. */
+/** Returns start and end of a day, such as 2026-03-01, in a time zone. */
 function timeOf(day: string, timeZone: string): { from: string; before: string } {
   const calendar = zoneCalendar(timeZone);
   const startMs = Date.parse(day);
@@ -297,7 +300,7 @@ function timeOf(day: string, timeZone: string): { from: string; before: string }
 }
 
 const DAY_MS = 86_400_000;
-/** Opens streams until `closing`; each holds a connection. */
+/** Returns a function that opens event streams until `closing`. Each stream holds a connection. */
 function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   const { parts, clock, log, streamsMax = STREAMS_MAX } = options;
   const shares = new AddressShares(streamsMax, {
@@ -306,7 +309,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   });
   return async (request: FastifyRequest, reply: FastifyReply, asked: number | 'newest') => {
     const after = await whenFree(clock, () => {
-      // A reader that reconnects continues after its Last-Event-ID and not after the number in the address.
+      // A reader that reconnects continues after its Last-Event-ID, not after the number in the URL.
       const known = lastEventId(request) ?? asked;
       const newest = refuseAheadOf(parts.mirror, known === 'newest' ? 0 : known);
       return known === 'newest' ? newest : known;
@@ -317,7 +320,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
       ...(reply.getHeaders() as Record<string, string>),
       'content-type': 'text/event-stream; charset=utf-8',
       'x-accel-buffering': 'no',
-      // Otherwise the ended stream's connection stays open and idle, and closing the server waits for it.
+      // Without this header the ended connection would stay open and idle, and delay the closing of the server.
       connection: 'close',
     });
     try {
@@ -331,7 +334,10 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   };
 }
 
-/** Throws `usage`, since a reader that began at the start would get every order again. */
+/**
+ * Returns the reader's Last-Event-ID. Throws `usage` if it is invalid, because starting from 0 would send every order
+ * again.
+ */
 function lastEventId({ headers }: FastifyRequest): number | undefined {
   const id = headers['last-event-id'];
   if (id === undefined) return undefined;
@@ -402,7 +408,7 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
   ];
 }
 
-/** The board, the feed, orders and their acknowledgements. */
+/** Returns the routes of the board, the feed, orders and their acknowledgements. */
 export function orderRoutes(options: LocalApiOptions): ApiFamily {
   const { mirror, outbox } = options.parts;
   const polls = new LongPolls(options);
@@ -423,7 +429,7 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
         });
       }
       const known = JSON.stringify({ order, acknowledged: mirror.acknowledgement(orderId) });
-      // The received payload is JSON text already.
+      // The payload is JSON text already, so it is inserted as it is.
       return `${known.slice(0, -1)},"payload":${mirror.orderPayload(orderId) ?? 'null'}}`;
     },
   });

@@ -32,7 +32,7 @@ function changeFinder({ parts: { outbox }, clock }: LocalApiOptions): FindChange
     });
 }
 
-/** A person's decisions: retry, drop, release. */
+/** Returns the routes for a person's decisions about a change: retry, drop, release. */
 function decisionRoutes({ parts: { outbox } }: LocalApiOptions, find: FindChange): ApiRoute[] {
   const decision = (
     action: string,
@@ -54,7 +54,7 @@ function decisionRoutes({ parts: { outbox } }: LocalApiOptions, find: FindChange
           await decide(changeId, originOf(request));
         } catch (error) {
           if (!hasCode(error, 'conflict')) throw error;
-          // The answer includes the change, so that the caller sees its state without another request.
+          // The answer includes the change, so that the client need not request its state.
           reply.code(statusOf(error.code));
           return JSON.stringify({ ...errorBody(error), ...(await find(changeId)) });
         }
@@ -87,7 +87,7 @@ function isAhead(after: number, newest: number): TillsyncError {
   });
 }
 
-/** Pages of the feed of settled changes. */
+/** Returns a function that answers pages of settled changes, in the order of settling. */
 function settledFeed({ parts: { outbox }, clock }: LocalApiOptions, polls: LongPolls) {
   return async (
     { wait, before, ...filter }: z.output<typeof outboxQuery>,
@@ -113,7 +113,7 @@ function settledFeed({ parts: { outbox }, clock }: LocalApiOptions, polls: LongP
   };
 }
 
-/** Routes `GET /outbox`, `GET /outbox/ID`, and a person's decisions. */
+/** Returns the routes `GET /outbox`, `GET /outbox/ID`, and those for a person's decisions. */
 export function outboxRoutes(options: LocalApiOptions): ApiFamily {
   const { parts, clock } = options;
   const { outbox } = parts;

@@ -19,7 +19,7 @@ const TYPES: Readonly<Record<string, string>> = {
 
 type PageFiles = ReadonlyMap<string, Uint8Array>;
 
-/** Compresses each of the page's files for sending; files of other types are left out. */
+/** Compresses the page's files for sending. Files of other types are left out. */
 async function wireForms(files: PageFiles) {
   const known = [...files].filter(([name]) => path.extname(name) in TYPES);
   const forms = known.map(async ([name, content]) => {
@@ -31,8 +31,8 @@ async function wireForms(files: PageFiles) {
 }
 
 /**
- * Content security policy that forbids other sites, inline scripts and frames. Only the page library's policy
- * makes markup from text, so no text of an order can become markup.
+ * Content security policy: no other sites, no inline scripts, no frames. Only the page library may make markup from
+ * text, so a text in an order can never become markup.
  */
 const POLICY = [
   "default-src 'none'",
@@ -54,14 +54,14 @@ const HEADERS = {
   'referrer-policy': 'no-referrer',
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
-  // The browser caches the file, but asks each time whether it is still current.
+  // The browser caches the file, but asks each time whether its copy is still current.
   'cache-control': 'no-cache',
   vary: 'accept-encoding',
 };
 
 /**
- * Serves `GET /`, the status page, and `GET /page/NAME`, its parts. They hold no data, so everybody may read them.
- * `load` returns the files by name, including `index.html`, at the first request.
+ * Serves the status page at `GET /` and its files at `GET /page/NAME`. They contain no data, so no key is needed.
+ * `load` is called at the first request and returns the files by name, including `index.html`.
  */
 export function pageRoutes(load: () => Promise<PageFiles>, log: Log): FastifyPluginAsync {
   let loading: ReturnType<typeof wireForms> | undefined;
@@ -89,13 +89,13 @@ export function pageRoutes(load: () => Promise<PageFiles>, log: Log): FastifyPlu
 }
 
 const DIRECTORY = new URL('../page/', import.meta.url);
-/** Help pages, and their sources in docs/. */
+/** Help pages, each with its source in docs/. */
 const HELP = { 'help.html': 'troubleshooting.md', 'help.es.html': 'troubleshooting.es.md' };
 const PAGE_OF = new Map(Object.entries(HELP).map(([page, document]) => [document, page]));
-/** Sources that a browser cannot use as they are; each is bundled into one file. */
+/** Sources that a browser cannot use directly. Each is bundled into one file. */
 const BUNDLED = ['main.ts', 'main.css', 'help.css'];
 
-/** Returns the status page's files by name: from the package, or in a checkout built from source. */
+/** Returns the status page's files by name. In the package they exist; in a checkout they are built from source. */
 export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint8Array>> {
   const files = new Map<string, Uint8Array>();
   for (const name of await readdir(directory)) {
@@ -110,7 +110,7 @@ export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint
 }
 
 /**
- * Builds `main.js` and `main.css`. `inputs` are the paths of their sources, including those of packages. Throws
+ * Builds `main.js` and the style sheets. `inputs` are the paths of all sources, including those of packages. Throws
  * `not-found` if esbuild is missing.
  */
 export async function bundlePage(): Promise<{ files: Map<string, Uint8Array>; inputs: string[] }> {
@@ -132,14 +132,14 @@ export async function bundlePage(): Promise<{ files: Map<string, Uint8Array>; in
     const files = outputFiles.map(({ path, contents }) => [path.replace(/^.*[\\/]/, ''), contents] as const);
     return { files: new Map(files), inputs: Object.keys(metafile.inputs) };
   } finally {
-    // Otherwise esbuild's helper process would stay.
+    // Without this call, esbuild's helper process would stay alive.
     await esbuild.stop();
   }
 }
 
 /**
- * Converts a document to HTML. Each code's text has an anchor: `help.html#orders.stale`. Links to documents without a
- * page become plain words.
+ * Converts a document to HTML. Each finding's text has an anchor: `help.html#orders.stale`. Links to documents without
+ * a page become plain text.
  */
 async function helpPage(document: string, language: string): Promise<string> {
   const { Marked } = await tool<typeof import('marked')>('mar', 'ked');
@@ -183,7 +183,7 @@ ${await marked.parse(text)}
 `;
 }
 
-/** Loads a tool by a computed name, so that the bundled package, which does not need it, leaves it out. */
+/** Imports a tool by a computed name, so that the bundler leaves it out of the package, which does not need it. */
 async function tool<T>(...partsOfName: string[]): Promise<T> {
   const name = partsOfName.join('');
   try {

@@ -10,10 +10,11 @@ import { boardOrder, order, orderToBook, trendHour } from '../orders/mirrored-or
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type ProductChange, productItem, type StockChange, stockItem } from '../outbox/change.ts';
 
-/** Schemas of the local API. Each validates what is sent, types the answer, and describes both at /v1/openapi.json. */
+/** Schemas of the local API. They validate requests, type the answers, and describe both at /v1/openapi.json. */
 
 /**
- * Schema of a whole number in a query. It accepts digits alone, since `after=` or `0x10` would count as another number.
+ * Schema of a whole number in a query. Only digits are accepted, because `after=` and `0x10` would be read as numbers
+ * too.
  */
 function digits(min = 0, max = Number.MAX_SAFE_INTEGER) {
   return z
@@ -22,7 +23,7 @@ function digits(min = 0, max = Number.MAX_SAFE_INTEGER) {
     .pipe(z.coerce.number<string>().int().min(min).max(max));
 }
 
-/** `limit` of a list. */
+/** Schema of the `limit` of a list. */
 function limitOf(usual: number, max: number) {
   return digits(1, max).default(usual).describe('How many at most');
 }
@@ -35,7 +36,7 @@ export const errorAnswer = z.object({
   }),
 });
 
-/** One event of the feed, with the order as it is now. */
+/** One event of the feed, with its order in its present state. */
 export const feedEvent = z.object({
   seq: whole.describe('Never reused, strictly rising'),
   orderId: z.string(),
@@ -46,7 +47,7 @@ export const feedEvent = z.object({
   order: order.nullable().describe('null when the order is no longer kept'),
 });
 
-/** Body of a hook: an event of the feed, or one of `hooks test`. */
+/** Body of a hook's POST: an event of the feed, or an event of `hooks test`. */
 export const hookEvent = feedEvent.extend({
   source: z.enum(['webhook', 'poll', 'test']),
   test: z.literal(true).optional().describe('Made up by `tillsync hooks test`: book nothing'),
@@ -192,7 +193,7 @@ export const ackItem = z.union([
     .transform(({ seq, ...item }) => (seq === undefined ? item.orderId : { ...item, seq })),
 ]);
 
-/** Orders that the POS has booked; undefined for an unreadable item. */
+/** Orders that the POS has booked. An unreadable item becomes undefined, so that the others are still accepted. */
 export const ackRequest = z
   .array(ackItem.catch(undefined as never), { error: 'A list of order ids is needed' })
   .min(1, ACKS_RANGE)
@@ -246,7 +247,7 @@ export const productPage = z.object({
 });
 
 export const ITEMS_MAX = 100_000;
-/** Items of a whole inventory, which is planned in one piece, or of a `dryRun`. */
+/** Most items of a whole inventory or of a `dryRun`, which are planned in one piece. */
 export const PLANNED_ITEMS_MAX = 20_000;
 
 const itemsOf = <T extends z.ZodType>(item: T) =>
@@ -266,7 +267,7 @@ export const candidate = z.object({
   field: z.enum(['extId', 'productIdPosA', 'productCodePosB']).nullable(),
 });
 
-/** Outcome of one submitted item. */
+/** Outcome of one submitted item, after it was waited for. */
 export const outcome = z.object({
   changeId: whole.describe('The change itself, or the one that took its place'),
   state: z.enum(['pending', 'sending', 'done', 'rejected', 'superseded']),
@@ -274,7 +275,7 @@ export const outcome = z.object({
   settledAt: isoTime.nullable().describe('null: it is not settled'),
 });
 
-/** What would become of an item. */
+/** What would happen to an item, for a `dryRun`. */
 export const preview = z.object({
   target: z.string().describe('What it is for'),
   values: z.record(z.string(), z.unknown()).describe('What would be sent'),
@@ -343,7 +344,7 @@ export const stockQuery = handOverQuery.extend({
     ),
 });
 
-/** The comparison of a whole inventory with the mirror. */
+/** Result of comparing a whole inventory with the mirror. */
 export const inventory = z.object({
   branch: text.describe('The one branch that it counts; null: all'),
   different: whole.describe('Items that differ from the mirror'),
@@ -381,7 +382,7 @@ const changeBody: z.ZodType<{ [column in keyof (StockChange & ProductChange)]?: 
   .record(z.string(), z.unknown())
   .describe('In the platform\u2019s item shape; of an unread item what was handed over');
 
-/** One change on its way to the platform. */
+/** A change on its way to the platform. */
 export const change = z.object({
   changeId: whole,
   kind: z.enum(['product', 'stock']),
@@ -448,7 +449,7 @@ export const changeAnswer = z.object({
   became: change.nullable().describe('The change that took its place, where one did'),
 });
 
-/** Answers a decision that does not fit the change's state. */
+/** Refusal of a decision that the change's state does not allow. It includes the change. */
 export const changeConflict = changeAnswer.extend(errorAnswer.shape);
 
 export const releaseRequest = z.strictObject({
@@ -572,7 +573,7 @@ export const statusAnswer = z.object({
     .describe('Of the disk that holds the storage directory; null when the system does not tell'),
 });
 
-/** State of a hub's branches. */
+/** States of a hub's branches. */
 export const branchesAnswer = z.object({
   at: isoTime,
   branches: z.array(branchStatus).describe('Those of the configuration, those first that need somebody most'),

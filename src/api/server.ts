@@ -14,7 +14,7 @@ import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type GroupSocket, isByGroupSocket, letInto, listenForGroup } from './access.ts';
 import type { errorAnswer } from './schemas.ts';
 
-/** HTTP status of each error; any other error is ours (500). */
+/** HTTP status for each error code. Any other code is answered with 500. */
 const STATUS: Partial<Record<ErrorCode, number>> = {
   usage: 400,
   'feed-restarted': 400,
@@ -35,7 +35,7 @@ const STATUS: Partial<Record<ErrorCode, number>> = {
   aborted: 503,
 };
 
-/** Error codes for refusals of the HTTP layer itself, by status. */
+/** Error codes for requests that the HTTP layer itself refuses, by status. */
 const CODE: Partial<Record<number, ErrorCode>> = { 401: 'unauthorized', 403: 'forbidden', 404: 'not-found' };
 
 const HINT: Partial<Record<number, string>> = {
@@ -44,7 +44,7 @@ const HINT: Partial<Record<number, string>> = {
   415: 'Send application/json. /v1/stock and /v1/products take application/x-ndjson and text/csv, too.',
 };
 
-/** Largest JSON body of a route that does not read its body itself. */
+/** Largest JSON body, in bytes, of routes that do not read their body themselves. */
 export const JSON_BODY_MAX_BYTES = 2 * 1024 * 1024;
 const tooLarge = 'More than 2 MiB came in one request. Nothing was taken.';
 
@@ -58,12 +58,15 @@ export function statusOf(code: ErrorCode): number {
   return STATUS[code] ?? 500;
 }
 
-/** Returns the body that every error answer has. */
+/** Returns the body of an error answer. */
 export function errorBody({ code, message, hint }: TillsyncError): z.output<typeof errorAnswer> {
   return { error: { code, message, hint: hint ?? null } };
 }
 
-/** Answers with the error. An error of ours (`internal`, a failing disk) shows only its code; details are logged. */
+/**
+ * Answers with an error. For an internal error or a failing disk, the answer has only the code, and details are
+ * logged.
+ */
 export function sendError(reply: FastifyReply, thrown: unknown, log: Log): FastifyReply {
   const { status, error } = refusalOf(thrown);
   if (thrown instanceof Error && 'allow' in thrown) reply.header('allow', String(thrown.allow));
@@ -76,7 +79,7 @@ export function sendError(reply: FastifyReply, thrown: unknown, log: Log): Fasti
   return reply.code(status).send(errorBody(error));
 }
 
-/** Sets Retry-After on 429 and 503. */
+/** Sets the header Retry-After if the status is 429 or 503. */
 export function sendRetryAfter(reply: FastifyReply, status: number, { retryAfterMs }: TillsyncError): void {
   const seconds = retryAfterMs === undefined ? RETRY_AFTER_S : Math.ceil(retryAfterMs / 1000);
   if (status === 429 || status === 503) reply.header('retry-after', String(seconds));
@@ -102,14 +105,14 @@ function refusalOf(thrown: unknown): { status: number; error: TillsyncError } {
 }
 
 /**
- * Refuses requests whose Host header names neither this machine nor one of `names`. Otherwise a web page could point
- * its own name at 127.0.0.1 and read the shop's orders through a visitor's browser.
+ * Refuses requests whose Host header names neither this machine nor one of `names`. Otherwise a web page could let its
+ * own name point to 127.0.0.1 and read the shop's orders through a visitor's browser.
  */
 function hostGuard(names: readonly string[]) {
   const allowed = names.map((name) => name.toLowerCase());
   return async (request: FastifyRequest, reply: FastifyReply) => {
     const host = hostOf(request.headers.host);
-    // A browser cannot open a Unix socket.
+    // A browser cannot open a Unix socket, so such requests need no check.
     if (isByGroupSocket(request) || isLoopbackName(host) || allowed.includes(host.toLowerCase())) return;
     const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
       hint: 'Use 127.0.0.1.',
@@ -120,34 +123,34 @@ function hostGuard(names: readonly string[]) {
 
 interface LocalServerOptions {
   host: string;
-  /** Port to listen at; 0 picks a free one. */
+  /** Port to listen on; 0 picks a free port. */
   port: number;
-  /** Further addresses. */
+  /** Further addresses to listen on. */
   others?: readonly { host: string; port: number }[];
-  /** Unix socket at which the server listens too. */
+  /** Unix socket on which the server listens too. */
   groupSocket?: GroupSocket | undefined;
-  /** Whether a key is required; then any Host name is accepted. */
+  /** True if a key is required. Any Host name is then accepted. */
   hasKey?: boolean;
   clock: Clock;
   log: Log;
-  /** The served parts, each a Fastify plugin in its own file, such as `healthRoutes`. */
+  /** Plugins that serve the routes, such as `healthRoutes`. */
   plugins: readonly FastifyPluginAsync[];
 }
 
 interface LocalServer {
-  /** Throws `config-invalid` when the address cannot be opened. */
+  /** Opens the addresses. Throws `config-invalid` if one cannot be opened. */
   listen(): Promise<{ url: string; port: number }>;
-  /** Accepts no new connection, finishes running requests, and cuts off the rest after `deadlineMs`. */
+  /** Accepts no new connection, finishes running requests, and cuts the remaining connections after `deadlineMs`. */
   close(deadlineMs?: number): Promise<void>;
 }
 
 const CLOSE_DEADLINE_MS = 3_000;
 const REQUEST_TIMEOUT_MS = 30_000;
 const HEADERS_TIMEOUT_MS = 5_000;
-/** How often slow requests are searched for. */
+/** Interval at which slow requests are searched for. */
 const CHECK_EVERY_MS = 2_000;
 
-/** Creates the HTTP server for the POS and the operator on this machine. */
+/** Creates the HTTP server for the POS and the operator. */
 export function createLocalServer(options: LocalServerOptions): LocalServer {
   const { host, others = [], hasKey = false, clock, log, plugins } = options;
   const app = Fastify({
@@ -160,8 +163,8 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
     return503OnClosing: false,
     schemaController: WITHOUT_JSON_SCHEMA,
     exposeHeadRoutes: true,
-    // An id may be longer than Fastify's limit, and each character takes up to nine in a URL.
-    // A malformed address gets the same shape of answer as all else.
+    // A malformed URL gets an error answer in the usual form. The limit of a parameter's length is raised, because
+    // order ids may be longer than Fastify's limit, and each character takes up to nine in a URL.
     frameworkErrors: (error, _request, reply) => sendError(reply as unknown as FastifyReply, error, log),
     routerOptions: { maxParamLength: 9 * ORDER_ID_LENGTH_MAX },
   }) as unknown as FastifyInstance;
@@ -189,11 +192,11 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
   };
 }
 
-/** Closes the server and its other sockets once running requests are done. */
+/** Closes the server and its other sockets after running requests are finished. */
 async function closeAll(app: FastifyInstance, doors: readonly NetServer[]): Promise<void> {
   const shut = doors.map((door) => new Promise((resolve) => door.close(resolve)));
   await app.close();
-  // Fastify closes idle connections only on its own port.
+  // Fastify closes idle connections only of its own port.
   app.server.closeIdleConnections();
   await Promise.all(shut);
 }

@@ -11,7 +11,7 @@ import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import type { LoopBeat } from './metrics.ts';
 import { statusAnswer } from './schemas.ts';
 
-/** `GET /status`. */
+/** Returns the route `GET /status`. */
 export function statusRoutes(options: LocalApiOptions): ApiFamily {
   const { parts, version, clock } = options;
   const { mirror, stores, outbox, config } = parts;
@@ -75,18 +75,18 @@ function stored({ platform, state, config }: LocalApiOptions['parts']) {
 interface HealthOptions extends AccessOptions {
   clock: Clock;
   loopsAlive: () => readonly LoopBeat[];
-  /** Why no work can be accepted now, one sentence each; empty when it can. */
+  /** Returns why no work can be accepted now, one sentence each; empty if it can. */
   notReady: () => readonly string[];
-  /** The storage directory, which distinguishes this tillsync from others on the machine. */
+  /** Path of the storage directory, by which this tillsync differs from others on the machine. */
   storage: string;
 }
 
 const MAX_SILENCE_MS = 10 * 60_000;
 
 /**
- * `GET /healthz`: the process answers and its loops run; if not, a restart may help. `GET /readyz`: the mirror is
- * open and the servers listen; if not, waiting may help. Answers 200 or 503 to everybody. Storage, loops and reasons
- * are shown only to callers with access to the API.
+ * Serves `GET /healthz` (the loops run; if not, a restart may help) and `GET /readyz` (mirror and servers are open; if
+ * not, waiting may help). Both answer 200 or 503 to everybody. Storage, loops and reasons are shown only to clients
+ * with access to the API.
  */
 export function healthRoutes(options: HealthOptions): FastifyPluginAsync {
   const { clock, loopsAlive, notReady, storage } = options;
@@ -113,7 +113,7 @@ export function healthRoutes(options: HealthOptions): FastifyPluginAsync {
   };
 }
 
-/** Returns the loops that were silent for too long. The watchdog ping depends on it. */
+/** Returns the names of loops that reported nothing for too long. The systemd watchdog depends on the result. */
 export function stalledLoops({ clock, loopsAlive }: Pick<HealthOptions, 'clock' | 'loopsAlive'>): string[] {
   const nowMs = clock.monotonicMs();
   return loopsAlive()
@@ -122,8 +122,8 @@ export function stalledLoops({ clock, loopsAlive }: Pick<HealthOptions, 'clock' 
 }
 
 /**
- * `GET /metrics` for Prometheus, in its text format or in OpenMetrics. It needs the same access as the local API: a
- * scrape from another machine sends the key (`authorization: credentials_file`). `collect` leaves out what cannot be
+ * Serves `GET /metrics` for Prometheus, as text format or OpenMetrics. Access is the same as for the API, so a scrape
+ * from another machine must send the key (`authorization: credentials_file`). `collect` leaves out what cannot be
  * read.
  */
 export function metricsRoutes(
