@@ -8,13 +8,13 @@ import type { DaemonRequest, RequestRows } from '../db/daemon-requests.ts';
 import { openState } from './state.ts';
 import { RUNNING, storagePaths } from './storage.ts';
 
-/** Time after which the requester has stopped waiting. */
+/** Time after which a request is ignored, because its command waits no longer. */
 const REQUEST_HOLDS_MS = 60_000;
 const LOOK_FOR_ANSWER_MS = 100;
-/** The daemon checks every second; its work has its own time limit in addition. */
+/** Time for which a command waits until the daemon has begun. The daemon checks every second. */
 const DAEMON_PATIENCE_MS = 10_000;
 
-/** Algorithms by which results are encrypted for the requester. */
+/** Algorithms by which a result is encrypted for the command that requested it. */
 const SEAL = { alg: 'ECDH-ES', enc: 'A256GCM' };
 
 function isOpen({ result, fault }: DaemonRequest<unknown>): boolean {
@@ -26,7 +26,7 @@ async function sealed(result: unknown, { key }: DaemonRequest<unknown>): Promise
   return new CompactEncrypt(bytes).setProtectedHeader(SEAL).encrypt(await importJWK(key, SEAL.alg));
 }
 
-/** Executes the request of a command as the service and inside its sandbox. Throws `storage-…`. */
+/** Handles a command's request inside the daemon, as the service's user and in its sandbox. Throws `storage-…`. */
 export async function answerRequest<Asked, Result>(
   rows: RequestRows,
   name: string,
@@ -55,9 +55,9 @@ export interface AskOptions<Asked> {
 }
 
 /**
- * Lets the running daemon do the work, as its user and inside its sandbox, so that the result is the same as at
- * night. Returns undefined if none runs. Throws `internal` if it does not answer, `storage-…` if this user may not
- * ask.
+ * Asks the running daemon to do the work, as its user and inside its sandbox, so that the result is the same as when
+ * the daemon works by itself. Returns undefined if no daemon runs. Throws `internal` if it does not answer,
+ * `storage-…` if this user may not ask.
  */
 export async function askRunning<Asked, Result>(options: AskOptions<Asked>): Promise<Result | undefined> {
   const { config, clock, signal, name, asked, timeoutMs } = options;

@@ -26,31 +26,28 @@ import {
 } from '../config/source.ts';
 import { type Installation, sameCommandWithSudo, TillsyncError, typedWords } from '../core/errors.ts';
 
-/** Returns the version of tillsync, from its package. */
+/** Returns the version of tillsync, from package.json. */
 export function programVersion(): string {
   const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
   return String((JSON.parse(text) as { version?: unknown }).version);
 }
 
-/** Returns the shop's name for people. */
+/** Returns the shop's name for people: `shop.name`, else `alarms.name`, else the machine's name. */
 export function shopName({ shop, alarms }: Pick<Config, 'shop' | 'alarms'>): string {
   return shop.name || alarms.name || hostname();
 }
 
 const DEFAULT_STORAGE = '/var/lib/tillsync';
-/** Lower user ids belong to the system, such as a service's user, who never types commands. */
+/** Lowest user id of a person. Lower ids belong to the system, such as the service's user, who types no commands. */
 const FIRST_PERSON_UID = 1000;
 
-/** Returns the package's systemd unit for a configuration file; null if none. */
+/** Returns the package's systemd unit for a configuration file; null if there is none. */
 export function unitOf(configFile: string): string | null {
   const service = serviceOf(configFile);
   return service === undefined ? null : `${service}.service`;
 }
 
-/**
- * Returns the facts by which texts name tillsync's commands on this machine, for the configuration of `--config` or the
- * environment.
- */
+/** Returns the facts from which messages build tillsync's commands as they must be typed on this machine. */
 export function findInstallation(file: string | undefined, env: Environment): Installation {
   const raw = readConfigFile(file, env);
   const configFile = resolve(raw.file);
@@ -66,7 +63,7 @@ export function findInstallation(file: string | undefined, env: Environment): In
   };
 }
 
-/** Whether this user has no access to a directory, or to where it will be made. */
+/** Returns whether this user has no access to a directory, or to the place where it will be created. */
 function isOfAnother(directory: string): boolean {
   const own = process.geteuid?.();
   if (own === undefined) return false;
@@ -74,13 +71,13 @@ function isOfAnother(directory: string): boolean {
   return uid !== own || (uid !== 0 && uid < FIRST_PERSON_UID);
 }
 
-/** Returns the path, or its nearest parent that exists and is accessible. */
+/** Returns the path itself, or its nearest parent that exists and is accessible. */
 function nearestThere(path: string): { at: string; stats: { uid: number; gid: number } } {
   for (let at = path; at !== dirname(at); at = dirname(at)) {
     try {
       return { at, stats: statSync(at) };
     } catch {
-      // The parent directory may be accessible.
+      // The path is missing or inaccessible; its parent may be accessible.
     }
   }
   return { at: '/', stats: statSync('/') };
@@ -90,44 +87,44 @@ function nearestThere(path: string): { at: string; stats: { uid: number; gid: nu
 interface UnixUser {
   uid: number;
   gid: number;
-  /** null if the machine has no name for the id. */
+  /** Name of the user; null if the machine has no name for the id. */
   name: string | null;
 }
 
-/** User that the package creates for the service. */
+/** Name of the user that the package creates for the service. */
 const PACKAGED_USER = 'tillsync';
 const TIMEOUT_MS = 5_000;
 
 /**
- * Returns the user that the service of a configuration file runs as: `User=` of its unit, or the package's user if
- * systemd does not say. Returns undefined if no unit reads the file, or the machine has no such user.
+ * Returns the user as which the service of a configuration file runs: `User=` of its unit, or the package's user if
+ * systemd does not answer. Returns undefined if no unit uses the file, or the machine has no such user.
  */
 export function serviceUserOf(configFile: string): UnixUser | undefined {
   const unit = unitOf(resolve(configFile));
   return unit === null ? undefined : namedUser(userOfUnit(unit) ?? PACKAGED_USER);
 }
 
-/** Returns a user by name or id. */
+/** Returns the user with this name or id. */
 export function namedUser(name: string): UnixUser | undefined {
   return users().find((user) => user.name === name || String(user.uid) === name);
 }
 
-/** Returns a user's name, or the id if the machine has no name for it. */
+/** Returns the user's name, or the id if the machine has no name for it. */
 export function userName(uid: number): string {
   return users().find((user) => user.uid === uid)?.name ?? String(uid);
 }
 
-/** The user id is read at the start, while the process still runs as the user who typed the command. */
+/** Id of the user who typed the command. It is read at the start, before the process changes its user. */
 const typedAs = process.getuid?.();
 
-/** Returns who runs this command, as in the audit: `cli ana`, `cli root (sudo by ana)`. */
+/** Returns who runs this command, as written in the audit: `cli ana`, `cli root (sudo by ana)`. */
 export function commandOrigin({ SUDO_USER }: Environment): string {
   const user = typedAs === undefined ? 'unknown' : userName(typedAs);
   const isName = SUDO_USER !== undefined && /^[\w.@-]{1,64}\$?$/.test(SUDO_USER);
   return isName && SUDO_USER !== user ? `cli ${user} (sudo by ${SUDO_USER})` : `cli ${user}`;
 }
 
-/** Returns a group's name, or the id if the machine has no name for it. */
+/** Returns the group's name, or the id if the machine has no name for it. */
 export function groupName(gid: number): string {
   return entries('/etc/group').find(([, , id]) => Number(id) === gid)?.[0] ?? String(gid);
 }
@@ -156,20 +153,20 @@ function userOfUnit(unit: string): string | undefined {
       stdio: ['ignore', 'pipe', 'ignore'],
     });
     if (!text.includes('LoadState=loaded')) return undefined;
-    // A unit without User= runs as root.
+    // A unit without `User=` runs as root.
     return /^User=(.+)$/m.exec(text)?.[1] ?? 'root';
   } catch {
     return undefined;
   }
 }
 
-/** Throws `storage-readonly` if this user may not read the storage directory, or not write to it. */
+/** Throws `storage-readonly` if this user may not read the storage directory, or may not write to it. */
 export function requireRights(directory: string, wanted: 'read' | 'write'): void {
   const mode = constants.R_OK | constants.X_OK | (wanted === 'write' ? constants.W_OK : 0);
   allows(directory, mode, directory, wanted);
 }
 
-/** Whether a file exists that this user may read. Throws `storage-readonly` if it exists and may not be read. */
+/** Returns whether the file exists. Throws `storage-readonly` if it exists but this user may not read it. */
 export function isReadable(path: string): boolean {
   return allows(path, constants.R_OK, path, 'read');
 }
@@ -180,7 +177,7 @@ function allows(path: string, mode: number, named: string, wanted: 'read' | 'wri
     return true;
   } catch (cause) {
     const code = cause instanceof Error && 'code' in cause ? cause.code : undefined;
-    // A missing file is not a question of permissions.
+    // A missing file is no fault of permissions.
     if (code !== 'EACCES' && code !== 'EPERM') return false;
     throw new TillsyncError('storage-readonly', `You do not have permission to ${wanted} ${named}.`, {
       cause,
@@ -190,18 +187,20 @@ function allows(path: string, mode: number, named: string, wanted: 'read' | 'wri
 }
 
 /**
- * The service's user owns the storage directory and may put links and files there. So root does nothing in it: a
- * process of root becomes the directory's owner first.
+ * Options of the functions by which root becomes the owner of the storage directory. Root must not write there itself,
+ * because the service's user owns the directory and may put links in it.
  */
 interface StorageUserOptions {
   directory: string;
-  /** The configuration file, whose unit names the service's user. */
+  /** Path of the configuration file, whose systemd unit names the service's user. */
   configFile: string;
-  /** Whether the command creates files there. The directory is then created too, for the service's user. */
+  /** True if the command creates files there. The directory is then created for the service's user. */
   writes: boolean;
 }
 
-/** Becomes the owner for good. Does nothing unless this is root and the directory belongs to another user. */
+/**
+ * Changes the process's user to the directory's owner for good. Does nothing if this is not root, or if root owns it.
+ */
 export function becomeStorageUser(options: StorageUserOptions): void {
   const owner = ownerFor(options);
   if (owner === undefined) return;
@@ -210,7 +209,9 @@ export function becomeStorageUser(options: StorageUserOptions): void {
   process.setuid?.(owner.uid);
 }
 
-/** Does the same, but single steps can still run as root through `asRoot`. */
+/**
+ * Acts as the directory's owner as `becomeStorageUser` does, but single steps can still run as root through `asRoot`.
+ */
 export function actAsStorageUser(options: StorageUserOptions): void {
   const owner = asRoot(() => ownerFor(options));
   if (process.getuid?.() !== 0) return;
@@ -223,8 +224,8 @@ export function actAsStorageUser(options: StorageUserOptions): void {
 }
 
 /**
- * Runs one step as root if root acts as the owner of a storage directory, else as the present user. The step must be
- * synchronous, because the whole process is root meanwhile. A program that it starts stays root.
+ * Runs one step as root if root acts as another user, else as the present user. The step must be synchronous, because
+ * the whole process is root meanwhile. A program started in the step stays root.
  */
 export function asRoot<T>(step: () => T): T {
   const { geteuid, getegid, seteuid, setegid } = process;
@@ -240,7 +241,7 @@ export function asRoot<T>(step: () => T): T {
   }
 }
 
-/** Runs one step as another user, which only root can. The step must be synchronous. */
+/** Runs one step as another user, which only root can do. The step must be synchronous. */
 function asUser<T>(user: UnixUser, step: () => T): T {
   const groups = process.getgroups?.() ?? [];
   setGroups(user);
@@ -255,21 +256,21 @@ function asUser<T>(user: UnixUser, step: () => T): T {
   }
 }
 
-/** Whether root acts as the owner of a storage directory now. */
+/** Returns whether root acts as the owner of a storage directory now. */
 export function isActing(): boolean {
   return process.getuid?.() === 0 && process.geteuid?.() !== 0;
 }
 
 const MODE = 0o2750;
 /**
- * Group `nogroup`. It is used for a user id without an account if the directory belongs to root's group, so that the
- * process loses root's rights.
+ * Group `nogroup`. A user id without an account gets it if the directory belongs to root's group, so that the process
+ * does not keep root's group.
  */
 const NO_GROUP = 65_534;
 
 function ownerFor({ directory, configFile, writes }: StorageUserOptions): UnixUser | undefined {
   if (process.geteuid?.() !== 0) return undefined;
-  // Read now, because the configuration may be inaccessible afterwards.
+  // Read before the user changes, because the configuration may be inaccessible afterwards.
   typedWords();
   const path = resolve(directory);
   const { at, stats } = nearestThere(path);
@@ -283,7 +284,7 @@ function ownerFor({ directory, configFile, writes }: StorageUserOptions): UnixUs
   }
   if (writes && readdirSync(path).length === 0) giveTo(service, path);
   else if (writes) throw ofRoot(path, service);
-  // Only root could have created the directory's content.
+  // A directory that root owns can have content only from root, so root may read it as itself.
   else return undefined;
   return service;
 }
@@ -297,7 +298,7 @@ function setGroups({ name, gid }: UnixUser): void {
   else (process as { initgroups?: (user: string, gid: number) => void }).initgroups?.(name, gid);
 }
 
-/** Makes directories below a directory of root, where no other user can replace them. */
+/** Creates directories below a directory of root, where no other user can replace them. */
 function makeFor(user: UnixUser, path: string): void {
   const above: string[] = [];
   for (let at = path; !existsSync(at); at = dirname(at)) above.unshift(at);
@@ -324,17 +325,17 @@ function ofRoot(path: string, { name, uid, gid }: UnixUser): TillsyncError {
   );
 }
 
-/** A configuration file as its service reads it. */
+/** A configuration file as the service can use it. */
 export interface ServiceView {
-  /** The systemd unit, such as `tillsync.service`. */
+  /** Name of the systemd unit, such as `tillsync.service`. */
   unit: string;
   user: string;
-  /** Whether that user can read the file; null for a caller other than root, who cannot try. */
+  /** Whether the service's user can read the file; null if the caller is not root and cannot find out. */
   canRead: boolean | null;
   faults: ConfigFault[];
 }
 
-/** Reads the file as the service's user; undefined if no service reads it. */
+/** Reads the file as the service's user. Returns undefined if no service uses the file. */
 export function viewOfService(configFile: string): ServiceView | undefined {
   const file = resolve(configFile);
   const unit = unitOf(file);

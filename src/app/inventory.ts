@@ -8,17 +8,17 @@ import type { Services } from './services.ts';
 
 type InventoryParts = Pick<Services, 'config' | 'stores' | 'outbox' | 'branches' | 'catalogSweep' | 'mirror'>;
 
-/** The branch that a submission is for. */
+/** The branch to which a submission belongs. */
 interface ChosenBranch {
-  /** Adds this branch to a change that names none. */
+  /** Adds the branch to a change that names no branch. */
   named<T extends StockChange | ProductChange>(change: T): T;
-  /** Internal ids of the branches that a whole inventory counts; undefined means all of the mirror. */
+  /** Subsidiary ids of the branches that a whole inventory counts; undefined means all branches in the mirror. */
   readonly subsidiaryIds: ReadonlySet<string> | undefined;
 }
 
 /**
- * `name` is an id of a configured branch, as the option `from` gave it; without it, changes stay as they are. Throws
- * `usage`.
+ * Returns the branch with the id `name`, which was given in the option `from`. Without `name`, changes are left as
+ * they are. Throws `usage` for an unknown id.
  */
 export function chosenBranch(
   { branches, config }: Pick<Services, 'branches' | 'config'>,
@@ -26,10 +26,10 @@ export function chosenBranch(
   from: string,
 ): ChosenBranch {
   const branch = name === undefined ? undefined : namedBranch(branches, name, from);
-  // A branch of a hub has only its own stocks.
+  // A branch of a hub has only its own stocks, so the branch need not be named.
   if (branch === undefined || isBranch(config)) {
     const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
-    // If the id of a branch is unknown, its stocks are not distinguishable from those of other branches.
+    // If one branch's id is unknown, its stocks cannot be told apart from those of other branches.
     return {
       named: (change) => change,
       subsidiaryIds: ids.length === branches.length ? new Set(ids) : undefined,
@@ -54,29 +54,29 @@ export function chosenBranch(
 
 export type InventoryLine = SourceLine & { kind: 'stock'; change: StockChange };
 
-/** A whole inventory as it was handed over, besides its lines. */
+/** A submitted whole inventory, without its lines. */
 interface InventoryRequest {
-  /** The one branch that it counts, as it was named; undefined: all. */
+  /** Branch that the inventory counts, as the sender named it; undefined for all branches. */
   branch: string | undefined;
   chosen: ChosenBranch;
-  /** What becomes of known stocks that it does not name. */
+  /** What to do with known stocks that the inventory does not name. */
   missing: 'keep' | 'zero' | undefined;
-  /** Number of its items, and of those that were unreadable. */
+  /** Number of items, and number of unreadable items among them. */
   items: number;
   unreadable: number;
 }
 
-/** A whole inventory, for which the catalogue is as new as it can be. */
+/** A whole inventory that is ready to be compared with the mirror, after a sweep if one was needed. */
 export interface WholeInventory {
-  /** Returns the comparison with the mirror as it is now. */
+  /** Returns the comparison with the mirror in its present state. */
   plan(): Promise<InventoryPlan<InventoryLine>>;
-  /** Why no sweep was possible; null if there was one, or none was needed. */
+  /** Why the needed sweep failed; null if it succeeded or none was needed. */
   catalogFault: string | null;
 }
 
 /**
- * Prepares a whole inventory. Unknown products may be new on the platform, so the catalogue is swept first where there
- * are any. A branch uses its hub's catalogue.
+ * Prepares a whole inventory. If it names unknown products, which may be new on the platform, the catalogue is swept
+ * first. A branch uses its hub's catalogue instead.
  */
 export async function wholeInventory(
   parts: InventoryParts,
@@ -97,7 +97,8 @@ export async function wholeInventory(
   const planned = async (isCatalogNew: boolean) => {
     await parts.outbox.catchUp();
     const atVersion = newestVersion();
-    // What was handed over since the last plan is newer than the inventory, and stays.
+    // A new plan is made only if changes were submitted after the last plan. They are newer than the inventory, so
+    // they are kept.
     if (made?.atVersion !== atVersion) {
       made = { plan: planInventory(parts, lines, { ...options, isCatalogNew }), atVersion };
     }
@@ -116,7 +117,7 @@ export async function wholeInventory(
   return { plan: () => planned(true), catalogFault: null };
 }
 
-/** Makes lines for missing stocks, numbered after the file's items. */
+/** Returns a function that makes lines for missing stocks, numbered after the file's items. */
 function zeroAfter(items: number) {
   return (change: StockChange, n: number): InventoryLine => {
     const unnamed = `sku ${change.sku} in ${change.subsidiaryId}`;
@@ -124,7 +125,7 @@ function zeroAfter(items: number) {
   };
 }
 
-/** Returns the comparison of a whole inventory with the mirror, for people and programs. */
+/** Returns the comparison of a whole inventory with the mirror, as commands and API report it. */
 export function inventoryReport(
   { changes: _changes, hold, ...counts }: InventoryPlan<InventoryLine>,
   catalogFault: string | null,

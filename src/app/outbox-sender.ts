@@ -13,9 +13,9 @@ export interface OutboxSenderOptions
   extends Pick<ServicesOptions, 'config' | 'clock' | 'random' | 'log' | 'lookEveryMs'>,
     Pick<PushLoopOptions, 'onSettled'> {
   parts: Services;
-  /** False while only a person can bring new tokens. */
+  /** Returns false while no call can succeed until a person brings new tokens. */
   mayCall: () => boolean;
-  /** Requests a sweep soon; left out if nothing sweeps. */
+  /** Requests an early sweep; left out if no loop sweeps. */
   wantCatalog?: () => void;
 }
 
@@ -31,12 +31,12 @@ export class OutboxSender {
     this.#freshness = new PushFreshness(options.parts.mirror.freshnessBoard);
   }
 
-  /** Whether this process is the sender and may send now. */
+  /** Whether this process may send now, because no other process does and the platform can be called. */
   get maySend(): boolean {
     return this.#status() === 'sends';
   }
 
-  /** Makes the outbox's maintenance, without which nothing is sent. Each call makes a new one. */
+  /** Makes the maintenance of the outbox, without which nothing is sent. Each call makes a new one. */
   maintenance(beat: () => void): OutboxMaintenance {
     const { parts, config } = this.#options;
     const { stores, mirror, platform, state, outbox } = parts;
@@ -70,7 +70,7 @@ export class OutboxSender {
     return this.#maintenance;
   }
 
-  /** Sends one kind of changes until the signal; woken when something is queued. */
+  /** Sends changes of one kind until the signal. Wakes up when a change is queued. */
   async push(kind: ChangeKind, signal: AbortSignal, beat: () => void): Promise<void> {
     const { parts, config } = this.#options;
     const { platform, stores, branches, mirror, outbox } = parts;
@@ -112,7 +112,7 @@ export class OutboxSender {
   }
 }
 
-/** Orders come by polls alone. */
+/** Returns whether orders come only by polls. */
 function isHeardLate({ subject, state }: Freshness): boolean {
   return subject === 'orders.webhook' && (state === 'off' || state === 'degraded');
 }
@@ -121,21 +121,20 @@ const LOOK_EVERY_MS = 100;
 const TROUBLE_EVERY_MS = 1_000;
 
 export interface WaitRequest extends Pick<SweepNowRequest, 'onWait'> {
-  /** Ends the wait; unsettled changes then stay queued. */
+  /** Ends the wait. Unsettled changes stay queued. */
   signal: AbortSignal;
   onProgress: (settled: number, total: number) => void;
-  /** Called once when no daemon sends and this process does. */
+  /** Called once if no daemon sends, so that this process does. */
   onAlone: () => void;
-  /** Called when sending meets a fault, after which it continues. */
+  /** Called with a message if sending fails. Sending then continues. */
   onTrouble: (message: string) => void;
-  /** Called during the sweep that the changes wait for, if no other process sweeps. */
+  /** Called during the sweep for which the changes wait, if no other process sweeps. */
   onCatalog: SweepNowRequest['onProgress'];
 }
 
 /**
- * Waits until each change, or the one that replaced it, is done, rejected, dropped or held. If no other process
- * sends, this one does. Returns each change's outcome. Throws `aborted` and `auth-required`; every change then stays
- * queued.
+ * Waits until each change, or the change that replaced it, is done, rejected, dropped or held. If no other process
+ * sends, this process does. Returns the outcomes. Throws `aborted` and `auth-required`; all changes then stay queued.
  */
 export async function sendUntilSettled(
   options: OutboxSenderOptions,
@@ -149,7 +148,7 @@ export async function sendUntilSettled(
   const beat = () => {};
   const maintenance = sender.maintenance(beat);
   const watch = new SettlementMonitor(parts, changeIds);
-  // A branch sends nothing itself; its daemon hands changes to the hub.
+  // A branch does not send to the platform; its daemon uploads changes to the hub.
   const sends = !isBranch(options.config);
   if (sends) await maintenance.step();
   const work = sends
@@ -159,7 +158,7 @@ export async function sendUntilSettled(
     if (sender.maySend && !watch.refresh()) request.onAlone();
     await Promise.race([
       settled(watch, { parts, clock, sender, request, signal }),
-      // A loop that fails ends the wait. A loop that ends by the signal leaves the result to the watch.
+      // If a loop fails, the wait ends with its error. A loop that ends by the signal does not end the wait.
       ...work.map((loop) => loop.then(() => new Promise<never>(() => {}))),
     ]);
   } finally {
@@ -205,7 +204,7 @@ async function settled(watch: SettlementMonitor, waiting: SettlementWait): Promi
   request.onProgress(watch.settled, watch.total);
 }
 
-/** Whether changes of unknown products wait for a first sweep. */
+/** Returns whether changes of unknown products wait for the first sweep. */
 function needsCatalog({ stores, branches }: Services): boolean {
   return branches.length > 0 && stores.read(({ lookup }) => !lookup.isComplete);
 }
@@ -241,12 +240,12 @@ function stopped(watch: SettlementMonitor): TillsyncError {
   });
 }
 
-/** Follows changes to their outcomes, through the changes that replaced them. */
+/** Follows changes to their outcomes, also through changes that replaced them. */
 class SettlementMonitor {
   readonly results = new Map<number, OutboxEntry>();
   readonly total: number;
   readonly #parts: Pick<Services, 'stores'>;
-  /** For each submitted change, the change that has replaced it so far. */
+  /** For each unsettled change, the change that replaced it, or itself. */
   readonly #waiting: Map<number, number>;
 
   constructor(parts: Pick<Services, 'stores'>, changeIds: readonly number[]) {
@@ -259,7 +258,7 @@ class SettlementMonitor {
     return this.total - this.#waiting.size;
   }
 
-  /** Reads the changes again; returns whether all are settled. */
+  /** Reads the changes again. Returns whether all are settled. */
   refresh(): boolean {
     this.#parts.stores.read(({ queries }) => {
       const open = queries.open();
@@ -270,7 +269,7 @@ class SettlementMonitor {
         const isOpen = entry && open.get(entry.changeId)?.isHeld === false;
         if (isOpen) this.#waiting.set(changeId, entry.changeId);
         else {
-          // A missing change was settled so long ago that its row is deleted.
+          // A missing row belongs to a change that was settled so long ago that the row was deleted.
           if (entry) this.results.set(changeId, entry);
           this.#waiting.delete(changeId);
         }

@@ -24,7 +24,7 @@ import { isReadable, requireRights } from './installation.ts';
 import { openState, type State } from './state.ts';
 import { RUNNING, storagePaths, storageSpace } from './storage.ts';
 
-/** Counts rows of the mirror; `events` is the newest seq of the feed. */
+/** Counts rows of the mirror. `events` is the newest seq of the feed. */
 export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
   const counts = mirror.read((db) =>
     db
@@ -40,17 +40,17 @@ export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
 }
 
 const STALE_AFTER_MS = 600_000;
-/** A connection or platform that was down for some minutes has usually recovered before this. */
+/** Time by which the patience after a due poll is shortened, because most outages of some minutes are over by then. */
 const CUT_MS = 120_000;
 
-/** Returns the shortest time without a good poll after which a person is notified. */
+/** Returns the shortest time without a good poll after which people are notified. */
 function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
   return Math.max(STALE_AFTER_MS, limits.ordersIntervalMs * 3);
 }
 
 /**
- * Returns the time after the last good poll at which orders count as missing: the next poll's due time and a margin;
- * at a branch by the hub's schedule.
+ * Returns the time after the last good poll at which orders count as stale: until the next poll is due, and a margin.
+ * At a branch, the hub's value is used.
  */
 export function ordersStaleAfterMs(
   config: Pick<Config, 'orders' | 'limits' | 'link'>,
@@ -66,10 +66,10 @@ export function ordersStaleAfterMs(
   return Math.max(patienceMs, dueInMs + patienceMs - CUT_MS);
 }
 
-/** The ids by which a person names a product. */
+/** An id by which a person names a product. */
 export type ProductName = { productId: string } | { sku: string } | { externalId: string };
 
-/** Catalogue and outbox of a mirror that is opened for reading only. */
+/** Opens catalogue and outbox of a mirror that is open for reading only. */
 export function readStores(
   mirror: Mirror,
   config: Pick<Config, 'branches' | 'link'>,
@@ -79,8 +79,8 @@ export function readStores(
 }
 
 /**
- * Returns the configured branches. At a branch of a hub this is the branch itself, by its name at the hub and, if
- * `mirror` has its catalogue, by the id of its stocks.
+ * Returns the configured branches. A branch of a hub returns only itself: by its id at the hub and, if `mirror` has
+ * its catalogue, by the subsidiary of its stocks.
  */
 export function configuredBranches(
   { branches, link }: Pick<Config, 'branches' | 'link'>,
@@ -94,7 +94,10 @@ export function configuredBranches(
   return branches.map(({ subsidiaryId = null, externalId = null }) => ({ subsidiaryId, externalId }));
 }
 
-/** Returns for each branch whether unbooked orders are held back from counts. At a branch, the hub holds them back. */
+/**
+ * Returns for each branch whether stock of unbooked orders is held back. Empty at a branch, whose hub holds stock
+ * back.
+ */
 export function holdBackStates(
   mirror: Pick<Mirror, 'read'>,
   config: Pick<Config, 'branches' | 'link' | 'stock'>,
@@ -104,7 +107,7 @@ export function holdBackStates(
   return holdBackOf(configuredBranches(config), config.stock.holdBackUnbooked, acknowledging);
 }
 
-/** Returns the branch of changes that name none: the only one, or at a hub the branch at its place. */
+/** Returns the branch to which changes without a branch belong: the only one, or at a hub the branch at its place. */
 export function ownBranch(config: Pick<Config, 'branches' | 'link' | 'hub'>): Branch | undefined {
   const all = configuredBranches(config);
   if (all.length === 1) return all[0];
@@ -112,7 +115,7 @@ export function ownBranch(config: Pick<Config, 'branches' | 'link' | 'hub'>): Br
   return store === '' ? undefined : all[config.branches.findIndex((each) => branchName(each) === store)];
 }
 
-/** Returns the configuration's safety stock; empty at a branch, because only its hub holds stock back. */
+/** Returns the configured safety stock. Empty at a branch, whose hub holds stock back. */
 export function configuredSafety({
   stock,
   branches,
@@ -126,7 +129,7 @@ export function configuredSafety({
   return [...(stock.safety > 0 ? [ofCompany] : []), ...ofBranches];
 }
 
-/** Returns products by a name; several only if an externalId means several. */
+/** Returns the products with this id. Only an externalId may belong to several products. */
 export function findProducts(stores: Pick<MirrorStores, 'read'>, name: ProductName): MirroredProduct[] {
   return stores.read(({ catalogQueries }) => catalogQueries.products({ ...name, limit: 100 }));
 }
@@ -136,7 +139,7 @@ export interface ReadOnlyOptions {
   clock: Clock;
 }
 
-/** The parts of a command that only reads. Opening them creates, migrates and writes nothing. */
+/** Services of a command that only reads. Opening them creates, migrates and writes nothing. */
 export type ReadOnlyServices = Awaited<ReturnType<typeof openReadOnlyServices>>;
 
 /** Opens the stored files for reading, also while a daemon runs. Throws `not-found` before the first start. */
@@ -153,24 +156,26 @@ export async function openReadOnlyServices({ config, clock }: ReadOnlyOptions) {
   };
   return {
     mirror,
-    /** From state.db. These throw `not-found` before it exists, and `storage-…` if this user may not read it. */
+    /**
+     * Read from state.db. Throws `not-found` if the file does not exist yet, `storage-…` if this user may not read it.
+     */
     tokens: () => tokenStatus(state(), clock),
     waits: () => state().ledger.waits(config.limits),
-    /** Whether the daemon runs on these files now. */
+    /** Returns whether a daemon runs on these files now. */
     isRunning: () => state().leases.isHeld(RUNNING),
-    /** Returns the raised alarms, including those of the running daemon that the mirror did not accept. */
+    /** Returns the raised alarms, including those of the running daemon that could not be written into the mirror. */
     alarms() {
       const stored = mirror.raisedAlarms();
-      // There are no alarms if this user may not read them, or if the daemon ended before it could clear them.
+      // Alarms in state.db are ignored if this user may not read them, or if no daemon runs that would end them.
       if (found instanceof TillsyncError || !found.leases.isHeld(RUNNING)) return stored;
       const isMissing = ({ key }: AlarmUp) => !stored.some((alarm) => alarm.key === key);
       return [...found.alarms.aside().filter(isMissing), ...stored];
     },
-    /** Returns the heartbeat's state; undefined if none was ever sent. Throws as `tokens` does. */
+    /** Returns the heartbeat's state; undefined if none was ever sent. Throws the errors of `tokens`. */
     heartbeat: () => state().alarms.heartbeat(),
-    /** Returns the branches of this hub with their reports; none elsewhere, or if this user may not read state.db. */
+    /** Returns the branches of a hub with their reports. Empty elsewhere, or if this user may not read state.db. */
     branches: () => (isHub(config) && !(found instanceof TillsyncError) ? found.hub.branches() : []),
-    /** Returns callbacks after `id`, oldest first; throws as `tokens` does. */
+    /** Returns the callbacks after `id`, oldest first. Throws the errors of `tokens`. */
     callbacks: (after: number, limit: number) => state().callbacks.list(after, limit),
     counts: () => mirrorCounts(mirror),
     close: async () => {
@@ -180,7 +185,7 @@ export async function openReadOnlyServices({ config, clock }: ReadOnlyOptions) {
   };
 }
 
-/** Returns the state of the stored tokens by the platform's clock. */
+/** Returns the state of the stored tokens, with expiry by the platform's clock. */
 export function tokenStatus({ tokens }: Pick<State, 'tokens'>, clock: Clock): TokenStatus {
   const pair = tokens.read();
   const intentAtMs = tokens.readIntent()?.startedAtMs ?? null;
@@ -206,8 +211,8 @@ async function stateOf(path: string, clock: Clock): Promise<State | TillsyncErro
 }
 
 /**
- * Returns the state of the stored tokens, while a daemon runs or before its first start. Creates nothing. Throws
- * `storage-…` if this user may not read them.
+ * Returns the state of the stored tokens, with or without a running daemon. Creates no file. Throws `storage-…` if
+ * this user may not read them.
  */
 export async function storedTokens(options: { config: Config; clock: Clock }): Promise<TokenStatus> {
   const { config, clock } = options;
@@ -226,14 +231,14 @@ export interface StoredVerdictOptions {
   readers: ReadOnlyServices;
   config: Config;
   clock: Clock;
-  /** State of the tokens in state.db; null if it is unreadable. */
+  /** State of the tokens in state.db; null if it cannot be read. */
   tokens: Facts['tokens'];
   running: boolean | null;
-  /** Fault of state.db itself; null if none, or if this user may not read it. */
+  /** Fault of state.db itself; null if there is none or this user may not read the file. */
   stateFault?: string | null;
 }
 
-/** Returns the status page's verdict from stored data, with or without a running daemon. */
+/** Returns the verdict of the status page from stored data, with or without a running daemon. */
 export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict; disk: DiskSpace | null } {
   const { readers, config, clock, tokens, running, stateFault } = options;
   const disk = storageSpace(config.storage.directory);
@@ -245,8 +250,8 @@ export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict
 }
 
 /**
- * Returns the tokens' state from state.db, or the fault of state.db, which must not hide the mirror's own findings.
- * Returns null at a branch, which needs no tokens, and on a fault. Throws `storage-busy`.
+ * Reads from state.db. A fault of the file is returned in `stateFault`, so that it does not hide findings of the
+ * mirror. Returns null at a branch, which has no tokens, and after a fault. Throws `storage-busy`.
  */
 export function fromState<T>(config: Config, look: () => T): { found: T | null; stateFault: string | null } {
   if (isBranch(config)) return { found: null, stateFault: null };
@@ -258,10 +263,12 @@ export function fromState<T>(config: Config, look: () => T): { found: T | null; 
   }
 }
 
-/** Receivers and heartbeat check at the same moments. They share one result, because counting reads all that waits. */
+/**
+ * Time for which notifiers and heartbeat share one result, because they read at the same time and the read is costly.
+ */
 const SHARED_FOR_MS = 200;
 
-/** Returns the present findings for the daemon that runs on these parts. */
+/** Returns the present findings for the daemon with these services. */
 export function standingNow({
   config,
   mirror,
@@ -286,7 +293,7 @@ export function standingNow({
   return new StandingNow(keptFor(SHARED_FOR_MS, clock, look), clock);
 }
 
-/** Returns whether the last heartbeat reached its watcher; null if none is sent or its state cannot be read. */
+/** Returns whether the last heartbeat reached its watcher; null if none is sent or the state cannot be read. */
 export function lineOf(heartbeat: () => HeartbeatMemory | undefined): boolean | null {
   try {
     return heartbeat()?.ok ?? null;
@@ -295,14 +302,14 @@ export function lineOf(heartbeat: () => HeartbeatMemory | undefined): boolean | 
   }
 }
 
-/** Whether orders are stale, even if another finding is reported instead. */
+/** Returns whether orders are stale, even if another finding hides that one. */
 export function areOrdersStale(mirror: Mirror, options: Pick<ReadOnlyOptions, 'config' | 'clock'>): boolean {
   const beside = { alarms: mirror.raisedAlarms(), tokens: null, outbox: null };
   const { findings, hidden } = standing(factsOn(mirror, options, beside));
   return hidden.has('orders.stale') || findings.some(({ code }) => code === 'orders.stale');
 }
 
-/** Returns the verdict on the mirror's facts together with other known facts. */
+/** Returns the verdict that follows from the mirror and other known facts. */
 export function verdictOn(...known: Parameters<typeof factsOn>): Verdict {
   return verdictOf(factsOn(...known));
 }
@@ -314,7 +321,7 @@ function factsOn(
 ): Facts {
   return {
     ...beside,
-    // A branch needs no tokens.
+    // A branch has no tokens.
     ...(isBranch(config) && { tokens: null }),
     nowMs: clock.nowMs(),
     isSetUp: isSetUp(config),

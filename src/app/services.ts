@@ -21,7 +21,7 @@ import { configuredBranches, configuredSafety, ownBranch } from './read-only-ser
 import { openState, type State } from './state.ts';
 import { prepareStorage } from './storage.ts';
 
-/** Opened resources, to be closed in reverse order, each once, even if others fail. */
+/** Remembers opened resources and closes them in reverse order, each once, even if closing another one fails. */
 export class Releasers {
   readonly #log: Log;
   readonly #undo: { name: string; release: () => Promise<void> | void }[] = [];
@@ -34,7 +34,7 @@ export class Releasers {
     this.#undo.push({ name, release });
   }
 
-  /** Closes all in reverse. A failure is logged and does not stop the others. */
+  /** Closes all resources in reverse order. A failure is logged and does not prevent the others. */
   async release(): Promise<void> {
     for (let last = this.#undo.pop(); last; last = this.#undo.pop()) {
       try {
@@ -46,7 +46,7 @@ export class Releasers {
   }
 }
 
-/** Builds something of many parts. If that fails, the opened parts are closed again. */
+/** Builds something that opens several resources. If that fails, the resources opened so far are closed. */
 export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) => Promise<T>): Promise<T> {
   const releasers = new Releasers(log);
   try {
@@ -65,24 +65,26 @@ export interface ServicesOptions {
   clock: Clock;
   random: Random;
   log: Log;
-  /** Transport instead of HTTP, for a simulation in one process. */
+  /** Transport used instead of HTTP, for a simulation in one process. */
   transport?: Transport;
   /** Called with every secret found while running, such as a rotated token, so that the log can hide it. */
   onSecret?: ((value: string) => void) | undefined;
-  /** Interval of the daemon's checks for other processes' work; has a default for a store. */
+  /** Interval at which the daemon checks for work of other processes. If left out, a default for shops is used. */
   lookEveryMs?: number | undefined;
-  /** Opens the inbox; if left out, in a process of its own. */
+  /** Opens the inbox. If left out, the inbox is opened in a process of its own. */
   openInbox?: ((options: InboxProcessOptions) => InboxAsker) | undefined;
-  /** Names of holders of slots and leases, for a simulation in which one process plays several. */
+  /** Names for holders of rate slots and leases, for a simulation in which one process plays several. */
   holders?: Holders;
-  /** Counts calls to the platform. */
+  /** Counters for calls to the platform. */
   counters?: Counters;
 }
 
-/** The parts of the daemon and of every command. Both build them here, so that both follow the same rules. */
+/**
+ * Services of the daemon and of every command that writes. Both are built here, so that both follow the same rules.
+ */
 export type Services = Awaited<ReturnType<typeof build>>;
 
-/** Opens the databases and builds the parts on them. Throws `storage-…`, `config-invalid`. */
+/** Opens the databases and builds the services on them. Throws `storage-…`, `config-invalid`. */
 export function openServices(options: ServicesOptions): Promise<Services> {
   return buildOrRelease(options.log, (releasers) => build(options, releasers));
 }
@@ -127,7 +129,7 @@ async function build(options: ServicesOptions, releasers: Releasers) {
     state,
     mirror,
     platform,
-    /** Called when the platform asked to wait. */
+    /** Remembers when the platform asked to wait. */
     limited,
     webhookSecrets,
     /** Branches whose catalogue is read. */
@@ -162,7 +164,7 @@ async function build(options: ServicesOptions, releasers: Releasers) {
       clock,
       log,
     }),
-    /** Waits for a running token refresh, writes what is pending, and closes. */
+    /** Waits for a running token refresh, writes pending reports, and closes everything. */
     close: () => releasers.release(),
   };
 }
@@ -197,7 +199,7 @@ function pollOf(
     mirror,
     leases: state.leases,
     platformSkewMs: () => platform.clock.skewMs(),
-    // Without valid tokens there is no wait, because the call itself fails at once.
+    // Without usable tokens there is no wait, because the call itself fails at once.
     nextWait: () =>
       platform.tokens.describe().state === 'ok' ? state.ledger.waitOf('order.all', config.limits) : undefined,
     clock,
@@ -241,7 +243,7 @@ function connect(
           : 'The platform refused the refresh token. Hand in new ones with: {tillsync} auth set';
       freshnessBoard.report('auth', 'locked-out', message, 'auth-required');
     },
-    // Whether new tokens are valid is unknown until the platform accepts them.
+    // New tokens count as valid only after the platform has accepted them.
     onHealed: () => freshnessBoard.report('auth', 'waiting', NEW_TOKENS),
     onAccepted: () => freshnessBoard.ok('auth'),
     onLimited: (endpoint) => limited.note(endpoint),

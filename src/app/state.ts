@@ -16,22 +16,25 @@ import { TokenRows } from '../platform/tokens.ts';
 interface StateOptions {
   path: string;
   clock: Clock;
-  /** Milliseconds for which one statement may block the event loop for another process's lock; callers then retry. */
+  /**
+   * Milliseconds for which a statement may block the event loop while another process holds the lock. Then callers
+   * retry.
+   */
   busyTimeoutMs?: number;
-  /** Names of holders of slots and leases; the machine's processes, unless a simulation passes others. */
+  /** Names for holders of rate slots and leases. By default these are the machine's processes. */
   holders?: Holders;
-  /** Called with every token and webhook secret before it is used or stored, so that a log can hide it. */
+  /** Called with every token and webhook secret before it is used or stored, so that the log can hide it. */
   onSecret?: ((value: string) => void) | undefined;
 }
 
-/** State shared by all processes of one company. */
+/** State that all processes of one company share. */
 export type State = ReturnType<typeof openState>;
 
 const BUSY_TIMEOUT_MS = 20;
 
 /**
- * Opens or creates state.db. May throw `storage-busy` while another process creates or migrates it; then retry.
- * Throws `storage-corrupt` and `storage-newer` and leaves the file unchanged.
+ * Opens or creates state.db. Throws `storage-busy` while another process creates or migrates it; then retry. Throws
+ * `storage-corrupt` and `storage-newer`, and leaves the file unchanged then.
  */
 export function openState(options: StateOptions) {
   const { clock, holders = systemHolders, onSecret = () => {} } = options;

@@ -10,7 +10,10 @@ import { Lease, type LeaseRows, pidOf } from '../db/lease.ts';
 import { makeOpenDirectory } from '../db/sqlite.ts';
 import type { DiskSpace } from '../health/facts.ts';
 
-/** The group may list and read. New files get the directory's group, so that the POS can read them. */
+/**
+ * Mode of the storage directory. Its group may list and read; new files get the same group, so that the POS can read
+ * them.
+ */
 const MODE = 0o2750;
 
 /** Paths of one company's databases. */
@@ -21,9 +24,8 @@ export interface StoragePaths {
 }
 
 /**
- * Makes the storage directory if it is missing. An existing one keeps its owner and mode, which the package or the
- * operator chose. Its group becomes `group` (`storage.group`), so that members can reach the files. Throws
- * `storage-failed`, `config-invalid`.
+ * Creates the storage directory if it is missing. An existing directory keeps its owner and mode, which the package or
+ * the operator chose, but its group becomes `group` (`storage.group`). Throws `storage-failed`, `config-invalid`.
  */
 export function prepareStorage(directory: string, group?: string): StoragePaths {
   const gid = group === undefined ? undefined : groupId(group);
@@ -42,7 +44,7 @@ export function prepareStorage(directory: string, group?: string): StoragePaths 
   return storagePaths(directory);
 }
 
-/** Throws `config-invalid` for a group (`storage.group`) that this machine does not have; empty means none. */
+/** Throws `config-invalid` if this machine does not have the group (`storage.group`). An empty name means no group. */
 export function checkGroup(group: string): void {
   if (group !== '') groupId(group);
 }
@@ -65,8 +67,8 @@ export function leftStore({ hub, storage }: Pick<Config, 'hub' | 'storage'>): st
 }
 
 /**
- * By the magic number of statfs(2): file systems on which SQLite's locks or syncs do not hold, or memory is not shared,
- * so that a mere reader can destroy a database (sqlite.org/howtocorrupt.html, 2.1 and 3).
+ * File systems by their magic number in statfs(2) where SQLite's locks, syncs or shared memory do not work, so that
+ * even a reader can destroy a database (sqlite.org/howtocorrupt.html, 2.1 and 3).
  */
 const UNSAFE_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
   [0x6969, 'NFS'],
@@ -77,7 +79,7 @@ const UNSAFE_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
   [0x65735546, 'FUSE'],
 ]);
 
-/** Throws `config-invalid` for a directory on a file system where databases are not safe. */
+/** Throws `config-invalid` if databases are not safe on the directory's file system. */
 export function refuseUnsafe(directory: string): void {
   const { unsafe } = storageSpace(directory) ?? {};
   if (unsafe === undefined) return;
@@ -88,8 +90,8 @@ export function refuseUnsafe(directory: string): void {
 }
 
 /**
- * Returns the free space for ordinary users on the disk of `directory`, which need not exist yet; null if the system
- * does not report it.
+ * Returns the space that users other than root have on the disk of `directory`, which need not exist yet. Returns null
+ * if the system does not report it.
  */
 export function storageSpace(directory: string): DiskSpace | null {
   for (let at = directory; ; at = dirname(at)) {
@@ -103,24 +105,24 @@ export function storageSpace(directory: string): DiskSpace | null {
   }
 }
 
-/** The lease that the daemon holds while it runs. It ends with the process, however that dies. */
+/** Name of the lease that the daemon holds while it runs. It ends with the process, whatever ended that. */
 export const RUNNING = 'daemon';
 /**
- * Time after its last renewal for which a daemon in another container counts as running, because its end is not visible
- * here.
+ * Time after its last renewal for which a daemon in another container counts as running, because its process is not
+ * visible here.
  */
 const HOLD_MS = 180_000;
 const RENEW_EVERY_MS = 60_000;
 
 interface RunningMarkOptions {
   leases: LeaseRows;
-  /** The storage directory, for people. */
+  /** Path of the storage directory, for messages. */
   directory: string;
   clock: Clock;
   log: Log;
 }
 
-/** Returns the process id of a daemon that runs on the directory of `leases` and is not this process. */
+/** Returns the process id of another process that runs as daemon on these files; undefined if there is none. */
 export function runningElsewhere(leases: Pick<LeaseRows, 'holder'>): number | undefined {
   const holder = leases.holder(RUNNING);
   const pid = holder === undefined ? undefined : pidOf(holder);
@@ -144,7 +146,7 @@ export async function markRunning(options: RunningMarkOptions): Promise<() => Pr
       await clock.sleep(RENEW_EVERY_MS, over.signal);
       if (over.signal.aborted) return;
       try {
-        // Tries twice, because another holder of the lease may have ended meanwhile.
+        // Tries twice, because another holder of the lease may have ended in the meantime.
         if (!(await lease.hold())) await lease.hold();
       } catch (error) {
         log.debug({ err: error }, 'the mark of the running tillsync could not be renewed');
