@@ -3,33 +3,33 @@ import * as z from 'zod';
 import { fromBit, sqlOf } from '../db/sqlite.ts';
 import { type MirroredProduct, product } from './product.ts';
 
-/** The name and keys of a branch in the hub's catalogue. */
+/** Ids of a branch in the hub's catalogue. */
 interface CatalogBranch {
   branch: string;
-  /** null when the id is unknown; then no stock counts as the branch's own. */
+  /** Subsidiary of the branch; null if unknown. No stock then counts as the branch's own. */
   subsidiaryId: string | null;
-  /** In `branch_products`. */
+  /** Key of the branch in the table `branch_products`. */
   key: string;
 }
 
-/** Products as one branch sees them, with only its own stocks and ids. */
+/** Products as one branch sees them, with only the branch's own stocks and ids. */
 export const BRANCH_PRODUCTS = z.object({
   products: z.array(product),
-  /** Ids of products that the branch does not have, or has no longer. */
+  /** Ids of products that the branch does not have, or has no more. */
   gone: z.array(z.string()),
   /**
-   * Ids behind `after`, up to `to` (null: to the end). In this range the branch has the listed products and no
+   * Range of ids after `after` up to `to` (null: to the end). In this range, the branch has the listed products and no
    * others.
    */
   range: z.object({ after: z.string(), to: z.string().nullable() }).optional(),
 });
 export type BranchProducts = z.infer<typeof BRANCH_PRODUCTS>;
 
-/** Most products and skus in one entry of a feed. A product may have many skus, so both are limited. */
+/** Most products and skus in one entry of a feed. Both are limited, because a product may have many skus. */
 const PRODUCTS_AT_ONCE = 50;
 const SKUS_AT_ONCE = 500;
 
-/** The products of an entry: those that changed, or all within a range of ids. */
+/** Products of an entry: those changed between two revisions, or all within a range of ids. */
 export type ProductsNamed =
   | { fromRev: number; toRev: number }
   | { after: string /** null: to the end. */; to: string | null };
@@ -56,7 +56,7 @@ export function nextChanges(
   return last && { fromRev, toRev: last.rev };
 }
 
-/** Returns the next range of product ids behind `after`. */
+/** Returns the next range of product ids after `after`. */
 export function nextRange(db: Database.Database, after: string): { after: string; to: string | null } {
   const sql = `SELECT product_id FROM products WHERE product_id > ? ORDER BY product_id LIMIT ${PRODUCTS_AT_ONCE}`;
   const ids = sqlOf(db).values<string>(sql, after);
@@ -64,7 +64,7 @@ export function nextRange(db: Database.Database, after: string): { after: string
   return { after, to: count < PRODUCTS_AT_ONCE && count === ids.length ? null : (ids[count - 1] ?? null) };
 }
 
-/** Returns how many of the products, from the first, fit into one entry; at least one. */
+/** Returns how many of the products, counted from the first, fit into one entry; at least one. */
 function fitting(db: Database.Database, ids: readonly string[]): number {
   const sql = `SELECT count(s.sku) FROM json_each(?) j LEFT JOIN skus s ON s.product_id = j.value
     GROUP BY j.key ORDER BY j.key`;
@@ -72,7 +72,7 @@ function fitting(db: Database.Database, ids: readonly string[]): number {
   const counted = new Set<string>();
   let room = SKUS_AT_ONCE;
   for (const [i, id] of ids.entries()) {
-    // The id is listed twice: for all branches, and for this one.
+    // A changed id may be listed twice: once for all branches, and once for this branch.
     if (counted.has(id)) continue;
     counted.add(id);
     room -= counts[i] ?? 0;
@@ -81,7 +81,7 @@ function fitting(db: Database.Database, ids: readonly string[]): number {
   return ids.length;
 }
 
-/** Returns the products as they are now. A product that changed again in the meantime has a later entry too. */
+/** Returns the products in their present state. A product that changed again later has a later entry too. */
 export function productsFor(
   db: Database.Database,
   { branch, subsidiaryId, key }: CatalogBranch,
@@ -105,7 +105,7 @@ export function productsFor(
   return { products, gone, ...(isRange && { range: named }) };
 }
 
-/** SQLite returns booleans as numbers. */
+/** A row of SQLite, which returns booleans as numbers. */
 type Row<T> = Omit<T, 'show'> & { show: number | null };
 type Sku = MirroredProduct['skus'][number];
 type Stock = Sku['stocks'][number];

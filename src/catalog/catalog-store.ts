@@ -14,13 +14,15 @@ import {
 } from './product.ts';
 import { ProductWriter, type WriteContext } from './product-rows.ts';
 
-/** State of the mirror before the platform is asked. With it, a late answer never overwrites newer data. */
+/** State of the mirror before a request to the platform. With it, a late answer never overwrites newer data. */
 export interface ReadMark {
   push: number;
   orderSeq: number;
 }
 
-/** A mirrored product that a list left out. `sku` is one of its skus to ask for it, or null if none is known. */
+/**
+ * A mirrored product that was missing in a list. `sku` is one of its skus, to request it by; null if none is known.
+ */
 export interface Unlisted {
   productId: string;
   sku: string | null;
@@ -28,17 +30,17 @@ export interface Unlisted {
 
 export interface CompletedSweep {
   branch: Branch;
-  /** Mark read before the first page was requested. */
+  /** State of the mirror before the first page was requested. */
   mark: ReadMark;
   startedAtMs: number;
   pages: number;
   /** Ids of all products on the pages. */
   seen: ReadonlySet<string>;
-  /** Time at which the values were read, if other lists contained them before the sweep's end. */
+  /** When the values were read, if other branches' lists had them before the sweep's end. */
   readUntilMs?: number;
 }
 
-/** Returns the key of a configured branch in `sweeps` and `branch_products`. */
+/** Returns the key of a configured branch in the tables `sweeps` and `branch_products`. */
 export function branchKey(branch: Branch): string {
   return branch.subsidiaryId ?? `ext:${branch.externalId ?? ''}`;
 }
@@ -86,7 +88,7 @@ function statements(db: Database.Database) {
         pages = excluded.pages, products = excluded.products`),
     sizes: db.prepare<[], { branch: string; products: number }>('SELECT branch, products FROM sweeps'),
     dropSweep: db.prepare<[string]>('DELETE FROM sweeps WHERE branch = ?'),
-    // Finds each branch by one step in the index, without reading all rows.
+    // Finds each branch by one step in the index, instead of reading all rows.
     branches: db
       .prepare<[], string>(`
         WITH RECURSIVE listing (branch) AS (
@@ -126,20 +128,21 @@ export class CatalogStore {
   }
 
   /**
-   * Returns the present mark. It is read before a page or product is requested, so that later pushes count as newer.
+   * Returns the present state of the mirror. Call it before requesting a page or product, so that later pushes count
+   * as newer.
    */
   readMark(): ReadMark {
     return this.#sql.mark.get() ?? { push: 0, orderSeq: 0 };
   }
 
-  /** Mirrors one page of GET /product/list. An unchanged record writes nothing. */
+  /** Mirrors one page of GET /product/list. Unchanged records write nothing. */
   applyPage(branch: Branch, records: readonly ProductRecord[], mark: ReadMark): { written: number } {
     return this.#transaction(() => ({
       written: records.filter((record) => this.#applyListed(branch, record, mark)).length,
     }));
   }
 
-  /** Mirrors a product read by GET /product, which covers every branch. Returns true when rows were written. */
+  /** Mirrors a product from GET /product, which covers every branch. Returns true if rows were written. */
   applyRead(record: ProductRecord, mark: ReadMark): boolean {
     return this.#transaction(() => {
       const digest = hash('sha256', record.raw);
@@ -151,14 +154,14 @@ export class CatalogStore {
     });
   }
 
-  /** Returns the products that the branch listed before and that are not in `seen`. */
+  /** Returns products that the branch listed before but that are not in `seen`. */
   unlisted(branch: Branch, seen: ReadonlySet<string>): Unlisted[] {
     return this.#sql.listed.all(branchKey(branch)).filter(({ productId }) => !seen.has(productId));
   }
 
   /**
-   * Ends a complete and consistent sweep. Marks a product as vanished when neither this branch nor another lists it
-   * any more. Returns how many it marked.
+   * Ends a complete and consistent sweep. A product that no branch lists any more is marked as vanished. Returns the
+   * number of marked products.
    */
   completeSweep({ branch, mark, startedAtMs, pages, seen, readUntilMs }: CompletedSweep): number {
     return this.#transaction(() => {
@@ -186,15 +189,15 @@ export class CatalogStore {
         products: seen.size,
       });
       noteFields(this.#db, nowMs);
-      // The sweep shows which orders the platform has subtracted. The counts of stocks with order steps are computed
-      // again and sent where they differ.
+      // The sweep shows which orders the platform has subtracted, so counts of stocks with order steps are computed
+      // again.
       this.#sql.moveOrdered.run({ subsidiaryId });
       return vanished;
     });
   }
 
   /**
-   * At a branch: applies products as its hub has them. A product that the branch does not have any more vanishes, as
+   * At a branch, applies products as the hub has them. A product that the branch has no more is marked as vanished, as
    * in a sweep.
    */
   applyProducts({ products, gone, range }: BranchProducts): void {
@@ -204,7 +207,7 @@ export class CatalogStore {
     for (const { productId: id, vanishedAt, updatedAt: at, skus, ...rest } of products) {
       lost.delete(id);
       const record = { ...rest, id, children: skus };
-      // A branch pushes nothing itself, so the hub's data is never older.
+      // A branch does not push to the platform, so the hub's data is never older.
       this.#writer.write(
         { ...record, raw: JSON.stringify(record) },
         { mark: 0, asOfSeq: 0, nowMs, at, speaksFor: 'all' },
@@ -219,8 +222,8 @@ export class CatalogStore {
   }
 
   /**
-   * Records at a branch that the hub's whole catalogue has arrived. The branch read nothing itself, so no
-   * quantity counts as confirmed.
+   * At a branch, records that the hub's whole catalogue has arrived. No quantity counts as confirmed, because the
+   * branch itself read nothing from the platform.
    */
   noteWhole(): void {
     const nowMs = this.#clock.nowMs();
@@ -240,8 +243,8 @@ export class CatalogStore {
   }
 
   /**
-   * Deletes the listings and sweep times of all branches but these, because nobody reads them any more. Their stocks
-   * stay for products that other branches list.
+   * Deletes the listings and sweep times of all other branches, because nobody updates them any more. Stocks of
+   * products that remaining branches list are kept.
    */
   keepOnly(branches: readonly Branch[]): void {
     const keys = branches.map(branchKey);
@@ -255,12 +258,12 @@ export class CatalogStore {
     });
   }
 
-  /** Returns the number of products of each branch in its last completed sweep. */
+  /** Returns for each branch the number of products in its last completed sweep. */
   sizes(): Map<string, number> {
     return new Map(this.#sql.sizes.all().map(({ branch, products }) => [branch, products]));
   }
 
-  /** Whether the record's quantities in the branch differ from the mirrored ones. */
+  /** Returns whether the record's quantities in the branch differ from the mirrored ones. */
   differsIn({ subsidiaryId }: Branch, { children }: ProductRecord): boolean {
     return children.some(({ sku, stocks }) =>
       stocks.some((stock) => {
@@ -279,7 +282,7 @@ export class CatalogStore {
     return true;
   }
 
-  /** Records a branch's listings that were learnt from other branches' lists. */
+  /** Records listings of a branch that were found in other branches' lists. */
   #list(key: string, seen: ReadonlySet<string>): void {
     const listed = new Set(this.#sql.listed.all(key).map(({ productId }) => productId));
     for (const productId of seen) if (!listed.has(productId)) this.#sql.putListing.run(key, productId, null);
@@ -292,11 +295,13 @@ export class CatalogStore {
     const known = this.#sql.digest.get(key, record.id);
     if (known?.digest === digest && known.vanished === null) return false;
     const otherBranches = this.#sql.listings.all(record.id).some((listing) => listing.branch !== key);
-    // A branch known only by its external id is not recognisable among others, unless it is the only one.
+    // The stocks of a branch known only by its external id cannot be told apart from others, unless it is the only
+    // branch.
     const own = subsidiaryId === null ? [] : [subsidiaryId];
     const result = this.#writer.write(record, this.#context(mark, otherBranches ? own : 'all'));
     this.#sql.putListing.run(key, record.id, result.kept > 0 ? null : digest);
-    // Other branches' records may contain the values that this record has just replaced, so they are read again.
+    // Digests of other branches' records are deleted, because those records may have the old values and must be read
+    // again.
     if (result.changed > 0) this.#sql.forgetDigests.run(record.id, digest);
     return true;
   }
@@ -326,13 +331,13 @@ function selectMappings(where: (column: string) => string): string {
   ).join(' UNION ALL ');
 }
 
-/** Counts mappings of the branch `within`, or of all branches if it is null. */
+/** Selects mappings of the branch `within`, or of all branches if it is null. */
 interface MappingQuery {
   name: string;
   within: string | null;
 }
 
-/** Answers from the mirror which product a change means. A vanished product counts as unknown. */
+/** Finds in the mirror which product a change means. A vanished product counts as unknown. */
 export class MirrorCatalog implements CatalogLookup {
   readonly #branches: readonly string[];
   readonly #sweeps: Database.Statement<[], { branch: string; startedAt: string }>;
@@ -384,13 +389,16 @@ function byPlace(a: CatalogMapping, b: CatalogMapping): number {
   return a.sku < b.sku ? -1 : Number(a.sku > b.sku);
 }
 
-/** A change of the platform changes all products, so that these show it. */
+/**
+ * Numbers of products that are read to learn their fields. A few suffice, because a new version of the platform
+ * changes all.
+ */
 const FIELDS_READ = 200;
 const FIELDS_READ_MIN = 5;
 const KNOWN_SHARE = 0.8;
 const NEWS_FOR_MS = 86_400_000;
 
-/** Records the fields that nearly all products have, and the earlier ones that no product has any more. */
+/** Records which fields nearly all products have, and which recorded fields no product has any more. */
 function noteFields(db: Database.Database, nowMs: number): void {
   const sql = sqlOf(db);
   const newest = 'SELECT payload FROM products WHERE vanished_at IS NULL ORDER BY rowid DESC LIMIT ?';
@@ -411,7 +419,9 @@ function noteFields(db: Database.Database, nowMs: number): void {
     sql.run('UPDATE product_fields SET gone_since = ? WHERE name = ? AND gone_since IS NULL', at, name);
 }
 
-/** Returns fields that products got or lost within the last day. Fields of the first day do not count as new. */
+/**
+ * Returns fields that products got or lost within the last day. Fields of the mirror's first day do not count as new.
+ */
 export function productFieldNews(db: Database.Database, nowMs: number): FieldNews {
   const sql = sqlOf(db);
   const from = isoUtc(nowMs - NEWS_FOR_MS);

@@ -1,19 +1,21 @@
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { Branch } from './product.ts';
 
-/** Number of a page's hundred products that may differ, because shops sell while the catalogue is read. */
+/** Products of a page of a hundred that may differ, because shops sell while the catalogue is read. */
 const DIFFERENT_OF_100 = 20;
 const PRODUCTS_AT_FIRST = 1_024;
 
 /**
- * Collects, from the records of one sweep, the products of branches other than the listed one. The platform seems to
- * put the stocks of all branches into each record. Then a few lists cover all branches, and one page is enough to
- * confirm another branch.
+ * Collects products of other branches from the records of one branch's list. The platform seems to put the stocks of
+ * all branches into each record. If so, a few lists cover all branches, and one page is enough to confirm another
+ * branch.
  */
 export class CrossBranchListing {
   readonly #ids: string[] = [];
   readonly #places = new Map<string, number>();
-  /** By branch, for each product: 0 if the branch does not have it, else one more than its number of stocks there. */
+  /**
+   * By branch, for each product: 0 if the branch does not have it, otherwise one more than its number of stocks there.
+   */
   readonly #counts: ReadonlyMap<string, { of: Uint8Array }>;
   #namesOtherBranches = false;
 
@@ -22,7 +24,7 @@ export class CrossBranchListing {
     this.#counts = new Map(ids.map((id) => [id, { of: new Uint8Array(PRODUCTS_AT_FIRST) }]));
   }
 
-  /** Adds a record of this branch's list. */
+  /** Adds a record from the list of branch `listedIn`. */
   add(listedIn: Branch, record: ProductRecord): void {
     const place = this.#placeOf(record.id);
     const found = countsIn(record);
@@ -30,20 +32,22 @@ export class CrossBranchListing {
     for (const [branch, counts] of this.#counts) counts.of[place] = found.get(branch) ?? 0;
   }
 
-  /** Whether asking `of` is useful: records have named other branches, and this branch has an id to find it by. */
+  /**
+   * Returns whether `of` may know this branch's products: records named other branches, and this branch's id is known.
+   */
   mayHave({ subsidiaryId }: Branch): boolean {
     return this.#namesOtherBranches && subsidiaryId !== null && this.#counts.has(subsidiaryId);
   }
 
-  /** Returns the products that the branch has by the records so far. */
+  /** Returns the products that the branch has according to the records so far. */
   of({ subsidiaryId }: Branch): Set<string> {
     const counts = this.#counts.get(subsidiaryId ?? '')?.of ?? [];
     return new Set(this.#ids.filter((_, place) => (counts[place] ?? 0) > 0));
   }
 
   /**
-   * Whether the branch's own list has the number of stocks of each product that other lists had, and few changed
-   * quantities. `differs` returns whether a record's quantities differ from the mirrored ones.
+   * Returns whether the branch's own list agrees with other lists: the same number of stocks of each product, and few
+   * changed quantities. `differs` returns whether a record's quantities differ from the mirrored ones.
    */
   confirms(
     { subsidiaryId }: Branch,
@@ -74,7 +78,7 @@ export class CrossBranchListing {
   }
 }
 
-/** Returns, by branch, one more than the number of stocks that the record has of it. */
+/** Returns for each branch in the record one more than the record's number of stocks there. */
 function countsIn({ children }: ProductRecord): Map<string, number> {
   const counts = new Map<string, number>();
   for (const { stocks, integrations } of children) {

@@ -6,7 +6,7 @@ import type { MirroredProduct, ProductFilter } from './product.ts';
 type Sent = number | string | null;
 
 interface Pushed {
-  /** The push mark of the newest pushed change. */
+  /** Push mark of the newest change that was pushed. */
   pushedMark: number;
   /** 1 if it is unknown whether a sent change arrived. */
   uncertain: number;
@@ -42,7 +42,7 @@ type Named = [Record<string, SqlValue>];
 const SKU = `SELECT sku, product_id AS productId, barcode, price, with_discount AS withDiscount, discount, show,
   pushed_mark AS pushedMark, uncertain FROM skus`;
 
-/** Statements on `products` and the rows below it. The caller opens the transaction. */
+/** Statements on `products` and the tables below it. The caller opens the transaction. */
 function statements(db: Database.Database) {
   return {
     product: db.prepare<[string], ProductRow>(`
@@ -56,7 +56,7 @@ function statements(db: Database.Database) {
         updated_at = excluded.updated_at`),
     setPayload: db.prepare<string[]>('UPDATE products SET payload = ?, updated_at = ? WHERE product_id = ?'),
     sku: db.prepare<[string], SkuRow>(`${SKU} WHERE sku = ?`),
-    // The plus keeps SQLite from planning again for each product.
+    // The plus keeps SQLite from planning the statement again for each product.
     skusOf: db.prepare<[string], SkuRow>(`${SKU} WHERE product_id = +? ORDER BY sku`),
     putSku: db.prepare<Named>(`
       INSERT INTO skus (sku, product_id, barcode, price, with_discount, discount, show)
@@ -79,8 +79,8 @@ function statements(db: Database.Database) {
       UPDATE stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
       WHERE sku = @sku AND subsidiary_id = @subsidiaryId`),
     /**
-     * The quantity on the platform is not the expected one, perhaps because of an order. The last count is computed
-     * again.
+     * Marks the last count to be computed again, because the platform's quantity is not the expected one, perhaps
+     * because of an order.
      */
     moveStock: db.prepare<string[]>(
       `UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
@@ -89,7 +89,9 @@ function statements(db: Database.Database) {
            WHERE s.sku = stock_counts.sku AND s.subsidiary_id = stock_counts.subsidiary_id)
          AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))`,
     ),
-    /** An order line whose product was unknown may belong to the product written now. */
+    /**
+     * Marks order lines of unknown products to be matched again, because one may belong to the product written now.
+     */
     lookAgain: db.prepare('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0'),
     dropStock: db.prepare<string[]>('DELETE FROM stocks WHERE sku = ? AND subsidiary_id = ?'),
     mappings: db.prepare<[string], MappingRow>(`
@@ -104,28 +106,27 @@ function statements(db: Database.Database) {
 }
 
 export interface WriteContext {
-  /** The mark of sent changes when the record was requested. Values that were sent later are newer and stay. */
+  /** Push mark when the record was requested. Values that were pushed later are newer and are kept. */
   mark: number;
-  /** Newest event of the order feed when the record was requested. */
+  /** Seq of the newest event of the order feed when the record was requested. */
   asOfSeq: number;
-  /** Now. */
+  /** The present time, milliseconds since 1970. */
   nowMs: number;
-  /** The same, ISO 8601 UTC. */
+  /** The present time, ISO 8601 UTC. */
   at: string;
   /**
-   * Branches that the record covers. Their entries that it does not contain are deleted. `all` means every
-   * branch; with `[]` the record only adds. A branch's list may leave other branches out, so it covers that
-   * branch only.
+   * Branches that the record covers: their entries are deleted if the record lacks them. A branch's list covers only
+   * that branch, because it may leave others out. `all` means every branch; with `[]` nothing is deleted.
    */
   speaksFor: 'all' | readonly string[];
 }
 
-/** Updates the rows of one product from a record. Writes only what differs. */
+/** Updates the rows of one product from a record. Writes only rows that differ. */
 export class ProductWriter {
   readonly #sql: ReturnType<typeof statements>;
   #changed = 0;
   #kept = 0;
-  /** Whether the product is new, or listed again after it had vanished. */
+  /** True if the product is new, or is listed again after it had vanished. */
   #isNew = false;
 
   constructor(db: Database.Database) {
@@ -133,14 +134,14 @@ export class ProductWriter {
   }
 
   /**
-   * Returns how many rows were changed or deleted (new rows do not count), and how many values stayed because a push
-   * is newer.
+   * Writes a record. Returns how many rows were changed or deleted (new rows do not count), and how many values were
+   * kept because a push is newer.
    */
   write(record: ProductRecord, asked: WriteContext): { changed: number; kept: number } {
     this.#changed = 0;
     this.#kept = 0;
     this.#isNew = false;
-    // A sku that seems missing may be an unreadable one.
+    // In a partly unreadable record, a sku that seems missing may be an unreadable one, so nothing is deleted.
     const context: WriteContext = record.isPartial ? { ...asked, speaksFor: [] } : asked;
     for (const child of record.children) {
       this.#writeSku(record.id, child, context);
@@ -167,7 +168,7 @@ export class ProductWriter {
       stored.category === category &&
       stored.uncertain === uncertain;
     if (isSame && stored.vanishedAt === null) {
-      // The text may differ in fields that have no column.
+      // The texts may differ in fields that have no column.
       this.#sql.setPayload.run(payload, at, id);
       return;
     }
@@ -246,7 +247,7 @@ export class ProductWriter {
     }
   }
 
-  /** Deletes skus that the record no longer has, unless another branch still has a stock or mapping of them. */
+  /** Deletes skus that the record lacks, unless another branch still has a stock or mapping of them. */
   #dropAbsent(record: ProductRecord, context: WriteContext): void {
     const present = new Set(record.children.map((child) => child.sku));
     const { stocks, mappings } = this.#sql;
@@ -261,14 +262,14 @@ export class ProductWriter {
     }
   }
 
-  /** Deletes the branch's rows of a sku, if the record covers that branch. */
+  /** Deletes the branch's rows of a sku if the record covers that branch. */
   #drop(what: 'dropStock' | 'dropMappings', sku: string, subsidiaryId: string, context: WriteContext): void {
     const { speaksFor } = context;
     if (speaksFor !== 'all' && !speaksFor.includes(subsidiaryId)) return;
     this.#changed += this.#sql[what].run(sku, subsidiaryId).changes;
   }
 
-  /** Returns the row if a push is newer than the record, so that its value stays. */
+  /** Returns the row if a push is newer than the record, so that the row's value must be kept. */
   #newerPush<R extends Pushed>(row: R | undefined, { mark }: WriteContext): R | undefined {
     if (row === undefined || row.pushedMark <= mark) return undefined;
     this.#kept += 1;
@@ -302,7 +303,7 @@ const CONDITIONS: Partial<Record<keyof ProductFilter, string>> = {
     OR p.product_id IN (${BY_EXTERNAL_ID.replaceAll('@externalId', '@text')}))`,
 };
 
-/** Reads the catalogue for people and for the local API. */
+/** Reads the catalogue for commands and the local API. */
 export class CatalogQueries {
   readonly #db: Database.Database;
   readonly #sql: ReturnType<typeof statements>;
@@ -315,7 +316,7 @@ export class CatalogQueries {
     this.#counts = db.prepare('SELECT count(*) AS products, count(vanished_at) AS vanished FROM products');
   }
 
-  /** Returns products by id, including vanished ones. */
+  /** Returns the products that match the filter, ordered by id, including vanished ones. */
   products(filter: ProductFilter): MirroredProduct[] {
     const conditions = Object.entries(CONDITIONS)
       .filter(([name]) => filter[name as keyof ProductFilter] !== undefined)

@@ -3,11 +3,11 @@ import { TillsyncError } from '../core/errors.ts';
 import { amount, flag, isoTime, text } from '../core/schema.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 
-/** The three fields in which the platform looks up an externalId, in tillsync's order of preference. */
+/** The three fields in which the platform searches for an externalId, in tillsync's order of preference. */
 export type MappingField = 'extId' | 'productIdPosA' | 'productCodePosB';
 export const MAPPING_FIELDS: readonly MappingField[] = ['extId', 'productIdPosA', 'productCodePosB'];
 
-/** A mapping of a product: one of its three mapping fields, with the externalId in it. */
+/** A mapping of a sku: one of the three fields, and the externalId in it. */
 export interface CatalogMapping {
   sku: string;
   productId: string;
@@ -16,13 +16,13 @@ export interface CatalogMapping {
   externalId: string;
 }
 
-/** The questions about the catalogue that resolving a change asks. */
+/** Reads that are needed to find out which product a change means. */
 export interface CatalogLookup {
-  /** Whether a whole sweep of every branch is in the mirror. Before that, a missing product proves nothing. */
+  /** True if the mirror has a complete sweep of every branch. Before that, a missing product proves nothing. */
   readonly isComplete: boolean;
-  /** Returns the product of a sku; undefined when the mirror does not know it. */
+  /** Returns the product of a sku; undefined if the mirror does not have the sku. */
   productOf(sku: string): string | undefined;
-  /** Returns all mappings of a sku, of every field, in every branch or only in this one. */
+  /** Returns all mappings of a sku, in every branch or only in this one. */
   mappingsOf(sku: string, subsidiaryId?: string): CatalogMapping[];
   /** Returns all mappings with this `externalId` in any field, in every branch or only in this one. */
   byExternalId(externalId: string, subsidiaryId?: string): CatalogMapping[];
@@ -35,18 +35,18 @@ export interface Branch {
 }
 
 export interface BranchDirectory {
-  /** True without configured branches; the catalogue is then never swept. */
+  /** True if no branches are configured. The catalogue is then never swept. */
   readonly isEmpty: boolean;
-  /** Returns the internal id of a branch by its external id; undefined when the configuration does not have it. */
+  /** Returns the subsidiary id of a branch by its external id; undefined if the configuration does not have it. */
   idOf(externalId: string): string | undefined;
   externalIdOf(subsidiaryId: string): string | undefined;
   /**
-   * Internal id of the branch of a change that names none; undefined if there is no such branch or its id is
+   * Subsidiary id of the branch to which changes without a branch belong; undefined if there is none or its id is
    * unknown.
    */
   readonly ownId: string | undefined;
   readonly all: readonly Branch[];
-  /** Whether each branch has its own tillsync, so that messages about a change name no other branch's data. */
+  /** True if each branch has its own tillsync. Messages about a change must then not show another branch's data. */
   readonly areApart: boolean;
 }
 
@@ -105,17 +105,17 @@ export const product = z.object({
 export type MirroredProduct = z.output<typeof product>;
 export type MirroredSku = MirroredProduct['skus'][number];
 
-/** Filter of products; all given conditions must hold. */
+/** Conditions for products. All given ones must hold. */
 export interface ProductFilter {
   /** Part of a name, or a whole sku, barcode or externalId. */
   text?: string | undefined;
   sku?: string | undefined;
   productId?: string | undefined;
-  /** Equals any of the three mapping fields. */
+  /** Value of any of the three mapping fields. */
   externalId?: string | undefined;
-  /** Only products that have a stock or a mapping in this branch. */
+  /** Branch in which the product must have a stock or a mapping. */
   subsidiaryId?: string | undefined;
-  /** Only products with a higher id: the key for the next page. */
+  /** Id of the last product on the previous page; only products with a higher id are returned. */
   after?: string | undefined;
   limit: number;
 }
@@ -127,7 +127,7 @@ export interface ProductDifference {
   productId: string;
   sku: string | null;
   subsidiaryId: string | null;
-  /** `product`, `sku`, `stock` and `mapping` mean a whole entry that one side lacks. */
+  /** Name of the field; `product`, `sku`, `stock` or `mapping` if one side lacks the whole entry. */
   field: string;
   /** Value in the mirror; null if it is unknown or the entry does not exist. */
   mirror: Scalar;
@@ -135,8 +135,8 @@ export interface ProductDifference {
 }
 
 /**
- * Compares the mirror's product with the platform's record. A list's record may cover only its own branch, so missing
- * entries count only in the covered branch (undefined: in all).
+ * Compares a mirrored product with the platform's record. Missing entries count only in the branches of `speaksFor`,
+ * because a branch's list may leave others out; undefined means all branches.
  */
 export function productDifferences(
   mirrored: MirroredProduct | undefined,
@@ -209,7 +209,7 @@ function mappingText({
   return [subsidiaryId, ...named.map(([field, value]) => `${field} ${value}`)].join(' ');
 }
 
-/** Sku and branch of a difference. */
+/** Sku and branch in which a value differs. */
 interface At {
   sku?: string;
   subsidiaryId?: string;
@@ -228,19 +228,21 @@ class Findings {
     this.list.push({ productId: this.#productId, sku, subsidiaryId, field, mirror, platform });
   }
 
-  /** Adds a difference if the values differ in the mirror's form: numbers as they were sent, booleans as 1 and 0. */
+  /** Adds a difference if the values differ in the form in which the mirror stores them. */
   compare(at: At, field: string, mirror: Scalar, platform: Scalar): void {
     if (asKept(mirror) !== asKept(platform)) this.add(at, field, mirror, platform);
   }
 }
 
-/** Returns the value as the mirror stores it; booleans become 1 and 0. */
+/** Returns the value as the mirror stores it: numbers as texts as they were sent, booleans as 1 and 0. */
 export function asKept(value: Scalar): string | null {
   if (value === null) return null;
   return typeof value === 'boolean' ? String(Number(value)) : String(value);
 }
 
-/** Returns the configured branch with this id. `from` says where the id was given. Throws `usage`. */
+/**
+ * Returns the configured branch with this id. `from` is the option that had the id, for the message. Throws `usage`.
+ */
 export function namedBranch(branches: readonly Branch[], name: string, from = '--branch'): Branch {
   const found = branches.filter((each) => each.subsidiaryId === name || each.externalId === name);
   if (found.length === 1 && found[0]) return found[0];

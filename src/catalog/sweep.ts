@@ -21,17 +21,17 @@ export type { ReadMark } from './catalog-store.ts';
 
 const TRIES_MAX = 3;
 /**
- * When at most this many products are missing from a consistent sweep, each is asked for. When more are missing, they
- * must be missing in two sweeps.
+ * Number of missing products up to which each one is requested after a consistent sweep. If more are missing, they
+ * must be missing in two sweeps before they count as vanished.
  */
 const ASK_MAX = 20;
 const PAGES_MAX = 100_000;
-/** The platform's own page size (document, "Default page size"). It is used when the platform refuses a larger one. */
+/** The platform's own page size (document, "Default page size"), used if the platform refuses a larger one. */
 const DEFAULT_LIMIT = 20;
 
 interface SweepOptions {
   platform: Pick<PlatformClient, 'productList' | 'productGet'>;
-  /** The mirror's catalogue; each write is one short durable transaction. */
+  /** The mirror's catalogue. Each write is one short durable transaction. */
   stores: {
     read<T>(action: (stores: { catalog: CatalogStore }) => T): T;
     write<T>(action: (stores: { catalog: CatalogStore }) => T): Promise<T>;
@@ -44,7 +44,7 @@ interface SweepOptions {
 export interface SweepTarget {
   page(records: readonly ProductRecord[], mark: ReadMark): Promise<{ written: number }>;
   product(record: ProductRecord, mark: ReadMark): Promise<unknown>;
-  /** Called for an entry that is not readable as a product. */
+  /** Called for an entry that cannot be read as a product. */
   unreadable(text: string): Promise<void>;
   /** Ends a complete and consistent sweep. Returns the number of products marked as vanished. */
   end(sweep: CompletedSweep): Promise<number>;
@@ -54,17 +54,17 @@ export interface SweepRequest extends CallOptions {
   onProgress?: (done: number, total: number | null) => void;
   /** Called before each branch. */
   onBranch?: (branch: Branch) => void;
-  /** Called when another process is sweeping, so that this one waits for its end. */
+  /** Called if another process is sweeping, so that this process waits. */
   onBusy?: () => void;
 }
 
-/** State shared by the sweeps of all branches so far. */
+/** State that the sweeps of all branches share. */
 interface SweepSoFar {
   cover: CrossBranchListing;
-  /** Mark taken before the first list was requested. */
+  /** State of the mirror before the first list was requested. */
   mark: ReadMark;
   startedAtMs: number;
-  /** Time at which the last whole list was read. */
+  /** When the last whole list was read. */
   readUntilMs: number;
 }
 
@@ -87,8 +87,8 @@ interface Pass extends CompletedSweep {
 }
 
 /**
- * Reads every product of a branch by GET /product/list, oldest first, so that new products join at the end. If the
- * totals change or a product appears twice, the list shifted: it is read again, and nothing counts as vanished.
+ * Reads every product of a branch by GET /product/list, oldest first, so that new products are added at the end. If
+ * totals change or a product appears twice, the list shifted: it is read again, and no product counts as vanished.
  */
 export class CatalogSweep {
   readonly #o: SweepOptions;
@@ -97,7 +97,7 @@ export class CatalogSweep {
   readonly #request: SweepRequest;
   readonly #soFar: SweepSoFar | undefined;
 
-  /** `soFar` is set if this sweep is a part of a sweep of all branches. */
+  /** `soFar` is set if this is a part of a sweep of all branches. */
   constructor(
     options: SweepOptions,
     branch: Branch,
@@ -113,7 +113,7 @@ export class CatalogSweep {
   }
 
   /**
-   * Reads the branch. Throws the errors of Platform.productList, and `platform-garbled` if the list shifted at every
+   * Reads the branch. Throws the errors of `Platform.productList`, and `platform-garbled` if the list shifted at every
    * try.
    */
   async run(): Promise<SweepReport> {
@@ -125,8 +125,8 @@ export class CatalogSweep {
   }
 
   /**
-   * Reads one page of the newest products. If the page and the number of products agree with the records of this branch
-   * in other lists, the rest is not read. Returns undefined if the whole list must be read.
+   * Reads one page of the newest products. If the page and the number of products agree with what other branches'
+   * lists say about this branch, the rest is not read. Returns undefined if the whole list must be read.
    */
   async #confirm(): Promise<SweepReport | undefined> {
     const branch = this.#branch;
@@ -234,15 +234,15 @@ export class CatalogSweep {
     }
     pass.written += (await this.#target.page(answer.docs, mark)).written;
     for (const text of answer.unreadable) {
-      // A product that was readable in part is also in the docs.
+      // A product that is readable in part is also among the products of the answer.
       if (!answer.docs.some(({ raw }) => raw === text)) pass.unreadable += 1;
       await this.#target.unreadable(text);
     }
   }
 
   /**
-   * A deletion and a creation together shift the list without changing its total. Asking for each missing product
-   * finds out.
+   * Requests each missing product. A deletion and a creation together shift the list without changing its total, so a
+   * missing product may still exist.
    */
   async #askFor(missing: readonly Unlisted[], pass: Pass): Promise<void> {
     for (const { productId, sku } of missing) {
@@ -254,7 +254,7 @@ export class CatalogSweep {
     }
   }
 
-  /** Calls the platform. The mark is read when the request is really sent. */
+  /** Calls the platform. The state of the mirror is read at the moment when the request is sent. */
   async #ask<T>(call: (how: CallOptions) => Promise<T>): Promise<{ answer: T; mark: ReadMark }> {
     const { signal, onWait } = this.#request;
     let mark = this.#readMark();
@@ -271,8 +271,8 @@ export class CatalogSweep {
 }
 
 /**
- * Whether the answer says that no page follows. If it says nothing, a page may still be shorter than requested; the
- * list then ends with the first page that has nothing new.
+ * Returns whether the answer is the last page. If the answer does not say so, a short page proves nothing, and the
+ * list ends with the first page that has nothing new.
  */
 function isLast(answer: ProductPage, page: number): boolean {
   if (answer.hasNextPage !== null) return !answer.hasNextPage;
@@ -286,13 +286,13 @@ const LOOK_EVERY_MS = 500;
 
 interface LeasedSweepOptions extends SweepOptions {
   leases: Leases;
-  /** Stores a list entry that is not readable as a product. */
+  /** Puts a list entry that cannot be read as a product into quarantine. */
   quarantine: (text: string) => Promise<void>;
 }
 
 /**
- * Sweeps a branch under a lease, so that only one process does it at a time. Otherwise an older list that ends last
- * would mark products as vanished that a newer list has just shown.
+ * Sweeps a branch under a lease, so that only one process does. Otherwise an older list that ends later would mark
+ * products as vanished that a newer list has shown.
  */
 export class LeasedSweep {
   readonly #o: LeasedSweepOptions;
@@ -301,7 +301,7 @@ export class LeasedSweep {
     this.#o = options;
   }
 
-  /** Starts a sweep of all configured branches, the largest by the last sweep first. */
+  /** Starts a sweep of all configured branches, largest first by the last sweep. */
   begin(branches: readonly Branch[]): { largestFirst: Branch[]; soFar: SweepSoFar } {
     const { stores, clock } = this.#o;
     const { sizes, mark } = stores.read(({ catalog }) => ({
@@ -317,16 +317,16 @@ export class LeasedSweep {
   }
 
   /**
-   * Ends the sweep of all configured branches. Other branches are deleted only now, so that a branch whose id changed
-   * in the configuration keeps its products meanwhile.
+   * Ends the sweep of all configured branches. Branches that are no longer configured are deleted only now, so that a
+   * branch whose id was changed keeps its products during the sweep.
    */
   end(branches: readonly Branch[]): Promise<void> {
     return this.#o.stores.write(({ catalog }) => catalog.keepOnly(branches));
   }
 
   /**
-   * Sweeps a branch. Throws the errors of CatalogSweep.run, and `lease-lost` if another process acquired the lease
-   * while this process was frozen.
+   * Sweeps a branch. Throws the errors of `CatalogSweep.run`, and `lease-lost` if another process got the lease while
+   * this process was frozen.
    */
   async sweep(branch: Branch, request: SweepRequest = {}, soFar?: SweepSoFar): Promise<SweepReport> {
     const { leases, clock, stores, quarantine } = this.#o;
@@ -370,8 +370,8 @@ interface SweepAllOptions {
 }
 
 /**
- * Sweeps every configured branch once and reports the result. The largest come first, so that few lists have to be
- * read whole. Throws the error that stopped it.
+ * Sweeps every configured branch once and reports the result. The largest are swept first, so that few lists must be
+ * read whole. Throws the error that stopped the sweep.
  */
 export async function sweepAll(
   { sweep, branches, freshness }: SweepAllOptions,
@@ -385,7 +385,7 @@ export async function sweepAll(
       try {
         reports.set(branch, await sweep.sweep(branch, request, soFar));
       } catch (error) {
-        // The platform may refuse the list of one branch and give the others. If it refuses all, the sweep
+        // The platform may refuse one branch's list and answer the others. If it refuses the first few, the sweep
         // ends.
         if (branches.length < 2 || !hasCode(error, 'platform-refused')) throw error;
         refused.push({ branch, error: asTillsyncError(error) });
@@ -406,7 +406,7 @@ export async function sweepAll(
   return branches.flatMap((branch) => reports.get(branch) ?? []);
 }
 
-/** If the first lists are refused up to this number, the platform probably refuses all. */
+/** Number of refused lists, before any answer, from which the platform probably refuses all. */
 const REFUSED_MAX = 3;
 const NAMED_MAX = 5;
 
@@ -426,11 +426,11 @@ function refusedLists(refused: readonly { branch: Branch; error: TillsyncError }
 }
 
 export interface SweepNowRequest extends SweepRequest {
-  /** Only this branch; if left out, every configured branch. */
+  /** Branch to sweep; if left out, every configured branch is swept. */
   branch?: Branch | undefined;
 }
 
-/** Parts that a sweep of some branches needs. */
+/** Services that a sweep needs. */
 interface SweepNowParts {
   catalogSweep: SweepAllOptions['sweep'];
   branches: SweepAllOptions['branches'];
@@ -446,11 +446,11 @@ export async function sweepNow(
   if (request.branch === undefined) {
     return await sweepAll({ sweep: catalogSweep, branches, freshness }, request);
   }
-  // A sweep of one branch proves nothing about the others, so the catalogue's freshness stays.
+  // The sweep of one branch says nothing about the others, so the catalogue's freshness is not changed.
   return [await catalogSweep.sweep(request.branch, request)];
 }
 
-/** A request for a sweep before its time. The next sweep clears it at its start. */
+/** A request for an early sweep. The next sweep clears it when it starts. */
 export class SweepTrigger {
   readonly waker: Waker;
   #isOpen = false;
@@ -477,11 +477,11 @@ export class SweepTrigger {
 interface SweepLoopOptions extends SweepAllOptions {
   schedule: Schedule;
   /**
-   * Returns the start of the oldest of the branches' last complete sweeps; undefined if a branch has none, and then the
-   * first sweep is due at once.
+   * Returns the start of the oldest of the branches' last complete sweeps. If a branch has none, returns undefined,
+   * and the first sweep is due at once.
    */
   sweptMs: () => number | undefined;
-  /** False while only a person can bring new tokens. */
+  /** Returns false while no call can succeed until a person brings new tokens. */
   mayCall: () => boolean;
   trigger: SweepTrigger;
   clock: Clock;
@@ -491,8 +491,8 @@ interface SweepLoopOptions extends SweepAllOptions {
 }
 
 /**
- * Sweeps the catalogue by the schedule. A sweep that was missed or not finished is made up for; otherwise a machine
- * that is off each night would never sweep.
+ * Sweeps the catalogue by the schedule. A missed or unfinished sweep is repeated as soon as possible, because a
+ * machine that is off each night would otherwise never sweep.
  */
 export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal): Promise<void> {
   const { branches, schedule, sweptMs, mayCall, trigger, clock, random, log, freshness, beat } = options;
@@ -504,14 +504,14 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
   const lastMs = isOff ? startMs : sweptMs();
   let dueMs = lastMs === undefined ? startMs : schedule.nextAfter(Math.min(lastMs, startMs));
   /**
-   * The due time is never later than the schedule now says, because a wall clock that was ahead may have been
-   * corrected.
+   * Returns when the next sweep is due. It is computed again each time, because a clock that was ahead may have been
+   * set back.
    */
   const due = () => {
     dueMs = Math.min(dueMs, schedule.nextAfter(clock.nowMs()));
     return dueMs;
   };
-  /** Pauses for the whole time, even if the wall clock jumps or a sweep is requested. */
+  /** Pauses for the whole time, even if the clock jumps or a sweep is requested. */
   const again = async (restMs: number) => {
     await rest(clock, restMs, signal, beat);
     dueMs = clock.nowMs();

@@ -2,18 +2,18 @@ import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
 import type { Branch } from './product.ts';
 
-/** Numbers of products that are shown in a branch, with and without an id of the POS. */
+/** Numbers of a branch's shown products with and without an id of the POS. */
 export interface BranchMapping {
   branch: Branch;
   /** Products that customers can see in the branch, by the last sweep. */
   shown: number;
-  /** Number of these products that have a sku without an id in the branch. */
+  /** Number of shown products that have a sku without an id in the branch. */
   unmapped: number;
-  /** Whether the shop assigns ids there at all: most shown products have one. */
+  /** True if most shown products have an id, so that the shop evidently assigns ids. */
   isMapping: boolean;
 }
 
-/** A sku that customers can see in a branch where the POS has no id for it. */
+/** A sku that customers can see in a branch but that has no id of the POS there. */
 export interface UnmappedSku {
   branch: string;
   sku: string;
@@ -23,10 +23,10 @@ export interface UnmappedSku {
   barcode: string | null;
 }
 
-/** With a smaller share of ids, the shop may not intend to assign ids, or may have just begun. */
+/** Share of products with an id from which the shop counts as assigning ids. Below it, the shop may not intend to. */
 const MAPPING_SHARE = 0.5;
 
-/** SQL for the stocks that customers see in the branch `?`, because product, sku and stock are shown. */
+/** SQL for the stocks that customers see in the branch `?`: product, sku and stock must be shown. */
 const SHOWN = `FROM stocks k
   JOIN skus s ON s.sku = k.sku AND s.show IS NOT 0
   JOIN products p ON p.product_id = s.product_id AND p.show IS NOT 0 AND p.vanished_at IS NULL
@@ -35,8 +35,8 @@ const IS_MAPPED = `EXISTS (SELECT 1 FROM integrations i WHERE i.sku = k.sku AND 
   AND (trim(i.ext_id) <> '' OR trim(i.product_id_pos_a) <> '' OR trim(i.product_code_pos_b) <> ''))`;
 
 /**
- * Returns the branch's id in `stocks`. A branch configured only by its external id gets the one id that no other
- * branch has. Returns null if that is ambiguous.
+ * Returns the branch's id in `stocks`. A branch configured only by its external id gets the only id that no other
+ * branch has. Returns null if there are several.
  */
 export function subsidiaryOf(
   db: Database.Database,
@@ -50,7 +50,7 @@ export function subsidiaryOf(
   return free.length === 1 ? (free[0] ?? null) : null;
 }
 
-/** The catalogue is large and seldom changes, so a query over all of it is repeated only every five minutes. */
+/** Time for which the result is cached, because the query reads the whole catalogue, which seldom changes. */
 export const MAPPINGS_FOR_MS = 5 * 60_000;
 
 /** Returns an entry for each branch whose products are known. */
@@ -73,7 +73,10 @@ export function branchMappings(db: Database.Database, branches: readonly Branch[
   });
 }
 
-/** Returns unmapped skus by branch, product and sku. `all` are the configured branches, `branches` the wanted ones. */
+/**
+ * Returns unmapped skus, ordered by branch, product and sku. `all` are the configured branches, `branches` the wanted
+ * ones.
+ */
 export function unmappedSkus(
   db: Database.Database,
   all: readonly Branch[],
@@ -97,17 +100,17 @@ export interface UnmappedItem {
   productName: string | null;
 }
 
-/** Newest orders in which to check whether the platform sends ids at all. */
+/** Number of newest orders in which is checked whether the platform sends ids at all. */
 const NEWEST_ORDERS = 200;
 
 /**
  * Returns items without an id in open, paid orders of these branches that came at `from` or later and that no POS
- * acknowledged. Items with modifiers never have an id and do not count. Returns nothing if most items of the newest
- * orders lack ids, because the platform then does not send them.
+ * acknowledged. Items with modifiers never have an id, so they do not count. Returns nothing if most items of the
+ * newest orders lack ids, because the platform then sends none.
  */
 export function unmappedItems(
   db: Database.Database,
-  /** `waits`: SQL that is true for an open, paid order. */
+  /** `waits` is an SQL condition that is true for an open, paid order. */
   { waits, branches, from }: { waits: string; branches: readonly Branch[]; from: string },
 ): UnmappedItem[] {
   const ids = branches.flatMap(({ subsidiaryId, externalId }) => [subsidiaryId, externalId].filter(Boolean));
