@@ -14,18 +14,18 @@ import type { Caller } from './calls.ts';
 import type { Decision, OutboxTab, PageState, Stage, Store } from './state.ts';
 import { speechOf } from './words/language.ts';
 
-/** Actions of a person on the page. */
+/** What a person can do on the page. */
 export type Actions = ReturnType<typeof pageActions>;
 
 interface Around {
   api: Api;
   store: Store;
   caller: Caller;
-  /** Restarts the page's updates. */
+  /** Starts again the reads that the page needs. */
   watch: () => void;
-  /** Reads the figures anew. */
+  /** Reads the status again. */
   refresh: () => void;
-  /** Stores the chosen language. */
+  /** Stores the chosen language in the browser. */
   keepLanguage: (language: Language) => void;
 }
 
@@ -42,7 +42,7 @@ export function pageActions(around: Around) {
       if (!expanded.delete(stage)) expanded.add(stage);
       store.set({ expanded });
     },
-    /** Changes the given parts of the filter; the others stay. */
+    /** Changes the given parts of the filter and keeps the others. */
     findBranches(wish: Partial<Pick<PageState['branches'], 'text' | 'level' | 'isWhole'>>): void {
       store.set({ branches: { ...store.state.branches, ...wish } });
     },
@@ -82,7 +82,7 @@ async function explainStock({ api, store }: Around, sku: string): Promise<void> 
   if (dialog?.kind === 'stock-why' && dialog.sku === sku) store.set({ dialog: { ...dialog, answer } });
 }
 
-/** Resolves to the fault that the API answered with, for a dialog that shows it. */
+/** Resolves to the answer, or to the fault of the API, so that a dialog can show the fault. */
 async function orFault<T>(asked: Promise<T>): Promise<T | ApiFault> {
   try {
     return await asked;
@@ -120,7 +120,7 @@ function keyActions({ api, store, watch }: Around) {
     waiting?.();
     waiting = undefined;
   };
-  /** Opens the form; `then` runs once a correct key is entered. */
+  /** Opens the form for the key. `then` runs after a correct key was entered. */
   const needKey = (then?: () => void) => {
     waiting = then;
     show(api.hasKey && then ? 'key.wrong' : null);
@@ -132,7 +132,7 @@ function keyActions({ api, store, watch }: Around) {
   return {
     needKey,
     askKey: () => needKey(store.state.link === 'locked' ? watch : undefined),
-    /** `forGood`: keeps the key after this browser is closed. */
+    /** Tries a key. `forGood` keeps it after the browser is closed. */
     useKey: (key: string, forGood: boolean) => void use(key, forGood),
     forgetKey() {
       forget();
@@ -145,7 +145,7 @@ function keyActions({ api, store, watch }: Around) {
 const PAUSE_MS = 250;
 const SEARCH_PAGE = 8;
 
-/** Searches while a person types, debounced. */
+/** Returns the actions of the catalogue search, which is debounced while a person types. */
 function catalogActions({ api, store }: Around) {
   let pause: ReturnType<typeof setTimeout> | undefined;
   const load = async (text: string, after: string | null) => {
@@ -157,7 +157,7 @@ function catalogActions({ api, store }: Around) {
     try {
       const answer = await api.get<ProductsAnswer>(`/products?${query}`);
       const { catalog } = store.state;
-      // Somebody typed on meanwhile.
+      // The person has typed more in the meantime, so this answer is outdated.
       if (catalog.text !== text) return;
       const products = after === null ? answer.products : [...(catalog.products ?? []), ...answer.products];
       store.set({ catalog: { text, products, next: answer.next, fault: null } });
@@ -180,7 +180,7 @@ function catalogActions({ api, store }: Around) {
   };
 }
 
-/** Searches orders while a person types, debounced. */
+/** Returns the actions of the order search, which is debounced while a person types. */
 function searchActions({ api, store }: Around) {
   let pause: ReturnType<typeof setTimeout> | undefined;
   const set = (change: Partial<typeof store.state.search>) =>
@@ -196,11 +196,11 @@ function searchActions({ api, store }: Around) {
       },
     );
     const { search } = store.state;
-    // Somebody typed on meanwhile.
+    // The answer is shown only if the person has not typed more in the meantime.
     if (search.text === text && search.day === day) set(found);
   };
   return {
-    /** Changes the given parts; without text and day the board is shown again. */
+    /** Changes the given parts of the search. With neither text nor day, the board is shown again. */
     searchOrders(wish: { text?: string; day?: string }): void {
       clearTimeout(pause);
       set(wish);
@@ -213,12 +213,12 @@ function searchActions({ api, store }: Around) {
 
 const OUTBOX_PAGE = 20;
 
-/** The list of changes, and a person's decisions about them. */
+/** Returns the actions of the list of changes, and a person's decisions about changes. */
 function outboxActions({ api, store, refresh }: Around, needKey: (then: () => void) => void) {
   let size = OUTBOX_PAGE;
   const set = (change: Partial<typeof store.state.outbox>) =>
     store.set({ outbox: { ...store.state.outbox, ...change } });
-  /** Reads the shown list again. If that fails, it stays; the status shows the reason. */
+  /** Reads the shown list again. If that fails, the list stays, and the status shows the reason. */
   const refreshChanges = async () => {
     const { tab } = store.state.outbox;
     try {
@@ -256,7 +256,7 @@ function outboxActions({ api, store, refresh }: Around, needKey: (then: () => vo
   };
   return {
     refreshChanges,
-    /** `isJump` also moves the focus. */
+    /** Shows the list of a tab. `isJump` also moves the focus there. */
     showChanges(tab: OutboxTab, isJump = false): void {
       if (isJump) document.getElementById('outbox')?.focus();
       size = OUTBOX_PAGE;

@@ -14,9 +14,9 @@ export type Change = z.output<typeof api.change>;
 export type OutboxAnswer = z.output<typeof api.outboxPage>;
 export type ProductsAnswer = z.output<typeof api.productPage>;
 
-/** An answer that is not a success, or no answer. */
+/** An error answer of the API, or a missing answer. */
 export class ApiFault extends Error {
-  /** The API's code; `unreachable` if there was no answer. */
+  /** Error code of the API; `unreachable` if there was no answer. */
   readonly code: string;
   readonly hint: string | null;
 
@@ -27,16 +27,16 @@ export class ApiFault extends Error {
   }
 }
 
-/** Stores the key for this tab, or with `forGood` for this browser; null deletes it from both. */
+/** Stores the key for this tab or, with `forGood`, for this browser. null deletes it from both. */
 type KeepKey = (key: string | null, forGood: boolean) => void;
 
 const TIMEOUT_MS = 15_000;
 
 /** Calls the local API that served this page. */
 export class Api {
-  /** The command that prints the key, from the last refusal. */
+  /** Command that prints the key, as the API's last refusal named it. */
   keyCommand = '';
-  /** The shop's name, from the last refusal. */
+  /** The shop's name, as the API's last refusal named it. */
   shop: string | null = null;
   #key: string | null;
   readonly #keep: KeepKey;
@@ -66,7 +66,7 @@ export class Api {
     return this.#call<T>(path, { method: 'POST' });
   }
 
-  /** Opens a streaming response; throws `ApiFault` when it does not begin. */
+  /** Opens a streaming response. Throws `ApiFault` if the response does not begin. */
   async open(path: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
     const answer = await this.#send(path, { method: 'GET', signal }, 'text/event-stream');
     if (!answer.ok || answer.body === null) throw await this.#faultOf(answer);
@@ -109,8 +109,8 @@ export class Api {
 }
 
 /**
- * Returns the shop's name from a tillsync that asks for its key; null for another scheme, such as a proxy's, or an
- * unreadable name.
+ * Returns the shop's name from the header in which tillsync asks for the key. Returns null for another scheme, such as
+ * a proxy's, or an unreadable name.
  */
 function realmOf({ headers }: Response): string | null {
   const realm = /^Bearer realm="([^"]+)"/.exec(headers.get('www-authenticate') ?? '')?.[1] ?? null;
@@ -121,12 +121,14 @@ function realmOf({ headers }: Response): string | null {
   }
 }
 
-/** A header holds bytes, one per character. */
+/** Encodes a key for a header, which has one character for each byte. */
 function headerText(key: string): string {
   return Array.from(new TextEncoder().encode(key), (byte) => String.fromCharCode(byte)).join('');
 }
 
-/** Follows the feed from now on, until it ends or the signal; throws when it does not begin. */
+/**
+ * Follows the feed from its newest event, until the stream or the signal ends it. Throws if the stream does not begin.
+ */
 export async function followOrders(api: Api, onChange: () => void, signal: AbortSignal): Promise<void> {
   const stream = await api.open('/orders?after=newest', signal);
   const reader = stream.getReader();

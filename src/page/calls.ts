@@ -2,20 +2,23 @@ import type { BoardOrder } from '../orders/mirrored-order.ts';
 import { calledFor, type PageState, type Store } from './state.ts';
 
 const RING_EVERY_MS = 8_000;
-/** Wait of a hidden tab, so that a visible one rings first, and longest wait of any tab. */
+/**
+ * How long a hidden tab waits before it rings, so that a visible tab rings first; and the longest random wait of any
+ * tab.
+ */
 const HIDDEN_WAITS_MS = 500;
 const WAITS_AT_MOST_MS = 200;
 
-/** The browser's stored values, shared by all tabs of this address. */
+/** Names of the values in the browser's storage, which all tabs of this address share. */
 const KEYS = { isOn: 'tillsync.calls', seen: 'tillsync.seen', rangAt: 'tillsync.rang' } as const;
 
-/** Returns the stored switch and seen orders, when the page opens. */
+/** Returns the stored switch and the seen orders, when the page opens. */
 export function rememberedCalls(): PageState['calls'] {
   const isOn = localStorage.getItem(KEYS.isOn) === 'on';
   return { isOn, seen: rememberedSeen(), isSilent: isOn, canNotify: mayNotify() };
 }
 
-/** Returns the stored order ids; any other content counts as none. */
+/** Returns the stored order ids; empty if the stored text is unreadable. */
 function rememberedSeen(): ReadonlySet<string> {
   try {
     const ids: unknown = JSON.parse(localStorage.getItem(KEYS.seen) ?? '[]');
@@ -30,8 +33,8 @@ function mayNotify(): boolean {
 }
 
 /**
- * Calls attention to new orders, by sound and desktop notifications, until a person has seen each or the POS
- * acknowledged it. All tabs of a browser share the seen orders, and only one of them rings at a time.
+ * Announces new orders by sound and desktop notifications, until a person has seen each or the POS acknowledged it.
+ * All tabs of a browser share the seen orders, and only one of them rings at a time.
  */
 export class Caller {
   readonly #store: Store;
@@ -42,8 +45,8 @@ export class Caller {
   #isAboutToRing = false;
 
   /**
-   * `open` shows an order after a click on its notification; `onSwitched` is called when another tab switches it on
-   * or off.
+   * `open` shows an order after a click on its notification. `onSwitched` is called if another tab switches the
+   * announcement on or off.
    */
   constructor(store: Store, open: (orderId: string) => void, onSwitched: () => void) {
     this.#store = store;
@@ -55,14 +58,14 @@ export class Caller {
   }
 
   /**
-   * Switches the call for new orders on or off by a click, since browsers allow notifications and sound only after a
-   * click.
+   * Switches the announcement on or off. Must be called in a click, because browsers allow notifications and sound
+   * only then.
    */
   async turn(isOn: boolean): Promise<void> {
     localStorage.setItem(KEYS.isOn, isOn ? 'on' : 'off');
     this.#set({ isOn });
     if (!isOn) return this.call();
-    // A person who switches it on sees these orders now.
+    // The person who switches the sound on sees the present orders, so they count as seen.
     this.markSeen(calledFor(this.#store.state).map(({ orderId }) => orderId));
     await this.#unlock();
     if (this.#audio?.state === 'running') ring(this.#audio);
@@ -81,7 +84,7 @@ export class Caller {
     this.call();
   }
 
-  /** Rings or notifies if due. Called after each read of the board, and regularly. */
+  /** Rings or notifies if orders need it. Called after each read of the board, and regularly. */
   call(): void {
     const due = calledFor(this.#store.state);
     const ids = new Set(due.map(({ orderId }) => orderId));
@@ -114,7 +117,7 @@ export class Caller {
       this.#audio = new AudioContext();
       this.#audio.addEventListener('statechange', () => this.#heed());
     }
-    // The resume stays pending until the first click on the page.
+    // The browser resumes the sound only after the first click on the page.
     void this.#audio.resume().catch(() => undefined);
     this.#heed();
   }
@@ -129,7 +132,7 @@ export class Caller {
     const way = deliveryType === 'delivery' || deliveryType === 'pickup' ? speech.say(deliveryType) : '';
     const amount = speech.format.money(amountToPay, status?.currency ?? null);
     try {
-      // The text has no customer's name, because everybody may see the screen. The tag makes two tabs show one
+      // The text does not name the customer, because everybody may see the screen. The tag makes two tabs show one
       // notification.
       const title = speech.say('calls.order', { code: `#${code ?? orderId}` });
       const body = [way, amount].filter(Boolean).join(', ');
@@ -140,7 +143,7 @@ export class Caller {
       });
       this.#notifications.set(orderId, notification);
     } catch {
-      // A phone's browser allows notifications only for installed pages.
+      // Browsers of phones allow notifications only for installed pages.
       this.#set({ canNotify: false });
     }
   }
@@ -167,7 +170,7 @@ export class Caller {
 const TONES_HERTZ = [880, 1175, 880, 1175];
 const TONE_S = 0.2;
 
-/** Plays two notes twice. They are generated here, so that no file has to be loaded. */
+/** Plays two notes twice. They are generated, so that no sound file must be loaded. */
 function ring(audio: AudioContext): void {
   for (const [n, hertz] of TONES_HERTZ.entries()) {
     const at = audio.currentTime + n * TONE_S;

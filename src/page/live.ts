@@ -11,28 +11,28 @@ import { boardOf, type Store } from './state.ts';
 
 const STATUS_EVERY_MS = 5_000;
 const TRENDS_EVERY_MS = 60_000;
-/** Interval of reads of the board, because the feed reports changes of orders but no acknowledgements. */
+/** Interval at which the board is read, because the feed does not report acknowledgements. */
 const BOARD_EVERY_MS = 5_000;
 /** Shortest pause between two reads of the board, however many orders change. */
 const BOARD_PAUSE_MS = 1_000;
 const AGAIN_AFTER_MS = 2_000;
-/** Interval for a hidden tab. */
+/** Interval at which a hidden tab reads the status. */
 const HIDDEN_STATUS_EVERY_MS = 60_000;
 
 /**
- * The data that a tab reads: `all` for a visible page, `orders` for a hidden page that rings for new orders, and
- * `verdict` for only its title and icon.
+ * What a tab reads: `all` for a visible page, `orders` for a hidden page that rings for new orders, `verdict` for a
+ * hidden page that only shows its title and icon.
  */
 export type Subscription = 'all' | 'orders' | 'verdict';
 
 interface LiveOptions {
   api: Api;
   store: Store;
-  /** Called when even reading needs the key. */
+  /** Called if even reading needs the key. */
   onLocked: () => void;
-  /** Called when the figures may have changed. */
+  /** Called after the status was read. */
   onStatus: () => void;
-  /** The board was read. */
+  /** Called after the board was read. */
   onBoard: () => void;
 }
 
@@ -40,14 +40,14 @@ interface LiveOptions {
 export class Live {
   readonly #options: LiveOptions;
   #watching = new AbortController();
-  /** Aborted when the board has to be read again. */
+  /** Aborted when the board must be read again. */
   #changed = new AbortController();
 
   constructor(options: LiveOptions) {
     this.#options = options;
   }
 
-  /** Stops the running reads and starts those of `watch`. */
+  /** Stops the running reads and starts the reads of `watch`. */
   start(watch: Subscription): void {
     this.stop();
     this.#watching = new AbortController();
@@ -91,7 +91,7 @@ export class Live {
   async #status(): Promise<void> {
     const { api, store, onStatus } = this.#options;
     const status = await api.get<StatusAnswer>('/status').catch((error) => {
-      // A proxy answers even if tillsync does not.
+      // A proxy answers even if tillsync does not, so its errors count as a lost connection too.
       if (!(error instanceof ApiFault && error.code === 'unauthorized')) store.set({ link: 'lost' });
       throw error;
     });
@@ -118,7 +118,7 @@ export class Live {
 
   async #board(): Promise<void> {
     const { api, store, onBoard } = this.#options;
-    // A change from here on may be missing in the answer.
+    // Renewed before the request, because a change from here on may be missing in the answer.
     this.#changed = new AbortController();
     const { orders } = await api.get<BoardAnswer>('/board');
     store.set({ board: boardOf(orders, store.state.board) });

@@ -75,13 +75,14 @@ const live = new Live({
   onBoard: () => caller.call(),
 });
 
-/** Returns this tab's key, else the key that the browser stores for good. */
+/** Returns this tab's key, or the key that the browser keeps after it is closed. */
 function keptKey(): string | null {
   return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 }
 
 /**
- * Starts the reads that this tab needs. A hidden tab reads little, because a browser has few connections open at once.
+ * Starts the reads that this tab needs. A hidden tab reads little, because a browser opens only few connections at the
+ * same time.
  */
 function watch(): void {
   if (!document.hidden) live.start('all');

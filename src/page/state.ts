@@ -11,7 +11,9 @@ import type {
 } from './api.ts';
 import type { Speech, WordKey } from './words/language.ts';
 
-/** Stages of an order, the board's columns. Orders that cannot be prepared yet come after those in progress. */
+/**
+ * Stages of an order, which are the board's columns. Orders that cannot be prepared yet come after those in progress.
+ */
 export const STAGES = ['new', 'scheduled', 'preparing', 'ready', 'underway', 'payment', 'ended'] as const;
 export type Stage = (typeof STAGES)[number];
 
@@ -30,20 +32,20 @@ const STAGE_OF: Readonly<Record<string, Stage>> = {
   refund: 'ended',
 };
 
-/** An unknown status is shown in the first column. */
+/** Returns the stage of a status. An unknown status is shown in the first column. */
 export function stageOf(status: string | null): Stage {
   const known = status !== null && Object.hasOwn(STAGE_OF, status) ? STAGE_OF[status] : undefined;
   return known ?? 'new';
 }
 
-/** Returns when a scheduled order is due. */
+/** Returns when a scheduled order is due; null if it is not scheduled. */
 export function dueAt({ isScheduled, scheduledFor }: BoardOrder): string | null {
   return isScheduled === false ? null : scheduledFor;
 }
 
 /**
- * Groups orders by stage: first those that wait longest for the POS, then the newest. Scheduled orders that nobody
- * has begun are separate, the next one first; ended ones are sorted by their last change.
+ * Groups orders by stage: first those that wait longest for the POS, then the newest. Scheduled orders that nobody has
+ * begun have a stage of their own, the next due first; ended orders are sorted by their last change.
  */
 export function byStage(orders: Iterable<BoardOrder>): Record<Stage, BoardOrder[]> {
   const stages: Record<Stage, BoardOrder[]> = {
@@ -64,7 +66,7 @@ export function byStage(orders: Iterable<BoardOrder>): Record<Stage, BoardOrder[
   return stages;
 }
 
-/** Sorts after every time, because letters come after digits. */
+/** Sorts after every ISO time, because letters sort after digits. */
 const NEVER = 'never';
 
 function unbookedFirst(a: BoardOrder, b: BoardOrder): number {
@@ -79,7 +81,7 @@ function nextFirst(a: BoardOrder, b: BoardOrder): number {
   return (dueAt(a) ?? NEVER).localeCompare(dueAt(b) ?? NEVER) || unbookedFirst(a, b);
 }
 
-/** The board's orders by id; `fresh` are those that changed since the last read. */
+/** Orders of the board by id. `fresh` has those that changed after the last read. */
 interface Board {
   orders: ReadonlyMap<string, BoardOrder>;
   fresh: ReadonlySet<string>;
@@ -88,7 +90,7 @@ interface Board {
 
 export const NO_BOARD: Board = { orders: new Map(), fresh: new Set(), isRead: false };
 
-/** Returns the board as read now; `before` is the one shown until now. */
+/** Returns the new board. `before` is the board shown until now. */
 export function boardOf(orders: readonly BoardOrder[], before: Board): Board {
   const changed = orders.filter(({ orderId, seq }) => before.orders.get(orderId)?.seq !== seq);
   return {
@@ -98,7 +100,7 @@ export function boardOf(orders: readonly BoardOrder[], before: Board): Board {
   };
 }
 
-/** Branches in the worst state first, in the daemon's order. */
+/** Levels of branches, worst first, in the daemon's order. */
 export const BRANCH_LEVELS = [
   'red',
   'amber',
@@ -107,9 +109,9 @@ export const BRANCH_LEVELS = [
 ] as const satisfies readonly Branch['level'][];
 
 interface Branches {
-  /** null if this is no hub, or the branches were not read yet. */
+  /** The hub's branches; null if this is no hub or they were not read yet. */
   all: readonly Branch[] | null;
-  /** Search text; empty for all. */
+  /** Search text; empty to show all branches. */
   text: string;
   level: Branch['level'] | null;
   /** True if all rows are shown. */
@@ -118,7 +120,7 @@ interface Branches {
 
 export const NO_BRANCHES: Branches = { all: null, text: '', level: null, isWhole: false };
 
-/** Returns the branches that match the search, by name or message. */
+/** Returns the branches whose name or message matches the search. */
 export function branchesShown(
   { all, text, level }: Branches,
   messageOf: (branch: Branch) => string,
@@ -131,7 +133,7 @@ export function branchesShown(
   );
 }
 
-/** A branch reports twice a minute, so an entry younger than this has probably arrived. */
+/** Age below which an entry has probably arrived at the branch, which reports only twice a minute. */
 const ON_ITS_WAY_MS = 60_000;
 
 export function isLate({ behindSince }: Branch, nowMs: number): boolean {
@@ -142,28 +144,28 @@ export const OUTBOX_TABS = ['waiting', 'held', 'rejected'] as const;
 export type OutboxTab = (typeof OUTBOX_TABS)[number];
 export type Decision = 'retry' | 'drop' | 'release';
 
-/** The open dialog, which needs an answer first; one at a time. */
+/** The open dialog. Only one can be open at a time. */
 export type Dialog =
-  /** `command` shows the key. */
+  /** Form for the key. `command` is the command that prints the key. */
   | { kind: 'key'; fault: WordKey | null; isChecking: boolean; command: string }
   | { kind: 'drop'; change: Change }
-  /** `answer` is undefined until it has arrived. */
+  /** Details of an order. `answer` is undefined until it has arrived. */
   | { kind: 'order'; orderId: string; answer: OrderAnswer | ApiFault | undefined }
-  /** The time line of an order; it is opened from the order's dialog. */
+  /** Time line of an order, opened from the order's dialog. */
   | { kind: 'order-why'; orderId: string; answer: OrderExplained | ApiFault | undefined }
-  /** The time line of a sku in each branch. */
+  /** Time line of a sku in each branch. */
   | { kind: 'stock-why'; sku: string; answer: StocksExplained | ApiFault | undefined };
 
 export interface PageState {
   speech: Speech;
-  /** The daemon's clock. */
+  /** The daemon's clock, milliseconds since 1970. */
   nowMs: number;
-  /** State of the connection; `locked` means that even reading needs the key. */
+  /** State of the connection. `locked` means that even reading needs the key. */
   link: 'connecting' | 'live' | 'lost' | 'locked';
   hasKey: boolean;
-  /** The shop's name as shown without the key; null if it is not shown. */
+  /** The shop's name, which is shown without the key; null if it is unknown. */
   shop: string | null;
-  /** Whether the window is as narrow as a phone's. */
+  /** True if the window is as narrow as a phone's. */
   isNarrow: boolean;
   status: StatusAnswer | null;
   board: Board;
@@ -175,7 +177,7 @@ export interface PageState {
     tab: OutboxTab;
     changes: readonly Change[] | null;
     before: number | null;
-    /** Changes with a running decision. */
+    /** Ids of changes about which a decision is being sent. */
     deciding: ReadonlySet<number>;
   };
   catalog: {
@@ -184,27 +186,27 @@ export interface PageState {
     next: string | null;
     fault: string | null;
   };
-  /** Search for orders; `orders` is null while nobody searches. */
+  /** Search for orders. `orders` is null while nobody searches. */
   search: {
     text: string;
-    /** A day of the store's calendar, such as 2026-03-01; empty for any day. */
+    /** A day in the store's calendar, such as 2026-03-01; empty for any day. */
     day: string;
     orders: readonly BoardOrder[] | null;
-    /** True if there are more results. */
+    /** True if there are more results than shown. */
     hasMore: boolean;
     fault: string | null;
   };
   calls: {
     isOn: boolean;
-    /** Orders that a person has seen on this screen. */
+    /** Ids of orders that a person has seen on this screen. */
     seen: ReadonlySet<string>;
-    /** The browser blocks sound until a click. */
+    /** True if the browser blocks sound until a click. */
     isSilent: boolean;
     /** Whether the browser shows this page's notifications. */
     canNotify: boolean;
   };
   dialog: Dialog | null;
-  /** Result of the last decision, read out by screen readers. */
+  /** Result of the last decision, which screen readers read out. */
   notice: { isFault: boolean; text: string } | null;
 }
 
@@ -217,12 +219,12 @@ export function unseenOrders(orders: Iterable<BoardOrder>, seen: ReadonlySet<str
     .sort((a, b) => (a.createdAt ?? '').localeCompare(b.createdAt ?? '') || a.seq - b.seq);
 }
 
-/** Returns the orders for which the page rings now; none while it is switched off. */
+/** Returns the orders for which the page rings now; empty while the sound is switched off. */
 export function calledFor({ calls, board }: PageState): BoardOrder[] {
   return calls.isOn ? unseenOrders(board.orders.values(), calls.seen) : [];
 }
 
-/** The state of the page. Its listener is called once after all changes of a turn of the event loop. */
+/** The state of the page. Its listener is called once after all changes in one turn of the event loop. */
 export class Store {
   #state: PageState;
   #isDue = false;

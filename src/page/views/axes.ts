@@ -1,16 +1,16 @@
 import type { TrendHour } from '../../orders/mirrored-order.ts';
 
-/** Minimum number of hours, so that a bar is not as wide as the drawing. */
+/** Least number of hours that are drawn, so that a single bar is not as wide as the drawing. */
 const HOURS_MIN = 6;
 
-/** Leaves out the hours before the first order or change; on the first day they would fill most of the drawing. */
+/** Leaves out the hours before the first order or change, which would fill most of the drawing on the first day. */
 export function sinceFirst(hours: readonly TrendHour[]): readonly TrendHour[] {
   const first = hours.findIndex(({ orders, pushed }) => orders > 0 || pushed > 0);
   if (first === -1) return hours;
   return hours.slice(Math.min(first, Math.max(0, hours.length - HOURS_MIN)));
 }
 
-/** Returns an axis's ticks: round numbers, the last not below the highest value. */
+/** Returns the ticks of an axis: round numbers from 0 to at least the highest value. */
 export function axis(highest: number, ticks = 4): number[] {
   if (!(highest > 0)) return [0, 1];
   const rough = highest / ticks;
@@ -19,7 +19,7 @@ export function axis(highest: number, ticks = 4): number[] {
   return Array.from({ length: Math.ceil(highest / step) + 1 }, (_, i) => round(i * step));
 }
 
-/** Does the same for durations in milliseconds, with a clock's round numbers. */
+/** Returns the ticks of an axis of durations in ms: round numbers of seconds, minutes or hours. */
 export function durationAxis(highestMs: number): number[] {
   if (highestMs <= 1_000) return axis(highestMs <= 0 ? 1_000 : highestMs, 3);
   const step =

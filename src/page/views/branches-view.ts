@@ -6,7 +6,7 @@ import { BRANCH_LEVELS, branchesShown, isLate, type PageState } from '../state.t
 import type { Speech } from '../words/language.ts';
 import { type IconName, icon } from './order-board.ts';
 
-/** Rows shown at first: the branches in the worst state. */
+/** Rows shown at first, which are the branches in the worst state. */
 const SHOWN = 15;
 const SHOWN_NARROW = 6;
 
@@ -78,7 +78,10 @@ export function branchesView(state: PageState, actions: Actions): TemplateResult
 
 const COLUMNS = ['name', 'told', 'behind', 'waiting', 'rejected', 'held', 'quarantined', 'seen'] as const;
 
-/** The roles are explicit: on a phone the rows are drawn as cards, and a browser then drops their roles. */
+/**
+ * Shows the table. Its roles are written out, because on a phone the rows are drawn as cards, and browsers then drop
+ * the roles.
+ */
 function tableOf(shown: readonly Branch[], state: PageState): TemplateResult {
   const { speech } = state;
   return html`
@@ -144,5 +147,5 @@ function messageOf({ reason, message }: Branch, speech: Speech): ReturnType<Spee
   return isItsOwn ? { ...told, text: speech.say('branches.says', { what: told.text }) } : told;
 }
 
-/** Reasons that the hub itself sees; all others come from the branch. */
+/** Reasons that the hub itself finds. All others come from the branch. */
 const OF_THE_HUB: ReadonlySet<Branch['reason']> = new Set(['absent', 'behind', 'other', 'outbox.held']);

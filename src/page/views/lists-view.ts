@@ -7,7 +7,7 @@ import { OUTBOX_TABS, type OutboxTab, type PageState } from '../state.ts';
 import { changeSubject, changeValues } from '../words/language.ts';
 import { icon } from './order-board.ts';
 
-/** Shows the searchable mirrored catalogue. */
+/** Shows the mirrored catalogue with its search. */
 export function catalogView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status, catalog } = state;
   const { text, products, next } = catalog;
@@ -103,7 +103,7 @@ function skuView(
   `;
 }
 
-/** Shows changes that wait to be sent or for a person, and refused ones with the reason. */
+/** Shows the changes that wait to be sent, wait for a person, or were rejected, with the reason. */
 export function outboxView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status, outbox, notice } = state;
   const counts = status?.outbox;
@@ -113,7 +113,7 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
     rejected: counts?.rejected ?? 0,
   };
   const { tab, changes, before } = outbox;
-  // The list is newer than the counts.
+  // The list was read after the counts, so it is more exact.
   if (changes !== null && before === null) count[tab] = changes.length;
   return html`
     <section class="outbox" aria-labelledby="outbox">
@@ -145,7 +145,7 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
   `;
 }
 
-/** Shows the branches that hold back unbooked orders, and the missing conditions of the others. */
+/** Shows which branches hold back stock of unbooked orders, and which conditions the others lack. */
 function holdBackView({ status, speech }: PageState): TemplateResult | typeof nothing {
   const branches = status?.holdBack ?? [];
   if (branches.length === 0) return nothing;
@@ -161,7 +161,7 @@ function holdBackView({ status, speech }: PageState): TemplateResult | typeof no
   `;
 }
 
-/** A waiting change is sent within a minute unless something is wrong. */
+/** Time within which a waiting change is sent unless something is wrong. */
 const LEAVES_WITHIN_MS = 60_000;
 
 function mayBeDropped({ state, heldGuard, createdAt }: Change, nowMs: number): boolean {

@@ -5,7 +5,7 @@ import type { Actions } from '../actions.ts';
 import { byStage, calledFor, dueAt, type PageState, STAGES, type Stage, stageOf } from '../state.ts';
 import { statusWord } from '../words/language.ts';
 
-/** Shapes of the levels, so that nobody depends on colour alone. */
+/** Shapes of the levels, so that people who do not see colours can tell them apart. */
 const PATHS = {
   green: svg`<path d="m5 12.5 4.5 4.5L19 7.5" />`,
   amber: svg`<path d="M12 6v7.5M12 17.8v.2" />`,
@@ -21,12 +21,12 @@ const PATHS = {
 
 export type IconName = keyof typeof PATHS;
 
-/** An icon beside words with the same meaning; never read out. */
+/** Draws an icon beside words with the same meaning. Screen readers skip it. */
 export function icon(name: IconName): TemplateResult {
   return html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">${PATHS[name]}</svg>`;
 }
 
-/** Orders shown in one column at first. */
+/** Number of orders shown in one column at first. */
 const SHOWN = 6;
 const SHOWN_NARROW = 3;
 
@@ -59,7 +59,7 @@ function stagesView(state: PageState, actions: Actions): TemplateResult {
   const stages = byStage(board.orders.values());
   const open = status?.counts.openOrders;
   const shown = STAGES.reduce((sum, stage) => sum + (stage === 'ended' ? 0 : stages[stage].length), 0);
-  // Most shops have no scheduled orders, so an empty column for them is left out.
+  // An empty column for scheduled orders is left out, because most shops have none.
   const columns = STAGES.filter((stage) => stage !== 'scheduled' || stages.scheduled.length > 0);
   return html`
     ${
@@ -118,7 +118,7 @@ function callSwitch({ speech, calls }: PageState, actions: Actions): TemplateRes
   `;
 }
 
-/** Codes listed one by one. */
+/** Most order numbers that are listed one by one. */
 const NAMED_MAX = 5;
 
 /** Shows the orders for which the page rings, and the reason if it cannot ring. */

@@ -7,7 +7,7 @@ import { orderWhyView, stockWhyView } from './why-view.ts';
 
 type Amount = number | string | null;
 
-/** Shows one order with everything a person asks about it. */
+/** Shows the details of one order. */
 function orderDetailView(
   { orderId, answer }: Dialog & { kind: 'order' },
   state: PageState,
@@ -46,7 +46,7 @@ function facts(
 ): TemplateResult {
   const { say, format } = speech;
   const money = (value: Amount) => format.money(value, status?.currency ?? null);
-  /** Shows nothing for an amount of zero. */
+  /** Formats an amount; an amount of zero is left out. */
   const charged = (value: Amount) => (Number(value ?? 0) === 0 ? '' : money(value));
   const taken = acknowledged
     ? format.moment(acknowledged.at)
@@ -98,12 +98,12 @@ export function dialogView(state: PageState, actions: Actions): TemplateResult {
   `;
 }
 
-/** Opens or closes the browser's dialog, which keeps the focus inside and returns it. */
+/** Opens or closes the browser's dialog element, which keeps the focus inside and gives it back at the end. */
 export function syncDialog({ dialog }: PageState): void {
   const element = document.querySelector('dialog');
   if (element === null) return;
   if (element.open === (dialog !== null)) {
-    // The button with the focus was removed, because the dialog shows something else now.
+    // The dialog has new content, and the button with the focus was removed.
     if (element.open && !element.contains(document.activeElement))
       element.querySelector<HTMLElement>('[autofocus]')?.focus();
     return;
@@ -111,7 +111,7 @@ export function syncDialog({ dialog }: PageState): void {
   if (dialog !== null) element.showModal();
   else {
     element.close();
-    // The element with the focus was removed together with its change.
+    // The element that had the focus was removed together with its change.
     if (document.activeElement === document.body) document.getElementById('outbox')?.focus();
   }
 }
@@ -168,7 +168,7 @@ function keyForm(
   `;
 }
 
-/** Text between backticks is shown as typed text. */
+/** Marks text between backticks as code. */
 function ticked(text: string): (string | TemplateResult)[] {
   return text.split('`').map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part));
 }

@@ -12,7 +12,7 @@ import { boardView, type IconName, icon } from './order-board.ts';
 import { dialogView } from './order-view.ts';
 import { trendsView } from './trends-view.ts';
 
-/** Draws the whole page for a state. */
+/** Draws the whole page from its state. */
 export function pageView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status } = state;
   return html`
@@ -67,7 +67,7 @@ const LINK = {
   locked: 'key.needed',
 } as const;
 
-/** Name, connection, language and key. */
+/** Shows the shop's name, the connection, the language and the key. */
 function headerView(state: PageState, actions: Actions): TemplateResult {
   const { speech, link, hasKey } = state;
   return html`
@@ -118,7 +118,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   const findings = status?.verdict.findings ?? [];
   const known = new Map(status?.freshness.map((each) => [each.subject, each]));
   const isBranch = status?.role === 'branch';
-  /** A branch shows what its hub reports, and no platform of its own. */
+  /** Returns whether the flow is shown. A branch shows the flows that its hub reports, and no platform of its own. */
   const isShown = (subject: FreshnessSubject) => {
     const { state = 'unknown' } = known.get(subject) ?? {};
     if (isBranch) return subject === 'hub.link' || (subject !== 'auth' && state !== 'unknown');
@@ -128,7 +128,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
     const freshness: Freshness | undefined = known.get(subject);
     const state = freshness?.state ?? 'unknown';
     const lastOkAt = freshness?.lastOkAt ?? null;
-    // The state at the last answer may have changed since.
+    // While the connection is lost, the state may have changed after the last answer.
     const isKnown = link !== 'lost';
     const finding = isKnown ? findings.find((each) => each.flow === subject) : undefined;
     const look = finding?.level ?? (isKnown ? LOOK[state] : 'waiting');
@@ -233,7 +233,7 @@ const TAB_OF: Partial<Record<Finding['code'], OutboxTab>> = {
   'outbox.rejected': 'rejected',
 };
 
-/** Links to the place on this page where it can be corrected. */
+/** Shows a link to the place on this page where the finding can be corrected. */
 function jump({ code }: Finding, speech: Speech, actions: Actions): TemplateResult | typeof nothing {
   const tab = TAB_OF[code];
   if (tab === undefined) return nothing;
@@ -242,7 +242,7 @@ function jump({ code }: Finding, speech: Speech, actions: Actions): TemplateResu
 
 const HELP = { en: 'help.html', es: 'help.es.html' } as const;
 
-/** Links to the finding in the troubleshooting document. */
+/** Shows a link to the finding in the troubleshooting document. */
 function help({ code }: Finding, speech: Speech): TemplateResult {
   return html`<a class="help" href="/page/${HELP[speech.language]}#${code}" target="_blank">${speech.say('verdict.help')}</a>`;
 }
@@ -253,7 +253,7 @@ function detail({ detail }: Finding, speech: Speech): TemplateResult | typeof no
   return html`<p class="detail" lang=${language}>${text}</p>`;
 }
 
-/** Marks commands so that they can be copied. */
+/** Marks the commands in a text as code, so that they can be copied. */
 function withCommands(text: string, commands: TypedWords): (string | TemplateResult)[] {
   return splitCommands(text, commands)
     .map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part))

@@ -1,7 +1,7 @@
 import { calledFor, type PageState } from '../state.ts';
 import type { WordKey } from '../words/language.ts';
 
-/** Shows the state in the tab's title and icon, for a person who does not look at the page. */
+/** Shows the state in the tab's title and icon, for people who have another tab open. */
 export function drawTab(state: PageState): void {
   const unseen = calledFor(state).length;
   document.title = tabTitle(state, unseen);

@@ -5,20 +5,20 @@ import type { Speech } from '../words/language.ts';
 import { axis, durationAxis, sinceFirst } from './axes.ts';
 
 interface Bar {
-  /** Label under the plot; empty for none. */
+  /** Label under the bar; empty for none. */
   label: string;
   /** Text shown when a person points at the bar. */
   title: string;
-  /** Heights in the axis's unit, drawn over each other, the last in front. */
+  /** Heights in the axis's unit. The bars are drawn over each other, the last one in front. */
   values: readonly number[];
 }
 
 interface PlotOptions {
   bars: readonly Bar[];
-  /** From zero up, evenly spaced. */
+  /** Ticks of the axis, evenly spaced from zero. */
   ticks: readonly number[];
   tickText: (value: number) => string;
-  /** Text for people who cannot see it. */
+  /** Description for people who cannot see the drawing. */
   label: string;
 }
 
@@ -26,7 +26,7 @@ const WIDTH = 240;
 const HEIGHT = 100;
 const GAP = 0.22;
 
-/** Draws bars over hours. Labels are HTML, so that they keep their size while the drawing stretches. */
+/** Draws bars over hours. Labels are HTML text, so that they keep their size when the drawing is stretched. */
 function plotView({ bars, ticks, tickText, label }: PlotOptions): TemplateResult {
   const top = ticks.at(-1) ?? 1;
   const step = WIDTH / Math.max(bars.length, 1);
@@ -57,10 +57,10 @@ function barShape(share: number, place: { x: number; step: number; layer: number
     width=${place.step * (1 - GAP)} height=${height} />`;
 }
 
-/** A label under every sixth bar of a day. */
+/** Returns how many bars share a label: six for a whole day. */
 const labelEvery = ({ length }: readonly TrendHour[]): number => Math.ceil(length / 4);
 
-/** Shows orders per hour, and how long changes took. */
+/** Shows orders per hour, and how long changes took to be accepted. */
 export function trendsView({ trends: hours, speech }: PageState): TemplateResult | typeof nothing {
   if (hours.length === 0) return nothing;
   const trends = sinceFirst(hours);

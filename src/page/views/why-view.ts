@@ -66,7 +66,7 @@ function sheet<T>(
   `;
 }
 
-/** Shows how things stand now, and below it what happened, the oldest first. */
+/** Shows sentences about the present state, and below them the time line, oldest entry first. */
 function explanationView(
   { entries, now }: Pick<OrderExplained, 'entries' | 'now'>,
   speech: Speech,

@@ -9,7 +9,7 @@ const UNITS: readonly (readonly [Unit, number])[] = [
   ['second', 1_000],
 ];
 
-/** Formats numbers and times for a language; an unreadable time stays as it is. */
+/** Returns formatters of numbers and times for a language. An unreadable time is returned unchanged. */
 export function formatFor(language: string) {
   const numbers = new Intl.NumberFormat(language);
   const amounts = new Intl.NumberFormat(language, { maximumFractionDigits: 2 });
@@ -37,9 +37,9 @@ export function formatFor(language: string) {
   };
   return {
     number: (value: number) => numbers.format(value),
-    /** A quantity as sent. */
+    /** Formats a quantity as it was sent. */
     amount: (value: number | string | null) => written(value, amounts),
-    /** Formats an amount in the company's currency; null if that is not set. */
+    /** Formats an amount of money. Without a currency, only the number is shown. */
     money(value: number | string | null, currency: string | null) {
       const format =
         currency === null ? amounts : (inCurrency.get(currency) ?? currencyOf(currency, language));
@@ -51,7 +51,7 @@ export function formatFor(language: string) {
         const { count, unit } = steady(nowMs - ms);
         return relative.format(-count, unit);
       }),
-    /** The age in short form. */
+    /** Formats an age in short form. */
     age: (iso: string | null, nowMs: number) => within(iso, (ms) => age(nowMs - ms)),
     duration(ms: number) {
       if (ms < 1_000) return `${Math.round(ms)} ms`;
@@ -64,14 +64,14 @@ export function formatFor(language: string) {
         maximumFractionDigits: digits,
       }).format(ms / unitMs);
     },
-    /** Hour and minute on this machine's clock. */
+    /** Formats hour and minute in this machine's time zone. */
     hour: (iso: string) => within(iso, (ms) => hours.format(ms)),
-    /** A date and time to the second, for a list in which several things happen in a minute. */
+    /** Formats date and time to the second, for lists in which several things happen in a minute. */
     exact: (iso: string | null) => within(iso, (ms) => seconds.format(ms)),
     moment: (iso: string | null) => within(iso, (ms) => moments.format(ms)),
     /**
-     * Formats a time of today as a time, another as a date. A screen reader would read out a running age again and
-     * again.
+     * Formats a time of today as a time, and another as a date. An age would change all the time, and a screen reader
+     * would read it out again and again.
      */
     near: (iso: string | null, nowMs: number) =>
       within(iso, (ms) => (Math.abs(nowMs - ms) < NEAR_MS ? hours : moments).format(ms)),
@@ -87,7 +87,7 @@ function written(value: number | string | null, format: Intl.NumberFormat): stri
   return Number.isFinite(number) ? format.format(number) : String(value ?? '');
 }
 
-/** Returns an age in whole units, because a number that changes every second does not help. */
+/** Returns an age in whole units. Below a minute it changes only every ten seconds, so that it is quiet to read. */
 function steady(ageMs: number): { count: number; unit: Unit } {
   if (ageMs < 10_000) return { count: 0, unit: 'second' };
   const [unit, unitMs] = UNITS.find(([, each]) => ageMs >= each) ?? ['second', 1_000];

@@ -25,7 +25,7 @@ export const WORDS: Record<Language, Record<WordKey | `status.${OrderStatus}`, s
 
 const PLACE = /\{(\w+)\}/g;
 
-/** A language for the views. */
+/** Texts and formats of one language, for the views. */
 export interface Speech {
   language: Language;
   format: ReturnType<typeof formatFor>;
@@ -33,12 +33,12 @@ export interface Speech {
   /** Returns a finding's message and remedy in this language. */
   finding(finding: Finding, commands: TypedWords): { message: string; remedy: string };
   /**
-   * Returns the fault of a branch in words. `reason` is a finding's code; without one, the hub's own words are used.
+   * Returns the fault of a branch as a text. `reason` is a finding's code; without a code, the hub's message is used.
    */
   branch(reason: string | null, message: string): { text: string; language: Language };
   /**
-   * Returns the daemon's words about one case in this language, with times on this clock. Unknown sentences stay as
-   * they are.
+   * Returns a message of the daemon in this language, with times in this machine's time zone. Sentences without a
+   * translation are left in English.
    */
   reason(text: string): { text: string; language: Language };
 }
@@ -89,13 +89,13 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
   };
 }
 
-/** Returns a status in words; an unknown one stays as it is. */
+/** Returns the word for a status; an unknown status is returned unchanged. */
 export function statusWord(status: string | null, { say }: Speech): string {
   const key = `status.${status ?? 'none'}`;
   return Object.hasOwn(en.words, key) ? say(key as WordKey) : (status ?? '');
 }
 
-/** Returns the product of a change, and for a stock its branch. */
+/** Returns the product of a change and, for a stock, its branch. */
 export function changeSubject({ body, target }: Pick<Change, 'body' | 'target'>, { say }: Speech): string {
   const name =
     textOf(body.externalId) ?? (body.sku === undefined ? undefined : `SKU ${textOf(body.sku)}`) ?? target;
@@ -103,7 +103,7 @@ export function changeSubject({ body, target }: Pick<Change, 'body' | 'target'>,
   return branch === undefined ? name : `${name} · ${say('outbox.branch', { branch })}`;
 }
 
-/** Returns the new values, one after the other. */
+/** Returns the new values of a change, separated by commas. */
 export function changeValues(
   { body }: Pick<Change, 'body'>,
   { say, format }: Speech,
@@ -126,7 +126,10 @@ function textOf(value: unknown): string | undefined {
   return typeof value === 'string' || typeof value === 'number' ? String(value) : undefined;
 }
 
-/** First words of commands that a text may contain, because `tillsync` alone is often only a sentence's subject. */
+/**
+ * First words of commands. They are needed to find commands in a text, because `tillsync` may also be a sentence's
+ * subject.
+ */
 export const COMMAND_WORDS =
   'alarms audit auth backup branch bundle callbacks catalog config conform customer diff doctor events feed hooks hub init ' +
   'key order outbox product push quarantine restore run status stock sync webhook';
@@ -135,8 +138,8 @@ const OPTIONS = '(?: --[a-z-]+(?: [a-z]+)?)*';
 const PLACEHOLDER = '(?: [A-ZÑ]{2,})?';
 
 /**
- * `see tillsync hooks test NAME, then …` → `['see ', 'tillsync hooks test NAME', ', then …']`: every second part is a
- * command.
+ * Splits a text at its commands: `see tillsync hooks test NAME, then …` → `['see ', 'tillsync hooks test NAME', ',
+ * then …']`. Every second part is a command.
  */
 export function splitCommands(text: string, { tillsync, storage: _, ...others }: TypedWords): string[] {
   const whole = Object.values(others).map(literal).join('|');
