@@ -31,14 +31,14 @@ it('a branch that only reads orders lets none of them wait, whatever another one
   await branches[0].parts.outbox.acknowledge([idOf(1)], 'http');
   await settle();
   await clock.advance(40 * MINUTE_MS);
-  // B1 acknowledged one order and has fallen silent.
+  // B1 acknowledged one order and none after that.
   expect(waitingAt(chain)).toEqual([idOf(2)]);
 
   for (const number of [1, 2, 3, 4]) await hub.order(number, number < 3 ? 'B1' : 'B2', 'dispatched');
-  // The newest event of the feed always stays.
+  // Another order follows, because retention never deletes the newest event of the feed.
   await hub.order(5, 'B2', 'pending');
   await settle();
-  // Orders are kept for 400 days after their end.
+  // Retention deletes an order 400 days after its end.
   const endDay = (clock.nowMs() - START_MS) / DAY_MS;
   expect((await run(hub.parts.mirror, endDay + 399.9)).dropped.orders).toBeUndefined();
   expect((await run(hub.parts.mirror, endDay + 400.1)).dropped.orders).toBe(3);
@@ -46,11 +46,11 @@ it('a branch that only reads orders lets none of them wait, whatever another one
     { order_id: idOf(2) },
     { order_id: idOf(5) },
   ]);
-  // B1's acknowledged orders are deleted; the fact that it acknowledges is not.
+  // B1's acknowledged orders are deleted, but the record that B1 acknowledges is kept.
   expect(hub.rows('SELECT store FROM acknowledging_stores')).toEqual([{ store: 'B1' }]);
 });
 
-/** Makes a mirror of an older version, with these rows. */
+/** Makes a mirror of an older version with these rows, and migrates it. */
 function upgraded(rows: string): Database.Database {
   const file = path.join(mkdtempSync(path.join(tmpdir(), 'tillsync-old-acks-')), 'mirror.db');
   oldStockMirror(file, 6);

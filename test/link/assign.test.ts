@@ -100,7 +100,7 @@ describe('orders that name no known branch', () => {
     await hub.order(1, 'B9');
     await hub.parts.mirror.write((db) => assignOrder(db, idOf(1), 'B1', AT));
     await settle();
-    // The configuration names the store by now, and that branch gets everything again.
+    // The configuration now names the order's store, so the store's branch gets the order again.
     await hub.parts.mirror.write((db) =>
       db.prepare("INSERT INTO feed_stores (store_id, branch) VALUES ('B9', 'B2')").run(),
     );
@@ -183,7 +183,7 @@ describe('open orders of a branch that the configuration does not have any more'
       { order_id: idOf(4), status: 'pending' },
     ]);
     expect(hub.parts.mirror.read(unassigned).orders).toBe(0);
-    // A restart finds nothing new to send.
+    // After a restart there is nothing new to send.
     const said = hub.rows('SELECT count(*) AS n FROM feed');
     await hub.stop();
     await hub.start();

@@ -14,7 +14,7 @@ const TEA = product('p1', 'Tea', [
 const CAKE = product('p2', 'Cake', [{ sku: '20', stocks: { 'sub-2': ['C', 1] } }]);
 const BREAD = product('p3', 'Bread', [{ sku: '30', stocks: { 'sub-1': ['D', 0], 'sub-2': ['E', 9] } }]);
 
-/** The columns of the tables that a POS reads and that do not change with time. */
+/** Columns that a POS reads and that do not depend on time, by table. */
 const SEEN = {
   products: `SELECT product_id, name, category, show, vanished_at IS NOT NULL AS vanished FROM products ORDER BY 1`,
   skus: `SELECT sku, product_id, barcode, price, with_discount, discount, show FROM skus ORDER BY 1`,
@@ -27,14 +27,14 @@ function seen(store: BranchStore) {
   return Object.fromEntries(Object.entries(SEEN).map(([name, sql]) => [name, store.rows(sql)]));
 }
 
-/** Returns a branch's list: the products it sells, with the stocks of all branches. */
+/** Returns the list of one branch: the products it sells, each with the stocks of all branches. */
 function listOf(records: readonly ProductRecord[], subsidiaryId: string): ProductRecord[] {
   return records.filter(({ children }) =>
     children.some(({ stocks }) => stocks.some((stock) => stock.subsidiaryId === subsidiaryId)),
   );
 }
 
-/** Returns the record with only the branch's own stocks, as a single store would have it. */
+/** Returns the record with only one branch's stocks, as a store without a hub would have it. */
 function ownOf(record: ProductRecord, subsidiaryId: string): ProductRecord {
   const children = record.children.map((child) => ({
     ...child,
@@ -44,7 +44,7 @@ function ownOf(record: ProductRecord, subsidiaryId: string): ProductRecord {
   return { ...record, children };
 }
 
-/** Checks that a branch has the same as a single store that reads the same lists. */
+/** Checks that each branch has the same catalogue as a store without a hub that reads the same lists. */
 async function expectLikeSingle({ branches }: Chain, records: readonly ProductRecord[]): Promise<void> {
   const { outgoing } = await import('../outbox/outbox-fixture.ts');
   for (const [i, store] of branches.entries()) {
@@ -142,7 +142,7 @@ describe('the catalogue of a branch', () => {
       branches[0].rows<{ name: string }>("SELECT name FROM products WHERE product_id = 'p1'")[0]?.name;
     expect(name()).toBe('Tea 99');
     expect(branches[0].orders()).toHaveLength(1);
-    // The branch is connected again, so changes come at once.
+    // The branch is connected again, so changes arrive at once.
     await hub.sweep([named(100), CAKE, BREAD]);
     await chain.settle();
     expect(name()).toBe('Tea 100');
@@ -228,7 +228,7 @@ describe('the catalogue of a branch', () => {
     await branch.start();
     await settle();
     await expectLikeSingle(chain, [TEA, BREAD, ...many]);
-    // The hub starts again, and its platform has no tea any more.
+    // The hub starts with a new mirror, while its platform no longer has the tea.
     await hub.stop();
     hub.loseMirror();
     await hub.start();
@@ -289,7 +289,7 @@ describe('the catalogue of a branch', () => {
   });
 });
 
-/** Returns all rows of the catalogue in a branch's mirror. */
+/** Returns all rows of the catalogue in a branch's mirror, as one text. */
 function branchFiles(store: BranchStore): string {
   return JSON.stringify(
     ['products', 'skus', 'stocks', 'integrations'].map((table) => store.rows(`SELECT * FROM ${table}`)),

@@ -6,14 +6,14 @@ import { commandsAt } from '../cli/invoke.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { type BranchStore, type HubStore, openChain } from './chain-rig.ts';
 
-/** Submissions of a POS and a person at a branch, in the words of a single store. */
+/** Tests what a POS and a person submit at a branch, in the same words as at a store without a hub. */
 
 const TEA = product('p1', 'Tea', [
   { sku: '10', stocks: { 'sub-1': ['A', 5], 'sub-2': ['A', 7] } },
   { sku: '11', stocks: { 'sub-1': ['B', 3] } },
 ]);
 const BREAD = product('p3', 'Bread', [{ sku: '30', stocks: { 'sub-1': ['D', 0], 'sub-2': ['E', 9] } }]);
-/** The same product with a second id of the POS. */
+/** TEA with a second id of the POS. */
 const TWO_IDS = {
   ...TEA,
   children: TEA.children.map((sku) => ({
@@ -32,7 +32,7 @@ function accept(branch: BranchStore, values: object[]) {
   return branch.parts.stores.write(({ intake }) => intake.accept(items, how));
 }
 
-/** Returns the stock changes that wait at the hub for the platform. */
+/** Returns the stock changes that wait at the hub to be sent to the platform. */
 const pending = (hub: HubStore) => hub.rows(`SELECT * FROM (${OUTBOX}) WHERE state = 'pending'`);
 
 it('takes each name of one stock for the same, whoever names the branch', async () => {
@@ -96,7 +96,7 @@ it('compares a whole inventory with the stocks of the branch, and hands all of i
   const [branch] = branches;
   const { run, json } = at(branch);
   const push = ['push', 'stock', '-', '--full', '--missing', 'zero'];
-  // The hub has not completed a sweep yet.
+  // The hub has not completed its first sweep yet.
   await settle();
   const early = await run(push, 'external_id;qty\nA;5\n');
   expect(early).toMatchObject({ code: 1, stdout: '' });
@@ -140,7 +140,7 @@ it('knows that the catalogue is whole by the word of the hub, and confirms no qu
   const read = 'SELECT subsidiary_id AS id, as_of_seq AS seq FROM sweeps';
   expect(branch.rows(read)).toEqual([{ id: null, seq: 0 }]);
   expect(branch.rows('SELECT DISTINCT confirmed_seq AS seq FROM stock_beliefs')).toEqual([{ seq: 0 }]);
-  // A backup of the branch, to be restored.
+  // This backup of the branch is restored below.
   const backup = `${branch.mirrorFile}.backup`;
   branch.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(backup));
   const continueAfterSeq = branch.parts.mirror.newestSeq();
@@ -174,7 +174,7 @@ it('keeps no safety stock back, and says where it is set', async () => {
   const checked = await json(['config', 'check']);
   expect(checked).toMatchObject({ code: 0, document: { ok: true } });
   expect(checked.document.warnings).toEqual([expect.stringMatching(/stock\.safety.*only its hub/)]);
-  // A rule from before it was a branch.
+  // Adds a rule that was made before this tillsync became a branch.
   await branch.parts.stores.write(({ safety }) => safety.set({ sku: '10', subsidiaryId: null, qty: 4 }));
   const left = await run(['stock', 'safety']);
   expect(left.stdout).toMatch(/10 .*4 .*command/);

@@ -25,7 +25,7 @@ import { freshMirror, freshState } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { InProcessServer } from './in-process.ts';
 
-/** A branch asks for a snapshot when a gap is older than this. */
+/** Age of a gap after which a branch asks for a snapshot. */
 export const GAP_MAX_MS = 25_000;
 
 export function configOf(text: string): Config {
@@ -34,7 +34,7 @@ export function configOf(text: string): Config {
   return read.config;
 }
 
-/** Parsed configurations by their text, because the stores of all tests of a file differ only by their directory. */
+/** Cache of parsed configurations by their text. The stores of a file's tests differ only by their directories. */
 const configs = new Map<string, Config>();
 
 function configIn(directory: string, text: string): Config {
@@ -43,9 +43,9 @@ function configIn(directory: string, text: string): Config {
   return { ...config, storage: { ...config.storage, directory } };
 }
 
-/** A store of the chain with real files, its parts wired as in production. The test runs the steps. */
+/** A store of the chain with real files, built from the same parts as in production. The test runs each step. */
 abstract class Store {
-  /** This machine's clock; the same as `clock` unless it is wrong. */
+  /** Clock of this store's machine. It equals `clock` unless the test makes it wrong. */
   readonly own: Clock;
   readonly directory = mkdtempSync(path.join(tmpdir(), 'tillsync-chain-'));
   readonly clock: FakeClock;
@@ -86,7 +86,7 @@ abstract class Store {
     this.#parts = undefined;
   }
 
-  /** Deletes the mirror, as when a disk is replaced; only between `stop` and `start`. */
+  /** Deletes the mirror, as if the disk was replaced. Call it only between `stop` and `start`. */
   loseMirror(): void {
     for (const end of ['', '-wal', '-shm']) rmSync(`${this.mirrorFile}${end}`, { force: true });
   }
@@ -104,7 +104,7 @@ abstract class Store {
     }
   }
 
-  /** Returns the rows of all orders as a POS reads them. */
+  /** Returns the orders of the mirror, as a POS reads them. */
   orders(store?: string): unknown[] {
     const sql = `SELECT order_id, code, status, store_external_id, amount, customer_email, payload,
         (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) AS items
@@ -126,7 +126,7 @@ export class HubStore extends Store {
   protected config: Config;
   readonly server: InProcessServer;
   hub!: Hub;
-  /** If set, the hub announces this time, as with another schedule of polls. */
+  /** If set, the hub announces this time instead of the time by its own schedule of polls. */
   staleAfterMs: number | undefined;
   #link: HubLink | undefined;
 
@@ -136,7 +136,7 @@ export class HubStore extends Store {
     this.config = this.#configWith(TWO_BRANCHES);
   }
 
-  /** Sets the branches from the next start on; by default the first two. */
+  /** Sets the branches, from the next start on. By default these are the first two. */
   configure(branches = TWO_BRANCHES): void {
     this.config = this.#configWith(branches);
   }
@@ -188,7 +188,7 @@ export class HubStore extends Store {
     await super.stop();
   }
 
-  /** Publishes as the loop does: reads the server's message store, then publishes every waiting entry. */
+  /** Publishes as the hub's loop does: reads the id of the server's stream, then publishes every waiting entry. */
   async publish(): Promise<void> {
     const place = (await this.#link?.prepare([])) ?? '';
     const branches = this.parts.state.hub.branches();
@@ -198,8 +198,7 @@ export class HubStore extends Store {
   }
 
   /**
-   * Sweeps every branch. The list of a branch has the products with a stock there, each with the stocks of all
-   * branches.
+   * Sweeps every branch. A branch's list has the products with a stock there, each with the stocks of all branches.
    */
   async sweep(records: readonly ProductRecord[]): Promise<void> {
     const { stores, branches } = this.parts;
@@ -216,7 +215,7 @@ export class HubStore extends Store {
     }
   }
 
-  /** Merges an order as a callback brings it. */
+  /** Merges an order as if a callback brought it. */
   async order(number: number, store: string, status = 'pending', createdAt?: string): Promise<void> {
     const value = sampleNotification(number, {
       store: { externalId: store },
@@ -237,7 +236,7 @@ export class BranchStore extends Store {
   readonly configFile: string;
   protected readonly config: Config;
   readonly server: InProcessServer;
-  /** The verdict on the branch's own page. */
+  /** Verdict that the branch reports. */
   verdict: Verdict = { level: 'green', findings: [] };
   follower!: BranchFollower;
   link!: BranchLink;
@@ -281,7 +280,7 @@ export class BranchStore extends Store {
     try {
       await this.#followOnce();
     } catch (error) {
-      // After a gap the branch first waits; the server then sends the same entries again.
+      // After a gap the branch waits first; then the server sends the same entries again.
       if (this.server.isDown || !hasCode(error, 'link-down')) throw error;
       await this.clock.advance(GAP_MAX_MS);
       await this.#followOnce();
@@ -298,7 +297,7 @@ export class BranchStore extends Store {
     }, over.signal);
   }
 
-  /** Submits a count of the POS; `store` is the POS's name of its own store. */
+  /** Submits a count as the POS does. `store` is the name that the POS uses for its own store. */
   async count(externalId: string, qty: number, reference: string, store?: string): Promise<void> {
     const change = { externalId, qty, ...(store !== undefined && { subsidiaryExternalId: store }) };
     await this.parts.stores.write(({ intake }) =>
@@ -316,7 +315,7 @@ export interface Chain {
   settle(among?: readonly BranchStore[]): Promise<void>;
 }
 
-/** Opens a chain. The first branch's clock is `aheadMs` ahead of all others. */
+/** Opens a hub with two branches. The first branch's clock is ahead of all others by `aheadMs`. */
 export async function openChain({ aheadMs = 0 } = {}): Promise<Chain> {
   const clock = new FakeClock();
   const ahead: Clock = {

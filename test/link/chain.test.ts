@@ -24,12 +24,12 @@ const EVENTS = `SELECT order_id, status, previous_status, source, observed_at FR
   WHERE order_id IN (SELECT order_id FROM orders WHERE store_external_id = ?) ORDER BY seq`;
 const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 
-/** Checks that the branch shows its POS the same as the hub. */
+/** Checks that the POS of the branch reads the same orders as at the hub. */
 function expectSame({ hub }: Chain, branch: BranchStore): void {
   expect(branch.orders()).toEqual(hub.orders(branch.name));
 }
 
-/** Returns the catalogue sold in the branch, with all stocks and ids that the store has of it. */
+/** Returns what a store has of the catalogue that the branch sells: products, stocks and ids. */
 function catalogOf(store: Chain['hub'] | BranchStore, subsidiaryId: string): unknown[][] {
   const has = `sku IN (SELECT sku FROM stocks WHERE subsidiary_id = '${subsidiaryId}')
     AND product_id IN (SELECT product_id FROM products WHERE vanished_at IS NULL)`;
@@ -143,7 +143,7 @@ describe('what goes down', () => {
     copyFileSync(`${hub.mirrorFile}.copy`, hub.mirrorFile);
     rmSync(`${hub.mirrorFile}.copy`);
     await hub.start();
-    // The numbers of orders 2 to 4 are given again.
+    // These orders get the feed numbers that the lost orders 2 to 4 had.
     for (const number of [5, 6]) await hub.order(number, 'B1');
     await settle();
     const ids = branches[0].rows<{ order_id: string }>('SELECT order_id FROM orders ORDER BY order_id');
@@ -184,7 +184,7 @@ describe('what goes down', () => {
     const [branch] = branches;
     await hub.publish();
     await branch.follower.hello();
-    // The first page is written but not published.
+    // The first page of the snapshot is in the feed but not published.
     await hub.hub.publish();
     await hub.hub.publish();
     await hub.order(7, 'B1', 'payment-approved');
@@ -236,7 +236,7 @@ describe('what goes down', () => {
     await hub.order(1, 'B1', 'dispatched');
     await settle();
     const before = branch.rows('SELECT order_id, status FROM order_events');
-    // Written for the branch once more, and not sent before the customer is removed.
+    // Adds the order to the branch's feed once more, unsent when the customer is removed.
     await hub.parts.mirror.write((db) => {
       const body = JSON.parse(
         db.prepare("SELECT body FROM feed WHERE kind = 'order' AND branch = 'B1'").pluck().get() as string,
@@ -315,7 +315,7 @@ describe('a branch that says hello', () => {
     expect(hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.misuse')?.message).toMatch(
       /^Branch B2 says/,
     );
-    // The restarted branch follows that epoch from its snapshot on.
+    // The restarted branch follows the new epoch from its snapshot on.
     await branches[1].stop();
     await branches[1].start();
     await hub.order(2, 'B2');
@@ -361,7 +361,7 @@ describe('a branch that says hello', () => {
     await hub.order(2, 'B2');
     await settle();
     expect(branches[1].orders()).toEqual(hub.orders('B2'));
-    // A hub cannot harm a branch in this way either.
+    // A forged snapshot does not make the branch follow another epoch.
     const message = { branch: 'B2', epoch: 'other', n: 2 ** 53 - 1, kind: 'snapshot-begin', body: '{}' };
     await branches[1].follower.take([message]);
     expect(branches[1].rows<{ epoch: string }>('SELECT epoch FROM link')[0]?.epoch).not.toBe('other');
@@ -458,7 +458,8 @@ describe('what goes up', () => {
       { state: 'waiting' },
     ]);
 
-    // Newer values merge with the waiting ones, another branch has its own queue, and only sold-out changes continue.
+    // Newer values are merged with the waiting ones, and only sold-out changes are sent. The other branch has a queue
+    // of its own.
     await branch.count('P2', 7, 'newer');
     await branch.count('P3', 0, 'sold out');
     await other.count('Q1', 1, 'other');

@@ -53,7 +53,7 @@ function hubRows(): {
         report: row?.report ? (JSON.parse(row.report) as BranchReport) : null,
       };
     },
-    // Changes with each commit of another connection.
+    // Returns a number that changes with each commit of another connection.
     commits: () => Number(other.pragma('data_version', { simple: true })),
   };
 }
@@ -118,7 +118,7 @@ it('a branch that is invited again keeps its key until a machine has joined with
   expect(rows.branches()[0]?.publicKey).toBe('UB1');
   expect(rows.join('B1', 'Unew', BEGAN_MS + 10)).toBeUndefined();
   expect(rows.branches()[0]).toMatchObject({ publicKey: 'Unew', invitedKey: null, expiresAt: null });
-  // The branch lost the answer and asks again.
+  // The branch did not receive the answer and asks again.
   expect(rows.join('B1', 'Unew', BEGAN_MS + 20)).toBeUndefined();
   expect(rows.join('B1', 'Uthief', BEGAN_MS + 30)).toMatch(/B1 was used already/);
 });
@@ -156,7 +156,7 @@ it('branches keep who they are under another name, and no name of one is given t
   rows.rename('B2', 'Norte');
   expect(of('B1', 'Norte')[1]).toEqual({ branch: 'B2', name: 'Norte' });
   expect(rows.copy().branches[1]).toMatchObject({ branch: 'B2', name: 'Norte', publicKey: 'UB2' });
-  // A new branch with the first one's original name.
+  // A new branch gets the name that the first branch had originally.
   expect(of('B2', 'Norte')).toEqual([
     { branch: 'B2-2', name: 'B2' },
     { branch: 'B2', name: 'Norte' },

@@ -9,7 +9,7 @@ const RULES = { holdBack: 'auto', sendAsIs: true, skipUnchanged: true } as const
 const stocks = { 'sub-1': ['P1', 30], 'sub-2': ['P1', 30] } as Record<string, [string, number]>;
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks }]);
 
-/** Makes one call with all waiting changes; returns the sent quantities by branch. */
+/** Makes one call with all waiting changes. Returns the sent quantities by branch. */
 async function send({ parts }: HubStore): Promise<Record<string, number>> {
   const { callId, items } = await parts.stores.write(({ calls }) => {
     while (calls.catchUp(RULES));
@@ -40,7 +40,7 @@ it("a hub holds back of each branch once that branch's own POS has acknowledged"
   await hub.sweep([TEA]);
   await settle();
   await orderOfEach(chain, 1);
-  // An acknowledgement typed by a person, at the branch or at the hub, does not start hold-back.
+  // An acknowledgement that a person typed, at the branch or at the hub, does not start to hold stock back.
   await orderOfEach(chain, 11);
   await one.parts.outbox.acknowledge([idOf(11)], 'cli');
   await hub.parts.outbox.acknowledge([idOf(12)], 'cli');
@@ -80,7 +80,7 @@ it('a hub undoes a hand-over of its branches, but what one of them has changed s
     return send(hub);
   };
   expect(await handOver([9, 12], 'good')).toEqual({ 'sub-1': 9, 'sub-2': 12 });
-  // After two wrong values in a row, the value before the first one is restored.
+  // After two wrong values in a row, `undo` restores the value before the first one.
   expect(await handOver([0, 0], 'wrong')).toEqual({ 'sub-1': 0, 'sub-2': 0 });
   expect(await handOver([1, 1], 'wrong')).toEqual({ 'sub-1': 1, 'sub-2': 1 });
   await one.count('P1', 6, 'later');
@@ -88,7 +88,7 @@ it('a hub undoes a hand-over of its branches, but what one of them has changed s
   expect(await send(hub)).toEqual({ 'sub-1': 6 });
 
   const { outbox } = hub.parts;
-  // The hub puts the branch before the POS's reference.
+  // The hub puts the branch's name before the reference of the POS.
   const lines = ['B1: wrong', 'B2: wrong'].flatMap((reference) => outbox.undoLines({ reference }));
   const verdicts = lines.map(({ target, verdict, before }) => [target, verdict, before]);
   expect(verdicts).toEqual([
@@ -102,7 +102,7 @@ it('a hub undoes a hand-over of its branches, but what one of them has changed s
     'reference wrong',
   );
   expect(await send(hub)).toEqual({ 'sub-2': 12 });
-  // By force.
+  // A forced `undo` also replaces the value that was counted later.
   const forced = outbox.undoLines({ reference: 'B1: wrong' });
   await outbox.undo(forced, 'cli ana', 'reference wrong');
   expect(await send(hub)).toEqual({ 'sub-1': 9 });

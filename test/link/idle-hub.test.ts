@@ -61,7 +61,7 @@ const isQuiet = async (count: number) => {
     }
     return commits;
   };
-  // Each order is new at first, and then known.
+  // Runs until every order is known, because new orders are written.
   for (let i = 0; i < 3; i++) await minute();
   let [mirror, state] = [0, 0];
   for (let i = 0; i < MINUTES; i++) {

@@ -11,33 +11,33 @@ function down(): TillsyncError {
   return new TillsyncError('link-down', 'The link is down.');
 }
 
-/** Stands for the server between a hub and its branches inside one process; tests and simulations break it. */
+/** Replaces the server between a hub and its branches inside one process. Tests and simulations can make it fail. */
 export class InProcessServer {
   #made = 1;
   readonly #kept = new Map<string, DownMessage[]>();
-  /** Number of messages that a branch has received. */
+  /** By branch, the number of messages that the branch has received. */
   readonly #taken = new Map<string, number>();
   readonly #waiting = new Set<() => void>();
   #handler: QuestionHandler | undefined;
   readonly #support = new Map<string, SupportHandler>();
   isDown = false;
-  /** The server's disk is full; it still answers everything else. */
+  /** True if the server's disk is full. It still answers questions. */
   isFull = false;
-  /** The answers of this many questions are lost after they were handled. */
+  /** Number of questions that are handled but whose answers are lost. */
   lostAnswers = 0;
-  /** Number of messages that are stored without an acknowledgement to the hub. */
+  /** Number of messages that are stored but whose acknowledgement to the hub is lost. */
   lostAcknowledgements = 0;
-  /** Number of parts whose acknowledgement is lost, so that the parts are sent again. */
+  /** Number of batches whose acknowledgement by the branch is lost, so that they are sent again. */
   lostTakes = 0;
 
-  /** Deletes all messages, as when the server's files were deleted. */
+  /** Deletes all messages, as if the server's files were deleted. */
   lose(): void {
     this.#made += 1;
     this.#kept.clear();
     this.#taken.clear();
   }
 
-  /** Deletes what a branch has received and `count` more messages, as after the retention time. */
+  /** Deletes a branch's received messages and `count` more, as the server does after the retention time. */
   expire(branch: string, count: number): void {
     this.#kept.get(branch)?.splice(0, (this.#taken.get(branch) ?? 0) + count);
     this.#taken.set(branch, 0);

@@ -8,7 +8,7 @@ import { openChain } from './chain-rig.ts';
 
 const ACTIONS = ['order', 'settle', 'copy', 'kill', 'stop', 'go back', 'hub restarts'] as const;
 
-/** Each walk has sixty restarts, so the everyday tests run a third of one. */
+/** Number of random walks. A walk has sixty steps with restarts; the everyday tests run a third of a walk. */
 const WALKS = Math.ceil(Number(process.env.TILLSYNC_RUNS ?? 10) / 10);
 const STEPS = process.env.TILLSYNC_RUNS === undefined ? 20 : 60;
 
@@ -27,7 +27,7 @@ it.each(Array.from({ length: WALKS }, (_, i) => SEED + i))(
     const copy = `${branch.directory}-copy`;
     let hasCopy = false;
     let orders = 0;
-    /** Events that the POS read, by number. */
+    /** Events that the POS has read, by number. */
     const read = new Map<number, string>();
     const look = () => {
       const sql = 'SELECT seq, order_id, status, observed_at FROM order_events ORDER BY seq';
@@ -59,7 +59,7 @@ it.each(Array.from({ length: WALKS }, (_, i) => SEED + i))(
       }
       look();
     }
-    // An older copy finds what it lacks by the next entry; a lost snapshot is made again after ten minutes.
+    // An older copy learns by the next entry what it lacks. A lost snapshot is made again after ten minutes.
     await hub.order(++orders, 'B1');
     await settle();
     await clock.advance(600_000);
@@ -78,7 +78,7 @@ it('a branch that stopped in an orderly way goes on with the next number, one th
   await settle();
   const first = newest();
   await branch.follower.sayLast();
-  // An entry after its last hello is left to the next process.
+  // After its last hello the branch applies no entry; the next process does.
   await hub.order(2, 'B1');
   await hub.publish();
   expect(newest()).toBe(first);

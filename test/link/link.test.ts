@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { HELLO } from '../../src/link/link.ts';
 
-// A hub and its branches are upgraded one after the other, so each must accept the messages of another version.
+// Hub and branches are upgraded one after the other, so each must accept messages of other versions.
 it('a hello names at most a hundred orders whose customer was removed, and a hundred epochs', () => {
   const hello = { instance: 'i', isStart: true, epoch: null, mark: 0, wantsSnapshot: false, line: 'l' };
   const takes = (more: object) =>

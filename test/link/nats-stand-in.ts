@@ -1,7 +1,7 @@
 import { createServer, type Socket } from 'node:net';
 import { onTestFinished } from 'vitest';
 
-/** A published message; `reply` is where an answer would go. */
+/** A published message. `reply` is the subject for an answer. */
 export interface Published {
   subject: string;
   reply: string;
@@ -15,13 +15,13 @@ interface Subscriber {
 }
 
 /**
- * The routing part of a nats-server: it passes each message with its headers to the subscribers of its subject. It
- * has no permissions and stores nothing; `serve` answers instead of JetStream.
+ * The routing part of a nats-server: it passes each message with its headers to the subscribers of its subject. It has
+ * no permissions and stores nothing. Functions given to `serve` answer instead of JetStream.
  */
 export class NatsStandIn {
   readonly published: Published[] = [];
   url = '';
-  /** How many more clients are refused when they send their key. */
+  /** Number of clients that will be refused when they send their key. */
   refusals = 0;
   #subscribers: Subscriber[] = [];
   readonly #served: { pattern: string; serve: (message: Published) => void }[] = [];
@@ -35,12 +35,12 @@ export class NatsStandIn {
     return standIn;
   }
 
-  /** Calls `serve` for messages to these subjects, which no client then gets. */
+  /** Calls `serve` for messages to these subjects. Clients then do not get these messages. */
   serve(pattern: string, serve: (message: Published) => void): void {
     this.#served.push({ pattern, serve });
   }
 
-  /** Delivers a message of the server itself; `headers` in their form on the wire, after the first line. */
+  /** Delivers a message as if the server sent it. `headers` have their form on the wire, after the first line. */
   deliver(
     to: string,
     { subject = to, reply = '', headers = {}, status = '', body = '' as string | Buffer } = {},
@@ -82,7 +82,7 @@ export class NatsStandIn {
     socket.on('close', gone).on('error', gone);
   }
 
-  /** Runs the first command if it is complete; returns its number of bytes. */
+  /** Runs the first command if it is complete. Returns the number of its bytes, 0 if it is incomplete. */
   #command(socket: Socket, bytes: Buffer): number {
     const end = bytes.indexOf('\r\n');
     if (end === -1) return 0;
@@ -120,7 +120,7 @@ export class NatsStandIn {
   }
 }
 
-/** Whether a subject matches a pattern, in which `*` is any one word and `>` all remaining words. */
+/** Returns whether a subject matches a pattern, in which `*` means one word and `>` all remaining words. */
 function isMatch(pattern: string, subject: string): boolean {
   const [wanted, words] = [pattern.split('.'), subject.split('.')];
   for (const [i, word] of wanted.entries()) {

@@ -16,12 +16,12 @@ async function branchOf({ url }: NatsStandIn, branch = 'B1'): Promise<NatsBranch
   return link;
 }
 
-/** Makes a hub and a branch that answers support questions with these bytes. */
+/** Connects a hub and a branch. The branch answers support questions with these bytes. */
 async function answering(answer: () => Promise<Uint8Array>) {
   const server = await NatsStandIn.start();
   const [hub, branch] = [await hubOf(server), await branchOf(server)];
   branch.answer(answer);
-  // A stand-in's branch connects with its first question.
+  // A branch connects when it asks its first question.
   await branch.ask('hello', '{}').catch(() => {});
   return { hub, server };
 }
@@ -69,7 +69,7 @@ it('NatsHubLink answers a branch where that branch hears it, and nobody else', a
   const { subject } = server.published.find(({ body }) => body.toString() === '{"line":1}') ?? {
     subject: '',
   };
-  // With this subject, a branch could make the hub answer under another branch's subjects.
+  // With this reply subject, a branch would make the hub send an answer to another branch.
   server.deliver(subject, { reply: '_INBOX.B2.x' });
   await expect(branch.ask('hello', '{}')).resolves.toBe('{"upTo":3}');
   expect(heard).toEqual(['B1 changes {"line":1}', 'B1 hello {}']);
@@ -83,7 +83,7 @@ interface Sent {
   branch?: string;
 }
 
-/** Makes JetStream's side of a feed that returns these messages at the first fetch, and then nothing. */
+/** Starts a server whose JetStream returns these messages at the first fetch, and none at later fetches. */
 async function feedOf(messages: Sent[]) {
   const server = await NatsStandIn.start();
   const acked: string[] = [];
@@ -108,7 +108,7 @@ async function feedOf(messages: Sent[]) {
     server.deliver(reply, { status: '408 Request Timeout', headers: left });
   });
   const link = await branchOf(server);
-  /** Follows until the second fetch, which returns nothing. */
+  /** Follows the feed until the second fetch, which returns nothing. */
   const follow = async (accepts: boolean) => {
     const taken: DownMessage[][] = [];
     const stop = new AbortController();

@@ -2,7 +2,7 @@ import { createServer, type Server } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { NatsHubLink, newKey } from '../../src/link/nats.ts';
 
-/** Greets and answers like a nats-server of this version, over a real socket. */
+/** Starts a server that greets and answers like a nats-server of this version. */
 async function standIn(version: string): Promise<string> {
   const server: Server = createServer((socket) => {
     const info = {

@@ -38,7 +38,7 @@ ${ONE_SHOP}
 subsidiary_id = "sub-2"
 external_id = "B2"`;
 
-/** Makes a machine whose files stay from start to start; each start has its own configuration. */
+/** Makes a machine whose files survive restarts. Each start gets a configuration of its own. */
 function machine() {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-own-'));
   const server = new InProcessServer();
@@ -114,7 +114,7 @@ const events = (file: string) =>
 const codes = (file: string) =>
   rows<{ code: number }>(file, 'SELECT code FROM orders ORDER BY code').map(({ code }) => code);
 
-/** Counts entries of a kind that the shop has. */
+/** Returns how many entries of a kind the shop has applied. */
 const taken = (file: string, kind: string) =>
   rows(file, `SELECT 1 FROM feed WHERE branch = 'B1' AND kind = '${kind}' AND published = 1`).length;
 
@@ -146,14 +146,14 @@ test('own store: a POS goes on where it read yesterday, and sees its own orders 
   await until('the order at its shop', () => codes(shop.own).includes(4) && events(shop.own).length === 5);
   expect(codes(shop.mirror)).toEqual([1, 2, 3, 4]);
   expect(codes(shop.own)).toEqual([1, 2, 4]);
-  // Whatever the POS reads at the hub until its path is changed, it misses nothing afterwards.
+  // The POS reads at the hub until its path is changed. Whatever it read there, it misses nothing afterwards.
   const since = events(shop.own).slice(3);
   expect(since.map(({ code, status }) => [code, status])).toEqual([
     [4, 'pending'],
     [2, 'cancel'],
   ]);
   expect(Math.min(...since.map(({ seq }) => seq))).toBeGreaterThan(SEQ_JUMP);
-  // The snapshot brought only known content, so no event.
+  // The snapshot has only known orders, so it causes no event.
   await until('the snapshot', () => taken(shop.mirror, 'snapshot-end') === 1);
   expect(events(shop.own)).toHaveLength(5);
 });
@@ -202,7 +202,7 @@ test('own store: orders and counts come and go while the nats-server is down', {
   const page = await request(`${hub.localUrl}/store/`);
   expect(page.statusCode).toBe(200);
   await page.body.dump();
-  // A count that names no branch means the shop at the machine's place.
+  // A count that names no branch belongs to the shop at the hub's place.
   expect(hub.parts.stores.directory.ownId).toBe('sub-1');
 
   const { stdout } = await shop.run('--own-store', 'status', '--json');
@@ -237,7 +237,7 @@ test('own store: another name in the configuration is a rename, without a word: 
   const { epoch } = place() ?? {};
   await before.stop();
   const hub = await shop.start(TWO_SHOPS.replaceAll('"B1"', '"Centro"'));
-  // The platform may use the old name for a while.
+  // The platform may still use the old name in orders.
   await order(hub, 1, 'B1', 'payment-approved');
   await order(hub, 2, 'Centro');
   await until('both at the shop', () => events(shop.own).length === 3);
@@ -336,7 +336,7 @@ store = true`;
     checks: { id: string; level: string; message: string }[];
   };
   const wrong = checks.filter(({ level }) => level === 'fail' || level === 'warn');
-  // In this test tillsync does not run as a service.
+  // These checks fail in a test, because tillsync does not run as a service here.
   expect(wrong.filter(({ id }) => !['service', 'version', 'disk'].includes(id))).toEqual([]);
   expect(checks.find(({ id }) => id === 'hub')).toMatchObject({ level: 'ok' });
   expect(checks.some(({ message }) => message.includes('B2'))).toBe(false);

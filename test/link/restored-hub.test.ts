@@ -25,7 +25,7 @@ async function backUp(hub: HubStore, withTokens = false) {
   return file;
 }
 
-/** Restores the hub from a backup. `lost` lists the hub's missing databases; on another machine both are missing. */
+/** Restores the hub from a backup. `lost` lists the databases that the hub lacks; another machine lacks both. */
 async function restore({ hub }: Chain, file: string, lost: readonly string[] = []) {
   const { config } = hub.parts;
   await hub.stop();
@@ -54,7 +54,7 @@ describe('a hub that is restored from a backup', () => {
     expect(hub.rows('SELECT order_id FROM orders')).toHaveLength(2);
     await hub.start();
     expect(hub.rows('SELECT epoch FROM hub')).not.toEqual(before);
-    // Orders that the platform's poll brings again, and a new one.
+    // The platform's poll brings orders 3 and 4 again, and order 5 is new.
     for (const number of [3, 4, 5]) await hub.order(number, number === 4 ? 'B2' : 'B1');
     await settle();
     await settle();
@@ -78,7 +78,7 @@ describe('a hub that is restored from a backup', () => {
     await hub.order(1, 'B1');
     await hub.order(1, 'B1', 'payment-approved');
     await settle();
-    // The server has lost its files when the backup is made, so everything must be published again.
+    // The server has lost its files when the backup is made, so every entry must be published again.
     server.lose();
     server.isDown = true;
     await hub.parts.mirror.write((db) => noteStream(db, 'another place', [], hub.clock.nowMs()));
@@ -86,7 +86,7 @@ describe('a hub that is restored from a backup', () => {
     await settle();
     await restore(chain, file);
     await hub.start();
-    // An earlier epoch's snapshot is not mistaken for one of this epoch, with all events after it.
+    // The branch must not take a snapshot of an earlier epoch for a snapshot of this epoch.
     const place = () => branch.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link')[0];
     const before = place();
     await hub.publish();
@@ -114,7 +114,7 @@ describe('a hub that is restored from a backup', () => {
     await restore(chain, file, ['mirror.db']);
     await hub.start();
     expect(hub.rows(known)).toHaveLength(2);
-    // A branch's report about an order that it never had does not count.
+    // A branch's report about an order that it never had is ignored.
     await branches[1].parts.mirror.write((db) =>
       db.prepare('INSERT INTO forgotten_up (order_id) VALUES (?)').run(idOf(1)),
     );
@@ -149,7 +149,7 @@ describe('a hub that is restored from a backup', () => {
     await branch.count('P1', 5, 'old');
     await settle();
     const file = await backUp(hub);
-    // A newer value of P1 has reached the platform since, and P2 was sent up without an answer.
+    // After the backup, the platform got a newer value of P1, and P2 was uploaded but not answered.
     await branch.count('P1', 7, 'newer');
     await settle();
     await hub.parts.mirror.write((db) =>
@@ -198,7 +198,7 @@ describe('a hub that is restored from a backup', () => {
     const report = await restore(chain, file, ['mirror.db', 'state.db']);
     expect(report).toMatchObject({ branches: ['B1', 'B2'], manifest: { branches: 2, hasTokens: false } });
     await hub.start();
-    // B2 has an invitation that is not restored, and its working key. Times in the file may be a minute old.
+    // The backup has B2's key but not its invitation. Times in the backup may be a minute old.
     const none = { seenAt: null, seenLateMs: 60_000, report: null, invitedKey: null, expiresAt: null };
     expect(hub.parts.state.hub.branches()).toEqual(known.map((each) => ({ ...each, ...none })));
     expect(hub.parts.state.hub.serverConfig()).toEqual(place);
@@ -232,7 +232,7 @@ describe('a hub that is restored from a backup', () => {
       audit.note({ who: 'cli ana', action: 'branch.remove', subject: 'branch B1' }),
     );
     hub.parts.state.hub.remove('B1');
-    // A hub's state with one branch is complete, so no branch is restored from the backup.
+    // This hub has a branch, so its state is complete, and no branch is restored from the backup.
     expect(await restore(chain, file)).toMatchObject({ branches: [] });
     await hub.start();
     expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: ['B2'] });

@@ -12,10 +12,13 @@ import { compileSpellings } from '../../src/orders/field-aliases.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
 import { BranchStore, type Chain, configOf, type HubStore, openChain } from './chain-rig.ts';
 
-/** The hub deletes entries of its feed that were published before this time. */
+/** Age at which the hub deletes published entries of its feed. */
 const FEED_KEPT_MS = 7 * 86_400_000;
 
-/** Each row of "What happens when" in docs/chain.md; with the real server in test/integration/hub*.test.ts. */
+/**
+ * Each test is a row of "What happens when" in docs/chain.md. test/integration/hub*.test.ts run them with the real
+ * server.
+ */
 
 const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 const ids = (store: BranchStore | HubStore) =>
@@ -43,7 +46,7 @@ async function running(): Promise<Chain & { branch: BranchStore }> {
   return { ...chain, branch: chain.branches[0] };
 }
 
-/** Replaces the mirror by a backup, as `tillsync restore` does. */
+/** Replaces the mirror by a backup, as the command `tillsync restore` does. */
 async function restore(store: BranchStore | HubStore, backup: string): Promise<void> {
   const newest = store.parts.mirror.newestSeq();
   await store.stop();
@@ -139,7 +142,7 @@ describe('what happens when', () => {
     await clock.advance(FEED_KEPT_MS + 1_000);
     server.expire('B1', server.pending('B1'));
     await branch.start();
-    // No more entries come by themselves; the hub's report about the feed shows that some are missing.
+    // The server sends no more entries. The hub's report about the feed reveals that the branch lacks some.
     for (let times = 0; times < 3; times++) {
       await branch.follower.hello();
       await branch.follower.take([]);
@@ -181,7 +184,7 @@ describe('what happens when', () => {
     expect(branch.orders()).toEqual(hub.orders('B1'));
     const [{ seq } = { seq: 0 }] = branch.rows<{ seq: number }>('SELECT min(seq) AS seq FROM order_events');
     expect(seq).toBeGreaterThan(1_000_000);
-    // The later count has the same number as the earlier count, but must not get its outcome.
+    // The later count has the same number as the earlier count, but must not get the earlier count's outcome.
     await hub.parts.mirror.write((db) =>
       db
         .prepare("UPDATE outbox SET state = 'rejected', message = 'No.' WHERE reference = 'B1: before'")
@@ -227,7 +230,7 @@ describe('what happens when', () => {
     renameSync(copy, branch.directory);
     await branch.start();
     await hub.order(5, 'B1');
-    // The branch does not wait for entries that another copy received.
+    // The branch does not wait for entries that another copy of it received.
     const beganMs = branch.clock.monotonicMs();
     await branch.follower.hello();
     await hub.publish();
@@ -236,7 +239,7 @@ describe('what happens when', () => {
     expect(ids(branch)).toEqual([1, 2, 3, 4, 5].map(idOf));
     await settle();
     expect(branch.orders()).toEqual(hub.orders('B1'));
-    // All orders that the copy lacks come again, with higher numbers than the POS has read.
+    // All orders that the copy lacks come again, under numbers that the POS has not read.
     const unread = branch.rows<{ id: string }>(
       'SELECT DISTINCT order_id AS id FROM order_events WHERE seq > ?',
       seen,
@@ -267,9 +270,9 @@ describe('what happens when', () => {
     hub.parts.state.hub.remove('B1');
     await hub.stop();
     await hub.start();
-    // The number is above all that were leased to the earlier process.
+    // The number is above all numbers that were leased to the earlier process.
     expect(await lowestSeq()).toBeGreaterThan(1_000);
-    // Restores on another machine, which has only the backup.
+    // Restores the hub on another machine, which has only the backup.
     await restore(hub, backup);
     await hub.stop();
     for (const end of ['', '-wal', '-shm']) rmSync(`${hub.directory}/state.db${end}`, { force: true });
@@ -291,7 +294,7 @@ describe('what happens when', () => {
     await settle();
     await restore(hub, backup);
     await settle();
-    // The platform sends the lost states again, step by step. Until then no order of the branch goes backwards.
+    // The platform sends the lost states again, one after the other. Until then no order of the branch goes backwards.
     expect(branch.rows('SELECT order_id, status FROM orders ORDER BY order_id')).toEqual([
       { order_id: idOf(1), status: 'payment-approved' },
       { order_id: idOf(2), status: 'pending' },
@@ -373,14 +376,14 @@ describe('what happens when', () => {
       message: expect.stringMatching(/Another machine works as branch B1/),
     };
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
-    // After a restart the hub still accepts the process that it accepted last.
+    // After a restart, the hub still accepts only the process that it accepted last.
     await hub.stop();
     await hub.start();
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
     await twin.hello();
     await clock.advance(299_000);
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
-    // The newer machine has stopped.
+    // The newer machine has stopped, so the hub accepts the older one again.
     await clock.advance(1_000);
     await branch.follower.hello();
     await hub.hub.check();
@@ -431,7 +434,7 @@ describe('what happens when', () => {
     expect(() => requireBranch(configured, hub.parts.state.hub, 'B2')).toThrow(
       expect.objectContaining({ code: 'not-found', hint: 'It is called Norte now.' }),
     );
-    // Orders still come under its former name, until the last order with that name ends.
+    // Orders still name the former name, until the last order with that name ends.
     await hub.order(1, 'B2', 'payment-approved');
     await two.count('A', 3, 'counted', 'B2');
     await settle();
@@ -476,7 +479,7 @@ describe('what happens when', () => {
     hub.parts.state.hub.rename('B1', 'B2', 'sub-1');
     await hub.hub.check();
     await settle();
-    // The machine of sub-1 is called B2 now.
+    // The machine of sub-1 is now called B2.
     expect([ids(one), ids(two)]).toEqual([
       [idOf(1), idOf(3)],
       [idOf(2), idOf(4)],
@@ -607,10 +610,10 @@ describe('what happens when', () => {
     await settle();
     const asMoved = [{ store: 'B2', status: 'payment-approved', customer: 'ana@example.com' }];
     expect([shown(one), shown(two)]).toEqual([asMoved, asMoved]);
-    // The POS of B1 booked its order there, so nothing is booked at the other branch.
+    // B1's POS acknowledged the order at B1, so the other branch must not count it as booked.
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
     expect(hub.rows('SELECT order_id, branch FROM waiting_acks')).toEqual([{ order_id: id, branch: 'B1' }]);
-    // A snapshot does not delete it either.
+    // A snapshot does not delete the waiting acknowledgement.
     await one.stop();
     one.loseMirror();
     await one.start();
