@@ -11,7 +11,7 @@ interface Place {
   port: number;
 }
 
-/** Makes receivers without sockets; `open` shows which addresses are open. */
+/** Makes receivers without sockets. `open` has the addresses on which they listen. */
 function stage(options: { inherited?: Place; configured: Place; taken?: Error }) {
   const open = new Set<string>();
   const warnings: string[] = [];

@@ -92,7 +92,7 @@ describe('CallbackHealth', () => {
     }
     mine.settle();
     expect(alarms()).toEqual([]);
-    // Whatever an earlier run left.
+    // An earlier process may have left the alarm raised.
     mine.putOff(new TillsyncError('storage-full', 'The disk is full.'));
     standing().settle();
     expect(alarms()).toEqual([]);

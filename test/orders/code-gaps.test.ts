@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { GapMonitor } from '../../src/orders/order-poll.ts';
 
-/** Returns the gaps among `known` at the first check and at the second. */
+/** Returns the gaps that the first and the second check find among `known`. */
 function find(known: number[]): number[][] {
   const watch = new GapMonitor({ codesBetween: () => known });
   const range = { min: 0, max: 1_000 };

@@ -26,7 +26,7 @@ import { at, DAY_MS, run } from './retention-rig.ts';
 
 const spellings = compileSpellings();
 
-/** Returns every personal value of an order, each of which occurs nowhere else. */
+/** Returns the personal values of an order. Each value is unique, so that it can be searched for. */
 function personOf(number: number) {
   const tag = `Zq${String(number).padStart(4, '0')}`;
   return {
@@ -66,7 +66,7 @@ function orderOf(number: number, status: string, more: Record<string, unknown> =
   };
 }
 
-/** Returns the personal values of these orders that a search of all files' bytes finds. */
+/** Returns those personal values of these orders that the bytes of the files still contain. */
 function foundIn(path: string, numbers: readonly number[]): string[] {
   const bytes = Buffer.concat(
     [path, `${path}-wal`, `${path.replace(/mirror\.db$/, 'state.db')}`].map((file) =>
@@ -96,7 +96,8 @@ describe('a customer who is forgotten', () => {
       orderOf(2, 'ready'),
       orderOf(1, 'dispatched'),
     );
-    // The first order would go backwards, so it is held; the second differs in form only, so it is stored beside.
+    // The first webhook would take the order backwards, so it is held. The second has known content in another form,
+    // so its payload is stored too.
     await receive(mirror, orderOf(1, 'inProcess'), { ...orderOf(1, 'dispatched'), spare: personOf(1).note });
     expect(foundIn(path, [1]).length).toBeGreaterThan(5);
     const before = mirror.order(idOf(1));
@@ -131,7 +132,7 @@ describe('a customer who is forgotten', () => {
       extra: { rut: null, tip: 500, remarks: [null, { by: null }] },
     });
     expect(mirror.eventsAfter(0, 100).filter(({ orderId }) => orderId === idOf(1))).toHaveLength(3);
-    // A second removal changes nothing.
+    // Removing a customer for the second time changes nothing.
     expect(await mirror.forgetCustomers([idOf(1), 'unknown'])).toBe(0);
   });
 
@@ -157,7 +158,7 @@ describe('a customer who is forgotten', () => {
       signal: new AbortController().signal,
     });
     expect(replayed).toMatchObject({ orders: 1, changed: 0, created: 0 });
-    // New values of the order itself are applied.
+    // New values of the order itself are still applied.
     await poll(mirror, [orderOf(1, 'refund', { amountToPay: 100 })]);
     expect(mirror.order(idOf(1))).toMatchObject({ status: 'refund', amountToPay: 100, customerEmail: null });
     await mirror.clean();
@@ -226,7 +227,7 @@ describe('a customer who is forgotten', () => {
       expect(await run(mirror, 20 + hour / 24)).toMatchObject({ isComplete: false });
       expect(mirror.walBytes()).toBeLessThan(roomBytes);
     }
-    // A customer removed now is not in the rewritten file.
+    // A customer who is removed now is not part of the rewritten file.
     await mirror.forgetCustomers([idOf(2)]);
     expect(await mirror.clean()).toBe(false);
     expect(mirror.walBytes()).toBeLessThan(roomBytes);
@@ -278,7 +279,7 @@ describe('retention.personal_data', () => {
     await keepAt(mirror, 0, orderOf(1, 'dispatched'));
     await keepAt(mirror, 0, orderOf(2, 'ready'));
     await keepAt(mirror, 20, orderOf(3, 'cancel'));
-    // A change after the end does not delay it.
+    // A change after the end of an order does not delay the removal.
     await keepAt(mirror, 50, orderOf(1, 'refund'));
     expect(await run(mirror, 61)).toMatchObject({ forgotten: 0 });
     expect(await run(mirror, 59, { settings })).toMatchObject({ forgotten: 0 });
@@ -364,7 +365,7 @@ describe('a payload without its customer', () => {
           const left = new Set(texts(JSON.parse(blanked)).map(String));
           const personal = [...texts(parts), ...texts(ofItem), ...texts(personOf(1))].map(String);
           expect(personal.filter((value) => left.has(value))).toEqual([]);
-          // The structure and everything that a POS works with stay.
+          // The structure and all fields that a POS needs are kept.
           expect(payloadWithoutCustomer(blanked, spellings)).toBe(blanked);
           const read = (text: string) => readOrderText(text, spellings) as OrderReading;
           const { fields, items: lines, orderId } = read(blanked);

@@ -9,7 +9,7 @@ export interface Answer {
   text: string;
 }
 
-/** Sends one POST on its own connection, with the right secret by default. */
+/** Sends one POST on a connection of its own, with the right secret by default. */
 export async function post(
   url: string,
   body: string | Uint8Array | null,
@@ -30,7 +30,7 @@ export async function post(
   }
 }
 
-/** A bare socket for requests that no HTTP client would send. */
+/** A plain socket, for requests that no HTTP client would send. */
 export class RawConnection {
   readonly socket: Socket;
   text = '';
@@ -49,7 +49,7 @@ export class RawConnection {
     return new Promise((resolve) => this.socket.write(text, () => resolve()));
   }
 
-  /** Waits until the answer contains `part`, or the connection ended. */
+  /** Waits until the answer contains `part` or the connection has ended. */
   async until(part: string): Promise<string> {
     let ended = false;
     void this.closed.then(() => {

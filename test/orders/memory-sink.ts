@@ -1,9 +1,9 @@
 import type { IncomingEntry, OrderSink, SaveOutcome } from '../../src/orders/order.ts';
 
-/** A sink that stores in memory; a test may make it wait or fail. */
+/** A sink that stores entries in memory. A test can make it wait or fail. */
 export class MemorySink implements OrderSink {
   readonly groups: IncomingEntry[][] = [];
-  /** Called before each commit; may wait or throw. */
+  /** Called before each commit. It may wait or throw. */
   before: (entries: readonly IncomingEntry[]) => void | Promise<void> = () => {};
 
   async save(entries: readonly IncomingEntry[]): Promise<SaveOutcome[]> {
@@ -34,7 +34,7 @@ export function orderEntry(orderId: string, raw = `{"internalOrderId":"${orderId
   };
 }
 
-/** A promise and its handle. */
+/** Returns a promise and the function that resolves it. */
 export function gate(): { opened: Promise<void>; open: () => void } {
   const { promise, resolve } = Promise.withResolvers<void>();
   return { opened: promise, open: resolve };

@@ -5,7 +5,7 @@ import { isBackwards, isEnded, isKnownStatus, ORDER_STATUSES } from '../../src/o
 
 type KnownOrder = NonNullable<Parameters<typeof mergeOutcome>[0]>;
 
-/** A model of a mirror with one order, whose only content is its status. */
+/** A model of a mirror with one order that consists only of its status. */
 class Model {
   known: KnownOrder | undefined;
   seq = 0;
@@ -25,7 +25,7 @@ class Model {
 
 const status = fc.oneof(fc.constantFrom(...ORDER_STATUSES), fc.constantFrom('unheard-of', 'Ready'));
 const history = fc.array(status, { minLength: 1, maxLength: 8 });
-/** Webhooks of a history in any selection and order, each any number of times. */
+/** Webhooks of a history: any of its statuses, in any order, each any number of times. */
 const deliveries = history.chain((statuses) =>
   fc.record({
     statuses: fc.constant(statuses),

@@ -7,8 +7,8 @@ import { readOrder } from '../../src/orders/order-reader.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /**
- * A process that stores orders one after the other and prints each number when it is on the disk. Arguments: path of
- * the mirror, number of the first order, and `stop` (close after the given count) or `on`.
+ * Stores orders one after the other and prints each order's number when it is on the disk. Arguments: path of the
+ * mirror, number of the first order, and `stop COUNT` (close after that many) or `on`.
  */
 const [, , path = '', first = '1', mode = 'on', count = '1'] = process.argv;
 const mirror = openMirror({ path, clock: systemClock });

@@ -1,20 +1,20 @@
 import { ODD_TIMES } from './odd-callbacks.ts';
 
 /**
- * Computes the values that a POS must find of a callback, only by the platform's document and docs/pos.md. Nothing here
- * calls the product.
+ * Computes what a POS must find of a callback, from the platform's document and docs/pos.md alone. It calls no code of
+ * the product.
  */
 
 type Sent = Record<string, unknown>;
 export type Row = Record<string, unknown>;
 
-/** Content of the mirror, and the faults that were reported. */
+/** What the mirror has of a callback, and which faults were reported. */
 export interface Found {
   /** Row of `orders`, by column; undefined if there is none. */
   order: Row | undefined;
   lines: readonly Row[];
   modifiers: readonly Row[];
-  /** Reasons in quarantine that name the order, or contain its text. */
+  /** Reasons of quarantined entries that name the order or contain its text. */
   reasons: string;
   isStray: boolean;
   payloadInQuarantine: boolean;
@@ -29,16 +29,18 @@ const isObject = (value: unknown): value is Sent =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 const isNothing = (value: unknown) => value === undefined || value === null;
 const isEmpty = (value: unknown) => typeof value === 'string' && value.trim() === '';
-/** Whether the value has no content at all, so that nothing of it can be lost. */
+/** Returns whether the value has no content, so that nothing of it can be lost. */
 const isHollow = (value: unknown): boolean => {
   if (isNothing(value) || isEmpty(value)) return true;
   return typeof value === 'object' && Object.values(value as object).every(isHollow);
 };
 
-/** An allowed value in the mirror, and whether it must be reported. */
+/** A value that the mirror may have, and whether tillsync must report it. */
 type Way = { is: unknown; told?: boolean };
 
-/** NULL and a report; or, for a value without content, the known value. */
+/**
+ * Returns the allowed values for an unreadable value: NULL with a report, or the known value if the sent one is empty.
+ */
 function unread(value: unknown, known: unknown, mayKeep: boolean): Way[] {
   if (isNothing(value) || isEmpty(value)) return [{ is: known }];
   return mayKeep
@@ -65,7 +67,7 @@ function key(value: unknown, known: unknown): Way[] {
 }
 
 function status(value: unknown, known: unknown): Way[] {
-  // If the status is an object, its name counts.
+  // If the status is sent as an object, its `name` is the status.
   if (isObject(value) && typeof value.name === 'string') return status(value.name, known);
   if (typeof value !== 'string' || isEmpty(value)) return key(value, known);
   const trimmed = asText(value).trim();
@@ -76,7 +78,7 @@ function delivery(value: unknown, known: unknown): Way[] {
   const word = typeof value === 'string' ? value.trim().toLowerCase() : '';
   if (word === 'pickup' || word === 'delivery') return [{ is: word }];
   const ways = text(value, known);
-  // An unknown delivery type may keep its blanks, or count as not sent.
+  // An unknown delivery type may keep its surrounding blanks, or count as not sent.
   return typeof value === 'string' ? [...ways, { is: asText(value).trim() }, { is: known }] : ways;
 }
 
@@ -158,12 +160,12 @@ const LINE: Spec = [
   ['productBasePrice', 'product_base_price', amount],
 ];
 
-/** Checks that the mirror and the reports agree with the callback; each sentence is one breach. */
+/** Checks that the mirror and the reports agree with the callback. Each sentence in `breaches` is one disagreement. */
 export class Verdict {
   readonly breaches: string[] = [];
   readonly #found: Found;
   readonly #known: Found | undefined;
-  /** Whether all unreadable parts are listed; of more than five, the rest is not. */
+  /** True if all unreadable parts are named. Above five parts, the report leaves out the rest. */
   readonly #namesAll: boolean;
   #isTold = true;
 
@@ -181,7 +183,7 @@ export class Verdict {
       if (hasPlainId(sent.internalOrderId)) this.breaches.push('the id can be read, and there is no order');
       return;
     }
-    // Nobody prepares an ended order, so tillsync need not report a field that it lacks; the payload keeps it.
+    // Nobody prepares an ended order, so tillsync need not report its unreadable fields; the payload has them.
     this.#isTold = !['dispatched', 'cancel', 'refund', 'payment-canceled'].includes(String(order.status));
     this.#fields(sent, PLAIN, '', order, this.#known?.order);
     if (order.status === null) this.#mustTell('status', 'there is none');
@@ -241,7 +243,7 @@ export class Verdict {
     else if (order.store_external_id !== null && !isHollow(store)) this.#mustTell('store', show(store));
   }
 
-  /** The document does not name the field, so if one name's value is unreadable, another name's may count. */
+  /** Checks the scheduled time. The document does not name its field, so the value of another name may be used. */
   #schedule({ scheduledDate, when }: Sent, order: Row): void {
     const due = order.scheduled_for;
     if (order.is_scheduled !== 1) return;
@@ -249,7 +251,7 @@ export class Verdict {
     const [way] = isNothing(scheduledDate) ? [] : time(scheduledDate, null);
     const named = way?.is ?? null;
     const other = when === undefined ? null : '2026-01-16T11:30:00.000Z';
-    // Without a creation time a value cannot be known to be later.
+    // Without a creation time, no value can be recognised as later than the creation.
     const right: unknown[] = [
       named ?? other ?? known,
       ...(named === null && order.created_at === null ? [null] : []),
@@ -316,7 +318,7 @@ export class Verdict {
     }
   }
 
-  /** Each option has a row; each count belongs to a row or is reported. */
+  /** Checks a modifier: each option has a row, and each count has a row or is reported. */
   #modifier(modifier: Sent, rows: readonly Row[], word: string): void {
     for (const [name, column] of [
       ['name', 'name'],
@@ -379,7 +381,7 @@ function sumOf(values: readonly unknown[]): number {
   return values.reduce<number>((sum, value) => sum + (Number(amount(value, null)[0]?.is) || 0), 0);
 }
 
-/** Returns a list, or the values of a map of objects; an entry that is no object keeps its place. */
+/** Returns a list, or the values of a map of objects. An entry that is no object keeps its position. */
 function listOf(value: unknown): unknown[] | undefined {
   if (Array.isArray(value)) return value;
   if (!isObject(value)) return undefined;

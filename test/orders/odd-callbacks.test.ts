@@ -13,7 +13,7 @@ import { startReceiver } from './start-receiver.ts';
 const SEED = readSeed(process.env.TILLSYNC_SEED);
 const spellings = compileSpellings({}, SHOP_TIMEZONE);
 
-/** Stores a callback as the receiver does, without HTTP; returns the order's id if it was readable. */
+/** Stores a callback as the receiver does, without HTTP. Returns the order's id if it is readable. */
 async function receiveText(mirror: Mirror, raw: string): Promise<string | undefined> {
   const reading = readOrderText(raw, spellings);
   const observedAtMs = OBSERVED_MS;
@@ -50,7 +50,7 @@ function lookAt(mirror: Mirror, orderId: string | undefined, raw: string): Found
   });
 }
 
-/** Returns the lost or wrong values of a case as sentences; none if the case is whole in the mirror or reported. */
+/** Returns the lost or wrong values of a case as sentences; empty if all of it is in the mirror or reported. */
 async function breachesOf(mirror: Mirror, { title, before, raw }: OddCallback): Promise<string[]> {
   const earlierId = before === undefined ? undefined : await receiveText(mirror, before);
   const earlier = earlierId === undefined ? undefined : lookAt(mirror, earlierId, '');

@@ -2,28 +2,31 @@ import { drawInt, seededRandom } from '../../src/sandbox/draws.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /**
- * Callbacks that the document does not describe, made from a good one. Each family changes one thing; a case has one
- * to three of them.
+ * Makes callbacks that the document does not describe, from a correct one. Each family changes one thing; a case
+ * combines one to three families.
  */
 
 type Random = ReturnType<typeof seededRandom>;
 type Sent = Record<string, unknown>;
 
-/** Draws an element of a list; undefined stands for a missing field. */
+/** Draws an element of a list; undefined in the list stands for a missing field. */
 function drawFrom<T>(random: Random, list: readonly T[]): T {
   return list[drawInt(random, 0, list.length - 1)] as T;
 }
 
 export interface OddCallback {
-  /** Names of the families, for a person who reads a failure. */
+  /** Names of the families, for the person who reads a failure. */
   title: string;
-  /** A good earlier snapshot of the same order; undefined if the order is new. */
+  /** A correct earlier callback of the same order; undefined if the order is new. */
   before: string | undefined;
   raw: string;
 }
 
 export const SHOP_TIMEZONE = 'America/Santiago';
-/** In January the shop's clock is three hours behind UTC. Each text has its time; null if it is no time. */
+/**
+ * Times as sent, each with the time in UTC, or null if it is no time. In January, the shop's clock is three hours
+ * behind UTC.
+ */
 export const ODD_TIMES: readonly (readonly [sent: unknown, utc: string | null])[] = [
   ['2026-01-15T08:30:00', '2026-01-15T11:30:00.000Z'],
   ['2026-01-15 08:30', '2026-01-15T11:30:00.000Z'],
@@ -53,7 +56,7 @@ export const ODD_TIMES: readonly (readonly [sent: unknown, utc: string | null])[
   ['2026-01-15T11:30:00Z'.repeat(9), null],
 ];
 
-/** A text of this form becomes a bare token in the JSON, which JSON.stringify cannot write. */
+/** Marks a token that is written into the JSON as it is, because JSON.stringify cannot write it. */
 const bare = (token: string) => `@bare:${token}`;
 
 const ODD_AMOUNTS: readonly unknown[] = [
@@ -123,7 +126,7 @@ const DOCUMENTED = [
 
 type Family = (sent: Sent, random: Random) => void;
 
-/** Changes a documented notification in one way. */
+/** Changes that each make a documented notification odd in one way. */
 const FAMILIES: Readonly<Record<string, Family>> = {
   'items of another type': (sent, random) => {
     sent.items = drawFrom(random, [null, 'x', '', 7, 0, true, {}, [], '[]', { a: 'x', b: 1 }]);
@@ -371,7 +374,7 @@ const FAMILIES: Readonly<Record<string, Family>> = {
 
 const NAMES = Object.keys(FAMILIES);
 
-/** Draws a case. It depends only on the seed and its number, so it is the same whichever other cases run. */
+/** Makes a case. It depends only on the seed and the number, not on which other cases run. */
 export function oddCallback(seed: number, number: number): OddCallback {
   const random = seededRandom(seed * 100_003 + number);
   const changes = { createdAt: '2026-01-15T11:00:00.000Z', deliveryTime: '2026-01-15T12:00:00.000Z' };

@@ -21,7 +21,7 @@ it('strays are the open orders of a day that name no branch, or one that is not 
     [2, null],
     [3, 'B9'],
   ]);
-  // If a branch's external id is unknown, any name may be that branch's.
+  // `null` means that one branch's external id is unknown, so any name may be that branch's.
   const nameless = mirror.read((db) => strayOrders(db, null, NOW_MS));
   expect(nameless.map(({ code }) => code)).toEqual([2]);
 });

@@ -9,15 +9,15 @@ import { openConnection } from '../../src/db/mirror-connection.ts';
 import { openDatabase } from '../../src/db/sqlite.ts';
 
 const MIGRATIONS = fileURLToPath(new URL('../../src/db/mirror/migrations/', import.meta.url));
-/** The last migration whose tables a SQLite from before 2021 cannot read. */
+/** Number of the last migration whose tables a SQLite older than 2021 cannot read. */
 const LAST_STRICT = 5;
 
-/** Indexes that a later migration replaced. */
+/** Names of indexes that a later migration dropped. */
 const DROPPED = readdirSync(MIGRATIONS).flatMap((name) =>
   Array.from(readFileSync(join(MIGRATIONS, name), 'utf8').matchAll(/^DROP INDEX (\w+);/gm), ([, it]) => it),
 );
 
-/** Makes a mirror as tillsync left it at that time, with rows of every kind of value. */
+/** Makes a mirror as the last version before that migration left it, with all kinds of values. */
 function oldMirror() {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-old-mirror-'));
   const steps = mkdtempSync(join(tmpdir(), 'tillsync-steps-'));
@@ -78,7 +78,7 @@ test('an old mirror keeps every row and type, and becomes what a new one is', ()
   reader.close();
   expect(db.prepare(indexes).all()).toEqual(expect.arrayContaining(keptIndexes));
   expect(db.pragma('integrity_check', { simple: true })).toBe('ok');
-  // Acknowledgements stored with the blanks of a CHAR column now belong to their orders.
+  // Acknowledgements stored with trailing blanks (of a CHAR column) now belong to their orders.
   expect(db.prepare('SELECT order_id FROM order_acks ORDER BY 1').pluck().all()).toEqual(['o1', 'o2']);
   expect(db.prepare('SELECT order_id, first_seq, is_stale FROM ledger_orders').raw().all()).toEqual([
     ['o1', 1, 1],
@@ -93,7 +93,7 @@ test('nothing in the mirror needs a SQLite that is younger than 2018', () => {
   const db = open(join(mkdtempSync(join(tmpdir(), 'tillsync-new-mirror-')), 'mirror.db'));
   const all = db.prepare('SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL').pluck().all() as string[];
   const code = all.map((sql) => sql.replace(/--.*$/gm, '')).join('\n');
-  // npm run test:recipes tries real libraries. Triggers are parsed with the schema, by readers too.
+  // Readers parse triggers too, because they parse the whole schema. `npm run test:recipes` tries real libraries.
   expect(code).not.toMatch(
     /\bSTRICT\b|\bANY\b|GENERATED|->|\biif\b|json|ON CONFLICT|RETURNING|\bUPDATE\b.*\bFROM\b/i,
   );

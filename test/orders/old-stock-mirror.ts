@@ -8,8 +8,8 @@ import { openDatabase } from '../../src/db/sqlite.ts';
 const MIGRATIONS = fileURLToPath(new URL('../../src/db/mirror/migrations/', import.meta.url));
 
 /**
- * Makes a mirror from before the stock ledger, with the first `schemaSteps` migrations. It has counts sent less orders,
- * a queued correction, a count being sent, a count held by a guard, and acknowledgements.
+ * Makes a mirror from before the stock ledger, with the first `schemaSteps` migrations. It has counts that were sent
+ * less unbooked orders, a queued correction, a count being sent, a held count, and acknowledgements.
  */
 export function oldStockMirror(path: string, schemaSteps: number): void {
   const steps = mkdtempSync(join(tmpdir(), 'tillsync-steps-'));
@@ -59,21 +59,21 @@ export function oldStockMirror(path: string, schemaSteps: number): void {
          VALUES (@target, @body, @target, 'mirror', @sku, 's1', 5, @sent, 2, '2026-01-01T00:00:00.000Z', 1, 5)`,
       )
       .run({ target: `sku:${sku}@s1`, body: body(sku, qty), sku, sent: qty - 2 });
-  // Counted as 10 and sent as 8, because an order of 2 is not booked yet.
+  // Sku 10 was counted as 10 and sent as 8, because an order of 2 is not booked yet.
   count('10', 'done', 10);
   kept('10', 10);
-  // Acknowledged since, with its correction queued.
+  // The order of sku 11 was acknowledged, and the correction is queued.
   count('11', 'done', 11);
   kept('11', 11);
   db.exec(
     "UPDATE unbooked_orders SET acknowledged = 1 WHERE order_id = 'o11'; INSERT INTO order_acks VALUES ('o11', 'now', 'http');",
   );
   count('11', 'pending', 11, { version: 2 });
-  // Being sent when the old version stopped.
+  // Sku 12 was being sent when the old version stopped.
   count('12', 'sending', 12);
-  // Held by a guard.
+  // The count of sku 13 is held by a guard.
   count('13', 'pending', 0, { guard: 'zero-items' });
-  // Acknowledged when the old version stopped, and not corrected yet.
+  // The order of sku 14 was acknowledged just before the old version stopped, so no correction is queued.
   count('14', 'done', 14);
   kept('14', 14);
   db.exec(

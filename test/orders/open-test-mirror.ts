@@ -26,7 +26,7 @@ export function temporaryDirectory(): string {
   return directory;
 }
 
-/** Makes a mirror in its own directory, closed and deleted when the test ends. */
+/** Makes a mirror in a directory of its own. Both are closed and deleted when the test ends. */
 export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror {
   const clock = new FakeClock();
   const path = options.path ?? freshMirror(join(temporaryDirectory(), 'data'));
@@ -35,7 +35,7 @@ export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror
   return { mirror, clock, path };
 }
 
-/** Starts another program that keeps a read of the mirror open until its end. */
+/** Starts another program that holds a read transaction on the mirror until it ends. */
 export async function readerProcess(
   path: string,
 ): Promise<{ pid: number | undefined; end: () => Promise<void> }> {
@@ -64,7 +64,7 @@ export interface HeldNotification {
   payload: string;
 }
 
-/** Returns webhooks that were held and not applied, newest first. */
+/** Returns the webhooks that are or were held, newest first. */
 export function heldNotifications(mirror: Mirror, orderId?: string): HeldNotification[] {
   const sql = `SELECT held_id AS heldId, order_id AS orderId, status, known_status AS knownStatus,
       received_at AS receivedAt, resolved_at AS resolvedAt, resolution, payload
@@ -84,7 +84,7 @@ export function observation(
   return { source, observedAtMs: OBSERVED_MS, raw: JSON.stringify(sent), reading, ...extra };
 }
 
-/** Stores notifications as webhooks, one transaction each; returns the outcomes. */
+/** Stores notifications as webhooks, each in one transaction. Returns the outcomes. */
 export async function receive(mirror: Mirror, ...sent: Record<string, unknown>[]): Promise<string[]> {
   const outcomes: string[] = [];
   for (const each of sent) {
@@ -93,7 +93,7 @@ export async function receive(mirror: Mirror, ...sent: Record<string, unknown>[]
   return outcomes;
 }
 
-/** Mirrors an answer with these records, requested now. */
+/** Mirrors a poll's answer with these records, as if requested now. */
 export function poll(
   mirror: Mirror,
   records: unknown[],

@@ -15,14 +15,14 @@ import {
 
 const orders = (count: number, changes: Record<string, unknown> = {}) =>
   Array.from({ length: count }, (_, i) => sampleNotification(i + 1, changes));
-/** Large enough for the worker thread. */
+/** Number of orders whose answer is so large that the worker thread is used. */
 const MANY = 650;
 
 describe.each([
   ['a small answer', 30],
   ['a large answer', MANY],
 ])('%s', (_size, count) => {
-  /** A large answer starts a thread, which takes a tenth of a second. The bulk tests check that both ways agree. */
+  /** Large answers are tested with the bulk tests, because starting a thread takes a tenth of a second. */
   const often = count === MANY ? { tags: ['bulk'] } : {};
 
   it('is mirrored whole and reported', often, async () => {
@@ -242,7 +242,7 @@ describe('callbacks during a large import', () => {
       importing = false;
     });
     let keptAmid = 0;
-    // Callbacks before the other thread has begun prove nothing.
+    // Callbacks from before the worker thread has begun do not count.
     while (importing && keptAmid < 20) {
       if (mirror.newestSeq() > kept) keptAmid += 1;
       const changed = sampleNotification(MANY - kept, { status: 'ready' });
@@ -258,8 +258,8 @@ describe('callbacks during a large import', () => {
       changes.find(({ isKept }) => !isKept)?.seq,
       changes.findLast(({ isKept }) => !isKept)?.seq,
     ];
-    // The number of callbacks during the answer depends on the machine; one is enough to show that it did not wait for
-    // the end.
+    // How many callbacks are stored during the import depends on the machine. One proves that callbacks do not wait
+    // for its end.
     expect(changes.some(({ seq, isKept }) => isKept && seq > Number(first) && seq < Number(last))).toBe(true);
     expect(report.created + report.superseded + report.changed + report.confirmed).toBe(MANY);
     for (let i = 0; i < kept; i++) {
@@ -282,7 +282,7 @@ describe('callbacks during a large import', () => {
     other.exec('BEGIN IMMEDIATE');
     const before = files();
     const run = poll(mirror, orders(MANY), 0);
-    // The other thread has opened the file and waits for the lock with its first records.
+    // The worker thread has opened the file and waits for the lock.
     while (files() === before) await sleep(5);
     await sleep(40);
     const numbers = Array.from({ length: 16 }, (_, i) => i + 1);

@@ -101,7 +101,7 @@ describe('OrderLoop', () => {
     await clock.advance(3_600_000 - 1);
     const kinds = calls.map(({ wide, runningDay }) => (wide ? 'w' : runningDay ? 'r' : 'l')).join('');
     expect(kinds).toBe('wlrrrrlrrrrlrrrrlrrrrlrrrrlrrr');
-    // The missing order may be from yesterday.
+    // The missing order may be from yesterday, so the whole look-back is polled.
     const before = calls.length;
     await clock.advance(10_000);
     loop.wake();
@@ -127,7 +127,7 @@ describe('OrderLoop', () => {
           throw new TillsyncError('platform-failed', 'The platform answered 504.');
         return { ...report, records: runningDay ? 800 : 6_000 };
       });
-      // The first look-back brings many orders.
+      // The first poll of the look-back brings many orders.
       await clock.advance(TWO_MINUTES_MS);
       mayFail.yes = true;
       await clock.advance(3_600_000);

@@ -16,7 +16,7 @@ import {
 const ID = '65a100000000000000000001';
 const order = (changes: Record<string, unknown> = {}) => sampleNotification(1, changes);
 
-/** Lines as the mirror returns them if its catalogue has none of their products. */
+/** Returns the lines as the mirror has them if its catalogue has none of the products. */
 const kept = (items: readonly OrderItem[] = []) =>
   items.map((item) => ({ ...item, sku: null, productId: null, matchedBy: null }));
 

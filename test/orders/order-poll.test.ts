@@ -8,7 +8,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 const INTERVAL_MS = 120_000;
 
-/** Makes a shop whose processes share a lease and an interval, as in state.db. */
+/** Makes a shop whose processes share a lease and an interval, as they do through state.db. */
 function shop() {
   const clock = new FakeClock();
   const shared = { allowedAtMs: 0, reason: 'interval' as Wait['reason'], held: false };

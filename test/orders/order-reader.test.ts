@@ -296,7 +296,7 @@ describe('what cannot be read', () => {
     );
     const deep = `${'{"order":'.repeat(50_000)}1${'}'.repeat(50_000)}`;
     expect(readOrderText(deep, known)).toHaveProperty('unreadable');
-    // A database would store both as the same text, and so two orders as one.
+    // A database would store both ids as the same text, and so two orders as one.
     for (const half of ['s\\ud800', 's\\udbff']) {
       expect(readOrderText(`{"internalOrderId":"${half}"}`, known)).toHaveProperty('unreadable');
     }

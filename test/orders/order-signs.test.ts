@@ -7,7 +7,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const at = (hoursAgo: number) => new Date(NOW_MS - hoursAgo * HOUR_MS).toISOString();
 
-/** Makes a mirror with orders of these numbers and ages in hours. */
+/** Makes a mirror with orders that have these codes and ages in hours. */
 async function mirrorOf(
   orders: readonly [code: number, hoursAgo: number, changes?: Record<string, unknown>][],
 ) {
@@ -19,7 +19,7 @@ async function mirrorOf(
   return mirror;
 }
 
-/** Makes the previous week's orders, with a number every six hours except the given ones. */
+/** Returns orders of the previous week, one every six hours, except those in `without`. */
 const week = (first: number, without: readonly number[] = []) =>
   Array.from({ length: 24 }, (_, i): [number, number] => [first + i, 8 * 24 - 2 - i * 6]).filter(
     ([code]) => !without.includes(code),

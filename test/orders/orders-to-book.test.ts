@@ -19,7 +19,10 @@ function acknowledge(mirror: Mirror, number: number, branch: string): Promise<un
   );
 }
 
-/** Returns, from a document's table of statuses, each status and whether the view contains it ("yes"). */
+/**
+ * Returns, from a document's table of statuses, whether the view has orders of each status. `yes` is the word in the
+ * table.
+ */
 function told(file: string, yes: string): Map<string, boolean> {
   const text = readFileSync(new URL(`../../docs/${file}`, import.meta.url), 'utf8');
   const table = text.split('<!-- table: statuses -->\n')[1]?.split('\n\n')[0] ?? '';
@@ -52,7 +55,7 @@ it('has an order without a status, and none that the POS of its own store acknow
   await receive(mirror, at(1, 'B1'), at(2, 'B1'), at(3, 'B2'), at(4, null), at(5, 'B1'));
   await receive(mirror, sampleNotification(6, { status: undefined, store: { externalId: 'B1' } }));
   await acknowledge(mirror, 1, 'B1');
-  // The acknowledgement comes from the store that had the order before it was moved.
+  // The order was moved, and the store that had it before acknowledges it.
   await acknowledge(mirror, 2, 'B2');
   await acknowledge(mirror, 3, 'B2');
   await acknowledge(mirror, 4, '');

@@ -81,7 +81,7 @@ describe('pollWindow', () => {
         reachBackToMs,
         lookbackDaysMax: 30,
       });
-    // In Chile this is one in the afternoon; the second time is nine in the morning.
+    // The first time is one in the afternoon in Chile, the second one nine in the morning.
     const afternoon = Date.UTC(2026, 2, 10, 16);
     expect(windowOf(afternoon, afternoon - 120_000)).toEqual({
       startDate: '2026-03-10',

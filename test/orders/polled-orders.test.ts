@@ -14,7 +14,7 @@ const json = (body: unknown): TransportAnswer => ({
   bytes: Buffer.from(JSON.stringify(body)),
 });
 
-/** Records a poll's requests, in order. */
+/** Records the requests of polls, in order. */
 function asked(): { queries: URLSearchParams[]; tamper: Tamper } {
   const queries: URLSearchParams[] = [];
   return {
@@ -92,7 +92,7 @@ describe('a poll', () => {
     await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
     await rig.clock.advance(1_000);
     expect(freshness(rig)).toBe('failing');
-    // A proxy's page is usually gone within minutes; if it stays, an alarm is raised.
+    // A proxy's error page is usually gone within minutes. If it stays, an alarm is raised.
     expect(alarms(rig)).not.toContain('orders.unreadable');
     await rig.clock.advance(6 * 60_000);
     await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
@@ -204,7 +204,7 @@ describe('a poll', () => {
 });
 
 describe('the daemon', () => {
-  /** Opens a store that polls every two minutes, as the document allows. */
+  /** Opens a store that polls every two minutes, the interval in the document. */
   const asDocumented = () =>
     storeRig({
       config: (same) => ({

@@ -97,7 +97,7 @@ describe('a payload from quarantine', () => {
       city: (address as { city: string }).city,
       payloads: [payload],
     });
-    // A second retry of the same entry brings nothing.
+    // Retrying the same entry again changes nothing.
     expect(await retryQuarantined(entry, mirror, rules())).toMatchObject({ kept: [], overtaken: [orderId] });
   });
 

@@ -21,7 +21,7 @@ const order = (id: string) => JSON.stringify({ internalOrderId: id });
 const head = `POST /webhook HTTP/1.1\r\nHost: x\r\nx-webhook-secret: ${SECRET}\r\nContent-Length: 24\r\n\r\n`;
 
 it('answers what came on an idle connection while its thread stood still, however long that was', async () => {
-  // Node adds a second to the time that it tells its clients.
+  // Node closes an idle connection a second later than it announces to its clients.
   const idleMs = 1_100;
   started = await startReceiver({ limits: { keepAliveMs: 100, checkEveryMs: 50 } });
   const { url, port, sink } = started;
@@ -43,7 +43,7 @@ describe('closing', () => {
   it('under load loses nothing that was acknowledged and answers what it had begun to read', async () => {
     started = await startReceiver();
     const { url, receiver, sink } = started;
-    // A commit takes three turns of the event loop, so that closing meets requests at every stage.
+    // Each commit takes three turns of the event loop, so that closing happens while requests are at every stage.
     sink.before = () => settle(3);
     const acknowledged: string[] = [];
     const statuses = new Set<number>();
@@ -220,7 +220,7 @@ describe('listening', () => {
     const fd = Reflect.get(Reflect.get(opener, '_handle') as object, 'fd') as number;
     const program = path.join(import.meta.dirname, 'inherited-socket.ts');
     const child = spawn(process.execPath, [program], { stdio: ['pipe', 'pipe', 'inherit', fd] });
-    // From here on only the child accepts.
+    // From here on, only the child process accepts connections.
     opener.close();
     const [line] = (await once(child.stdout as Readable, 'data')) as [Buffer];
     expect(String(line).trim()).toBe(`http://127.0.0.1:${port}/webhook`);

@@ -54,7 +54,7 @@ describe('RefusedCallbacks', () => {
       refused.answered({ ...REFUSED, from: '203.0.113.7' });
     }
     expect(refused.trouble()).toMatch(/another secret.*401.*203\.0\.113\.7/);
-    // In a quiet hour there are fewer callbacks, but their secret is as wrong.
+    // In a quiet hour fewer callbacks come, but their secret is still wrong.
     await clock.advance(120 * MINUTE_MS);
     refused.answered(REFUSED);
     expect(refused.trouble()).toContain('another secret');

@@ -6,7 +6,7 @@ import { observation, openTestMirror } from './open-test-mirror.ts';
 
 const withNote = compileSpellings({ addressDetails: ['doorNote'] });
 
-/** Makes a mirror of two orders whose door note is readable by today's rules. */
+/** Makes a mirror of two orders with a field (a note for the door) that only the present rules can read. */
 async function mirrored() {
   const { mirror, clock } = openTestMirror();
   for (const number of [1, 2]) {

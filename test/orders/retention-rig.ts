@@ -41,7 +41,7 @@ function clockOn(day: number): Clock {
 
 interface RunOptions {
   settings?: Partial<RetentionSettings>;
-  /** Replaces methods of the mirror. */
+  /** Methods that replace those of the mirror. */
   mirror?: Partial<RetentionOptions['mirror']>;
   leases?: Partial<Leases>;
 }
@@ -132,7 +132,7 @@ export function snapshot(mirror: Mirror): Snapshot {
   };
 }
 
-/** Checks the documented promises themselves, and not the rule under test. */
+/** Checks that retention kept the documented promises, without using the rule under test. */
 export function judge(
   before: Snapshot,
   after: Snapshot,
@@ -172,9 +172,7 @@ export function judge(
   }
 }
 
-/**
- * Adds a row of the stock ledger for an order that takes pieces from the event `seq` on, by default from its newest.
- */
+/** Adds an order to the stock ledger that takes pieces from the event `seq` on, by default from its newest event. */
 export function holdBack(db: Database.Database, orderId: string, seq?: number): void {
   db.prepare(
     `INSERT OR IGNORE INTO ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)

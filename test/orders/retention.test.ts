@@ -37,8 +37,7 @@ describe('retention', () => {
     expect((await run(mirror, 40)).dropped).toEqual({ payloads: 4 });
     expect(rows(mirror, 'SELECT order_id AS id FROM order_payloads')).toEqual([{ id: idOf(3) }]);
     expect((await run(mirror, 95)).dropped).toEqual({ events: 4 });
-    // Event 8 is the newest of all, 7 and 8 belong to an open order, 5 and 6 are the newest events of their
-    // orders.
+    // Event 8 is the newest of all, 7 and 8 belong to an open order, 5 and 6 are the newest events of their orders.
     expect(seqs(mirror)).toEqual([5, 6, 7, 8]);
     expect(rows(mirror, "SELECT value FROM marks WHERE name = 'events.trimmed'")).toEqual([{ value: 4 }]);
     expect((await run(mirror, 500)).dropped).toEqual({ orders: 2, events: 2 });
@@ -85,7 +84,7 @@ describe('retention', () => {
         revived = true;
         return await mirror.write(action);
       };
-      // Only this family has an age limit, so the first deletion is in it.
+      // Only this kind of rows has a limit of age, so the first deletion is one of its rows.
       const settings = { ordersMs: 0, eventsMs: 0, payloadsMs: 0, [`${family}Ms`]: 30 * DAY_MS };
       const report = await run(mirror, 100, { settings, mirror: { write } });
       expect(report.dropped[family] ?? 0).toBe(0);
@@ -255,7 +254,7 @@ describe('retention', () => {
         const { mirror } = openTestMirror();
         let day = 0;
         const acked = new Set<string>();
-        // For an order that never came, its POS is unknown.
+        // An acknowledgement of an order that never came does not show which POS acknowledges.
         let isAcknowledging = false;
         for (const { number, status, days, action } of steps) {
           day += days;

@@ -49,8 +49,8 @@ describe('SecretGate', () => {
   });
 
   it('does the same work whichever secret fits, however long the offer is', () => {
-    // Timing itself is too noisy to test. The test checks the causes of constant time: digests of one length, and all
-    // of them compared.
+    // Durations vary too much to be tested. The test checks what makes the time constant: all digests are compared,
+    // and all have the same length.
     const original = crypto.timingSafeEqual;
     const lengths: number[] = [];
     crypto.timingSafeEqual = ((a: Buffer, b: Buffer) => {
@@ -58,7 +58,7 @@ describe('SecretGate', () => {
       return original(a, b);
     }) as typeof original;
     try {
-      // After this call the ES bindings of builtin modules follow the CommonJS object.
+      // This call makes ES imports of built-in modules use the replaced function.
       process.getBuiltinModule('node:module').syncBuiltinESMExports();
       const gate = gateOf(['first', 'second']);
       for (const offer of ['first', 'second', 'neither', 'x'.repeat(10_000), '']) {

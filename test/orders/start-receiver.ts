@@ -14,13 +14,13 @@ export interface Started {
   unreadable: string[];
 }
 
-/** Reads the one field that these tests need. */
+/** Reads only the order id, the one field that these tests need. */
 export function readId(value: unknown): OrderReading | { unreadable: string } {
   const id = typeof value === 'object' && value !== null ? Reflect.get(value, 'internalOrderId') : undefined;
   return typeof id === 'string' ? { orderId: id, fields: {} } : { unreadable: 'No internalOrderId.' };
 }
 
-/** Starts a receiver on a free port; the caller closes it. */
+/** Starts a receiver on a free port. The caller closes it. */
 export async function startReceiver(options: Partial<ReceiverOptions> = {}): Promise<Started> {
   const sink = new MemorySink();
   const clock = new FakeClock();

@@ -6,7 +6,9 @@ import { migrate } from '../../src/db/migrate.ts';
 import { openDatabase } from '../../src/db/sqlite.ts';
 
 const MIGRATIONS = fileURLToPath(new URL('../../src/db/mirror/migrations/', import.meta.url));
-/** The last schema in which an order had one quantity per stock (`order_takings`) and was booked as a whole. */
+/**
+ * Number of the last schema in which an order had one quantity per stock (`order_takings`) and was booked as a whole.
+ */
 export const TAKINGS_SCHEMA = 28;
 const NOON = '2026-01-15T12:00:00.000Z';
 const NOON_MS = Date.parse(NOON);
@@ -20,7 +22,7 @@ interface Count {
 
 /**
  * Makes a mirror as the last version with `order_takings` left it when it was killed. An open order takes 2 of each
- * stock, E10 to E15 at s1; those of E11 and E14 were acknowledged.
+ * stock, E10 to E15 at s1; the orders of E11 and E14 were acknowledged.
  */
 export function takingsMirror(path: string): void {
   const steps = mkdtempSync(join(tmpdir(), 'tillsync-steps-'));
@@ -92,17 +94,17 @@ export function takingsMirror(path: string): void {
     counted('10', { qty: 10, version: 1, state: 'done' });
     shelf('11', 2, 11, true);
     counted('11', { qty: 11, version: 2, state: 'done' });
-    // The stock was in a call when the old version was killed.
+    // Stock 12 was in a call when the old version was killed.
     shelf('12', 3, 7);
     counted('12', { qty: 12, version: 3, state: 'sending' }, { callQty: 10 });
-    // Sent as 11; later, a guard held a zero.
+    // Stock 13 was sent as 11; then a guard held a count of zero.
     shelf('13', 4, 11);
     counted('13', { qty: 13, version: 4, state: 'done' });
     change('13', { qty: 0, version: 8, state: 'pending', guard: 'zero-items' });
-    // Refused; the acknowledgement left the stock dirty, as in that version.
+    // The count of stock 14 was refused. The acknowledgement left the stock dirty, as in that version.
     shelf('14', 5, 3, true);
     counted('14', { qty: 14, version: 5, state: 'rejected' }, { isDirty: true });
-    // Waits in line.
+    // The count of stock 15 waits to be sent.
     shelf('15', 6, 5);
     change('15', { qty: 15, version: 9, state: 'pending' });
     db.exec(`

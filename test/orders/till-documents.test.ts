@@ -10,7 +10,7 @@ import { openTestMirror, receive, sampleNotification, temporaryDirectory } from 
 
 const read = (file: string) => readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
 
-/** The cells of a table under its mark. */
+/** Returns the cells of the table below a mark. */
 function tableOf(text: string, mark: string): string[][] {
   const table = text.split(`<!-- table: ${mark} -->\n`)[1]?.split('\n\n')[0] ?? '';
   return table.split('\n').map((row) =>
@@ -49,7 +49,7 @@ it.each(['docs/pos.md', 'docs/pos.es.md'])(
     const [, , total, ...sums] = tableOf(read(file), 'sums');
     for (const [column = '', , value] of sums)
       expect(order?.[column.replaceAll('`', '')]).toBe(Number(value));
-    // The lines add up to the total, additionals included.
+    // The prices of the lines, including additions, sum up to the total.
     const sum = lines.reduce((all, line) => all + Number(line.product_price), 0);
     expect(sum).toBe(Number(total?.[2]));
     const { coupon_discount = 0, amount, delivery_fee = 0, amount_to_pay } = order ?? {};
@@ -59,7 +59,7 @@ it.each(['docs/pos.md', 'docs/pos.es.md'])(
   },
 );
 
-/** The blocks of SQL of the chapter: what the till makes once, books, hands over and forgets. */
+/** Returns the SQL blocks of a chapter: for setting up, booking, submitting and forgetting. */
 function tillSql(file: string, heading: string): string[][] {
   const chapter = read(file).split(`### ${heading}\n`)[1]?.split(/^## /m)[0] ?? '';
   return [...chapter.matchAll(/```sql\n(.*?)```/gs)].map(([, block = '']) =>
@@ -81,9 +81,9 @@ const booksOnce = async (file: string, heading: string) => {
     const inbox = open('inbox.db');
     inbox.exec(read('src/outbox/inbox-schema.sql'));
     inbox.close();
-    // Steps count from 0 only after the till is set up, so that no crash comes before.
+    // Steps are counted only after the set-up, because crashes are tried from there on.
     let step = Number.NEGATIVE_INFINITY;
-    /** Runs statements on a connection; a transaction that a crash leaves open is undone. */
+    /** Runs statements on a connection. A transaction that a crash leaves open is rolled back. */
     const run = (name: string, statements: string[], values: object) => {
       const db = open(name);
       try {
@@ -144,7 +144,7 @@ const booksOnce = async (file: string, heading: string) => {
   }
   expect.unreachable('the till takes more steps than were tried');
 };
-// The SQL of pos.md and of pos.es.md is the same, as test/readme.test.ts holds.
+// test/readme.test.ts checks that pos.md and pos.es.md have the same SQL.
 const TITLE = 'the till of %s books, counts and acknowledges once, wherever it is killed';
 it.each([['docs/pos.md', 'A till in five writes']])(TITLE, booksOnce);
 it.each([['docs/pos.es.md', 'Una caja en cinco escrituras']])(TITLE, { tags: ['bulk'] }, booksOnce);

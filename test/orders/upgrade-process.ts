@@ -1,7 +1,7 @@
 import { openConnection } from '../../src/db/mirror-connection.ts';
 import { stepThrough } from './upgrade-steps.ts';
 
-/** Migrates the mirror PATH, and is killed before its statement N. */
+/** Migrates the mirror PATH and kills itself before statement N. */
 const [path = '', at] = process.argv.slice(2);
 stepThrough(
   (step) => {

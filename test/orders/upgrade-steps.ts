@@ -1,6 +1,9 @@
 import Database from 'better-sqlite3';
 
-/** Runs `action` and calls `before` ahead of each statement that it prepares or executes; returns their number. */
+/**
+ * Runs `action`, and calls `before` ahead of each statement that it prepares or executes. Returns the number of
+ * statements.
+ */
 export function stepThrough(before: (step: number) => void, action: () => void): number {
   const { exec, prepare } = Database.prototype;
   let step = 0;
@@ -23,7 +26,7 @@ export function stepThrough(before: (step: number) => void, action: () => void):
   return step;
 }
 
-/** A statement ends with a line that ends in a semicolon, a trigger with its END. */
+/** Splits SQL into statements. A statement ends with a line that ends in a semicolon; a trigger ends with its END. */
 function statementsOf(sql: string): string[] {
   const statements: string[] = [];
   let open = '';

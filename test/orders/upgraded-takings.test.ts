@@ -16,7 +16,7 @@ const HOLDING = { skipUnchanged: true, holdBack: true, sendAsIs: false };
 const UPGRADE = fileURLToPath(new URL('./upgrade-process.ts', import.meta.url));
 const MIGRATIONS = readdirSync(new URL('../../src/db/mirror/migrations/', import.meta.url)).length;
 
-/** Submissions of the POS and of people, and the platform's answers, in the columns that both versions have. */
+/** What the POS and people submitted and what the platform answered, in columns that both versions have. */
 const FACTS = [
   `SELECT change_id, target, body, state, attempts, message, version, held_guard, call_id, sent_qty, created_at, settled_at
      FROM outbox ORDER BY change_id`,
@@ -48,7 +48,7 @@ function readMirror(path: string): { applied: number; check: unknown; facts: unk
   }
 }
 
-/** Opens the mirror as a start does, and returns the items of the first calls. */
+/** Opens the mirror as a start does. Returns the items of the first calls. */
 function start(path: string) {
   const db = openConnection({ path, readonly: false, group: undefined });
   const out = outgoing(db);
@@ -64,7 +64,8 @@ function start(path: string) {
 }
 
 /**
- * The call is sent again with its value; the waiting count is sent less its order and the safety stock; nothing else.
+ * Items of the first calls: the interrupted call with the same value, and the waiting count less its order and the
+ * safety stock.
  */
 const FIRST_CALL = { 'sku:12@s1': 10, 'sku:15@s1': 12 };
 
@@ -85,12 +86,12 @@ test('a store whose orders were booked whole loses nothing in the upgrade and go
   ]);
 
   const count = (sku: string, qty: number) => out.accept('stock', [{ externalId: `E${sku}`, qty }]);
-  // An unbooked order is held back from the next count too; a booked one is not.
+  // An unbooked order is subtracted from the next count too; a booked order is not.
   count('10', 20);
   count('11', 21);
   count('14', 24);
   expect(send()).toEqual({ 'sku:10@s1': 18, 'sku:11@s1': 21, 'sku:14@s1': 24 });
-  // An acknowledgement alone adds back what the last count contains, which came after its order.
+  // The acknowledgement adds back what was subtracted, because the last count was taken after the order.
   out.reservations.acknowledge(['o10'], 'http');
   expect(send()).toEqual({ 'sku:10@s1': 20 });
   order(out, 'o12', 'B1', [['E12', 2]], 'cancel');
@@ -108,7 +109,10 @@ test('a store whose orders were booked whole loses nothing in the upgrade and go
   });
 });
 
-/** The old schema with every fact, or the new one; then the next start does the same as an undisturbed one. */
+/**
+ * Checks that the mirror has the old schema with every fact or the new one, and that the next start does the same as
+ * always.
+ */
 function expectWhole(path: string, before: ReturnType<typeof readMirror>, what: string): 'old' | 'new' {
   const { applied, check, facts } = readMirror(path);
   expect([TAKINGS_SCHEMA, MIGRATIONS], what).toContain(applied);
@@ -141,7 +145,7 @@ test('an upgrade that ends before any of its statements is done by the next star
   takingsMirror(old);
   const before = readMirror(old);
 
-  // A process killed at a statement leaves the files of that moment.
+  // A process killed at a statement leaves the files as they are at that moment.
   const path = copyOf(old, directory());
   const left: string[] = [];
   const steps = stepThrough(

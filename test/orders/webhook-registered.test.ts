@@ -22,7 +22,7 @@ it('a platform that answers 403 to the read that the document does not show is n
   }
   expect(control.webhook()).toMatchObject({ callbackUrl: ADDRESS, active: true });
   expect([...told]).toEqual([]);
-  // After the first 403 the token may be at fault, so the read is tried once more.
+  // The token may have caused the first 403, so the webhook is read a second time.
   expect(reads).toBe(2);
 });
 

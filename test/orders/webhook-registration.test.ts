@@ -284,7 +284,7 @@ describe('WebhookMonitor', () => {
 });
 
 describe('webhookLoop', () => {
-  /** Runs the loop on its own clock; `calls` has the platform's requests and their time in seconds. */
+  /** Runs the loop on a clock of its own. `calls` has the requests to the platform with their times in seconds. */
   function loop(outcomes: (Error | undefined)[], { mayCall = (): boolean => true } = {}) {
     const clock = new FakeClock();
     const startMs = clock.monotonicMs();
@@ -297,7 +297,7 @@ describe('webhookLoop', () => {
       return 'equal' as const;
     };
     const registration = { ensure: call('ensure'), compare: async () => void (await call('compare')()) };
-    // This draw makes the jitter zero.
+    // This random value makes the jitter zero.
     const random = { next: () => 1 };
     const options = { registration, mayCall, clock, random, log: silentLog, beat: () => {} };
     const ended = webhookLoop(options, stop.signal);

@@ -5,7 +5,10 @@ import { Worker } from 'node:worker_threads';
 import { expect, it } from 'vitest';
 import { WriteGate } from '../../src/db/mirror-connection.ts';
 
-/** Starts a worker that works in turns until it is aborted, and counts them in cell 0, overlaps in cell 1. */
+/**
+ * Starts a worker that works in turns until it is aborted. Cell 0 counts the turns, cell 1 the overlaps with other
+ * writers.
+ */
 function startWorker(gate: WriteGate, counts: Int32Array<SharedArrayBuffer>): Promise<void> {
   const url = new URL('../../src/db/mirror-connection.ts', import.meta.url);
   const program = `
@@ -46,7 +49,7 @@ it('never lets both sides in, and starves neither', async () => {
   gate.abort();
   await ended;
   expect(Atomics.load(counts, 1)).toBe(0);
-  // Without its turns, the worker would get the lock only by luck while the main thread takes it so often.
+  // Without the gate's turns, the worker would rarely get the lock, because the main thread takes it all the time.
   expect(turns).toBeGreaterThan(90);
 });
 
@@ -71,7 +74,7 @@ it('lets a worker sleep while the main thread has the lock, rather than ask all 
   const counts = new Int32Array(new SharedArrayBuffer(16));
   await gate.enter();
   const ended = startWorker(gate, counts);
-  // `notify` returns how many workers it woke; a woken worker checks the gate and sleeps again.
+  // `notify` returns how many workers it woke. A woken worker checks the gate and sleeps again.
   await expect.poll(() => Atomics.notify(new Int32Array(gate.memory), 0)).toBe(1);
   expect(Atomics.load(counts, 0)).toBe(0);
   gate.abort();
