@@ -152,7 +152,7 @@ describe('named keys', () => {
     return { ...opened, rows, from };
   }
 
-  /** What each route of the document needs, and what a key of each right is answered there. */
+  /** Checks what each route requires, and how it answers a key of each right. */
   it('may do what they were made for, and are told by name of the right that they lack', async () => {
     const all = Object.fromEntries(RIGHTS.map((right) => [right, [right]]));
     const { call, from } = await openWith(all);
@@ -185,7 +185,7 @@ describe('named keys', () => {
         const answers = await Promise.all(
           RIGHTS.map(async (right) => {
             const url = `/v1${path.replace(/\{\w+\}/, '1')}`;
-            // No stream begins for a seq that lies ahead.
+            // The request asks for events after a seq that does not exist yet, so that no stream begins.
             const ahead = { ...header(`key-of-${right}`), 'last-event-id': '99' };
             const { status, body } = await call(url, { method, headers: ahead });
             if (status !== 403) return [right];
@@ -226,7 +226,7 @@ describe('named keys', () => {
     expect((await status('key-of-nobody')).status).toBe(401);
     expect(from).toEqual(['127.0.0.1 with till-1, which was withdrawn', '127.0.0.1']);
     expect(refused.text + from.join()).not.toContain('key-of');
-    // The name is free again, for another key.
+    // The name of the removed key can be used for another key.
     const again = { name: 'till-1', may: ['orders'] as const, digest: keyDigest('second', 'utf8'), at: 't' };
     expect([rows.add(again), rows.add({ ...again, digest: keyDigest('third', 'utf8') })]).toEqual([
       true,

@@ -39,7 +39,7 @@ export interface ApiRigOptions {
   others?: { host: string; port: number }[];
 }
 
-/** Opens mirror and outbox in memory, behind the real API on a free port. */
+/** Opens mirror and outbox in memory, with the real API on a free port. */
 export async function openApi(options: ApiRigOptions = {}) {
   const clock = new FakeClock();
   const signal = new ChangeSignal();
@@ -51,7 +51,7 @@ export async function openApi(options: ApiRigOptions = {}) {
     listeners: 0,
     failure: undefined as TillsyncError | undefined,
     taken: [] as SubmittedChange[][],
-    /** Submitter of each of these lists. */
+    /** Origin of each submission in `taken`. */
     origins: [] as (string | undefined)[],
     take: undefined as undefined | ((items: readonly SubmittedChange[]) => Promise<Acceptance[]>),
     acked: [] as string[],

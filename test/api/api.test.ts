@@ -311,7 +311,7 @@ describe('the outbox', () => {
       changes: [{ changeId: 3 }],
       before: null,
     });
-    // Exactly as many as requested, and none behind them.
+    // There are exactly as many changes as requested, and no further page.
     expect((await call('/v1/outbox?limit=3')).body).toMatchObject({ changes: [{}, {}, {}], before: null });
     expect((await call('/v1/outbox?state=waiting')).status).toBe(200);
     expect((await call('/v1/outbox?state=open')).status).toBe(400);
@@ -397,7 +397,7 @@ describe('the OpenAPI document', () => {
       '/trends',
     ]);
     for (const [path, methods] of Object.entries(body.paths as Record<string, Record<string, object>>)) {
-      // This route's stream does not end by itself.
+      // The stream of this route does not end by itself.
       if (path === '/stream') continue;
       for (const method of Object.keys(methods)) {
         const there = await call(`/v1${path.replace(/\{\w+\}/, '1')}`, { method: method.toUpperCase() });

@@ -27,7 +27,7 @@ async function serve(parts: Services, clock: Clock): Promise<(path: string) => P
   return (path) => fetch(`${url}/v1${path}`, { headers: { connection: 'close' } });
 }
 
-/** Returns a function that returns the hub's metrics at each call. */
+/** Returns a function that reads the hub's metrics. */
 function scrapes({ hub: { parts }, clock }: Chain): () => Promise<string> {
   const { config } = parts;
   const options = { parts, config, counters: new Counters(), loopsAlive: () => [], version: '1.2.3' };
@@ -75,7 +75,7 @@ it('a hub measures its branches', async () => {
   await branches[1].follower.hello();
   await hub.order(1, 'B1');
   await clock.advance(30_000);
-  // The branch reports without having received the order.
+  // The branch reports before it has received the order.
   await branches[0].follower.hello();
   const metrics = await scrapes(chain)();
   for (const line of [
@@ -89,7 +89,7 @@ it('a hub measures its branches', async () => {
   ]) {
     expect(metrics).toContain(`\n${line}\n`);
   }
-  // Metric names of branches in the alert rules and the dashboard.
+  // The alert rules and the dashboard must use metrics of branches that exist.
   const files = ['config/prometheus/alerts.yml', 'config/grafana/tillsync.json'];
   const text = files.map((file) => readFileSync(path.join(ROOT, file), 'utf8')).join('\n');
   const names = new Set(text.match(/\btillsync_branch\w*/g));

@@ -16,7 +16,7 @@ const open = async (options?: ApiRigOptions) => {
   return rig;
 };
 
-/** Opens a reader on a bare socket, so that it can stop reading. */
+/** Opens a reader on a plain socket, so that it can stop reading. */
 async function follow(query = '', headers: Record<string, string> = {}) {
   const socket = connect({ port: rig.port, host: '127.0.0.1' });
   sockets.push(socket);
@@ -38,7 +38,7 @@ async function follow(query = '', headers: Record<string, string> = {}) {
 const idsOf = ({ text }: { text: string }) =>
   [...text.matchAll(/^id: (\d+)$/gm)].map((match) => Number(match[1]));
 
-/** Runs turns of the event loop until `isSo`, because real sockets need real turns. */
+/** Runs turns of the event loop until `isSo` is true, because real sockets need real turns. */
 async function turns(isSo: () => boolean, max = 5000): Promise<void> {
   for (let i = 0; i < max && !isSo(); i++) await settle(1);
   expect(isSo()).toBe(true);
@@ -129,7 +129,7 @@ describe('the stream of orders', () => {
       await settle(200);
       signal.notify();
     }
-    // The events have 24 MB, of which the sockets' buffers hold only a part.
+    // The events have 24 MB; the buffers of the sockets hold only a part of that.
     expect(state.reads).toBeLessThan(count / 25 / 2);
     reader.socket.resume();
     await turns(() => idsOf(reader).length === count, 20_000);
@@ -138,7 +138,7 @@ describe('the stream of orders', () => {
 
   it('cuts off a reader that takes nothing for a minute, and reads nothing more for it', async () => {
     const { addEvent, orders, clock, state } = await open({ streamsMax: 1 });
-    // The machine's own clock does the same for 0.
+    // A sleep of 0 ends at once, as with the real clock.
     const sleep = clock.sleep.bind(clock);
     clock.sleep = async (ms, signal) => (ms > 0 ? sleep(ms, signal) : undefined);
     for (let i = 0; i < 1000; i++) {
@@ -147,7 +147,7 @@ describe('the stream of orders', () => {
     }
     const reader = await follow();
     reader.socket.pause();
-    // A busy machine empties the socket's buffers late.
+    // Waits until nothing is read for some turns, because a busy machine empties the socket's buffers late.
     let before = -1;
     for (let same = 0; same < 20; same = before === state.reads ? same + 1 : 0) {
       before = state.reads;

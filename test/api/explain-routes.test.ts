@@ -16,7 +16,7 @@ import { product } from '../outbox/outbox-fixture.ts';
 
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { 'sub-1': ['A', 5], 'sub-2': ['A', 7] } }]);
 
-/** Serves the local API of one store. Keys of the tests are named after their right. */
+/** Serves the local API of one store. Each key of the tests is named after its right. */
 async function serve(parts: Services, clock: Clock, access: AccessOptions = {}) {
   const plugin = localApi({
     ...access,
@@ -34,7 +34,7 @@ async function serve(parts: Services, clock: Clock, access: AccessOptions = {}) 
 
 const whats = ({ entries }: { entries: { what: string }[] }) => entries.map(({ what }) => what);
 
-/** Expects that the page can tell all of it in Spanish. */
+/** Checks that the page has a Spanish translation of every sentence. */
 function expectSpanish({ entries, now }: { entries: { what: string }[]; now: string[] }) {
   for (const text of [...entries.map(({ what }) => what), ...now]) {
     expect(inSpanish(text), text).toBeDefined();

@@ -63,7 +63,7 @@ describe('the Unix socket', () => {
     const left = createServer();
     left.listen(socket);
     await once(left, 'listening');
-    // Leaves the socket's file without a listener, as after a kill.
+    // Leaves the socket's file without a listener, as a killed process does.
     const link = path.join(directory, 'kept');
     linkSync(socket, link);
     left.close();

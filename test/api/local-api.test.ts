@@ -105,7 +105,7 @@ async function call(place: string, body?: unknown) {
   return { status: answer.statusCode, body: (await answer.body.json()) as Record<string, unknown> };
 }
 
-/** Reads the file as another process would. */
+/** Reads the mirror's file as another process would. */
 function rows(sql: string): unknown[] {
   const db = new Database(path.join(directory, 'mirror.db'), { readonly: true });
   try {

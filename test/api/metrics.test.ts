@@ -73,7 +73,7 @@ describe('GET /metrics', () => {
 
   it('wants the key from elsewhere, as Prometheus sends it', async () => {
     const url = await serve('key-1');
-    // A request through a proxy came from elsewhere.
+    // A request through a proxy did not come from this machine.
     const from = { 'x-forwarded-for': '192.0.2.7' };
     expect((await fetch(url, { headers: from })).status).toBe(401);
     expect((await fetch(url, { headers: { ...from, authorization: 'Bearer wrong' } })).status).toBe(401);

@@ -42,7 +42,7 @@ describe('the OpenAPI document', () => {
       extends: ['recommended'],
       rules: {
         'no-invalid-media-type-examples': { severity: 'error', allowAdditionalProperties: false },
-        // A fixed word such as /orders/search goes before /orders/{orderId}.
+        // The rule is off, because a fixed path such as /orders/search is matched before /orders/{orderId}.
         'no-ambiguous-paths': 'off',
       },
     });
@@ -82,7 +82,7 @@ describe('the OpenAPI document', () => {
     const { Acknowledgement, Acknowledgements: _list, ...answers } = others;
     expect(JSON.stringify(Acknowledgement)).toContain('"additionalProperties":false');
     walk(answers, (schema) => expect(schema.additionalProperties).not.toBe(false));
-    // An object outside of the named schemas would be a nameless class in a client.
+    // An object that is not a named schema would become a class without a name in a generated client.
     walk([document.paths, document.webhooks], (schema) => expect(schema.type).not.toBe('object'));
   });
 });

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { changesAnswer, outboxPage } from '../../src/api/schemas.ts';
 import { type StoreRig, storeRig } from '../support/store-rig.ts';
 
-/** Starts a daemon that has read the catalogue. It is asked over real HTTP while the test's clock advances. */
+/** Starts a daemon that has read the catalogue. Tests call it over real HTTP while their clock advances. */
 async function selling() {
   const rig = storeRig({ lookEveryMs: 1_000 });
   const daemon = await rig.daemon();
@@ -18,7 +18,7 @@ async function selling() {
   return { rig, daemon, begin, ask };
 }
 
-/** Lets the clock go on in small steps, with real time for sockets, until the promise is settled. */
+/** Advances the clock in small steps, with real time for sockets, until the promise is settled. */
 async function meanwhile<T>(rig: StoreRig, promise: Promise<T>): Promise<T> {
   let isSettled = false;
   const settling = promise.finally(() => {
@@ -85,7 +85,7 @@ describe('what became of a change', () => {
     const refused = all.changes.find(({ state }: { state: string }) => state === 'rejected');
     expect((await ask('/outbox?after=0&reference=till-1/9')).body.changes).toEqual([refused]);
     expect((await ask('/outbox?after=0&limit=1')).body).toMatchObject({ next: 1, newest: 2 });
-    // A person retries the refused change, so that it settles again as superseded and is listed once, not twice.
+    // A person retries the refused change. It settles again as superseded and must be listed only once.
     await ask(`/outbox/${refused.changeId}/retry`, {});
     const { changes } = (await ask('/outbox?after=2')).body;
     expect(changes[0]).toMatchObject({ changeId: refused.changeId, state: 'superseded', settledSeq: 3 });

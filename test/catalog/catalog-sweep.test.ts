@@ -126,7 +126,7 @@ describe('a sweep', () => {
     };
     expect(await sweep()).toMatchObject({ restarts: 0, vanished: 0 });
     expect(gets).toEqual(['11']);
-    // The product that was deleted after it had been listed is missed by the next sweep.
+    // The product that was deleted after it was listed is missing in the next sweep.
     expect(await sweep()).toMatchObject({ restarts: 0, vanished: 1, products: 35 });
     expect(gets).toEqual(['11', '1']);
     expect(mirrored()).toEqual(ids(shelf));
@@ -216,7 +216,7 @@ describe('a sweep', () => {
     shelf = items(15);
     await sweep();
     shelf = [...shelf.slice(1), product('p16', 'Product 16', [{ sku: '1', stocks: { s1: ['E1', 1] } }])];
-    // Another branch lists the product, but this one does not.
+    // Another branch lists the product, but this branch does not.
     shape = ({ docs, totalDocs, ...page }) => ({
       ...page,
       docs: docs.filter(({ id }) => id !== 'p16'),

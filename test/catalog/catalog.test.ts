@@ -24,7 +24,7 @@ function rows(out: ReturnType<typeof outgoing>) {
   });
 }
 
-/** Returns the record with only the entries that a list of one branch would contain. */
+/** Returns the record with only the entries that the list of one branch would have. */
 function listedIn(record: ProductRecord, subsidiaryId: string): ProductRecord {
   const children = record.children
     .filter((child) => child.stocks.some((stock) => stock.subsidiaryId === subsidiaryId))
@@ -98,7 +98,7 @@ describe('a sweep', () => {
     out.store.keepOnly([S1]);
     expect(out.store.sizes()).toEqual(new Map([['s1', 1]]));
     expect(out.catalog.byExternalId('C')).toEqual([]);
-    // The other branch still lists it.
+    // The other branch still lists the product.
     expect(out.catalog.byExternalId('A')).toHaveLength(2);
     expect(out.store.unlisted(S2, new Set())).toEqual([]);
   });
@@ -202,7 +202,7 @@ describe('a product read by itself', () => {
     expect(out.store.applyRead(less, mark)).toBe(true);
     expect(out.catalog.mappingsOf('10').map((each) => each.subsidiaryId)).toEqual(['s1']);
     expect(out.catalog.mappingsOf('11')).toEqual([]);
-    // The branches' digests are no longer valid, so the next sweep reads again.
+    // The digests of both branches were deleted, so the next sweep reads the record again.
     expect(out.store.applyPage(S1, [TEA], mark).written).toBe(1);
   });
 });

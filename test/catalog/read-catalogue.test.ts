@@ -38,7 +38,7 @@ const productOf = (rig: Rig, sku: string) =>
   rig.sandbox.control.products().find(({ children }) => children.some((child) => String(child.sku) === sku));
 
 describe('reading the catalogue', () => {
-  /** Sends a count of 3 while the answer that `isHeldUp` selects is on its way. */
+  /** Sends a count of 3 while an answer, which `isHeldUp` selects, is being delivered. */
   async function countMeanwhile(isHeldUp: (request: TransportRequest) => boolean, tamper: Tamper) {
     const rig = rigOfOneBranch();
     let isOn = false;
@@ -162,7 +162,7 @@ describe('reading the catalogue', () => {
 describe('fields of products', () => {
   const HOUR_MS = 3_600_000;
 
-  /** Each product of a list as `change` leaves it. */
+  /** Changes each product of a list by `change`. */
   const changed =
     (change: (product: Record<string, unknown>) => void): Tamper =>
     async (request, pass) => {
@@ -191,7 +191,7 @@ describe('fields of products', () => {
     });
     await sweep();
     expect(news()).toEqual({ added: ['name2', 'origin'], gone: ['show'] });
-    // A field that returns is no longer reported as gone.
+    // A field that returns is no longer reported as missing.
     tamper = changed((product) => Object.assign(product, { origin: { country: 'PE' } }));
     await sweep();
     expect(news()).toEqual({ added: ['name2', 'origin'], gone: ['name2'] });

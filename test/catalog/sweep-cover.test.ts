@@ -24,7 +24,7 @@ let clock: FakeClock;
 /** Products of the platform, with their stocks by branch. */
 let shelf: Map<string, Record<string, number>>;
 let calls: string[];
-/** Returns those of all `stocks` that a branch's list shows. */
+/** Returns the part of a product's `stocks` that a branch's list shows. */
 let shows: (branch: string, stocks: Record<string, number>) => Record<string, number>;
 
 beforeEach(() => {
@@ -90,10 +90,10 @@ async function sweep(refused: readonly string[] = []) {
 }
 
 const rows = (sql: string) => mirror.read((db) => db.prepare(sql).raw().all());
-/** Lists that were read whole. */
+/** Returns the branches whose lists were read whole. */
 const whole = () => calls.filter((call) => call.endsWith('asc 1')).map((call) => call.split(' ')[0]);
 
-/** The mirror has every stock of the platform, and each branch's listings. */
+/** Checks that the mirror has every stock of the platform and the listings of each branch. */
 function expectMirrored() {
   const stocks = [...shelf].flatMap(([id, of]) =>
     Object.entries(of).map(([branch, qty]) => [id.slice(1), branch, qty]),

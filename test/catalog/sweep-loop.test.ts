@@ -20,7 +20,7 @@ const begin = (branches: readonly Branch[]) => ({
 const NOON_MS = Date.UTC(2026, 0, 15, 12);
 const HOUR_MS = 3_600_000;
 
-/** Starts a daemon at `startMs`, and records when it swept the one branch, by the wall clock. */
+/** Starts the sweep loop at `startMs`, and records by the wall clock when it swept its only branch. */
 function daemonAt(startMs: number, sweptMs: number | undefined) {
   const clock = new FakeClock(startMs);
   const ending = new AbortController();
@@ -55,7 +55,7 @@ function daemonAt(startMs: number, sweptMs: number | undefined) {
   return { clock, sweptAt, stop };
 }
 
-/** Returns how often a daemon started at noon has swept the one branch after `hours`. */
+/** Returns how often a loop started at noon has swept its only branch after this many hours. */
 async function sweepsAfter(hours: number, sweptMs: number | undefined): Promise<number> {
   const { clock, sweptAt, stop } = daemonAt(NOON_MS, sweptMs);
   await clock.advance(hours * HOUR_MS);

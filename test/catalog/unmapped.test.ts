@@ -7,7 +7,7 @@ import { openTestMirror, receive, sampleNotification } from '../orders/open-test
 const B1 = { subsidiaryId: 'sub-1', externalId: 'B1' };
 const B2 = { subsidiaryId: 'sub-2', externalId: null };
 
-/** Inserts products of one sku each; by default they are shown, stocked and mapped in both branches. */
+/** Inserts products with one sku each. By default they are shown, in stock and mapped in both branches. */
 function put(db: Database.Database, products: Record<string, { sql?: string; ids?: string | null }>): void {
   for (const [name, { sql, ids = "'E-1', NULL, NULL" }] of Object.entries(products)) {
     db.exec(`INSERT INTO products (product_id, name, show, updated_at, payload) VALUES ('p-${name}', '${name}', 1, '', '{}');

@@ -53,7 +53,7 @@ it.each(RECEIVERS)(
     const { mirror } = daemon.parts;
     const file = path.join(store.directory, 'heard');
     const heard = () => (existsSync(file) ? readFileSync(file, 'utf8') : '');
-    /** Programs and sockets need real time. */
+    /** Advances the clock until `isSo` is true, with real time for programs and sockets. */
     const until = async (isSo: () => boolean) => {
       for (let second = 0; second < 600 && !isSo(); second++) {
         await store.clock.advance(SECOND_MS);
@@ -64,7 +64,7 @@ it.each(RECEIVERS)(
     const foreign = `a\0b ${'x'.repeat(200_000)}`;
     mirror.alarms.note('hub.misuse', foreign);
     await until(() => heard().includes('hub.misuse'));
-    // Foreign text is cut, and no control character of it is left.
+    // Text from outside is cut, and its control characters are removed.
     expect(heard().length).toBeLessThan(20_000);
     expect(JSON.parse(heard()).detail).not.toContain('\0');
     const untold = () => mirror.raisedAlarms().find(({ key }) => key === 'alarms.untold');

@@ -17,7 +17,7 @@ const DAY_MS = 24 * HOUR_MS;
 const MADE: OwnCommandEnd = { exit: 0, stdout: 'its report', stderr: '' };
 const ENDED_WELL: ProgramEnd = { ok: true, what: 'ended with 0', said: '', printed: '' };
 
-/** Makes a loop whose command writes an empty file; `back` and `after` set how the next runs end. */
+/** Makes a loop whose backup command writes an empty file. `back` and `after` set how the next runs end. */
 function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {}) {
   const clock = new FakeClock();
   const storage = mkdtempSync(path.join(tmpdir(), 'tillsync-backups-'));
@@ -111,7 +111,7 @@ it('the newest are kept, and what others put beside them stays', async () => {
   const own = names().filter((name) => !foreign.includes(name));
   expect(own).toHaveLength(3);
   expect(names()).toEqual(expect.arrayContaining(foreign));
-  // The first backup is of the 15th at 13:00, and the newest three stay.
+  // The first backup is of the 15th at 13:00. The newest three are kept.
   expect(own.map((name) => name.slice(14, 22))).toEqual(['20260122', '20260123', '20260124']);
 });
 

@@ -12,7 +12,7 @@ import { seededRandom } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
 
-/** Opens a branch with running link and alarm loops, below a hub that polls. */
+/** Opens a branch with running link and alarm loops, connected to a hub that polls. */
 async function running(aheadMs = 0) {
   const { hub, branches, clock, server, settle } = await openChain({ aheadMs });
   await settle();
@@ -38,7 +38,7 @@ async function running(aheadMs = 0) {
       await clock.advance(MINUTE_MS);
     }
   };
-  /** Returns the alarms that a person is notified of. */
+  /** Returns the alarms of which a person is notified. */
   const alarms = () => {
     const raised = parts.mirror.raisedAlarms();
     const beside = { alarms: raised, tokens: null, outbox: parts.outbox.counts(), disk: null };
@@ -145,7 +145,7 @@ it('a branch does not tell of changes that wait beside a link that is down', asy
   server.isDown = true;
   await branch.count('P1', 5, 'count-1');
   await minutes(1);
-  // The first change is being sent, and the next one waits behind it.
+  // The first change is being uploaded, and the second one waits.
   await branch.count('P2', 5, 'count-2');
   await minutes(45);
   expect(parts.outbox.counts().pending).toBe(1);

@@ -15,7 +15,7 @@ const ENDED_WELL: ProgramEnd = { ok: true, what: 'ended with 0', said: '', print
 const AT_MS = Date.UTC(2026, 10, 25, 8);
 const HOUR_MS = 3_600_000;
 
-/** Makes a loop whose command writes an empty file. */
+/** Makes a loop whose backup command writes an empty file. */
 function rig({ after = [], ending = '' }: { after?: string[]; ending?: string } = {}) {
   const directory = path.join(mkdtempSync(path.join(tmpdir(), 'tillsync-differentials-')), 'backups');
   const told = {

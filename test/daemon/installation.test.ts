@@ -18,7 +18,7 @@ const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-second-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 const SERVICE_UID = 997;
 
-/** Makes another company's configuration, whose storage directory belongs to `uid`. */
+/** Makes another company's configuration. Its storage directory belongs to `uid`. */
 function secondCompany(name: string, uid: number, localPort = 8788): { file: string; storage: string } {
   const file = path.join(directory, `${name}.toml`);
   const storage = path.join(directory, name);

@@ -51,7 +51,7 @@ it('alarms speak Spanish and tell the time of the shop where the shop does, and 
     const isHeard = () => told.find((each) => each.key === 'orders.stale' && each.state === state);
     for (let waitedMs = 0; !isHeard() && waitedMs < TELL_WITHIN_MS; waitedMs += STEP_MS) {
       await store.clock.advance(STEP_MS);
-      // Data over a socket needs real time.
+      // Sockets need real time.
       await wait(2);
     }
     return isHeard();
@@ -68,7 +68,7 @@ it('alarms speak Spanish and tell the time of the shop where the shop does, and 
     remedy: expect.stringContaining('El servidor de la plataforma no acepta conexiones'),
     since: expect.stringMatching(/^2026-01-15T1\d:\d\d:\d\d\.\d{3}Z$/),
   });
-  // In January Santiago is three hours behind UTC.
+  // In January, Santiago is three hours behind UTC.
   const [, hour, minute] = /T(\d\d):(\d\d)/.exec(String(raised?.since)) ?? [];
   const local = `${String(Number(hour) - 3).padStart(2, '0')}:${minute}`;
   expect(raised?.text).toMatch(/^\[ROJO\] Local Centro: Ya no se traen pedidos/);

@@ -29,7 +29,7 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** Starts a store with the sample configuration, except for its own paths and ports. */
+/** Starts a store with the sample configuration, but with paths and ports of its own. */
 async function start(name: string, baseUrl?: string) {
   const file = path.join(directory, `${name}.toml`);
   const text = sampleConfig()
@@ -97,7 +97,7 @@ it('names the tillsync that has its directory and its address already', async ()
     return loadSetup({ env: { TILLSYNC_CONFIG: file } });
   };
   const tools = { clock: hastyClock(200), random: seededRandom(3), log: silentLog };
-  // The parent of this process stands for a daemon whose npm was killed.
+  // The first daemon gets the id of this process's parent, as if it ran in another process whose npm was killed.
   const holders = { ...systemHolders, self: `${process.ppid}.` };
   const first = await startDaemon({ ...configure('127.0.0.1:0'), ...tools, holders });
   daemons.push(first);

@@ -8,7 +8,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 test('a daemon of another container is seen to run for as long as it does, and little longer', async () => {
   const clock = new FakeClock();
   const own = tempState(clock);
-  // It is unknown whether another process is alive.
+  // Neither process can find out whether the other one is alive.
   const holders = { self: 'elsewhere', isAlive: () => undefined };
   const there = openState({ path: own.path, clock, holders });
   const here = openState({ path: own.path, clock, holders: { ...holders, self: 'here' } });

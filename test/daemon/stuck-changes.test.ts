@@ -9,7 +9,7 @@ import { listener } from '../support/watchers.ts';
 
 const MINUTE_MS = 60_000;
 
-/** Opens a store whose loops run each minute, a small part of what they do in a shop. */
+/** Opens a store whose loops run only once a minute, to save time. */
 function openStore({ config = (same) => same, ...options }: StoreRigOptions = {}): StoreRig {
   return storeRig({
     ...options,
@@ -18,7 +18,7 @@ function openStore({ config = (same) => same, ...options }: StoreRigOptions = {}
   });
 }
 
-/** Submits a new count for this many stocks. */
+/** Submits new counts for this many stocks. */
 async function handOver({ rows }: StoreRig, { localUrl }: Daemon, count: number): Promise<void> {
   const sql = `SELECT sku, subsidiary_id AS subsidiaryId, qty + 5 AS qty FROM stocks
     WHERE sku IN (SELECT sku FROM integrations
@@ -38,7 +38,7 @@ async function verdictOf({ localUrl }: Daemon): Promise<Verdict> {
   return ((await (await fetch(`${localUrl}/v1/status`)).json()) as { verdict: Verdict }).verdict;
 }
 
-/** Makes a receiver of alarms. Each call lets minutes pass and returns the messages of that time. */
+/** Makes a receiver of alarms. Each call advances the clock by some minutes and returns the messages of that time. */
 function receiver(store: StoreRig, daemon: Daemon): (minutes: number) => Promise<string[]> {
   const told: string[] = [];
   const look = listener(daemon.parts, store.clock, (news, key) => void told.push(`${news} ${key}`));
@@ -77,7 +77,7 @@ it('stock that the platform never takes is red and told, until it takes it', asy
 it('a long queue that moves is amber at the most, and is told to nobody', { tags: ['bulk'] }, async () => {
   const store = openStore({
     platform: { seed: { products: 150 } },
-    // A hundred in eight minutes instead of a hundred a second.
+    // The limit is a hundred changes in eight minutes instead of a hundred in a second.
     config: (given) => ({ ...given, limits: { ...given.limits, endpointIntervalMs: 8 * MINUTE_MS } }),
   });
   const daemon = await store.daemon();

@@ -7,7 +7,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
 
-/** Makes a loop with one round a minute until it `dies`, then throws `error` at each start; counts its heartbeats. */
+/** Makes a loop with one round a minute. After `dies` is set, each start throws `error`. Counts the heartbeats. */
 function setUp() {
   const clock = new FakeClock();
   const stop = new AbortController();

@@ -48,12 +48,15 @@ interface Scene {
 
 interface Fault {
   key: FindingCode;
-  /** Beginning of the fault matrix's row. If left out, every row with this alarm that has no fault of its own. */
+  /**
+   * Beginning of the row in the fault matrix. If left out, it covers every row with this alarm that has no fault of
+   * its own here.
+   */
   row?: string;
   what?: string;
   /** How the receiver of the store's hook fails. */
   receive?: RequestListener;
-  /** Begins the fault. */
+  /** Causes the fault. */
   begin?: (scene: Scene) => unknown;
   /** Called every minute while the fault lasts. */
   again?: (scene: Scene) => unknown;
@@ -61,7 +64,7 @@ interface Fault {
 
 const announceOrder = ({ store, daemon }: Scene) => store.announce(daemon, sampleNotification(1));
 
-/** Each fault of which a person is notified. */
+/** Every fault of which a person is notified. */
 const FAULTS: Fault[] = [
   {
     key: 'orders.stale',
@@ -226,7 +229,7 @@ const FAULTS: Fault[] = [
     },
   },
   {
-    // The disk is full, so that the mirror gets no more pages.
+    // The disk is full: the mirror gets no more pages.
     key: 'storage.failing',
     begin: ({ daemon }) => daemon.parts.mirror.read((db) => db.pragma('max_page_count = 1')),
     again: ({ store, daemon }) =>
@@ -247,7 +250,7 @@ const FAULTS: Fault[] = [
   },
 ];
 
-// Measures each number of the fault matrix over hours of a store.
+// Measures each time of the fault matrix over hours of a store.
 describe('a person is told', { tags: ['bulk'] }, () => {
   /** Longest time until the message, by row and alarm. */
   const measured = new Map<string, number>();
@@ -286,7 +289,7 @@ describe('a person is told', { tags: ['bulk'] }, () => {
     for (; !told.includes(key) && waitedMs < GIVEN_UP_MS; waitedMs += STEP_MS) {
       if (waitedMs % MINUTE_MS === 0) await again?.(scene);
       await store.clock.advance(STEP_MS);
-      // Data over a socket needs real time.
+      // Sockets need real time.
       if (receive) await new Promise((resolve) => setTimeout(resolve, 5));
       await look();
     }
@@ -330,7 +333,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     server.close();
   });
 
-  /** The watcher has a period of one minute and a grace of two, as in docs/operator.md. */
+  /** The watcher expects a heartbeat every minute and tolerates two minutes more, as in docs/operator.md. */
   const isDown = () => {
     const last = heard.at(-1);
     return !last?.isWell || store.clock.monotonicMs() - last.atMs > 3 * MINUTE_MS;
@@ -410,6 +413,6 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     expect(said?.split(', ')).toContain(`watcher ${Math.ceil(waitedMs / MINUTE_MS)} min`);
   };
   it.each(DEATHS)('$what within five minutes, as the fault matrix says', isHeardOf);
-  // For the watcher these cases look like a machine without power.
+  // For the watcher, these cases look like a machine without power.
   it.each(STARTS)('$what within five minutes, as the fault matrix says', { tags: ['bulk'] }, isHeardOf);
 });

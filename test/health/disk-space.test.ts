@@ -20,7 +20,7 @@ test.each([
   [50 * MIB, 8 * GIB, 'low', 'storage.low'],
   [500 * MIB - 1, 8 * GIB, 'low', 'storage.low'],
   [500 * MIB, 8 * GIB, 'ok', null],
-  // 5 % of a middle-sized disk counts, 5 % of a huge one does not.
+  // The limit is 5 % of a disk, but at most 5 GiB.
   [1.9 * GIB, 40 * GIB, 'low', 'storage.low'],
   [2.1 * GIB, 40 * GIB, 'ok', null],
   [4.9 * GIB, 4000 * GIB, 'low', 'storage.low'],

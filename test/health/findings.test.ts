@@ -103,7 +103,7 @@ it('hides nothing beside itself, and nothing by what is hidden the other way rou
       expect([better, ...(FINDINGS[better].hiddenBy ?? [])], `${code} and ${better}`).not.toContain(code);
 });
 
-/** Codes whose fact is one event, each with why its end is an event as well. No other code may be ended like this. */
+/** Codes of faults that only an event can end, each with the reason. All other codes must be ended by a check. */
 const ENDED_BY_AN_EVENT = {
   'mirror.locked':
     'only a transaction that goes through shows that the lock is gone, and one is tried each second',
@@ -111,7 +111,7 @@ const ENDED_BY_AN_EVENT = {
   'webhook.mismatch':
     'only an answer of the platform about its webhook shows what it has, and one is asked hourly',
 };
-/** File whose checks read the present state and so may end alarms. */
+/** File whose checks read the present state, so that they may end alarms. */
 const LOOKS = path.join('health', 'health-checks.ts');
 
 it('is ended by a look at how things are, but for the codes that are named here', () => {
@@ -141,7 +141,7 @@ it('is noted by the parts under codes of the table alone, and each part that not
     expect(text, file).not.toMatch(/[aA]larms\.(raise|lower)\(/);
     for (const [, code = '', rest = ''] of text.matchAll(/alarms\.note\(\s*'([\w.-]+)',\s*([^;]*?)\);/gs)) {
       const { endings } = noted.get(code) ?? { endings: 0 };
-      // A check notes its result, which may be that all is well.
+      // A check reports its result in each case, so it also ends the alarm.
       const isEnding = file === LOOKS || /\bnull\b/.test(rest);
       noted.set(code, { endings: endings + (isEnding ? 1 : 0) });
     }

@@ -107,7 +107,7 @@ describe('what no flow notices by itself', () => {
 
   it('is an order that waits for the POS, amber at first, red after three times as long', async () => {
     const { waits, clock } = rig();
-    // The POS may have to start, too.
+    // The POS may be starting too, so it gets some minutes.
     expect(waits(60)).toBeUndefined();
     await clock.advance(5 * MINUTE_MS);
     expect(waits(9.9)).toBeUndefined();
@@ -274,13 +274,13 @@ describe('sending that fails while orders come', () => {
   interface Story {
     code?: string;
     state?: FreshnessState;
-    /** Seconds of good polls, of failed polls, of failed tries and of tries that worked. */
+    /** Times in seconds of good polls, failed polls, failed tries and successful tries. */
     polls: number[];
     badPolls?: number[];
     tries: number[];
     taken?: number[];
   }
-  /** Returns after how many seconds it is sure; undefined: never within a quarter of an hour. */
+  /** Returns after how many seconds the fault is reported; undefined if it is not within 15 minutes. */
   function sureAfter({ code = 'platform-failed', state = 'failing', ...story }: Story): number | undefined {
     const watch = new PushMonitor(0);
     const beginMs = 60 * MINUTE_MS;
@@ -305,9 +305,9 @@ describe('sending that fails while orders come', () => {
   }
   const FLOW = { lastOkAt: null, lastTryAt: null, state: 'ok', message: '' } as const;
   const polls = [60, 180, 300, 420, 540, 660, 780];
-  /** As the sender does it: every few seconds once a poll has worked. */
+  /** Times of the sender's tries: every few seconds once a poll has worked. */
   const tries = [0, 5, 15, 35, ...Array.from({ length: 40 }, (_, i) => 70 + i * 20)];
-  /** As it does it with refusals. */
+  /** Times of the sender's tries while the platform refuses. */
   const seldom = [0, 5, 15, 35, 75, 155, 215, 275, 335];
 
   const stories: [what: string, story: Story, seconds: number | undefined][] = [

@@ -13,7 +13,7 @@ import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
 const SECRET = '9b1deb4d-3b7d-4bad';
-/** Time within which the watcher must answer; a busy machine gets more. */
+/** Time within which the watcher must answer. A busy machine gets more. */
 const ANSWER_MS = Math.round(200 * Number(process.env.TILLSYNC_SLOW));
 
 describe('the address of a heartbeat', () => {
@@ -83,7 +83,7 @@ describe('a heartbeat', () => {
       clock,
       log: { ...silentLog, warn: say, info: say, debug: say },
     });
-    /** Runs the heartbeat every five seconds; returns the requests in that time. */
+    /** Runs the heartbeat every five seconds for this time. Returns the requests that arrived. */
     const pass = async (ms: number) => {
       heard.length = 0;
       for (let at = 0; at < ms; at += 5_000) {

@@ -13,7 +13,7 @@ import { standing } from '../../src/health/verdict.ts';
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
 const SINCE = '2026-11-21T10:00:00.000Z';
 
-/** Facts that contain only alarms of parts. */
+/** Facts without any fault, except the alarms that a test adds. */
 const WELL = {
   nowMs: 0,
   freshness: [],
@@ -23,7 +23,7 @@ const WELL = {
   ordersStaleAfterMs: 600_000,
 };
 
-/** Messages that a receiver gets, second by second. */
+/** Makes a receiver whose messages a test reads second by second. */
 function receiver(
   rules: Partial<ConstructorParameters<typeof NotificationPolicy>[0]> = {},
   told = NOTHING_SENT,
@@ -33,10 +33,10 @@ function receiver(
   let seconds = 0;
   return {
     memory: () => memory,
-    /** Lets time pass with these alarms raised; returns the messages of that time. */
+    /** Advances the time with these alarms raised. Returns the messages of that time. */
     pass(forSeconds: number, ...up: (AlarmKey | [AlarmKey, FindingLevel])[]): string[] {
       const heard: string[] = [];
-      // Steps of a second where a second matters, else of half a minute.
+      // Long times pass in steps of half a minute, because seconds matter only in short ones.
       const stepSeconds = forSeconds > 600 ? 30 : 1;
       for (let passed = 0; passed < forSeconds; passed += stepSeconds) {
         seconds += stepSeconds;

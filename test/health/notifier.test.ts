@@ -7,7 +7,7 @@ import { Notifier } from '../../src/health/notifier.ts';
 import { standing } from '../../src/health/verdict.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-/** Facts that contain only alarms of parts. */
+/** Facts without any fault, except the alarms that a test adds. */
 const WELL = {
   nowMs: 0,
   freshness: [],
@@ -58,7 +58,7 @@ function rig() {
         clock,
         log: silentLog,
       }),
-    /** Runs every second until the end. */
+    /** Runs the notifier every second until the test ends it. */
     async run() {
       const teller = it.teller();
       while (!stop.signal.aborted) {

@@ -37,14 +37,16 @@ const look = async () => {
   return scrape;
 };
 
-/** Starts one daemon in this process that has polled, swept, received callbacks, sent a change and refused one. */
+/**
+ * Starts one daemon in this process that has polled, swept, received callbacks, sent a change and refused a change.
+ */
 beforeAll(async () => {
   place = await openWorkplace(5);
   const { control } = place.sandbox;
   control.createOrder();
   const { port } = place.config.webhook;
   const demo = demoConfig({ baseUrl: place.sandbox.url, directory: place.storage, webhookPort: port });
-  // After the first poll the next order comes by a callback, at any time of day.
+  // Polls are switched off after the first one, so that the next order comes by a callback.
   const config = { ...demo, orders: { ...demo.orders, poll: '0 0 1 1 *' }, limits: QUICK_LIMITS };
   const secrets = { refreshToken: place.refreshToken, webhookSecrets: [SECRET] };
   daemon = await startDaemon({ config, secrets, clock: systemClock, random: systemRandom, log: silentLog });
@@ -125,8 +127,8 @@ describe('the alert rules and the dashboard', () => {
     (file) => {
       const names = new Set(read(file).match(METRIC));
       expect(names.size).toBeGreaterThan(10);
-      // Waiting times are left out, because nothing has waited here, and branch metrics, which
-      // test/api/branches.test.ts tests.
+      // Waiting times are left out, because nothing waited here; metrics of branches are tested in
+      // test/api/branches.test.ts.
       const { name: waits } = new Counters().waitSeconds;
       const isElsewhere = (name: string) => name === waits || name.startsWith('tillsync_branch');
       const unknown = [...names].filter((name) => !figures().has(name) && !isElsewhere(name));

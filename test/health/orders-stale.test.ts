@@ -33,7 +33,7 @@ it('is as patient as the platform is slow', () => {
 });
 
 it.each([2, 5, 60])('polling every %i minutes, takes no line for gone that is cut for six', (minutes) => {
-  // The connection is cut just before a poll is due, and returns six minutes before the one after that.
+  // The connection is cut just before a poll is due, and works again six minutes later.
   const poll = minutes === 60 ? '0 * * * *' : `*/${minutes} * * * *`;
   expect(stale(poll, '2026-01-15T12:00:01.000Z')).toBeGreaterThan((minutes + 7) * 60_000);
 });

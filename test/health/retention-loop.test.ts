@@ -21,7 +21,10 @@ const SETTINGS = {
   personalDataMs: 0,
   maxBytes: 1024 ** 3,
 };
-/** Reads of one run with nothing to delete: one per family, except orders, which are kept for ever. */
+/**
+ * Number of reads in a run with nothing to delete: one for each kind of rows, except orders, which are kept for ever
+ * here.
+ */
 const LOOKS = 5;
 
 function begin(settings: Partial<typeof SETTINGS> = {}) {
@@ -67,7 +70,7 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
     },
     stop.signal,
   );
-  /** Returns the hours in which it looked for rows to delete, and not only at the size. */
+  /** Returns the hours in which the loop searched for rows to delete, and did not only check the size. */
   const runs = () =>
     [...new Set(reads)].filter((hour) => reads.filter((each) => each === hour).length >= LOOKS);
   return { clock, mirror, state, runs, drops, beats, alarms, lowered, leases, stop, ended };
@@ -124,14 +127,14 @@ describe('the loop of retention', () => {
     await loop.clock.advance(10 * HOUR_MS);
     expect(loop.alarms).toEqual([]);
     await loop.clock.advance(10 * HOUR_MS);
-    // Only the run fails, while the check for late deletions works.
+    // Only the run fails; the check for overdue deletions works.
     loop.state.fail = false;
     loop.state.holdsLog = true;
     await loop.clock.advance(10 * HOUR_MS);
     expect(new Set(loop.alarms)).toEqual(new Set(['customers.not-forgotten']));
     loop.state.holdsLog = false;
     await loop.clock.advance(2 * HOUR_MS);
-    // A thread of its own rewrites the file.
+    // A thread of its own rewrites the file, so the alarm's end needs real time.
     await until(() => loop.lowered.includes('customers.not-forgotten'));
     loop.stop.abort();
     await loop.ended;

@@ -196,7 +196,7 @@ it('does not stumble over an alarm of another version', () => {
 it('tells a block once, whatever it holds up', () => {
   const freshness = well.freshness.map((each) => ({ ...each, state: 'blocked' as const }));
   expect(told({ ...well, freshness })).toEqual(['amber', 'platform.blocked']);
-  // Any answer since proves that it is over, and so does a flow that an earlier version noted.
+  // Any later answer proves that the block is over, also for a flow that an earlier version recorded.
   const answered = { ...well.freshness[0], lastOkAt: ago(0) } as Freshness;
   expect(told({ ...well, freshness: [answered, ...freshness.slice(1)] })).toEqual(['green']);
   expect(told({ ...well, alarms: [alarm('platform.blocked')] })).toEqual(['green']);

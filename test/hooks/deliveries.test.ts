@@ -11,7 +11,7 @@ import { loneHookLoop } from './lone-hook-loop.ts';
 const AT = '2026-01-15T12:00:00.000Z';
 const PRINTER = hook('printer', { url: 'http://printer.test', from: 'start' });
 
-/** A mirror with three orders, and a hook whose receiver answers what `answer` says. */
+/** Makes a mirror with three orders, and a hook whose receiver answers as `answer` returns. */
 async function printing() {
   const { mirror, clock } = openTestMirror();
   const seen = [1, 2, 3].map((number) => observation('webhook', sampleNotification(number)));
@@ -19,7 +19,7 @@ async function printing() {
   const sent: number[] = [];
   const receiver = {
     answer: (_seq: number): HookAnswer => ({ ok: true, what: 'printer.test answered 200', text: '' }),
-    /** Called while an event is under way. */
+    /** Called while an event is being sent. */
     onSend: async (_seq: number): Promise<void> => {},
   };
   const stop = new AbortController();
@@ -137,7 +137,7 @@ it('a hook that is sent back while it rests after a failure starts with the earl
   receiver.answer = () => ({ ok: true, what: '', text: '' });
   await send(1);
   expect(status()).toMatchObject({ failures: 0, nextTryAt: null });
-  // Events that are sent again wait since they were sent back, and not since they were heard.
+  // Events that are sent again wait from when the cursor was moved back, not from when they were received.
   expect(status().waitsSince).not.toBe(AT);
   await run(5);
   expect(sent).toEqual([1, 2, 1, 2, 3]);

@@ -10,17 +10,17 @@ export interface Received {
   path: string;
 }
 
-/** A real receiver of a hook: records requests and answers as the test says. */
+/** A real HTTP receiver of a hook. It records requests and answers as the test wants. */
 export interface EventReceiver {
   url: string;
   received: Received[];
-  /** Requests that wait for their answer now, and the most at any time. */
+  /** Number of requests that wait for an answer now, and the greatest number at any time. */
   open: number;
   openMax: number;
-  /** Status of the next answer, or a function that answers. */
+  /** Status of the next answers, or a function that answers. */
   answer: number | ((response: ServerResponse, event: HookEvent) => void);
   seqs(): number[];
-  /** Resolves once this many events have come; throws when they do not. */
+  /** Resolves when this many events have arrived. Throws if they do not arrive in time. */
   until(count: number): Promise<void>;
 }
 
@@ -60,7 +60,7 @@ export async function eventReceiver(): Promise<EventReceiver> {
   return receiver;
 }
 
-/** Gives sockets and processes real time, while an injected clock stands still. */
+/** Waits in real time for sockets and processes, while the injected clock stands still. */
 export async function until(isSo: () => boolean, withinMs = 5_000): Promise<void> {
   const endMs = performance.now() + withinMs * Number(process.env.TILLSYNC_SLOW);
   while (!isSo()) {

@@ -8,7 +8,7 @@ import { loneHookLoop } from './lone-hook-loop.ts';
 
 const EVENTS = 4_000;
 const LOOKS = 4;
-/** Less than 200 bytes per event; one event alone has ten times as many. */
+/** Most growth of memory between two measurements: 200 bytes per event. A single event has ten times as many. */
 const GROWS_BYTES_MAX = 200 * (EVENTS / LOOKS);
 
 it('holds on to nothing of the events that it has sent, however fast it sends', {
@@ -41,7 +41,7 @@ it('holds on to nothing of the events that it has sent, however fast it sends', 
     receiver.received.length = 0;
     taken += 1;
     const answer = () => void response.writeHead(200).end();
-    // The receiver pauses for each measurement, with one event in progress.
+    // The receiver pauses for each measurement, while one event is being sent.
     if (taken % (EVENTS / LOOKS) === 0) mayGoOn = false;
     if (mayGoOn) answer();
     else answers.push(answer);
@@ -65,9 +65,10 @@ it('holds on to nothing of the events that it has sent, however fast it sends', 
     answers.shift()?.();
   }
   stop.abort();
-  // The first look warms up.
+  // The first measurement warms up.
   const grown = held.slice(1).map((bytes, i) => bytes - (held[i] ?? 0));
   console.info(`held MiB ${held.map((bytes) => (bytes / 1024 ** 2).toFixed(2)).join(', ')}`);
-  // What is held grows in each look; one look alone may meet a collection that is still under way.
+  // A leak grows in every measurement; in a single one, garbage collection may be unfinished. So the least growth
+  // counts.
   expect(Math.min(...grown.slice(1))).toBeLessThan(GROWS_BYTES_MAX);
 });

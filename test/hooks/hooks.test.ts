@@ -37,7 +37,7 @@ function storeWith(hooks: HookSettings[], options: StoreRigOptions = {}) {
   return { rig, announce, status };
 }
 
-/** Advances the clock in small steps, with real time for sockets between them, until `isSo`. */
+/** Advances the clock in small steps until `isSo` is true, with real time for sockets between the steps. */
 async function runUntil(
   rig: StoreRig,
   isSo: () => boolean,
@@ -67,7 +67,8 @@ describe('a hook', () => {
     const page = (await (await fetch(`${daemon.localUrl}/v1/orders?after=0`)).json()) as {
       events: unknown[];
     };
-    // The first event had its order as it was then; by now the order is approved.
+    // The first event was sent with its order as it was then. The order has changed since, so the first event is not
+    // compared.
     expect(receiver.received.slice(1).map(({ event }) => event)).toEqual(page.events.slice(1));
     expect(Object.keys(receiver.received[0]?.event ?? {})).toEqual(Object.keys(page.events[0] as object));
     expect(receiver.seqs()).toEqual([...receiver.seqs()].sort((a, b) => a - b));
@@ -126,7 +127,7 @@ describe('a hook', () => {
     await announce(first, order(1));
     await receiver.until(1);
     await until(() => rig.rows('SELECT 1 FROM hooks WHERE last_ok_at IS NOT NULL').length === 1);
-    // Copies what the disk has when the second event is received, before anything about it is written.
+    // Copies the files when the second event is received, before its delivery is recorded.
     receiver.answer = (response) => {
       cpSync(rig.directory, atAnswer, {
         recursive: true,
@@ -263,12 +264,12 @@ describe('where a hook begins', () => {
     await announce(daemon, order(9_001));
     await Promise.all([now.until(1), start.until(4)]);
     expect(now.received.map(({ event }) => event.order?.code)).toEqual([9_001]);
-    // A later event of an old order is new.
+    // A later event of an old order is sent.
     const [first] = old;
     rig.sandbox.control.advanceOrder(first?.internalOrderId ?? '', 'dispatched');
     await runUntil(rig, () => now.received.length === 2, 10 * MINUTE_MS);
     expect(now.received[1]?.event).toMatchObject({ orderId: first?.internalOrderId, source: 'poll' });
-    // A new order that only a poll brings is new, too.
+    // A new order that only a poll brings is sent too.
     const late = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
     await runUntil(rig, () => now.received.length === 3, 10 * MINUTE_MS);
     expect(now.received[2]?.event.orderId).toBe(late.internalOrderId);
@@ -284,7 +285,7 @@ describe('where a hook begins', () => {
     await receiver.until(1);
     await rig.run(first.stop());
 
-    // Events that come while there is no hook are sent to nobody.
+    // Events that come while no hook is configured are sent to nobody.
     hooks.length = 0;
     const second = await rig.daemon();
     await rig.clock.advance(MINUTE_MS);
@@ -419,7 +420,7 @@ describe('hooks skip', () => {
     await announce(daemon, ...[1, 2, 3, 4].map((number) => order(number)));
     await receiver.until(1);
     await until(() => status(daemon, 'pos').failures === 1);
-    // A command has its own connection.
+    // A command opens a connection of its own to the mirror.
     const { mirror } = await rig.parts();
     const skip = (to: number | null) => rig.run(mirror.write((db) => skipWaiting(db, settings, to)));
     const unknown = hook('unknown', { url: receiver.url });
@@ -456,7 +457,7 @@ describe('hooks skip', () => {
     await rig.clock.advance(MINUTE_MS);
     await announce(daemon, order(1));
     await receiver.until(1);
-    // The hook finds these events together.
+    // The hook reads these events together.
     await announce(daemon, order(2), order(3), order(4));
     answer();
     await receiver.until(2);

@@ -4,7 +4,7 @@ import type { TestMirror } from '../orders/open-test-mirror.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 
-/** Runs the loop of hooks on a mirror, without a daemon around it. Events that come later do not wake it. */
+/** Runs the loop of hooks on a mirror, without a daemon. Later events do not wake the loop. */
 export function loneHookLoop(
   { mirror, clock }: Pick<TestMirror, 'mirror' | 'clock'>,
   options: Pick<HookLoopOptions, 'hooks' | 'receiverOf'> & Partial<HookLoopOptions>,

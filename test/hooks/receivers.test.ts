@@ -13,7 +13,7 @@ import { eventReceiver, hook, until } from './event-receiver.ts';
 
 const never = new AbortController().signal;
 
-/** Makes a real order's event, because only an invented one is shown whole. */
+/** Makes an event of a real order, because the answer to an invented event is not anonymised. */
 function realEvent(): HookEvent {
   const { test: _test, ...event } = madeUpEvent('2026-03-01T18:30:00.000Z');
   return { ...event, seq: 7, source: 'webhook' };
@@ -26,7 +26,7 @@ function receiverFor(settings: HookSettings, env: NodeJS.ProcessEnv = process.en
 }
 
 describe('a program', () => {
-  /** Makes a shell script as a hook's program, with its own directory as $1. */
+  /** Makes a shell script that is a hook's program. It gets its own directory as $1. */
   function script(text: string, timeoutMs = 5_000) {
     const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hook-'));
     onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
@@ -104,7 +104,7 @@ describe('a program', () => {
   });
 });
 
-/** A zombie, which has ended but was not reaped, does nothing more. */
+/** Returns whether a process still runs. A zombie, which ended but was not reaped, does not. */
 function isAlive(pid: number): boolean {
   try {
     return !/^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
