@@ -5,7 +5,6 @@ import {
   linkSync,
   mkdirSync,
   openSync,
-  readdirSync,
   renameSync,
   rmSync,
   type Stats,
@@ -18,8 +17,8 @@ import { createGzip } from 'node:zlib';
 import { createTarDecoder, createTarPacker } from 'modern-tar';
 import { asRoot } from '../app/installation.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { systemHolders } from '../db/lease.ts';
 import { syncPath, toStorageError } from '../db/sqlite.ts';
+import { removeLeftOvers } from './backup-files.ts';
 
 /** A file of an archive. `content` must yield exactly `bytes` bytes. */
 export interface TarFile {
@@ -203,13 +202,4 @@ function place(whole: string, path: string, force: boolean): void {
     renameSync(whole, path);
   }
   syncPath(dirname(path));
-}
-
-/** Removes files of killed processes, named by `start` and the process id. */
-export function removeLeftOvers(directory: string, start: string): void {
-  for (const name of readdirSync(directory)) {
-    const pid = name.startsWith(start) ? name.slice(start.length) : '';
-    if (systemHolders.isAlive(`${pid}.`) !== false) continue;
-    rmSync(join(directory, name), { recursive: true, force: true });
-  }
 }

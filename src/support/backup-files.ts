@@ -1,8 +1,9 @@
-import { readdirSync, statSync } from 'node:fs';
+import { readdirSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { stampMs } from '../core/files.ts';
+import { systemHolders } from '../db/lease.ts';
 
 /** Automatic backups: the shop's label, the time, and whether it is a differential one. */
 const NAME = /^(tillsync-.+-)(\d{8}T\d{6}Z)(\.differential)?\.tar\.gz(?:\.age)?$/;
@@ -98,4 +99,13 @@ export function noteBackup(db: Database.Database, atMs: number): void {
   db.prepare(
     "INSERT INTO marks (name, value) VALUES ('backup.noted', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
   ).run(atMs);
+}
+
+/** Deletes files of killed processes. A file's name is `start` and the id of its process. */
+export function removeLeftOvers(directory: string, start: string): void {
+  for (const name of readdirSync(directory)) {
+    const pid = name.startsWith(start) ? name.slice(start.length) : '';
+    if (systemHolders.isAlive(`${pid}.`) !== false) continue;
+    rmSync(join(directory, name), { recursive: true, force: true });
+  }
 }

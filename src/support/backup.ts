@@ -38,12 +38,12 @@ import {
   type Convert,
   makeArchive,
   readTar,
-  removeLeftOvers,
   type TarEntry,
   TarFault,
   type TarFile,
   textFile,
 } from './archive.ts';
+import { removeLeftOvers } from './backup-files.ts';
 import type { ReadableBy } from './encryption.ts';
 import { checkMirrorCopy, count, mirrorFactsSchema } from './restored-mirror.ts';
 
