@@ -26,7 +26,7 @@ async function sealed(result: unknown, { key }: DaemonRequest<unknown>): Promise
   return new CompactEncrypt(bytes).setProtectedHeader(SEAL).encrypt(await importJWK(key, SEAL.alg));
 }
 
-/** Handles a command's request inside the daemon, as the service's user and in its sandbox. Throws `storage-…`. */
+/** Handles a command's request inside the daemon, so as the service's user and in its sandbox. Throws `storage-…`. */
 export async function answerRequest<Asked, Result>(
   rows: RequestRows,
   name: string,

@@ -60,7 +60,7 @@ export function storagePaths(directory: string): StoragePaths {
 export const LEFT_STORE =
   'The hub stands in this shop no more (hub.store is empty). Nothing new comes here, and what is put into this inbox goes nowhere.';
 
-/** Returns the directory of a shop that was at the hub's place before; undefined if there is none. */
+/** Returns the directory of a shop that was on the hub's machine before; undefined if there is none. */
 export function leftStore({ hub, storage }: Pick<Config, 'hub' | 'storage'>): string | undefined {
   const directory = join(storage.directory, OWN_STORE);
   return hub.store === '' && existsSync(storagePaths(directory).mirror) ? directory : undefined;

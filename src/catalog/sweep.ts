@@ -271,8 +271,8 @@ export class CatalogSweep {
 }
 
 /**
- * Returns whether the answer is the last page. If the answer does not say so, a short page proves nothing, and the
- * list ends with the first page that has nothing new.
+ * Returns whether the answer is the last page. If the answer does not say it, the list ends with the first page
+ * without new products, because any page may be shorter than requested.
  */
 function isLast(answer: ProductPage, page: number): boolean {
   if (answer.hasNextPage !== null) return !answer.hasNextPage;

@@ -201,7 +201,7 @@ function accessTo(
   return { apiKey: secrets.localApiKey, namedKeys: state.apiKeys, onWrongKey };
 }
 
-/** Opens the shop at the hub's place, if there is one. Its code is loaded only then. */
+/** Opens the shop on the hub's machine, if there is one. Its code is loaded only then. */
 async function ownStoreOf(
   options: DaemonOptions,
   parts: Services,
@@ -289,7 +289,7 @@ function hookOptions(
 ): HookLoopOptions {
   const given = { config, secrets, env: process.env, version: programVersion(), clock };
   return {
-    // The hooks of the shop at the hub's place run in that shop's own loop.
+    // The hooks of the shop on the hub's machine run in that shop's own loop.
     hooks: config.hooks.filter(({ store }) => config.hub.store === '' || store !== true),
     receiverOf: (hook) => receiverOf(given, hook),
     mirror,

@@ -32,7 +32,7 @@ export interface OwnStoreOptions extends ServicesOptions {
   access: AccessOptions;
 }
 
-/** The shop at the hub's place: a branch in the hub's own process, whose mirror has only its own orders. */
+/** The shop on the hub's machine: a branch in the hub's own process, whose mirror has only its own orders. */
 export interface OwnStore {
   config: Config;
   parts: Services;
@@ -45,7 +45,7 @@ export interface OwnStore {
   close(): Promise<void>;
 }
 
-/** Opens the shop at the hub's place; returns undefined if there is none. Throws `storage-…`. */
+/** Opens the shop on the hub's machine; returns undefined if there is none. Throws `storage-…`. */
 export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore | undefined> {
   const config = ownStoreConfig(options.config);
   if (!config) return undefined;
@@ -136,7 +136,7 @@ async function takeNewName(
 }
 
 /**
- * Moves away the files of another shop that was at the hub's place before, and restores this shop's earlier files.
+ * Moves away the files of another shop that was on the hub's machine before, and restores this shop's earlier files.
  * Otherwise this shop's POS would read the other shop's orders and customers.
  */
 async function takeDirectory(
@@ -173,7 +173,7 @@ async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<st
 }
 
 /**
- * Marks the mirror of a shop that is no longer at the hub's place, so that its readers see that no orders arrive and
+ * Marks the mirror of a shop that is no longer on the hub's machine, so that its readers see that no orders arrive and
  * its inbox is not read. The files are kept, because a person may need unread changes in them.
  */
 export function markLeftStore({ config, log }: Pick<ServicesOptions, 'config' | 'log'>): void {

@@ -14,7 +14,7 @@ export interface SupportOptions {
   /** Configuration file of the daemon. */
   configFile: string;
   signal: AbortSignal;
-  /** True for the shop at the hub's place. */
+  /** True for the shop on the hub's machine. */
   isOwnStore?: boolean;
 }
 

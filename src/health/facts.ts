@@ -96,10 +96,7 @@ const CAUSES: Readonly<Record<string, Cause>> = {
 const LASTING: ReadonlySet<Cause> = new Set<Cause>([
   ...(['refuses', 'no-name', 'certificate-date', 'certificate-trust', 'no-right', 'refused'] as const),
 ]);
-/**
- * Causes that a cut internet connection has too. They count as lasting only while heartbeats prove that the connection
- * works.
- */
+/** Causes that also occur when the internet connection is cut. They count as lasting only while heartbeats arrive. */
 const LASTING_WITH_LINE: ReadonlySet<Cause> = new Set<Cause>(['no-dns', 'silent']);
 const LASTING_TRIES = 2;
 const LASTING_MS = 90_000;
@@ -143,8 +140,8 @@ export interface FindingRow {
   /** Remedies for known causes, used instead of the normal one. */
   remedies?: Partial<Record<Cause, string>>;
   /**
-   * Decides from the facts. Returns null if there is no fault, and undefined if only a report of a part can say so. If
-   * left out, only reports of parts count.
+   * Judges the facts. Returns null if there is no fault, or undefined if the facts do not show it and the alarm of a
+   * part counts. If left out, only alarms of parts count.
    */
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
   /** Findings that hide this one, because they are its cause or more precise. */
@@ -157,8 +154,8 @@ export interface FindingRow {
   /** True if the fault has lasted before it becomes a finding, so that people are notified at once. */
   lasted?: true;
   /**
-   * The finding of which this one is a consequence. Nobody is notified of this one beside the other, or for `withinMs`
-   * after the other, because this one then ends by itself.
+   * Finding that causes this one. Nobody is notified of this finding beside its cause, or for `withinMs` after the
+   * cause, because this finding then ends by itself.
    */
   follows?: { code: FindingCode; withinMs: number };
   /**
@@ -450,7 +447,7 @@ export interface DiskSpace {
 
 /**
  * - `ok`: there is room
- * - `low`: free some today
+ * - `low`: somebody should make room today
  * - `full`: new data will soon not fit, or does not fit now
  */
 export interface DiskVerdict {

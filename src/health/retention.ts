@@ -237,7 +237,7 @@ interface RetentionReport {
   usedBytes: number;
   /** How often the retention times were halved for lack of room. */
   pressure: number;
-  /** False if another process does this work, a reader keeps the log, or the run was stopped. */
+  /** False if another process does this work, a reader blocks the write-ahead log, or the run was stopped. */
   isComplete: boolean;
 }
 
@@ -310,7 +310,10 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
   const nowMs = clock.nowMs();
   /** The lease is acquired only if there is something to delete. */
   const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
-  /** Returns whether rows may be deleted now. While a reader keeps the log, each deletion would make the log grow. */
+  /**
+   * Returns whether rows may be deleted now. While a reader blocks the truncation of the write-ahead log, deletions
+   * make the log grow.
+   */
   const mayWrite = async () => !signal.aborted && mirror.walBytes() <= WAL_BYTES_MAX && (await lease.hold());
   /** Removes customers from orders that ended before this time. Returns false if it was stopped early. */
   const forgetBefore = async (before: string): Promise<boolean> => {

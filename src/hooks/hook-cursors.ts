@@ -19,7 +19,7 @@ export interface HookCursor {
   lastFailureAt: string | null;
   lastFailure: string | null;
   nextTryAt: string | null;
-  /** How often a person moved the cursor back, and when last. */
+  /** Number of times that a person moved the cursor back. `rewoundAt` is the last of these times. */
   rewinds: number;
   rewoundAt: string | null;
 }
@@ -125,7 +125,7 @@ function* eventsOneByOne(db: Database.Database, seq: number): Generator<FoundEve
   yield 'more';
 }
 
-/** How a hook starts that the mirror does not have. */
+/** Data for the cursor of a hook that the mirror does not have yet. */
 interface Beginning {
   name: string;
   /** State of the hook in an earlier mirror that was lost; undefined for a new hook. */

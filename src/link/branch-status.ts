@@ -53,7 +53,7 @@ const ABSENT_AFTER_MS = 90_000;
  * report.
  */
 const BEHIND_AFTER_MS = 120_000;
-/** Age at the branch's last report below which an entry was still being delivered. */
+/** An entry younger than this at the branch's last report was still being delivered, so it is no delay. */
 const ON_ITS_WAY_MS = 5_000;
 /**
  * Silence after which a person must act, because the branch gets no orders or its changes do not reach the

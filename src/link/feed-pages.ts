@@ -30,7 +30,10 @@ const LOOKED_AT = 500;
  * few pages.
  */
 const CHANGED_AT_ONCE = 4;
-/** Most catalogue pages that a branch has not read yet: 2,000 products, some 800 kB on the server. */
+/**
+ * Most catalogue pages in a branch's feed that the branch has not read yet. They hold 2,000 products, some 800 kB on
+ * the server.
+ */
 const PAGES_AHEAD = 40;
 
 /**

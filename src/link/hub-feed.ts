@@ -155,7 +155,7 @@ export function newestSnapshot(db: Database.Database, branch: string): number {
 
 /**
  * Returns the next entries to publish, in each branch's order. If the oldest entries are all of one branch,
- * half of the result is for other branches. `own` is the store at the hub's place, which reads its feed
+ * half of the result is for other branches. `own` is the store on the hub's machine, which reads its feed
  * directly.
  */
 export function unpublished(db: Database.Database, limit: number, own = ''): FeedEntry[] {

@@ -79,8 +79,8 @@ export function isAbsurd(db: Database.Database, branch: string, { seq }: Hello):
 }
 
 /**
- * Returns whether the lease must be examined: after a start or a stop, for a copy of older files, for a
- * half-used lease.
+ * Returns whether the hello needs a decision about the lease: a start or stop, a copy of older files, or a half-used
+ * lease.
  */
 function isLeaseNews(row: BranchRow, { isStart, isLast, seq }: Hello): boolean {
   return isStart || isLast || seq < row.seq || seq > row.leasedSeq - LEASE / 2;
@@ -114,8 +114,8 @@ function begunAfter({ seq, leasedSeq }: BranchRow, hello: Hello): number {
 }
 
 /**
- * Returns up to which item the uplink was accepted, whether it is the branch's newest uplink, and the highest
- * reported `seq`.
+ * Returns the number up to which the uplink's items were accepted, whether the uplink is the branch's newest, and the
+ * highest reported `seq`.
  */
 export function uplinkState(
   db: Database.Database,

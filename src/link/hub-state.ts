@@ -99,12 +99,10 @@ export interface InvitedBranch {
   refused: Refused | null;
 }
 
-/** Stands in place of a public key for the shop at the hub's place, which does not connect to the server. */
+/** Stands in place of a public key for the shop on the hub's machine, which does not connect to the server. */
 const NO_KEY = 'own';
 
-/**
- * How often changed reports are written, all in one transaction; and how often the times of the last reports.
- */
+/** Intervals of writing to state.db: changed reports, all in one transaction, and the times of the last reports. */
 const REPORTS_EVERY_MS = 3_000;
 const TIMES_EVERY_MS = 60_000;
 
@@ -123,8 +121,8 @@ type StoredBranch = Omit<InvitedBranch, 'report' | 'refused' | 'seenLateMs'> &
 type ConfiguredName = Pick<InvitedBranch, 'name' | 'subsidiaryId'>;
 
 /**
- * Returns whether the configuration gives a branch's name to another shop, which must not get the branch's
- * key. The `subsidiaryId` differs, and another branch has the old or the new one; otherwise a wrong id was
+ * Returns whether the configuration gives a branch's name to another shop, whose orders the branch's machine must not
+ * get. That is so if the `subsidiaryId` changed and another branch has the old or the new id; otherwise a wrong id was
  * corrected.
  */
 function isOfAnother(
@@ -226,13 +224,13 @@ export class HubRows {
     return this.branches().find((each) => each.branch === branch)?.name ?? branch;
   }
 
-  /** Returns the permanent id of the shop at the hub's place, or undefined if there is none. */
+  /** Returns the permanent id of the shop on the hub's machine, or undefined if there is none. */
   ownStore(): string | undefined {
     return this.branches().find(({ publicKey }) => publicKey === NO_KEY)?.branch;
   }
 
   /**
-   * Makes this branch the shop at the hub's place; an empty name means none. A shop that was there before
+   * Makes this branch the shop on the hub's machine; an empty name means none. A shop that was there before
    * loses its place and must join.
    */
   joinOwnStore(name: string, nowMs: number): void {
@@ -255,7 +253,7 @@ export class HubRows {
   }
 
   /**
-   * Returns the shop at the hub's place if the configuration renamed it: it has the same subsidiary id, and
+   * Returns the shop on the hub's machine if the configuration renamed it: it has the same subsidiary id, and
    * no other branch has the old or the new name.
    */
   formerOwnStore(

@@ -97,7 +97,7 @@ export interface HubOptions {
   /** Called when a branch's changes were queued. */
   onQueued: () => void;
   /**
-   * Name of the branch at the hub's place, which reads its feed without the server. Left out if there is
+   * Name of the branch on the hub's machine, which reads its feed without the server. Left out if there is
    * none.
    */
   ownStore?: string | undefined;
@@ -285,13 +285,13 @@ export class Hub {
     return true;
   }
 
-  /** Returns the feed number after which the branch at the hub's place continues. */
+  /** Returns the feed number after which the branch on the hub's machine continues. */
   feedPlace(branch: string, { epoch, mark }: Pick<Hello, 'epoch' | 'mark'>): number {
     const { mirror } = this.#options;
     return mirror.read((db) => (epoch === epochOf(db, branch) ? mark : newestSnapshot(db, branch)));
   }
 
-  /** Returns the next entries for the branch at the hub's place, which reads its feed without the server. */
+  /** Returns the next entries for the branch on the hub's machine, which reads its feed without the server. */
   async entriesAfter(branch: string, n: number): Promise<DownMessage[]> {
     const { mirror, rows, clock } = this.#options;
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
@@ -304,7 +304,7 @@ export class Hub {
     return this.#composed(mirror.read((db) => entriesAfter(db, branch, n, IN_FLIGHT)));
   }
 
-  /** Records that the branch at the hub's place has applied the entries. */
+  /** Records that the branch on the hub's machine has applied the entries. */
   async noteTaken(entries: readonly DownMessage[]): Promise<void> {
     await this.#options.mirror.write((db) => notePublished(db, entries));
   }

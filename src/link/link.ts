@@ -109,7 +109,7 @@ export const HELLO = z.object({
    * because older versions do; the code says `uplinkId`, `seqUp` and `ackedUpTo`.
    */
   line: text,
-  /** True if this process started the uplink. The hub accepts an unknown uplink only then. */
+  /** True if this process started the uplink. From another process the hub does not accept an unknown uplink. */
   isOwnLine: z.boolean().default(true),
   /** Number of the newest event in the branch's mirror. */
   seq: number.default(0),

@@ -6,7 +6,7 @@ export type Misuse = 'questions' | 'length' | 'lives' | 'numbers' | 'twice';
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 
-/** For each sign, how often it must occur within which time before it is reported. */
+/** Limits of each sign: it is reported if it occurs `count` times within `withinMs`. */
 const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string }> = {
   questions: { count: 100, withinMs: MINUTE_MS, says: 'asks far more than a branch has reason for' },
   length: { count: 1, withinMs: HOUR_MS, says: 'sends messages that are longer than any of a branch' },

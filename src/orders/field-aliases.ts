@@ -9,7 +9,9 @@ import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES, type OrderFields } from './order.t
  * not show. A dot means a nested object. Each name is also accepted in snake_case.
  */
 
-/** How a sent value is read. A value that cannot be read as its kind counts as not sent. */
+/**
+ * Kind of a field, which says how a sent value is read. A value that cannot be read as its kind counts as not sent.
+ */
 type FieldKind =
   | 'id'
   | 'status'
@@ -391,7 +393,7 @@ const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
 /** Fields that the document describes without their names. A guessed name may hold something else. */
 const UNNAMED: ReadonlySet<string> = new Set(['scheduledFor']);
 
-/** What one name of a record may mean: fields, an object with further names, or both. */
+/** Meanings of one name in a record: fields, an object with further names, or both. */
 export interface SpellingNode {
   /** Fields that the name may mean. `slot` is the field's index in the tree's `fields`; the lowest `rank` wins. */
   hits: { slot: number; rank: number; read: ValueReader; isTold: boolean }[];

@@ -203,7 +203,7 @@ export function missingCodes(db: Database.Database, nowMs: number, lookedMs: num
   const weekFrom = range(nowMs - 8 * DAY_MS, nowMs - DAY_MS);
   const dayFrom = range(nowMs - DAY_MS, Math.max(untilMs, 0));
   const week = between(weekFrom);
-  // The day starts at the week's last order, so that a gap between week and day is found too.
+  // The day's numbers begin with the week's last number, so that a gap between week and day is found too.
   const day = between(
     dayFrom && { min: Math.min(dayFrom.min, weekFrom?.max ?? dayFrom.min), max: dayFrom.max },
   );

@@ -413,13 +413,13 @@ export class Mirror implements OrderSink {
 
   /**
    * Rewrites the file if customers were removed after the last rewrite, so that none of their bytes remain. Returns
-   * false if a reader keeps the log; then call it again. Callbacks wait meanwhile, about a second for 100 MiB.
+   * false if a reader blocks the log; then call it again. Callbacks wait meanwhile, about a second for 100 MiB.
    */
   async clean(): Promise<boolean> {
     const waiting = this.read((db) => mark(db, TO_CLEAN)) ?? 0;
     if (waiting === 0) return true;
     const isAnew = waiting < 0;
-    // While a reader keeps the log, each rewritten file would stay in the log too.
+    // While a reader blocks the log's truncation, the log would also hold each rewritten file.
     if ((isAnew || this.walBytes() > WAL_BYTES_MAX) && !this.read(truncateWal)) return false;
     const isClean = isAnew || (await this.#import.vacuum());
     const sql = 'UPDATE marks SET value = ? WHERE name = ? AND value = ?';

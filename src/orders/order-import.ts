@@ -54,8 +54,8 @@ export class OrderImport {
   }
 
   /**
-   * Rewrites the mirror's file on a worker thread while no import runs. Returns false if a reader keeps the log, so
-   * that old pages remain in it.
+   * Rewrites the mirror's file on a worker thread while no import runs. Returns false if a reader blocks the
+   * truncation of the write-ahead log, which then still has old pages.
    */
   vacuum(): Promise<boolean> {
     const turn = this.#queue.then(async () => {

@@ -134,7 +134,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 /** Time without acknowledgement after which a POS counts as one that acknowledges no more. */
 const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
-/** How long before the POS's first acknowledgement an order may be and still wait for it. */
+/** Orders up to this time before the POS's first acknowledgement wait for an acknowledgement too. */
 const BEFORE_FIRST_ACK = '-1 hour';
 /**
  * Age after which an order no longer counts as waiting, because nobody books it. `order list --unbooked` still shows

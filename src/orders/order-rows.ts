@@ -94,7 +94,7 @@ export interface KnownRow {
   payloadSource: OrderSource;
   payload: string;
   updatedAt: string;
-  /** When the payload came, if after the newest event; otherwise null. */
+  /** When the payload was received; null if it came with the newest event. */
   payloadAt: string | null;
   endedAt: string | null;
   /** When the customer's data was removed; null if it was not. */

@@ -4,7 +4,7 @@ import { listReceived, type ReceivedEntry } from './order-queries.ts';
 
 /** Finds people in the mirror by an e-mail address, phone number or name. */
 
-/** What is searched for. Texts are folded: lower case, without accents. */
+/** A search for a person. Texts are folded: lower case, without accents. */
 export type Who =
   | { by: 'email'; email: string }
   | { by: 'phone'; digits: string }
@@ -42,7 +42,7 @@ export interface Found {
 }
 
 /**
- * Digits at the end of two phone numbers that must be equal, so that the country code may be missing: `+56 9 1234
+ * Number of last digits by which phone numbers are compared, because the country code may be missing: `+56 9 1234
  * 5678` is `912345678`. With eight digits, a mobile and a landline of Santiago could be equal. Shorter numbers are
  * compared whole.
  */

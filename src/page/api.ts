@@ -42,7 +42,7 @@ export class Api {
   readonly #keep: KeepKey;
   readonly #base: string;
 
-  /** `base` is the path prefix, such as `/store` for the shop at the hub's place. */
+  /** `base` is the path prefix, such as `/store` for the shop on the hub's machine. */
   constructor(key: string | null, keep: KeepKey, base = '') {
     this.#base = base;
     this.#key = key;

@@ -3,7 +3,7 @@ import { calledFor, type PageState, type Store } from './state.ts';
 
 const RING_EVERY_MS = 8_000;
 /**
- * How long a hidden tab waits before it rings, so that a visible tab rings first; and the longest random wait of any
+ * Pauses before a tab rings: of a hidden tab, so that a visible tab rings first, and the longest random pause of any
  * tab.
  */
 const HIDDEN_WAITS_MS = 500;

@@ -202,7 +202,7 @@ test('own store: orders and counts come and go while the nats-server is down', {
   const page = await request(`${hub.localUrl}/store/`);
   expect(page.statusCode).toBe(200);
   await page.body.dump();
-  // A count that names no branch belongs to the shop at the hub's place.
+  // A count that names no branch belongs to the shop on the hub's machine.
   expect(hub.parts.stores.directory.ownId).toBe('sub-1');
 
   const { stdout } = await shop.run('--own-store', 'status', '--json');
