@@ -40,7 +40,7 @@ export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
 }
 
 const STALE_AFTER_MS = 600_000;
-/** Time by which the patience after a due poll is shortened, because most outages of some minutes are over by then. */
+/** Time subtracted from the allowed wait after a due poll, because most short outages are over by then. */
 const CUT_MS = 120_000;
 
 /** Returns the shortest time without a good poll after which people are notified. */

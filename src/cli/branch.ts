@@ -26,7 +26,7 @@ async function tellServer(
   }
 }
 
-/** Throws `usage` for the shop at the hub's place, because it has no key. */
+/** Throws `usage` for the shop on the hub's machine, because it has no key. */
 function refuseOwnStore({ hub }: CommandTools['config'], branch: string): void {
   if (branch !== hub.store) return;
   throw new TillsyncError(

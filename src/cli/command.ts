@@ -82,7 +82,7 @@ export function refuseEndless(
 /** Options that every command has. */
 export interface CommonOptions {
   config?: string;
-  /** Acts on the shop at the hub's place. */
+  /** Acts on the shop on the hub's machine. */
   ownStore?: boolean;
   json?: boolean | 'lines' | undefined;
 }

@@ -18,7 +18,7 @@ export interface StatusReport {
   /** Currency of prices and amounts; null if not set. */
   currency: string | null;
   storage: string;
-  /** The branch at the hub's place, and the directory of its POS's files; left out if there is none. */
+  /** The branch on the hub's machine, and the directory of its POS's files; left out if there is none. */
   ownStore?: { branch: string; storage: string };
   /** The verdict, as the status page shows it. */
   verdict: Verdict;

@@ -26,7 +26,7 @@ export interface ConfigOptions {
   env: Environment;
   /** The file's future content, to check it before it is written. */
   text?: string;
-  /** True for the configuration of the shop at the hub's place (`hub.store`), not the hub's own. */
+  /** True for the configuration of the shop on the hub's machine (`hub.store`), not the hub's own. */
   isOwnStore?: boolean | undefined;
 }
 
@@ -97,11 +97,11 @@ function asBranch(config: Config): Config {
   };
 }
 
-/** Directory of the shop at the hub's place, below the hub's directory. */
+/** Directory of the shop on the hub's machine, below the hub's directory. */
 export const OWN_STORE = 'store';
 
 /**
- * Returns the configuration of the shop at the hub's place, as one of its branches; undefined if there is no such
+ * Returns the configuration of the shop on the hub's machine, as one of its branches; undefined if there is no such
  * shop.
  */
 export function ownStoreConfig(config: Config): Config | undefined {

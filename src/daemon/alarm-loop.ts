@@ -162,8 +162,8 @@ const NO_NEWS = { added: [], gone: [] };
 type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingCodes' | 'fieldNews'>;
 
 /**
- * Returns the facts about orders that look wrong. Only a store without hub looks for orders of no branch, because a
- * hub reports them with its feed and a branch gets none.
+ * Returns the facts about orders that look wrong. Orders of no branch are searched for only where there is neither hub
+ * nor link, because a hub reports them with its feed, and a branch gets none.
  */
 function oddOrders(
   config: ServicesOptions['config'],

@@ -13,7 +13,7 @@ import { toStorageError } from '../db/sqlite.ts';
 import { differentialName, differentialStampMs } from '../support/backup-files.ts';
 import type { OwnCommandEnd } from './own-command.ts';
 
-/** Time by which a differential backup reaches back before the whole one, which takes some minutes to be made. */
+/** Time that a differential backup reaches back before the start of the whole one, because that takes some minutes. */
 const OVERLAP_MS = 600_000;
 /** Failures in a row after which an alarm is raised. */
 const TRIES = 4;

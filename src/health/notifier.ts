@@ -21,8 +21,8 @@ const AWAKE_GAP_MS = 60_000;
 const MADE_GOOD_WITHIN_MS = 4 * 60_000;
 
 /**
- * Reads the findings over time, for all messages to the outside. An unreadable mirror is one more finding, and does
- * not end earlier ones. Findings that arose while tillsync did not run are hidden until they had time to end.
+ * Reads the findings for all messages to the outside. An unreadable mirror is one more finding, and does not end
+ * earlier ones. Findings that arose while tillsync did not run are hidden until they had time to end.
  */
 export class StandingNow {
   readonly #look: () => Standing;

@@ -197,7 +197,10 @@ function patternsOf(table: Readonly<Record<string, string>>): Pattern[] {
 }
 
 const OPEN = /\{(?!time\}|count\})\w+\}$/;
-/** Placeholders for one kind of value. They are used in words too common to be recognised alone: `{time} ago`. */
+/**
+ * Patterns of placeholders that match one kind of value only. A sentence such as `{time} ago` would otherwise match
+ * any text.
+ */
 const VALUES: Readonly<Record<string, string>> = {
   time: '(\\d+(?:ms|[smhd])(?: \\d+[smhd])?)',
   count: '(\\d+)',

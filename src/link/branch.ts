@@ -54,7 +54,7 @@ const LAST_WORD_MS = 2_000;
 const PRUNED_AT_ONCE = 1_000;
 /** Most characters of messages applied in one transaction. The last message may exceed the limit. */
 const PART_LENGTH = 500_000;
-/** Difference between two clock readings that is explained by the travel time of a request. */
+/** Change of the measured clock difference that may come from the travel time of a request, so that it is ignored. */
 const CLOCK_JITTER_MS = 5_000;
 /**
  * Age after which a gap in the feed will not close by itself. The server resends an unacknowledged message

@@ -26,8 +26,8 @@ type Stage = (typeof STAGES)[number];
 /** Most orders examined for one page, and most results on one page. */
 const LOOKED_AT = 500;
 /**
- * Number of branches that get a catalogue page in one transaction. It is small, so that an order waits for
- * few pages.
+ * Most branches that get a catalogue page in one transaction. The number is small, so that an order waits only
+ * shortly.
  */
 const CHANGED_AT_ONCE = 4;
 /**
@@ -191,7 +191,7 @@ function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
  * storage. Later changes wait in `catalog_news`, each product once.
  */
 export class CatalogRoom {
-  /** For each branch whose pages are at the limit, the feed number it had reached at the last check. */
+  /** For each branch that may get no further page, the feed number that it had read at the last check. */
   readonly #full = new Map<string, number>();
 
   /**

@@ -127,7 +127,7 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
   for (const { changeId, branch, ...result } of sqlOf(db).rows<Result & { changeId: number; branch: string }>(
     sql,
   )) {
-    // A person may have queued the rejected change again, so it may have no outcome now.
+    // If a person queued the rejected change again, it has no final outcome any more, so nothing is sent.
     const isOver = ['done', 'rejected', 'superseded'].includes(result.state);
     if (isOver) addToFeed(db, branch, 'result', result, { at });
     sqlOf(db).run('UPDATE handed_up SET settled = 0 WHERE change_id = ?', changeId);

@@ -76,7 +76,7 @@ export class OwnStoreLink implements BranchLink {
     return answer;
   }
 
-  /** Unused, because a person at the hub asks this machine directly. */
+  /** Sets no handler, because a person at the hub runs the commands on this machine directly. */
   answer(): void {}
 
   async close(): Promise<void> {}

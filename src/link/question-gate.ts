@@ -5,7 +5,7 @@ import type { Clock } from '../core/time.ts';
  * bytes.
  */
 export const QUESTION_BYTES_MAX = 2_000_000;
-/** Bytes of a question that count as one more question. */
+/** A long question counts as several: as one more for each of this many bytes. */
 const BYTES_OF_ONE = 50_000;
 /** Questions that a branch may ask at once and per second. A healthy branch never asks so many. */
 const BURST = 60;

@@ -52,7 +52,7 @@ function beginFeed(db: Database.Database, highestSeq: number | undefined): void 
 
 const REOPEN_AFTER_MS = 500;
 const INODE_CHECK_MS = 1_000;
-/** Events after which the feed's seq is recorded again; far fewer than `SEQ_JUMP`. */
+/** Number of events after which the feed's seq is recorded again; far fewer than `SEQ_JUMP`. */
 const NOTE_EVERY_EVENTS = 10_000;
 
 /** Connections held for the life of the process, so that garbage collection does not close them early. */

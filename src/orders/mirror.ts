@@ -279,7 +279,7 @@ function setMark(db: Database.Database, name: string, value: number): void {
   sqlOf(db).run(sql, name, value);
 }
 
-/** Interval at which the freshness of webhooks is written at most, so that a burst does not rewrite it each time. */
+/** Shortest pause between two writes of the webhooks' freshness, so that a burst does not write it each time. */
 const FRESHNESS_EVERY_MS = 1_000;
 
 interface MirrorOptions {

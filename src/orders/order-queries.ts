@@ -132,9 +132,9 @@ type BoardRow = Omit<BoardOrder, 'isScheduled' | 'waitingSince'> & { isScheduled
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Time without acknowledgement after which a POS counts as one that acknowledges no more. */
+/** Time without an acknowledgement after which a POS counts as one that does not acknowledge. */
 const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
-/** Orders up to this time before the POS's first acknowledgement wait for an acknowledgement too. */
+/** SQL interval before the POS's first acknowledgement. Orders that arrived in it also wait to be acknowledged. */
 const BEFORE_FIRST_ACK = '-1 hour';
 /**
  * Age after which an order no longer counts as waiting, because nobody books it. `order list --unbooked` still shows

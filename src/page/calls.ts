@@ -2,10 +2,7 @@ import type { BoardOrder } from '../orders/mirrored-order.ts';
 import { calledFor, type PageState, type Store } from './state.ts';
 
 const RING_EVERY_MS = 8_000;
-/**
- * Pauses before a tab rings: of a hidden tab, so that a visible tab rings first, and the longest random pause of any
- * tab.
- */
+/** Pause before a hidden tab rings, so that a visible tab rings first; and the longest random pause of every tab. */
 const HIDDEN_WAITS_MS = 500;
 const WAITS_AT_MOST_MS = 200;
 

@@ -146,7 +146,8 @@ test('own store: a POS goes on where it read yesterday, and sees its own orders 
   await until('the order at its shop', () => codes(shop.own).includes(4) && events(shop.own).length === 5);
   expect(codes(shop.mirror)).toEqual([1, 2, 3, 4]);
   expect(codes(shop.own)).toEqual([1, 2, 4]);
-  // The POS reads at the hub until its path is changed. Whatever it read there, it misses nothing afterwards.
+  // Until its path is changed, the POS reads the hub's mirror. Whatever events it read there, it misses none in its
+  // own mirror.
   const since = events(shop.own).slice(3);
   expect(since.map(({ code, status }) => [code, status])).toEqual([
     [4, 'pending'],

@@ -224,7 +224,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     }
   }
 
-  /** Asks, at a hub only, for the shop at the hub's place. */
+  /** Asks, at a hub only, for the shop on the hub's machine. */
   async #askStore(): Promise<void> {
     const names = configuredNames(this.#draft.branches()).map(({ name }) => name);
     await this.#ask(

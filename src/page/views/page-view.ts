@@ -128,7 +128,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
     const freshness: Freshness | undefined = known.get(subject);
     const state = freshness?.state ?? 'unknown';
     const lastOkAt = freshness?.lastOkAt ?? null;
-    // While the connection is lost, the state may have changed after the last answer.
+    // While the connection is lost, the present state is unknown, because it may have changed after the last answer.
     const isKnown = link !== 'lost';
     const finding = isKnown ? findings.find((each) => each.flow === subject) : undefined;
     const look = finding?.level ?? (isKnown ? LOOK[state] : 'waiting');

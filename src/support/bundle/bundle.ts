@@ -17,7 +17,7 @@ import { logSections, machineSections, mirrorSections, type Section, stateSectio
 export interface BundleOptions {
   /** The configuration file of `--config`. */
   file: string | undefined;
-  /** True for the shop at the hub's place (`hub.store`). */
+  /** True for the shop on the hub's machine (`hub.store`). */
   isOwnStore?: boolean | undefined;
   env: Environment;
   clock: Clock;
