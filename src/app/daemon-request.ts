@@ -11,7 +11,7 @@ import { RUNNING, storagePaths } from './storage.ts';
 /** Time after which a request is ignored, because its command waits no longer. */
 const REQUEST_HOLDS_MS = 60_000;
 const LOOK_FOR_ANSWER_MS = 100;
-/** Time for which a command waits until the daemon has begun. The daemon checks every second. */
+/** Time that a command waits beyond the work's own time limit. The daemon checks for requests every second. */
 const DAEMON_PATIENCE_MS = 10_000;
 
 /** Algorithms by which a result is encrypted for the command that requested it. */

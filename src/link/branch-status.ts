@@ -274,8 +274,8 @@ export function newestNumber(db: Database.Database, branch: string): number {
 }
 
 /**
- * Returns how many entries a branch's mirror lacks. Entries written after a connected branch's last report
- * are not counted, because the branch has probably applied them.
+ * Returns how many entries a branch's mirror lacks. If all were written after a connected branch's last report, it is
+ * 0, because the branch has probably applied them.
  */
 function behindOf(
   db: Database.Database,

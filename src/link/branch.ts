@@ -282,8 +282,8 @@ export class BranchFollower {
   }
 
   /**
-   * Reports to the hub that this process gives out no more numbers, so that the next process continues at
-   * this number. Does nothing if the hub is unreachable.
+   * Reports to the hub that this process uses no more numbers, so that the next process continues at this number.
+   * Waits for at most `LAST_WORD_MS`, because the hub may be unreachable.
    */
   async sayLast(): Promise<void> {
     const { clock } = this.#options;
