@@ -166,7 +166,10 @@ class EventStream {
     return this.#left || this.#closing.aborted;
   }
 
-  /** Renews the wake-up signal. Called before searching for work, so that a change from then on ends the next wait. */
+  /**
+   * Renews the wake-up signal if it was used. Must be called before searching for work, so that no later change is
+   * missed.
+   */
   #arm(): void {
     if (this.#woken.signal.aborted) this.#woken = new AbortController();
   }

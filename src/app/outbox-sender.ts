@@ -158,7 +158,8 @@ export async function sendUntilSettled(
     if (sender.maySend && !watch.refresh()) request.onAlone();
     await Promise.race([
       settled(watch, { parts, clock, sender, request, signal }),
-      // If a loop fails, the wait ends with its error. A loop that ends by the signal does not end the wait.
+      // A loop that fails ends the wait with its error. A loop that the signal ends returns normally, so it must not
+      // end the wait.
       ...work.map((loop) => loop.then(() => new Promise<never>(() => {}))),
     ]);
   } finally {

@@ -9,7 +9,9 @@ import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
 import { PushMonitor } from './push-monitor.ts';
 
-/** Facts for faults that no flow notices itself: disk space, the clock, missing tokens, orders of another company. */
+/**
+ * Facts about faults that only these checks notice: disk space, the clock, missing tokens, orders of another company.
+ */
 export interface AlarmFacts {
   alarms: Alarms;
   /** Returns the space on the disk of the storage directory; null if the system does not report it. */

@@ -337,7 +337,10 @@ export class HookRows {
   }
 }
 
-/** Returns stored hooks that are not in `names`. The table `hooks` exists in the mirror and in state.db. */
+/**
+ * Returns the stored hooks that are no longer configured. It serves both files, because mirror and state.db have a
+ * table `hooks`.
+ */
 function goneHooks(db: Database.Database, names: readonly string[]): string[] {
   return sqlOf(db)
     .values<string>('SELECT name FROM hooks')

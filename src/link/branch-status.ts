@@ -136,7 +136,7 @@ function causes(
   const ageMs = (iso: string | null) => (iso === null ? 0 : nowMs - Date.parse(iso));
   const invite = `${tillsync} branch invite ${branch}`;
   if (renamedFrom !== undefined) {
-    // Where id and name differ, the configured name was the first name of another branch.
+    // A permanent id that differs from the name means that another branch had this name first.
     const message =
       named.branch === named.name
         ? `It has the subsidiary_id of ${renamedFrom}, which is not in the configuration any more: where that is its earlier name, say so, and it goes on as it was. As a branch of its own it is invited.`

@@ -6,7 +6,7 @@ import type { BranchLink, DownMessage, Hello, Question } from './link.ts';
 
 const LOOK_EVERY_MS = 200;
 const SIGN_OF_LIFE_MS = 5_000;
-/** Time after which messages that came too early are passed again. */
+/** Pause before messages for which `take` returned false are passed again. */
 const AGAIN_AFTER_MS = 1_000;
 
 export interface OwnStoreLinkOptions {
