@@ -133,12 +133,15 @@ export function snapshotAhead(db: Database.Database, branch: string, hello: Hell
   return row && hello.epoch === epochOf(db, branch) && hello.mark < row.snapshotN ? row.snapshotN : 0;
 }
 
-/** Returns the feed number up to which the branch's feed was published to the server. */
-export function publishedTo(db: Database.Database, branch: string): number {
+/**
+ * Returns the feed number up to which the branch's feed was published to the server. Everything up to `mark`,
+ * which the branch has, was published, so only the entries after it are read.
+ */
+export function publishedTo(db: Database.Database, branch: string, mark: number): number {
   const sql = `SELECT coalesce(
-    (SELECT min(n) - 1 FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch = @branch),
+    (SELECT n - 1 FROM feed WHERE branch = @branch AND n > @mark AND published = 0 ORDER BY n LIMIT 1),
     (SELECT last_n FROM feed_branches WHERE branch = @branch), 0)`;
-  return sqlOf(db).value<number>(sql, { branch }) ?? 0;
+  return sqlOf(db).value<number>(sql, { branch, mark }) ?? 0;
 }
 
 /**

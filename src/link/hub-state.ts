@@ -205,13 +205,15 @@ export class HubRows {
     });
   }
 
-  /** Returns the branches that the server must accept: those with a key or a valid invitation. */
+  /**
+   * Returns the branches that the server must accept: those with a key or a valid invitation. Called each second, so it
+   * reads no reports.
+   */
   usersOfServer(nowMs: number): ServerBranch[] {
-    return this.branches().flatMap(({ branch, publicKey, invitedKey, expiresAt }) => {
-      const isOpen = expiresAt !== null && Date.parse(expiresAt) > nowMs;
-      if (publicKey === NO_KEY || (publicKey === null && !isOpen)) return [];
-      return [{ branch, publicKey, invitedKey: isOpen ? invitedKey : null }];
-    });
+    const sql = `SELECT branch, public_key AS publicKey, iif(expires_at > @now, invited_key, NULL) AS invitedKey
+      FROM hub_branches
+      WHERE public_key IS NOT @own AND (public_key IS NOT NULL OR expires_at > @now) ORDER BY branch`;
+    return storing(() => sqlOf(this.#db).rows<ServerBranch>(sql, { own: NO_KEY, now: isoUtc(nowMs) }));
   }
 
   /** Returns the permanent id of the branch with this name, or the name itself if it is unknown. */

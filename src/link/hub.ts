@@ -160,7 +160,7 @@ export class Hub {
    * Returns the branches with a feed. A branch that was probably renamed gets no feed until a person decides.
    */
   #fed(): FeedBranch[] {
-    return this.#branches.filter(({ renamedFrom }) => renamedFrom === undefined);
+    return this.#branches.filter(hasFeed);
   }
 
   /** Checks and publishes until the signal or an error. */
@@ -343,7 +343,7 @@ export class Hub {
    * may have opened the branch. Never throws.
    */
   async #found(branch: string): Promise<FeedBranch | undefined> {
-    const find = () => this.#fed().find((each) => each.branch === branch);
+    const find = () => this.#branches.find((each) => each.branch === branch && hasFeed(each));
     const found = find();
     if (found) return found;
     try {
@@ -449,7 +449,7 @@ export class Hub {
       ...mirror.read((db) => uplinkState(db, branch, hello.line)),
       isLineKnown,
       ...(lease ?? mirror.read((db) => leaseNumbers(db, branch, hello))),
-      published: mirror.read((db) => publishedTo(db, branch)),
+      published: mirror.read((db) => publishedTo(db, branch, mark)),
       snapshotN: mirror.read((db) => snapshotAhead(db, branch, hello)),
       hasCatalog: stores.read(({ db, lookup }) => lookup.isComplete && hasCatalog(db, branch, hello)),
       freshness: freshness as HelloAnswer['freshness'],
@@ -537,6 +537,10 @@ export class Hub {
       `Another machine works as branch ${this.#nameOf(branch)} now, with the same key.`,
     );
   }
+}
+
+function hasFeed({ renamedFrom }: FeedBranch): boolean {
+  return renamedFrom === undefined;
 }
 
 function refusal(code: Refusal['code'], message: string, hint?: string): string {
