@@ -222,6 +222,7 @@ const list = command({
     'order list --due',
     'order list --day 2026-03-01 --csv --decimal comma > orders.csv',
     'order list --unbooked --branch B1 --csv --lines > lines.csv',
+    'order list --after 1205 --json > changed.json',
   ],
   options: {
     '--code <number>': parsed('only orders with this number', (text) => {
@@ -237,6 +238,7 @@ const list = command({
     '--status <status>': 'only orders in this status',
     '--open': 'only orders whose life has not ended',
     '--due': 'only scheduled orders whose life has not ended, the next one first',
+    '--after <seq>': whole('only orders that changed after this event of the feed, in the order of seq', 0),
     '--limit <n>': whole(`at most this many, else ${LISTED}, and with --csv all`, 1),
     '--before <time>': 'only orders placed before this day or time, such as 2026-03-01T18:30',
     '--csv': 'as a file for a spreadsheet, such as: order list --day 2026-03-01 --csv > orders.csv',
@@ -250,9 +252,11 @@ const list = command({
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
       const { configuredBranches } = await import('../app/read-only-services.ts');
-      const { status, open, due, code, day, branch, customer, text, unbooked, before } = call.options;
+      const { status, open, due, after, code, day, branch, customer, text, unbooked, before } = call.options;
       const { csv, lines, decimal, limit = csv ? Number.MAX_SAFE_INTEGER : LISTED } = call.options;
       if (lines && !csv) throw new TillsyncError('usage', '--lines is of the file: give --csv too.');
+      if (due && after !== undefined)
+        throw new TillsyncError('usage', '--due and --after sort differently: give one.');
       const timeZone = config.orders.timezone;
       const ends = [instant('--day', day, timeZone, 'end'), instant('--before', before, timeZone)];
       const named =
@@ -262,6 +266,7 @@ const list = command({
         status,
         open,
         due,
+        after,
         code,
         customer,
         text,

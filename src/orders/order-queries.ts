@@ -32,6 +32,7 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   status: 'status = @status',
   open: IS_OPEN,
   due: IS_DUE,
+  after: 'seq > @after',
   createdBefore: 'created_at < @createdBefore',
   createdFrom: 'created_at >= @createdFrom',
   code: 'code = @code',
@@ -52,7 +53,7 @@ export function* eachOrder(db: Database.Database, filter: OrderFilter): Generato
     (name) => filter[name] !== undefined && filter[name] !== false,
   );
   const where = ['true', ...wanted.map((name) => CONDITIONS[name])].join(' AND ');
-  const order = due ? 'scheduled_for' : 'created_at DESC';
+  const order = due ? 'scheduled_for' : filter.after === undefined ? 'created_at DESC' : 'seq';
   const rows = db
     .prepare<[object], OrderRow>(`${ORDER} WHERE ${where} ORDER BY ${order} LIMIT @limit`)
     .iterate({ ...values, limit, stores: JSON.stringify(stores) });

@@ -146,7 +146,9 @@ export interface OrderFilter {
   open?: boolean | undefined;
   /** Only scheduled orders that have not ended, the next one first. */
   due?: boolean | undefined;
-  /** Most orders to return, newest created first. */
+  /** Only orders with a newer event than this `seq`, in the order of `seq`. */
+  after?: number | undefined;
+  /** Most orders to return; newest created first, unless `due` or `after` says otherwise. */
   limit: number;
   /** Only orders created before this time (ISO 8601 UTC), which is the key for the next page. */
   createdBefore?: string | undefined;

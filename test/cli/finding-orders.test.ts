@@ -162,6 +162,25 @@ test('orders are found by number, day, branch, customer and what the POS lacks',
   expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining('Configured are: B1, B2.') });
 });
 
+test('a till that reads files gets what changed after an event, in the order of the feed', async () => {
+  const changed = async (...words: string[]) =>
+    JSON.parse((await run('order', 'list', ...words, '--json')).stdout).orders.map(
+      ({ orderId, seq }: { orderId: string; seq: number }) => [seq, orderId],
+    );
+  const all = await changed('--after', '0');
+  const seqs = all.map(([seq]: [number]) => seq);
+  expect(seqs).toEqual(seqs.toSorted((a: number, b: number) => a - b));
+  // Event 1 is an earlier one of ord-a.
+  expect(await changed('--after', '1', '--limit', '2')).toEqual([
+    [2, 'ord-a'],
+    [3, 'ord-b'],
+  ]);
+  // Orders of other branches and ended ones are in it, because a till may have booked them.
+  expect(await changed('--after', '3', '--limit', '1')).toEqual([[4, 'ord-c']]);
+  expect(await changed('--after', String(seqs.at(-1)))).toEqual([]);
+  expect((await run('order', 'list', '--after', '3', '--due')).code).toBe(2);
+});
+
 test('nothing that came from outside steers or deceives a terminal, nor pads a list', async () => {
   const list = (await run('order', 'list')).stdout;
   expect(list.length).toBeLessThan(4_000);
