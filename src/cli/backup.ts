@@ -16,6 +16,7 @@ import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
 import { type Cli, datedName, EXIT, readAll } from './cli.ts';
 import { type Call, command, type Result, sourceOf } from './command.ts';
 import { askSecret } from './init/terminal.ts';
+import { phraseText } from './phrase-text.ts';
 import { Progress } from './progress.ts';
 import { fields } from './table.ts';
 
@@ -206,33 +207,6 @@ function useOrRemove(use: () => string | null, file: string): string | null {
     rmSync(file, { force: true });
     throw error;
   }
-}
-
-const WORDS_IN_LINE = 6;
-
-/** Prints numbered words, six a line, so that a person copying them does not lose the place. */
-function phraseText(phrase: string, configFile: string): string {
-  const words = phrase.split(' ').map((word, i) => `${String(i + 1).padStart(2)} ${word}`);
-  const width = Math.max(...words.map((word) => word.length)) + 2;
-  const lines = words.flatMap((_, i) =>
-    i % WORDS_IN_LINE === 0
-      ? [
-          words
-            .slice(i, i + WORDS_IN_LINE)
-            .map((word) => word.padEnd(width))
-            .join('')
-            .trimEnd(),
-        ]
-      : [],
-  );
-  return `
-Recovery phrase, shown this once:
-
-${lines.map((line) => `  ${line}`).join('\n')}
-
-Write the 24 words down in their order, and keep them away from this machine. tillsync does not keep them: without them
-nobody opens this backup or a later one (backup.recipient in ${configFile}). Earlier backups stay as they are.
-`;
 }
 
 function warnings({ manifest, tokensInUse, inboxFault }: BackupReport): string[] {

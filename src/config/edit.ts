@@ -193,6 +193,7 @@ export const ASKED_KEYS = [
   'local.listen',
   'hub.store',
   'retention.personal_data',
+  'backup.recipient',
 ] as const;
 export type AskedKey = (typeof ASKED_KEYS)[number];
 

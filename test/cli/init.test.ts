@@ -1,14 +1,16 @@
-/** Tests src/cli/init/init.ts, src/cli/init/interview.ts and src/cli/init/set-up.ts. */
+/** Tests src/cli/init/init.ts, src/cli/init/interview.ts, src/cli/init/set-up.ts and src/cli/phrase-text.ts. */
 
 import { once } from 'node:events';
 import { chmodSync, existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import path, { join } from 'node:path';
+import { identityToRecipient } from 'age-encryption';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { freePortBeside } from '../../src/cli/init/machine.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { sampleConfig } from '../../src/config/reference.ts';
 import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { identityOf } from '../../src/support/recovery-phrase.ts';
 import { type NewPlace, newPlace, type Script, talk } from './init-rig.ts';
 import { invoke } from './invoke.ts';
 
@@ -52,11 +54,20 @@ async function script(words: string[], input?: string, env = {}) {
   return { ...result, document: JSON.parse(result.stdout) };
 }
 
+/** Returns the lines of a printed recovery phrase. */
+function wordsIn(text: string): string {
+  return text
+    .split('\n')
+    .filter((line) => /^ +\d+ \p{L}+ +\d+ /u.test(line))
+    .join(' ');
+}
+
 describe('a person at a terminal', () => {
   const rest: Script = [
     ['callbacks (optional)', ''],
     ['Time zone', 'America/Lima'],
     ['How long customers', ''],
+    ['recovery phrase?', 'n'],
     ['Unix group', ''],
   ];
 
@@ -78,6 +89,7 @@ describe('a person at a terminal', () => {
       ['Time zone', 'santiago'],
       ['Time zone', 'America/Santiago'],
       ['How long customers', ''],
+      ['recovery phrase?', ''],
       ['Unix group', 'no-such-group'],
       ['Unix group', ''],
       ['Write this', 'y'],
@@ -104,6 +116,9 @@ describe('a person at a terminal', () => {
       branches: [{ subsidiaryId: 'sub-1', externalId: 'B1' }],
     });
     expect(place.text()).toContain('# SET: the branches, one table each');
+    expect(screen).not.toContain('Recovery phrase, shown this once');
+    expect(identityOf(wordsIn(stdout))).toBeDefined();
+    expect(config().backup.recipient).toMatch(/^age1/);
   });
 
   test('keeps everything with Enter when asked again', async () => {
@@ -118,6 +133,7 @@ describe('a person at a terminal', () => {
       ['callbacks (optional)', ''],
       ['Time zone', ''],
       ['How long customers', ''],
+      ['recovery phrase?', ''],
       ['Unix group', ''],
       ['Write this', ''],
     ]);
@@ -139,6 +155,7 @@ describe('a person at a terminal', () => {
       ['callbacks (optional)', ''],
       ['Time zone', ''],
       ['How long customers', ''],
+      ['recovery phrase?', ''],
       ['Unix group', ''],
       ['Write this', ''],
     ]);
@@ -205,6 +222,14 @@ describe('a script', () => {
     expect(second).toMatchObject({ code: 0, document: { changed: false, keptAt: null } });
     expect(config()).toMatchObject({ orders: { timezone: 'America/Lima' }, webhook: { enabled: false } });
     expect(place.sandbox.control.calls('token.refresh')).toHaveLength(1);
+  });
+
+  test('makes a recovery phrase when told so, whose words open what is encrypted for the recipient', async () => {
+    const words = ['--base-url', place.sandbox.url, '--branch', 'sub-1,B1', '--token-stdin', '--new-phrase'];
+    const { code, document } = await script(words, token());
+    const identity = identityOf(document.phrase);
+    expect([code, identity && (await identityToRecipient(identity))]).toEqual([0, config().backup.recipient]);
+    expect(place.text()).not.toContain(document.phrase.split(' ').slice(0, 3).join(' '));
   });
 
   test('takes the token from the environment, and a callback address brings a secret of its own', async () => {

@@ -13,6 +13,7 @@ import { formatDuration } from '../../core/time.ts';
 import { readTokenInput } from '../auth.ts';
 import { type Cli, printable } from '../cli.ts';
 import { type CommonOptions, command, parsed, type Result, type Values } from '../command.ts';
+import { phraseText } from '../phrase-text.ts';
 import { fields } from '../table.ts';
 import { Interview, type Step, setCallback, stepsOf } from './interview.ts';
 import {
@@ -52,6 +53,7 @@ const OPTIONS = {
   '--language <code>': 'en or es: of alarms, status and doctor (else as LANG says)',
   '--personal-data <duration>':
     'how long customers are stored after the end of their order, such as 60d; 0d: as long as the order',
+  '--new-phrase': 'make a recovery phrase of 24 words, show it once, and encrypt every backup for it',
   '--directory <path>': 'storage directory',
   '--group <name>': 'Unix group of the point of sale',
   '--join <invitation>': 'join a hub as one of its branches; `-` reads the invitation from standard input',
@@ -105,6 +107,7 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   let isWritten = false;
   try {
     await answer({ cli, options, secrets, setUp, terminal });
+    if (options.newPhrase && setUp.phrase === null) await setUp.makePhrase();
     const config = draft.config();
     const webhookSecret = config.webhook.enabled ? await setUp.prepareSecret() : null;
     for (const warning of warningsOf(config)) cli.stderr.write(`${warning}\n`);
@@ -121,6 +124,7 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
       orders: config.webhook.enabled ? 'callbacks' : 'polling',
       callbackUrl: config.webhook.callbackUrl || null,
       webhookSecret,
+      phrase: setUp.phrase,
       ...(await setUp.bringToWork({ terminal, moved, mayStart: options.start })),
     };
     return {
@@ -254,11 +258,13 @@ interface InitReport extends Replaced, AtWork {
   callbackUrl: string | null;
   /** The callbacks' secret; null if none is needed. */
   webhookSecret: 'made' | 'kept' | null;
+  /** Words of a new recovery phrase; null if none was made. */
+  phrase: string | null;
 }
 
 /** Returns all answers as text, to be checked before they are written. */
 function summaryText(config: Config, branches: Config['branches']): string {
-  const { platform, webhook, orders, shop, storage, retention } = config;
+  const { platform, webhook, orders, shop, storage, retention, backup } = config;
   const callbacks = webhook.enabled
     ? `${webhook.callbackUrl || 'no public address'}, arriving at ${webhook.host}:${webhook.port}`
     : 'none; orders come by polling';
@@ -273,6 +279,7 @@ function summaryText(config: Config, branches: Config['branches']): string {
     '  time zone': orders.timezone,
     '  language': shop.language,
     '  customers': customersKept(retention.personalDataMs),
+    '  backups': backup.recipient === '' ? 'not encrypted for a phrase' : 'encrypted for a recovery phrase',
     '  group of the POS': storage.group || 'as it is',
     '  status page': statusPageOf(config) ?? 'at a port that is chosen at each start',
   });
@@ -295,7 +302,7 @@ function warningsOf({ webhook: { enabled, callbackUrl, path } }: Config): string
 }
 
 function reportText(report: InitReport): string {
-  const { file, changed, keptAt, orders, callbackUrl, webhookSecret } = report;
+  const { file, changed, keptAt, orders, callbackUrl, webhookSecret, phrase } = report;
   const lines = [
     changed ? `${file} is written.` : `${file} says all this already; it was not touched.`,
     ...(keptAt === null ? [] : [`The file before is kept as ${keptAt}.`]),
@@ -305,5 +312,5 @@ function reportText(report: InitReport): string {
     ...(webhookSecret === 'made' ? ['A secret for callbacks was made; it is kept in state.db.'] : []),
     ...workLines(report),
   ];
-  return `${lines.map(printable).join('\n')}\n`;
+  return `${lines.map(printable).join('\n')}\n${phrase === null ? '' : phraseText(phrase, file)}`;
 }

@@ -24,14 +24,23 @@ const NO_ANSWER = [
 /** Error codes of an answer by a server that is probably not the platform. */
 const NO_PLATFORM = ['platform-refused', 'platform-garbled'] as const;
 
-const ALL = ['platform', 'branches', 'callbacks', 'local', 'timezone', 'customers', 'group'] as const;
+const ALL = [
+  'platform',
+  'branches',
+  'callbacks',
+  'local',
+  'timezone',
+  'customers',
+  'backups',
+  'group',
+] as const;
 export type Step = (typeof ALL)[number] | 'store';
 
 /** Questions for each role, in order; a branch does not ask for a platform. */
 const STEPS: Record<(typeof ROLES)[number], readonly Step[]> = {
   store: ALL,
-  hub: ['platform', 'branches', 'store', 'callbacks', 'local', 'timezone', 'customers', 'group'],
-  branch: ['local', 'timezone', 'group'],
+  hub: ['platform', 'branches', 'store', 'callbacks', 'local', 'timezone', 'customers', 'backups', 'group'],
+  branch: ['local', 'timezone', 'backups', 'group'],
 };
 
 const PROPOSED_PERSONAL_DATA = '60d';
@@ -80,6 +89,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
       local: () => this.#askLocal(),
       timezone: () => this.#askTimeZone(),
       customers: () => this.#askPersonalData(),
+      backups: () => this.#askPhrase(),
       group: () => this.#askGroup(),
     };
     for (const step of steps) await ask[step]();
@@ -114,6 +124,16 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
       'Names, phones, addresses, e-mails and comments are then forgotten here; the order stays. Such as 60d;\n0d: for as long as the order is kept.',
       (time) => this.#draft.set('retention.personal_data', time),
     );
+  }
+
+  /** Asks only while backups are not encrypted, because a new phrase does not open the backups of an earlier one. */
+  async #askPhrase(): Promise<void> {
+    if (this.#setUp.areBackupsEncrypted) return;
+    this.#terminal.say(
+      '\nA backup of each day holds names and phones. A recovery phrase of 24 words encrypts it; the words\nare shown once, at the end, and nobody opens a backup without them.',
+    );
+    if (await this.#terminal.yes('Make a recovery phrase?', this.#draft.isNew))
+      await this.#setUp.makePhrase();
   }
 
   async #askGroup(): Promise<void> {

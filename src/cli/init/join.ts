@@ -15,6 +15,7 @@ import type { Question } from '../../link/link.ts';
 import { type Invitation, readInvitation } from '../../link/server-config.ts';
 import { type Cli, printable } from '../cli.ts';
 import type { CommonOptions, Result } from '../command.ts';
+import { phraseText } from '../phrase-text.ts';
 import { freePortBeside, joinGroup, machineLanguage } from './machine.ts';
 import { SetUp, workLines } from './set-up.ts';
 import { askSecret } from './terminal.ts';
@@ -32,6 +33,7 @@ export interface JoinOptions extends CommonOptions {
   timezone: string | undefined;
   language: string | undefined;
   localListen: string | undefined;
+  newPhrase?: boolean | undefined;
   start: boolean;
 }
 
@@ -43,7 +45,9 @@ export async function joinHub(cli: Cli, options: JoinOptions, given: string): Pr
   const invitation = readInvitation(given === '-' ? await lineOf(cli) : given);
   const file = configPath(options.config, cli.env);
   const caFile = invitation.ca === null ? '' : caFileBeside(file);
-  const text = await branchConfig({ file, env: cli.env }, invitation, caFile, options);
+  const joined = await branchConfig({ file, env: cli.env }, invitation, caFile, options);
+  const made = options.newPhrase ? await phraseFor(joined, file) : { text: joined, phrase: null };
+  const { text, phrase } = made;
   const config = loadConfig({ file, env: {}, text });
   refuseOther(file, config);
   await join(cli, invitation, { config, file });
@@ -66,13 +70,21 @@ export async function joinHub(cli: Cli, options: JoinOptions, given: string): Pr
     const work = await setUp.bringToWork({ terminal: undefined, moved: false, mayStart: options.start });
     const first = `This is branch ${branch} of the hub at ${hub} now. ${file} is written.`;
     return {
-      json: { branch, hub, file, joined: true, ...work },
-      text: `${[first, ...workLines(work)].map(printable).join('\n')}\n`,
+      json: { branch, hub, file, joined: true, phrase, ...work },
+      text: `${[first, ...workLines(work)].map(printable).join('\n')}\n${phrase === null ? '' : phraseText(phrase, file)}`,
       exit: setUp.exit,
     };
   } finally {
     await setUp.close();
   }
+}
+
+/** Returns the configuration with a new recovery phrase's recipient, and the phrase's words. */
+async function phraseFor(text: string, file: string): Promise<{ text: string; phrase: string }> {
+  const { newRecoveryPhrase } = await import('../../support/recovery-phrase.ts');
+  const { shop } = loadConfig({ file, env: {}, text });
+  const { phrase, recipient } = await newRecoveryPhrase(shop.language);
+  return { text: setKey(text, 'backup', 'recipient', recipient), phrase };
 }
 
 async function lineOf(cli: Cli): Promise<string> {

@@ -85,6 +85,8 @@ export class SetUp {
   offline: boolean;
   /** True once new tokens are in state.db, whatever happens to the file. */
   hasStoredTokens = false;
+  /** Words of a new recovery phrase, to be shown once the file is written; null if none was made. */
+  phrase: string | null = null;
   readonly #options: SetUpOptions;
   readonly #progress: Progress;
   /** Group of the storage directory; the draft's group is applied once the file is written. */
@@ -196,6 +198,20 @@ export class SetUp {
     if (webhookSecrets.current() !== undefined) return 'kept';
     await webhookSecrets.commit(await webhookSecrets.begin());
     return 'made';
+  }
+
+  get areBackupsEncrypted(): boolean {
+    return (
+      this.draft.value('backup.recipient') !== '' || this.#options.secrets.backupPassphrase !== undefined
+    );
+  }
+
+  /** Makes a recovery phrase, for which all later backups are encrypted. */
+  async makePhrase(): Promise<void> {
+    const { newRecoveryPhrase } = await import('../../support/recovery-phrase.ts');
+    const { phrase, recipient } = await newRecoveryPhrase(this.draft.config().shop.language);
+    this.draft.set('backup.recipient', recipient);
+    this.phrase = phrase;
   }
 
   /** Throws `usage` if another program listens there. */
