@@ -182,7 +182,7 @@ const BESIDE_THE_DOOR = [
 const TESTED_ALONE_MAX = 20;
 const LINES_MAX = 600;
 /** Eleven of them are the kit that judges a till, and its command. */
-const FILES_MAX = 317;
+const FILES_MAX = 330;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
