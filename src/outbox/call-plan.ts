@@ -10,19 +10,19 @@ export function priorityOf(body: object): number {
   return 'qty' in body && body.qty === 0 ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS;
 }
 
-/** Most places of a hundred in a call that sold-out stocks take while other changes wait. */
+/** Share of a call's items, in percent, that sold-out stocks may take while other changes wait. */
 const SOLD_OUT_OF_100 = 80;
-/** Most waiting changes of one branch, sold-out ones not counted. A sender with more has to retry later. */
+/** Most waiting changes of one branch, without sold-out ones. A sender with more must retry later. */
 export const WAITING_MAX = 20_000;
 const COME_BACK_MS_PER_BRANCH = 5_000;
 const COME_BACK_MS_MAX = 300_000;
 
-/** Most targets per branch that are remembered as skipped. Beyond that, every further row of the branch is skipped. */
+/** Most skipped targets that are remembered per branch. Once reached, every further row of the branch is skipped. */
 const PASSED_MAX = 100_000;
 
 /**
- * Rows that one pass through an inbox leaves there, because the queue of their branch is full. After a skipped row,
- * later rows of the same stock are skipped too: [A=5 skipped, A=0] → both stay.
+ * Rows that one pass through an inbox skips, because the queue of their branch is full. After a skipped row, later
+ * rows of the same stock are skipped too: [A=5 skipped, A=0] → both stay in the inbox.
  */
 export class PassedOver {
   readonly #targets = new Map<string, Set<string>>();
@@ -50,13 +50,13 @@ export class PassedOver {
 /** The changes that wait for one kind of call. */
 export interface QueueOutlook {
   waiting: number;
-  /** Whether the first of these changes is sold-out. */
+  /** Whether a sold-out change waits, which is sent first. */
   urgent: boolean;
 }
 
 /**
- * Chooses the endpoint of the next call. A batch carries everything, so it is used wherever it is not slower. The
- * single endpoint carries a lone change, or a sold-out change at the head of the queue, if its slot is free sooner.
+ * Chooses the endpoint of the next call. The single endpoint is chosen only for a lone change, or while a sold-out
+ * change waits, and only if its rate limit allows a call sooner than that of the batch endpoint.
  */
 export function chooseEndpoint(
   { waiting, urgent }: QueueOutlook,
@@ -67,26 +67,29 @@ export function chooseEndpoint(
 }
 
 /**
- * Returns when a sender should retry after a full queue: when about five hundred of its changes have left, by turns.
+ * Returns the milliseconds after which a sender should retry a full queue. By then about five hundred of its changes
+ * have been sent, since branches are sent by turns.
  */
 export function comeBackMs(branchesWaiting: number): number {
   return Math.min(COME_BACK_MS_MAX, COME_BACK_MS_PER_BRANCH * Math.max(1, branchesWaiting));
 }
 
 /**
- * Takes waiting items branch by branch: each round gives every branch with items one turn, so ten thousand changes of
- * one branch delay the others by one place per round. Only the last branch is remembered.
+ * Yields waiting items branch by branch. Each round takes one item of every branch: [a1, a2, a3] and [b1] → a1, b1,
+ * a2, a3. The next call begins behind the branch of the last item.
  */
 export class Turns {
   readonly #start: number;
   #last: string | undefined;
 
-  /** `start` selects where the first round begins. It differs after each restart, so that no branch is always last. */
+  /**
+   * `start` selects the branch of the first round. It differs after each restart, so that no branch is always last.
+   */
   constructor(start: number) {
     this.#start = start;
   }
 
-  /** `branches` is sorted without duplicates; `waiting` returns a branch's items in order. */
+  /** `branches` must be sorted and without duplicates. `waiting` returns a branch's items in order. */
   *of<T>(branches: readonly string[], waiting: (branch: string) => Iterator<T>): Generator<T, undefined> {
     let round = this.#inTurn(branches).map((branch) => ({ branch, line: waiting(branch) }));
     while (round.length > 0) {
@@ -125,9 +128,9 @@ export function* alternate<T>(a: Iterable<T>, b: Iterable<T>): Generator<T, unde
 }
 
 /**
- * Fills a call's places from two lanes, sold-out items first. Some places are reserved for the others, and sold-out
- * items use them only if nothing else waits. `lookMax` limits the items examined; `take` tells whether an item needs
- * a place.
+ * Selects the items of a call from two lanes, sold-out items first. A fifth of the places is reserved for the others;
+ * sold-out items use it only if nothing else waits. At most `lookMax` items are examined; `take` decides whether an
+ * item is sent.
  */
 export function fillCall<T>(
   lanes: { soldOut: Iterator<T>; others: Iterator<T> },
@@ -156,13 +159,13 @@ function ofSoldOut(count: number): number {
 }
 
 /**
- * - `done`: the platform counted it as updated
- * - `rejected`: the platform discarded it, with its message
- * - `unclear`: the answer does not say; the item is read or sent again, since values are absolute
+ * - `done`: the platform counted the item as updated
+ * - `rejected`: the platform discarded the item, with a message
+ * - `unclear`: the answer does not say it; the item is read or sent again, which is harmless because values are absolute
  */
 type ItemAnswer = { state: 'done' } | { state: 'rejected' | 'unclear'; message: string };
 
-/** Maximum length of an item's joined messages. */
+/** Longest message of an item, in characters; several messages are joined. */
 const MESSAGE_MAX = 500;
 
 type BatchError = BatchAnswer['errors'][number];
@@ -170,9 +173,9 @@ type BatchError = BatchAnswer['errors'][number];
 type Named = Pick<ProductChangeItem, 'sku' | 'externalId'>;
 
 /**
- * Returns one outcome per sent item of a batch. An error belongs to the item at its index; if the index is missing,
- * out of range or contradicts the ids beside it, to the only item with its ids. If an error matches no item, or
- * `updated`, `errors` and `total` do not add up, no unnamed item counts as applied.
+ * Returns one outcome per item of a sent batch. An error belongs to the item at its index. If the index is missing,
+ * out of range or contradicts the error's ids, the error belongs to the only item with these ids. If an error matches
+ * no item, or the numbers of the answer do not add up, items without an error are `unclear`.
  */
 export function readBatchAnswer(items: readonly Named[], answer: BatchAnswer): ItemAnswer[] {
   const messages = new Map<number, string>();
@@ -248,16 +251,15 @@ function doubtOf(
 
 /**
  * Result of reading a product after a change was sent:
- * - `applied`: every readable value is there
- * - `differs`: one is not
- * - `unseen`: no value of the change is readable, such as a description, or it is unclear which of several values is
- * meant
+ * - `applied`: the product has every readable value of the change
+ * - `differs`: a value differs
+ * - `unseen`: no value of the change is readable, such as a description, or several stocks may be meant and differ
  */
 export type Verification = 'applied' | 'differs' | 'unseen';
 
 /**
- * Compares a sent change with the product on the platform now; null if there is none. A product without the ids of
- * the change is no evidence for it, whatever its values.
+ * Compares a sent change with the present product of the platform; null means that there is no such product. A
+ * product without the ids of the change proves nothing, whatever its values.
  */
 export function verifyApplied(body: ChangeBody, record: ProductRecord | null): Verification {
   if (!record) return 'differs';
@@ -288,7 +290,7 @@ function stockSeen(body: Extract<ChangeBody, { qty: number }>, record: ProductRe
     const showDiffers = body.show !== undefined && entry.show !== null && entry.show !== body.show;
     return sameNumber(entry.qty, body.qty) && !showDiffers;
   });
-  // Without a branch's internal id several entries may have the externalId. If they differ, none is evidence.
+  // Several stocks may have the externalId if the change names no branch. If their values differ, they prove nothing.
   return same.includes(true) && same.includes(false) ? [] : [same.includes(true)];
 }
 
@@ -302,14 +304,14 @@ function hasExternalId(mapping: SkuRecord['integrations'][number], externalId: s
   return externalId !== undefined && [extId, productIdPosA, productCodePosB].includes(externalId);
 }
 
-/** Fields that all skus of a product share (document, "Product level fields"). */
+/** Fields that all skus of a product share (the platform's document, "Product level fields"). */
 const SHARED_FIELDS = ['name', 'description', 'show'] as const;
 
 type Fields = Record<string, unknown>;
 
 /**
- * Merges a newer change of a target over an older one, field by field: {qty: 5, show: true} + {qty: 3} → {qty: 3,
- * show: true}. The newer address counts.
+ * Merges a newer change of a target over an older one, field by field. The newer ids are used. {qty: 5, show: true} +
+ * {qty: 3} → {qty: 3, show: true}.
  */
 export function mergeBodies<T extends ChangeBody>(older: T, newer: T): T {
   const merged: Fields = { ...older };
@@ -319,8 +321,8 @@ export function mergeBodies<T extends ChangeBody>(older: T, newer: T): T {
 
 /**
  * Removes from an older change the fields that a newer one sets: {name: a, price: 1} − {price: 2} → {name: a}.
- * `scope` is `all` for the same target, `shared` for another sku of the product, whose price is its own. Returns
- * undefined if nothing is left.
+ * `scope` is `all` for the same target, and `shared` for another sku of the product, whose price stays. Returns
+ * undefined if no field is left.
  */
 export function withoutOverruled<T extends ChangeBody>(
   older: T,
@@ -333,10 +335,10 @@ export function withoutOverruled<T extends ChangeBody>(
   return valueKeys(rest).length === 0 ? undefined : (rest as T);
 }
 
-/** A body with the version of the submission that set each field. Versions rise with time. */
+/** A body, with the version of the submission that set each field. Later submissions have higher versions. */
 type Versioned = Pick<OutboxChange, 'body' | 'versions'>;
 
-/** Merges two changes of one target field by field; each field's newest value is kept. */
+/** Merges two changes of one target field by field: each field gets its newest value. */
 export function mergeVersioned(a: Versioned, b: Versioned): Versioned {
   const [older, newer] = newestIn(a) > newestIn(b) ? [b, a] : [a, b];
   const body = mergeBodies(older.body, newer.body) as Fields;
@@ -350,8 +352,8 @@ export function mergeVersioned(a: Versioned, b: Versioned): Versioned {
 }
 
 /**
- * Removes from a change the fields of which `other` has a newer value. `scope` as in `withoutOverruled`. Returns
- * undefined if nothing is left.
+ * Removes from a change the fields that have a newer value in `other`. For `scope`, see `withoutOverruled`. Returns
+ * undefined if no field is left.
  */
 export function withoutNewer(
   change: Versioned,
@@ -369,12 +371,12 @@ function newestIn({ body, versions }: Versioned): number {
   return Math.max(0, ...valueKeys(body).map((field) => versions[field] ?? 0));
 }
 
-/** Returns the keys of a body that are values, not address. */
+/** Returns the keys of a body that are values, so without the ids of product and branch. */
 export function valueKeys(body: object): string[] {
   return Object.keys(body).filter((key) => !(ADDRESS_KEYS as readonly string[]).includes(key));
 }
 
-/** Whether this body has a field that two skus of one product share. */
+/** Whether the change sets a field that all skus of a product share. */
 export function hasSharedFields(kind: ChangeKind, body: object): boolean {
   return kind === 'product' && SHARED_FIELDS.some((field) => Object.hasOwn(body, field));
 }

@@ -13,13 +13,12 @@ import {
 } from './change.ts';
 import { Csv, type DecimalSign, RECORD_LENGTH_MAX } from './csv.ts';
 
-/** Longest incomplete character at the end of a chunk: one byte less than the longest character. */
+/** Most bytes of an incomplete character at the end of a chunk: one less than the longest character of UTF-8. */
 const PENDING_MAX = 3;
 
 /**
- * Decodes a file chunk by chunk. The text is UTF-8; with `mayBe1252` it is Windows-1252 if its first byte beyond
- * ASCII is not valid UTF-8, as in files of older Windows programs. One wrong byte later in a UTF-8 file stays a
- * fault.
+ * Decodes a file chunk by chunk as UTF-8. With `mayBe1252`, the file is Windows-1252 if its first byte beyond ASCII
+ * is not valid UTF-8, as in files of older Windows programs. A wrong byte later in a UTF-8 file is a fault.
  */
 class FileText {
   /** Whether the file is read as Windows-1252. */
@@ -27,7 +26,7 @@ class FileText {
   readonly #mayBe1252: boolean;
   #decoder = new TextDecoder();
   #isSettled: boolean;
-  /** Bytes that may begin a character. */
+  /** Bytes at the end of the last chunk that may begin a character. */
   #pending = new Uint8Array(0);
 
   constructor(mayBe1252: boolean) {
@@ -61,7 +60,7 @@ class FileText {
   #settle(bytes: Uint8Array, first: number): string {
     this.#isSettled = true;
     this.#pending = new Uint8Array(0);
-    // Decodes the first character and a few bytes after it, which shows whether the text is valid UTF-8.
+    // Decodes the first character beyond ASCII, which shows whether the text is valid UTF-8.
     const character = new TextDecoder().decode(bytes.subarray(first, first + PENDING_MAX + 1));
     this.is1252 = this.#mayBe1252 && character.startsWith('\uFFFD');
     if (this.is1252) this.#decoder = new TextDecoder('windows-1252');
@@ -69,7 +68,10 @@ class FileText {
   }
 }
 
-/** Only a number of 15 digits or more can lose digits in a double; only one with a large exponent can become zero. */
+/**
+ * Matches numbers that a double may not hold: those of 15 digits or more may lose digits, and those with a large
+ * negative exponent may become zero.
+ */
 const LONG_NUMBER = /\d[\d.eE+-]{14,}|\d[eE]-0*\d{3}/;
 
 type SourceReviver = (key: string, value: unknown, context: { source?: string }) => unknown;
@@ -100,12 +102,12 @@ const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
 /**
- * Splits a JSON array into elements by counting brackets outside texts, and parses each alone. So a bad element
- * spoils no other, and a huge array is never in memory whole.
+ * Splits a JSON array into elements by counting brackets outside texts, and parses each element alone. So a bad
+ * element does not affect others, and a large array is never in memory as a whole.
  */
 class JsonArray implements ItemParser {
   #text = '';
-  /** Positions in `#text`: where the scan continues, and where the current element began. */
+  /** Positions in `#text`: `#at` is where the scan continues, `#start` where the current element began. */
   #at = 0;
   #start = 0;
   #depth = 0;
@@ -140,7 +142,7 @@ class JsonArray implements ItemParser {
       this.#text = '';
       return;
     }
-    // The format was detected by this bracket, or chosen by a person.
+    // The format is known to be an array, by this bracket or because a person chose it.
     this.#state = 'within';
     this.#at = this.#start = this.#text[start] === '[' ? start + 1 : start;
   }
@@ -178,7 +180,7 @@ class JsonArray implements ItemParser {
 
   #trailing(items: RawItem[]): void {
     if (this.#text.slice(this.#start).trim() !== '') {
-      // Content after the array is reported once, however much there is.
+      // Content after the array is reported once, whatever its length.
       this.#state = 'over';
       items.push(this.#place(badText('Something follows the end of the array; it was not read.')));
     }
@@ -216,7 +218,7 @@ class JsonLines implements ItemParser {
     const [last] = this.#item(this.#rest);
     this.#rest = '';
     if (!last) return [];
-    // Every line ends with a line break. A last line without a line break that is no JSON either was cut off.
+    // Without a line break at its end, a last line that is no JSON was cut off.
     return ['fault' in last ? { ...last, ...cut('The file ends in the middle of this line.') } : last];
   }
 
@@ -229,21 +231,21 @@ class JsonLines implements ItemParser {
 export type FileFormat = 'csv' | 'json' | 'ndjson';
 
 interface ReadChangeFileOptions {
-  /** If left out, detected by the first character: `[` is a JSON array, `{` NDJSON, anything else CSV. */
+  /** Left out: the first character decides. `[` is a JSON array, `{` is NDJSON, anything else is CSV. */
   format?: FileFormat;
-  /** Decimal sign of a CSV file's numbers. If left out, an ambiguous number is refused. */
+  /** Decimal sign of the numbers in a CSV file. If left out, an ambiguous number is refused. */
   decimal?: DecimalSign | undefined;
   /**
-   * Called with notes for a person on how the file is read: ignored columns, another encoding. If left out, both are
-   * refused.
+   * Called with notes for a person on how the file is read, such as ignored columns or another encoding. If left out,
+   * unknown columns and other encodings are refused.
    */
   tell?: (note: string) => void;
 }
 
 /**
- * Reads changes from a file or stream: CSV with a header, a JSON array, or NDJSON. Yields one array per chunk; each
- * item is checked alone and named by its line or index. Throws `usage` when nothing is readable: another encoding, a
- * wrong header or delimiter.
+ * Reads changes from a file or stream: CSV with a header, a JSON array, or NDJSON. Yields one array per chunk. Each
+ * item is checked alone, and has its line or index. Throws `usage` if nothing is readable, as with another encoding
+ * or a wrong header.
  */
 export async function* readChangeFile(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,

@@ -4,16 +4,21 @@ import { jsonText, mayBeThousands } from '../core/values.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
 import type { Guard } from './guards.ts';
 
-/** The subject of a change, which also decides its pair of endpoints. */
+/**
+ * What a change is about: values of a product or the stock of one branch. It decides which endpoints send the change.
+ */
 export type ChangeKind = 'product' | 'stock';
 
-/** Longest accepted id and text. They are far above real ones, so that a faulty export is reported. */
+/** Longest accepted id and text, in characters. Real ones are far shorter, so a longer one is a faulty export. */
 const ID_LENGTH_MAX = 200;
 const TEXT_LENGTH_MAX = 100_000;
 const REFERENCE_LENGTH_MAX = 1_000;
 const NOT_UTF8 = 'is not valid UTF-8 text';
 
-/** Makes a schema's message: the value and its fault. The reader puts the column before it. */
+/**
+ * Returns the error message for a schema: the value and its fault. The reader of the change puts the column before
+ * it.
+ */
 const says = (why: string | ((input: unknown) => string)) => ({
   error: ({ input }: { input?: unknown }) => `${show(input)} ${typeof why === 'string' ? why : why(input)}`,
 });
@@ -26,7 +31,7 @@ const sound = (text: z.ZodString) =>
     )
     .refine((value) => value.isWellFormed(), says(NOT_UTF8));
 
-/** Blanks around an id are removed, because a CHAR column always has them. */
+/** Removes blanks around an id, because a CHAR column of a database pads its values with blanks. */
 const id = sound(
   z
     .string(says('is not a text; write it in quotes'))
@@ -35,7 +40,7 @@ const id = sound(
     .max(ID_LENGTH_MAX, says('is too long')),
 );
 const notWhole = says('is not a whole number that can be kept exactly');
-/** Schema of a sku, which is a number at the platform. As text, only plain digits are accepted. */
+/** Schema of a sku, which is a number on the platform. A sku given as text may contain only digits. */
 const sku = z
   .union(
     [
@@ -65,7 +70,8 @@ const flag = z.boolean(says('is neither true nor false'));
 
 /**
  * A quantity as a POS submits it, with `externalId`, `sku` or both. The platform's stock endpoints accept only
- * externalId, so a sku is looked up in the mirror. The branch is needed only if the product is in several.
+ * externalIds, so tillsync looks a sku up in the mirror. The branch is needed only if several branches have the
+ * product.
  */
 export const stockItem = z.strictObject({
   externalId: id.exactOptional().describe('Integration id of the product'),
@@ -78,7 +84,7 @@ export const stockItem = z.strictObject({
 });
 export type StockChange = Omit<z.output<typeof stockItem>, 'reference'>;
 
-/** A price, text or visibility as a POS submits it; at least one of them is present. */
+/** A price, text or visibility as a POS submits it. At least one value is present. */
 export const productItem = z.strictObject({
   externalId: id.exactOptional().describe('Integration id of the product'),
   sku: sku.exactOptional(),
@@ -94,9 +100,9 @@ export type ProductChange = Omit<z.output<typeof productItem>, 'reference'>;
 export type Change = { kind: 'stock'; change: StockChange } | { kind: 'product'; change: ProductChange };
 
 /**
- * A submitted item of any interface: a change, or an unreadable item (with its `value` if nobody reads the answer).
- * `reference` is the submitter's name for it. `asOfSeq` is the newest order event that a quantity contains, if not
- * the newest of all. `handedAt` is the time of submission, if that was before now.
+ * An item that a POS or person submitted: a change, or an unreadable item. `reference` is the submitter's name for
+ * the item. `asOfSeq` is the newest order event that the quantity includes; if left out, the newest of all.
+ * `handedAt` is the time of submission, if it is in the past.
  */
 export type SubmittedChange = { reference?: string | null; asOfSeq?: number; handedAt?: string | null } & (
   | Change
@@ -104,16 +110,16 @@ export type SubmittedChange = { reference?: string | null; asOfSeq?: number; han
 );
 
 /**
- * An acknowledgement of an order up to the event `seq`. Without `seq`, up to the newest event at `handedAt` (left
- * out: now).
+ * An acknowledgement of an order, up to the event `seq`. Without `seq`, it covers the events until `handedAt`, or
+ * until now if `handedAt` is left out.
  */
 export type Acknowledgement =
   | string
   | { orderId: string; seq?: number | null | undefined; handedAt?: string | null | undefined };
 
-/** The branch, with its own tillsync, that acknowledges. */
+/** Branch, with its own tillsync, whose POS acknowledges an order. */
 export interface AckBranch {
-  /** Name of the product as orders have it. */
+  /** Name of the branch as orders have it. */
   name: string;
   subsidiaryId: string | null;
 }
@@ -121,22 +127,24 @@ export interface AckBranch {
 export interface AckResult {
   orderId: string;
   /**
-   * `new`: acknowledged now, or again after an edit. `known`: acknowledged before. `unheard`: the mirror has no such
-   * order yet. `rejected`: nothing was booked.
+   * - `new`: acknowledged now, for the first time or after an edit
+   * - `known`: acknowledged before
+   * - `unheard`: the mirror does not have the order yet
+   * - `rejected`: nothing was booked
    */
   state: 'new' | 'known' | 'unheard' | 'rejected';
   /** Reason why the acknowledgement was rejected. */
   message?: string;
 }
 
-/** An acknowledgement from a backup, under its old key. Without `seq`, up to the newest event. */
+/** An acknowledgement from a backup, under its old key. Without `seq`, it covers all events of the order. */
 export interface RestoredAck {
   orderId: string;
   key: string;
   seq?: number | null | undefined;
 }
 
-/** Why one item is refused. Other items are not affected. */
+/** Reason why one item is rejected. Other items are not affected. */
 export interface ChangeFault {
   code:
     | 'not-an-object'
@@ -144,9 +152,9 @@ export interface ChangeFault {
     | 'no-product' // neither sku nor externalId
     | 'nothing-to-change'
     | 'bad-value'
-    | 'bad-text' // not UTF-8, NUL, or a line that does not match its header
-    | 'cut'; // the input ends in the middle
-  /** The faulty column, if the fault is in one. */
+    | 'bad-text' // not UTF-8, contains NUL, or a line that does not match the header
+    | 'cut'; // the input ends within the item
+  /** The faulty column; null if the fault is in none. */
   column: string | null;
   /** Sentences for the person who made the item. */
   message: string;
@@ -155,14 +163,17 @@ export interface ChangeFault {
 /** The body of a change as it will be sent. */
 export type ChangeBody = ProductChangeItem | StockChangeItem;
 
-/** Keys of a body that are its address (product and branch). All others are values. */
+/** Keys of a body that identify product and branch. All other keys are values. */
 export const ADDRESS_KEYS = ['sku', 'externalId', 'subsidiaryId', 'subsidiaryExternalId'] as const;
 
-/** The target of a change. Two changes of one kind with equal keys have the same target. */
+/** The product or stock that a change sets. Two changes of one kind with equal keys have the same target. */
 export interface Target {
   /** `sku:12@sub-1` for a stock, `sku:12` for a product; `ext:…` while the mirror does not know the product. */
   key: string;
-  /** The product's id, if known. Changes of one kind with the same conflict key are never in two calls at once. */
+  /**
+   * Two changes of one kind with equal conflict keys are never in two calls at once. For a known product, it is the
+   * product's id.
+   */
   conflictKey: string;
   sku: string | null;
   subsidiaryId: string | null;
@@ -176,14 +187,14 @@ export interface Address {
   subsidiaryExternalId?: string;
 }
 
-/** The id for GET /product. */
+/** The id by which GET /product finds a product. */
 export type ProductQuery = { sku: string } | { externalId: string };
 
 /**
- * - `resolved`: the mirror knows the one target
- * - `as-is`: the mirror does not know; the platform decides by the change's own ids
- * - `needs-read`: the mirror may be outdated; read the product by GET /product, then resolve again
- * - `rejected`: the target is ambiguous or missing, with the candidates
+ * - `resolved`: the mirror knows exactly one target
+ * - `as-is`: the mirror does not know the target; the change is sent with its own ids, and the platform decides
+ * - `needs-read`: the mirror may be outdated; the product is read by GET /product, then the change is resolved again
+ * - `rejected`: the target is ambiguous or missing; the candidates are listed
  */
 export type Resolution =
   | { state: 'resolved' | 'as-is'; target: Target; address: Address }
@@ -196,7 +207,7 @@ export type Resolution =
         | 'not-in-branch'
         | 'ambiguous'
         | 'contradiction' // sku and externalId, or the branch's two ids, contradict each other
-        | 'no-external-id'; // a stock given by a sku that has no usable mapping
+        | 'no-external-id'; // the stock was given by a sku without a usable mapping
       message: string;
       /** Stocks or products that the change may have meant. */
       candidates: CatalogMapping[];
@@ -211,7 +222,7 @@ export type ChangeSource = 'inbox' | 'http' | 'cli' | 'hold-back' | 'branch';
 export interface OutboxEntry {
   changeId: number;
   kind: ChangeKind;
-  /** Key of its target. */
+  /** Key of the change's target. */
   target: string;
   body: ChangeBody;
   state: OutboxState;
@@ -223,10 +234,10 @@ export interface OutboxEntry {
   /** Guard that holds the change for a person; null if none does. */
   heldGuard: Guard | null;
   source: ChangeSource;
-  /** Who submitted it, such as `inbox`, `cli ana` or `http 127.0.0.1`; null in rows from before this column. */
+  /** Who submitted the change, such as `inbox`, `cli ana` or `http 127.0.0.1`; null in rows older than the column. */
   origin: string | null;
   reference: string | null;
-  /** Number of earlier values of the target that this change replaced while it waited. */
+  /** Number of earlier values that this change replaced while they waited. */
   replaced: number;
   /** Id of the change that replaced this one; null if none did. */
   supersededBy: number | null;
@@ -240,37 +251,41 @@ export interface OutboxChange extends OutboxEntry {
   /** null while the mirror does not know the target. */
   sku: string | null;
   subsidiaryId: string | null;
-  /** Whether the mirror knows the target. Otherwise the change waits for a read, or is sent with its own ids. */
+  /**
+   * - `mirror`: the mirror knows the target
+   * - `as-is`: the target is unknown; the change is sent with its own ids
+   * - `needs-read`: the change waits until its product has been read
+   */
   basis: 'mirror' | 'as-is' | 'needs-read';
-  /** Number of the submission; rises with time. */
+  /** Number of the submission. Later submissions have higher numbers. */
   version: number;
   /** For each field of the body, the version that set it. */
   versions: Readonly<Record<string, number>>;
-  /** Newest event of the order feed when it was submitted. */
+  /** Newest event of the order feed when the change was submitted. */
   asOfSeq: number;
-  /** Branch whose turn sends the change; '' if it is unknown. */
+  /** Branch in whose turn the change is sent; '' if the branch is unknown. */
   branch: string;
-  /** Position in its branch's queue: first by `priority`, then by `queueSeq`, lower first. */
+  /** Position in the branch's queue: by `priority`, then by `queueSeq`, lower numbers first. */
   priority: number;
   queueSeq: number;
-  /** The quantity of a stock that was sent, and the newest event of the order feed at that time. */
+  /** Quantity of the stock that was sent, and the newest event of the order feed at that time. */
   sentQty: number | null;
   sentAsOfSeq: number | null;
-  /** Time at which the stock was set to zero, for the guard; null for any other change. */
+  /** Time at which the change set the stock to zero, which the guard counts; null for any other change. */
   zeroedAt: string | null;
 }
 
-/** One change of a call as it is sent; `attempts` counts the earlier sendings. */
+/** One change of a call. `attempts` is the number of earlier sendings. */
 export type BatchItem = Pick<OutboxChange, 'changeId' | 'target' | 'body' | 'attempts'>;
 
 /** The outcome of a sent change. */
 export interface Answer {
   changeId: number;
-  /** `retry` means unknown or not arrived. The change waits again, and newer values replace it. */
+  /** `retry` means that the outcome is unknown or the change did not arrive. It waits again, below newer values. */
   state: 'done' | 'rejected' | 'retry';
   /** The platform's message for a refusal. */
   message?: string | undefined;
-  /** True if it also failed when sent alone; it then waits behind all others. */
+  /** True if the change also failed when sent alone. It then waits behind all other changes. */
   isAlone?: boolean;
 }
 
@@ -286,7 +301,7 @@ export function describeCandidates(candidates: readonly CatalogMapping[]): strin
   return shown.join(', ') + more;
 }
 
-/** Returns the target named by the change's own ids, for when the mirror cannot resolve them. */
+/** Returns the target by the change's own ids. Used if the mirror cannot resolve them. */
 export function literalTarget(change: StockChange | ProductChange): Target {
   const product = change.sku === undefined ? `ext:${change.externalId}` : `sku:${change.sku}`;
   const subsidiaryId = 'subsidiaryId' in change ? (change.subsidiaryId ?? null) : null;
@@ -314,15 +329,15 @@ const SCHEMAS: Record<ChangeKind, [column: string, schema: z.ZodType][]> = {
   stock: Object.entries(stockItem.shape),
   product: Object.entries(productItem.shape),
 };
-/** Allowed columns of an item, by kind. */
+/** Columns that an item may have. */
 export const COLUMNS: Record<ChangeKind, readonly string[]> = {
   stock: Object.keys(stockItem.shape),
   product: Object.keys(productItem.shape),
 };
 
 /**
- * Reads a submitted change; nothing is rounded, converted or guessed. Each column is read alone, so that every fault
- * is reported.
+ * Reads a submitted change without rounding, converting or guessing values. Each column is read alone, so that every
+ * fault is reported.
  */
 export function readChange(kind: ChangeKind, value: unknown): SubmittedChange {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
@@ -368,7 +383,9 @@ export function readChange(kind: ChangeKind, value: unknown): SubmittedChange {
   return { kind, fault: { ...first, message: faults.map(({ message }) => message).join(' ') } };
 }
 
-/** In many countries the comma is the decimal sign and the point groups thousands. */
+/**
+ * Returns why a text is no number. In many countries the comma is the decimal sign and the point separates thousands.
+ */
 function whyNoNumber(value: unknown): string {
   const text = typeof value === 'string' ? value.trim() : '';
   if (/^[+-]?\d+,\d+$/.test(text))
@@ -383,20 +400,20 @@ function show(value: unknown): string {
   return text.length > 60 ? `${text.slice(0, 57)}…` : text;
 }
 
-/** The position of an item in its file. */
+/** Position of an item in its file. */
 export interface SourceLine {
-  /** Index from 0, without the header. */
+  /** Index of the item from 0; the header does not count. */
   index: number;
   /** Line from 1 at which the item begins; null in a JSON array. */
   line: number | null;
-  /** A stock that the file does not contain; `index` continues after the last item. */
+  /** Stock that the file does not contain and that is set to zero. Its `index` continues after the last item. */
   unnamed?: string;
 }
 
-/** An item as its format delivers it, not yet checked as a change. */
+/** An item as read from its file, not yet checked as a change. */
 export type RawItem = SourceLine & ({ value: unknown } | { fault: ChangeFault });
 
-/** Takes a file chunk by chunk and returns the complete items. */
+/** Receives a file chunk by chunk and returns the items that are complete. */
 export interface ItemParser {
   push(text: string): RawItem[];
   /** Called at the end of the input; returns the remaining items. */

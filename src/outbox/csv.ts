@@ -10,18 +10,18 @@ import {
   type RawItem,
 } from './change.ts';
 
-/** The decimal sign of a file's numbers; the other sign groups thousands. */
+/** Decimal sign of the numbers in a file. The other sign separates thousands. */
 export type DecimalSign = 'point' | 'comma';
 
-/** Signs of a file's cells. `decimal` is undefined if nobody named it. */
+/** Signs in a file's cells. `decimal` is undefined if nobody named the decimal sign. */
 type CellRules = { delimiter: string; decimal: DecimalSign | undefined };
 
-/** A long id as a spreadsheet writes it, with digits lost. */
+/** A long id that a spreadsheet wrote as 7.8E+12, so that digits are lost. */
 const SPOILT_ID = /^\d([.,]\d+)?E\+?\d+$/i;
 
 /**
- * Reads a cell by its column's type. A text of another type is left for the check to report. Returns a fault for a
- * cell that would be misread.
+ * Reads a cell by the type of its column. A text where a number belongs stays a text, which the later check reports.
+ * Returns a fault for a cell that might be misread.
  */
 function readCell(
   column: string,
@@ -49,7 +49,7 @@ function readNumber(
   { delimiter, decimal }: CellRules,
 ): { value: unknown } | { fault: ChangeFault } {
   if (decimal !== undefined) return { value: parsePlainDecimal(withPoint(text, decimal) ?? '') ?? text };
-  // If the comma does not separate cells, it may be the decimal sign of the file's author.
+  // If the comma does not separate cells, it may be the decimal sign of the file.
   if (delimiter !== ',' && mayBeThousands(text)) {
     const both = `${text.replace('.', '')} or ${Number(text)}`;
     return bad(column, text, `may mean ${both}. Say which: --decimal comma, or --decimal point.`);
@@ -60,7 +60,7 @@ function readNumber(
   return { value: parsePlainDecimal(text) ?? text };
 }
 
-/** Returns the number with a decimal point and without groups; undefined if its signs are misplaced. */
+/** Returns the number with a decimal point and without separators of thousands; undefined if a sign is misplaced. */
 function withPoint(text: string, decimal: DecimalSign): string | undefined {
   const [sign, group] = decimal === 'comma' ? [',', '.'] : ['.', ','];
   const [whole = '', fraction, ...more] = text.split(sign);
@@ -76,17 +76,17 @@ function bad(column: string, text: string, why: string): { fault: ChangeFault } 
   return { fault: { code: 'bad-value', column, message } };
 }
 
-/** The end of a record with quotes, or why it is unreadable. */
+/** Result of scanning one record. */
 type CsvScan =
   | { state: 'whole'; cells: string[]; end: number }
   /** `end` is after the faulty line. */
   | { state: 'bad'; message: string; end: number }
-  /** The text ends inside quotes or inside the line. */
+  /** The text ends within the record, perhaps inside quotes. */
   | { state: 'open'; inQuotes: boolean };
 
 /**
- * Reads one record (RFC 4180) from `start`: cells between delimiters, quoted if they contain one, with quotes doubled
- * inside. `end` is the position after its line break.
+ * Reads one record (RFC 4180) from `start`. Cells that contain a delimiter are quoted, and quotes inside are doubled.
+ * `end` is the position after the record's line break.
  */
 function scanCsvRecord(text: string, start: number, delimiter: string): CsvScan {
   const cells: string[] = [];
@@ -152,7 +152,7 @@ const DELIMITER_NAMES: Record<string, string> = { ',': 'comma', ';': 'semicolon'
 /** Most columns of an unknown file that a message lists. */
 const NAMED_MAX = 12;
 
-/** Other unambiguous names, in the form of `plainName`. */
+/** Other accepted names of columns, in the form that `plainName` returns. */
 const ALIASES: Record<ChangeKind, Record<string, string>> = {
   stock: { codigo: 'externalId', cantidad: 'qty', stock: 'qty', existencia: 'qty', existencias: 'qty' },
   product: { codigo: 'externalId', precio: 'price', nombre: 'name', descripcion: 'description' },
@@ -160,16 +160,16 @@ const ALIASES: Record<ChangeKind, Record<string, string>> = {
 
 interface CsvHeader {
   delimiter: string;
-  /** Columns as the change names them, in the file's order; null for an ignored column. */
+  /** Names of the columns in a change, in the order of the file; null for an ignored column. */
   columns: (string | null)[];
   /** Ignored columns, as the file names them. */
   ignored: string[];
 }
 
 /**
- * Reads the header and detects the delimiter: the one that splits it into most cells. Names match in any case, with
- * or without underscores, blanks and accents (`external_id`, `External ID`, `Código`). Throws `usage` if a needed
- * column is missing, twice there, or probably misspelt. `said` is the delimiter of a line `sep=` before it;
+ * Reads the header, and detects the delimiter: the one that splits the header into most cells. Names match in any
+ * case, with or without underscores, blanks and accents (`external_id`, `External ID`, `Código`). Throws `usage` if a
+ * needed column is missing, present twice or probably misspelt. `said` is the delimiter from a line `sep=`;
  * `mayIgnore` allows unknown columns.
  */
 function readCsvHeader(
@@ -236,12 +236,12 @@ function quoted(names: readonly string[]): string {
 /** Whether `name` is `column` with one or two letters mistyped. */
 function isSlipOf(name: string, column: string): boolean {
   const most = column.length > 6 ? 2 : 1;
-  // The length is compared first, because a name may be as long as a file.
+  // Lengths are compared first, because the distance of a very long name is slow to compute.
   if (name === column || Math.abs(name.length - column.length) > most) return false;
   return editDistance(name, column) <= most;
 }
 
-/** Longest accepted record. A record without an end would be scanned again with each chunk. */
+/** Longest accepted record, in characters. A record without an end would be scanned again with each chunk. */
 export const RECORD_LENGTH_MAX = 1_000_000;
 
 interface CsvOptions {
@@ -253,15 +253,16 @@ interface CsvOptions {
 }
 
 /**
- * CSV with a header line, perhaps after a line `sep=;`. An empty cell means "not given" (so only JSON can clear a
- * description). A line with more or fewer cells than the header is a fault. Empty lines are skipped.
+ * Reads CSV with a header line, perhaps after a line `sep=;`. An empty cell means that the value is not given, so
+ * only JSON can clear a description. A line with more or fewer cells than the header is a fault. Empty lines are
+ * skipped.
  */
 export class Csv implements ItemParser {
   readonly #options: CsvOptions;
   #header: CsvHeader | undefined;
   #saidDelimiter: string | undefined;
   #text = '';
-  /** Lines before `#text`. */
+  /** Number of lines before `#text`. */
   #lines = 0;
   #index = 0;
   #givenUp = false;
@@ -291,7 +292,7 @@ export class Csv implements ItemParser {
 
   end(): RawItem[] {
     if (this.#givenUp || this.#text === '') {
-      // A file without a header is refused like one with a wrong header.
+      // An empty file is refused like a file with a wrong header.
       if (!this.#header) this.#readHeader('');
       return [];
     }
@@ -307,7 +308,7 @@ export class Csv implements ItemParser {
       : items;
   }
 
-  /** Reads the record at `at`. Returns the position after it, or undefined while it is incomplete. */
+  /** Reads the record at `at`. Returns the position after the record, or undefined while the record is incomplete. */
   #next(at: number, items: RawItem[]): number | undefined {
     const text = this.#text;
     const lineEnd = text.indexOf('\n', at);
@@ -351,7 +352,7 @@ export class Csv implements ItemParser {
   #readHeader(line: string): void {
     const { kind, tell } = this.#options;
     if (this.#saidDelimiter === undefined) {
-      // Excel names the delimiter in such a first line.
+      // Excel names the delimiter in a line `sep=;` before the header.
       this.#saidDelimiter = /^"?sep=([,;\t])"?\s*$/i.exec(line)?.[1];
       if (this.#saidDelimiter !== undefined) return;
     }

@@ -3,7 +3,9 @@ import type { LedgerStock } from './stock-ledger.ts';
 /** `stock.on_difference`: the reaction to a stock that differs between the platform and the POS's count. */
 export type OnDifference = 'tell' | 'send';
 
-/** A poll that ended this long after the platform was read has brought every order placed before the reading. */
+/**
+ * A poll that ended at least this long after a read of the platform has brought every order placed before the read.
+ */
 export const HEARD_WITHIN_MS = 60_000;
 
 type Compared = Pick<
@@ -11,21 +13,21 @@ type Compared = Pick<
   'callId' | 'countedQty' | 'safetyQty' | 'wantedQty' | 'expectedQty' | 'confirmedMs' | 'holds'
 >;
 
-/** Pieces that the platform may have added back, for orders that were cut, moved or ended after the count was sent. */
+/**
+ * Pieces that the platform may have added back, because orders were reduced, moved or ended after the count was sent.
+ */
 export interface GivenBack {
   /**
-   * Whether there is such an order. An order that had already ended when it first came counts here, but adds 0 to
-   * `qty`.
+   * Whether there is such an order. An order that had ended before it first came counts here, but adds 0 to `qty`.
    */
   isSome: boolean;
   qty: number;
 }
 
 /**
- * Whether the platform's quantity differs from the wanted one. Returns `kept` if the platform's is lower because it
- * did not add back what ended orders took. Returns undefined while a call is running, the platform's quantity is
- * unknown, or a recent order may explain the difference. In a branch that does not hold back, the platform may have
- * subtracted orders after the count: counted 10, ordered 2 → 8, 9 and 10 agree.
+ * Whether the platform's quantity differs from the wanted one. Returns `kept` if it is lower and the platform may not
+ * have added back the pieces of ended orders; returns undefined while it cannot be judged. In a branch that does not
+ * hold back, the platform may or may not have subtracted orders: counted 10, ordered 2 → 8, 9 and 10 are all equal.
  */
 export function isDifferent(
   stock: Compared,

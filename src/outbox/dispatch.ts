@@ -30,11 +30,11 @@ import { ValuesBefore } from './value-before.ts';
 export interface SettlementReport {
   done: number;
   rejected: number;
-  /** Wait again. */
+  /** Number of changes that wait again. */
   waiting: number;
-  /** Failed changes replaced by a newer waiting value. */
+  /** Number of failed changes that a newer waiting value replaced. */
   superseded: number;
-  /** Answers for changes of another call, or for settled changes. */
+  /** Number of answers for settled changes or for changes of another call. */
   ignored: number;
 }
 
@@ -45,51 +45,55 @@ interface Settling {
 
 /** Rules by which values are judged before they are sent. */
 export interface SendRules {
-  /** Whether a value that the mirror already has is settled without a call. */
+  /** Whether a value that the platform already has is settled without a call. */
   skipUnchanged: boolean;
   /** `stock.hold_back_unbooked`. */
   holdBack: HoldBackSetting;
   /**
    * Whether changes of an unknown target are sent with their own ids. During a first sweep they wait, because two of
-   * them may mean the same product, and an older one could arrive after a newer one.
+   * them may mean one product, and the older could arrive after the newer.
    */
   sendAsIs: boolean;
-  /** `stock.trust_for`: an older confirmation does not count. If left out, confirmations never expire. */
+  /**
+   * `stock.trust_for`: a value that was confirmed longer ago is sent again. If left out, confirmations do not expire.
+   */
   trustMs?: number | undefined;
   /** `stock.platform_deducts`: whether the platform subtracts sold pieces by itself; true if left out. */
   platformDeducts?: boolean | undefined;
   /**
-   * A count above 0 and up to this is sent only after the platform was asked for the stock. If left out, no count
-   * waits.
+   * A quantity above 0 and up to this is sent only after the stock was read on the platform. If left out, no stock is
+   * read before it is sent.
    */
   lookBelow?: number | undefined;
 }
 
 export interface Claim {
-  /** Id of the call for `settle`; null when there is nothing to send. */
+  /** Id of the call for `settle`; null if nothing is to be sent. */
   callId: number | null;
   items: BatchItem[];
   /** Changes settled without a call, because the platform has their values. */
   settled: number;
-  /** Scarce stocks whose quantity must be read on the platform first; their changes wait meanwhile. */
+  /** Scarce stocks that must be read on the platform first. Their changes wait until then. */
   toLook: StockKey[];
 }
 
-/** A queued change, or a stock without a waiting count whose quantity on the platform is not the wanted one. */
+/** A queued change, or a stock that has no waiting count but whose quantity on the platform is not the wanted one. */
 type Candidate =
   | { row: OutboxChange; stock: LedgerStock | null; before?: string | null }
   | { row: null; stock: LedgerStock };
 
-/** Most changes of one branch per read. */
+/** Most changes of one branch that are read at once. */
 const READ_AT_ONCE = 200;
-/** Most candidates examined for one call, so that a long queue without need of a call cannot block the event loop. */
+/**
+ * Most candidates examined for one call. Otherwise a long queue without anything to send could block the event loop.
+ */
 const LOOK_MAX = 2_000;
-/** Most stocks without a waiting count that are examined for one call; they are counted only up to this. */
+/** Most stocks without a waiting count that are examined for one call. More of them are not counted either. */
 const STOCKS_AT_ONCE = 500;
 
 /**
- * Takes queued changes and stocks moved by orders for one call, and settles the call. Outbox and mirror change in one
- * transaction.
+ * Claims queued changes, and stocks that orders moved, for one call, and settles the call. Outbox and mirror change
+ * in one transaction.
  */
 export class OutboxDispatcher {
   readonly #sql: Sql;
@@ -120,17 +124,17 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Adds the steps of new orders to the ledger, before `claim`. Returns true if further events are left for another
-   * transaction.
+   * Adds the steps of new orders to the ledger; called before `claim`. Returns true if more events are left for
+   * another transaction.
    */
   catchUp({ holdBack }: Pick<SendRules, 'holdBack'>): boolean {
     return this.#sql.transaction(() => this.#reservations.catchUp(holdBack));
   }
 
   /**
-   * Claims the next changes for one call: sold out first, branches by turns, the oldest of each branch first. They
-   * are marked as sending when the transaction is durable. Values that the platform already has are settled on the
-   * way.
+   * Claims the next changes for one call: sold-out ones first, then branch by branch, each branch's oldest first.
+   * They are marked `sending` in a durable transaction. Changes with a value that the platform already has are
+   * settled meanwhile.
    */
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#sql.transaction(() => {
@@ -173,7 +177,7 @@ export class OutboxDispatcher {
     });
   }
 
-  /** Returns the queue's length for the choice of the endpoint, counted only as far as needed. */
+  /** Returns the length of the queue, for the choice of the endpoint. It is counted only up to a limit. */
   outlook(kind: ChangeKind, { sendAsIs }: Pick<SendRules, 'sendAsIs'>): QueueOutlook {
     const { waiting = 0, urgent = 0 } =
       this.#sql.row<{ waiting: number; urgent: number }>(
@@ -185,7 +189,7 @@ export class OutboxDispatcher {
     return { waiting: waiting + moved, urgent: urgent === 1 };
   }
 
-  /** Number of stocks without a waiting count that orders or a safety stock moved; counted up to one call's limit. */
+  /** Number of stocks without a waiting count that orders or a safety stock moved, counted up to `STOCKS_AT_ONCE`. */
   get movedCount(): number {
     return this.#ledger.countDirty(STOCKS_AT_ONCE);
   }
@@ -199,7 +203,7 @@ export class OutboxDispatcher {
       const branches = new Set([...this.#queue.branches(which), ...moved.keys()]);
       const readAtOnce = Math.ceil(places / Math.max(1, branches.size));
       return this.#turnsOf(kind, priority).of([...branches].sort(), (branch) => {
-        // Alternates as well, because a new safety stock may move thousands of stocks.
+        // Alternates with waiting changes, because a new safety stock may move thousands of stocks.
         const ofBranch = (moved.get(branch) ?? []).map((stock) => ({ row: null, stock }));
         return alternate<Candidate>(ofBranch, this.#waiting({ ...which, branch }, readAtOnce));
       });
@@ -215,7 +219,7 @@ export class OutboxDispatcher {
     return turns;
   }
 
-  /** Reads a branch's queue in parts, because nothing can be written while a statement is being read row by row. */
+  /** Reads a branch's queue in parts. SQLite cannot write on this connection while a statement is read row by row. */
   *#waiting(
     which: { kind: ChangeKind; priority: number; branch: string; sendAsIs: number },
     readAtOnce: number,
@@ -253,7 +257,7 @@ export class OutboxDispatcher {
       if (!isKnown && sku !== null) candidate.before = this.#before.ofProduct(sku, body);
       return isKnown ? 'settle' : 'take';
     }
-    // The target is unknown, so nothing is compared and the change is sent with its own ids.
+    // The target is unknown, so the change cannot be compared and is sent with its own ids.
     if (sku === null || subsidiaryId === null) return 'take';
     const place = { sku, subsidiaryId };
     if (this.#ledger.isUnderWay(place)) return 'leave';
@@ -263,13 +267,17 @@ export class OutboxDispatcher {
     return this.#waitsForLook(candidate.stock, rules) ? 'look' : 'take';
   }
 
-  /** Whether to ask the platform first, because an order not received yet may have taken the last pieces. */
+  /**
+   * Whether the stock must be read on the platform first, because an unknown order may have taken the last pieces.
+   */
   #waitsForLook(stock: LedgerStock, { lookBelow = 0 }: SendRules): boolean {
     const qty = wantedOf(stock);
     return qty > 0 && qty <= lookBelow && !this.#looks.isFresh(stock);
   }
 
-  /** Leaves a change waiting. Its count is in the ledger already, so the value before it is saved now. */
+  /**
+   * Leaves a change waiting. Its count is stored in the ledger already, so the value that it replaces is saved now.
+   */
   #letWait({ row, stock, ...candidate }: Candidate): StockKey {
     const before = 'before' in candidate ? (candidate.before ?? null) : null;
     const keep = 'UPDATE outbox SET value_before = coalesce(value_before, ?) WHERE change_id = ?';
@@ -277,7 +285,7 @@ export class OutboxDispatcher {
     return { sku: stock?.sku ?? '', subsidiaryId: stock?.subsidiaryId ?? '' };
   }
 
-  /** Whether the platform certainly has the counted quantity: confirmed recently, and nothing ordered since. */
+  /** Whether the platform surely has the wanted quantity: confirmed recently, and nothing ordered since then. */
   #isKnown(stock: LedgerStock, { show }: StockChangeItem, rules: SendRules): boolean {
     const { skipUnchanged, trustMs = Number.POSITIVE_INFINITY } = rules;
     return (
@@ -290,7 +298,7 @@ export class OutboxDispatcher {
     );
   }
 
-  /** Whether orders moved the wanted quantity or the platform's quantity. */
+  /** Whether the stock must be sent, because orders changed the wanted quantity or the platform's quantity. */
   #isDue({ expectedQty, wantedQty, orderedQty, confirmedSeq }: LedgerStock, rules: SendRules): boolean {
     if (rules.platformDeducts === false && orderedQty > 0) return true;
     return expectedQty !== wantedQty || confirmedSeq < this.#reservations.fromSeq;
@@ -318,7 +326,7 @@ export class OutboxDispatcher {
       qty = wantedOf(stock);
       this.#ledger.markSent(stock, { ...call, qty, hadQty: null });
     } else if ('qty' in body) {
-      // The product is unknown, so only the safety stock of the branch or of all products applies.
+      // The product is unknown, so only the safety stock of the branch, or of all products, applies.
       qty = lessSafety(body.qty, this.#safety.lookup()(null, subsidiaryId));
     }
     const sentQty = asSent(qty);
@@ -331,14 +339,14 @@ export class OutboxDispatcher {
     return { changeId, target, attempts, body: qty === null ? body : { ...body, qty } };
   }
 
-  /** Settles a call. Changes without an answer stay in the state `sending`. */
+  /** Settles the changes of a call. Changes without an answer stay `sending`. */
   settle(callId: number, answers: readonly Answer[]): SettlementReport {
     const report: SettlementReport = { done: 0, rejected: 0, waiting: 0, superseded: 0, ignored: 0 };
     return this.#sql.transaction(() => {
       const at = isoUtc(this.#clock.nowMs());
       const mark = answers.length === 0 ? 0 : this.#values.nextMark();
       for (const answer of answers) {
-        // The plus stops SQLite from planning the statement again for each change.
+        // The plus stops SQLite from planning the statement again for each value.
         const which = "WHERE change_id = +? AND call_id = +? AND state = 'sending'";
         const change = this.#queue.all(which, answer.changeId, callId)[0];
         const stock = this.#ledger.ofCall(callId, answer.changeId);
@@ -352,8 +360,8 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Requeues the changes of a call whose process died. Only the holder of the sending lease calls it. Values are
-   * absolute, so sending them twice does no harm.
+   * Requeues the changes of calls whose process died. Only the holder of the sending lease may call it. Sending a
+   * value twice is harmless, because values are absolute.
    */
   reclaim(): number {
     return this.#sql.transaction(() => {
@@ -405,7 +413,10 @@ export class OutboxDispatcher {
     return state;
   }
 
-  /** Settles a stock moved by orders: its count's change was settled long ago, and records this sending. */
+  /**
+   * Settles a stock that was sent without a waiting count. Its last change was settled long ago and gets this
+   * message.
+   */
   #settleMoved(
     stock: LedgerStock,
     { state, message = 'Refused.' }: Answer,
@@ -432,7 +443,7 @@ export class OutboxDispatcher {
     return 'rejected';
   }
 
-  /** Stores a refused count for a person, as a rejected change with the count's own version. */
+  /** Stores a rejected stock for a person, as a rejected change with the version of its count. */
   #keepRefused(stock: LedgerStock, message: string, at: string): void {
     const { sku, subsidiaryId, countedSeq: asOfSeq, countedVersion: version } = stock;
     const changeId = this.#nextVersion();
@@ -466,8 +477,8 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Returns a sentence why the sent quantity differs from the count, or that the platform did not show the stock; null
-   * if neither is so.
+   * Returns sentences that say why the sent quantity differs from the count, or that the platform did not show the
+   * stock; null if neither is true.
    */
   #whyLess(stock: LedgerStock): string | null {
     const { reservedQty, unheardQty, safetyQty, countedQty, callQty } = stock;
@@ -496,7 +507,10 @@ function keptBack(sentQty: number | null, safetyQty: number): string {
   return `Sent as ${sentQty}: the safety stock of ${safetyQty} is kept back.`;
 }
 
-/** Returns the quantity to send. Where the branch does not hold back, it is the count less the safety stock. */
+/**
+ * Returns the quantity to send. In a branch that does not hold back, it is the count less the safety stock and less
+ * pieces of orders that have not arrived yet.
+ */
 function wantedOf(stock: LedgerStock): number {
   return stock.holds ? stock.wantedQty : lessSafety(stock.countedQty - stock.unheardQty, stock.safetyQty);
 }

@@ -17,11 +17,11 @@ import type { MirrorStores, Stores } from './repositories.ts';
 import { lessSafety, unsettledStocks } from './stock-ledger.ts';
 
 /**
- * - `send`: it would be sent
+ * - `send`: the change would be sent
  * - `unchanged`: the platform has the value, so no call is needed
- * - `read`: its product would be read first, to resolve it
- * - `held`: a guard would hold it for a person
- * - `rejected`: its target cannot be resolved
+ * - `read`: the product would be read first, to resolve the target
+ * - `held`: a guard would hold the change for a person
+ * - `rejected`: the target cannot be resolved
  */
 export type Verdict = 'send' | 'unchanged' | 'read' | 'held' | 'rejected';
 
@@ -29,10 +29,10 @@ export type Verdict = 'send' | 'unchanged' | 'read' | 'held' | 'rejected';
 type ChangeValues = Partial<Pick<StockChange, 'qty'> & Omit<ProductChange, 'sku' | 'externalId'>>;
 
 export interface Preview<T> {
-  /** The last of the lines with this target. For a product, it includes the values of earlier lines. */
+  /** Last line with this target. For a product, it includes the values of earlier lines. */
   line: T;
   target: string;
-  /** Values that would be sent, by their names. */
+  /** Values that would be sent. */
   values: ChangeValues;
   verdict: Verdict;
   /** One sentence for a person. */
@@ -81,7 +81,7 @@ function placed<T extends Change>({ intake }: Stores, lines: readonly T[]): Plac
     const { sku: _s, externalId: _e, ...rest } = line.change as StockChange & ProductChange;
     const { subsidiaryId: _b, subsidiaryExternalId: _x, ...values } = rest;
     const before = places.get(key)?.values ?? {};
-    // Moves the target to the place of its last line.
+    // Moves the target to the position of its last line.
     places.delete(key);
     places.set(key, { line, target, resolution, values: { ...before, ...values } });
   }
@@ -109,7 +109,7 @@ class Judge {
     this.#safetyOf = at.safety.lookup();
   }
 
-  /** Returns the values as they would be sent, a stock's count less the safety stock. */
+  /** Returns the values to send; a stock's count is reduced by its safety stock. */
   sent({ target, values }: Place<Change>): ChangeValues {
     const { qty } = values;
     if (qty === undefined) return values;
@@ -145,7 +145,7 @@ class Judge {
 
   #guard({ line, target, values, resolution }: Place<Change>): GuardReason | undefined {
     const { sku, subsidiaryId } = target;
-    // A price is judged once its product is found.
+    // A price is judged when its product is found.
     if (resolution.state === 'needs-read') return undefined;
     if (line.kind === 'stock') {
       const isFresh = values.qty === 0 && !this.#values.isZero(sku, subsidiaryId);
@@ -201,29 +201,29 @@ class Judge {
 const SAMPLE = 20;
 
 export interface InventoryPlan<T> {
-  /** Lines to submit, in the given order; then lines that set missing stocks to zero. */
+  /** Lines to submit, in the given order, followed by lines that set missing stocks to zero. */
   changes: T[];
-  /** Number of lines that differ from the mirror, and number of those whose value in the mirror is unsure. */
+  /** Number of lines that differ from the mirror, and number of lines whose value in the mirror is unsure. */
   different: number;
   unsure: number;
-  /** Lines that equal the platform's value. */
+  /** Number of lines that equal the platform's value. */
   unchanged: number;
-  /** Stocks of the mirror that the inventory should contain. */
+  /** Number of the mirror's stocks that the inventory should contain. */
   known: number;
-  /** Number of the mirror's stocks that the file lacks, and the first of their target keys. */
+  /** Number of the mirror's stocks that the file lacks, and the target keys of the first of them. */
   missing: number;
   missingSample: string[];
-  /** Number of missing stocks above zero, as far as known. */
+  /** Number of missing stocks that are above zero, as far as known. */
   missingNotZero: number;
-  /** Number of lines for unknown products, which are skipped, and the names of the first. */
+  /** Number of lines for unknown products, which are skipped, and the names of the first of them. */
   unknown: number;
   unknownSample: string[];
   /**
-   * Lines that are unreadable or unresolved, including `unknown` ones if the catalogue is old. They may be the
-   * missing stocks, so nothing is set to zero then.
+   * Number of lines that are unreadable or unresolved, and of `unknown` ones if the catalogue is old. They may be the
+   * missing stocks, so no stock is set to zero if there are any.
    */
   unclear: number;
-  /** Why the whole inventory is held for a person. */
+  /** Reason why the whole inventory is held for a person; undefined if none. */
   hold: GuardReason | undefined;
 }
 
@@ -234,17 +234,22 @@ export interface InventoryOptions<T> {
   zeroMissing?: ((change: StockChange, n: number) => T) | undefined;
   /** Number of further lines that were unreadable. */
   unreadable: number;
-  /** True if the catalogue was read after the inventory was made; an unknown product is then not sold online. */
+  /**
+   * True if the catalogue was read after the inventory was made. A product that is still unknown is not sold online.
+   */
   isCatalogNew?: boolean;
-  /** Whether this tillsync is a branch, which compares nothing by itself; false if left out. */
+  /** Whether this tillsync is a branch of a hub, which cannot compare with the platform; false if left out. */
   isBranch?: boolean;
-  /** Newest version of the outbox when the inventory was read. Later submissions are newer and stay. */
+  /**
+   * Newest version of the outbox when the inventory was read. Stocks that were submitted later are left out of the
+   * plan.
+   */
   readAtVersion?: number;
 }
 
 /**
- * Compares a whole inventory with the mirror, so that only differences are submitted. Holds it if it lacks too much.
- * Throws `not-found` before the catalogue was read.
+ * Compares a whole inventory with the mirror, so that only differences are submitted. Holds the inventory if it lacks
+ * too many stocks. Throws `not-found` if the catalogue was never read.
  */
 export function planInventory<T extends { change: StockChange }>(
   parts: { stores: MirrorStores; config: Pick<JudgeSettings, 'guard'> },
@@ -262,16 +267,16 @@ export function planInventory<T extends { change: StockChange }>(
       readAtVersion === undefined ? [] : sqlOf(at.db).values<string>(since, readAtVersion),
     );
     for (const key of newer) stocks.delete(key);
-    // The mirror may not have the platform's quantity of these stocks, so any count for them counts as different.
+    // The mirror may not have the platform's quantity of these stocks, so their lines always count as different.
     for (const key of unsettledStocks(at.db)) {
       const stock = stocks.get(key);
       if (stock) stock.unsure = true;
     }
-    // At a branch, the hub compares with the platform, so every stock here is unsure.
+    // At a branch, the hub compares lines with the platform, so every stock is unsure here.
     if (isBranch) for (const stock of stocks.values()) stock.unsure = true;
     const safetyOf = at.safety.lookup();
-    // Different counts may lead to one quantity on the platform, such as all counts below the safety stock.
-    // So a line is also compared with the last count.
+    // Two counts may lead to the same quantity on the platform, such as all counts below the safety stock. So a line
+    // is also compared with the last count.
     const isLastKnown = at.reservations.holdsBack || at.safety.list().length > 0;
     const counts = isLastKnown ? at.ledger.counts() : undefined;
     const unknown: string[] = [];
@@ -282,12 +287,12 @@ export function planInventory<T extends { change: StockChange }>(
       if (key === undefined) {
         const resolution = at.intake.resolve({ kind: 'stock', change });
         if (resolution.state === 'needs-read') {
-          // Most tills have more products than the online shop.
+          // An unknown product is no error, because most tills have more products than the online shop.
           unknown.push(change.externalId ?? `sku ${change.sku}`);
           return [];
         }
         if (resolution.state !== 'resolved') unplaced += 1;
-        // An unresolved line differs from all others and from the mirror; submitting it reports why.
+        // An unresolved line gets a key of its own, so it is submitted, and the submission reports the reason.
         key = 'target' in resolution ? resolution.target.key : `line:${i}`;
       }
       if (newer.has(key)) return [];

@@ -1,12 +1,12 @@
 import { formatCommands } from '../core/errors.ts';
 
 /**
- * The guard that holds a change for a person; also the value of `outbox.held_guard`. `restored` holds changes
- * that were unsent in a restored backup.
+ * Name of the guard that holds a change for a person; also the value of `outbox.held_guard`. `restored` holds changes
+ * that were not sent yet in a restored backup.
  */
 export type Guard = 'zero-items' | 'price-factor' | 'missing-share' | 'restored';
 
-/** Settings of the config's `[guard]`; 0 switches a guard off. */
+/** Settings of `[guard]` in the configuration. 0 switches a guard off. */
 export interface GuardSettings {
   /** `guard.zero_items_max`: number of stocks that may go to zero within the window before more are held. */
   zeroItemsMax: number;
@@ -28,14 +28,14 @@ export const GUARDS_OFF: GuardSettings = {
   missingShareMax: 0,
 };
 
-/** Why a guard holds a change. */
+/** Reason why a guard holds a change. */
 export interface GuardReason {
   guard: Guard;
-  /** Reason for the person who decides. */
+  /** Reason in words, for the person who decides. */
   message: string;
 }
 
-/** With fewer zeros than this, the share is not checked, because the last stocks of a day go to zero one by one. */
+/** Below this number of zeros the share is not checked, because the last stocks of a day go to zero one by one. */
 const ZERO_SHARE_FROM = 10;
 
 const RELEASE_ZEROS =
@@ -46,8 +46,8 @@ function heldZeros(why: string): string {
 }
 
 /**
- * Holds stocks that go to zero if there are too many: the whole submission if it has too many, or those that exceed
- * the limit together with earlier zeros in the window. A stock that was zero already does not count.
+ * Holds the stocks of a submission that go to zero if they and the earlier zeros of the window exceed the limit. A
+ * stock that was zero before does not count.
  */
 export function guardZeroItems(
   counts: { inHandOver: number; withinWindow: number },
@@ -65,15 +65,14 @@ export function guardZeroItems(
 }
 
 /**
- * Returns the number of stocks above zero that a branch needs for `zeros` to be allowed; undefined if any number is
- * enough.
+ * Returns how many stocks above zero a branch needs so that `zeros` are allowed; undefined if there is no such limit.
  */
 export function aboveZeroNeeded(zeros: number, { zeroShareMax }: GuardSettings): number | undefined {
   if (zeroShareMax === 0 || zeros < ZERO_SHARE_FROM) return undefined;
   return Math.ceil(Number((zeros / zeroShareMax).toFixed(9)));
 }
 
-/** Holds a branch's stocks that go to zero if they are too large a share of those above zero. */
+/** Holds a branch's stocks that go to zero if they are too large a share of its stocks above zero. */
 export function guardZeroShare(
   { branch, zeros, aboveZero }: { branch: string; zeros: number; aboveZero: number },
   settings: GuardSettings,
@@ -89,7 +88,7 @@ export function guardZeroShare(
   };
 }
 
-/** Holds a price that exceeds the allowed factor against the mirror's price. */
+/** Holds a price that differs from the mirror's price by more than the allowed factor. */
 export function guardPrice(
   known: number | string | null | undefined,
   price: number,
@@ -108,7 +107,7 @@ export function guardPrice(
   };
 }
 
-/** Whether a number, perhaps sent as text, equals `wanted`. */
+/** Whether a number of the platform, perhaps as text, equals `wanted`. */
 export function sameNumber(sent: number | string | null, wanted: number | undefined): boolean {
   if (sent === null || wanted === undefined || sent === '') return false;
   return Number(sent) === wanted;
@@ -134,11 +133,11 @@ export function guardMissing(
 export interface KnownStock {
   qty: number | string | null;
   show: boolean | null;
-  /** True if the platform may have another value by now. */
+  /** True if the platform may have another value now. */
   unsure?: boolean;
 }
 
-/** One line of a full inventory, with its stock. */
+/** One line of a full inventory, with the key of its stock. */
 interface CountedStock {
   /** Target key of the stock. */
   key: string;
@@ -147,19 +146,19 @@ interface CountedStock {
 }
 
 interface InventoryDiff<T> {
-  /** Lines that differ from the mirror, or whose stock is unknown or unsure, in the given order. */
+  /** Lines that differ from the mirror or have an unknown or unsure stock, in the given order. */
   changes: T[];
   /** Number of lines that equal an unsure value of the mirror. */
   unsure: number;
-  /** Number of lines equal to the mirror. */
+  /** Number of lines that equal the mirror. */
   unchanged: number;
-  /** Stocks that the inventory does not contain. */
+  /** Target keys of stocks that the inventory does not contain. */
   missing: string[];
 }
 
 /**
- * Compares a whole inventory with the mirror. If a stock appears twice, its last line counts: [A=5, A=3] → A=3.
- * Missing stocks are only listed; a person decides about them.
+ * Compares a whole inventory with the mirror. If a stock has several lines, the last one counts: [A=5, A=3] → A=3.
+ * Missing stocks are listed only.
  */
 export function diffInventory<T extends CountedStock>(
   lines: Iterable<T>,
@@ -181,7 +180,7 @@ export function diffInventory<T extends CountedStock>(
   return { changes, unsure, unchanged: last.size - changes.length, missing };
 }
 
-/** Whether a stock has the quantity already, and the visibility if the change has one. */
+/** Whether the stock already has the quantity, and the visibility if the change sets one. */
 export function saysTheSame(
   known: KnownStock | undefined,
   change: { qty: number; show?: boolean | undefined },

@@ -1,26 +1,29 @@
 import type { Branch } from '../catalog/product.ts';
 
-/** `stock.hold_back_unbooked`: `auto` is on for each branch whose POS acknowledges and whose ids are both known. */
+/**
+ * `stock.hold_back_unbooked`. `auto` holds back in each branch whose POS acknowledges orders and whose two ids are
+ * known.
+ */
 export type HoldBackSetting = boolean | 'auto';
 
-/** Conditions that `auto` still needs for a branch. */
+/** A condition that a branch lacks, so that `auto` does not hold back there. */
 type HoldBackLack = 'acknowledgement' | 'subsidiary_id' | 'external_id';
 
-/** Whether unbooked orders are subtracted from one branch's counts. */
+/** Whether pieces of unbooked orders are subtracted from the counts of a branch. */
 export interface BranchHoldBack {
   /** Name of the branch for people. */
   branch: string;
   isOn: boolean;
-  /** Conditions missing for hold-back; empty if it is on, or off by configuration. */
+  /** Conditions that hold-back lacks; empty if it is on, or switched off by configuration. */
   missing: HoldBackLack[];
 }
 
-/** Key in `holding_branches` for every branch, including unconfigured ones. */
+/** Key in `holding_branches` that stands for every branch, including unconfigured ones. */
 export const EVERY_BRANCH = '';
 
 /**
- * Decides for each branch whether hold-back is on. `acknowledging` are stores, as orders name them, whose POS has
- * acknowledged. An order without a store (`''`) belongs to the only branch.
+ * Decides for each branch whether hold-back is on. `acknowledging` are the stores, as orders name them, whose POS has
+ * acknowledged orders. The store `''` is the only branch.
  */
 export function holdBackOf(
   branches: readonly Branch[],
@@ -45,7 +48,7 @@ const LACKS: Record<HoldBackLack, string> = {
   external_id: 'its external_id is missing in [[branches]]',
 };
 
-/** Returns a sentence on whether hold-back is on in a branch, and on its missing conditions. */
+/** Returns a sentence that says whether a branch holds back, and which conditions it lacks. */
 export function heldBackWords({ branch, isOn, missing }: BranchHoldBack): string {
   if (isOn) return `Branch ${branch}: orders that are not booked are kept back of counts.`;
   if (missing.length === 0) return `Branch ${branch}: counts are sent as they are.`;

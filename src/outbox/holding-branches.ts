@@ -5,29 +5,29 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { EVERY_BRANCH, type HoldBackSetting, holdingKeys, storesOf } from './hold-back.ts';
 
-/** An order that came this shortly before its POS's first acknowledgement may be unbooked. */
+/** An order that came at most this long before the POS's first acknowledgement may be unbooked. */
 const JUST_CAME_MS = 10 * 60_000;
-/** Age from which an open order counts as booked by a POS that acknowledges orders but never acknowledged this one. */
+/** An open order this old counts as booked, if its POS acknowledges orders but never acknowledged this one. */
 const BOOKED_WITHIN_MS = 24 * 3_600_000;
 
-/** Branches whose hold-back starts or stops, by their keys. */
+/** Branches in which hold-back starts (`on`) or stops (`off`), by their keys. */
 interface HoldBackSwitch {
   now: ReadonlySet<string>;
   on: string[];
   off: string[];
 }
 
-/** Returns the stores, as orders name them, whose POS has acknowledged by itself. */
+/** Returns the stores, as orders name them, whose POS has acknowledged an order. */
 export function acknowledgingStores(db: Database.Database): Set<string> {
   return new Set(sqlOf(db).values<string>('SELECT store FROM acknowledging_stores'));
 }
 
-/** The branches that hold back, in `holding_branches`. The caller opens the transaction. */
+/** Branches that hold back, stored in `holding_branches`. The caller opens the transaction. */
 export class HoldingBranches {
   readonly #db: Database.Database;
   readonly #sql: Sql;
   readonly #branches: BranchDirectory;
-  /** Inputs of the last decision. */
+  /** Setting and table sizes of the last decision. */
   #seen = '';
 
   constructor(db: Database.Database, branches: BranchDirectory) {
@@ -40,9 +40,9 @@ export class HoldingBranches {
     return this.#sql.value('SELECT 1 FROM holding_branches LIMIT 1') !== undefined;
   }
 
-  /** Returns the branches whose hold-back has to change by configuration and acknowledgements; undefined if none. */
+  /** Returns the branches in which hold-back must start or stop; undefined if there is none. */
   due(setting: HoldBackSetting): HoldBackSwitch | undefined {
-    // Stores are never removed, so their number shows a new one.
+    // Stores are never removed, so a new store shows in their number.
     const sizes = this.#sql.row<{ acking: number; holding: number }>(`
       SELECT (SELECT count(*) FROM acknowledging_stores) AS acking,
         (SELECT count(*) FROM holding_branches) AS holding`);
@@ -71,9 +71,9 @@ export class HoldingBranches {
   }
 
   /**
-   * Starts hold-back in a branch and marks what its POS has booked: every ended order, and with `auto` also the open
-   * orders that its counts contained before it acknowledged. Recent ones are held back until they are acknowledged,
-   * at most for `editHoldMs`. Earlier counts that differ from the platform are not sent because of the switch.
+   * Starts hold-back in a branch, and marks as booked every ended order, and with `auto` also older open orders. With
+   * `auto`, recent open orders are held back until they are acknowledged, at most for `editHoldMs`. Earlier counts
+   * that differ from the platform are not sent because of the start.
    */
   begin(key: string, setting: HoldBackSetting, { nowMs, editHoldMs }: { nowMs: number; editHoldMs: number }) {
     const facts = {

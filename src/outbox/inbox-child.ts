@@ -3,9 +3,9 @@ import { StringDecoder } from 'node:string_decoder';
 import { InboxAnswerer, type InboxLocation, type InboxRequest } from './inbox-protocol.ts';
 
 /**
- * The only program that opens the inbox. It answers requests from standard input on standard output, one by
- * one, and ends with its input. It has no event loop, network or signal handler, so whatever a POS's file
- * does to it, it can be killed at once.
+ * Program of the process that opens the inbox. It reads requests from standard input, answers each on standard
+ * output, and ends with its input. It has no event loop, network or signal handler, so it can be killed at once
+ * whatever a POS's file does to it.
  */
 
 const READ_AT_ONCE_BYTES = 64 * 1024;
@@ -26,6 +26,6 @@ function* requests(): Generator<InboxRequest> {
   }
 }
 
-// Name of the process in process lists and in the kernel's table of locks.
+// Name of the process in process lists.
 process.title = 'tillsync-inbox';
 for (const request of requests()) writeFileSync(1, `${JSON.stringify(inbox.reply(request))}\n`);

@@ -33,26 +33,28 @@ export type InboxTable = (typeof INBOX_TABLES)[number];
 
 const SCHEMA_VERSION = 2;
 const SCHEMA = new URL('./inbox-schema.sql', import.meta.url);
-/** SHA-256 of the table definitions of earlier versions, which are used as they are. */
+/** SHA-256 of the table definitions of earlier versions, which remain usable. */
 const EARLIER: Record<InboxTable, readonly string[]> = {
   stock_changes: ['18a0f04742fc4d26a20c58c856164c2493a3cac29cdf692f5192618191835745'],
   product_changes: ['4adca6e355513f93875347cd54363d4e690c57a8efc6e26c5c928e3fc6996c94'],
   order_acks: [
     '23e3a7951da0e3ac261a8e9dc5fd89359f28e1bcc6e2d78f1045672abd23de0b',
     '57dd9dcb45e6de7277bcea3a0738bd5a82312ba4b04a1757109464be95738dc7',
-    // Digest of the first table that has the column `seq`.
+    // Digest of the first definition that has the column `seq`.
     '7de8210b567a40282cc6076ba1bd77ae84289e1e6c695a4031b2b0c4c16fdbfa',
   ],
 };
-/** Letter for letter as in the schema: ALTER TABLE writes exactly this text into an older file. */
+/**
+ * ALTER TABLE writes this text into an older file, so it equals the column's text in the schema letter for letter.
+ */
 const ADD_SEQ = `ALTER TABLE order_acks ADD COLUMN seq NUMERIC CONSTRAINT "seq must be a whole number of 0 or more" CHECK (seq IS NULL OR (typeof(seq) = 'integer' AND seq >= 0 AND seq <= 9007199254740991))`;
-/** Most rows of the schema that are read; far more than an inbox with a POS's own tables has. */
+/** Most rows of the schema that are read. An inbox to which a POS added its own tables has far fewer. */
 const SCHEMA_ROWS_MAX = 200;
 const SCHEMA_BYTES_MAX = 1024 * 1024;
-/** SQLite's own names. A POS can insert others by `PRAGMA writable_schema`. */
+/** Names reserved for SQLite. A POS can insert others by `PRAGMA writable_schema`. */
 const OF_SQLITE = /^sqlite_/i;
 const SQLITE_TABLE = /^sqlite_(sequence|stat[1-4])$/i;
-/** Objects that do nothing unless a statement names them; tillsync names only its own three tables. */
+/** Objects that are not evaluated unless a statement names them. tillsync names only its own three tables. */
 const HARMLESS = /^CREATE (TABLE|VIEW|(UNIQUE )?INDEX)\b/i;
 
 interface SchemaRow {
@@ -62,8 +64,8 @@ interface SchemaRow {
 }
 
 /**
- * Creates the tables in a new file, and migrates those of an earlier version while a POS may have them open. Throws
- * `storage-newer` for a file of a newer tillsync, `storage-corrupt` for another database.
+ * Creates the tables in a new file, and migrates the tables of an earlier version while a POS may have them open.
+ * Throws `storage-newer` for a file of a newer tillsync, and `storage-corrupt` for another database.
  */
 function bringToSchema(db: Database.Database, path: string): void {
   const version = () => Number(db.pragma('user_version', { simple: true }));
@@ -84,9 +86,9 @@ function bringToSchema(db: Database.Database, path: string): void {
 }
 
 /**
- * Throws `storage-corrupt` unless the three tables equal, letter for letter, those of some tillsync version, and
- * nothing else in the file can run on reads or deletes: a POS's trigger, view or generated column would run inside
- * tillsync. Evaluates nothing of the file.
+ * Throws `storage-corrupt` if one of the three tables differs, by a letter, from those of every tillsync version, or
+ * if the file has an object that reads or deletes would evaluate: a POS's trigger, view or generated column would run
+ * inside tillsync. Evaluates nothing of the file itself.
  */
 export function requireSchema(db: Database.Database, path: string): void {
   const version = Number(db.pragma('user_version', { simple: true }));
@@ -123,15 +125,15 @@ function isHarmless({ type, name, sql }: SchemaRow): boolean {
 }
 
 /**
- * Returns indexes that somebody made on this table. An index on another table has no effect, because tillsync never
- * writes there.
+ * Returns indexes that a POS made on this table. Indexes on other tables do no harm, because tillsync never writes
+ * there.
  */
 function indexesOf(db: Database.Database, table: InboxTable): string[] {
   const sql = "SELECT name FROM pragma_index_list(?) WHERE origin = 'c'";
   return db.prepare<[string], string>(sql).pluck().all(table);
 }
 
-/** False for a file of an earlier version that was not migrated yet. */
+/** Whether `order_acks` has the column `seq`; false in a file of an earlier version that is not migrated yet. */
 export function hasSeq(db: Database.Database): boolean {
   return db.prepare("SELECT 1 FROM pragma_table_info('order_acks') WHERE name = 'seq'").get() !== undefined;
 }
@@ -148,7 +150,7 @@ function newer(path: string): TillsyncError {
 
 let tables: Record<InboxTable, ReadonlySet<string>> | undefined;
 
-/** Table definitions of every version; the current one as SQLite itself stores it. */
+/** Returns the table definitions of every version, the current one as SQLite stores it. */
 function knownTables(): Record<InboxTable, ReadonlySet<string>> {
   if (tables) return tables;
   const db = new Database(':memory:');
@@ -175,27 +177,27 @@ const INBOX_MODE = 0o660;
 const DIRECTORY_MODE = 0o2770;
 const BUSY_TIMEOUT_MS = 50;
 const READ_AT_ONCE_BYTES = 1024 * 1024;
-/** Largest file that is read; no POS inserts so much in weeks. */
+/** Largest file that is read. No POS inserts so much in weeks. */
 const FILE_BYTES_MAX = 2 * 1024 ** 3;
-/** Most bytes checked at opening. Damage in a larger file shows when its rows are read. */
+/** Most bytes checked when the file is opened. In a larger file, damage shows only when its rows are read. */
 const CHECKED_BYTES_MAX = 16 * 1024 ** 2;
 /** Files that SQLite keeps beside a database. */
 const SIDE_FILES = ['-journal', '-wal', '-shm'];
 const NAMES_MAX = 20;
 
-/** The clock for the names of files. */
+/** Clock for the time in file names. */
 export type WallClock = Pick<Clock, 'nowMs'>;
 
 export interface OpenInbox {
   db: Database.Database;
-  /** Shows whether the path still leads to the open file. */
+  /** Inode of the open file, which shows whether the path still leads to it. */
   inode: number;
 }
 
 /**
- * Opens the inbox and creates directory, file and tables if they are missing. It uses a rollback journal, so that the
- * next opener rolls back a transaction of a POS that died, and a file deleted under an open handle is noticed. Throws
- * `storage-corrupt` for a damaged file, `storage-newer` for one of a newer tillsync.
+ * Opens the inbox, and creates its directory, file and tables if they are missing. With a rollback journal, the next
+ * opener rolls back the transaction of a dead POS, and a deleted file is noticed. Throws `storage-corrupt` for a
+ * damaged file, and `storage-newer` for a file of a newer tillsync.
  */
 export function openInboxFile({ path, group }: { path: string; group?: string | undefined }): OpenInbox {
   const gid = group === undefined ? undefined : groupId(group);
@@ -216,8 +218,8 @@ export function openInboxFile({ path, group }: { path: string; group?: string | 
 }
 
 /**
- * Removes an empty file, which a POS leaves if it opens the inbox before tillsync makes it, often without write
- * permission for tillsync. If a journal is beside it, SQLite decides.
+ * Removes an empty file. A POS that opens the inbox before tillsync creates it leaves such a file, often one that
+ * tillsync may not write. An empty file with a journal stays, because SQLite must roll it back.
  */
 function removeEmpty(path: string): void {
   const there = lstatSync(path, { throwIfNoEntry: false });
@@ -236,7 +238,7 @@ function createInbox(path: string, gid: number | undefined): void {
     db.close();
   }
   try {
-    // Unlike a rename, a link never replaces a file that another program has just created.
+    // A link, unlike a rename, never replaces a file that another program has just created.
     linkSync(made, path);
   } catch (error) {
     if (!isThere(path)) throw error;
@@ -253,12 +255,12 @@ function openWritable(path: string): Database.Database {
     busyTimeoutMs: BUSY_TIMEOUT_MS,
     pragmas: {
       trusted_schema: 0,
-      // A POS's own table that references these rows would keep them from being deleted.
+      // Otherwise a POS's own table that references these rows would prevent their deletion.
       foreign_keys: 0,
-      // Overwrites deleted rows, which may hold a customer's name.
+      // Overwrites deleted rows, which may contain a customer's name.
       secure_delete: 1,
-      // A commit deletes its journal. Unless that is synced, a power cut could bring back rows that were copied and
-      // forgotten, and they would be copied twice.
+      // Syncs the deletion of the journal. Otherwise a power cut could bring back rows that were copied and deleted,
+      // and they would be copied twice.
       synchronous: 'EXTRA',
     },
   });
@@ -282,7 +284,7 @@ function openSound(path: string): Database.Database {
   }
 }
 
-/** Opens the inbox for reading only. Throws `not-found`, and what `openInboxFile` throws. */
+/** Opens the inbox only for reading. Throws `not-found`, and what `openInboxFile` throws. */
 export function openInboxForReading(path: string): Database.Database {
   const file = lstatSync(path, { throwIfNoEntry: false });
   if (!file) throw new TillsyncError('not-found', `There is no ${path}.`);
@@ -305,7 +307,7 @@ export function openInboxForReading(path: string): Database.Database {
   }
 }
 
-/** Returns the first damage that SQLite finds; null if none, or if the file is too large to check quickly. */
+/** Returns the first damage that SQLite finds; null if there is none or the file is too large for a quick check. */
 export function damageOf(
   db: Database.Database,
   path: string,
@@ -315,14 +317,14 @@ export function damageOf(
   return { damage: verdict === 'ok' ? null : String(verdict), readThrough };
 }
 
-/** False when a POS has switched on a write-ahead log. */
+/** Whether the file uses a rollback journal; false if a POS has switched on a write-ahead log. */
 export function hasRollbackJournal(db: Database.Database): boolean {
   return storing(() => db.pragma('journal_mode', { simple: true })) !== 'wal';
 }
 
 /**
- * Switches the write-ahead log off if every POS closes the file for a moment; otherwise it stays. Afterwards the
- * connection must be replaced, because it does not read again what it has read before.
+ * Switches the write-ahead log off, which works only while no POS has the file open. Afterwards the connection must
+ * be replaced, because it does not read pages again that it has read before.
  */
 function takeLogBack(db: Database.Database): void {
   try {
@@ -333,8 +335,8 @@ function takeLogBack(db: Database.Database): void {
 }
 
 /**
- * Throws `storage-failed` when the disk does not return the file's bytes, which SQLite would call damaged. A path
- * that is no plain file, or too large, is not read.
+ * Throws `storage-failed` if the disk cannot read the file, because SQLite would report damage instead. A path that
+ * is no plain file, or a file that is too large, is not read.
  */
 export function requireReadable(path: string): void {
   const there = lstatSync(path, { throwIfNoEntry: false });
@@ -350,7 +352,7 @@ export function requireReadable(path: string): void {
   });
 }
 
-/** Renames an unusable file and its journal. Returns the new path. */
+/** Renames a damaged file and its journal. Returns the new path. */
 export function setAside(path: string, clock: WallClock): string {
   const kept = freeName(`${path}.damaged-${stampOf(clock.nowMs())}`);
   return storing(() => {
@@ -362,7 +364,7 @@ export function setAside(path: string, clock: WallClock): string {
   });
 }
 
-/** Returns renamed damaged files that are still there; if there are many, the oldest. */
+/** Returns the paths of damaged files that were renamed and still exist; if there are many, the oldest ones. */
 export function keptFiles(path: string): string[] {
   const prefix = `${basename(path)}.damaged-`;
   const isOne = (name: string) => name.startsWith(prefix) && !/-(journal|wal|shm)$/.test(name);
@@ -378,8 +380,8 @@ export function keptFiles(path: string): string[] {
 }
 
 /**
- * Returns paths of SQLite's side files that are no plain files, such as a pipe, on which SQLite would wait for ever.
- * They hold no data of the POS.
+ * Returns SQLite's side files that are no plain files, such as a pipe, on which SQLite would wait for ever. They
+ * contain no data of the POS.
  */
 export function strangeSideFiles(path: string): { path: string; what: string }[] {
   return SIDE_FILES.flatMap((suffix) => {
@@ -388,7 +390,7 @@ export function strangeSideFiles(path: string): { path: string; what: string }[]
   });
 }
 
-/** Renames the file; returns the new path. */
+/** Renames a file. Returns the new path. */
 export function moveAway(path: string, clock: WallClock): string {
   const moved = freeName(`${path}.moved-${stampOf(clock.nowMs())}`);
   return storing(() => {
@@ -405,7 +407,7 @@ export function inodeAt(path: string): number {
 
 function requirePlainFile(path: string): void {
   const there = lstatSync(path, { throwIfNoEntry: false });
-  // A user who may write the directory could link to a file that is not theirs.
+  // Any user who may write the directory could put a link to another user's file there.
   if (there && !there.isFile()) throw unsound(path, `It is ${nameOf(there)} and no plain file`);
   if (there && there.size > FILE_BYTES_MAX) {
     throw unsound(path, `Its size is said to be ${there.size} bytes, more than ${FILE_BYTES_MAX}`);
@@ -413,7 +415,7 @@ function requirePlainFile(path: string): void {
 }
 
 function requireSound(db: Database.Database, path: string): void {
-  // The schema is checked first, because a check of the pages evaluates it.
+  // The schema is checked first, because a check of the pages evaluates the schema.
   requireSchema(db, path);
   const { damage } = damageOf(db, path);
   if (damage !== null) throw unsound(path, `SQLite says: ${damage}`);
@@ -438,6 +440,7 @@ function prepareDirectory(directory: string, gid: number | undefined): void {
   try {
     setDirectoryMode(directory, DIRECTORY_MODE);
   } catch {
-    // A hardened service may not set the group bit. Below a directory with that bit, the file has it already.
+    // A hardened service may not set the set-group-id bit. In a directory with that bit, the file has the group
+    // already.
   }
 }

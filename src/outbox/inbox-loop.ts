@@ -14,24 +14,24 @@ import type { MirrorStores } from './repositories.ts';
 const ROWS_AT_ONCE = 1_000;
 const LOOK_EVERY_MS = 500;
 const FAILED_REST_MS = 5_000;
-/** Longest wait of a change from another interface for the inbox's earlier rows. */
+/** Longest time that a change of another interface waits until earlier rows of the inbox are copied. */
 const FIRST_MAX_MS = 1_000;
-/** Time for which a POS may hold its lock, for example while it stores a delivery. A longer lock was forgotten. */
+/** Longest time that a POS may lock the inbox, for example while it stores a delivery. A longer lock is a mistake. */
 const LOCKED_MAX_MS = 30_000;
 
-/** After a pass that skipped much, the loop pauses for this multiple of the pass's duration. */
+/** After a pass that skipped rows, the loop pauses for the pass's duration times this factor. */
 const REST_OF_PASS = 10;
 const ID_MAX = 2n ** 63n - 1n;
 
 /**
- * A pass through the inbox that skips rows of full branches. It continues with new rows until it is time to check for
- * room again.
+ * A pass through the inbox that skips rows of branches with a full queue. It continues with new rows until the next
+ * pass checks whether there is room.
  */
 interface Pass {
   passed: PassedOver;
   from: InboxFrom;
   beganMs: number;
-  /** Time at which the next pass may begin; undefined while this pass has not reached the end. */
+  /** Monotonic time at which the next pass may begin; undefined while this pass has not reached the last row. */
   overMs: number | undefined;
 }
 
@@ -40,17 +40,17 @@ export interface InboxTaken {
   taken: number;
   rejected: number;
   acknowledged: number;
-  /** Acknowledged orders that the mirror does not know. */
+  /** Ids of acknowledged orders that the mirror does not have. */
   unheard: readonly string[];
-  /** Why some acknowledgements were refused. */
+  /** Reasons why acknowledgements were refused. */
   refused: readonly string[];
-  /** Whether more rows may be waiting. */
+  /** Whether more rows may wait. */
   more: boolean;
-  /** Present fault of the file in a sentence for a person; null if there is none. */
+  /** Present fault of the file, in a sentence for a person; null if there is none. */
   trouble: string | null;
-  /** Why further rows stay in the inbox for now, for a person; null if none do. */
+  /** Reason why further rows stay in the inbox for now, for a person; null if no row stays. */
   full: TillsyncError | null;
-  /** Programs in a transaction on the inbox while no row waits. */
+  /** Programs that have a transaction open on the inbox while no row waits. */
   holders: readonly LockHolder[];
 }
 
@@ -60,11 +60,11 @@ interface InboxLoopOptions extends InboxLocation {
   /** `stock.hold_back_unbooked`. */
   holdBack: HoldBackSetting;
   alarms: Alarms;
-  /** Called after each read with the rows that still wait. */
+  /** Called after each read with the number of rows that wait. */
   onWaiting: (waiting: InboxWaiting) => void;
-  /** Called after each read with the copied rows. */
+  /** Called after each read with its result. */
   onTaken: (taken: InboxTaken) => void;
-  /** Interval of checks for rows from other processes; has a default for a store. */
+  /** Pause between checks for rows of other processes; has a default. */
   lookEveryMs?: number | undefined;
   openInbox?: ((options: InboxProcessOptions) => InboxAsker) | undefined;
   clock: Clock;
@@ -72,20 +72,20 @@ interface InboxLoopOptions extends InboxLocation {
   beat: () => void;
 }
 
-/** Moves the inbox into the outbox. A POS that holds its lock, or breaks the file, stops only this loop. */
+/** Copies the inbox into the outbox. A POS that locks or breaks the file stops only this loop. */
 export class InboxLoop {
   readonly #options: InboxLoopOptions;
   readonly #inbox: InboxAsker;
-  /** Sentence on a lost inbox file, for an alarm; null if none was lost. */
+  /** Sentence about a lost inbox file, for an alarm; null if no file was lost. */
   #lost: string | null = null;
   #isTidy = false;
-  /** Last text of each alarm; undefined if not known. */
+  /** Last text of each alarm; undefined if it is not known yet. */
   readonly #told = new Map<AlarmKey, string | null>();
   readonly #failing = new Set<AlarmKey>();
-  /** For each program that was in a transaction at every read, the time of the first of these reads. */
+  /** For each program that had a transaction open at every read so far, the time of the first of these reads. */
   #heldSinceMs: ReadonlyMap<number, number> = new Map();
   #pass: Pass | undefined;
-  /** The running read; two at once would copy a row twice. */
+  /** The running read. A second read waits for it, because two at once would copy a row twice. */
   #looking: Promise<unknown> = Promise.resolve();
 
   constructor(options: InboxLoopOptions, signal?: AbortSignal) {
@@ -97,7 +97,7 @@ export class InboxLoop {
       signal,
       onTrouble: ({ kind, keptAt, message }) => {
         log.error({ kind, keptAt }, message);
-        // A damaged file has its own alarm for as long as its copy exists.
+        // A damaged file has an alarm of its own while its copy exists.
         if (kind !== 'damaged') this.#lost = message;
       },
     });
@@ -130,7 +130,7 @@ export class InboxLoop {
         }
         lockedSinceMs = undefined;
         this.#tell('inbox.locked', null);
-        // A process that was silent once may only have been slow, as when the machine starts. The next read decides.
+        // A process that did not answer once may only be slow, as while the machine starts. The next read decides.
         if (hasFailed || !hasCode(error, 'storage-failed')) {
           this.#tell('inbox.damaged', asTillsyncError(error));
         } else {
@@ -143,9 +143,8 @@ export class InboxLoop {
   }
 
   /**
-   * Copies the inbox before a change from another interface, so that the last submitted value wins: 40 by SQL, then
-   * 10 by HTTP → 10. Returns false if rows may be left: locked, broken, full or too slow files are the loop's
-   * business.
+   * Copies the inbox before a change of another interface, so that the last submitted value wins: 40 by SQL, then 10
+   * by HTTP → 10. Returns false if rows may be left because the file is locked, broken, full or too slow.
    */
   async ingestFirst(): Promise<boolean> {
     const { clock } = this.#options;
@@ -159,14 +158,14 @@ export class InboxLoop {
         if (!taken.more) return true;
       }
     };
-    // The loop reads again soon and reports any fault.
+    // The loop reads the inbox soon and reports any fault, so an error here is ignored.
     const tooLong = clock.sleep(FIRST_MAX_MS, over.signal).then(() => false);
     const isEmpty = await Promise.race([all().catch(() => false), tooLong]);
     over.abort();
     return isEmpty;
   }
 
-  /** Copies inserted rows durably, each once, then deletes them from the inbox. */
+  /** Copies inserted rows durably, each once, and then deletes them in the inbox. */
   ingest(): Promise<InboxTaken> {
     const taken = this.#looking.then(() => this.#ingest());
     this.#looking = taken.catch(() => undefined);
@@ -186,7 +185,7 @@ export class InboxLoop {
     onWaiting(waiting);
     const rows = [...batch.changes, ...batch.acks];
     if (rows.length === 0 && pass.passed.isNone) {
-      // Keys of rows that a dead process deleted there without forgetting them here.
+      // Deletes notes of copied rows that a dead process left, since the inbox is empty.
       if (!this.#isTidy && keptFiles.length === 0) await stores.write(({ inbox }) => inbox.forgetAll());
       this.#isTidy = true;
       if (stores.read(({ intake }) => intake.mayComeLate(lookedAt))) {
@@ -206,7 +205,8 @@ export class InboxLoop {
       };
     }
     this.#lost = null;
-    // First durable in the mirror, then deleted from the inbox, then forgotten: a crash in between only repeats.
+    // Rows are first written durably to the mirror, then deleted in the inbox, then their notes are deleted. A crash
+    // in between only repeats a step.
     const { accepted, acks, taken, full } = await stores.write(({ inbox, reservations }) => {
       reservations.begin(holdBack);
       return inbox.ingest(batch, guards, pass.passed);
@@ -223,7 +223,7 @@ export class InboxLoop {
     if (waiting.rows < COUNTED_MAX && waiting.rows <= gone.length) onWaiting({ rows: 0, oldest: null });
     await stores.write(({ inbox, intake }) => {
       inbox.forget(taken);
-      // A POS that inserts all the time never leaves the inbox empty.
+      // A POS that inserts rows all the time never leaves the inbox empty, so a complete read counts as empty.
       if (!batch.more && full === null) intake.inboxWasEmpty(lookedAt);
     });
     return {
@@ -248,7 +248,7 @@ export class InboxLoop {
     return { passed: new PassedOver(), from: {}, beganMs: nowMs, overMs: undefined };
   }
 
-  /** Continues behind skipped rows. If none were skipped, the next read begins at the first row. */
+  /** Continues behind the skipped rows. If no row was skipped, the next read begins at the first row. */
   #goOn(pass: Pass, batch: InboxBatch): void {
     const { passed, from, beganMs } = pass;
     if (passed.isNone) return;
@@ -267,7 +267,7 @@ export class InboxLoop {
     return this.#inbox.close();
   }
 
-  /** Returns an error for a person if a program was in a transaction for too long at each read; null if none. */
+  /** Returns an error for a person if a program had a transaction open for too long; null if there is none. */
   #heldTooLong(holders: readonly LockHolder[]): TillsyncError | null {
     const nowMs = this.#options.clock.monotonicMs();
     const held = new Map(holders.map(({ pid }) => [pid, this.#heldSinceMs.get(pid) ?? nowMs]));

@@ -7,39 +7,42 @@ import type { InboxTrouble } from './inbox.ts';
 import type { InboxAnswers, InboxLocation, InboxReply, InboxRequest } from './inbox-protocol.ts';
 
 const CHILD = new URL('./inbox-child.ts', import.meta.url);
-/** Heap limit: rows of a megabyte at once, a short program, and SQLite's own needs. */
+/**
+ * Heap limit in MiB. It covers rows of a megabyte at once and a short program; SQLite's memory is outside the heap.
+ */
 const HEAP_MIB = 64;
 /**
- * Writable memory limit (RLIMIT_DATA). V8 reserves some 550 MiB without using it, so about 300 are left. Address
- * space (RLIMIT_AS) is no useful limit for Node.
+ * Limit of writable memory (RLIMIT_DATA). V8 reserves some 550 MiB that it does not use, so about 300 are left. A
+ * limit of address space (RLIMIT_AS) does not work with Node.
  */
 const DATA_KIB = 880 * 1024;
-/** Total processor time (RLIMIT_CPU). When it is used up, a new process replaces this one. */
+/** Limit of processor time in total (RLIMIT_CPU). A new process replaces one that used it up. */
 const PROCESSOR_SECONDS = 900;
-/** Answers are a few megabytes at most. */
+/** Longest answer. Real ones have a few megabytes. */
 const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
-/** Longer than a slow disk needs to delete the largest row. */
+/** Longest time without an answer. It is longer than a slow disk needs to delete the largest row. */
 const SILENT_MAX_MS = 20_000;
-/** An answer may have come while this process was frozen, so it is read before the other process is killed. */
+/** Time for a last read of an answer before the process is killed. It may have come while this process was frozen. */
 const LAST_LOOK_MS = 500;
 const RETRY_AFTER_MS = 300;
-/** Time that running requests may take at a stop. */
+/** Time that running requests get when the daemon stops. */
 const STOP_MS = 1_000;
 const STDERR_BYTES_MAX = 4_000;
 const HINT = 'Have whoever looks after the POS check inbox.db, what lies beside it, and the disk.';
 
 /**
- * The shell sets limits that the program cannot lift. The program dies with this process, so that it neither stays
- * behind nor works unobserved. Without setpriv (util-linux) it ends with its input.
+ * Returns a shell script that starts the process with limits that it cannot lift. The process dies with this one, so
+ * it is never left behind. Without setpriv (util-linux) it ends when its input ends.
  */
 function limited(): string {
   const { getuid, geteuid, getgid, getegid } = process;
-  // If root acts as the owner of the files, the process becomes that owner for good.
+  // If root acts as the owner of the files, the process becomes that owner permanently.
   const isActing = getuid?.() !== geteuid?.() || getgid?.() !== getegid?.();
   const user = isActing ? `--reuid ${geteuid?.()} --regid ${getegid?.()} --keep-groups` : '';
   return [
     `ulimit -t ${PROCESSOR_SECONDS}; ulimit -d ${DATA_KIB}; echo 1000 > /proc/self/oom_score_adj`,
-    // setpriv needs a system call that the service may be forbidden; systemd then ends what the service leaves behind.
+    // setpriv needs a system call that the service may be forbidden to use. systemd then ends the processes that the
+    // service leaves.
     `setpriv ${user} --pdeathsig KILL true 2> /dev/null && exec setpriv ${user} --pdeathsig KILL -- "$@"`,
     'exec "$@"',
   ].join('\n');
@@ -54,9 +57,7 @@ export interface InboxProcessOptions extends InboxLocation {
   signal?: AbortSignal | undefined;
 }
 
-/**
- * Interface of the inbox for all other code. The inbox runs in a process of its own, in some tests in the same process.
- */
+/** Interface of the inbox for all other code. The inbox runs in its own process; some tests run it in theirs. */
 export type InboxAsker = Pick<InboxProcess, 'ask' | 'close'>;
 
 interface PendingRequest {
@@ -65,9 +66,9 @@ interface PendingRequest {
 }
 
 /**
- * The inbox in its process (inbox-child.ts), which is started when needed and runs on until it fails. Its memory is
- * limited and it is killed when silent, so that a POS's file can stop nothing else. It has no namespaces of its own,
- * because the service may not create any.
+ * Starts the process that opens the inbox (inbox-child.ts) when it is needed; the process runs until it fails. Its
+ * memory is limited and it is killed if it does not answer, so a POS's file can stop nothing else. It has no
+ * namespaces, because the service may not create any.
  */
 export class InboxProcess {
   readonly #options: InboxProcessOptions;
@@ -89,8 +90,8 @@ export class InboxProcess {
   }
 
   /**
-   * Sends a request; each may be repeated without harm. Throws `storage-…` (`storage-failed` also when the process
-   * was silent or ended twice) or `aborted`.
+   * Sends a request, which must be harmless if repeated. Throws `storage-…` (`storage-failed` also if the process did
+   * not answer or ended twice) or `aborted`.
    */
   ask<T extends InboxRequest['do']>(request: Extract<InboxRequest, { do: T }>): Promise<InboxAnswers[T]> {
     const turn = this.#queue.then(() => this.#ask(request));
@@ -112,7 +113,7 @@ export class InboxProcess {
       reply = await this.#once(request);
     } catch (error) {
       if (!(error instanceof ProcessEnded) || this.#isStopping) throw this.#plainly(error);
-      // The process may have died of a file truncated during a read. A new process sees the present file.
+      // The process may have died because the file was truncated during a read. A new process reads the present file.
       await sleep(RETRY_AFTER_MS);
       try {
         reply = await this.#once(request);
@@ -132,7 +133,7 @@ export class InboxProcess {
 
   async #once(request: InboxRequest): Promise<InboxReply> {
     if (!this.#child) await this.#lastOneGone();
-    // While the process stops, a running request may still end, but no new process is started.
+    // During a stop, a running request may still end, but no new process is started.
     if (this.#closed || (this.#isStopping && !this.#child)) throw new ProcessEnded('stopped', '');
     const child = this.#child ?? this.#start();
     let timer: NodeJS.Timeout | undefined;
@@ -154,7 +155,10 @@ export class InboxProcess {
     }
   }
 
-  /** Waits for a killed process, which may still hold the file; one that waits for the disk cannot be killed. */
+  /**
+   * Waits until a killed process has ended, because it may still have the file open. A process that waits for the
+   * disk cannot be killed.
+   */
   async #lastOneGone(): Promise<void> {
     const tooLate = new AbortController();
     const late = sleep(SILENT_MAX_MS, 'late', { signal: tooLate.signal }).catch(() => undefined);
@@ -205,7 +209,7 @@ export class InboxProcess {
     child.stderr.on('data', (chunk: Buffer) => {
       said = (said + chunk.toString()).slice(-STDERR_BYTES_MAX);
     });
-    // A write to a process that has ended is reported by its end.
+    // The end of the process reports a failed write, so the error is ignored here.
     child.stdin.on('error', () => {});
     this.#ended = new Promise((resolve) => {
       const end = (why: string) => {
@@ -233,7 +237,7 @@ export class InboxProcess {
   }
 }
 
-/** The process ended by itself, or another process killed it. */
+/** The process ended before it answered. */
 class ProcessEnded extends Error {
   readonly why: string;
   readonly said: string;
@@ -245,7 +249,7 @@ class ProcessEnded extends Error {
   }
 }
 
-/** Interval at which a command retries a file that a POS has locked. */
+/** Pause after which a command tries a locked file again. */
 const TRY_EVERY_MS = 100;
 const LOCKED_MAX_MS = 10_000;
 
@@ -257,8 +261,8 @@ export interface LookIntoInboxOptions {
 }
 
 /**
- * Starts the process that opens the inbox for one command, and ends it. Waits ten seconds if a POS has locked the
- * file. Throws what `InboxProcess.ask` throws.
+ * Runs `look` with the inbox's process for one command, and ends the process. Waits up to ten seconds if a POS has
+ * locked the file. Throws what `InboxProcess.ask` throws.
  */
 export async function lookIntoInbox<T>(
   { path, group, clock, signal }: LookIntoInboxOptions,

@@ -13,25 +13,25 @@ import {
 } from './inbox.ts';
 import { damageOf, type InboxTable, openInboxForReading, requireSchema } from './inbox-file.ts';
 
-// Requests and answers of the process that opens the inbox, one JSON document per line.
+// Requests and answers of the process that opens the inbox. Each is one JSON document on one line.
 
-/** The inbox's location, as the process's first argument. */
+/** Location of the inbox, which is the first argument of its process. */
 export interface InboxLocation {
   path: string;
   group?: string | undefined;
 }
 
-/** Ids of the first wanted rows. */
+/** Id, for each table, of the first wanted row. */
 export type InboxFrom = Partial<Record<InboxTable, string>>;
 
 export interface InboxAnswers {
-  /** Prepares the inbox if needed, and returns the oldest rows from these ids on. */
+  /** Creates the inbox if it is missing, and returns the oldest rows from these ids on. */
   look: { batch: InboxBatch; waiting: InboxWaiting; keptFiles: string[]; holders: LockHolder[] };
   remove: Record<string, never>;
   insertAcks: Record<string, never>;
-  /** Rows from these ids on; the file is not changed. */
+  /** Rows from these ids on. The file is not changed. */
   copy: InboxBatch;
-  /** State of the file, which is not changed. */
+  /** State of the file. The file is not changed. */
   health: InboxHealth;
 }
 
@@ -40,7 +40,7 @@ export interface InboxHealth {
   version: number;
   /** First damage that SQLite found; null if none. */
   damage: string | null;
-  /** False for a file too large to check quickly, and `damage` is then null without a check. */
+  /** Whether the file was checked; false if it is too large, and `damage` is then null. */
   readThrough: boolean;
   waiting: InboxWaiting;
 }
@@ -52,22 +52,19 @@ export type InboxRequest =
   | { do: 'copy'; from: InboxFrom }
   | { do: 'health' };
 
-/** Troubles with the file in the meantime, and the answer or the error. */
+/** An answer or an error, and the faults of the file that were found meanwhile. */
 export type InboxReply = { troubles: InboxTrouble[] } & (
   | { answer: InboxAnswers[keyof InboxAnswers] }
   | { error: { code: ErrorCode; message: string; hint: string | undefined } }
 );
 
 const COPIED_AT_ONCE = 1_000;
-/** Bytes that SQLite locks: all those of a database, and those of a write-ahead log's index. */
+/** Ranges of bytes that SQLite locks in a database file and in the index of a write-ahead log. */
 const LOCKED = { first: 0x40000000, last: 0x40000000 + 512 };
 const LOCKED_INDEX = { first: 120, last: 127 };
 const wallClock = { nowMs: () => Date.now() };
 
-/**
- * Starts the side that opens the inbox and answers requests, which is inbox-child.ts, or a test without a
- * further process.
- */
+/** Opens the inbox and answers requests. It runs in inbox-child.ts, and in some tests without a separate process. */
 export class InboxAnswerer {
   readonly #path: string;
   readonly #inbox: Inbox;
@@ -102,11 +99,11 @@ export class InboxAnswerer {
     switch (request.do) {
       case 'look': {
         const batch = inbox.read(request.limit, request.from);
-        // Behind skipped rows there may be no more rows, although skipped rows wait.
+        // Skipped rows wait in the inbox even if no row follows them.
         const isWhole = Object.keys(request.from).length === 0;
         const none = isWhole && batch.changes.length + batch.acks.length === 0;
         const waiting = none ? { rows: 0, oldest: null } : inbox.waiting();
-        // While rows wait, a lock shows by itself, because the rows cannot be removed.
+        // While rows wait, removing them shows a lock. Only an empty inbox needs a search for locks.
         const found = none ? this.#holders() : [];
         const isHeld = found.length > 0 && inbox.locksMatter();
         return { batch, waiting, keptFiles: inbox.keptFiles(), holders: isHeld ? found : [] };
@@ -138,7 +135,7 @@ export class InboxAnswerer {
     }
   }
 
-  /** Turns an error into words for whoever maintains the POS. */
+  /** Puts an error into words for whoever maintains the POS. */
   #plainly(error: unknown): TillsyncError {
     const known = asTillsyncError(error);
     if (known.code === 'storage-busy') {

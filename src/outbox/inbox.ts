@@ -20,57 +20,57 @@ import {
   type WallClock,
 } from './inbox-file.ts';
 
-/** A row of the inbox in the form that the daemon and the inbox's process exchange. */
+/** A row of the inbox, as the inbox's process sends it to the daemon. */
 export interface InboxRow {
   table: InboxTable;
-  /** Digits of a 64-bit integer. */
+  /** A 64-bit integer in decimal digits. */
   id: string;
-  /** Key of the row, unique among all rows, also deleted ones. */
+  /** Unique key of the row. No deleted row ever had it. */
   key: string;
-  /** The bytes of the row's key in hex; `#` and their number if there are too many. */
+  /** Bytes of the row's key in hex; `#` and their number if there are too many. */
   keyHex: string;
-  /** The first value that exceeds the limit; the row then comes without its long values. */
+  /** First value that is too long. The row then comes without its long values. */
   tooLong: { column: string; bytes: number; maxBytes: number } | null;
 }
 
-/** A row as the POS inserted it, shaped as a change but not checked. */
+/** A row as the POS inserted it, in the shape of a change but not checked. */
 export interface InboxChange extends InboxRow {
   kind: ChangeKind;
   reference: string | null;
-  /** Time of the insert (ISO 8601 UTC, milliseconds); null if the row has no such time. */
+  /** Time of the insert (ISO 8601 UTC, milliseconds); null if the row contains none. */
   handedAt: string | null;
   value: Record<string, unknown>;
 }
 
 export interface InboxAck extends InboxRow {
   orderId: string;
-  /** Newest event of the feed that was booked; null means the newest. */
+  /** Newest event of the order that was booked; null means the newest of all. */
   seq: number | null;
-  /** Time of the insert (ISO 8601 UTC, milliseconds); null if the row has no such time. */
+  /** Time of the insert (ISO 8601 UTC, milliseconds); null if the row contains none. */
   handedAt: string | null;
 }
 
 export interface InboxBatch {
   changes: InboxChange[];
   acks: InboxAck[];
-  /** Whether rows remain in the inbox. */
+  /** Whether the inbox has more rows. */
   more: boolean;
 }
 
-/** Waiting rows; `rows` is counted up to `COUNTED_MAX`. */
+/** Number of waiting rows, counted up to `COUNTED_MAX`, and age of the oldest. */
 export interface InboxWaiting {
   rows: number;
-  /** Time of the oldest row's insert, by its own column; null if no row waits or the row has no time. */
+  /** Insert time of the oldest row, by its own column; null if no row waits or the row has no time. */
   oldest: string | null;
 }
 
-/** The smallest 64-bit integer, so no row has a lower id. */
+/** The smallest 64-bit integer, so no row comes before it. */
 export const FIRST_ID = '-9223372036854775808';
 export const COUNTED_MAX = 100_000;
-/** Half of SQLite's row ids; no POS reaches it by counting. */
+/** Ids above this count as used up. No POS reaches it by counting. */
 const NUMBERS_MAX = 2n ** 62n;
 
-/** Bytes of the longest accepted id (200 characters), reference (1,000) and text (100,000). */
+/** Most bytes of an id (200 characters), a reference (1,000) and a text (100,000) that are accepted. */
 const ID_BYTES = 800;
 const REFERENCE_BYTES = 4_000;
 const TEXT_BYTES = 400_000;
@@ -95,12 +95,12 @@ const COLUMNS: Record<InboxTable, Record<string, number>> = {
   },
   order_acks: { order_id: ID_BYTES, seq: ID_BYTES },
 };
-/** Most bytes of one batch, so that no row waits long behind others and memory is limited. */
+/** Most bytes of one batch, so that memory is limited and no row waits long behind others. */
 const BATCH_BYTES = 1024 * 1024;
-/** Most bytes deleted per batch, because SQLite visits every page of a long value. */
+/** Most bytes of rows deleted per batch, because SQLite visits every page of a long value. */
 const REMOVED_BYTES = 64 * 1024 * 1024;
 
-/** Names of the id columns in a change. */
+/** Names in a change of the columns that hold ids. */
 export const WIRE_NAMES: Readonly<Record<string, string>> = {
   external_id: 'externalId',
   subsidiary_id: 'subsidiaryId',
@@ -112,13 +112,13 @@ type Lengths = Record<string, bigint | null> & { id: bigint; change_key: bigint 
 type Values = Record<string, unknown>;
 
 interface Statements {
-  /** Bytes of each value, which SQLite knows without reading the value. */
+  /** Length of each value in bytes, which SQLite finds without reading the value. */
   lengths: Database.Statement<[bigint, number], Lengths>;
   value: (column: string) => Database.Statement<[bigint], unknown>;
   row: Database.Statement<[bigint], Values>;
   drop: Database.Statement<[bigint, string]>;
   dropLongKey: Database.Statement<[bigint, bigint]>;
-  /** Whether a row with this id and key still exists; the key in the form of `InboxRow.keyHex`. */
+  /** Whether a row with this id and this key (as in `InboxRow.keyHex`) exists. */
   isThere: Database.Statement<[bigint, string], number>;
   count: Database.Statement<[], number>;
   oldest: Database.Statement<[], string | null>;
@@ -144,8 +144,8 @@ export class InboxRows {
   }
 
   /**
-   * Reads one consistent view of the three tables: the oldest rows from these ids on, at most `limit` per table and
-   * about a megabyte together. Acknowledgements are returned only if no count is left over.
+   * Reads the oldest rows from these ids on in one transaction: at most `limit` per table and about a megabyte
+   * together. Returns acknowledgements only if it returned all counts.
    */
   read(limit: number, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
     return this.#db.transaction(() => {
@@ -190,17 +190,14 @@ export class InboxRows {
         const left = rows.find(({ table, id, keyHex }) =>
           this.#tables[table].isThere.get(BigInt(id), keyHex),
         );
-        // The rows would be submitted again and again, an older value after a newer one.
+        // Otherwise the rows would be submitted again and again, an older value after a newer one.
         if (left) throw unsound(this.#db.name, `Rows of ${left.table} that were taken in cannot be removed`);
         this.#restartNumbers();
       })
       .immediate();
   }
 
-  /**
-   * Restarts the ids of an empty table if they are used up. After a row with SQLite's highest id, every insert of the
-   * POS fails.
-   */
+  /** Restarts the ids of an empty table that has used up SQLite's highest id, after which every insert fails. */
   restartNumbers(): void {
     if (!this.#areNumbersUsedUp()) return;
     this.#db.transaction(() => this.#restartNumbers()).immediate();
@@ -282,7 +279,7 @@ function statementsOn(db: Database.Database, table: InboxTable): Statements {
   const lengths = [...columns, 'change_key'].map((column) => `octet_length(${column}) AS ${column}`);
   const values = new Map<string, Database.Statement<[bigint], unknown>>();
   return {
-    // An id may be a 64-bit integer and a key the bytes of a GUID; neither may lose anything.
+    // An id may be a 64-bit integer, and a key may be the bytes of a GUID. Neither may be rounded or decoded.
     lengths: db
       .prepare<[bigint, number], Lengths>(
         `SELECT id, ${lengths.join(', ')} FROM ${table} WHERE id >= ? ORDER BY id LIMIT +?`,
@@ -305,7 +302,7 @@ function statementsOn(db: Database.Database, table: InboxTable): Statements {
       values.set(column, made);
       return made;
     },
-    // Deletes by key too, because another row may have been inserted under a deleted row's id.
+    // Compares the key too, because a new row may have the id of a deleted row.
     drop: db.prepare<[bigint, string]>(`DELETE FROM ${table} WHERE id = ? AND hex(change_key) = ?`),
     dropLongKey: db.prepare<[bigint, bigint]>(
       `DELETE FROM ${table} WHERE id = ? AND octet_length(change_key) = ?`,
@@ -355,7 +352,7 @@ function ackOf(row: InboxRow, { order_id: orderId, seq, handed_at: handedAt }: V
   };
 }
 
-/** Returns the key as it is reported and stored: text as it is, other bytes in hex. */
+/** Returns the key as it is shown and stored: valid text unchanged, other bytes in hex. */
 function keyText(key: unknown, hex: string): string {
   return typeof key === 'string' && !key.includes('\uFFFD') ? key : `x'${hex}'`;
 }
@@ -363,16 +360,16 @@ function keyText(key: unknown, hex: string): string {
 function wireValue(column: string, content: unknown): unknown {
   if (ID_COLUMNS.has(column) && typeof content === 'bigint') return String(content);
   if (column === 'show' && (content === 0n || content === 1n)) return content === 1n;
-  // Bytes are never a valid value; the check only needs their number.
+  // Bytes are never a valid value, so the check needs only their number.
   if (content instanceof Uint8Array) return { bytes: content.byteLength };
-  // The inbox's CHECK constraints refuse other integers too large for JavaScript.
+  // CHECK constraints of the inbox refuse integers that are too large for JavaScript.
   return typeof content === 'bigint' ? Number(content) : content;
 }
 
 interface InboxOptions {
   /** `inbox/inbox.db` in the storage directory. */
   path: string;
-  /** Unix group, by name or number, that may insert. If left out, the storage directory decides. */
+  /** Unix group, by name or number, that may insert rows. If left out, the storage directory decides. */
   group?: string | undefined;
   clock: WallClock;
   /** Called when the file is damaged, deleted or replaced, with a sentence for a person. */
@@ -380,10 +377,10 @@ interface InboxOptions {
 }
 
 /**
- * - `damaged`: unusable; kept at `keptAt` and replaced by a new file
- * - `deleted`: somebody removed it; replaced by a new file
- * - `replaced`: somebody put another file there, which is used now
- * - `obstructed`: something lay at the path of SQLite's journal; it is at `keptAt` now
+ * - `damaged`: the file was unusable; it was moved to `keptAt`, and a new file replaces it
+ * - `deleted`: somebody removed the file; a new file replaces it
+ * - `replaced`: somebody put another file there, which is used from now on
+ * - `obstructed`: something else was at the path of SQLite's journal; it was moved to `keptAt`
  */
 export interface InboxTrouble {
   kind: 'damaged' | 'deleted' | 'replaced' | 'obstructed';
@@ -391,20 +388,20 @@ export interface InboxTrouble {
   message: string;
 }
 
-/** How often a journal mode that a POS has set is reset; each try may have to wait for the POS. */
+/** Interval of attempts to reset a journal mode that a POS has set. Each attempt may wait for the POS. */
 const JOURNAL_EVERY_MS = 30_000;
-/** How often the file is opened again and checked: an open connection sees no damage in pages it has read. */
+/** Interval of opening the file again to check it. An open connection sees no damage in pages it has read. */
 const READ_THROUGH_EVERY_MS = 5 * 60_000;
 
 /**
- * The database into which a POS inserts by SQL. It belongs to another Unix user too, so it may be locked, damaged,
- * deleted or replaced at any time. Opening it may hang, crash or exhaust memory, so only a separate process does it
- * (inbox-child.ts). Methods throw `storage-busy` after at most 50 ms while a POS holds its lock.
+ * The database into which a POS inserts rows by SQL. Another Unix user may write it, so it may be locked, damaged,
+ * deleted or replaced at any time. Opening it may hang, crash or exhaust memory, so only a separate process opens it
+ * (inbox-child.ts). Methods throw `storage-busy` if a POS holds its lock for 50 ms.
  */
 export class Inbox {
   readonly #options: InboxOptions;
   #open: (OpenInbox & { rows: InboxRows }) | undefined;
-  /** Inode of the last open file; undefined when it was renamed as damaged. */
+  /** Inode of the file that was open last; undefined if that file was renamed as damaged. */
   #lastInode: number | undefined;
   #journalTriedMs = 0;
   #openedMs = 0;
@@ -413,14 +410,14 @@ export class Inbox {
     this.#options = options;
   }
 
-  /** Creates the file if it is missing, so that a POS can insert. */
+  /** Creates the file if it is missing, so that a POS can insert rows. */
   prepare(): void {
     this.#use(() => undefined);
   }
 
   /**
-   * Reads the oldest rows from these ids on, at most `limit` per table. Acknowledgements are returned only if no
-   * count is left over, so that a count inserted before an acknowledgement is never copied after it.
+   * Reads the oldest rows from these ids on, at most `limit` per table. Returns acknowledgements only if it returned
+   * all counts, so that no count is copied after an acknowledgement that was inserted later.
    */
   read(limit = 1000, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
     return this.#use((rows) => rows.read(limit, from));
@@ -435,7 +432,7 @@ export class Inbox {
     this.#use((rows) => rows.remove(taken));
   }
 
-  /** Inserts acknowledgements as a POS does. Keys that exist already do not matter. */
+  /** Inserts acknowledgements as a POS does. Rows with an existing key are ignored. */
   insertAcks(acks: readonly RestoredAck[]): void {
     this.#use((_rows, db) => {
       const insert = db.prepare(
@@ -448,7 +445,7 @@ export class Inbox {
     });
   }
 
-  /** Whether another program's lock blocks writers; with a write-ahead log, readers' locks do no harm. */
+  /** Whether another program's lock blocks writers. With a write-ahead log, a reader's lock does not. */
   locksMatter(): boolean {
     return this.#use((_rows, db) => hasRollbackJournal(db));
   }
@@ -467,7 +464,7 @@ export class Inbox {
     try {
       return this.#run(action);
     } catch (error) {
-      // The handle belongs to a file that was deleted or moved between the check and the write.
+      // The open file was deleted or moved between the check and the write.
       if (hasCode(error, 'storage-readonly') && this.#open && !this.#isThere(this.#open)) {
         return this.#run(action);
       }
@@ -476,7 +473,7 @@ export class Inbox {
     }
   }
 
-  /** Opens the file again before it is called damaged: a disk error may pass, and the file is then sound. */
+  /** Opens the file again before reporting damage, because a disk error may pass and leave the file sound. */
   #lookAgain<T>(action: (rows: InboxRows, db: OpenInbox['db']) => T): T {
     this.close();
     requireReadable(this.#options.path);
@@ -527,7 +524,7 @@ export class Inbox {
     this.close();
     const opened = openInboxFile(this.#options);
     try {
-      // A POS may change tables at any time; SQLite counts each schema change.
+      // A POS may change tables at any time. SQLite increases `schema_version` with each change.
       const version = opened.db.prepare<[], number>('PRAGMA schema_version').pluck();
       let known: number | undefined;
       const requireSame = () => {
@@ -555,7 +552,7 @@ export class Inbox {
     return Math.abs(this.#options.clock.nowMs() - this.#openedMs) >= READ_THROUGH_EVERY_MS;
   }
 
-  /** Whether the file must be opened again, which switches off a write-ahead log that a POS has switched on. */
+  /** Whether the file must be opened again, because a POS has switched on a write-ahead log. */
   #logIsDue({ db }: OpenInbox): boolean {
     const nowMs = this.#options.clock.nowMs();
     if (Math.abs(nowMs - this.#journalTriedMs) < JOURNAL_EVERY_MS) return false;
@@ -579,7 +576,7 @@ export class Inbox {
   }
 }
 
-/** A POS's lock may delay it; the file is opened again every few minutes. */
+/** Restarts used-up ids. If a POS's lock prevents it, the next opening tries again, a few minutes later. */
 function restartNumbers(rows: InboxRows): void {
   try {
     storing(() => rows.restartNumbers());
@@ -588,7 +585,7 @@ function restartNumbers(rows: InboxRows): void {
   }
 }
 
-/** Returns the fault of the inbox without the hints that an error of another database has. */
+/** Returns the fault without the hints of a TillsyncError, which are for other databases. */
 function damageIn(error: TillsyncError, path: string): string {
   const { cause } = error;
   if (!(cause instanceof Error && 'code' in cause)) return error.message;

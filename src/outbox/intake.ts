@@ -44,37 +44,36 @@ export interface OutboxIntakeOptions {
   ownName?: string | undefined;
 }
 
-/** Reasons why stocks may not go to zero, by branch (`''` if unknown). */
+/** Reasons why a guard holds stocks that go to zero, by branch (`''` if unknown). */
 export type ZeroHolds = ReadonlyMap<string, GuardReason>;
 
-/** Number of stocks that would go to zero in each branch. */
+/** Number of stocks that newly go to zero in each branch. */
 type ZerosByBranch = ReadonlyMap<string, number>;
 
 interface AcceptOptions {
   source: ChangeSource;
-  /** Submitter of the changes, if more is known than the interface. */
+  /** Who submitted the changes, if more is known than the interface. */
   origin?: string | undefined;
   guards: GuardSettings;
-  /** Holds the whole submission, such as an inventory that lacks too much. */
+  /** Reason to hold the whole submission, such as an inventory that lacks too many stocks. */
   hold?: GuardReason | undefined;
   /**
-   * Holds the stocks that go to zero. It is set for each part of a submission that as a whole sets too many stocks to
-   * zero (`holdsFor`).
+   * Reasons to hold the stocks that go to zero, from `holdsFor`. Set for each part of a large submission that is
+   * judged as a whole.
    */
   zeroHolds?: ZeroHolds | undefined;
-  /** Newest event of the order feed when it was submitted, if that was earlier. */
+  /** Newest event of the order feed at the time of submission, if the changes were submitted earlier than now. */
   asOfSeq?: number;
-  /** Branch for the turns of changes that name no branch. */
+  /** Branch in whose turn changes are sent that name no branch. */
   branch?: string | undefined;
   /**
-   * Time of submission (ISO 8601, UTC), set if the inbox may still hold earlier rows. When these are copied later,
-   * they rank below this submission.
+   * Time of submission (ISO 8601 UTC), set if the inbox may still contain earlier rows. These rank below this
+   * submission when they are copied later.
    */
   beforeInbox?: string | undefined;
   /**
-   * Treatment of changes beyond a branch's limit. `refuse` throws `rate-limited` and accepts nothing, `stop`
-   * accepts the changes before the first one beyond, and `PassedOver` skips them and accepts the rest. If
-   * left out, there is no limit.
+   * What happens to changes for which a branch's queue is full: `refuse` throws `rate-limited` and accepts nothing,
+   * `stop` accepts the changes before the first of them, `PassedOver` skips them. Left out: no limit.
    */
   whenFull?: 'refuse' | 'stop' | PassedOver;
 }
@@ -82,12 +81,12 @@ interface AcceptOptions {
 export interface Acceptance {
   changeId: number;
   state: 'pending' | 'held' | 'rejected';
-  /** Reason why the change is held or rejected; null if it waits. */
+  /** Reason why the change is held or rejected; null if it waits to be sent. */
   message: string | null;
   candidates: CatalogMapping[];
 }
 
-/** An item with its resolved target; `resolution` is null for an unreadable item. */
+/** An item with its resolved target. `resolution` is null if the item is unreadable. */
 interface Placed {
   item: SubmittedChange;
   resolution: Resolution | null;
@@ -102,7 +101,7 @@ const BASIS: Record<Exclude<Resolution['state'], 'rejected'>, OutboxChange['basi
   'as-is': 'as-is',
   'needs-read': 'needs-read',
 };
-/** Target of unreadable items. */
+/** Target that unreadable items get. */
 export const UNREADABLE: Target = {
   key: 'unreadable',
   conflictKey: 'unreadable',
@@ -127,8 +126,7 @@ export class OutboxIntake {
   }
 
   /**
-   * Resolves a change's target in the mirror. `alreadyRead` says that its product was just read from the
-   * platform.
+   * Resolves a change's target in the mirror. `alreadyRead` means that its product was just read from the platform.
    */
   resolve(change: Change, alreadyRead = false): Resolution {
     const holdsBack = () => this.#reservations.holdsBack;
@@ -136,8 +134,8 @@ export class OutboxIntake {
   }
 
   /**
-   * Removes the branch's own name from a change, because at a branch a change with the name and one without
-   * it mean the same stock.
+   * Removes the branch's own name from a change. At a branch, a change with its name and one without a name mean the
+   * same stock.
    */
   #withoutOwnName<T extends SubmittedChange>(item: T): T {
     const { db, ownName } = this.#options;
@@ -154,7 +152,7 @@ export class OutboxIntake {
     return this.acceptSome(items, options).accepted;
   }
 
-  /** Does the same, and also returns the items that were not accepted. */
+  /** Accepts items like `accept`, and also returns the items that were not accepted. */
   acceptSome(
     items: readonly SubmittedChange[],
     options: AcceptOptions,
@@ -177,12 +175,12 @@ export class OutboxIntake {
         const note = 'INSERT INTO hand_overs (first_version, last_version, handed_at) VALUES (?, ?, ?)';
         this.#sql.run(note, lastId - placed.length + 1, lastId, options.beforeInbox);
       }
-      // Begun after the note, because that inserts into another table.
+      // Must follow the INSERT of the note, because `begin` reads the last rowid.
       this.#queue.begin();
       const fresh = this.#freshZeros(placed);
       const zeros = [...fresh.values()].flat();
       const [first] = zeros;
-      // Zeros of another branch with its own tillsync do not count for this branch.
+      // If this submission is for one branch, zeros of other branches do not count for it.
       const within = first && options.branch !== undefined ? this.#branchOf(first, options) : undefined;
       const holds = options.zeroHolds ?? this.holdsFor(byBranch(fresh.values()), guards, within);
       for (const each of zeros) {
@@ -210,10 +208,13 @@ export class OutboxIntake {
     });
   }
 
-  /** Returns a function that finds, for an item, the versions of changes submitted after it but accepted before it. */
+  /**
+   * Returns a function that finds the versions of the changes that were submitted after an item but accepted before
+   * it.
+   */
   #lateBy(items: readonly SubmittedChange[]): (item: SubmittedChange) => Versions | undefined {
     if (items.every(({ handedAt }) => !handedAt)) return () => undefined;
-    // A time ahead of the clock was noted before the clock was set back.
+    // Times in the future are ignored: they were noted before somebody set the clock back.
     const later = this.#sql.rows<Versions & { handedAt: string }>(
       `SELECT first_version AS first, last_version AS last, handed_at AS handedAt FROM hand_overs
        WHERE handed_at <= ? ORDER BY first_version`,
@@ -226,13 +227,13 @@ export class OutboxIntake {
     };
   }
 
-  /** Records that the inbox was empty at `at`, so every row inserted before that time has been copied. */
+  /** Records that the inbox was empty at `at`, so that no row inserted before that time is still to come. */
   inboxWasEmpty(at: string): void {
     this.#sql.run('DELETE FROM hand_overs WHERE handed_at <= ?', at);
     this.#reservations.inboxWasEmpty(at);
   }
 
-  /** Whether rows inserted before an earlier submission (up to `at`) may still come. */
+  /** Whether rows may still come that were inserted before a submission noted up to `at`. */
   mayComeLate(at: string): boolean {
     const late = 'SELECT 1 FROM hand_overs WHERE handed_at <= ? LIMIT 1';
     return this.#sql.value(late, at) !== undefined || this.#reservations.waitsForInbox(at);
@@ -252,7 +253,7 @@ export class OutboxIntake {
     );
   }
 
-  /** Returns the items for which their branches' queues have room. */
+  /** Returns the items that their branches' queues have room for. */
   #fitting(
     placed: readonly Placed[],
     options: AcceptOptions,
@@ -272,7 +273,7 @@ export class OutboxIntake {
       if (!isWaitingNow || priorityOf(item.change) !== PRIORITY_OTHERS) continue;
       const room = rooms.get(branch) ?? this.#queue.roomOf(branch, placed.length);
       rooms.set(branch, room);
-      // The queue has room for all items, even if each has its own target.
+      // There is room for all items, even if each has its own target.
       if (room >= placed.length) continue;
       if (added.has(key) || this.#queue.isWaiting(item.kind, target.key)) continue;
       if (room > 0) {
@@ -299,15 +300,15 @@ export class OutboxIntake {
     return target.subsidiaryId ?? ofName ?? options.branch ?? branches.ownId ?? '';
   }
 
-  /** Returns, with their branches, the targets of stocks among `items` that would newly go to zero. Writes nothing. */
+  /** Returns the targets of stocks that `items` would newly set to zero, with their branches. Writes nothing. */
   freshZeros(items: readonly SubmittedChange[]): Map<string, string> {
     const fresh = this.#freshZeros(items.map((item) => this.#placed(item)));
     return new Map([...fresh].map(([target, [first]]) => [target, first?.target.subsidiaryId ?? '']));
   }
 
   /**
-   * Returns, by branch, why a guard holds these stocks that go to zero. Earlier zeros of the window count too, with
-   * `within` only those of that branch.
+   * Returns, by branch, why a guard holds these stocks that go to zero. Earlier zeros of the window count too; with
+   * `within`, only those of that branch.
    */
   holdsFor(zeros: ZerosByBranch, guards: GuardSettings, within?: string): ZeroHolds {
     const holds = new Map<string, GuardReason>();
@@ -322,7 +323,7 @@ export class OutboxIntake {
     return holds;
   }
 
-  /** Counts the stocks set to zero within the window, in one branch or in all. */
+  /** Returns the number of stocks that were set to zero within the window, in one branch or in all. */
   #zeroedWithin({ zeroItemsWindowMs }: GuardSettings, branch?: string): number {
     const since = isoUtc(this.#options.clock.nowMs() - zeroItemsWindowMs);
     const zeroed =
@@ -336,11 +337,11 @@ export class OutboxIntake {
     const needed = aboveZeroNeeded(zeros, guards);
     if (needed === undefined) return undefined;
     const since = isoUtc(this.#options.clock.nowMs() - guards.zeroItemsWindowMs);
-    // Stocks that went to zero within the window were above zero before.
+    // Stocks that went to zero within the window count as above zero, because they were so before.
     const gone = `SELECT count(*) FROM outbox o JOIN stocks s ON s.sku = o.sku AND s.subsidiary_id = o.subsidiary_id
       WHERE o.zeroed_at >= @since AND o.held_guard IS NULL AND o.branch = @branch AND CAST(s.qty AS REAL) <= 0`;
     const goneQty = this.#sql.value(gone, { since, branch }) ?? 0;
-    // The stocks are counted only up to the needed number, because a branch may have 100,000.
+    // Stops counting at the needed number, because a branch may have 100,000 stocks.
     const above =
       'SELECT count(*) FROM (SELECT 1 FROM stocks WHERE subsidiary_id = ? AND CAST(qty AS REAL) > 0 LIMIT +?)';
     const aboveZero = goneQty + (this.#sql.value<number>(above, branch, needed) ?? 0);
@@ -402,7 +403,7 @@ export class OutboxIntake {
     return { ...open, resolution, target };
   }
 
-  /** Returns why a guard holds a price; undefined if none does or the product is unknown. */
+  /** Returns why a guard holds a price; undefined if no guard does or the product is unknown. */
   #judgePrice(body: ChangeBody, sku: string | null, guards: GuardSettings): GuardReason | undefined {
     if (guards.priceFactorMax === 0 || !('price' in body) || body.price === undefined || sku === null) {
       return undefined;
@@ -411,8 +412,8 @@ export class OutboxIntake {
   }
 
   /**
-   * Judges a change whose product became known only now: returns a guard's reason to hold it, and the time at which it
-   * set a stock to zero.
+   * Judges a change whose product was found only now. Returns a guard's reason to hold it, and the time at which the
+   * change set a stock to zero.
    */
   judgeFound(
     { body, target, sku, subsidiaryId, zeroedAt: before }: OutboxChange,
@@ -430,15 +431,15 @@ export class OutboxIntake {
   }
 
   /**
-   * Groups, by target, the items that newly set a stock to zero. Where a waiting change already does so, the items
-   * get its time and are left out.
+   * Groups the items that newly set a stock to zero by target. If a waiting change of the target already does so, the
+   * items get the time of that change and are left out.
    */
   #freshZeros(items: readonly Placed[]): Map<string, Placed[]> {
     const fresh = new Map<string, Placed[]>();
     for (const each of items) {
       const { item, resolution, target } = each;
       if (!('change' in item) || item.kind !== 'stock' || item.change.qty !== 0) continue;
-      // An unknown product may not be sold online at all; it is judged when it becomes known.
+      // An unknown product may not be sold online at all. Its change is judged when the product is found.
       if (resolution?.state === 'rejected' || resolution?.state === 'needs-read') continue;
       each.zeroedAt = this.#zeroedAt(target.key) ?? null;
       if (each.zeroedAt === null && !this.#values.isZero(target.sku, target.subsidiaryId)) {
@@ -470,9 +471,9 @@ function byBranch(fresh: Iterable<readonly Placed[]>): ZerosByBranch {
   return zeros;
 }
 
-/** Returns the change in the platform's form, with the ids of `address`. */
+/** Returns the change in the platform's form, with the ids in `address`. */
 export function bodyFor(change: StockChange | ProductChange, address: object): ChangeBody {
-  // Keys are only added, because an object with a deleted key is slow to turn into JSON.
+  // Adds keys to a new object, because an object with a deleted key is slow to serialise.
   const body: Record<string, unknown> = { ...address };
   for (const field of valueKeys(change)) body[field] = change[field as keyof typeof change];
   return body as unknown as ChangeBody;
@@ -481,19 +482,19 @@ export function bodyFor(change: StockChange | ProductChange, address: object): C
 interface InboxIngested {
   accepted: Acceptance[];
   acks: AckResult[];
-  /** Rows to delete from the inbox. */
+  /** Rows that were copied and can be deleted in the inbox. */
   taken: Pick<InboxBatch, 'changes' | 'acks'>;
-  /** Why the rest of the batch is not copied. */
+  /** Reason why the rest of the batch was not copied; null if everything was. */
   full: TillsyncError | null;
 }
 
-/** Age of a key whose inbox row was deleted without our noting it. */
+/** Age at which the note of a copied row is deleted even if the deletion of the row was never recorded. */
 const FORGET_AFTER_MS = 30 * 24 * 3_600_000;
 
 /**
- * Copies inbox rows into the outbox, each once. Two files cannot change in one transaction, so a row is noted in the
- * mirror together with its change, then deleted from the inbox, then forgotten in the mirror. A crash in between and
- * a repetition copy it only once. Each call is one transaction of the mirror.
+ * Copies inbox rows into the outbox, each once, although two files cannot change in one transaction. The mirror notes
+ * a row together with its change; the row is then deleted in the inbox, and the note after it. After a crash, a noted
+ * row is not copied again. Each call is one transaction of the mirror.
  */
 export class InboxIntake {
   readonly #sql: Sql;
@@ -513,9 +514,8 @@ export class InboxIntake {
   }
 
   /**
-   * Copies first the counts, then the acknowledgements, which say that those counts include the orders. Rows and
-   * acknowledgements of a branch with a full queue stay in the inbox. `passed` lists the rows that this pass has
-   * already left there.
+   * Copies counts first, then acknowledgements, which say that these counts include the orders. Rows and
+   * acknowledgements of a branch with a full queue stay in the inbox. `passed` has the rows that this pass skipped.
    */
   ingest(batch: InboxBatch, guards: GuardSettings, passed = new PassedOver()): InboxIngested {
     return this.#sql.transaction(() => {
@@ -533,13 +533,14 @@ export class InboxIntake {
       const stay = new Set<{ key: string }>(
         changes.filter((_, i) => isLeft.has(items[i] as SubmittedChange)),
       );
-      // An acknowledgement says that earlier counts include the order, and some of these are not copied yet.
+      // An acknowledgement says that earlier counts include the order, so it waits while such counts are not copied
+      // yet.
       const mayBook = ({ orderId }: InboxAck) =>
         passed.isNone || this.#reservations.isOfOthers(orderId, passed.branches);
       for (const ack of batch.acks) if (!mayBook(ack)) stay.add(ack);
       for (const { key } of stay) this.#sql.run('DELETE FROM inbox_copied WHERE inbox_key = ?', key);
       const goes = (row: { key: string }) => !stay.has(row);
-      // No order has an id this long, so there is nothing to acknowledge.
+      // No order has an id this long, so these acknowledgements are dropped.
       const acked = batch.acks
         .filter(goes)
         .filter(isNew)
@@ -552,7 +553,7 @@ export class InboxIntake {
     });
   }
 
-  /** Deletes the notes, once the inbox no longer has the batch's rows. */
+  /** Deletes the notes of rows that the inbox no longer has. */
   forget(batch: Pick<InboxBatch, 'changes' | 'acks'>): void {
     this.#sql.transaction(() => {
       const forget = 'DELETE FROM inbox_copied WHERE inbox_key = ?';
@@ -564,8 +565,8 @@ export class InboxIntake {
   }
 
   /**
-   * Deletes the notes of copied rows. Called when the inbox has no rows and no renamed file, so the noted rows are
-   * deleted there, even if a process died meanwhile.
+   * Deletes the notes of all copied rows. Must be called only if the inbox has no rows and no damaged file was
+   * renamed, so that no noted row can come again.
    */
   forgetAll(): void {
     this.#sql.run('DELETE FROM inbox_copied');
@@ -573,8 +574,8 @@ export class InboxIntake {
 }
 
 /**
- * Turns a row into a submitted item. A bad row that the inbox's checks could not refuse is stored as rejected, because
- * the POS learns of it in no other way.
+ * Returns a row as a submitted item. A bad row that the inbox's checks could not refuse becomes a rejected change,
+ * because the POS learns of it in no other way.
  */
 function handedOver({ kind, value, reference, handedAt, tooLong }: InboxChange): SubmittedChange {
   if (tooLong !== null) {

@@ -20,17 +20,17 @@ export interface IndexedStock extends KnownStock {
 }
 
 /**
- * All stocks of the mirror, in memory while one whole inventory is planned, so that tens of thousands of lines need
- * no queries.
+ * All stocks of the mirror in memory, while one whole inventory is planned. So tens of thousands of lines need no
+ * queries.
  */
 export class InventoryIndex {
-  /** By target key, stocks that a change can name; the whole inventory is compared with them. */
+  /** Stocks that a change can name, by target key. The inventory is compared with them. */
   readonly stocks = new Map<string, IndexedStock>();
-  /** Stock of each externalId; null if it means several. */
+  /** The stock of each externalId; null if several stocks have the externalId. */
   readonly #places = new Map<string, { key: string; subsidiaryId: string } | null>();
   readonly #branches: BranchDirectory;
 
-  /** `subsidiaryIds` are the branches that the inventory counts; undefined means all. */
+  /** `subsidiaryIds` are the branches that the inventory counts; undefined means all branches. */
   constructor(options: {
     db: Database.Database;
     branches: BranchDirectory;
@@ -57,8 +57,8 @@ export class InventoryIndex {
   }
 
   /**
-   * Returns the target key of a change in the simple case: an externalId that means one stock, as `resolveStock` would
-   * find it. Returns undefined in any other case, in which the change has to be resolved.
+   * Returns the target key of a change whose externalId means one stock, as `resolveStock` would. Returns undefined
+   * in any other case; the change must then be resolved.
    */
   readonly keyOf = (change: StockChange): string | undefined => {
     const { externalId, sku, subsidiaryId, subsidiaryExternalId } = change;

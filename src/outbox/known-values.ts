@@ -15,17 +15,20 @@ interface ProductValue {
   name: string | null;
   show: number | null;
   uncertain: number;
-  /** Time at which the platform last accepted the price, and at which a list last contained the product; 0 if never. */
+  /**
+   * `priceConfirmedMs` is when the platform last accepted the price, `sweptMs` when a list last contained the
+   * product; 0 if never.
+   */
   priceConfirmedMs: number;
   sweptMs: number;
 }
 
-/** A sent change, with its target as the mirror knew it. */
+/** A change that was sent, with the target that the mirror knew for it. */
 type Sent = Pick<OutboxChange, 'sku' | 'subsidiaryId' | 'body'>;
 
 const PRODUCT_OF_SKU = 'product_id = (SELECT product_id FROM skus WHERE sku = ?)';
 
-/** The mirror's values of a change's target. The caller opens the transaction. */
+/** The mirror's values of the targets of changes. The caller opens the transaction. */
 export class KnownValues {
   readonly #sql: Sql;
 
@@ -33,13 +36,13 @@ export class KnownValues {
     this.#sql = sqlOf(db);
   }
 
-  /** Whether the platform last reported this quantity (and visibility). */
+  /** Whether the platform last reported this quantity, and this visibility if it is given. */
   hasStock(sku: string, subsidiaryId: string, wanted: { qty: number; show?: boolean | undefined }): boolean {
     const stock = this.#stock(sku, subsidiaryId);
     return stock !== undefined && saysTheSame({ qty: stock.qty, show: fromBit(stock.show) }, wanted);
   }
 
-  /** Whether the stock is zero already; false if the mirror does not have it. */
+  /** Whether the stock is zero; false if the mirror does not have it. */
   isZero(sku: string | null, subsidiaryId: string | null): boolean {
     const stock = sku === null || subsidiaryId === null ? undefined : this.#stock(sku, subsidiaryId);
     return stock !== undefined && sameNumber(stock.qty, 0);
@@ -50,8 +53,8 @@ export class KnownValues {
   }
 
   /**
-   * Whether the platform confirmed every value of the body within `trustMs`. A description is not readable, so it is
-   * never known.
+   * Whether the platform confirmed every value of the body within `trustMs`. False for a description, which the
+   * platform does not show.
    */
   hasProductValues(
     sku: string,
@@ -72,16 +75,16 @@ export class KnownValues {
   }
 
   /**
-   * Returns a mark that ranks later values above all reads so far. Called once in each transaction that settles
-   * changes.
+   * Returns a mark that ranks values written with it above all reads so far. Must be called once in each transaction
+   * that settles changes.
    */
   nextMark(): number {
     return this.#sql.value("UPDATE marks SET value = value + 1 WHERE name = 'push' RETURNING value") ?? 0;
   }
 
   /**
-   * Mirrors a change that the platform accepted. For one sent with its own ids, every stock or product it may have
-   * changed is marked uncertain.
+   * Writes a change that the platform accepted into the mirror. If it was sent with its own ids, every stock or
+   * product that these may mean is marked uncertain.
    */
   apply(sent: Sent, sentAsOfSeq: number | null, mark: number, nowMs: number): void {
     const { sku, subsidiaryId, body } = sent;
@@ -120,7 +123,7 @@ export class KnownValues {
     this.#forgetDigests(sku);
   }
 
-  /** Records that the platform may or may not have accepted it, so the mirror's value is uncertain. */
+  /** Marks the mirror's value as uncertain, because the platform may or may not have accepted the change. */
   doubt({ sku, subsidiaryId, body }: Sent, mark: number): void {
     for (const place of sku === null ? this.#placesOf(body) : [{ sku, subsidiaryId }]) {
       if ('qty' in body) {
@@ -160,7 +163,7 @@ export class KnownValues {
     );
   }
 
-  /** Makes the next read of the product apply even if its text equals the last one. */
+  /** Deletes the digest of the product's last read, so that the next read is applied even if it is equal. */
   #forgetDigests(sku: string): void {
     this.#sql.run(
       `UPDATE branch_products SET digest = NULL WHERE digest IS NOT NULL AND ${PRODUCT_OF_SKU}`,
@@ -168,7 +171,7 @@ export class KnownValues {
     );
   }
 
-  /** Returns every stock that a change's ids may mean, by the mirror's present mappings. */
+  /** Returns every stock that a change's ids may mean by the mirror's mappings. */
   #placesOf(body: ChangeBody): { sku: string; subsidiaryId: string | null }[] {
     if ('sku' in body && body.sku !== undefined) return [{ sku: String(body.sku), subsidiaryId: null }];
     return body.externalId === undefined ? [] : placesOfId(this.#sql, body.externalId);

@@ -12,22 +12,26 @@ import { ProductReads, type ProductReadsOptions } from './product-reads.ts';
 import type { MirrorStores } from './repositories.ts';
 import type { StockKey } from './stock-ledger.ts';
 
-/** Lease of the one process that sends. */
+/** Name of the lease of the one process that sends. */
 const LEASE = 'outbox.push';
-/** The lease is long, so that an idle process writes nothing. A dead process's lease ends at once anyway. */
+/** The lease is long, so that an idle process rarely writes. The lease of a dead process ends at once in any case. */
 const HOLD_MS = 3_600_000;
-/** The lease is released this long before its end, so that a running call is over when another process starts. */
+/**
+ * The lease is released this long before its end, so that a running call ends before another process starts to send.
+ */
 const MARGIN_MS = 10_000;
 
 const LOOK_EVERY_MS = 1_000;
 const PRUNE_EVERY_MS = 3_600_000;
-/** Rows deleted per transaction; so few that no callback waits behind it. */
+/** Rows deleted per transaction: so few that no callback waits noticeably. */
 const PRUNED_AT_ONCE = 250;
 
 interface OutboxMaintenanceOptions extends ProductReadsOptions {
   /** `stock.hold_back_unbooked`. */
   holdBack: HoldBackSetting;
-  /** Compares some counts with the platform and returns whether more are left. Left out if nothing is compared. */
+  /**
+   * Compares some counts with the platform and returns whether more are left. Left out if counts are not compared.
+   */
   compare?: (() => Promise<boolean>) | undefined;
   /** Time for which settled changes are stored; 0 means for ever. */
   keptMs: number;
@@ -35,11 +39,11 @@ interface OutboxMaintenanceOptions extends ProductReadsOptions {
   newestSeq: () => number;
   leases: Leases;
   alarms: Alarms;
-  /** False while only a person can bring new tokens. */
+  /** Whether calls are possible; false while only a person can bring new tokens. */
   mayCall: () => boolean;
-  /** Resolves when this process has no running call, after the signal. */
+  /** Resolves when this process has no running call, once its signal is aborted. */
   sent: () => Promise<unknown>;
-  /** Interval of checks for changes from other processes; has a default for a store. */
+  /** Pause between checks for changes of other processes; has a default. */
   lookEveryMs?: number | undefined;
   random: Random;
   log: Log;
@@ -47,14 +51,13 @@ interface OutboxMaintenanceOptions extends ProductReadsOptions {
 }
 
 /**
- * The outbox's work beside sending: holds the sending lease, so that one process sends at a time; resolves targets
- * that the mirror did not know; follows what orders take of stock; reports what waits for people; deletes old settled
- * changes.
+ * Does the outbox's work beside sending: holds the sending lease, resolves targets that the mirror did not know, adds
+ * orders to the stock ledger, raises alarms for changes that wait for people, and deletes old settled changes.
  */
 export class OutboxMaintenance {
   readonly #options: OutboxMaintenanceOptions;
   readonly #lease: Lease;
-  /** Whether a dead process's changes were requeued since the lease was acquired. */
+  /** Whether a dead process's changes were requeued after the lease was acquired. */
   #isReady = false;
   readonly #reads: ProductReads;
   #pruneDueMs = Number.NEGATIVE_INFINITY;
@@ -70,12 +73,12 @@ export class OutboxMaintenance {
     this.#reads = reads;
   }
 
-  /** Whether this process is the one that sends. */
+  /** Whether this process may send. */
   get isSender(): boolean {
     return this.#isReady && this.#lease.leftMs > MARGIN_MS;
   }
 
-  /** Runs all parts independently: the lease is renewed while a product is being read. */
+  /** Runs all parts beside each other, so that the lease is renewed while a product is being read. */
   async run(signal: AbortSignal): Promise<void> {
     const { beat, sent } = this.#options;
     try {
@@ -91,13 +94,13 @@ export class OutboxMaintenance {
     }
   }
 
-  /** Runs all parts once except product reads, for a command that starts to send. */
+  /** Runs all parts once, without product reads. Used by a command that starts to send. */
   async step(): Promise<void> {
     await this.#holdLease();
     await this.#maintain();
   }
 
-  /** Acquires the lease when it is free, and renews it in time. */
+  /** Acquires the lease if it is free, and renews it in time. */
   async #holdLease(): Promise<void> {
     const isHeld = await this.#lease.hold();
     if (isHeld && !this.#isReady) {
@@ -119,7 +122,8 @@ export class OutboxMaintenance {
   }
 
   /**
-   * Adds the steps of new orders to the ledger, even if no branch holds back, so that a branch can start to hold back.
+   * Adds the steps of new orders to the ledger. It does so even if no branch holds back, so that a branch can start
+   * to.
    */
   protected async catchUp(): Promise<void> {
     const { stores, holdBack, onQueued } = this.#options;
@@ -137,12 +141,12 @@ export class OutboxMaintenance {
     });
   }
 
-  /** Counts the changes that wait for a person. */
+  /** Returns the number of changes that wait for a person. */
   protected forPeople(): { held: number; rejected: number } {
     return this.#options.stores.read(({ queries }) => queries.forPeople());
   }
 
-  /** Repeats `action`, without a pause while it returns true because more work waits. */
+  /** Repeats `action`, and pauses only after it returned false because no work is left. */
   async #often(action: () => Promise<unknown>, signal: AbortSignal): Promise<void> {
     const { clock, log, beat, lookEveryMs = LOOK_EVERY_MS } = this.#options;
     while (!signal.aborted) {
@@ -196,7 +200,7 @@ export class OutboxMaintenance {
   }
 }
 
-/** Raises or clears the alarms for changes that are held and for changes that were rejected. */
+/** Raises or clears the alarms for held changes and for rejected changes. */
 export function notifyPeople(alarms: Alarms, { held, rejected }: { held: number; rejected: number }): void {
   const ofHeld = `${counted(held, 'change')} held until a person releases or drops ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
   const ofRejected = `${counted(rejected, 'change')} did not arrive and will not be sent again automatically. See why: {tillsync} outbox list --state rejected`;
@@ -211,18 +215,21 @@ const ROUND_WITHIN_MS = 10 * 60_000;
 interface DifferenceWatchOptions {
   stores: MirrorStores;
   onDifference: OnDifference;
-  /** Wall clock of the last complete poll of orders; null before the first. */
+  /** Time of the last complete poll of orders, by the wall clock; null before the first one. */
   lastPollOkMs: () => number | null;
   /** Called when counts have to be sent again. */
   onQueued: () => void;
   clock: Clock;
 }
 
-/** Compares all counts repeatedly, one part per step, and sends differing ones again if the configuration says so. */
+/**
+ * Compares all counts with the platform again and again, one part per step. If the configuration says so, it sends
+ * differing counts again.
+ */
 export class DifferenceMonitor {
   readonly #options: DifferenceWatchOptions;
   #after: StockKey | undefined;
-  /** Inputs of the last comparison. */
+  /** Facts that the last comparison was based on. An equal text means that nothing changed since. */
   #madeOf = '';
   #beganMonoMs = Number.NEGATIVE_INFINITY;
 
@@ -230,7 +237,7 @@ export class DifferenceMonitor {
     this.#options = options;
   }
 
-  /** Compares the next stocks; returns true if more follow. */
+  /** Compares the next counts. Returns true if more follow. */
   async step(): Promise<boolean> {
     const { stores, lastPollOkMs, onDifference, onQueued } = this.#options;
     if (!this.#after && !this.#begins()) return false;

@@ -10,7 +10,7 @@ import { StockLedger } from './stock-ledger.ts';
 
 const UNRESOLVED = "basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending')";
 
-/** Decisions of people about single changes, and targets that become known later. */
+/** Applies people's decisions to single changes, and moves changes whose target becomes known. */
 export class OutboxAdmin {
   readonly #sql: Sql;
   readonly #clock: Clock;
@@ -29,7 +29,7 @@ export class OutboxAdmin {
     this.#ledger = new StockLedger(db);
   }
 
-  /** Releases one held change, those of one guard, or all held changes. Returns the number of released ones. */
+  /** Releases one held change, those of one guard, or all held changes. Returns how many it released. */
   release(which: { changeId: number } | { guard: Guard | null }): number {
     return this.#sql.transaction(() => {
       this.#queue.begin();
@@ -43,7 +43,7 @@ export class OutboxAdmin {
             );
       let released = 0;
       for (const { changeId } of held) {
-        // The release of an earlier change may have replaced this one.
+        // Releasing an earlier change may have replaced this one.
         const change = this.#queue.get(changeId);
         if (change?.state !== 'pending' || change.heldGuard === null) continue;
         this.#queue.release(change, 'Released by a person.', this.#now());
@@ -53,7 +53,7 @@ export class OutboxAdmin {
     });
   }
 
-  /** Drops the changes that a guard holds. Returns how many. */
+  /** Drops the changes that a guard holds. Returns how many it dropped. */
   dropHeld(guard: Guard): number {
     return this.#sql.transaction(() => {
       const held = this.#queue.all("WHERE state = 'pending' AND held_guard = ?", guard);
@@ -62,7 +62,7 @@ export class OutboxAdmin {
     });
   }
 
-  /** Drops a change that waits, is held or was rejected. A change in a call cannot be dropped. */
+  /** Drops a change that waits, is held or was rejected. Throws for a change in a call. */
   drop(changeId: number): void {
     this.#sql.transaction(() => {
       const { state } = this.#find(changeId);
@@ -74,7 +74,7 @@ export class OutboxAdmin {
     });
   }
 
-  /** Submits a rejected change again, without the fields that a newer change of its target has set. */
+  /** Submits a rejected change again, without the fields that newer changes of its target set. */
   retry(changeId: number, origin?: string): Acceptance {
     return this.#sql.transaction(() => {
       const change = this.#find(changeId);
@@ -100,7 +100,7 @@ export class OutboxAdmin {
     });
   }
 
-  /** Returns changes with an unknown target and an id above `after`, oldest first. */
+  /** Returns changes with an unknown target and an id above `after`, the oldest first. */
   unresolved(
     basis: 'as-is' | 'needs-read',
     {
@@ -118,14 +118,14 @@ export class OutboxAdmin {
     return this.#sql.value(`SELECT count(*) FROM outbox WHERE ${UNRESOLVED}`, basis) ?? 0;
   }
 
-  /** Marks a change to be resolved by reading its product, because it may not be sent with its own ids. */
+  /** Marks a change for a read of its product, because it may not be sent with its own ids. */
   askFor({ changeId }: { changeId: number }): void {
     const sql =
       "UPDATE outbox SET basis = 'needs-read' WHERE change_id = ? AND basis = 'as-is' AND state = 'pending'";
     this.#sql.run(sql, changeId);
   }
 
-  /** Moves a change to its resolved target, where it may join or replace a waiting change. */
+  /** Moves a change to its resolved target, where it is merged with a waiting change or replaces it. */
   retarget({ changeId }: { changeId: number }, resolution: Resolution): void {
     this.#sql.transaction(() => {
       const change = this.#queue.get(changeId);
@@ -141,7 +141,7 @@ export class OutboxAdmin {
       const { key: target, conflictKey, sku, subsidiaryId } = resolution.target;
       const basis = resolution.state === 'resolved' ? 'mirror' : 'as-is';
       if (change.basis === basis && change.target === target) return;
-      // Other values may have been merged into the change after it was read.
+      // Other values may have been merged into the change since it was read, so it is resolved by its present body.
       const words = inOwnWords(change)?.change;
       const body = words ? bodyFor(words, resolution.address) : change.body;
       const moved: OutboxChange = { ...change, target, conflictKey, sku, subsidiaryId, basis, body };
@@ -150,10 +150,10 @@ export class OutboxAdmin {
     });
   }
 
-  /** Moves a change unless, while it waited, a newer value for its target was sent under another id. */
+  /** Moves a change, without the fields for which its target got newer values under another id while it waited. */
   #moveUnlessOutdated(change: OutboxChange): void {
     const { changeId, kind, target, conflictKey, versions } = change;
-    // A guard could not judge the change before its product was known.
+    // A guard can judge the change only now that its product is known.
     const { hold, zeroedAt } =
       change.heldGuard === null
         ? this.#intake.judgeFound(change, this.#guards)
@@ -162,7 +162,7 @@ export class OutboxAdmin {
     const which = 'WHERE kind = ? AND conflict_key = ? AND version > ? AND state';
     const since = [kind, conflictKey, Math.min(...Object.values(versions))];
     const newerOnes = this.#queue.all(`${which} IN ('sending', 'done') ORDER BY version`, ...since);
-    // A held change joins no waiting one, so it must not be applied after newer values there.
+    // A held change is not merged with a waiting one, so newer waiting values count here as well.
     if (hold) newerOnes.push(...this.#queue.all(`${which} = 'pending' AND held_guard IS NULL`, ...since));
     for (const newer of newerOnes) {
       if (newer.changeId === changeId) continue;
@@ -180,7 +180,10 @@ export class OutboxAdmin {
     );
   }
 
-  /** Deletes at most `limit` changes settled before `beforeMs`, except rejected ones, which wait for a person. */
+  /**
+   * Deletes at most `limit` changes that were settled before `beforeMs`. Rejected ones stay, because they wait for a
+   * person.
+   */
   prune(beforeMs: number, limit = 5000): number {
     return this.#sql.run(
       `DELETE FROM outbox WHERE change_id IN (
@@ -222,7 +225,7 @@ function refusal(changeId: number, why: string): TillsyncError {
   return new TillsyncError('conflict', `Change ${changeId} ${why}. Nothing was changed.`);
 }
 
-/** Returns the change with its own ids as submitted, so that its target can be resolved again. */
+/** Returns the change with the ids that were submitted, so that its target can be resolved again. */
 function inOwnWords({ changeId, kind, body }: OutboxChange): (Change & { changeId: number }) | undefined {
   const reading = readChange(kind, body);
   return 'change' in reading ? { changeId, ...reading } : undefined;

@@ -3,16 +3,19 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ChangeBody, ChangeKind, OutboxEntry, OutboxState } from './change.ts';
 
 export interface OutboxFilter {
-  /** `held`: pending changes that a guard holds for a person; `waiting`: the other pending ones, and `sending`. */
+  /**
+   * `held` are pending changes that a guard holds for a person. `waiting` are the other pending changes and those in
+   * `sending`.
+   */
   state?: OutboxState | 'held' | 'waiting' | undefined;
   kind?: ChangeKind | undefined;
-  /** Only changes with a lower id: the key for the next page. */
+  /** Only changes with a lower id. For the next page, this is the last id of the page before. */
   before?: number | undefined;
   /** Only changes submitted at this time or later, ISO 8601 UTC. */
   since?: string | undefined;
-  /** Only changes whose product or branch has this text in an id. */
+  /** Only changes with this text in an id of their product or branch. */
   target?: string | undefined;
-  /** Only changes with this reference of the submitter. */
+  /** Only changes with this reference, which the submitter chose. */
   reference?: string | undefined;
   limit: number;
 }
@@ -25,17 +28,17 @@ export interface OutboxCounts {
   needsRead: number;
   sending: number;
   rejected: number;
-  /** Time at which the longest waiting change was submitted; null if none waits. */
+  /** Time at which the oldest waiting change was submitted; null if none waits. */
   oldestPendingAt: string | null;
 }
 
-/** The last outcomes of changes of one kind that were really sent. */
+/** The last outcomes of the changes of one kind that were really sent. */
 export interface LastSent {
-  /** ISO 8601 UTC; null if no stored change was accepted. */
+  /** Time of the last accepted change, ISO 8601 UTC; null if no stored change was accepted. */
   takenAt: string | null;
-  /** The platform's newest refusal that no newer change has superseded. */
+  /** The newest change that the platform refused and no newer change superseded; null if there is none. */
   refused: { changeId: number; at: string; message: string } | null;
-  /** A sent change with unknown outcome that waits to be sent again. */
+  /** A sent change with an unknown outcome, which waits to be sent again; null if there is none. */
   trouble: { changeId: number; attempts: number; message: string } | null;
 }
 
@@ -45,7 +48,7 @@ const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, mes
 
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
-// Each count uses its own index, because settled changes stay for a month.
+// Each count is a query of its own, so that it uses its own index; settled changes stay in the table for a month.
 const HELD = "(SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held";
 const REJECTED = "(SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected";
 const COUNTS = `
@@ -59,7 +62,7 @@ const COUNTS = `
     (SELECT created_at FROM outbox WHERE change_id = (SELECT min(+change_id) FROM outbox WHERE ${WAITING}))
       AS oldestPendingAt`;
 
-/** Reads of the outbox for people, the local API and waiting commands. */
+/** Reads the outbox for people, the local API and waiting commands. */
 export class OutboxQueries {
   readonly #sql: Sql;
 
@@ -67,7 +70,7 @@ export class OutboxQueries {
     this.#sql = sqlOf(db);
   }
 
-  /** Newest first. */
+  /** Returns changes, the newest first. */
   list(filter: OutboxFilter): OutboxEntry[] {
     const { state, kind = null, since = null, target = null, reference = null, limit } = filter;
     return this.#entries(
@@ -90,7 +93,7 @@ export class OutboxQueries {
     );
   }
 
-  /** Returns settled changes with a higher place in their feed, oldest first. */
+  /** Returns settled changes with a `settledSeq` above `after`, the oldest first. */
   settledAfter(
     after: number,
     filter: Pick<OutboxFilter, 'state' | 'kind' | 'reference' | 'limit'>,
@@ -104,12 +107,12 @@ export class OutboxQueries {
     );
   }
 
-  /** Returns the newest place in the feed of settled changes; 0 if none settled yet. */
+  /** Returns the highest `settledSeq`; 0 if no change was settled yet. */
   newestSettled(): number {
     return this.#sql.value("SELECT value FROM marks WHERE name = 'outbox.settled'") ?? 0;
   }
 
-  /** Returns the last changes of skus, newest first. */
+  /** Returns the last changes of these skus, the newest first. */
   lastOf(skus: readonly string[], limit: number): OutboxEntry[] {
     return this.#entries(
       'WHERE sku IN (SELECT value FROM json_each(?)) ORDER BY change_id DESC LIMIT ?',
@@ -136,10 +139,10 @@ export class OutboxQueries {
     return new Map(rows.map(({ changeId, isHeld }) => [changeId, { isHeld: isHeld === 1 }]));
   }
 
-  /** Returns a change, or the change that finally replaced it. */
+  /** Returns the change, or the change that replaced it in the end. */
   follow(changeId: number): OutboxEntry | undefined {
     let entry = this.get(changeId);
-    // The loop ends, because only an unsettled change supersedes another one.
+    // The loop ends, because a change can be superseded only by a change that is not settled yet.
     while (entry?.supersededBy != null) {
       const next = this.get(entry.supersededBy);
       if (!next) break;
@@ -149,8 +152,8 @@ export class OutboxQueries {
   }
 
   /**
-   * Returns when a change was last accepted, the last refused change, and a change that fails now. It searches settled
-   * changes from the newest back, so it is for people and not for loops.
+   * Returns when a change was last accepted, the last refused change, and a change that fails now. It reads settled
+   * changes from the newest back, so it is too slow for a loop.
    */
   lastSent(kind: ChangeKind): LastSent {
     const one = <T>(columns: string, where: string, order: string) =>
@@ -170,7 +173,7 @@ export class OutboxQueries {
     };
   }
 
-  /** Counts changes that wait for a person; cheap, however many others wait. */
+  /** Returns the number of changes that wait for a person. It is fast, however many changes the outbox has. */
   forPeople(): Pick<OutboxCounts, 'held' | 'rejected'> {
     return (
       this.#sql.row<{ held: number; rejected: number }>(`SELECT ${HELD}, ${REJECTED}`) ?? {

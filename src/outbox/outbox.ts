@@ -18,10 +18,10 @@ interface OutboxOptions {
   holdBack: HoldBackSetting;
 }
 
-/** Changes of one transaction. */
+/** Changes per transaction. */
 const PART = 500;
 
-/** Accepts changes of all interfaces but the inbox, and people's decisions about them. */
+/** Accepts changes of all interfaces except the inbox, and people's decisions about changes. */
 export class OutboxService {
   readonly #options: OutboxOptions;
   readonly #listeners = new Set<() => void>();
@@ -32,7 +32,8 @@ export class OutboxService {
   }
 
   /**
-   * Calls `listener` after this process queued changes, so that they are sent soon. Returns a function that ends it.
+   * Calls `listener` when this process has queued changes, so that they are sent soon. Returns a function that
+   * removes the listener.
    */
   onQueued(listener: () => void): () => void {
     this.#listeners.add(listener);
@@ -40,22 +41,22 @@ export class OutboxService {
   }
 
   /**
-   * Sets `ingest`, which copies the inbox before this process's changes and acknowledgements, because its rows were
-   * submitted earlier. It returns false if rows may be left.
+   * Sets the function that copies the inbox before this process accepts changes or acknowledgements, because the
+   * inbox's rows were submitted earlier. `ingest` returns false if rows may be left.
    */
   afterInbox(ingest: () => Promise<boolean>): void {
     this.#inboxFirst = ingest;
   }
 
-  /** Called when another part queued a change. */
+  /** Calls the listeners, because another part queued a change. */
   queued(): void {
     for (const listener of this.#listeners) listener();
   }
 
   /**
-   * Accepts changes in one durable transaction and returns one acceptance each, in order. Throws `rate-limited`, and
-   * accepts nothing, if a branch's queue is full. `origin` is the submitter; `all` and `zeros` say why a guard holds
-   * all changes, or the stocks that go to zero.
+   * Accepts changes in one durable transaction. Returns one acceptance each, in order. Throws `rate-limited`, and
+   * accepts nothing, if a branch's queue is full. `origin` is who submitted; `all` and `zeros` are reasons of guards
+   * to hold all changes, or the stocks that go to zero.
    */
   async submit(
     items: readonly SubmittedChange[],
@@ -65,7 +66,7 @@ export class OutboxService {
     return this.#submit(items, source, { ...how, beforeInbox: await this.#ingestInbox() });
   }
 
-  /** Copies the inbox first. If rows may be left there, returns when it began. */
+  /** Copies the inbox. If rows may be left in it, returns the time before the copy. */
   async #ingestInbox(): Promise<string | undefined> {
     const began = isoUtc(this.#options.stores.clock.nowMs());
     return (await this.#inboxFirst()) ? undefined : began;
@@ -93,9 +94,9 @@ export class OutboxService {
   }
 
   /**
-   * Accepts one large submission in transactions of 500, so that nobody waits long for the disk; the guards judge it as
-   * a whole. If the disk fails on the way, accepted parts stay. `hold` is the reason to hold all of it. `makeRoom` is
-   * called when a branch's queue is full, with the changes accepted since its last call.
+   * Accepts one large submission in transactions of 500 changes, so that others can write in between. The guards
+   * judge it as a whole; `hold` holds all of it. If the disk fails, parts that were accepted stay. If a branch's
+   * queue is full, `makeRoom` gets the changes accepted since its last call.
    */
   async submitMany(
     items: readonly SubmittedChange[],
@@ -126,7 +127,7 @@ export class OutboxService {
     return accepted;
   }
 
-  /** Returns why the stocks that go to zero would be held, if all `items` were submitted at once. */
+  /** Returns why guards would hold the stocks that go to zero if all `items` were submitted at once. */
   async zeroHolds(items: readonly SubmittedChange[]): Promise<ZeroHolds> {
     const { stores, guards } = this.#options;
     const zeros = items.filter((item) => item.kind === 'stock' && 'change' in item && item.change.qty === 0);
@@ -135,7 +136,7 @@ export class OutboxService {
       const part = zeros.slice(start, start + PART);
       const fresh = stores.read(({ intake }) => intake.freshZeros(part));
       for (const [target, branch] of fresh) branchOf.set(target, branch);
-      // Lets other waiting work run first.
+      // Lets other work of the event loop run.
       await setImmediate();
     }
     const count = new Map<string, number>();
@@ -143,13 +144,15 @@ export class OutboxService {
     return stores.read(({ intake }) => intake.holdsFor(count, guards));
   }
 
-  /** Adds the steps of new orders to the ledger, so that stocks are read up to date. */
+  /** Adds the steps of new orders to the ledger, so that reads of stocks are up to date. */
   async catchUp(): Promise<void> {
     const { stores, holdBack } = this.#options;
     while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
   }
 
-  /** Records durably that the POS has booked these orders. `by` is an operator who acknowledges in the POS's place. */
+  /**
+   * Records durably that the POS has booked these orders. `by` is an operator who acknowledges in place of the POS.
+   */
   async acknowledge(
     acks: readonly Acknowledgement[],
     source: ChangeSource,
@@ -175,7 +178,7 @@ export class OutboxService {
     return this.#options.stores.read(({ queries }) => queries.list(filter));
   }
 
-  /** A page of the feed of settled changes, and its newest place. */
+  /** Returns a page of settled changes, and the newest `settledSeq`. */
   settledAfter(after: number, filter: OutboxFilter): { changes: OutboxEntry[]; newest: number } {
     return this.#options.stores.read(({ queries }) => ({
       newest: queries.newestSettled(),
@@ -187,7 +190,7 @@ export class OutboxService {
     return this.#options.stores.read(({ queries }) => queries.get(changeId));
   }
 
-  /** Returns the change, or the change that finally replaced it. */
+  /** Returns the change, or the change that replaced it in the end. */
   follow(changeId: number): OutboxEntry | undefined {
     return this.#options.stores.read(({ queries }) => queries.follow(changeId));
   }
@@ -196,7 +199,7 @@ export class OutboxService {
     return this.#options.stores.read(({ queries }) => queries.counts());
   }
 
-  /** Submits a rejected change again, as a new one. */
+  /** Submits a rejected change again, as a new change. */
   retry(changeId: number, by: string): Promise<void> {
     return this.#decide('outbox.retry', by, changeId, ({ decisions }) => {
       const acceptance = decisions.retry(changeId, by);
@@ -212,7 +215,7 @@ export class OutboxService {
     });
   }
 
-  /** Drops the changes that a guard holds; returns how many. */
+  /** Drops the changes that a guard holds. Returns how many it dropped. */
   dropHeld(guard: Guard, who: string): Promise<number> {
     return this.#options.stores.write(({ decisions, audit }) => {
       const count = decisions.dropHeld(guard);
@@ -222,12 +225,12 @@ export class OutboxService {
     });
   }
 
-  /** Returns the lines of an undo of a submission. Writes nothing. */
+  /** Returns the lines that would undo a submission. Writes nothing. */
   undoLines(filter: UndoFilter): UndoLine[] {
     return this.#options.stores.read(({ db }) => undoLines(db, filter));
   }
 
-  /** Submits the earlier values as one submission; `what` names the undone submission in the audit. */
+  /** Submits the earlier values as one submission. `what` names the undone submission in the audit log. */
   async undo(lines: readonly UndoLine[], who: string, what: string): Promise<Acceptance[]> {
     const reference = `undo of ${what}`;
     const items = lines.flatMap(({ item }) => (item ? [{ ...item, reference }] : []));
@@ -239,7 +242,7 @@ export class OutboxService {
     return accepted;
   }
 
-  /** Releases held changes; returns the number of released ones. */
+  /** Releases held changes. Returns how many it released. */
   async release(which: { changeId: number } | { guard: Guard | null }, by: string): Promise<number> {
     if ('changeId' in which) {
       const { changeId } = which;
@@ -261,7 +264,7 @@ export class OutboxService {
     return released;
   }
 
-  /** Writes a decision and its audit record in one transaction. */
+  /** Applies a decision and writes its audit record in one transaction. */
   async #decide(
     action: AuditAction,
     who: string,
@@ -287,7 +290,9 @@ function ordersNamed(orderIds: readonly string[]): Pick<AuditEvent, 'subject' | 
   return { subject: counted(orderIds.length, 'order'), detail: named + more };
 }
 
-/** An unreadable item may contain anything, so it is not repeated. */
+/**
+ * Describes a change for the audit log. The content of an unreadable item is left out, because it may be anything.
+ */
 function describe({ kind, target, body }: OutboxEntry): string {
   const values = valueKeys(body).map((key) => `${key} ${JSON.stringify(body[key as keyof typeof body])}`);
   return target === UNREADABLE.key ? kind : `${kind} ${target}: ${values.join(', ')}`;

@@ -10,12 +10,11 @@ import type { MirrorStores, Stores } from './repositories.ts';
 import type { StockKey } from './stock-ledger.ts';
 
 /**
- * If more products than this are unknown, they are not asked for one by one, because a sweep needs fewer
- * calls.
+ * If more products than this are unknown, a sweep is requested instead of single reads, because it needs fewer calls.
  */
 const ASK_MAX = 100;
 const REFUSALS_MAX = 3;
-/** A sweep is evidence for changes submitted up to this long after its start. */
+/** A sweep is evidence for changes that were submitted up to this long after its start. */
 const CATALOG_SPEAKS_MS = 15 * 60_000;
 /** Changes examined per transaction. */
 const PART = 200;
@@ -23,7 +22,7 @@ const PART = 200;
 export interface ProductReadsOptions {
   stores: MirrorStores;
   platform: Pick<PlatformClient, 'productGet'>;
-  /** Requests a sweep soon; many requests cause one sweep. Left out if nothing sweeps. */
+  /** Requests a sweep soon; several requests cause one sweep. Left out if no sweep is possible. */
   wantCatalog?: (() => void) | undefined;
   /** Called when something was queued. */
   onQueued: () => void;
@@ -31,8 +30,8 @@ export interface ProductReadsOptions {
 }
 
 /**
- * Finds products that changes name and the mirror does not know. An unreadable answer puts its change behind the
- * others; a product that the platform refuses repeatedly counts as unknown.
+ * Reads products that changes name and the mirror does not know. If an answer is unreadable, the change waits behind
+ * the others. A product that the platform refuses three times counts as unknown.
  */
 export class ProductReads {
   readonly #options: ProductReadsOptions;
@@ -44,7 +43,7 @@ export class ProductReads {
   }
 
   /**
-   * Reads one product, or requests a sweep when many wait. Returns whether more may wait. Throws what a call throws.
+   * Reads one product, or requests a sweep if many wait. Returns whether more may wait. Throws the errors of a call.
    */
   async step(call: CallOptions): Promise<boolean> {
     const { platform, wantCatalog, onQueued } = this.#options;
@@ -80,8 +79,8 @@ export class ProductReads {
   }
 
   /**
-   * Returns the oldest waiting change not in `passedOver`. Changes that the mirror can resolve by now are moved on
-   * the way.
+   * Returns the oldest waiting change that is not in `passedOver`. Before that, moves changes that the mirror can
+   * resolve by now.
    */
   next(passedOver: ReadonlySet<number>): Promise<{ changeId: number; query: ProductQuery } | undefined> {
     return this.#options.stores.write(({ decisions, intake }) => {
@@ -95,7 +94,7 @@ export class ProductReads {
     });
   }
 
-  /** Mirrors the platform's answer for a product and resolves the change. */
+  /** Writes the platform's answer about a product into the mirror and resolves the change. */
   async resolved(changeId: number, record: ProductRecord | null, mark: ReadMark): Promise<void> {
     await this.#options.stores.write(({ catalog, decisions, intake }) => {
       if (record) catalog.applyRead(record, mark);
@@ -105,15 +104,16 @@ export class ProductReads {
   }
 
   /**
-   * Rejects changes whose product no branch listed in a recent enough sweep. Returns false while some changes
-   * wait for a new sweep, and true if no sweep is possible.
+   * Rejects changes whose product was in no branch's list in a recent sweep. Returns false if changes wait for a new
+   * sweep, and true if none does or no sweep is possible.
    */
   async judgeByCatalog(): Promise<boolean> {
     const { stores, wantCatalog, clock } = this.#options;
     const sweptMs = stores.read(({ lookup }) => lookup.sweptMs);
-    // The first sweep starts by itself. Without branches there is no sweep.
+    // The first sweep starts by itself, and without branches there is none, so none is requested.
     if (sweptMs === undefined) return true;
-    // The last sweep is dated by a clock that was ahead, so it is unknown which changes came after it.
+    // The last sweep has a time in the future, because the clock was set back. So it is unknown which changes came
+    // after it.
     if (wantCatalog && sweptMs > clock.nowMs()) return false;
     const handedOverUntilMs = wantCatalog ? sweptMs + CATALOG_SPEAKS_MS : undefined;
     let last: number | undefined = 0;
@@ -148,26 +148,26 @@ function byCatalog({ intake }: Stores, kept: Change): Resolution {
 }
 
 /**
- * More scarce counts than this are an inventory, which is sent without reads of the platform; the next sweep compares
- * all of it.
+ * More scarce counts than this are an inventory, which is sent without reads of the platform. The next sweep compares
+ * the whole inventory.
  */
 const LOOKS_MAX = 30;
-/** Total time of such reads in a row. */
+/** Longest time spent on such reads in a row. */
 const LOOKING_MAX_MS = 60_000;
 
 interface LookerOptions {
   stores: MirrorStores;
   platform: Pick<PlatformClient, 'productGet'>;
-  /** `stock.look_below`; 0: never. */
+  /** `stock.look_below`. 0 means that no stock is read before it is sent. */
   lookBelow: number;
-  /** Whether orders come only by polls, and so late. */
+  /** Whether orders arrive late, because they come only by polls. */
   isHeardLate: () => boolean;
   clock: Clock;
 }
 
 /**
- * Reads scarce stocks on the platform before their counts are sent, because an order that has not come yet may have
- * taken pieces.
+ * Reads scarce stocks on the platform before their counts are sent, because an order that has not arrived yet may
+ * have taken pieces.
  */
 export class StockLooker {
   readonly #options: LookerOptions;
@@ -177,14 +177,15 @@ export class StockLooker {
     this.#options = options;
   }
 
-  /** Counts up to this quantity wait for a read of the platform; 0 if none waits. */
+  /** Counts up to this quantity are sent only after a read of the platform; 0 if no count is. */
   get lookBelow(): number {
     const { lookBelow, isHeardLate, clock } = this.#options;
     return lookBelow > 0 && clock.monotonicMs() >= this.#offUntilMonoMs && isHeardLate() ? lookBelow : 0;
   }
 
   /**
-   * Reads the stocks and stops as soon as `isUrgent` returns true. Throws call errors that do not concern one product.
+   * Reads the stocks, and stops as soon as `isUrgent` returns true. Throws errors that do not concern a single
+   * product.
    */
   async look(places: readonly StockKey[], call: CallOptions, isUrgent: () => boolean): Promise<void> {
     const { clock } = this.#options;

@@ -5,17 +5,20 @@ import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts'
 import { readBatchAnswer, type Verification, verifyApplied } from './call-plan.ts';
 import type { Answer, BatchItem, ChangeKind } from './change.ts';
 
-/** Most unclear items that are read one by one; if there are more, all are sent again. */
+/** Most items with an unclear outcome that are read one by one. If there are more, all are sent again. */
 const ASK_MAX = 10;
-/** After this many sendings an unclear item is left to a person. */
+/** Number of sendings after which an unclear item is left to a person. */
 const DOUBTFUL_SENDS_MAX = 3;
-/** Single refusals in a row after which the last item is tried next, because probably all items are refused. */
+/**
+ * If this many single items in a row are refused, the last item of the call is sent next. If it is refused too,
+ * probably every item would be.
+ */
 const HOPELESS_AFTER = 3;
-/** A change sent this often without an answer may itself be the cause, and not a short fault. */
+/** A change sent this often without an answer may be the cause of the failure itself. */
 const SUSPECT_AFTER = 2;
-/** If more parts of a call fail than this, the cause is not a few items. */
+/** If more parts of a call fail than this, a few bad items cannot be the cause. */
 const FAILURES_MAX = 16;
-/** Why a change is left to a person although the platform neither accepted nor clearly refused it. */
+/** Messages of changes that are left to a person although the platform neither accepted nor clearly refused them. */
 const DOUBTS: Record<Exclude<Verification, 'applied'> | 'unreadable', string> = {
   differs: 'Sent several times; the platform does not say why it has another value.',
   unseen: 'Sent several times; the platform does not say that it took it, and the product does not show it.',
@@ -45,8 +48,9 @@ export class PushCall {
   }
 
   /**
-   * Never rejects: an unknown outcome is sent again, because all values are absolute. `isOutage`: the previous call
-   * failed. `trouble` is why the sender should pause, if more than single items failed.
+   * Sends the items and never rejects. An item with an unknown outcome is to be sent again, because values are
+   * absolute. `isOutage` means that the previous call failed. `trouble` is the error for which the sender should
+   * pause; undefined if only single items failed.
    */
   async run(items: readonly BatchItem[], isOutage = false): Promise<{ answers: Answer[]; trouble: unknown }> {
     const alone = new Map<BatchItem, TillsyncError>();
@@ -67,9 +71,9 @@ export class PushCall {
   }
 
   /**
-   * Sends a call. If it is refused whole, sends halves, in order, until the bad items are `alone`. A call that keeps
-   * failing is split too, once a part of it was accepted. In an outage the first parts get smaller each time, so that
-   * it costs one more call and still finds a bad item. Throws errors that no item causes.
+   * Sends a call. If the platform refuses it, sends it in halves until the bad items are `alone`. A call that failed
+   * several times is split too. During an outage it sends small parts at the beginning and end first, smaller each
+   * time, so that a bad item is found with few calls. Throws errors that no item causes.
    */
   async #sendOrSplit(
     items: readonly BatchItem[],
@@ -101,7 +105,7 @@ export class PushCall {
           doubts += HOPELESS_AFTER;
           failures += 1;
         }
-        // So many failures are not caused by the items.
+        // So many failures have another cause than the items.
         if (failures > FAILURES_MAX || (!isAnyTaken && doubts > HOPELESS_AFTER)) throw error;
         continue;
       }
@@ -111,7 +115,7 @@ export class PushCall {
     if (!isAnyTaken && doubts >= HOPELESS_AFTER) throw last;
   }
 
-  /** Returns the items whose outcome is not in the answer. */
+  /** Sends items in one call. Returns the items whose outcome the answer does not say. */
   async #send(items: readonly BatchItem[]): Promise<readonly BatchItem[]> {
     const { endpoint, call } = this.#how;
     const [first] = items;
@@ -138,7 +142,10 @@ export class PushCall {
     return items.filter((_, i) => answers[i]?.state === 'unclear');
   }
 
-  /** Reads the products of unclear items. If still unclear, they are sent again a few times. */
+  /**
+   * Reads the products of items with an unclear outcome. If it stays unclear, an item is sent again, a few times at
+   * most.
+   */
   async #settleDoubtful(doubtful: readonly BatchItem[]): Promise<void> {
     for (const item of doubtful.slice(0, ASK_MAX)) {
       const verdict = await this.#verify(item);
@@ -148,8 +155,8 @@ export class PushCall {
   }
 
   /**
-   * `unreadable` means that the platform refuses to show the product, which says nothing about the sent
-   * change.
+   * Compares the product on the platform with the sent change. `unreadable` means that the platform refuses to show
+   * the product, which says nothing about the change.
    */
   async #verify({ body }: BatchItem): Promise<Verification | 'unreadable'> {
     const query =
@@ -174,12 +181,15 @@ export class PushCall {
   }
 }
 
-/** Whether the platform refuses the content and would again. (408 and 425 may only mean too slow.) */
+/**
+ * Whether the platform refuses the content and would refuse it again. HTTP 408 and 425 are no refusals, because they
+ * may mean that the call was too slow or early.
+ */
 export function isRefusal(error: unknown): error is TillsyncError {
   return hasCode(error, 'platform-refused') && !error.retryable;
 }
 
-/** Whether a failure may be caused by one item, in the platform or in a proxy before it. */
+/** Whether a single item may cause the failure, in the platform or in a proxy before it. */
 function isFailure(error: unknown): error is TillsyncError {
   return (
     hasCode(error, 'platform-failed') ||
@@ -191,7 +201,7 @@ function notArrived(error: unknown): string {
   return `Not known to have arrived (${asTillsyncError(error).message}); it is sent again.`;
 }
 
-/** Splits a call into a beginning, a middle and an end; the outer parts get smaller with each sending. */
+/** Splits a call into beginning, middle and end. The outer parts get smaller each time that the call is sent. */
 function inParts(items: readonly BatchItem[], sentBefore: number): (readonly BatchItem[])[] {
   const size = Math.ceil(items.length / 2 ** Math.max(0, sentBefore + 1 - SUSPECT_AFTER));
   const end = Math.max(size, items.length - size);

@@ -14,7 +14,7 @@ import type { MirrorStores, Stores } from './repositories.ts';
 
 const SUBJECT = 'outbox.push';
 
-/** The freshness of sending, one for both kinds of changes: good only if neither is in trouble. */
+/** Freshness of sending, shared by both kinds of changes. It is good only if neither kind is in trouble. */
 export class PushFreshness {
   readonly #board: FreshnessBoard;
   readonly #troubles = new Map<ChangeKind, FreshnessState>();
@@ -23,7 +23,7 @@ export class PushFreshness {
     this.#board = board;
   }
 
-  /** Records that the platform answered a call for each of its items. */
+  /** Records that a call succeeded and the platform answered for each item. */
   answered(kind: ChangeKind): void {
     this.#troubles.delete(kind);
     if (this.#troubles.size === 0) this.#board.ok(SUBJECT);
@@ -44,7 +44,7 @@ export class PushFreshness {
     this.#report(kind, 'locked-out', message);
   }
 
-  /** Records that no change of the kind waits, so it is not in trouble. */
+  /** Records that no change of the kind waits, which ends its trouble. */
   idle(kind: ChangeKind): void {
     if (this.#troubles.delete(kind) && this.#troubles.size === 0) this.#board.report(SUBJECT, 'ok', '');
   }
@@ -52,30 +52,32 @@ export class PushFreshness {
   #report(kind: ChangeKind, state: FreshnessState, message: string, failure?: string): void {
     const before = this.#troubles.get(kind);
     this.#troubles.set(kind, state);
-    // Waiting longer for a person is no new state, and only a call is a try.
+    // A longer wait for a person is no new state, because no call was tried.
     if (state === 'locked-out' && before === 'locked-out') return;
     this.#board.report(SUBJECT, state, message, failure);
   }
 }
 
 /**
- * A change that fails alone while others of its call succeed is left to a person after this many tries and this long.
+ * A change that fails alone, while others of its call succeed, is left to a person after this many tries and this
+ * time.
  */
 const FAILS_ALONE_MAX = 3;
 const FAILS_ALONE_MS = 3_600_000;
 const FAILS_ALONE = 'Sent several times, at last alone; the platform fails on it and takes others.';
 
-/** An idle loop checks this often, because another process may queue changes too. */
+/** Pause between an idle loop's checks for changes of other processes. */
 const LOOK_EVERY_MS = 500;
-/** How often writing the outcomes of a call is retried, so that no change stays in `sending` for ever. */
+/** Pause before the outcomes of a call are written again after the disk failed. */
 const SETTLE_AGAIN_MS = 2_000;
 /**
- * Without a good poll of orders for this time, the mirror's stock may be outdated, and no value counts as unchanged.
+ * If the last good poll of orders is older than this, the mirror's stock may be outdated, so no value counts as
+ * unchanged.
  */
 const ORDERS_KNOWN_MS = 900_000;
 /**
- * How many failures a pause counts at most while orders are fetched, by the failure. Three are ten to twenty seconds,
- * five are up to eighty: a refusal costs more calls, to find the refused change. Limits, blocks and rights count all.
+ * Most failures that count for the length of a pause while polls of orders work, by error code. Three failures are a
+ * pause of ten to twenty seconds, five of up to eighty. Codes that are not listed count all failures.
  */
 const REACHED_FAILURES_MAX: Partial<Record<ErrorCode, number>> = {
   'platform-unreachable': 3,
@@ -83,7 +85,7 @@ const REACHED_FAILURES_MAX: Partial<Record<ErrorCode, number>> = {
   'platform-garbled': 3,
   'platform-refused': 5,
 };
-/** While orders are fetched, a pause lasts this part of the time that sending has failed, if that is longer. */
+/** While polls of orders work, a pause has at least this share of the time since sending began to fail. */
 const REACHED_PART = 0.1;
 /** Changes whose targets are resolved per transaction. */
 const TARGETS_AT_ONCE = 500;
@@ -93,14 +95,16 @@ export interface PushLoopOptions {
   platform: PushPlatform & Pick<PlatformClient, 'delayMs'>;
   stores: MirrorStores;
   rules: Omit<SendRules, 'sendAsIs'>;
-  /** Whether a first sweep may still come; until then changes with only their own ids wait. */
+  /** Whether branches are configured. Then changes of unknown targets wait for the first sweep. */
   hasBranches: boolean;
-  /** Wall clock of the last complete poll of orders; null before the first. */
+  /** Time of the last complete poll of orders, by the wall clock; null before the first one. */
   lastPollOkMs: () => number | null;
-  /** Whether this process sends; `elsewhere` if another one does, `locked-out` if only a person can help. */
+  /**
+   * `sends`: this process sends. `elsewhere`: another process does. `locked-out`: only a person can bring new tokens.
+   */
   status: () => 'sends' | 'elsewhere' | 'locked-out';
   freshness: PushFreshness;
-  /** Reads scarce stocks on the platform before they are sent; left out if they are sent unread. */
+  /** Reads scarce stocks on the platform before they are sent. Left out if no stock is read. */
   looker?:
     | {
         readonly lookBelow: number;
@@ -114,9 +118,9 @@ export interface PushLoopOptions {
   clock: Clock;
   random: Random;
   log: Log;
-  /** How long a change may wait for others to fill its call. */
+  /** Longest time that a change waits for others to fill its call. */
   lingerMs: number;
-  /** Interval of checks for changes from other processes; has a default for a store. */
+  /** Pause between checks for changes of other processes; has a default. */
   lookEveryMs?: number | undefined;
   beat: () => void;
 }
@@ -127,19 +131,22 @@ const ENDPOINTS: Record<ChangeKind, { batch: Endpoint; single: Endpoint }> = {
 };
 
 /**
- * Sends one kind of changes, one call at a time. Changes are claimed only when a call may be sent at once, so each
- * call has the newest values, sold out first, and as many as possible.
+ * Sends one kind of changes, one call at a time. Changes are claimed only when a call can be sent at once, so each
+ * call has the newest values, with sold-out changes first.
  */
 export class PushLoop {
   readonly #options: PushLoopOptions;
   readonly #waker: Waker;
   readonly #lookEveryMs: number;
   #failures = 0;
-  /** Wall clock of the first of these failures. */
+  /** Time of the first of these failures, by the wall clock. */
   #failingSinceMs: number | undefined;
-  /** Changes that failed alone while others of their call were accepted. */
+  /** Changes that failed alone while others of their call succeeded, by id. */
   readonly #failing = new Map<number, { times: number; sinceMonoMs: number }>();
-  /** The newest sweep used to resolve waiting changes, and whether they may be sent with their own ids. */
+  /**
+   * Identifies the sweep by which waiting changes were last resolved, and whether they may be sent with their own
+   * ids.
+   */
   #targetsOf: string | undefined;
 
   constructor(options: PushLoopOptions) {
@@ -148,7 +155,7 @@ export class PushLoop {
     this.#waker = new Waker(options.clock);
   }
 
-  /** Called when changes may have been queued. */
+  /** Must be called when changes may have been queued. */
   wake(): void {
     this.#waker.wake();
   }
@@ -177,8 +184,8 @@ export class PushLoop {
   }
 
   /**
-   * Returns the length of the queue, by which the endpoint is chosen. Changes that may have a target by now are
-   * included.
+   * Returns the length of the queue, by which the endpoint is chosen. Changes that a sweep may have resolved count
+   * too.
    */
   outlook(): QueueOutlook {
     const { stores, kind } = this.#options;
@@ -220,14 +227,14 @@ export class PushLoop {
         stores.read((at) => answers.map((answer) => withDelay(at, answer))),
       );
     } catch {
-      // The change is settled; a failed metric does not matter.
+      // The outcomes are written, so a failed metric does not matter.
     }
     return report;
   }
 
   /**
-   * A change that is sent with its own ids cannot be matched to the stock that orders took from, so nothing
-   * would be subtracted.
+   * Whether changes of unknown targets are sent with their own ids. Where counts hold back orders, they are not:
+   * orders cannot be subtracted from a stock that is not known.
    */
   #sendsAsIs({ lookup, reservations }: Stores): boolean {
     const { kind, rules, hasBranches } = this.#options;
@@ -235,7 +242,7 @@ export class PushLoop {
     return !holds && (!hasBranches || lookup.isComplete);
   }
 
-  /** Whether no new whole sweep has come since targets were resolved. */
+  /** Whether waiting changes were resolved since the last whole sweep. */
   #areTargetsFound(at: Stores): boolean {
     const mayComeYet = this.#options.hasBranches && !at.lookup.isComplete;
     return mayComeYet || this.#targetsNow(at) === this.#targetsOf;
@@ -247,8 +254,8 @@ export class PushLoop {
   }
 
   /**
-   * Resolves changes with only their own ids after a sweep. They are moved to their targets before anything else is
-   * sent, so that an older value never arrives after a newer one.
+   * Resolves waiting changes with unknown targets after a sweep. They are moved to their targets before anything else
+   * is sent, so that an older value never arrives after a newer one.
    */
   async #findTargets(): Promise<void> {
     const { stores } = this.#options;
@@ -294,7 +301,7 @@ export class PushLoop {
     const { kind, platform, freshness, log, clock, beat } = this.#options;
     const { callId, items, toLook } = await this.claim(endpoint === 'batch' ? BATCH_ITEMS_MAX : 1);
     const patient = gracefulSignal(signal, clock);
-    // Changes that need no read of the platform's quantity are sent first.
+    // Reads the platform only if no change can be sent without a read.
     if (callId === null && toLook.length > 0) {
       const how = { signal: patient.signal, onWait: beat };
       try {
@@ -331,8 +338,8 @@ export class PushLoop {
   }
 
   /**
-   * Pauses after a failed call, shortly once orders were fetched since the first failure. The end of the trouble is
-   * then noticed soon, and no alarm rests on an old failure. Example: after 30 minutes of failures, 3 minutes.
+   * Pauses after a failed call. The pause gets shorter as soon as a poll of orders succeeds, so that the end of the
+   * outage is noticed soon. Example: after 30 minutes of failures, 3 minutes.
    */
   async #pause(trouble: unknown, items: readonly BatchItem[], signal: AbortSignal): Promise<void> {
     const { clock, random, beat, lastPollOkMs } = this.#options;
@@ -343,8 +350,7 @@ export class PushLoop {
     const countedMs = retryDelayMs(Math.min(this.#failures, countedMax), trouble, random);
     const shortMs = Math.min(longMs, Math.max(countedMs, REACHED_PART * (clock.nowMs() - sinceMs)));
     const isReached = () => (lastPollOkMs() ?? 0) > sinceMs;
-    // These changes may fail by a fault of their own, so the wait ends as soon as another change is
-    // submitted.
+    // These changes may fail through their own fault, so a newly submitted change ends the pause.
     const isAlone = items.every(({ changeId }) => this.#failing.has(changeId));
     for (;;) {
       const leftMs = beginMonoMs + (isReached() ? shortMs : longMs) - clock.monotonicMs();
@@ -355,10 +361,7 @@ export class PushLoop {
     }
   }
 
-  /**
-   * A change that fails alone while others succeed is no outage. After enough tries a person has to decide
-   * about it.
-   */
+  /** Rejects a change that failed alone often enough while others succeeded, so that a person decides about it. */
   #givenUpAtLast(answer: Answer, trouble: unknown): Answer {
     const { changeId, state, isAlone } = answer;
     if (state !== 'retry') this.#failing.delete(changeId);
@@ -372,7 +375,7 @@ export class PushLoop {
   }
 
   /**
-   * Retries until it succeeds, because a change without a written outcome would stay in `sending` and block
+   * Writes outcomes, and retries until it succeeds. A change without a written outcome would stay `sending` and block
    * newer ones.
    */
   async #settleAtLast(
@@ -394,7 +397,7 @@ export class PushLoop {
     }
   }
 
-  /** Waits until a call is full, something is sold out, or the time is over. */
+  /** Waits until a call is full, a sold-out change is queued, or the time is over. */
   async #linger(signal: AbortSignal): Promise<void> {
     const { clock, lingerMs } = this.#options;
     const endMonoMs = clock.monotonicMs() + lingerMs;
@@ -405,7 +408,10 @@ export class PushLoop {
     }
   }
 
-  /** Waits until something may have to be sent; a millisecond at least, so that no rest of rounding repeats it. */
+  /**
+   * Waits until changes may have been queued, or for `ms`; at least one millisecond, so that rounding never causes a
+   * busy loop.
+   */
   async #rest(ms: number, signal: AbortSignal): Promise<void> {
     const { clock, beat } = this.#options;
     const endMonoMs = clock.monotonicMs() + Math.max(1, ms);
@@ -413,7 +419,7 @@ export class PushLoop {
   }
 }
 
-/** Adds the time from submission to settlement. */
+/** Adds the milliseconds from submission to settlement; null if the change is not settled. */
 function withDelay({ db }: Stores, answer: Answer): Answer & { delayMs: number | null } {
   const times = 'SELECT created_at AS createdAt, settled_at AS settledAt FROM outbox WHERE change_id = ?';
   const { createdAt = '', settledAt = null } =

@@ -13,7 +13,7 @@ import {
 } from './call-plan.ts';
 import type { ChangeBody, ChangeKind, OutboxChange, Target } from './change.ts';
 
-/** A newly submitted change, without the fields that are derived. */
+/** A newly submitted change, without the columns that the queue sets. */
 export type NewChange = Omit<
   OutboxChange,
   | ('state' | 'attempts' | 'settledAt' | 'replaced' | 'supersededBy' | 'settledSeq')
@@ -28,8 +28,8 @@ const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKe
 
 type ChangeRow = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
 
-// INDEXED BY saves time, because without it SQLite compares the bound kind with other partial indexes' conditions and
-// plans the statement again each time, which takes longer than running it.
+// Without INDEXED BY, SQLite compares the bound kind with the conditions of partial indexes and plans the statement
+// again each time, which takes longer than the query.
 const waitingOne = (columns: string) => `
   SELECT ${columns} FROM outbox INDEXED BY outbox_waiting
   WHERE kind = ? AND target = ? AND state = 'pending' AND held_guard IS NULL`;
@@ -44,13 +44,13 @@ const SIBLINGS = `
 const REFUSED = `
   SELECT ${COLUMNS} FROM outbox INDEXED BY outbox_rejected_target
   WHERE kind = ? AND target = ? AND state = 'rejected' AND version < ?`;
-// The conditions are separate so that each uses one index, because settled changes are stored for a month.
+// Each condition is a query of its own, so that it uses its own index; settled changes stay in the table for a month.
 const NEWER = [
   "target = @target AND state = 'pending' AND held_guard IS NULL",
   "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
   "target = @target AND state = 'rejected'",
   "conflict_key = @conflictKey AND state IN ('sending', 'done')",
-  // Other skus of the same product; they never matter for a stock.
+  // Other skus of the same product. A stock has none.
   `conflict_key = @conflictKey AND target <> @target AND @isShared AND kind = 'product'
     AND state IN ('pending', 'rejected')`,
 ]
@@ -58,12 +58,12 @@ const NEWER = [
   .join(' UNION ALL ')
   .concat(' ORDER BY version');
 
-// INDEXED BY, and a plus before parameters, keep SQLite from planning again for each value, which takes much longer
-// than the query.
+// Without INDEXED BY and the plus before parameters, SQLite plans the statement again for each value, which takes
+// much longer than the query.
 export const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
 export const MAY_LEAVE = `kind = +@kind AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
   AND (basis = 'mirror' OR +@sendAsIs)`;
-/** Finds branches with changes to send, each by one step in the index. */
+/** SQL for the branches with changes to send. It finds each branch by one step in the index. */
 const nextBranch = (after: string) =>
   `SELECT min(branch) FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = +@priority ${after}`;
 const BRANCHES = `
@@ -76,8 +76,8 @@ const waitingOf = (kind: ChangeKind) => `
     AND branch = +@branch AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read' LIMIT ${WAITING_MAX}))`;
 
 /**
- * No two waiting changes have the same place, so a branch has at most as many as the distance between its first and
- * last place.
+ * SQL for the number of places between a branch's first and last waiting change. The branch cannot have more waiting
+ * changes, because no two have the same place.
  */
 const spanOf = (kind: ChangeKind) => {
   const end = (which: string) => `(SELECT ${which}(queue_seq) FROM ${FROM_QUEUE} WHERE kind = '${kind}'
@@ -86,9 +86,9 @@ const spanOf = (kind: ChangeKind) => {
   return `coalesce(${end('max')} - ${end('min')} + 1, 0)`;
 };
 
-/** Columns that a newer value of the same fields updates; no index of the table contains them. */
+/** Columns that are overwritten by a newer value of the same fields. No index contains them. */
 const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
-/** Columns that must be equal for such an update; otherwise the two changes are merged. */
+/** Columns that must be equal for that; otherwise the two changes are merged. */
 const SAME_COLUMNS = [
   ...['fields', 'priority', 'basis', 'conflict_key', 'sku', 'subsidiary_id', 'branch', 'zeroed_at'],
 ];
@@ -98,8 +98,8 @@ const BOUND_COLUMNS = [
 ];
 
 /**
- * The queue has at most one waiting change per target, with the last value of each field, and one beside it
- * that a guard holds. [price 5, name a] + [price 6] → [price 6, name a]. The caller opens the transaction.
+ * Queue with at most one waiting change per target, which has the newest value of each field, and one change beside
+ * it that a guard holds. [price 5, name a] + [price 6] → [price 6, name a]. The caller opens the transaction.
  */
 export class OutboxQueue {
   readonly #sql: Sql;
@@ -116,19 +116,19 @@ export class OutboxQueue {
     return this.all('WHERE change_id = +?', changeId)[0];
   }
 
-  /** `which` is the end of a SELECT. */
+  /** Returns changes. `which` is the SQL after `FROM outbox`. */
   all(which: string, ...params: unknown[]): OutboxChange[] {
     return this.#rows(`SELECT ${COLUMNS} FROM outbox ${which}`, ...params);
   }
 
-  /** Returns the branches with changes to send, in order. */
+  /** Returns the names of branches with changes to send, sorted. */
   branches(which: { kind: ChangeKind; priority: number; sendAsIs: number }): string[] {
     return this.#sql.values<string>(BRANCHES, which);
   }
 
   /**
-   * Returns how many more changes a branch's queue has room for; sold-out changes do not count. Only if the span of its
-   * places does not show that `needed` fit, they are counted, which takes a millisecond.
+   * Returns how many more changes fit into a branch's queue; sold-out changes do not count. It counts exactly, which
+   * takes a millisecond, only if the span of places is too large to prove that `needed` fit.
    */
   roomOf(branch: string, needed: number): number {
     const atMost =
@@ -138,14 +138,14 @@ export class OutboxQueue {
     return Math.max(0, WAITING_MAX - (this.#sql.value<number>(waiting, { branch }) ?? 0));
   }
 
-  /** Whether a value for the target would replace a waiting change that is not sold out. */
+  /** Whether the target has a waiting change, not sold out, that a newer value would replace. */
   isWaiting(kind: ChangeKind, target: string): boolean {
     return this.#sql.value(`${WAITING_ID} AND priority = ${PRIORITY_OTHERS}`, kind, target) !== undefined;
   }
 
   /**
-   * Starts each transaction that queues changes. Until its end, only these changes and rows with other ids may be
-   * inserted.
+   * Must be called at the start of each transaction that queues changes. Until its end, the transaction may insert
+   * only these changes, and rows with other ids.
    */
   begin(): void {
     const start = this.#sql.row<{ anyHeld: number; lastId: number }>(`
@@ -155,7 +155,10 @@ export class OutboxQueue {
     this.#lastId = start?.lastId;
   }
 
-  /** Queues the newest change of a target, over a waiting one. Returns the id of the row that has it. */
+  /**
+   * Queues the newest change of a target and replaces or merges a waiting one. Returns the id of the row with the
+   * change.
+   */
   putNewest(change: NewChange): number {
     if (change.heldGuard !== null) return this.#putHeld(change);
     const changeId = this.#upsert(change) ?? this.#mergeInto(WAITING, change);
@@ -165,7 +168,7 @@ export class OutboxQueue {
     return changeId;
   }
 
-  /** Stores a change as rejected from the start. `isReadable`: its fields are known. */
+  /** Stores a change that is rejected at once. `isReadable` means that its fields are known. */
   putRejected({ body, ...change }: Omit<NewChange, 'body'> & { body: unknown }, isReadable: boolean): void {
     const columns = isReadable
       ? bodyColumns(body as ChangeBody)
@@ -174,8 +177,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Returns what is left of a change that was submitted before others (versions `first` to `last`) but accepted after
-   * them. A count of 40 by SQL, accepted after a command's 5, leaves nothing.
+   * Returns the rest of a change that was submitted before other changes (versions `first` to `last`) but accepted
+   * after them, less the fields that those set. A count of 40 by SQL, accepted after a command's 5, leaves nothing.
    */
   restOfLate(change: NewChange, { first, last }: Versions): Rest | { overruledBy: number } {
     const version = first - 1;
@@ -187,13 +190,13 @@ export class OutboxQueue {
     );
   }
 
-  /** Stores a change that a newer one had superseded before it was accepted. */
+  /** Stores a change as superseded, because a newer change of its target was accepted before it. */
   putOutlived({ body, ...change }: NewChange, by: number): void {
     this.#insert({ ...change, ...bodyColumns(body), state: 'superseded', settledAt: change.createdAt });
     this.#supersede(change.changeId, by, change.createdAt);
   }
 
-  /** Requeues a change that was sent and did not arrive, at its old place and under all newer values. */
+  /** Requeues a change that was sent and did not arrive. It keeps its place, and newer values of its fields win. */
   putBack(change: OutboxChange, message: string, at: string): 'waiting' | 'superseded' {
     const newer = this.#rows(WAITING, change.kind, change.target)[0];
     if (newer) {
@@ -201,7 +204,7 @@ export class OutboxQueue {
       const merged = mergeVersioned(change, newer);
       this.#place({ ...placed, ...merged });
       this.#supersede(change.changeId, newer.changeId, at);
-      // A requeued change may be older than another sku's value for the same product.
+      // The requeued change may be older than a value of another sku for the same product.
       this.#settleSiblings({ ...placed, ...merged }, at);
       return 'superseded';
     }
@@ -221,7 +224,10 @@ export class OutboxQueue {
     return 'waiting';
   }
 
-  /** Queues a change that a guard held; it replaces changes that already waited when it was submitted. */
+  /**
+   * Queues a change that a guard held. It is merged with the waiting change of its target: the newest value of each
+   * field wins.
+   */
   release(change: OutboxChange, message: string, at: string): void {
     const before = this.#rows(WAITING, change.kind, change.target)[0];
     const released = before ? this.#join(change, before, at) : change;
@@ -230,7 +236,10 @@ export class OutboxQueue {
     this.#overrule(released, at);
   }
 
-  /** Moves a waiting or sent change to its target, now known, and merges it there; each field's newest value stays. */
+  /**
+   * Moves a waiting or sent change to its target, which is known now, and merges it with a change there. The newest
+   * value of each field wins.
+   */
   move(change: OutboxChange, at: string): void {
     const isSending = change.state === 'sending';
     const there = isSending
@@ -243,8 +252,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Supersedes refused changes. A refused change stays for a person until a newer change of its target arrives or is
-   * refused itself, so that only present refusals are shown.
+   * Supersedes rejected changes of which a newer change sets every field. Without one, a rejected change stays for a
+   * person.
    */
   supersedeRejected(
     newer: Pick<OutboxChange, 'kind' | 'target' | 'changeId' | 'version' | 'body'>,
@@ -266,8 +275,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Returns a change without the fields that later changes of the same target set, even if those were rejected. A
-   * stock's `show` is sent with the newest quantity. Changes with a version above `lastVersion` do not count.
+   * Returns a change without the fields that later changes of its target set, even if those were rejected. If only a
+   * stock's `show` is left, it gets the newest quantity. Changes with a version above `lastVersion` do not count.
    */
   restOf<T extends Rest>(
     change: T,
@@ -287,7 +296,7 @@ export class OutboxQueue {
       if (kind === 'stock' && !('qty' in left)) last = newer;
       rest = withQtyOf(said, rest, left);
     }
-    // A guard holds the quantity, and the older change's show must not release it.
+    // A guard holds the newest quantity, so an older change's `show` must not send it.
     return last && last.heldGuard !== null ? { overruledBy: last.changeId } : rest;
   }
 
@@ -302,7 +311,7 @@ export class OutboxQueue {
     });
   }
 
-  /** Merges another change in: each field's newest value, at the better place in the queue. */
+  /** Merges `other` into a change: the newest value of each field, at the earlier place in the queue. */
   #join(change: OutboxChange, other: OutboxChange, at: string): OutboxChange {
     const { version, asOfSeq } = other.version > change.version ? other : change;
     const queueSeq = Math.min(change.queueSeq, other.queueSeq);
@@ -310,13 +319,16 @@ export class OutboxQueue {
     return { ...change, ...mergeVersioned(change, other), queueSeq, version, asOfSeq };
   }
 
-  /** Returns waiting changes of the product's other skus, if they have shared fields. */
+  /** Returns waiting changes of the product's other skus, if the change sets fields that they share. */
   #siblings(change: Pick<OutboxChange, 'kind' | 'body' | 'conflictKey' | 'target'>): OutboxChange[] {
     if (!hasSharedFields(change.kind, change.body)) return [];
     return this.#rows(SIBLINGS, change.conflictKey, change.target);
   }
 
-  /** Removes the fields that a newer change sets from held changes and from changes of the product's other skus. */
+  /**
+   * Removes the fields that a newer change sets from held changes, and the shared ones from changes of the product's
+   * other skus.
+   */
   #overrule(
     newer: Newer & Pick<OutboxChange, 'kind' | 'target' | 'conflictKey' | 'changeId'>,
     at: string,
@@ -332,7 +344,7 @@ export class OutboxQueue {
     for (const sibling of this.#siblings(newer)) strip(sibling, 'shared');
   }
 
-  /** Removes from the waiting changes of a product's skus every shared field except its newest value. */
+  /** Removes shared fields from the waiting changes of a product's skus, except the newest value of each. */
   #settleSiblings(moved: OutboxChange, at: string): void {
     let rest: OutboxChange | undefined = moved;
     for (const sibling of this.#siblings(moved)) {
@@ -376,7 +388,10 @@ export class OutboxQueue {
     );
   }
 
-  /** Returns the id of the row with the value; undefined if it must be merged into the waiting one. */
+  /**
+   * Inserts a change, or overwrites the waiting one if it sets the same fields. Returns the id of its row, or
+   * undefined if the two must be merged.
+   */
   #upsert(change: NewChange): number | undefined {
     const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = change;
     const { source, origin, reference, version, zeroedAt, asOfSeq, branch } = change;
@@ -390,15 +405,15 @@ export class OutboxQueue {
     if (changes === 0) return undefined;
     const lastId = this.#lastId;
     this.#lastId = Number(lastInsertRowid);
-    // An update leaves the last rowid unchanged.
+    // An update does not change the last rowid, so a new rowid means an insert.
     const isNew = this.#lastId === changeId && lastId !== undefined && lastId !== changeId;
     return isNew ? changeId : this.#sql.value(WAITING_ID, kind, target);
   }
 
   /**
-   * Parameters in the order of BOUND_COLUMNS. Changes no row if the waiting one must be merged. There is one
-   * statement per combination of values that most changes of a submission share, because binding them for each row
-   * takes a tenth of the time. No RETURNING, because SQLite would make a temporary table each time.
+   * Returns the upsert, with parameters in the order of BOUND_COLUMNS. It changes no row if the waiting change must
+   * be merged. Values that most changes of a submission share are part of the text, which makes it ten times as fast.
+   * It has no RETURNING, for which SQLite would make a temporary table each time.
    */
   #upsertText(shared: string): string {
     const known = this.#upserts.get(shared);
@@ -478,18 +493,18 @@ export class OutboxQueue {
 }
 
 type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq'>;
-/** The part of a change from which a newer change may remove fields. */
+/** The fields of a change from which newer changes may remove values. */
 type Rest = Pick<
   OutboxChange,
   'changeId' | 'kind' | 'target' | 'body' | 'version' | 'versions' | 'asOfSeq' | 'zeroedAt'
 >;
-/** Range of submissions by their versions, both ends included. */
+/** Range of versions, both ends included. */
 export interface Versions {
   first: number;
   last: number;
 }
 
-/** Returns the change without the fields submitted after `lastVersion`. */
+/** Returns the change without the fields that were submitted after `lastVersion`. */
 function asOfVersion(change: OutboxChange, lastVersion: number): OutboxChange {
   const body: Record<string, unknown> = { ...change.body };
   for (const field of valueKeys(change.body)) {
@@ -499,8 +514,8 @@ function asOfVersion(change: OutboxChange, lastVersion: number): OutboxChange {
 }
 
 /**
- * Completes what a newer change has left of an older one. The platform accepts a stock's show only with a quantity,
- * so it takes the newer quantity and is as new as that.
+ * Returns an older change with what a newer one left of it. The platform accepts a stock's `show` only with a
+ * quantity, so a lone `show` gets the quantity and the version of the newer change.
  */
 export function withQtyOf<T extends Rest>(
   { body: newer, version, asOfSeq }: Newer,

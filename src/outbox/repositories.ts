@@ -20,22 +20,22 @@ interface MirrorStoresOptions {
   branches: readonly Branch[];
   /** See `BranchDirectory`. */
   areApart?: boolean;
-  /** The branch of changes that name none; left out if there is only one branch. */
+  /** Branch of changes that name no branch; left out if there is only one branch. */
   own?: Branch | undefined;
   /** Name of this branch at its hub; left out if there is no hub. */
   ownName?: string | undefined;
   clock: Clock;
-  /** How far the platform's clock is ahead of this machine's; undefined if unknown. */
+  /** Milliseconds by which the platform's clock is ahead of this machine's; undefined if unknown. */
   skewMs?: (() => number | undefined) | undefined;
-  /** Safety stock of the configuration; undefined leaves it unchanged. */
+  /** Safety stock from the configuration. Undefined leaves the stored rules as they are. */
   safety?: readonly SafetyRule[] | undefined;
-  /** Time for which an edit that the POS does not acknowledge is held back from its counts. */
+  /** Time for which an edit of an order is held back from counts if the POS does not acknowledge it. */
   editHoldMs?: number | undefined;
-  /** Guards for a change whose product becomes known late; undefined means none. */
+  /** Guards that judge a change when its product is found. Left out if no guard judges. */
   guards?: GuardSettings | undefined;
 }
 
-/** Catalogue and outbox on one connection to the mirror. */
+/** The tables of catalogue and outbox on one connection to the mirror. */
 export class Stores {
   readonly db: Database.Database;
   readonly lookup: MirrorCatalog;
@@ -97,7 +97,7 @@ export class Stores {
     this.audit = new Audit(options);
   }
 
-  // Both classes prepare all their statements when created, so they are created only on use.
+  // These classes prepare all their statements when they are created, so they are created on first use.
   get catalog(): CatalogStore {
     this.#catalog ??= new CatalogStore({ db: this.db, branches: this.#branches, clock: this.clock });
     return this.#catalog;
@@ -109,7 +109,9 @@ export class Stores {
   }
 }
 
-/** Catalogue and outbox in the mirror's file. A reopened connection gets new statements. */
+/**
+ * Gives access to catalogue and outbox in the mirror. If the connection is opened again, it creates new statements.
+ */
 export class MirrorStores {
   readonly directory: BranchDirectory;
   readonly clock: Clock;
@@ -122,12 +124,12 @@ export class MirrorStores {
     this.clock = options.clock;
   }
 
-  /** Runs one or a few short reads at once. */
+  /** Reads from the mirror. `action` should run only a few short queries. */
   read<T>(action: (stores: Stores) => T): T {
     return this.#options.mirror.read((db) => action(this.#of(db)));
   }
 
-  /** Runs one durable transaction; `action` may run more than once, each time from the start. */
+  /** Runs one durable transaction. `action` may run more than once, each time from the start. */
   write<T>(action: (stores: Stores) => T): Promise<T> {
     return this.#options.mirror.write((db) => action(this.#of(db)));
   }

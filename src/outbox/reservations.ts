@@ -18,21 +18,21 @@ import {
   stockTarget,
 } from './stock-ledger.ts';
 
-/** Two clocks that should agree may differ by this much; an order may have been placed so much earlier. */
+/** Most milliseconds by which two clocks may differ. An order may have been placed so much earlier. */
 const CLOCKS_MARGIN_MS = 30_000;
-/** Events of the feed, or orders to resolve again, per transaction. */
+/** Events of the feed, or orders that are resolved again, per transaction. */
 const PART = 500;
 const EDIT_HOLD_MS = 30 * 60_000;
-/** Booked steps of a stock that is not counted again are deleted after this time. */
+/** Booked steps are deleted after this time if their stock is not counted again. */
 const NEVER_COUNTED_MS = 90 * 24 * 3_600_000;
 
 export interface ReservationsOptions {
   db: Database.Database;
   clock: Clock;
   branches: BranchDirectory;
-  /** How far the platform's clock is ahead of this machine's; undefined if unknown. */
+  /** Milliseconds by which the platform's clock is ahead of this machine's; undefined if unknown. */
   skewMs?: (() => number | undefined) | undefined;
-  /** Safety stock of the configuration; undefined leaves it unchanged. */
+  /** Safety stock from the configuration. Undefined leaves the stored rules as they are. */
   safety?: readonly SafetyRule[] | undefined;
   /** `stock.edit_hold`. */
   editHoldMs?: number | undefined;
@@ -41,7 +41,7 @@ export interface ReservationsOptions {
 type FeedStep = Omit<OrderEvent, 'source'>;
 
 interface MirroredOrder {
-  /** The event at which its store, or the stock its lines take, last changed. */
+  /** Event at which the order's store, or the stock that its lines take, last changed. */
   linesSeq: number;
   store: string | null;
   createdAt: string | null;
@@ -62,15 +62,15 @@ interface SentLine extends Record<'sku' | 'externalId' | 'name', string | null> 
 }
 
 type StockQty = StockKey & { qty: number };
-/** By stock. */
+/** Quantities by target key of the stock. */
 type Quantities = Map<string, StockQty>;
-/** The stocks of each line, as found when the line first came. */
+/** Stocks of each line, as they were found when the line first came. */
 type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
 
 /**
- * Writes the table `stock_steps`: how many pieces each event of an order takes from a stock or gives back, and whether
- * the POS has booked them. A line's stocks are found when the line first comes, and again only while its product is
- * unknown. The caller opens the transaction.
+ * Writes the table `stock_steps`: how many pieces each event of an order takes from a stock or gives back, and
+ * whether the POS has booked them. Example: event 7 takes 2, event 9 gives back 1. A line's stocks are found when it
+ * first comes, and again only while its product is unknown. The caller opens the transaction.
  */
 export class Reservations {
   readonly #db: Database.Database;
@@ -110,22 +110,22 @@ export class Reservations {
     return newestSeq(this.#db);
   }
 
-  /** Confirmations before this event do not count, because orders were not followed then. */
+  /** First event that the ledger followed. Confirmations from before it do not count. */
   get fromSeq(): number {
     return this.#mark('ledger.from');
   }
 
-  /** Whether any branch subtracts unbooked orders from its counts. */
+  /** Whether any branch subtracts pieces of unbooked orders from its counts. */
   get holdsBack(): boolean {
     return this.#holding.isAny;
   }
 
-  /** Whether the next `begin` starts or stops hold-back in a branch. */
+  /** Whether the next `begin` will start or stop hold-back in a branch. */
   isSwitchDue(setting: HoldBackSetting): boolean {
     return this.#holding.due(setting) !== undefined;
   }
 
-  /** Starts the ledger, and switches hold-back of branches on and off. Called before a count is accepted or judged. */
+  /** Starts the ledger, and switches hold-back of branches. Called before a count is accepted or judged. */
   begin(setting: HoldBackSetting): void {
     const change = this.#holding.due(setting);
     const seen = this.#mark('ledger.seen');
@@ -153,14 +153,13 @@ export class Reservations {
     for (const key of change.on) this.#holding.begin(key, setting, times);
   }
 
-  /** Follows the order feed and the catalogue. Returns true if more is left for another transaction. */
+  /** Follows the order feed and the catalogue. Returns true if work is left for another transaction. */
   catchUp(holdBack: HoldBackSetting): boolean {
     this.begin(holdBack);
     if (this.#safety) this.#safetyStock.configure(this.#safety);
     if (this.#takeEvents() === PART) return true;
     if (!this.#isBegun) {
-      // The configuration may have changed and now name the branch of an unknown store, so its orders are resolved
-      // again.
+      // The configuration may now name the branch of an unknown store, so these orders are resolved again.
       this.#sql.run('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0');
       this.#isBegun = true;
     }
@@ -185,9 +184,9 @@ export class Reservations {
   }
 
   /**
-   * Records that the POS has booked these orders. With `branch`, only that branch's stocks are booked, else the stocks
-   * of the store that the order had at the event. The booking waits for counts that came to the inbox before
-   * `beforeInbox` (ISO 8601 UTC). Blanks around an id are removed.
+   * Records that the POS has booked these orders. With `branch`, only the stocks of that branch are booked, else
+   * those of the store that the order had then. With `beforeInbox` (ISO 8601 UTC), the booking waits until counts
+   * inserted into the inbox before that time are copied.
    */
   acknowledge(
     acks: readonly Acknowledgement[],
@@ -198,7 +197,7 @@ export class Reservations {
     const newest = this.newestSeq;
     const handed = acks.map((each) => (typeof each === 'string' ? null : each.handedAt));
     const newestAt = newestSeqAt(this.#db, handed, at);
-    // This acknowledgement books the events before it. In a long feed they are booked when the ledger reaches them.
+    // The acknowledgement covers earlier events, so they are added first; in a long feed they are booked later.
     if (this.#mark('ledger.seen') >= 0 && acks.length > 0) this.#takeEvents();
     return acks.map((given) => {
       const { orderId: named, seq: said, handedAt } = typeof given === 'string' ? { orderId: given } : given;
@@ -242,11 +241,11 @@ export class Reservations {
     });
   }
 
-  /** Whether an order is known, and neither it nor its steps belong to these branches (internal ids). */
+  /** Whether an order is known, and neither the order nor its steps belong to these branches (internal ids). */
   isOfOthers(orderId: string, branches: readonly string[]): boolean {
     if (this.#mark('ledger.seen') >= 0) this.#takeEvents();
     const order = this.#order(orderId.trim());
-    // Without an internal id the branch's steps are not recognisable.
+    // Without a configured internal id, the steps of a branch cannot be found.
     const areKnown = branches.every((id) =>
       this.#branches.all.some(({ subsidiaryId }) => subsidiaryId === id),
     );
@@ -258,7 +257,7 @@ export class Reservations {
     return !took.some((subsidiaryId) => branches.includes(subsidiaryId));
   }
 
-  /** Records why acknowledgements by SQL, which get no answer, were refused; deleted once one is accepted. */
+  /** Stores why acknowledgements by SQL were refused, because SQL gets no answer. Deleted once one is accepted. */
   noteRefused(
     results: readonly AckResult[],
     acks: readonly { seq?: number | null | undefined }[] = [],
@@ -271,7 +270,7 @@ export class Reservations {
     }
   }
 
-  /** Books acknowledgements that waited for the inbox, because it was empty at `at`. */
+  /** Books acknowledgements that waited for the inbox, since the inbox was empty at `at`. */
   inboxWasEmpty(at: string): void {
     const waiting = this.#sql.rows<{ orderId: string; branch: string; seq: number | null }>(
       'SELECT order_id AS orderId, branch, seq FROM order_acks WHERE waits_since <= ?',
@@ -284,7 +283,7 @@ export class Reservations {
     }
   }
 
-  /** Whether an acknowledgement from before `at` waits for the inbox. */
+  /** Whether an acknowledgement that came before `at` waits for the inbox. */
   waitsForInbox(at: string): boolean {
     return this.#sql.value('SELECT 1 FROM order_acks WHERE waits_since <= ? LIMIT 1', at) !== undefined;
   }
@@ -295,7 +294,7 @@ export class Reservations {
     return this.#sql.value(text, orderId, store, asOf) !== undefined;
   }
 
-  /** Books the steps up to an event. Returns whether any was not booked before. */
+  /** Books the steps of an order up to an event. Returns whether a step was not booked before. */
   #book(orderId: string, asOf: number, branch: AckBranch | undefined): boolean {
     const steps = this.#toBook(orderId, asOf, branch);
     const book = `UPDATE stock_steps SET booked_version = ?
@@ -322,7 +321,7 @@ export class Reservations {
     );
   }
 
-  /** Returns the order's store as of an event: its present one, unless its steps then were of another branch. */
+  /** Returns the store at an event: the present one, unless the steps at that time were in another branch. */
   #storeAsOf(orderId: string, { store }: MirroredOrder, asOf: number): string {
     const was = this.#sql.values<string>(
       `SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = +? AND seq <= ?
@@ -335,11 +334,11 @@ export class Reservations {
     return this.#branches.externalIdOf(first) ?? first;
   }
 
-  /** Deletes at most `limit` orders from the ledger that it needs no more; returns their number. */
+  /** Deletes at most `limit` orders from the ledger that no count needs any more. Returns how many it deleted. */
   collect(limit = PART): number {
     const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
-    // Selects orders that every count and every swept quantity contains. Without hold-back, an ended order stays until
-    // the stock is sent again, because it explains a difference if the platform gave nothing back.
+    // Selects orders that every count and every swept quantity includes. Without hold-back, an ended order stays
+    // until the stock is sent again. It explains a difference if the platform did not add its pieces back.
     const isOpenStep = `(NOT @holds OR s.booked_version IS NOT NULL) = 0`;
     const isAwaited = `EXISTS (SELECT 1 FROM outbox w WHERE w.kind = 'stock' AND w.state = 'pending'
       AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id)`;
@@ -379,7 +378,7 @@ export class Reservations {
     const takes = Number(!takesNothing(status));
     const isBegun = previousStatus !== null;
     const hadTaken = isBegun && !takesNothing(previousStatus);
-    // An order that changes status and has no row was booked and deleted, or ended before the ledger began.
+    // A known order without a row in the ledger was booked and deleted, or ended before the ledger began.
     if (!known && hadTaken && takes === 1 && status !== previousStatus) return;
     if (!known) {
       const firstSeq = isBegun ? 0 : seq;
@@ -392,24 +391,24 @@ export class Reservations {
       });
       const early = 'UPDATE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
       this.#sql.run(early.replace('UPDATE', 'UPDATE OR REPLACE'), order.store ?? '', seq, orderId);
-      // The order was booked long ago and is edited now, so every count contains its earlier pieces.
+      // The order was booked long ago and is edited now, so every count includes its earlier pieces.
       if (hadTaken && takes === 1) this.#follow(orderId, 0, true);
     } else {
       this.#sql.run('UPDATE ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);
     }
     if (order.linesSeq <= seq) {
-      // The platform may handle an edit, a refund or its end in its own way, so its quantity is unknown afterwards.
+      // The platform's quantity is unknown after an edit, a refund or an end, so even steps of 0 are added.
       const isEdit = status === previousStatus || order.linesSeq === seq;
       this.#follow(orderId, seq, isEdit || !known || takes === 0 || !hadTaken);
       return;
     }
-    // A newer event has edited the lines and brings them. This event brings only its status.
+    // A newer event edited the lines and will add their steps, so this event adds only the change of status.
     const had = this.#had(orderId);
     const back = [...had].map(([key, { qty, ...place }]) => [key, { ...place, qty: -qty }] as const);
     this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
   }
 
-  /** Adds a step for the change of the order's quantities since its last step; with `isNews` also of zero. */
+  /** Adds the difference to the order's earlier steps: had 2, now 3 → +1. `isNews`: even if nothing changed. */
   #follow(orderId: string, seq: number, isNews: boolean): void {
     const order = this.#known(orderId);
     if (!order) return;
@@ -425,7 +424,7 @@ export class Reservations {
     if (isNews || isChanged) this.#addSteps(orderId, seq, delta, delta);
   }
 
-  /** Adds a step for each of these stocks, of 0 pieces for a stock that is not in `delta`. */
+  /** Adds a step for each of these stocks, of 0 pieces if `delta` lacks the stock. */
   #addSteps(orderId: string, seq: number, stocks: Quantities, delta: Quantities): void {
     if (stocks.size === 0) return;
     const order = this.#known(orderId);
@@ -465,14 +464,14 @@ export class Reservations {
     }
   }
 
-  /** Resolves lines of unknown products again, because a new product was written. */
+  /** Resolves an order's lines of unknown products again, because the catalogue got a new product. */
   #placeAgain(orderId: string): void {
     this.#sql.run('UPDATE ledger_orders SET is_stale = 0 WHERE order_id = ?', orderId);
     const known = this.#known(orderId);
     if (known) this.#follow(orderId, known.seq, false);
   }
 
-  /** Returns the sum of the order's steps per stock, also for stocks of which the order takes nothing any more. */
+  /** Returns the sum of the order's steps for each stock, even if the sum is 0. */
   #had(orderId: string): Quantities {
     const rows = this.#sql.rows<StockQty>(
       `SELECT sku, subsidiary_id AS subsidiaryId, total(qty) AS qty FROM stock_steps WHERE order_id = +?
@@ -482,7 +481,7 @@ export class Reservations {
     return new Map(rows.map((row) => [stockTarget(row), row]));
   }
 
-  /** Returns the quantities that the order's lines take from stocks. Resolves and stores each new line. */
+  /** Returns the quantities that the order's lines take from stocks. Finds and stores the stocks of new lines. */
   #look(orderId: string): Quantities {
     const store = this.#order(orderId)?.store ?? null;
     const text = 'SELECT places, is_unplaced AS isUnplaced FROM ledger_orders WHERE order_id = ?';
@@ -499,12 +498,12 @@ export class Reservations {
       const found = places[line] ?? this.#placesOf(store, externalId, name);
       if (found.length > 0) places[line] = found;
       if (sku === null) noteSku(this.#sql, orderId, number, found);
-      // A line of 0 takes nothing, but remains the same line if it is edited to more.
+      // A line of 0 takes nothing, but its stocks are stored, because an edit may raise its quantity.
       if (qty === 0) continue;
       if (found.length === 0) isUnplaced = 1;
       for (const [sku, subsidiaryId] of found) {
         const key = stockTarget({ sku, subsidiaryId });
-        // Rounds sums of decimal fractions (weights), which binary numbers blur.
+        // Rounds sums of decimal fractions (weights), which floating-point numbers represent inexactly.
         const sum = Number(((quantities.get(key)?.qty ?? 0) + qty).toFixed(9));
         quantities.set(key, { sku, subsidiaryId, qty: sum });
       }
@@ -518,8 +517,8 @@ export class Reservations {
   }
 
   /**
-   * Returns the stocks of a line. An item with modifiers has no id (document, "Item"), and an id may be unknown; then
-   * its name is looked up. If the product has several skus, all are returned.
+   * Returns the stocks of a line. If its id is unknown or missing, as for an item with modifiers (the platform's
+   * document, "Item"), its name is looked up. If the product has several skus, the stocks of all are returned.
    */
   #placesOf(store: string | null, externalId: string | null, name: string | null): LinePlaces[string] {
     const byId = externalId === null ? [] : placesOfId(this.#sql, externalId);
@@ -537,9 +536,9 @@ export class Reservations {
   }
 
   /**
-   * An order's `store.externalId` is the branch's external id, or the internal one if it has none. An unknown store may
-   * be any branch whose external id is not configured. The order's pieces are held back in each such branch, because
-   * selling too little is better than selling pieces that are gone.
+   * Whether an order's store may be this branch. The store is the branch's external id, or its internal id if it has
+   * none. An unknown store may be any branch without a configured external id. Pieces are held back in each such
+   * branch, because selling too little is better than selling too much.
    */
   #isBranch(store: string | null, subsidiaryId: string): boolean {
     if (store === null || store === subsidiaryId) return true;
@@ -553,7 +552,7 @@ export class Reservations {
   #placedMs(orderId: string, observedAt: string): number {
     const createdMs = Date.parse(this.#order(orderId)?.createdAt ?? '');
     const placedMs = createdMs - (this.#skewMs() ?? Number.NaN);
-    // An order cannot come before it is placed; if it seems so, the clocks disagree.
+    // An order cannot arrive before it was placed. If it seems so, the clocks disagree and the time is unknown.
     const isSound = placedMs <= Date.parse(observedAt) + CLOCKS_MARGIN_MS;
     return isSound ? Math.max(0, Math.round(placedMs - CLOCKS_MARGIN_MS)) : 0;
   }
@@ -580,7 +579,7 @@ export class Reservations {
     );
   }
 
-  /** Marks the stock to be computed again. Where the branch does not hold back, that waits for a count. */
+  /** Marks the stock to be judged again. In a branch that does not hold back, the stock waits for its next count. */
   #touch({ sku, subsidiaryId }: StockKey): void {
     this.#sql.run(
       `UPDATE stock_counts SET dirty = 1

@@ -19,11 +19,11 @@ import {
 interface ResolveOptions {
   catalog: CatalogLookup;
   branches: BranchDirectory;
-  /** The product was just read by GET /product, so what the mirror does not have does not exist. */
+  /** True if the product was just read by GET /product, so that an id that the mirror lacks does not exist. */
   alreadyRead?: boolean;
   /**
-   * Whether orders are subtracted from counts, so that no stock may be sent with its own ids. Called only for a stock
-   * that the mirror lacks, because it reads the database.
+   * Whether any branch subtracts orders from counts; then no stock may be sent with its own ids. It reads the
+   * database, so it is called only for a stock that the mirror lacks.
    */
   holdsBack?: () => boolean;
 }
@@ -36,8 +36,8 @@ export function resolveChange(named: Change, options: ResolveOptions): Resolutio
 }
 
 /**
- * Resolves the sku of a product change, so that a product given by sku or by externalId is one target. The platform
- * accepts both; a known sku is sent, because it is never in several branches.
+ * Resolves the sku of a product change, so that a sku and an externalId of one product are one target. The platform
+ * accepts both. A known sku is sent, because it means one product in all branches.
  */
 export function resolveProduct(
   change: ProductChange,
@@ -58,7 +58,7 @@ export function resolveProduct(
   const [first, ...others] = oneEach(mappings);
   if (!first) return unknownProduct({ externalId }, catalog, alreadyRead);
   const isOneProduct = others.every((each) => each.productId === first.productId);
-  // Name, description and show belong to the product, so any of its skus will do; a price belongs to a sku.
+  // Name, description and show belong to the product, so any of its skus can be named. A price belongs to one sku.
   if (others.length === 0 || (isOneProduct && change.price === undefined)) {
     return ofProduct(first.sku, first.productId, externalId);
   }
@@ -73,7 +73,7 @@ export function resolveProduct(
 function ofProduct(sku: string, productId: string, externalId: string | undefined): Resolution {
   const target = { key: `sku:${sku}`, conflictKey: `product:${productId}`, sku, subsidiaryId: null };
   const number = Number(sku);
-  // The document has the sku as a number; a sku that is none can only be given by its externalId.
+  // The platform's document defines a sku as a number. A sku that is no number can be named only by its externalId.
   if (String(number) === sku) return { state: 'resolved', target, address: { sku: number } };
   if (externalId !== undefined) return { state: 'resolved', target, address: { externalId } };
   return rejected('no-external-id', `sku ${sku} is not a number and has no externalId to name it by.`);
@@ -88,7 +88,7 @@ function unknownProduct(query: ProductQuery, catalog: CatalogLookup, alreadyRead
     : { state: 'as-is', target: literalTarget(query), address: literalAddress(query) };
 }
 
-/** Returns the first mapping of each sku, in the order of the skus. */
+/** Returns the first mapping of each sku, sorted by sku. */
 function oneEach(mappings: readonly CatalogMapping[]): CatalogMapping[] {
   const bySku = new Map<string, CatalogMapping>();
   for (const mapping of mappings) if (!bySku.has(mapping.sku)) bySku.set(mapping.sku, mapping);
@@ -102,9 +102,9 @@ interface NamedBranch {
 }
 
 /**
- * Resolves the one stock (sku and branch) of a change. If an externalId is in several branches, the branch comes from
- * the change or from a configuration with one branch. A sku is replaced by the externalId of its mapping, because the
- * stock endpoints accept nothing else.
+ * Resolves the one stock (sku and branch) of a change. If several branches have the externalId, the change must name
+ * the branch, or the configuration must have only one. A sku is replaced by its externalId, because the stock
+ * endpoints accept nothing else.
  */
 export function resolveStock(change: StockChange, options: ResolveOptions): Resolution {
   const { catalog, branches, alreadyRead = false, holdsBack = () => false } = options;
@@ -116,14 +116,14 @@ export function resolveStock(change: StockChange, options: ResolveOptions): Reso
       ? catalog.mappingsOf(sku ?? '', within)
       : catalog.byExternalId(externalId, within);
   if (branch.id !== undefined) {
-    // Hundreds of branches may share an externalId; the others matter only if this one has none.
+    // Hundreds of branches may have the same externalId, so other branches are read only if this one lacks it.
     const inBranch = mappingsIn(branch.id);
     const places = sku === undefined ? inBranch : inBranch.filter((each) => each.sku === sku);
     if (places.length > 0) return ofStocks(change, branch, places, inBranch, catalog);
   }
   const mappings = mappingsIn();
   if (mappings.length === 0) return unknownStock(change, branch, options);
-  // A branch without a known internal id cannot be compared with the mappings.
+  // Mappings have internal ids, so a branch with an unknown internal id cannot be found among them.
   if (branch.id === undefined && branch.externalId !== undefined) {
     const words = holdsBack() ? undefined : asIs(change, branch, mappings);
     return words ?? unknownBranch(change, branch, mappings, branches);
@@ -154,8 +154,8 @@ function namedBranch(change: StockChange, branches: BranchDirectory): NamedBranc
 }
 
 /**
- * Returns the change for the one stock with the mappings `places`, with ids that mean only that stock. `mappings` are
- * all with the externalId, at least in the named branch.
+ * Returns the change for the one stock of the mappings `places`, with ids that mean only that stock. `mappings` are
+ * all mappings with the externalId, at least those in the named branch.
  */
 function ofStocks(
   change: StockChange,
@@ -191,7 +191,8 @@ function unknownStock(
 ): Resolution {
   const { sku, externalId } = change;
   if (!alreadyRead) {
-    // Without a whole catalogue, a missing product proves nothing. Only a sku must be read, to learn its externalId.
+    // While the catalogue is incomplete, a missing product proves nothing, so the change is sent with its own ids. A
+    // sku is read first, to learn its externalId.
     const maySay = !catalog.isComplete && !(branches.isEmpty && holdsBack());
     return (maySay && asIs(change, branch, [])) || { state: 'needs-read', query: queryOf(change) };
   }
@@ -201,8 +202,8 @@ function unknownStock(
 }
 
 /**
- * Returns the change with its own ids; undefined if it has no externalId and the mirror does not have exactly one for
- * it.
+ * Returns the change with its own ids. Returns undefined if it has no externalId and the mirror does not know exactly
+ * one.
  */
 function asIs(
   change: StockChange,
@@ -239,7 +240,7 @@ function rejected(
   return { state: 'rejected', code, message, candidates: [...candidates] };
 }
 
-/** `why` ends with the words before the list of candidates. */
+/** Returns a rejection. `why` is the beginning of its message; the candidates follow. */
 function rejectedAmong(
   code: Rejection['code'],
   why: string,
@@ -249,8 +250,8 @@ function rejectedAmong(
 }
 
 /**
- * Rejects a change whose product is elsewhere. Only a caller who may know of other branches gets `told` and the
- * candidates.
+ * Rejects a change whose product is in another branch. Only a caller that may know of other branches gets `told` and
+ * the candidates.
  */
 function rejectedElsewhere(
   code: Rejection['code'],

@@ -3,39 +3,42 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { type GivenBack, isDifferent } from './differences.ts';
 import { type LedgerStock, type StockKey, StockLedger, stockTarget } from './stock-ledger.ts';
 
-/** Counted stocks compared per part. */
+/** Counted stocks per part. */
 const LOOKED_AT = 2_000;
 
-/** A stock whose number on the platform is not the wanted one. */
+/** A stock whose quantity on the platform is not the wanted one. */
 interface StockDifference extends StockKey {
   name: string | null;
   /** The count as the POS submitted it. */
   countedQty: number;
-  /** The quantity that the platform should have: the count less the held back pieces. */
+  /** Quantity that the platform should have: the count, less held back pieces and the safety stock. */
   wantedQty: number;
   platformQty: number;
-  /** Time at which the platform last showed that number. */
+  /** Time at which the platform last showed its quantity. */
   seenMs: number;
   /** Time at which the difference was first seen. */
   sinceMs: number;
 }
 
-/** The result of comparing one part of the counts. */
+/** Result of comparing one part of the counts. */
 export interface ComparedPart {
   found: LedgerStock[];
   /**
-   * Stocks where the platform did not give back the pieces of ended orders. They are sent again and not reported.
+   * Stocks for which the platform did not add back the pieces of ended orders. They are sent again, but not reported.
    */
   kept: LedgerStock[];
-  /** Stocks that cannot be compared now; their stored difference stays. */
+  /** Stocks that cannot be compared now. A stored difference of such a stock stays. */
   unsure: StockKey[];
   compared: number;
-  /** Start of the next part; undefined after the last. */
+  /** Last stock of this part, after which the next part starts; undefined after the last part. */
   next: StockKey | undefined;
 }
 
 const FIRST: StockKey = { sku: '', subsidiaryId: '' };
-/** Counts that may differ from the platform. An equal number that no order moved cannot differ. */
+/**
+ * SQL for the next counts. A stock with `mayDiffer = 0` needs no look at the ledger: its quantity is equal and no
+ * order moved it.
+ */
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,
     c.refused_version < c.counted_version OR NOT (
@@ -49,13 +52,16 @@ const PART = `
       OR EXISTS (SELECT 1 FROM stock_safety)) AS mayDiffer
   FROM stock_counts c LEFT JOIN stocks k USING (sku, subsidiary_id)
   WHERE (c.sku, c.subsidiary_id) > (@sku, @subsidiaryId) ORDER BY c.sku, c.subsidiary_id LIMIT ${LOOKED_AT}`;
-/** Counts only orders after the last sending, because the quantity sent then already included earlier orders. */
+/**
+ * SQL for pieces that the platform may have added back. `count` covers only orders after the last sending, because
+ * the quantity sent then included earlier orders.
+ */
 const GIVEN_BACK = `
   SELECT count(*) FILTER (WHERE s.seq > coalesce(c.call_seq, 0) AND s.is_first = 0 AND s.qty <= 0) AS count,
     -total(min(0, s.qty)) AS qty
   FROM stock_steps s JOIN stock_counts c USING (sku, subsidiary_id)
   WHERE s.sku = @sku AND s.subsidiary_id = @subsidiaryId AND s.seq > c.counted_seq`;
-/** Whether a newer count waits for the sender or a person, or is being sent. */
+/** SQL for whether a newer count waits or is being sent. */
 const WAITS = `
   SELECT 1 FROM outbox INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = @target
     AND state = 'pending' AND held_guard IS NULL
@@ -65,8 +71,8 @@ const WAITS = `
     AND state = 'sending'`;
 
 /**
- * Compares the last counts, as the ledger wants them, with the platform's stock, and stores differences. It works in
- * parts, because a hub has hundreds of thousands of counts. The caller opens the transaction.
+ * Compares the last counts with the platform's stock and stores the differences. It works in parts, because a hub has
+ * hundreds of thousands of counts. The caller opens the transaction.
  */
 export class StockDifferences {
   readonly #sql: Sql;
@@ -77,7 +83,7 @@ export class StockDifferences {
     this.#ledger = new StockLedger(db);
   }
 
-  /** Compares the next counts. Writes nothing. */
+  /** Compares the counts of the next part. Writes nothing. */
   part(lastPollOkMs: number | null, after: StockKey = FIRST): ComparedPart {
     const rows = this.#sql.rows<StockKey & { isWanted: number; mayDiffer: number }>(PART, { ...after });
     const part: ComparedPart = { found: [], kept: [], unsure: [], compared: rows.length, next: undefined };
@@ -97,7 +103,7 @@ export class StockDifferences {
     return part;
   }
 
-  /** Stores a part's differences and deletes old ones within its range. */
+  /** Stores the differences of a part. Deletes stored differences in its range that no longer exist. */
   keep({ found, unsure, next }: ComparedPart, after: StockKey = FIRST): void {
     const stays = new Set([...found, ...unsure].map(stockTarget));
     for (const { sku, subsidiaryId } of this.#kept(after, next)) {
@@ -110,14 +116,14 @@ export class StockDifferences {
     }
   }
 
-  /** Marks counts to be sent again because the platform's number differs. */
+  /** Marks stocks to be sent again, because their quantity on the platform differs. */
   send(stocks: readonly StockKey[]): void {
     const text = `UPDATE stock_counts SET dirty = 1
       WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL AND counted_version > refused_version`;
     for (const { sku, subsidiaryId } of stocks) this.#sql.run(text, sku, subsidiaryId);
   }
 
-  /** Whether a part's result differs from the stored differences. */
+  /** Whether the differences of a part are not the stored ones. */
   isNews({ found, unsure, next }: ComparedPart, after: StockKey = FIRST): boolean {
     const kept = new Set(this.#kept(after, next).map(stockTarget));
     const now = new Set(found.map(stockTarget));
@@ -146,7 +152,7 @@ export class StockDifferences {
     return this.#sql.value('SELECT count(*) FROM stock_differences') ?? 0;
   }
 
-  /** Returns all stocks with a stored difference. */
+  /** Returns the stocks that have a stored difference. */
   stocks(): LedgerStock[] {
     const places = this.#sql.rows<StockKey>(
       'SELECT sku, subsidiary_id AS subsidiaryId FROM stock_differences ORDER BY sku, subsidiary_id',

@@ -3,13 +3,13 @@ import { fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { StockChangeItem } from '../platform/schemas.ts';
 import type { ChangeBody, OutboxChange } from './change.ts';
 
-/** A row of the view `stock_ledger`: one stock. */
+/** One stock, as a row of the view `stock_ledger`. */
 export interface LedgerStock {
   sku: string;
   subsidiaryId: string;
   countedSeq: number;
   countedVersion: number;
-  /** The change that brought the last count. */
+  /** Change with the last count. */
   changeId: number;
   /** The ids by which the platform knows the stock. */
   address: Omit<StockChangeItem, 'qty'>;
@@ -20,30 +20,30 @@ export interface LedgerStock {
   callHadQty: number | null;
   attempts: number;
   countedQty: number;
-  /** Quantity of orders that the count cannot contain. */
+  /** Pieces of orders that the count cannot include. */
   reservedQty: number;
-  /** Quantity of orders that have not come yet, found by a read of the platform's quantity. */
+  /** Pieces of orders that have not arrived yet, found by reading the platform's quantity. */
   unheardQty: number;
-  /** The safety stock, which is never offered. */
+  /** Safety stock: pieces that are never offered. */
   safetyQty: number;
   /**
-   * The quantity the platform should have: the count, less orders that it cannot contain, less the safety stock; at
-   * least 0. A stock without a count has none, and the platform's quantity is left alone.
+   * Quantity that the platform should have: the count, less pieces of orders that it cannot include, less the safety
+   * stock; at least 0. Example: counted 10, ordered 2, safety stock 1 → 7.
    */
   wantedQty: number;
-  /** The platform's own quantity now; null if unknown. */
+  /** Quantity that the platform has now by its own calculation; null if unknown. */
   expectedQty: number | null;
-  /** Quantity ordered since the platform's quantity was confirmed. */
+  /** Pieces ordered since the platform's quantity was confirmed. */
   orderedQty: number;
   confirmedSeq: number;
-  /** Time of that confirmation, by this machine's clock. */
+  /** Time of that confirmation, in milliseconds by this machine's clock. */
   confirmedMs: number;
   show: boolean | null;
-  /** Whether the stock's branch holds back, so that unbooked orders are subtracted from its counts. */
+  /** Whether the stock's branch subtracts pieces of unbooked orders from its counts. */
   holds: boolean;
 }
 
-/** One stock. */
+/** The key of a stock: a sku in one branch. */
 export type StockKey = Pick<LedgerStock, 'sku' | 'subsidiaryId'>;
 
 type StockRow = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
@@ -53,7 +53,7 @@ type StockRow = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
   showUncertain: number | null;
 };
 
-/** Returns the target key of a stock in the outbox. */
+/** Returns the key of a stock as a target of the outbox. */
 export function stockTarget({ sku, subsidiaryId }: StockKey): string {
   return `sku:${sku}@${subsidiaryId}`;
 }
@@ -64,15 +64,20 @@ const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, 
   ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, show,
   show_uncertain AS showUncertain`;
 
-/** Whether the branch of a row of `stock_counts` holds back. */
+/** SQL for whether the branch of a row of `stock_counts` holds back. */
 export const HOLDS =
   "EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))";
 
 const LEDGER = `
   SELECT ${COLUMNS} FROM stock_ledger`;
-/** The plus stops SQLite from planning the view again for each stock, which takes fifty times as long. */
+/**
+ * The plus stops SQLite from planning the view again for each stock, which takes fifty times as long as the query.
+ */
 const OF_PLACE = 'WHERE sku = +? AND subsidiary_id = +?';
-/** Stocks without a newer count in the queue or in a call, whose last count the platform did not refuse. */
+/**
+ * SQL for stocks that must be judged: without a newer count in the queue or in a call, and with a last count that the
+ * platform did not refuse.
+ */
 const DUE = `
   FROM stock_counts n INDEXED BY stock_counts_dirty
   WHERE n.dirty = 1 AND n.call_id IS NULL AND n.counted_version > n.refused_version
@@ -80,20 +85,20 @@ const DUE = `
       AND o.target = 'sku:' || n.sku || '@' || n.subsidiary_id AND o.state = 'pending' AND o.held_guard IS NULL)`;
 const nextDirty = (after: string) =>
   `SELECT min(subsidiary_id) FROM stock_counts INDEXED BY stock_counts_dirty WHERE dirty = 1 ${after}`;
-/** Finds each branch by one step in the index. */
+/** SQL for the branches of these stocks. It finds each branch by one step in the index. */
 const DIRTY_BRANCHES = `
   WITH RECURSIVE dirty_in (branch) AS (
     SELECT (${nextDirty('')})
     UNION ALL SELECT (${nextDirty('AND subsidiary_id > dirty_in.branch')}) FROM dirty_in WHERE branch IS NOT NULL)
   SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
 
-/** Limit that no stock's number of orders reaches. */
+/** A number that is larger than the number of orders of any stock. */
 const MANY = 10_000;
-/** Most changes of unknown products that are examined, newest first. */
+/** Most changes of unknown products that are searched, the newest first. */
 const UNKNOWN_MAX = 500;
 /**
- * SQL for whether a change with an unknown id was refused before the stock's last count. The id is then another
- * product's, because the POS has counted this product under another id since.
+ * SQL for whether a change with an unknown id was refused before the stock's last count. Then the id belongs to
+ * another product, because the POS counted this product under a different id later.
  */
 const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
   (SELECT counted_version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
@@ -117,9 +122,8 @@ const HANDED_VERSION = `SELECT max(version) FROM (
     WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId) AND NOT ${isOlderThanCount('u')})`;
 
 /**
- * The desired state of each stock: the last count, less orders it cannot contain, less the safety stock, is compared
- * with the quantity the platform is believed to have. The view `stock_ledger` derives both; this class has all
- * writes. The caller opens the transaction.
+ * The desired state of each stock. The view `stock_ledger` computes the wanted quantity and the platform's expected
+ * one; this class does all writes. The caller opens the transaction.
  */
 export class StockLedger {
   readonly #sql: Sql;
@@ -128,7 +132,7 @@ export class StockLedger {
     this.#sql = sqlOf(db);
   }
 
-  /** Stores a queued count that is about to be judged, over an older one. */
+  /** Stores a queued count that is about to be judged. It replaces the last count of the stock if it is newer. */
   count(
     {
       asOfSeq,
@@ -161,18 +165,19 @@ export class StockLedger {
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
   }
 
-  /** Returns undefined if nobody has counted the stock. */
+  /** Returns the stock; undefined if it was never counted. */
   ofStock({ sku, subsidiaryId }: StockKey): LedgerStock | undefined {
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0];
   }
 
-  /** Returns every counted stock of a product. */
+  /** Returns the counted stocks of a product. */
   ofSku(sku: string): LedgerStock[] {
     return this.#stocks('WHERE sku = +? ORDER BY subsidiary_id', sku);
   }
 
   /**
-   * Deletes an order's steps. Pieces of the order that a count cannot contain are subtracted from the count.
+   * Deletes an order's steps. Pieces that a count cannot include are subtracted from the count first: counted 10,
+   * ordered 2 → 8.
    */
   foldOrder(orderId: string): void {
     const places = this.#sql.rows<StockKey>(
@@ -188,8 +193,8 @@ export class StockLedger {
   }
 
   /**
-   * Deletes the last count because a person asked. The platform's quantity is left alone until the next
-   * count. Returns false if a call is sending it. Orders' steps stay for the next count.
+   * Deletes the last count, because a person asked for it; the steps of orders stay. The platform's quantity is left
+   * alone until the next count. Returns false if there is no count or a call is sending it.
    */
   forget({ sku, subsidiaryId }: StockKey): boolean {
     const which = 'WHERE sku = ? AND subsidiary_id = ?';
@@ -199,12 +204,12 @@ export class StockLedger {
     return true;
   }
 
-  /** Number of counted stocks. */
+  /** Number of stocks with a count. */
   get size(): number {
     return this.#sql.value('SELECT count(*) FROM stock_counts') ?? 0;
   }
 
-  /** Returns each last count as submitted, by target key. */
+  /** Returns the last count of each stock as submitted, by target key. */
   counts(): Map<string, number> {
     const rows = this.#sql.rows<StockKey & { qty: number }>(
       'SELECT sku, subsidiary_id AS subsidiaryId, counted_qty AS qty FROM stock_counts',
@@ -213,17 +218,15 @@ export class StockLedger {
   }
 
   /**
-   * Whether a call is sending the stock now. It reads the table, because each count asks and the view adds up orders.
+   * Whether a call is sending the stock. It reads the table and not the view, because the view adds up orders for
+   * each count.
    */
   isUnderWay({ sku, subsidiaryId }: StockKey): boolean {
     const text = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL';
     return this.#sql.value(text, sku, subsidiaryId) !== undefined;
   }
 
-  /**
-   * Returns about `limit` stocks that changed since they were last judged and have no waiting count, evenly by
-   * branch.
-   */
+  /** Returns about `limit` stocks that must be judged and have no waiting count, equally many of each branch. */
   dirty(limit: number): LedgerStock[] {
     const branches = this.#sql.values<string>(DIRTY_BRANCHES);
     const share = Math.ceil(limit / Math.max(1, branches.length));
@@ -252,7 +255,7 @@ export class StockLedger {
     this.#set(stock, columns, call);
   }
 
-  /** Returns the stock that a call sends for a change. */
+  /** Returns the stock that a call is sending for a change. */
   ofCall(callId: number, changeId: number): LedgerStock | undefined {
     return this.#stocks('WHERE call_id = +? AND change_id = +?', callId, changeId)[0];
   }
@@ -271,12 +274,12 @@ export class StockLedger {
     }
   }
 
-  /** Returns the stocks in calls whose process died. */
+  /** Returns the stocks that a call is sending; after a crash, those of the dead process. */
   underWay(): LedgerStock[] {
     return this.#stocks('WHERE call_id IS NOT NULL');
   }
 
-  /** Drops a change's count, because a person decided so: it is never sent, and its submission counts as given up. */
+  /** Gives up a change's count, because a person decided so. It is never sent. */
   giveUp(changeId: number): void {
     const text =
       'UPDATE stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
@@ -291,15 +294,15 @@ export class StockLedger {
   }
 
   /**
-   * Returns the version of the newest submission of a stock, even of a refused one; 0 if none. A submission with an
-   * unknown id may mean any stock of its branch that was not counted since that id was first refused.
+   * Returns the version of the newest submission of a stock, even if it was refused; 0 if there is none. A submission
+   * with an unknown id may mean any stock of its branch, except stocks counted after that id was first refused.
    */
   handedVersion(stock: StockKey): number {
     const { sku, subsidiaryId } = stock;
     return this.#sql.value(HANDED_VERSION, { sku, subsidiaryId, target: stockTarget(stock) }) ?? 0;
   }
 
-  /** Returns the orders that a count does not contain, the first one first, for a person. */
+  /** Returns the orders that a stock's count does not include, oldest first. */
   reservedBy({ sku, subsidiaryId }: StockKey, limit = MANY): { orderId: string; code: number | null }[] {
     return this.#sql.rows(
       `SELECT r.order_id AS orderId, r.code FROM stock_steps s JOIN orders r USING (order_id)
@@ -331,13 +334,13 @@ export class StockLedger {
 }
 
 /**
- * Returns target keys of stocks whose mirrored quantity may differ from the platform's, because a change is on its way,
- * or orders came since the confirmation or are unbooked (where the branch holds back). A count for one of them is never
- * skipped as unchanged; the sender judges it in its turn. Read it after the order feed was followed.
+ * Returns the target keys of stocks whose quantity in the mirror may differ from the platform's: a change is on its
+ * way, orders came since the confirmation, or orders are unbooked in a branch that holds back. A count of such a
+ * stock is never skipped as unchanged. Must be called after the order feed was followed.
  */
 export function unsettledStocks(db: Database.Database): Set<string> {
   const sql = sqlOf(db);
-  // The query has parts, so that each uses one index, because settled changes stay for a month.
+  // Each part of the query uses its own index, because settled changes stay in the table for a month.
   const keys = new Set(
     sql.values<string>(`
       SELECT target FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NULL
@@ -359,7 +362,8 @@ export function unsettledStocks(db: Database.Database): Set<string> {
        UNION SELECT sku, subsidiary_id FROM stock_counts WHERE dirty = 1`,
     ),
   );
-  // An item without id and with an unknown name may be any product; so may one from before the ledger.
+  // An item without an id and with an unknown name may be any product, and so may an order from before the ledger
+  // began.
   const from = sql.value(`
     SELECT max((SELECT value FROM marks WHERE name = 'ledger.from'), coalesce(
       (SELECT max(seq) FROM ledger_orders WHERE is_unplaced = 1), 0))`);
@@ -370,7 +374,7 @@ export function unsettledStocks(db: Database.Database): Set<string> {
   return keys;
 }
 
-/** Returns every stock that a change's ids may mean. */
+/** Returns every stock that the ids of a change may mean. */
 function placesNamed(sql: Sql, body: ChangeBody): StockKey[] {
   const byId = body.externalId === undefined ? [] : placesOfId(sql, body.externalId);
   const bySku =
@@ -383,18 +387,18 @@ function placesNamed(sql: Sql, body: ChangeBody): StockKey[] {
   return [...bySku, ...byId];
 }
 
-// A plus before the parameter, here and in reservations.ts, keeps SQLite from planning again for each value, which
-// takes ten times as long as the query.
+// Without the plus before a parameter, here and in reservations.ts, SQLite plans the statement again for each value,
+// which takes ten times as long as the query.
 const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map((column) => `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = +?`)
   .join(' UNION ');
 
-/** Returns every stock with an externalId in any of the three mapping fields. */
+/** Returns every stock that has the externalId in one of the three mapping fields. */
 export function placesOfId(sql: Sql, externalId: string): StockKey[] {
   return sql.rows(PLACES_OF_ID, externalId, externalId, externalId);
 }
 
-/** A rule of the safety stock, which keeps the last pieces in the shop from being sold online too. */
+/** A rule of the safety stock, which keeps the last pieces of a shop from being offered online. */
 export interface SafetyRule {
   /** Product of the rule; null for every product. */
   sku: string | null;
@@ -405,9 +409,9 @@ export interface SafetyRule {
 
 type SafetyScope = Pick<SafetyRule, 'sku' | 'subsidiaryId'>;
 
-/** A rule that leaves nothing to sell of any of its stocks. */
+/** A rule by which nothing can be sold of any of its stocks. */
 interface OddRule extends SafetyRule {
-  /** The highest count among its stocks; null if the mirror knows none. */
+  /** Highest count among the stocks of the rule; null if no stock is known. */
   highestQty: number | null;
 }
 
@@ -417,28 +421,28 @@ export function safetyName({ sku, subsidiaryId }: SafetyScope): string {
   return subsidiaryId === null ? what : `${what} in branch ${subsidiaryId}`;
 }
 
-/** Returns the sellable part of a quantity, at least 0. */
+/** Returns the quantity less the safety stock, at least 0. */
 export function lessSafety(qty: number, safetyQty: number): number {
-  // Rounds decimal fractions (weights) as the view `stock_ledger` does.
+  // Rounds decimal fractions (weights), as the view `stock_ledger` does.
   return Math.max(0, Number((qty - safetyQty).toFixed(9)));
 }
 
 /**
- * The safety stock, in `stock_safety`. The most specific rule applies to a stock: of its product in its branch, its
- * product, its branch, or all. The view `stock_ledger` subtracts it. A changed rule marks its stocks to be judged
+ * Stores the safety stock in `stock_safety`. The most specific rule applies to a stock: product in branch, then
+ * product, then branch, then all. The view `stock_ledger` subtracts it. A changed rule marks its stocks to be judged
  * again. The caller opens the transaction.
  */
 export class SafetyStock {
   readonly #sql: Sql;
   readonly #isKept: boolean;
 
-  /** `isKept` is false at a branch of a hub, which may have old rules. */
+  /** `isKept` is false at a branch of a hub, whose stored rules no longer apply. */
   constructor(db: Database.Database, isKept = true) {
     this.#sql = sqlOf(db);
     this.#isKept = isKept;
   }
 
-  /** Replaces the configuration's rules, which name no product. */
+  /** Replaces the rules for all products, which come from the configuration. */
   configure(rules: readonly SafetyRule[]): void {
     const before = this.list().filter(({ sku }) => sku === null);
     const isOne = (rule: SafetyRule) => (each: SafetyRule) => each.subsidiaryId === rule.subsidiaryId;
@@ -455,7 +459,7 @@ export class SafetyStock {
     this.#touch(place);
   }
 
-  /** Deletes a rule; returns false if there is none. */
+  /** Deletes a rule. Returns false if there is none. */
   remove(place: SafetyScope): boolean {
     const text = 'DELETE FROM stock_safety WHERE sku = @sku AND subsidiary_id = @subsidiaryId';
     const { changes } = this.#sql.run(text, keyOf(place));
@@ -470,7 +474,7 @@ export class SafetyStock {
       FROM stock_safety ORDER BY sku, subsidiary_id`);
   }
 
-  /** Returns a function for a stock's safety quantity by the present rules; null if product or branch is unknown. */
+  /** Returns a function that returns a stock's safety quantity. It accepts null for an unknown product or branch. */
   lookup(): (sku: string | null, subsidiaryId: string | null) => number {
     const rules = new Map(
       this.list().map(({ sku, subsidiaryId, qty }) => [JSON.stringify([sku, subsidiaryId]), qty]),
@@ -482,7 +486,10 @@ export class SafetyStock {
       of(sku, subsidiaryId) ?? of(sku, null) ?? of(null, subsidiaryId) ?? of(null, null) ?? 0;
   }
 
-  /** Returns the safety quantity applied to a stock change; undefined if none. */
+  /**
+   * Returns the safety quantity for a stock change, and the quantity that is offered; undefined if there is no safety
+   * stock.
+   */
   ofChange(changeId: number): { safetyQty: number; offeredQty: number } | undefined {
     const row = this.#sql.row<{ sku: string | null; subsidiaryId: string | null; body: string }>(
       `SELECT sku, subsidiary_id AS subsidiaryId, body FROM outbox WHERE change_id = ? AND kind = 'stock'`,
@@ -494,7 +501,7 @@ export class SafetyStock {
     return safetyQty > 0 && qty > 0 ? { safetyQty, offeredQty: lessSafety(qty, safetyQty) } : undefined;
   }
 
-  /** Returns rules that leave nothing to sell, probably by mistake, and rules for unknown products. */
+  /** Returns rules by which nothing can be sold, probably by mistake, and rules for unknown products. */
   odd(): OddRule[] {
     return this.#sql.rows<OddRule>(`
       SELECT sku, subsidiaryId, qty, highestQty FROM (
@@ -516,7 +523,7 @@ export class SafetyStock {
   }
 }
 
-/** Returns the scope as the table stores it, with `''` for every product or branch. */
+/** Returns the scope as stored in the table: `''` stands for every product or branch. */
 function keyOf({ sku, subsidiaryId }: SafetyScope): { sku: string; subsidiaryId: string } {
   return { sku: sku ?? '', subsidiaryId: subsidiaryId ?? '' };
 }

@@ -9,7 +9,7 @@ import type { StockKey, StockLedger } from './stock-ledger.ts';
 const LOOK_SPEAKS_MS = 60_000;
 
 /**
- * Results of reads of the platform's quantity before scarce counts are sent, in `stock_looks`. The caller opens the
+ * Reads of the platform's quantity before scarce counts are sent, stored in `stock_looks`. The caller opens the
  * transaction.
  */
 export class StockLooks {
@@ -25,14 +25,17 @@ export class StockLooks {
     this.#clock = clock;
   }
 
-  /** Whether the platform was asked for the stock just now. */
+  /** Whether the stock was read on the platform within the last minute. */
   isFresh({ sku, subsidiaryId }: StockKey): boolean {
     const text = 'SELECT looked_ms FROM stock_looks WHERE sku = ? AND subsidiary_id = ?';
     const lookedMs = this.#sql.value<number>(text, sku, subsidiaryId);
     return lookedMs !== undefined && Math.abs(this.#clock.nowMs() - lookedMs) < LOOK_SPEAKS_MS;
   }
 
-  /** Stores how much less the platform has than expected; `shown` mirrors its answer. */
+  /**
+   * Stores by how much the platform's quantity is lower than expected. `shown` writes the platform's answer into the
+   * mirror.
+   */
   note(place: StockKey, shown: () => void): void {
     const expectedQty = this.#ledger.ofStock(place)?.expectedQty ?? null;
     shown();
@@ -43,7 +46,7 @@ export class StockLooks {
     this.#put(place, { missing: Math.max(0, missing), refused: 0 });
   }
 
-  /** Records that the platform did not show the stock; its count is sent anyway. */
+  /** Records that the platform did not show the stock. Its count is sent nevertheless. */
   noteRefused(place: StockKey): void {
     this.#put(place, { missing: 0, refused: 1 });
   }
@@ -58,8 +61,8 @@ export class StockLooks {
   }
 
   /**
-   * Ends reads of the platform's quantity that are older than the last good poll. A quantity that no order explains by
-   * then was not sold, so the POS's count is sent.
+   * Deletes reads of the platform that are older than the last good poll. If no order explains the missing pieces by
+   * then, they were not sold, so the POS's count is sent.
    */
   end(lastPollOkMs: number): boolean {
     const before = lastPollOkMs - HEARD_WITHIN_MS;

@@ -3,31 +3,31 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { valueKeys } from './call-plan.ts';
 import { type Change, type ChangeBody, type ChangeKind, readChange, type SubmittedChange } from './change.ts';
 
-/** The submission to undo; at least one of the first three is given. */
+/** Selects the submission to undo. At least one of the first three fields is given. */
 export interface UndoFilter {
-  /** Name of the submitted file, without its folder. */
+  /** Name of the file that was submitted, without its folder. */
   file?: string | undefined;
-  /** The submitter's reference. */
+  /** Reference of the changes, which the submitter chose. */
   reference?: string | undefined;
-  /** Submitted at this time or later, ISO 8601 UTC. */
+  /** Earliest time of submission, ISO 8601 UTC. */
   since?: string | undefined;
-  /** `subsidiary_id` of one branch. */
+  /** `subsidiary_id` of the only branch whose changes are undone. */
   branch?: string | undefined;
 }
 
-/** The values a change replaced, as `outbox.value_before` stores them. */
+/** Values that a change replaced, as stored in `outbox.value_before`. */
 interface ValueBefore {
   qty?: number;
   price?: number;
   name?: string;
   show?: boolean;
-  /** The newest order event that a quantity contains. */
+  /** Newest order event that the quantity includes. */
   asOfSeq?: number;
 }
 
 /**
  * - `undo`: the earlier value is submitted
- * - `changed-since`: a newer change for the same target came; left alone unless forced
+ * - `changed-since`: a newer change of the target came; it is left alone unless forced
  * - `unknown`: the earlier value is unknown
  * - `same`: the earlier value equals the submitted one
  */
@@ -35,15 +35,15 @@ type UndoVerdict = 'undo' | 'changed-since' | 'unknown' | 'same';
 
 /** A stock or product of the submission. */
 export interface UndoLine {
-  /** The submission's newest change for this stock or product. */
+  /** The newest change of the submission for this target. */
   changeId: number;
   kind: ChangeKind;
   target: string;
   verdict: UndoVerdict;
-  /** Value that was submitted. */
+  /** Value that the submission set. */
   now: Omit<ValueBefore, 'asOfSeq'>;
   before: ValueBefore | null;
-  /** The newest change after the submission. */
+  /** The newest change of the target after the submission; null if there is none. */
   changedBy: number | null;
   item: (Change & { asOfSeq?: number }) | null;
 }
@@ -71,7 +71,7 @@ const HANDED_OVER = `
     AND (@branch IS NULL OR subsidiary_id = @branch)
     AND (@file IS NULL OR substr(origin, -length(@file) - 2) = ', ' || @file)
   ORDER BY version`;
-// The query has parts, so that each uses one index.
+// Each part of the query uses its own index.
 const NEWEST = `
   SELECT max(change_id) FROM (
     SELECT change_id FROM outbox WHERE kind = @kind AND conflict_key = @conflictKey AND target = @target
@@ -79,7 +79,7 @@ const NEWEST = `
     UNION ALL SELECT change_id FROM outbox WHERE kind = @kind AND target = @target AND version > @version
       AND state = 'pending' AND held_guard IS NULL)`;
 
-/** Returns the lines of an undo of a submission, one per stock and product. Writes nothing. */
+/** Returns the lines that would undo a submission, one for each stock or product. Writes nothing. */
 export function undoLines(db: Database.Database, filter: UndoFilter): UndoLine[] {
   const sql = sqlOf(db);
   const { file = null, reference = null, since = null, branch = null } = filter;
@@ -117,7 +117,7 @@ function lineOf(sql: Sql, changes: readonly ChangeRow[]): UndoLine {
   return { ...base, verdict: changedBy === null ? 'undo' : 'changed-since', item };
 }
 
-/** Returns the count that an unsent change would replace. */
+/** Returns the present count, which a change that was not sent yet would replace. */
 function waitingBefore(sql: Sql, { state, sku, subsidiaryId }: ChangeRow): ValueBefore | null {
   if (state !== 'pending' || sku === null || subsidiaryId === null) return null;
   return sql.row<ValueBefore & { qty: number }>(LAST_COUNT, sku, subsidiaryId) ?? null;

@@ -10,7 +10,10 @@ interface ProductValues {
   show: number | null;
 }
 
-/** The values a change replaces, as JSON for `outbox.value_before`; null if unknown. Writes nothing. */
+/**
+ * Finds the values that a change replaces, as JSON for `outbox.value_before`; null if they are unknown. Writes
+ * nothing.
+ */
 export class ValuesBefore {
   readonly #sql: Sql;
 
@@ -18,7 +21,7 @@ export class ValuesBefore {
     this.#sql = sqlOf(db);
   }
 
-  /** Returns the previous count, else the platform's quantity. Called before the new count is stored. */
+  /** Returns the last count, else the platform's quantity, as JSON. Must be called before the new count is stored. */
   ofStock({ sku, subsidiaryId }: StockKey, { version, body }: OutboxChange): string | null {
     const known = this.#sql.row<{ qty: number | string | null; show: number | null; asOfSeq: number }>(
       `SELECT qty, CASE WHEN show_uncertain = 0 THEN show END AS show, confirmed_seq AS asOfSeq FROM stocks
@@ -33,7 +36,7 @@ export class ValuesBefore {
       ...[sku, subsidiaryId],
     );
     if (count) {
-      // This change's count is already stored, so the change is only sent again.
+      // The change's own count is stored already, and the value before it was saved at that time.
       if (count.version >= version) return null;
       return JSON.stringify({ qty: count.qty, asOfSeq: count.asOfSeq, ...shown });
     }
@@ -41,7 +44,9 @@ export class ValuesBefore {
     return JSON.stringify({ qty: Number(known.qty), asOfSeq: known.asOfSeq, ...shown });
   }
 
-  /** Returns the product's present values as JSON, without a description, which is not readable. */
+  /**
+   * Returns the product's present values as JSON. The description is left out, because the platform does not show it.
+   */
   ofProduct(sku: string, body: Omit<ProductChangeItem, 'sku'>): string | null {
     const product = this.#sql.row<ProductValues>(
       `SELECT s.price, p.name, p.show FROM skus s JOIN products p USING (product_id)
