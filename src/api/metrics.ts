@@ -20,7 +20,7 @@ import {
 import type { DiskSpace } from '../health/facts.ts';
 import { by, byState, gauge, type MetricFamily } from '../health/metrics-format.ts';
 import type { HookStatus } from '../hooks/hook.ts';
-import { statusOf } from '../hooks/hook-cursors.ts';
+import { statusesOf } from '../hooks/hook-cursors.ts';
 import { BRANCH_LEVELS, type BranchStatus, branchBoard } from '../link/branch-status.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
@@ -122,26 +122,30 @@ function unmappedFamily(mappings: readonly BranchMapping[]): MetricFamily {
 
 function hookFamilies(mirror: Mirror, { hooks }: Pick<Config, 'hooks'>, clock: Clock): MetricFamily[] {
   if (hooks.length === 0) return [];
-  const found = mirror.read((db) => hooks.map((hook) => statusOf(db, hook)));
-  const each = (of: (hook: HookStatus) => number | null) =>
-    by('hook', Object.fromEntries(found.map((hook) => [hook.name, of(hook)])));
+  const found = mirror.read((db) => statusesOf(db, hooks));
+  // A hook that gets several kinds of events has one value for all of them.
+  const each = (of: (hook: HookStatus) => number, join: (...values: number[]) => number) => {
+    const values = hooks.map(({ name }) => [name, join(...found.filter((one) => one.name === name).map(of))]);
+    return by('hook', Object.fromEntries(values));
+  };
+  const sum = (...values: number[]) => values.reduce((total, value) => total + value, 0);
   const ageMs = ({ waitsSince }: HookStatus) =>
     waitsSince === null ? 0 : Math.max(0, clock.nowMs() - Date.parse(waitsSince));
   return [
     gauge(
       'tillsync_hook_waiting_events',
       'Events that wait for the hook, as far as they are counted: 10,000 at most.',
-      each(({ waiting }) => waiting),
+      each(({ waiting }) => waiting, sum),
     ),
     gauge(
       'tillsync_hook_oldest_waiting_age_seconds',
       'Age of the oldest event that waits for the hook; 0: none.',
-      each((hook) => ageMs(hook) / 1000),
+      each((hook) => ageMs(hook) / 1000, Math.max),
     ),
     gauge(
       'tillsync_hook_failures',
       'Tries of the hook that failed since it last took an event.',
-      each(({ failures }) => failures),
+      each(({ failures }) => failures, sum),
     ),
   ];
 }

@@ -71,6 +71,7 @@ const ANSWERS = {
   BranchStatus: branchStatus,
   BranchList: api.branchesAnswer,
   HookEvent: api.hookEvent,
+  RejectedChangeEvent: api.rejectedChangeEvent,
 };
 
 /** Refusals by status: name in the document and description. */
@@ -130,7 +131,7 @@ export function openApiDocument(families: readonly ApiFamily[], version: string)
     security: [{}, { bearer: [] }, { apiKey: [] }],
     tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
     paths,
-    webhooks: { orderEvent: { post: orderHook(named) } },
+    webhooks: { orderEvent: { post: orderHook(named) }, rejectedChange: { post: changeHook(named) } },
     components: {
       schemas: named.schemas(),
       responses: Object.fromEntries(refusals),
@@ -210,22 +211,40 @@ function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
   };
 }
 
-/** Returns the document's entry for the POST of an event to a hook. */
+/** Returns the document's entry for the POST of an event of an order to a hook. */
 function orderHook(named: Names): Json {
-  const { request } = examples.orderEvent;
   return {
     operationId: 'orderEvent',
     tags: ['orders'],
     summary: 'One event of an order, sent to the address of a hook',
-    description:
-      'In order, at least once, one at a time; it is sent again until 2xx is answered. The headers are there where the hook has a secret.',
+    description: HOOK_PROMISE,
+    ...hookParts(named.ref(api.hookEvent, 'output'), examples.orderEvent.request),
+  };
+}
+
+/** Returns the document's entry for the POST of a rejected change to a hook. */
+function changeHook(named: Names): Json {
+  return {
+    operationId: 'rejectedChange',
+    tags: ['changes'],
+    summary: 'A change that was rejected, sent to the address of a hook with "change.rejected" in its events',
+    description: `${HOOK_PROMISE} It is not sent if a person or a newer value ended the change before that.`,
+    ...hookParts(named.ref(api.rejectedChangeEvent, 'output'), examples.rejectedChange.request),
+  };
+}
+
+const HOOK_PROMISE =
+  'In order, at least once, one at a time; it is sent again until 2xx is answered. The headers are there where the hook has a secret.';
+
+function hookParts(schema: Json, example: unknown): Json {
+  return {
     parameters: Object.entries(HOOK_HEADERS).map(([name, description]) => ({
       ...{ name, description },
       in: 'header',
       required: false,
       schema: { type: 'string' },
     })),
-    requestBody: { required: true, content: contentOf(named.ref(api.hookEvent, 'output'), request) },
+    requestBody: { required: true, content: contentOf(schema, example) },
     responses: {
       '2XX': { description: 'It was taken' },
       '4XX': { description: 'As any other answer: it is sent again' },

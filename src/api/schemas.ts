@@ -47,7 +47,7 @@ export const feedEvent = z.object({
   order: order.nullable().describe('null when the order is no longer kept'),
 });
 
-/** Body of a hook's POST: an event of the feed, or an event of `hooks test`. */
+/** Body of a hook's POST for an order: an event of the feed, or an event of `hooks test`. */
 export const hookEvent = feedEvent.extend({
   source: z.enum(['webhook', 'poll', 'test']),
   test: z.literal(true).optional().describe('Made up by `tillsync hooks test`: book nothing'),
@@ -400,6 +400,14 @@ export const change = z.object({
   replaced: whole.describe('How many earlier values for the target went into it'),
   supersededBy: whole.nullable(),
   settledSeq: whole.nullable().describe('Its place in the feed of settled changes; null: it is not settled'),
+});
+
+/** Body of a hook's POST for a rejected change. */
+export const rejectedChangeEvent = z.object({
+  event: z.literal('change.rejected'),
+  seq: whole.describe('The `settledSeq` of the change; rises with each'),
+  change: change.describe('As /v1/outbox shows it'),
+  test: z.literal(true).optional().describe('Made up by `tillsync hooks test`: pass over it'),
 });
 
 export const outboxQuery = z.strictObject({

@@ -2,40 +2,64 @@ import { programVersion } from '../app/installation.ts';
 import { loadSetup } from '../config/config.ts';
 import { counted, TillsyncError, typedWords } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
+import { HOOK_EVENTS } from '../core/values.ts';
 import { DELIVERIES_KEPT, type Delivery } from '../hooks/deliveries.ts';
 import type { HookStatus } from '../hooks/hook.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
-import { becomeOwner, command, group, LIMIT, parsed, sourceOf, withParts, withReaders } from './command.ts';
+import {
+  becomeOwner,
+  choice,
+  command,
+  group,
+  LIMIT,
+  parsed,
+  sourceOf,
+  withParts,
+  withReaders,
+} from './command.ts';
 import { Terminal } from './init/terminal.ts';
 import { wholeNumber } from './options.ts';
 import { namedOrder } from './order.ts';
 import { ago, fields, table, when } from './table.ts';
 
 const NAME = ['<name>', 'of the hook, as in the configuration'] as const;
+const EVENT = choice('which of its events; without it the first that it gets', HOOK_EVENTS);
 
 const list = command({
-  description: 'List the hooks: how far each has got in the order feed, and what waits',
+  description: 'List the hooks: how far each has got in the feed of its events, and what waits',
   examples: ['hooks list', 'hooks list --json'],
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
-      const { statusOf } = await import('../hooks/hook-cursors.ts');
+      const { newestOf, statusesOf } = await import('../hooks/hook-cursors.ts');
       const newestSeq = mirror.newestSeq();
-      const hooks = mirror.read((db) => config.hooks.map((hook) => statusOf(db, hook)));
-      const json = { newestSeq, hooks };
+      const newestSettledSeq = mirror.read((db) => newestOf(db, 'change.rejected'));
+      const hooks = mirror.read((db) => statusesOf(db, config.hooks));
+      const json = { newestSeq, newestSettledSeq, hooks };
       if (hooks.length === 0) return { json, above: 'No hooks are configured.\n' };
       return {
         json,
-        text: () => hooksText(hooks, newestSeq, config.orders.timezone, call.cli.clock.nowMs()),
+        text: () => hooksText(json, config.orders.timezone, call.cli.clock.nowMs()),
       };
     }),
 });
 
-function hooksText(hooks: readonly HookStatus[], newestSeq: number, timezone: string, nowMs: number): string {
+interface ListedHooks {
+  newestSeq: number;
+  newestSettledSeq: number;
+  hooks: readonly HookStatus[];
+}
+
+function hooksText(
+  { hooks, newestSeq, newestSettledSeq }: ListedHooks,
+  timezone: string,
+  nowMs: number,
+): string {
   const text = table(
     hooks,
     {
       HOOK: 'name',
       TO: 'to',
+      EVENTS: 'event',
       PLACE: ({ seq }) => seq ?? 'not begun',
       WAITING: ({ waiting, isMore }) => (isMore ? `${waiting}+` : waiting),
       OLDEST: ({ waitsSince }) => (waitsSince === null ? null : ago(waitsSince, nowMs)),
@@ -47,27 +71,45 @@ function hooksText(hooks: readonly HookStatus[], newestSeq: number, timezone: st
     },
     ['PLACE', 'WAITING', 'FAILURES'],
   );
-  return `${text}Newest event of the order feed: ${newestSeq}\n`;
+  const newest = `${text}Newest event of the order feed: ${newestSeq}\n`;
+  const getsChanges = hooks.some(({ event }) => event === 'change.rejected');
+  return getsChanges ? `${newest}Newest settled change: ${newestSettledSeq}\n` : newest;
 }
+
+/** The words for one event, for counts. */
+const NOUN = { order: 'event', 'change.rejected': 'rejected change' } as const;
 
 const test = command({
   description: 'Send a test event to a hook and show what it answers; its place stays',
-  examples: ['hooks test printer', 'hooks test printer --order 1005', 'hooks test printer --json'],
+  examples: [
+    'hooks test printer',
+    'hooks test printer --order 1005',
+    'hooks test till --event change.rejected',
+    'hooks test printer --json',
+  ],
   argument: NAME,
-  options: { '--order <order>': 'number or id of an order of the mirror; without it an order is made up' },
+  options: {
+    '--order <order>': 'number or id of an order of the mirror; without it an order is made up',
+    '--event <event>': EVENT,
+  },
   async run(call) {
-    const { HOOK_TEST, namedHook, testHook } = await import('../hooks/hook-test.ts');
+    const { HOOK_TEST, namedEvent, namedHook, testHook } = await import('../hooks/hook-test.ts');
     const { askRunning } = await import('../app/daemon-request.ts');
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));
-    const { timeoutMs, url, command: words } = namedHook(config, call.argument);
+    const hook = namedHook(config, call.argument);
+    const { timeoutMs, url, command: words } = hook;
     const { order: word } = call.options;
+    const event = namedEvent(hook, call.options.event);
+    if (word !== undefined && event !== 'order') {
+      throw new TillsyncError('usage', `--order is for events of orders, not for ${event}.`);
+    }
     becomeOwner(call, config, false);
     const order =
       word === undefined
         ? undefined
         : await withReaders(call, ({ mirror }) => namedOrder(mirror, word, config.orders.timezone));
-    const asked = { hook: call.argument, order: order?.orderId ?? null };
+    const asked = { hook: call.argument, event, order: order?.orderId ?? null };
     const request = { config, clock, signal, name: HOOK_TEST, asked, timeoutMs };
     const byDaemon = await askRunning<typeof asked, Awaited<ReturnType<typeof testHook>>>(request);
     const mirror = { order: () => order };
@@ -76,9 +118,10 @@ const test = command({
       (await testHook({ config, secrets, env, version: programVersion(), clock, signal, mirror }, asked));
     const { ok, what, text } = answer;
     return {
-      json: { ok, by: byDaemon ? 'daemon' : 'command', hook: call.argument, what, answer: text },
+      json: { ok, by: byDaemon ? 'daemon' : 'command', hook: call.argument, event, what, answer: text },
       text: fields({
         hook: call.argument,
+        event,
         to: url === '' ? words.join(' ') : new URL(url).origin,
         result: ok ? `taken: ${what}` : `NOT TAKEN: ${what}`,
         answer: printable(text),
@@ -93,22 +136,29 @@ const test = command({
 
 const skip = command({
   description: 'Pass over the event that a hook does not take, or all up to a place, and go on',
-  examples: ['hooks skip printer', 'hooks skip printer --to 1250', 'hooks skip printer --to newest'],
+  examples: [
+    'hooks skip printer',
+    'hooks skip printer --to 1250',
+    'hooks skip printer --to newest',
+    'hooks skip till --event change.rejected',
+  ],
   argument: NAME,
   options: {
     '--to <seq>': parsed('pass over all events up to this one; `newest`: all that there are', (text) =>
       text === 'newest' ? text : wholeNumber('--to', 1)(text),
     ),
+    '--event <event>': EVENT,
   },
   async run(call) {
-    const { namedHook } = await import('../hooks/hook-test.ts');
-    const { skipWaiting } = await import('../hooks/hook-cursors.ts');
-    return withParts(call, async ({ parts: { mirror, stores }, config }) => {
+    const { namedEvent, namedHook } = await import('../hooks/hook-test.ts');
+    const { newestOf, skipWaiting } = await import('../hooks/hook-cursors.ts');
+    return withParts(call, async ({ parts: { stores }, config }) => {
       const hook = namedHook(config, call.argument);
+      const event = namedEvent(hook, call.options.event);
       const { to = null } = call.options;
       const passed = await stores.write(({ db, audit }) => {
-        const found = skipWaiting(db, hook, to === 'newest' ? mirror.newestSeq() : to);
-        const detail = `${counted(found?.skipped ?? 0, 'event')} passed over, up to ${found?.seq}`;
+        const found = skipWaiting(db, hook, event, to === 'newest' ? newestOf(db, event) : to);
+        const detail = `${counted(found?.skipped ?? 0, NOUN[event])} passed over, up to ${found?.seq}`;
         const auditEvent = { who: call.cli.who, action: 'hooks.skip', subject: hook.name, detail } as const;
         if (found && found.skipped > 0) audit.note(auditEvent);
         return found;
@@ -118,8 +168,8 @@ const skip = command({
       const text =
         skipped === 0
           ? `Nothing waits for ${hook.name} up to there; its place is ${seq}.\n`
-          : `${hook.name} goes on after ${seq}; ${counted(skipped, 'event')} passed over.\n`;
-      return { json: { hook: hook.name, ...passed }, text };
+          : `${hook.name} goes on after ${seq}; ${counted(skipped, NOUN[event])} passed over.\n`;
+      return { json: { hook: hook.name, event, ...passed }, text };
     });
   },
 });
@@ -134,7 +184,7 @@ const deliveries = command({
   ],
   argument: NAME,
   options: { '--failed': 'only those of which a try failed', '--limit <n>': LIMIT },
-  more: `\nThe last ${DELIVERIES_KEPT} of each hook are kept. What waits is in \`hooks list\`.`,
+  more: `\nThe last ${DELIVERIES_KEPT} of each hook are kept, and as many of rejected changes. What waits is in \`hooks list\`.`,
   async run(call) {
     const { namedHook } = await import('../hooks/hook-test.ts');
     const { deliveriesOf } = await import('../hooks/deliveries.ts');
@@ -156,8 +206,9 @@ function deliveriesText(found: readonly Delivery[], timezone: string): string {
     {
       [`LAST TRY (${timezone})`]: ({ at }) => when(at, timezone),
       EVENT: 'seq',
-      ORDER: ({ code, orderId }) => code ?? orderId,
-      STATUS: 'status',
+      'ORDER OR CHANGE': ({ code, orderId, changeId }) =>
+        changeId === null ? (code ?? orderId) : `change ${changeId}`,
+      STATUS: ({ event, status }) => (event === 'order' ? status : 'rejected'),
       TRIES: 'tries',
       TAKEN: ({ taken }) => (taken ? 'yes' : 'NO'),
       ANSWER: 'answer',
@@ -168,21 +219,26 @@ function deliveriesText(found: readonly Delivery[], timezone: string): string {
 
 const send = command({
   description: 'Send a hook again what it was sent already, from an event on, in order',
-  examples: ['hooks send printer --from 1250', 'hooks send printer --from 1250 --yes --json'],
+  examples: [
+    'hooks send printer --from 1250',
+    'hooks send printer --from 1250 --yes --json',
+    'hooks send till --event change.rejected --from 88',
+  ],
   argument: NAME,
   options: {
     '--from <seq>': parsed(
       'the first event that is sent again, as `hooks deliveries` lists it',
       wholeNumber('--from', 1),
     ),
+    '--event <event>': EVENT,
     '--yes': 'do it without asking',
   },
   more: `
 The place of the hook goes back, and its own loop sends: one after the other, each until it is taken, with the same
 webhook-id as before, by which a receiver knows what it has. Each order is sent as it is now. Of orders that ended long ago
-only the newest event is kept.`,
+only the newest event is kept; a change goes again as long as it is rejected.`,
   async run(call) {
-    const { namedHook } = await import('../hooks/hook-test.ts');
+    const { namedEvent, namedHook } = await import('../hooks/hook-test.ts');
     const { resendingFrom, rewind } = await import('../hooks/hook-cursors.ts');
     const { from, yes = false } = call.options;
     if (from === undefined) {
@@ -193,23 +249,24 @@ only the newest event is kept.`,
     return withParts(call, async ({ parts: { stores }, config }) => {
       const { clock, who } = call.cli;
       const hook = namedHook(config, call.argument);
-      const plan = stores.read(({ db }) => resendingFrom(db, hook, from)) ?? notBegun(hook.name);
+      const event = namedEvent(hook, call.options.event);
+      const plan = stores.read(({ db }) => resendingFrom(db, hook, event, from)) ?? notBegun(hook.name);
       if (plan.events === 0) {
         const text = `Nothing from event ${from} to ${plan.seq} is for ${hook.name}, so nothing is sent.\n`;
-        return { json: { hook: hook.name, ...plan, sent: false }, text };
+        return { json: { hook: hook.name, event, ...plan, sent: false }, text };
       }
       const go = plan.events === 1 ? 'goes' : 'go';
-      const what = `${counted(plan.events, 'event')} ${go} to ${hook.name} once more, from ${plan.first} to ${plan.seq}, before what waits.`;
+      const what = `${counted(plan.events, NOUN[event])} ${go} to ${hook.name} once more, from ${plan.first} to ${plan.seq}, before what waits.`;
       if (!yes) await confirm(call.cli, what);
       const done = await stores.write(({ db, audit }) => {
-        const found = resendingFrom(db, hook, from) ?? notBegun(hook.name);
-        rewind(db, hook, { from, at: isoUtc(clock.nowMs()) });
-        const detail = `${counted(found.events, 'event')} again, from ${found.first}`;
+        const found = resendingFrom(db, hook, event, from) ?? notBegun(hook.name);
+        rewind(db, { name: hook.name, event }, { from, at: isoUtc(clock.nowMs()) });
+        const detail = `${counted(found.events, NOUN[event])} again, from ${found.first}`;
         audit.note({ who, action: 'hooks.send', subject: hook.name, detail });
         return found;
       });
       return {
-        json: { hook: hook.name, ...done, sent: true },
+        json: { hook: hook.name, event, ...done, sent: true },
         text: `${what}\n`,
         below: `The running tillsync sends them within seconds. To see it: ${typedWords().tillsync} hooks deliveries ${hook.name}\n`,
       };
@@ -238,10 +295,13 @@ async function confirm(cli: Cli, what: string): Promise<void> {
   }
 }
 
-export const hooks = group('Look at what gets each event of an order, try it, and let it go on', {
-  list,
-  deliveries,
-  test,
-  send,
-  skip,
-});
+export const hooks = group(
+  'Look at what gets each event of an order or rejected change, try it, and let it go on',
+  {
+    list,
+    deliveries,
+    test,
+    send,
+    skip,
+  },
+);

@@ -3,7 +3,7 @@ import { isAbsolute } from 'node:path';
 import { validateDetailed } from 'node-cron';
 import * as z from 'zod';
 import { canonicalZone, formatDuration, parseDurationMs } from '../core/time.ts';
-import { isNatsUrl, KNOWN_AUTHORITIES, WAYS_MAX } from '../core/values.ts';
+import { HOOK_EVENTS, isNatsUrl, KNOWN_AUTHORITIES, WAYS_MAX } from '../core/values.ts';
 import { SPELLABLE_FIELDS } from '../orders/field-aliases.ts';
 import { cronSchedule } from './schedule.ts';
 
@@ -331,6 +331,7 @@ export const HOOK_KEYS: readonly string[] = [
   'name',
   'url',
   'command',
+  'events',
   'statuses',
   'from',
   'timeout',
@@ -348,6 +349,18 @@ const hook = z
       ),
       url: z.prefault(optionalUrl, ''),
       command: z.prefault(commandLine, []),
+      events: z.prefault(
+        kind(
+          `a list of one or more of ${HOOK_EVENTS.map((name) => JSON.stringify(name)).join(', ')}`,
+          (value) =>
+            Array.isArray(value) &&
+            value.length > 0 &&
+            value.every((each) => HOOK_EVENTS.some((name) => name === each))
+              ? HOOK_EVENTS.filter((name) => value.includes(name))
+              : undefined,
+        ),
+        ['order'],
+      ),
       statuses: z.prefault(
         kind('a list of statuses such as ["payment-approved", "cancel"], or [] for every event', (value) =>
           Array.isArray(value) &&
@@ -366,6 +379,10 @@ const hook = z
   .refine(({ url, command }) => (url === '') !== (command.length === 0), {
     path: ['url'],
     error: 'an address, or a command beside it, and not both',
+  })
+  .refine(({ events, statuses }) => statuses.length === 0 || events.includes('order'), {
+    path: ['statuses'],
+    error: '[], because a hook without "order" in events gets no order',
   })
   .transform(({ timeout: timeoutMs, ...rest }) => ({ ...rest, timeoutMs }));
 

@@ -63,6 +63,10 @@ export function editDistance(a: string, b: string): number {
 export const LANGUAGES = ['en', 'es'] as const;
 export type Language = (typeof LANGUAGES)[number];
 
+/** Kinds of events that a hook may get. Each has its own feed of numbered events. */
+export const HOOK_EVENTS = ['order', 'change.rejected'] as const;
+export type EventName = (typeof HOOK_EVENTS)[number];
+
 /** Most addresses of one hub. */
 export const WAYS_MAX = 8;
 /** Value in place of a PEM text; it means the authorities that the machine trusts by itself. */

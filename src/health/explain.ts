@@ -281,8 +281,9 @@ function orderNow(db: Database.Database, ledger: Pick<StockLedger, 'reservedBy'>
 }
 
 function hookLines(db: Database.Database, hooks: readonly HookSettings[], newest: number): string[] {
-  return hooks.map((hook) => {
-    const { name, seq, lastFailure } = statusOf(db, hook);
+  const ofOrders = hooks.filter(({ events }) => events.includes('order'));
+  return ofOrders.map((hook) => {
+    const { name, seq, lastFailure } = statusOf(db, hook, 'order');
     if (seq !== null && seq >= newest) return `Hook ${name} has got it, or was not to.`;
     const waits =
       seq === null ? `Hook ${name} waits before it.` : `Hook ${name} waits before it, at event ${seq}.`;

@@ -389,7 +389,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     hiddenBy: [...NOT_RUNNING],
     check: 'hooks',
-    message: 'Events of orders do not get through to a hook.',
+    message: 'Events do not get through to a hook.',
     remedy:
       'See why with {tillsync} hooks list, try it with {tillsync} hooks test NAME, or pass over the event with {tillsync} hooks skip NAME.',
   },

@@ -1,9 +1,11 @@
 import type Database from 'better-sqlite3';
+import type { EventName } from '../core/values.ts';
 import { sqlOf } from '../db/sqlite.ts';
+import type { CursorKey } from './hook.ts';
 
 /** Stores the newest deliveries of each hook in the mirror. */
 
-/** Number of deliveries kept for each hook. */
+/** Number of deliveries kept for each hook and kind of event. */
 export const DELIVERIES_KEPT = 500;
 
 /** One try to deliver an event. */
@@ -14,40 +16,47 @@ export interface Try {
   taken: boolean;
   /** What the receiver answered, without customer data. */
   answer: string;
+  /** Id of the rejected change; null for an event of an order. */
+  changeId: number | null;
 }
 
 /** An event that was sent to a hook, with its last try. */
 export interface Delivery extends Try {
   hook: string;
+  event: EventName;
   tries: number;
-  /** Order of the event; null if the order was deleted. */
+  /** Order of the event; null if the order was deleted, or if the event is of a change. */
   orderId: string | null;
   code: number | null;
   status: string | null;
 }
 
 /**
- * Records tries of one hook, in order, in the caller's transaction. A repeated try of the newest event updates its
- * row.
+ * Records tries of one hook in one feed, in order, in the caller's transaction. A repeated try of the newest event
+ * updates its row.
  */
-export function noteTries(db: Database.Database, hook: string, tries: readonly Try[]): void {
+export function noteTries(db: Database.Database, { name, event }: CursorKey, tries: readonly Try[]): void {
   const sql = sqlOf(db);
   for (const { taken, ...each } of tries) {
-    const values = { hook, ...each, taken: taken ? 1 : 0 };
+    const values = { hook: name, event, ...each, taken: taken ? 1 : 0 };
     const again = `UPDATE hook_deliveries SET tries = tries + 1, at = @at, taken = @taken, answer = @answer
-      WHERE delivery_id = (SELECT max(delivery_id) FROM hook_deliveries WHERE hook = @hook) AND seq = @seq AND taken = 0`;
+      WHERE delivery_id = (SELECT max(delivery_id) FROM hook_deliveries WHERE hook = @hook AND event = @event)
+        AND seq = @seq AND taken = 0`;
     if (sql.run(again, values).changes > 0) continue;
-    const first = `INSERT INTO hook_deliveries (hook, seq, at, tries, taken, answer)
-      VALUES (@hook, @seq, @at, 1, @taken, @answer)`;
+    const first = `INSERT INTO hook_deliveries (hook, event, seq, at, tries, taken, answer, change_id)
+      VALUES (@hook, @event, @seq, @at, 1, @taken, @answer, @changeId)`;
     sql.run(first, values);
   }
-  const trim = `DELETE FROM hook_deliveries WHERE hook = @hook AND delivery_id <= (
-    SELECT delivery_id FROM hook_deliveries WHERE hook = @hook ORDER BY delivery_id DESC LIMIT 1 OFFSET @kept)`;
-  if (tries.length > 0) sql.run(trim, { hook, kept: DELIVERIES_KEPT });
+  const trim = `DELETE FROM hook_deliveries WHERE hook = @name AND event = @event AND delivery_id <= (
+    SELECT delivery_id FROM hook_deliveries WHERE hook = @name AND event = @event
+    ORDER BY delivery_id DESC LIMIT 1 OFFSET @kept)`;
+  if (tries.length > 0) sql.run(trim, { name, event, kept: DELIVERIES_KEPT });
 }
 
-const SELECTED = `SELECT d.hook, d.seq, d.at, d.tries, d.taken, d.answer, e.order_id AS orderId, o.code, e.status
-  FROM hook_deliveries d LEFT JOIN order_events e ON e.seq = d.seq LEFT JOIN orders o ON o.order_id = e.order_id`;
+const SELECTED = `SELECT d.hook, d.event, d.seq, d.at, d.tries, d.taken, d.answer, e.order_id AS orderId, o.code, e.status,
+    d.change_id AS changeId
+  FROM hook_deliveries d LEFT JOIN order_events e ON d.event = 'order' AND e.seq = d.seq
+  LEFT JOIN orders o ON o.order_id = e.order_id`;
 
 type Row = Omit<Delivery, 'taken'> & { taken: number };
 
@@ -69,7 +78,8 @@ export function deliveriesOfOrder(db: Database.Database, orderId: string): Deliv
   return sqlOf(db).rows<Row>(`${SELECTED} WHERE e.order_id = ? ORDER BY d.delivery_id`, orderId).map(ofRow);
 }
 
-/** Deletes the deliveries of these hooks, in the caller's transaction. */
-export function forgetDeliveries(db: Database.Database, hooks: readonly string[]): void {
-  for (const hook of hooks) sqlOf(db).run('DELETE FROM hook_deliveries WHERE hook = ?', hook);
+/** Deletes the deliveries of these cursors, in the caller's transaction. */
+export function forgetDeliveries(db: Database.Database, keys: readonly CursorKey[]): void {
+  const sql = 'DELETE FROM hook_deliveries WHERE hook = ? AND event = ?';
+  for (const { name, event } of keys) sqlOf(db).run(sql, name, event);
 }

@@ -1,15 +1,26 @@
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
+import type { EventName } from '../core/values.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
 import type { OrderEvent } from '../orders/order.ts';
 import { orderById } from '../orders/order-queries.ts';
 import { columnsAs } from '../orders/order-rows.ts';
+import type { OutboxEntry } from '../outbox/change.ts';
+import { OutboxQueries } from '../outbox/outbox-queries.ts';
 import { forgetDeliveries, noteTries, type Try } from './deliveries.ts';
-import { COUNTED_MAX, type HookEvent, type HookSettings, type HookStatus } from './hook.ts';
+import {
+  COUNTED_MAX,
+  type CursorKey,
+  type HookEvent,
+  type HookMessage,
+  type HookSettings,
+  type HookStatus,
+  type RejectedChangeEvent,
+} from './hook.ts';
 
-/** A hook's position in the order feed, as stored in the mirror. */
+/** A hook's position in one feed of events, as stored in the mirror. */
 export interface HookCursor {
   seq: number;
   beganAt: string;
@@ -27,11 +38,11 @@ export interface HookCursor {
 const PLACE = `SELECT ${columnsAs([
   ...['seq', 'beganAt', 'newsFrom', 'lastOkAt', 'failures', 'lastFailureAt', 'lastFailure', 'nextTryAt'],
   ...['rewinds', 'rewoundAt'],
-])} FROM hooks WHERE name = ?`;
+])} FROM hooks WHERE name = ? AND event = ?`;
 
-/** Returns a hook's cursor; undefined if the hook has not started. */
-export function cursorOf(db: Database.Database, name: string): HookCursor | undefined {
-  return sqlOf(db).row<HookCursor>(PLACE, name);
+/** Returns a hook's cursor; undefined if the hook has not started to get these events. */
+export function cursorOf(db: Database.Database, { name, event }: CursorKey): HookCursor | undefined {
+  return sqlOf(db).row<HookCursor>(PLACE, name, event);
 }
 
 const EVENTS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status AS previousStatus, e.source,
@@ -39,24 +50,50 @@ const EVENTS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status
   FROM (SELECT * FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?) e
   LEFT JOIN orders o ON o.order_id = e.order_id ORDER BY e.seq`;
 
-/** An event with the creation time of its order. */
-export interface FoundEvent extends OrderEvent {
+/** An event of an order, with the creation time of the order. */
+interface FoundOrderEvent extends OrderEvent {
   createdAt: string | null;
 }
 
-/** Returns the next events after `seq`, including events that the hook's filter excludes. */
-export function eventsFrom(db: Database.Database, seq: number, limit: number): FoundEvent[] {
-  return sqlOf(db).rows<FoundEvent>(EVENTS, seq, limit);
+/** A change that has settled. `seq` is its `settledSeq`. */
+interface FoundChange {
+  seq: number;
+  observedAt: string;
+  change: OutboxEntry;
+}
+
+export type FoundEvent = FoundOrderEvent | FoundChange;
+
+/** Returns the next events of a feed after `seq`, including events that the hook's filter excludes. */
+export function eventsFrom(
+  db: Database.Database,
+  event: EventName,
+  seq: number,
+  limit: number,
+): FoundEvent[] {
+  if (event === 'order') return sqlOf(db).rows<FoundOrderEvent>(EVENTS, seq, limit);
+  return new OutboxQueries(db).settledAfter(seq, { limit }).map((change) => ({
+    seq: change.settledSeq ?? 0,
+    observedAt: change.settledAt ?? change.createdAt,
+    change,
+  }));
+}
+
+/** Returns the highest seq of a feed that was ever used. */
+export function newestOf(db: Database.Database, event: EventName): number {
+  return event === 'order' ? newestSeq(db) : new OutboxQueries(db).newestSettled();
 }
 
 const ISO_TIME = /^\d{4}-.*T.*Z$/;
 
 /** Returns whether the hook gets the event. */
 export function isWanted(
-  { source, status, previousStatus, createdAt }: FoundEvent,
+  event: FoundEvent,
   { statuses }: Pick<HookSettings, 'statuses'>,
   newsFrom: string | null,
 ): boolean {
+  if ('change' in event) return event.change.state === 'rejected';
+  const { source, status, previousStatus, createdAt } = event;
   if (statuses.length > 0 && (status === null || !statuses.includes(status))) return false;
   // A first or wider poll brings orders that are older than the hook, which the hook does not get.
   const isFirstHeardOf = source === 'poll' && previousStatus === null;
@@ -64,18 +101,38 @@ export function isWanted(
   return !(isFirstHeardOf && isOlder);
 }
 
-/** Returns the event in the form that is sent, with the order in its present state. */
-export function hookEvent(db: Database.Database, { createdAt: _createdAt, ...event }: FoundEvent): HookEvent {
+/** Returns the event in the form that is sent; undefined if there is nothing to tell any more. */
+export function hookMessage(db: Database.Database, found: FoundEvent): HookMessage | undefined {
+  return 'change' in found ? rejectionOf(db, found) : orderEventOf(db, found);
+}
+
+/** Returns the event with the order in its present state. */
+function orderEventOf(
+  db: Database.Database,
+  { createdAt: _createdAt, ...event }: FoundOrderEvent,
+): HookEvent {
   return { ...event, order: orderById(db, event.orderId) ?? null };
+}
+
+/** Returns undefined for a change that is not rejected any more, because a person or a newer value has ended it. */
+function rejectionOf(db: Database.Database, found: FoundChange): RejectedChangeEvent | undefined {
+  const change = new OutboxQueries(db).get(found.change.changeId);
+  const isStill = change?.state === 'rejected' && change.settledSeq === found.seq;
+  return isStill ? { event: 'change.rejected', seq: found.seq, change } : undefined;
 }
 
 const COUNT_AT_ONCE = 2_000;
 /** Most events that are examined to count the waiting ones. */
 const COUNT_EVENTS_MAX = 20_000;
 
-/** Returns a hook's state. It reads all waiting events, so it must not be called for each event. */
-export function statusOf(db: Database.Database, hook: HookSettings): HookStatus {
-  const cursor = cursorOf(db, hook.name);
+/** Returns the states of hooks, one for each kind of event that a hook gets. */
+export function statusesOf(db: Database.Database, hooks: readonly HookSettings[]): HookStatus[] {
+  return hooks.flatMap((hook) => hook.events.map((event) => statusOf(db, hook, event)));
+}
+
+/** Returns a hook's state in one feed. It reads all waiting events, so it must not be called for each event. */
+export function statusOf(db: Database.Database, hook: HookSettings, event: EventName): HookStatus {
+  const cursor = cursorOf(db, { name: hook.name, event });
   const {
     seq = null,
     lastOkAt = null,
@@ -86,15 +143,16 @@ export function statusOf(db: Database.Database, hook: HookSettings): HookStatus 
   let waiting = 0;
   let waitsSince: string | null = null;
   let isMore = false;
-  for (const event of cursor ? eventsOneByOne(db, cursor.seq) : []) {
-    isMore = event === 'more' || waiting === COUNTED_MAX;
-    if (event === 'more' || isMore) break;
-    if (!isWanted(event, hook, cursor?.newsFrom ?? null)) continue;
+  for (const found of cursor ? eventsOneByOne(db, event, cursor.seq) : []) {
+    isMore = found === 'more' || waiting === COUNTED_MAX;
+    if (found === 'more' || isMore) break;
+    if (!isWanted(found, hook, cursor?.newsFrom ?? null)) continue;
     waiting += 1;
-    waitsSince ??= laterOf(event.observedAt, cursor?.rewoundAt ?? null);
+    waitsSince ??= laterOf(found.observedAt, cursor?.rewoundAt ?? null);
   }
   return {
     name: hook.name,
+    event,
     to: hook.url === '' ? (hook.command[0] ?? '') : new URL(hook.url).origin,
     seq,
     waiting,
@@ -114,10 +172,14 @@ export function laterOf(observedAt: string, rewoundAt: string | null): string {
 }
 
 /** Yields the events after `seq`, up to a limit, and then `more` if there are more. */
-function* eventsOneByOne(db: Database.Database, seq: number): Generator<FoundEvent | 'more'> {
+function* eventsOneByOne(
+  db: Database.Database,
+  event: EventName,
+  seq: number,
+): Generator<FoundEvent | 'more'> {
   let from = seq;
   for (let looked = 0; looked < COUNT_EVENTS_MAX; looked += COUNT_AT_ONCE) {
-    const events = eventsFrom(db, from, COUNT_AT_ONCE);
+    const events = eventsFrom(db, event, from, COUNT_AT_ONCE);
     yield* events;
     if (events.length < COUNT_AT_ONCE) return;
     from = events.at(-1)?.seq ?? from;
@@ -126,8 +188,7 @@ function* eventsOneByOne(db: Database.Database, seq: number): Generator<FoundEve
 }
 
 /** Data for the cursor of a hook that the mirror does not have yet. */
-interface Beginning {
-  name: string;
+interface Beginning extends CursorKey {
   /** State of the hook in an earlier mirror that was lost; undefined for a new hook. */
   begun: HookBegun | undefined;
   from: HookSettings['from'];
@@ -138,18 +199,19 @@ interface Beginning {
 }
 
 /** Creates a hook's cursor unless there is one, in the caller's transaction. */
-function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Beginning): HookCursor {
-  const newsFrom = begun ? begun.newsFrom : from === 'now' ? at : null;
-  const insert = 'INSERT INTO hooks (name, seq, began_at, news_from) VALUES (?, ?, ?, ?)';
+function beginPlace(db: Database.Database, { name, event, begun, from, at, seq }: Beginning): HookCursor {
+  const newsFrom = begun ? begun.newsFrom : from === 'now' && event === 'order' ? at : null;
+  const insert = 'INSERT INTO hooks (name, event, seq, began_at, news_from) VALUES (?, ?, ?, ?, ?)';
   const newSeq = from === 'now' ? seq : 0;
-  if (!cursorOf(db, name)) {
-    sqlOf(db).run(insert, name, begun ? seqBefore(db, newsFrom) : newSeq, at, newsFrom);
+  if (!cursorOf(db, { name, event })) {
+    sqlOf(db).run(insert, name, event, begun ? seqBefore(db, newsFrom) : newSeq, at, newsFrom);
   }
-  return cursorOf(db, name) as HookCursor;
+  return cursorOf(db, { name, event }) as HookCursor;
 }
 
 /**
- * Returns the seq of the newest event before `newsFrom`. A hook that started in an earlier mirror continues after it.
+ * Returns the seq of the newest event before `newsFrom`. A hook that started in an earlier mirror continues after it,
+ * and gets all rejected changes of the new mirror.
  */
 function seqBefore(db: Database.Database, newsFrom: string | null): number {
   if (newsFrom === null) return 0;
@@ -165,12 +227,16 @@ export class HookCursors {
     this.#mirror = mirror;
   }
 
-  /** Deletes the cursors of hooks that are no longer configured. */
-  async keepOnly(names: readonly string[]): Promise<void> {
-    const gone = this.#mirror.read((db) => goneHooks(db, names));
+  /** Deletes the other cursors: those of hooks and events that are no longer configured. */
+  async keepOnly(keys: readonly CursorKey[]): Promise<void> {
+    const stored = this.#mirror.read((db) => sqlOf(db).rows<CursorKey>('SELECT name, event FROM hooks'));
+    const gone = stored.filter(
+      ({ name, event }) => !keys.some((key) => key.name === name && key.event === event),
+    );
     if (gone.length === 0) return;
     await this.#mirror.write((db) => {
-      forgetHooks(db, gone);
+      const sql = 'DELETE FROM hooks WHERE name = ? AND event = ?';
+      for (const { name, event } of gone) sqlOf(db).run(sql, name, event);
       forgetDeliveries(db, gone);
     });
   }
@@ -184,28 +250,29 @@ export class HookCursors {
    * not changed if somebody moved it back meanwhile, which `rewinds` shows.
    */
   moved(
-    name: string,
+    key: CursorKey,
     { deliveries, ...moved }: { seq: number; okAt: string | null; rewinds: number; deliveries: Try[] },
   ): Promise<void> {
     const sql = `UPDATE hooks SET seq = max(seq, @seq), failures = 0, next_try_at = NULL,
-      last_ok_at = coalesce(@okAt, last_ok_at) WHERE name = @name AND rewinds = @rewinds`;
+      last_ok_at = coalesce(@okAt, last_ok_at) WHERE name = @name AND event = @event AND rewinds = @rewinds`;
     return this.#mirror.write((db) => {
-      noteTries(db, name, deliveries);
-      sqlOf(db).run(sql, { name, ...moved });
+      noteTries(db, key, deliveries);
+      sqlOf(db).run(sql, { ...key, ...moved });
     });
   }
 
-  newsFrom(name: string, at: string): Promise<void> {
-    const sql = 'UPDATE hooks SET news_from = ? WHERE name = ?';
-    return this.#mirror.write((db) => void sqlOf(db).run(sql, at, name));
+  newsFrom({ name, event }: CursorKey, at: string): Promise<void> {
+    const sql = 'UPDATE hooks SET news_from = ? WHERE name = ? AND event = ?';
+    return this.#mirror.write((db) => void sqlOf(db).run(sql, at, name, event));
   }
 
-  failed(name: string, { seq, at, answer }: Try, nextTryAt: string): Promise<void> {
+  failed(key: CursorKey, failure: Try, nextTryAt: string): Promise<void> {
+    const { at, answer } = failure;
     const sql = `UPDATE hooks SET failures = failures + 1, last_failure_at = @at, last_failure = @answer,
-      next_try_at = @nextTryAt WHERE name = @name`;
+      next_try_at = @nextTryAt WHERE name = @name AND event = @event`;
     return this.#mirror.write((db) => {
-      noteTries(db, name, [{ seq, at, taken: false, answer }]);
-      sqlOf(db).run(sql, { name, at, answer, nextTryAt });
+      noteTries(db, key, [failure]);
+      sqlOf(db).run(sql, { ...key, at, answer, nextTryAt });
     });
   }
 }
@@ -217,11 +284,12 @@ export class HookCursors {
 export function skipWaiting(
   db: Database.Database,
   hook: HookSettings,
+  event: EventName,
   to: number | null,
 ): { seq: number; skipped: number } | undefined {
-  const cursor = cursorOf(db, hook.name);
+  const cursor = cursorOf(db, { name: hook.name, event });
   if (!cursor) return undefined;
-  const newest = newestSeq(db);
+  const newest = newestOf(db, event);
   if (to !== null && (to < cursor.seq || to > newest)) {
     throw new TillsyncError(
       'usage',
@@ -234,19 +302,19 @@ export function skipWaiting(
   let seq = cursor.seq;
   let count = 0;
   for (let isMore = true; isMore; ) {
-    const events = eventsFrom(db, seq, COUNT_AT_ONCE).filter((event) => event.seq <= (to ?? newest));
+    const events = eventsFrom(db, event, seq, COUNT_AT_ONCE).filter((each) => each.seq <= (to ?? newest));
     isMore = events.length === COUNT_AT_ONCE;
-    for (const event of events) {
-      seq = event.seq;
-      if (!isWanted(event, hook, cursor.newsFrom)) continue;
+    for (const each of events) {
+      seq = each.seq;
+      if (!isWanted(each, hook, cursor.newsFrom)) continue;
       count += 1;
       if (to === null) isMore = false;
       if (to === null) break;
     }
   }
   const until = to ?? seq;
-  const sql = 'UPDATE hooks SET seq = ?, failures = 0, next_try_at = NULL WHERE name = ?';
-  sqlOf(db).run(sql, until, hook.name);
+  const sql = 'UPDATE hooks SET seq = ?, failures = 0, next_try_at = NULL WHERE name = ? AND event = ?';
+  sqlOf(db).run(sql, until, hook.name, event);
   return { seq: until, skipped: count };
 }
 
@@ -266,9 +334,10 @@ export interface Resending {
 export function resendingFrom(
   db: Database.Database,
   hook: HookSettings,
+  event: EventName,
   from: number,
 ): Resending | undefined {
-  const cursor = cursorOf(db, hook.name);
+  const cursor = cursorOf(db, { name: hook.name, event });
   if (!cursor) return undefined;
   const { seq, newsFrom } = cursor;
   if (from > seq) {
@@ -283,11 +352,11 @@ export function resendingFrom(
   let [events, at] = [0, from - 1];
   let first: number | null = null;
   for (let isMore = true; isMore; ) {
-    const found = eventsFrom(db, at, COUNT_AT_ONCE);
-    for (const event of found) {
-      if (event.seq > seq || !isWanted(event, hook, newsFrom)) continue;
+    const found = eventsFrom(db, event, at, COUNT_AT_ONCE);
+    for (const each of found) {
+      if (each.seq > seq || !isWanted(each, hook, newsFrom)) continue;
       events += 1;
-      first ??= event.seq;
+      first ??= each.seq;
     }
     at = found.at(-1)?.seq ?? seq;
     isMore = found.length === COUNT_AT_ONCE && at < seq;
@@ -300,12 +369,12 @@ export function resendingFrom(
  */
 export function rewind(
   db: Database.Database,
-  hook: HookSettings,
+  { name, event }: CursorKey,
   { from, at }: { from: number; at: string },
 ) {
   const sql = `UPDATE hooks SET seq = @seq, failures = 0, next_try_at = NULL, rewinds = rewinds + 1, rewound_at = @at
-    WHERE name = @name`;
-  sqlOf(db).run(sql, { seq: from - 1, at, name: hook.name });
+    WHERE name = @name AND event = @event`;
+  sqlOf(db).run(sql, { seq: from - 1, at, name, event });
 }
 
 /** State of a started hook in state.db. */
@@ -321,32 +390,24 @@ export class HookRows {
     this.#db = db;
   }
 
-  begun(name: string): HookBegun | undefined {
+  begun(key: CursorKey): HookBegun | undefined {
     const sql = 'SELECT news_from AS newsFrom FROM hooks WHERE name = ?';
-    return storing(() => sqlOf(this.#db).row<HookBegun>(sql, name));
+    return storing(() => sqlOf(this.#db).row<HookBegun>(sql, rowName(key)));
   }
 
   /** Records that a hook has started, durable on return. Does not change an existing record. */
-  noteBegun(name: string, { newsFrom }: HookBegun): void {
+  noteBegun(key: CursorKey, { newsFrom }: HookBegun): void {
     const sql = 'INSERT OR IGNORE INTO hooks (name, news_from) VALUES (?, ?)';
-    storing(() => sqlOf(this.#db).run(sql, name, newsFrom));
+    storing(() => sqlOf(this.#db).run(sql, rowName(key), newsFrom));
   }
 
-  keepOnly(names: readonly string[]): void {
-    storing(() => forgetHooks(this.#db, goneHooks(this.#db, names)));
+  keepOnly(keys: readonly CursorKey[]): void {
+    const sql = 'DELETE FROM hooks WHERE name NOT IN (SELECT value FROM json_each(?))';
+    storing(() => sqlOf(this.#db).run(sql, JSON.stringify(keys.map(rowName))));
   }
 }
 
-/**
- * Returns the stored hooks that are no longer configured. It serves both files, because mirror and state.db have a
- * table `hooks`.
- */
-function goneHooks(db: Database.Database, names: readonly string[]): string[] {
-  return sqlOf(db)
-    .values<string>('SELECT name FROM hooks')
-    .filter((name) => !names.includes(name));
-}
-
-function forgetHooks(db: Database.Database, gone: readonly string[]): void {
-  for (const name of gone) sqlOf(db).run('DELETE FROM hooks WHERE name = ?', name);
+/** `printer` for its orders, `printer change.rejected` for rejected changes; no name of a hook has a blank. */
+function rowName({ name, event }: CursorKey): string {
+  return event === 'order' ? name : `${name} ${event}`;
 }

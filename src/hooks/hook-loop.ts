@@ -4,10 +4,16 @@ import { hasCode, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { backoffMs, chunkMs, gracefulSignal, Waker } from '../core/loop.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
+import type { EventName } from '../core/values.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import { newestSeq } from '../orders/mirror-file.ts';
 import { DELIVERIES_KEPT, type Try } from './deliveries.ts';
-import { type HookSettings, LAGS_AFTER_MS, LAGS_BADLY_AFTER_MS } from './hook.ts';
+import {
+  type CursorKey,
+  type HookMessage,
+  type HookSettings,
+  LAGS_AFTER_MS,
+  LAGS_BADLY_AFTER_MS,
+} from './hook.ts';
 import {
   cursorOf,
   eventsFrom,
@@ -15,9 +21,10 @@ import {
   type HookCursor,
   HookCursors,
   type HookRows,
-  hookEvent,
+  hookMessage,
   isWanted,
   laterOf,
+  newestOf,
 } from './hook-cursors.ts';
 import type { HookAnswer, HookReceiver } from './receivers.ts';
 
@@ -54,7 +61,7 @@ const PAGE = 100;
  * Interval at which the cursor is saved while many events wait. After a crash, events of this interval are sent twice.
  */
 const NOTE_EVERY_MS = 250;
-/** Number of skipped events after which the cursor is saved. */
+/** Number of skipped events after which the cursor is saved. It is saved at once if a failed event was skipped. */
 const PASSED_MAX = 1_000;
 
 /**
@@ -63,11 +70,14 @@ const PASSED_MAX = 1_000;
  */
 export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): Promise<void> {
   const { hooks, rows, clock, alarms, beat, answerTest } = options;
-  const names = hooks.map(({ name }) => name);
+  const keys = hooks.flatMap(({ name, events }) => events.map((event) => ({ name, event })));
   const cursors = new HookCursors(options.mirror);
-  await cursors.keepOnly(names);
-  await whenFree(clock, () => rows.keepOnly(names), undefined, signal);
-  const queues = hooks.map((hook) => new HookQueue(options, hook, cursors));
+  await cursors.keepOnly(keys);
+  await whenFree(clock, () => rows.keepOnly(keys), undefined, signal);
+  const targets = hooks.map((hook) => ({ hook, receiver: oneByOne(options.receiverOf(hook)) }));
+  const queues = targets.flatMap(({ hook, receiver }) =>
+    hook.events.map((event) => new HookQueue(options, hook, event, receiver, cursors)),
+  );
   const ended = Promise.all(queues.map((queue) => queue.run(signal)));
   let testing: Promise<void> | undefined;
   let wasLagging = false;
@@ -92,12 +102,27 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
     await clock.sleep(hooks.length > 0 ? WATCH_EVERY_MS : chunkMs(clock), signal);
   }
   await Promise.all([ended, testing]);
+  for (const { receiver } of targets) receiver.close();
 }
 
-/** Delivers events to one hook, one after the other. */
+/** Makes a receiver get one event at a time, even if several feeds have one for it. */
+function oneByOne(receiver: HookReceiver): HookReceiver {
+  let before: Promise<unknown> = Promise.resolve();
+  return {
+    send(event, signal) {
+      const sent = before.then(() => receiver.send(event, signal));
+      before = sent.catch(() => {});
+      return sent;
+    },
+    close: () => receiver.close(),
+  };
+}
+
+/** Delivers the events of one feed to one hook, one after the other. */
 class HookQueue {
   readonly #o: HookLoopOptions;
   readonly #hook: HookSettings;
+  readonly #key: CursorKey;
   readonly #receiver: HookReceiver;
   readonly #cursors: HookCursors;
   readonly #waker: Waker;
@@ -121,10 +146,17 @@ class HookQueue {
   #failures = 0;
   #lastFailure: string | undefined;
 
-  constructor(options: HookLoopOptions, hook: HookSettings, cursors: HookCursors) {
+  constructor(
+    options: HookLoopOptions,
+    hook: HookSettings,
+    event: EventName,
+    receiver: HookReceiver,
+    cursors: HookCursors,
+  ) {
     this.#o = options;
     this.#hook = hook;
-    this.#receiver = options.receiverOf(hook);
+    this.#key = { name: hook.name, event };
+    this.#receiver = receiver;
     this.#cursors = cursors;
     this.#waker = new Waker(options.clock);
     this.#startMs = options.clock.nowMs();
@@ -140,7 +172,6 @@ class HookQueue {
       this.#tellOfStorage(error);
     } finally {
       unsubscribe();
-      this.#receiver.close();
     }
   }
 
@@ -153,7 +184,12 @@ class HookQueue {
     const level = waitedMs < LAGS_BADLY_AFTER_MS ? 'amber' : 'red';
     const last = this.#lastFailure;
     const why = last === undefined ? 'It takes events, and too slowly.' : `Last failure: "${last}".`;
-    const message = `The hook ${this.#hook.name} has not taken event ${seq}, which waits since ${isoUtc(sinceMs)}. ${why}`;
+    const { name, event } = this.#key;
+    const waits =
+      event === 'order'
+        ? `The hook ${name} has not taken event ${seq}, which waits since ${isoUtc(sinceMs)}.`
+        : `The hook ${name} has not taken rejected change ${seq}, which waits since ${isoUtc(sinceMs)}.`;
+    const message = `${waits} ${why}`;
     return { level, message };
   }
 
@@ -182,11 +218,11 @@ class HookQueue {
     this.#rewinds = cursor.rewinds;
     this.#failures = cursor.failures;
     for (let isMore = true; isMore; ) {
-      const events = await this.#read((db) => eventsFrom(db, this.#seq, PAGE), signal);
+      const events = await this.#read((db) => eventsFrom(db, this.#key.event, this.#seq, PAGE), signal);
       for (const event of events) {
         if (signal.aborted) return false;
         if (isWanted(event, this.#hook, cursor.newsFrom)) {
-          const now = await this.#read((db) => cursorOf(db, this.#hook.name), signal);
+          const now = await this.#read((db) => cursorOf(db, this.#key), signal);
           if (now !== undefined && now.rewinds !== this.#rewinds) {
             if (this.#unnotedOkAt !== null) await this.#note();
             return false;
@@ -205,7 +241,8 @@ class HookQueue {
       isMore = events.length === PAGE;
     }
     this.#current = undefined;
-    if (this.#unnotedOkAt !== null || this.#seq - cursor.seq >= PASSED_MAX) await this.#note();
+    const isPast = this.#seq - cursor.seq >= PASSED_MAX || (this.#seq > cursor.seq && cursor.failures > 0);
+    if (this.#unnotedOkAt !== null || isPast) await this.#note();
     return true;
   }
 
@@ -220,28 +257,30 @@ class HookQueue {
    */
   async #cursor(signal: AbortSignal): Promise<HookCursor | undefined> {
     const { rows, clock, platformSkewMs } = this.#o;
-    const { name, from } = this.#hook;
-    this.#startSeq ??= await this.#read(newestSeq, signal);
-    let cursor = await this.#read((db) => cursorOf(db, name), signal);
-    const skewMs = platformSkewMs();
+    const { from } = this.#hook;
+    const key = this.#key;
+    this.#startSeq ??= await this.#read((db) => newestOf(db, key.event), signal);
+    let cursor = await this.#read((db) => cursorOf(db, key), signal);
+    // Only orders have times of the platform's clock.
+    const skewMs = key.event === 'order' ? platformSkewMs() : 0;
     if (skewMs === undefined) return cursor;
     const nowMs = clock.nowMs() + skewMs;
     const now = isoUtc(nowMs);
     if (!cursor) {
-      const begun = await whenFree(clock, () => rows.begun(name), undefined, signal);
+      const begun = await whenFree(clock, () => rows.begun(key), undefined, signal);
       const at = isoUtc(nowMs - (clock.monotonicMs() - this.#startMonoMs));
-      cursor = await this.#cursors.begin({ name, begun, from, at, seq: this.#startSeq });
+      cursor = await this.#cursors.begin({ ...key, begun, from, at, seq: this.#startSeq });
       this.#seq = 0;
       this.#isBegunNoted = false;
     }
     const { newsFrom } = cursor;
     // The time was recorded by a clock that was ahead; without a correction no order would be newer for a long time.
     if (newsFrom !== null && newsFrom > now) {
-      await this.#cursors.newsFrom(name, now);
+      await this.#cursors.newsFrom(key, now);
       return { ...cursor, newsFrom: now };
     }
     if (!this.#isBegunNoted) {
-      await whenFree(clock, () => rows.noteBegun(name, { newsFrom }), undefined, signal);
+      await whenFree(clock, () => rows.noteBegun(key, { newsFrom }), undefined, signal);
       this.#isBegunNoted = true;
     }
     return cursor;
@@ -251,7 +290,8 @@ class HookQueue {
   async #send(event: FoundEvent, signal: AbortSignal): Promise<boolean> {
     const { clock, log, onTried } = this.#o;
     const { name } = this.#hook;
-    const sent = await this.#read((db) => hookEvent(db, event), signal);
+    const sent = await this.#read((db) => hookMessage(db, event), signal);
+    if (!sent) return true;
     const patience = gracefulSignal(signal, clock);
     // A call to a hook never waits for a rate limit, so it counts as sent at once.
     patience.onSend();
@@ -266,37 +306,42 @@ class HookQueue {
     }
     onTried(name, answer.ok ? 'ok' : 'failed');
     if (!answer.ok) {
-      await this.#failed(event.seq, answer, signal);
+      await this.#failed(sent, answer, signal);
       return false;
     }
     if (answer.text !== '' && this.#hook.url === '') {
-      log.info(
-        { hook: name, event: event.seq, said: answer.text },
-        'a hook took an event and said something',
-      );
+      const fields = { hook: name, kind: this.#key.event, event: event.seq, said: answer.text };
+      log.info(fields, 'a hook took an event and said something');
     }
-    if (this.#lastFailure !== undefined)
-      log.info({ hook: name, event: event.seq }, 'a hook takes events again');
+    if (this.#lastFailure !== undefined) {
+      const fields = { hook: name, kind: this.#key.event, event: event.seq };
+      log.info(fields, 'a hook takes events again');
+    }
     this.#lastFailure = undefined;
     this.#failures = 0;
     if (this.#unnotedOkAt === null) this.#noteDueMonoMs = clock.monotonicMs() + NOTE_EVERY_MS;
     this.#unnotedOkAt = isoUtc(clock.nowMs());
-    this.#unnoted.push({ seq: event.seq, at: this.#unnotedOkAt, taken: true, answer: answer.what });
+    this.#unnoted.push({ ...tryOf(sent), at: this.#unnotedOkAt, taken: true, answer: answer.what });
     return true;
   }
 
   async #note(): Promise<void> {
     const deliveries = this.#unnoted.slice(-DELIVERIES_KEPT);
     const moved = { seq: this.#seq, okAt: this.#unnotedOkAt, rewinds: this.#rewinds ?? 0, deliveries };
-    await this.#cursors.moved(this.#hook.name, moved);
+    await this.#cursors.moved(this.#key, moved);
     this.#unnotedOkAt = null;
     this.#unnoted = [];
   }
 
   /** Records a failure, and pauses until the next try or until somebody skips the event. */
-  async #failed(seq: number, { what, text, retryAfterMs }: HookAnswer, signal: AbortSignal): Promise<void> {
+  async #failed(
+    sent: HookMessage,
+    { what, text, retryAfterMs }: HookAnswer,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { clock, random, log, lookEveryMs = LOOK_EVERY_MS } = this.#o;
-    const { name } = this.#hook;
+    const { seq } = sent;
+    const { name, event: kind } = this.#key;
     if (this.#unnotedOkAt !== null) await this.#note();
     const message = text === '' ? what : `${what}: ${text}`;
     const jitteredMs =
@@ -304,17 +349,17 @@ class HookQueue {
     const restMs = Math.max(jitteredMs, retryAfterMs ?? 0);
     this.#failures += 1;
     const retryInMs = Math.round(restMs);
-    const fields = { hook: name, event: seq, why: message, failures: this.#failures, retryInMs };
+    const fields = { hook: name, kind, event: seq, why: message, failures: this.#failures, retryInMs };
     log[this.#lastFailure === undefined ? 'warn' : 'debug'](fields, 'a hook did not take an event');
     this.#lastFailure = message;
     const nowMs = clock.nowMs();
     const nextTryAt = isoUtc(nowMs + restMs);
-    const failed = { seq, at: isoUtc(nowMs), taken: false, answer: message };
-    await this.#cursors.failed(name, failed, nextTryAt);
+    const failed = { ...tryOf(sent), at: isoUtc(nowMs), taken: false, answer: message };
+    await this.#cursors.failed(this.#key, failed, nextTryAt);
     const endMs = clock.monotonicMs() + restMs;
     for (let leftMs = restMs; leftMs > 0 && !signal.aborted; leftMs = endMs - clock.monotonicMs()) {
       await clock.sleep(Math.min(leftMs, lookEveryMs), signal);
-      const cursor = await this.#read((db) => cursorOf(db, name), signal);
+      const cursor = await this.#read((db) => cursorOf(db, this.#key), signal);
       if (!cursor || cursor.seq >= seq || cursor.rewinds !== this.#rewinds) return;
     }
   }
@@ -323,4 +368,8 @@ class HookQueue {
   #tellOfStorage(error: unknown): void {
     this.#o.log.debug({ hook: this.#hook.name, err: error }, 'the cursor of a hook cannot be noted now');
   }
+}
+
+function tryOf(sent: HookMessage): Pick<Try, 'seq' | 'changeId'> {
+  return { seq: sent.seq, changeId: 'change' in sent ? sent.change.changeId : null };
 }

@@ -1,8 +1,9 @@
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
+import type { EventName } from '../core/values.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
-import { type HookSettings, madeUpEvent, testEvent } from './hook.ts';
+import { type HookMessage, type HookSettings, madeUpEvent, madeUpRejection, testEvent } from './hook.ts';
 import { type HookAnswer, type HookReceiver, hookReceiver } from './receivers.ts';
 
 interface ConfiguredHooks {
@@ -42,29 +43,53 @@ export function namedHook({ hooks }: ConfiguredHooks, name: string): HookSetting
   });
 }
 
+/**
+ * Returns the kind of event that a command is about; without a name, the first that the hook gets. Throws `usage` for
+ * a kind that the hook does not get.
+ */
+export function namedEvent({ name, events }: HookSettings, event: EventName | undefined): EventName {
+  const found = event === undefined ? events[0] : events.find((each) => each === event);
+  if (found) return found;
+  throw new TillsyncError(
+    'usage',
+    `The hook ${name} does not get ${event}; its events: ${events.join(', ')}.`,
+    {
+      hint: `To have it sent, name it in events of the hook's [[hooks]] table, then: {restart}`,
+    },
+  );
+}
+
 /** Name of the request by which a command asks the daemon for a test. */
 export const HOOK_TEST = 'hooks.test';
 
-/** A requested test. `order` is an order's id, or null for an invented order. */
+/** A requested test of one kind of event. `order` is an order's id, or null for an invented order or change. */
 export interface HookTest {
   hook: string;
+  event: EventName;
   order: string | null;
 }
 
 /** Sends one test event. The hook's cursor is not changed. Throws `not-found`, `aborted`. */
 export async function testHook(
   options: HooksOptions & { signal: AbortSignal; mirror: Pick<Mirror, 'order'> },
-  { hook: name, order }: HookTest,
+  { hook: name, event, order }: HookTest,
 ): Promise<HookAnswer> {
   const { config, clock, signal, mirror } = options;
   const receiver = receiverOf(options, namedHook(config, name));
-  const now = isoUtc(clock.nowMs());
   try {
-    const event = order === null ? madeUpEvent(now) : testEvent(orderOf(mirror, order), now);
-    return await receiver.send(event, signal);
+    return await receiver.send(testMessage(mirror, isoUtc(clock.nowMs()), { event, order }), signal);
   } finally {
     receiver.close();
   }
+}
+
+function testMessage(
+  mirror: Pick<Mirror, 'order'>,
+  now: string,
+  { event, order }: Pick<HookTest, 'event' | 'order'>,
+): HookMessage {
+  if (event === 'change.rejected') return madeUpRejection(now);
+  return order === null ? madeUpEvent(now) : testEvent(orderOf(mirror, order), now);
 }
 
 function orderOf(mirror: Pick<Mirror, 'order'>, orderId: string): MirroredOrder {

@@ -1,5 +1,7 @@
+import type { EventName } from '../core/values.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import type { OrderEvent } from '../orders/order.ts';
+import type { OutboxEntry } from '../outbox/change.ts';
 
 /** A hook of the configuration (`[[hooks]]`). */
 export interface HookSettings {
@@ -7,13 +9,15 @@ export interface HookSettings {
   /** Address of the receiver; empty if the receiver is a command. */
   readonly url: string;
   readonly command: readonly string[];
-  /** Statuses of which events are sent; empty for all events. */
+  /** Kinds of events that it gets; at least one, in the order of `HOOK_EVENTS`. */
+  readonly events: readonly EventName[];
+  /** Statuses of which order events are sent; empty for all order events. */
   readonly statuses: readonly string[];
   readonly from: 'now' | 'start';
   readonly timeoutMs: number;
 }
 
-/** An event as a receiver gets it, in the form of `/v1/orders`. */
+/** An event of an order as a receiver gets it, in the form of `/v1/orders`. */
 export type HookEvent = Omit<OrderEvent, 'source'> & {
   source: OrderEvent['source'] | 'test';
   /** The order in its present state; null if it was deleted meanwhile. */
@@ -22,15 +26,35 @@ export type HookEvent = Omit<OrderEvent, 'source'> & {
   test?: true;
 };
 
+/** A rejected change as a receiver gets it. */
+export interface RejectedChangeEvent {
+  event: 'change.rejected';
+  /** The change's `settledSeq`. */
+  seq: number;
+  /** The change in its present state, in the form of `/v1/outbox`. */
+  change: OutboxEntry;
+  /** True for an event of `hooks test`; otherwise missing. */
+  test?: true;
+}
+
+/** The body that a receiver gets. */
+export type HookMessage = HookEvent | RejectedChangeEvent;
+
+/** Names the cursor of one hook in one feed of events. */
+export interface CursorKey {
+  /** Name of the hook. */
+  name: string;
+  event: EventName;
+}
+
 /**
  * Lag from which the alarm is amber, because somebody should check the hook, and red, because somebody is needed now.
  */
 export const LAGS_AFTER_MS = 2 * 60_000;
 export const LAGS_BADLY_AFTER_MS = 15 * 60_000;
 
-/** A hook's state, for the page and the commands. */
-export interface HookStatus {
-  name: string;
+/** A hook's state in one of its feeds, for the commands and the metrics. */
+export interface HookStatus extends CursorKey {
   /** Receiver of the events, without secret parts of its address. */
   to: string;
   /** Seq up to which all events were delivered or skipped; null if the hook has not started. */
@@ -92,6 +116,29 @@ function folded(word: string): string {
     .normalize('NFD')
     .toLowerCase()
     .replace(/[^\p{L}\p{N}]/gu, '');
+}
+
+/** Returns the event of an invented change that was rejected, in the form of a real one. */
+export function madeUpRejection(nowIso: string): RejectedChangeEvent {
+  const change: OutboxEntry = {
+    changeId: 0,
+    kind: 'stock',
+    target: 'ext:test@sub-2',
+    body: { externalId: 'test', subsidiaryId: 'sub-2', qty: 12 },
+    state: 'rejected',
+    attempts: 0,
+    message: 'externalId test is not in branch sub-2; it is sku 1001 in sub-1.',
+    createdAt: nowIso,
+    settledAt: nowIso,
+    heldGuard: null,
+    source: 'http',
+    origin: 'http 127.0.0.1',
+    reference: 'test',
+    replaced: 0,
+    supersededBy: null,
+    settledSeq: 0,
+  };
+  return { event: 'change.rejected', seq: 0, change, test: true };
 }
 
 /** Returns an event of an invented order, in the form of a real one. */

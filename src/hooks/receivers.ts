@@ -2,7 +2,7 @@ import { createHmac, randomUUID } from 'node:crypto';
 import { Poster } from '../core/post.ts';
 import { runProgram } from '../core/program.ts';
 import type { Clock } from '../core/time.ts';
-import { type HookEvent, type HookSettings, withoutCustomer } from './hook.ts';
+import { type HookMessage, type HookSettings, withoutCustomer } from './hook.ts';
 
 /** Result of one try to deliver an event. It contains no customer data. */
 export interface HookAnswer {
@@ -17,7 +17,7 @@ export interface HookAnswer {
 /** Sends a hook's events to its program or address. */
 export interface HookReceiver {
   /** Sends one event. Throws only `aborted`. */
-  send(event: HookEvent, signal: AbortSignal): Promise<HookAnswer>;
+  send(event: HookMessage, signal: AbortSignal): Promise<HookAnswer>;
   close(): void;
 }
 
@@ -70,13 +70,17 @@ function signaturesOf(body: string, id: string, nowMs: number, secrets: readonly
 /**
  * Returns the id of an event for its receiver. It is the same for each try, so that the receiver notices a repetition.
  */
-function idOf({ seq, test }: HookEvent): string {
-  return test ? `test_${randomUUID()}` : `event_${seq}`;
+function idOf(event: HookMessage): string {
+  if (event.test) return `test_${randomUUID()}`;
+  // A mirror that was made anew counts settled changes from 1 again, so the time of settling is part of the id.
+  return 'change' in event
+    ? `rejected_${event.seq}_${Date.parse(event.change.settledAt ?? '')}`
+    : `event_${event.seq}`;
 }
 
 /** Removes the customer's data from an answer, except in a test, where the person sees the whole answer. */
-function withoutPeople(text: string, { test, order }: HookEvent): string {
-  return test ? text : withoutCustomer(text, order);
+function withoutPeople(text: string, event: HookMessage): string {
+  return event.test || 'change' in event ? text : withoutCustomer(text, event.order);
 }
 
 function postReceiver(

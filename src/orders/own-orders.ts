@@ -33,7 +33,9 @@ export async function beginOwnOrders(mirror: Mirror, { from, stores, hooks }: Ow
       const named = JSON.stringify(stores);
       copy(db, 'orders', 'store_external_id IN (SELECT value FROM json_each(?))', named);
       for (const table of TABLES) copy(db, table, 'order_id IN (SELECT order_id FROM main.orders)');
-      copy(db, 'hooks', 'name IN (SELECT value FROM json_each(?))', JSON.stringify(hooks));
+      // The shop counts its own settled changes from 1, so only the places in the order feed are copied.
+      const which = "event = 'order' AND name IN (SELECT value FROM json_each(?))";
+      copy(db, 'hooks', which, JSON.stringify(hooks));
       const trimmed = `UPDATE main.marks SET value = (SELECT value FROM hub.marks WHERE name = 'events.trimmed')
         WHERE name = 'events.trimmed'`;
       db.exec(trimmed);

@@ -31,6 +31,7 @@ url = "https://pos.example.com/orders?key=1"
 [[hooks]]
 name = "printer-2"
 command = ["/usr/local/bin/print", "a b"]
+events = ["change.rejected", "order", "order"]
 statuses = ["payment-approved"]
 from = "start"
 timeout = "2m"`;
@@ -39,6 +40,7 @@ timeout = "2m"`;
       name: 'pos',
       url: 'https://pos.example.com/orders?key=1',
       command: [],
+      events: ['order'],
       statuses: [],
       from: 'now',
       timeoutMs: 30_000,
@@ -47,6 +49,7 @@ timeout = "2m"`;
       name: 'printer-2',
       url: '',
       command: ['/usr/local/bin/print', 'a b'],
+      events: ['order', 'change.rejected'],
       statuses: ['payment-approved'],
       from: 'start',
       timeoutMs: 120_000,
@@ -65,6 +68,12 @@ it.each([
   ['[[hooks]]\nname = "p"\nurl = "ftp://x.example"', 'hooks[0].url'],
   ['[[hooks]]\nname = "p"\ncommand = "/bin/x --y"', 'hooks[0].command'],
   ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nstatuses = "cancel"', 'hooks[0].statuses'],
+  ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nevents = []', 'hooks[0].events'],
+  ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nevents = "order"', 'hooks[0].events'],
+  [
+    '[[hooks]]\nname = "p"\nurl = "https://x.example"\nevents = ["change.rejected"]\nstatuses = ["cancel"]',
+    'hooks[0].statuses',
+  ],
   ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nfrom = "yesterday"', 'hooks[0].from'],
   ['[[hooks]]\nname = "p"\nurl = "https://x.example"\ntimeout = 30', 'hooks[0].timeout'],
   ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nstatus = []', 'hooks[0].status'],
@@ -74,6 +83,15 @@ it.each([
   ],
 ])('refuses %j', (text, key) => {
   expect(faults(text)).toContain(key);
+});
+
+it('refuses an unknown event with the list of those that there are', () => {
+  const [fault] = read('[[hooks]]\nname = "p"\nurl = "https://x.example"\nevents = ["order", "change.done"]');
+  expect(fault).toMatchObject({
+    key: 'hooks[0].events',
+    found: '["order","change.done"]',
+    allowed: 'a list of one or more of "order", "change.rejected"',
+  });
 });
 
 it('says the key that was probably meant', () => {

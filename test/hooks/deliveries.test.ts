@@ -10,6 +10,7 @@ import { loneHookLoop } from './lone-hook-loop.ts';
 
 const AT = '2026-01-15T12:00:00.000Z';
 const PRINTER = hook('printer', { url: 'http://printer.test', from: 'start' });
+const PRINTER_ORDERS = { name: 'printer', event: 'order' } as const;
 
 /** Makes a mirror with three orders, and a hook whose receiver answers as `answer` returns. */
 async function printing() {
@@ -45,10 +46,10 @@ async function printing() {
     for (let each = 0; each < seconds; each++) await clock.advance(1_000);
   };
   const send = (from: number) =>
-    mirror.write((db) => rewind(db, PRINTER, { from, at: new Date(clock.nowMs()).toISOString() }));
+    mirror.write((db) => rewind(db, PRINTER_ORDERS, { from, at: new Date(clock.nowMs()).toISOString() }));
   const deliveries = (failed = false) =>
     mirror.read((db) => deliveriesOf(db, 'printer', { failed, limit: 100 }));
-  const status = () => mirror.read((db) => statusOf(db, PRINTER));
+  const status = () => mirror.read((db) => statusOf(db, PRINTER, 'order'));
   return { mirror, clock, receiver, sent, run, send, deliveries, status };
 }
 
@@ -85,19 +86,21 @@ it('of each hook the newest deliveries are kept, and those of a hook that is gon
     at: AT,
     taken: true,
     answer: '',
+    changeId: null,
   }));
   const cursors = new HookCursors(mirror);
   for (const name of ['one', 'two']) {
-    await cursors.begin({ name, begun: undefined, from: 'start', at: AT, seq: 0 });
-    await mirror.write((db) => noteTries(db, name, tries.slice(0, 300)));
-    await mirror.write((db) => noteTries(db, name, tries.slice(300)));
+    const key = { name, event: 'order' } as const;
+    await cursors.begin({ ...key, begun: undefined, from: 'start', at: AT, seq: 0 });
+    await mirror.write((db) => noteTries(db, key, tries.slice(0, 300)));
+    await mirror.write((db) => noteTries(db, key, tries.slice(300)));
   }
   const seqs = (name: string) =>
     mirror.read((db) => deliveriesOf(db, name, { failed: false, limit: 9_999 })).map(({ seq }) => seq);
   for (const name of ['one', 'two']) {
     expect([seqs(name).length, seqs(name)[0], seqs(name).at(-1)]).toEqual([DELIVERIES_KEPT, 520, 21]);
   }
-  await cursors.keepOnly(['two']);
+  await cursors.keepOnly([{ name: 'two', event: 'order' }]);
   expect([seqs('one').length, seqs('two').length]).toEqual([0, DELIVERIES_KEPT]);
 });
 
@@ -105,7 +108,11 @@ it('a hook that is sent back gets the events again in order, then what is new', 
   const { mirror, run, send, sent, deliveries, status } = await printing();
   await run(3);
   expect(sent).toEqual([1, 2, 3]);
-  expect(mirror.read((db) => resendingFrom(db, PRINTER, 2))).toEqual({ seq: 3, events: 2, first: 2 });
+  expect(mirror.read((db) => resendingFrom(db, PRINTER, 'order', 2))).toEqual({
+    seq: 3,
+    events: 2,
+    first: 2,
+  });
   await send(2);
   await mirror.save([{ kind: 'order', observation: observation('webhook', sampleNotification(4)) }]);
   expect(status()).toMatchObject({ seq: 1, waiting: 3 });
@@ -113,7 +120,7 @@ it('a hook that is sent back gets the events again in order, then what is new', 
   expect(sent).toEqual([1, 2, 3, 2, 3, 4]);
   expect(deliveries().map(({ seq }) => seq)).toEqual([4, 3, 2, 3, 2, 1]);
   expect(status()).toMatchObject({ seq: 4, waiting: 0 });
-  const ahead = () => mirror.read((db) => resendingFrom(db, PRINTER, 5));
+  const ahead = () => mirror.read((db) => resendingFrom(db, PRINTER, 'order', 5));
   expect(ahead).toThrow('printer is at 4, so that event was not sent yet.');
 });
 

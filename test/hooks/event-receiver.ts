@@ -70,5 +70,13 @@ export async function until(isSo: () => boolean, withinMs = 5_000): Promise<void
 }
 
 export function hook(name: string, changes: Partial<HookSettings> = {}): HookSettings {
-  return { name, url: '', command: [], statuses: [], from: 'now', timeoutMs: 5_000, ...changes };
+  const usual = {
+    url: '',
+    command: [],
+    events: ['order'],
+    statuses: [],
+    from: 'now',
+    timeoutMs: 5_000,
+  } as const;
+  return { name, ...usual, ...changes };
 }

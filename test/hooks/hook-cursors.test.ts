@@ -17,7 +17,14 @@ it('a hook that began before its mirror was made anew misses no event of the mom
     for (const time of times) db.prepare(insert).run(time);
   });
   const seqs = mirror.read((db) => db.prepare('SELECT seq FROM order_events ORDER BY seq').pluck().all());
-  const beginning = { name: 'pos', begun: { newsFrom: AT }, from: 'now', at: AT, seq: 99 } as const;
+  const beginning = {
+    name: 'pos',
+    event: 'order',
+    begun: { newsFrom: AT },
+    from: 'now',
+    at: AT,
+    seq: 99,
+  } as const;
   expect(await new HookCursors(mirror).begin(beginning)).toMatchObject({ seq: seqs[0], newsFrom: AT });
 });
 
@@ -30,8 +37,15 @@ it('a hook counts up to ten thousand waiting events, and says where more wait', 
           INSERT INTO order_events (order_id, status, source, observed_at) SELECT 'o1', 'ready', 'webhook', ? FROM n`)
         .run(count, AT),
     );
-  await new HookCursors(mirror).begin({ name: 'pos', begun: undefined, from: 'start', at: AT, seq: 0 });
-  const status = () => mirror.read((db) => statusOf(db, hook('pos')));
+  await new HookCursors(mirror).begin({
+    name: 'pos',
+    event: 'order',
+    begun: undefined,
+    from: 'start',
+    at: AT,
+    seq: 0,
+  });
+  const status = () => mirror.read((db) => statusOf(db, hook('pos'), 'order'));
   await fill(COUNTED_MAX);
   expect(status()).toMatchObject({ waiting: 10_000, isMore: false });
   await fill(1);
@@ -70,7 +84,7 @@ it('a hook that takes events again says so once in the log', async () => {
   await clock.advance(1_000);
   await ended;
   expect(taken).toBe(2);
-  const [first = 0] = mirror.read((db) => eventsFrom(db, 0, 1)).map(({ seq }) => seq);
+  const [first = 0] = mirror.read((db) => eventsFrom(db, 'order', 0, 1)).map(({ seq }) => seq);
   expect(told).toEqual([
     [first, 'a hook did not take an event'],
     [first, 'a hook takes events again'],

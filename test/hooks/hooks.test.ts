@@ -32,7 +32,7 @@ function storeWith(hooks: HookSettings[], options: StoreRigOptions = {}) {
   };
   const status = (daemon: Daemon, name: string) => {
     const settings = hooks.find((each) => each.name === name) ?? hook(name);
-    return daemon.parts.mirror.read((db) => statusOf(db, settings));
+    return daemon.parts.mirror.read((db) => statusOf(db, settings, 'order'));
   };
   return { rig, announce, status };
 }
@@ -398,7 +398,7 @@ it('a test with a real order leaves nothing of its customer in state.db, whateve
   receiver.answer = (response, event) => response.end(JSON.stringify(event.order?.customerEmail));
   const { config } = daemon.parts;
   const { signal } = new AbortController();
-  const asked = { hook: 'chat', order: String(announced.internalOrderId) };
+  const asked = { hook: 'chat', event: 'order' as const, order: String(announced.internalOrderId) };
   const asking = { config, clock: rig.clock, signal, name: HOOK_TEST, asked };
   const answering = askRunning<HookTest, HookAnswer>({ ...asking, timeoutMs: MINUTE_MS });
   await runUntil(rig, () => receiver.received.length === 2);
@@ -422,9 +422,9 @@ describe('hooks skip', () => {
     await until(() => status(daemon, 'pos').failures === 1);
     // A command opens a connection of its own to the mirror.
     const { mirror } = await rig.parts();
-    const skip = (to: number | null) => rig.run(mirror.write((db) => skipWaiting(db, settings, to)));
+    const skip = (to: number | null) => rig.run(mirror.write((db) => skipWaiting(db, settings, 'order', to)));
     const unknown = hook('unknown', { url: receiver.url });
-    expect(await rig.run(mirror.write((db) => skipWaiting(db, unknown, null)))).toBeUndefined();
+    expect(await rig.run(mirror.write((db) => skipWaiting(db, unknown, 'order', null)))).toBeUndefined();
     return {
       rig,
       daemon,
@@ -463,7 +463,7 @@ describe('hooks skip', () => {
     await receiver.until(2);
     const { mirror } = await rig.parts();
     const newest = daemon.parts.mirror.newestSeq();
-    await rig.run(mirror.write((db) => skipWaiting(db, settings, newest)));
+    await rig.run(mirror.write((db) => skipWaiting(db, settings, 'order', newest)));
     receiver.answer = 204;
     answer();
     await announce(daemon, order(5));

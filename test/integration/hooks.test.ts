@@ -3,7 +3,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
-import type { HookEvent } from '../../src/hooks/hook.ts';
+import type { HookEvent, RejectedChangeEvent } from '../../src/hooks/hook.ts';
 import { percentile } from '../bench/mirror-samples.ts';
 import { type EventReceiver, eventReceiver } from '../hooks/event-receiver.ts';
 import { limitMs } from '../support/shared-config.ts';
@@ -67,6 +67,46 @@ describe('hooks of a real tillsync', () => {
     expect(first).toEqual([...first].sort((a, b) => a - b));
     expect(first).toHaveLength(place.mirrorRows().length);
     expect(receiver.received.length - first.length).toBeLessThan(6 * 12);
+    expect(await daemon.end('SIGTERM')).toBe(0);
+  });
+
+  it('lose and reorder no rejected change over kills, beside orders', async () => {
+    addHook(`name = "pos"\nurl = "${receiver.url}"\nfrom = "start"\nevents = ["order", "change.rejected"]`);
+    const ofChanges = () =>
+      receiver.received.flatMap(({ body }) => {
+        const { seq, change } = JSON.parse(body) as Partial<RejectedChangeEvent>;
+        return change ? [{ seq, reference: change.reference }] : [];
+      });
+    const post = (localUrl: string, items: object[]) =>
+      fetch(`${localUrl}/v1/stock`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(items),
+      });
+    for (let life = 0; life < 4; life++) {
+      const daemon = await place.run();
+      const before = ofChanges().length;
+      receiver.answer = (response) =>
+        void setTimeout(() => response.writeHead(200).end(), life % 2 === 0 ? 40 : 0);
+      place.sandbox.control.createOrder({ status: 'pending' });
+      const items = [1, 2, 3, 4, 5].map((n) => ({
+        externalId: 'A-1001-1',
+        subsidiaryId: `nowhere-${life}-${n}`,
+        qty: n,
+        reference: `${life}/${n}`,
+      }));
+      expect((await post(String(daemon.localUrl), items)).ok).toBe(true);
+      await until('some have come', () => ofChanges().length >= before + 2);
+      await daemon.end('SIGKILL');
+    }
+    receiver.answer = 200;
+    const daemon = await place.run();
+    await until('all have come', () => new Set(ofChanges().map(({ reference }) => reference)).size === 20);
+    await until('nothing waits', async () => (await listed()).every(({ waiting }) => waiting === 0));
+    const first = [...new Set(ofChanges().map(({ seq }) => seq))];
+    expect(first).toEqual(Array.from({ length: 20 }, (_, i) => i + 1));
+    expect(new Set(codes().filter((code) => code !== undefined)).size).toBe(4);
+    expect(receiver.openMax).toBe(1);
     expect(await daemon.end('SIGTERM')).toBe(0);
   });
 

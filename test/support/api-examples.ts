@@ -32,6 +32,7 @@ export async function liveExamples(place: Workplace, localUrl: string): Promise<
   const badId = of(bad).results[0].changeId as number;
   const settled = async (id: number) => of(await ask(`/outbox/${id}`)).change.settledAt !== null;
   await until('the changes are settled', async () => (await settled(changeId)) && (await settled(badId)));
+  const { changes: rejected } = of(await ask('/outbox?after=0&state=rejected'));
   const [event] = of(await ask('/orders?after=0&limit=1')).events;
   return {
     getStatus: await ask('/status'),
@@ -52,5 +53,9 @@ export async function liveExamples(place: Workplace, localUrl: string): Promise<
     releaseChanges: await ask('/outbox/release', { guard: null }),
     acknowledgeOrders: await ask('/orders/ack', [{ orderId, seq: event.seq }, 'ORDER-OF-TOMORROW']),
     orderEvent: { request: event, answer: null },
+    rejectedChange: {
+      request: { event: 'change.rejected', seq: rejected[0].settledSeq, change: rejected[0] },
+      answer: null,
+    },
   };
 }

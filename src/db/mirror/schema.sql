@@ -352,20 +352,6 @@ CREATE TABLE stock_safety (
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
-CREATE TABLE hooks (
-  name TEXT NOT NULL PRIMARY KEY,
-  seq INTEGER NOT NULL,
-  began_at TEXT NOT NULL,
-  -- Orders that were created before and are first heard of by a poll are no news for it. NULL: all are.
-  news_from TEXT,
-  last_ok_at TEXT,
-  -- Failures since then.
-  failures INTEGER NOT NULL DEFAULT 0,
-  last_failure_at TEXT,
-  last_failure TEXT,
-  next_try_at TEXT
-, rewinds INTEGER NOT NULL DEFAULT 0, rewound_at TEXT) WITHOUT ROWID;
-
 CREATE INDEX orders_with_customer ON orders (ended_at) WHERE ended_at IS NOT NULL AND forgotten_at IS NULL;
 
 CREATE TABLE hub (
@@ -795,9 +781,27 @@ CREATE TABLE hook_deliveries (
   taken INTEGER NOT NULL,
   -- What the receiver said to that try; it never names the customer.
   answer TEXT NOT NULL
-);
+, event TEXT NOT NULL DEFAULT 'order', change_id INTEGER);
 
-CREATE INDEX hook_deliveries_by_hook ON hook_deliveries (hook, delivery_id);
+CREATE TABLE "hooks" (
+  name TEXT NOT NULL,
+  event TEXT NOT NULL DEFAULT 'order',
+  seq INTEGER NOT NULL,
+  began_at TEXT NOT NULL,
+  -- A hook does not get orders that were created before this time and first came by a poll. NULL: it gets them.
+  news_from TEXT,
+  last_ok_at TEXT,
+  -- Failed tries since `last_ok_at`.
+  failures INTEGER NOT NULL DEFAULT 0,
+  last_failure_at TEXT,
+  last_failure TEXT,
+  next_try_at TEXT,
+  rewinds INTEGER NOT NULL DEFAULT 0,
+  rewound_at TEXT,
+  PRIMARY KEY (name, event)
+) WITHOUT ROWID;
+
+CREATE INDEX hook_deliveries_by_hook ON hook_deliveries (hook, event, delivery_id);
 
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
@@ -849,6 +853,7 @@ INSERT INTO schema_migrations (number, name) VALUES (47, '0047-product-fields');
 INSERT INTO schema_migrations (number, name) VALUES (48, '0048-settled');
 INSERT INTO schema_migrations (number, name) VALUES (49, '0049-contract');
 INSERT INTO schema_migrations (number, name) VALUES (50, '0050-hook-deliveries');
+INSERT INTO schema_migrations (number, name) VALUES (51, '0051-hook-events');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);

@@ -332,7 +332,7 @@ const LISTS = {
   freshness: 'SELECT subject, state, last_ok_at, last_try_at, message FROM freshness',
   alarms: 'SELECT key, message, raised_at, changed_at FROM alarms',
   marks: 'SELECT name, value FROM marks',
-  hooks: `SELECT name, seq, began_at, news_from, last_ok_at, failures, last_failure_at, last_failure, next_try_at
+  hooks: `SELECT name, event, seq, began_at, news_from, last_ok_at, failures, last_failure_at, last_failure, next_try_at
     FROM hooks`,
   sweeps: 'SELECT branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products FROM sweeps',
   orderStates: 'SELECT status, count(*) AS orders FROM orders GROUP BY status',

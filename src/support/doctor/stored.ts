@@ -18,7 +18,8 @@ import { type Clock, formatDuration } from '../../core/time.ts';
 import { pidOf } from '../../db/lease.ts';
 import type { DiskSpace } from '../../health/facts.ts';
 import type { Verdict } from '../../health/verdict.ts';
-import { statusOf } from '../../hooks/hook-cursors.ts';
+import type { HookStatus } from '../../hooks/hook.ts';
+import { statusesOf } from '../../hooks/hook-cursors.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import { lastAcknowledgedAt, WAITING_MAX, waitingOrders } from '../../orders/order-queries.ts';
 import { heldBackWords } from '../../outbox/hold-back.ts';
@@ -173,23 +174,30 @@ export function outboxOutcome({ verdict, stores }: Stored): CheckOutcome {
   return well(message, { ...outbox });
 }
 
+/** `pos` for its orders, `pos (change.rejected)` for its rejected changes. */
+function calledHook({ name, event }: HookStatus): string {
+  return event === 'order' ? name : `${name} (${event})`;
+}
+
 /** Reports each hook's position, and the last error of a failing one. */
 export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clock: Clock): CheckOutcome {
   if (hooks.length === 0) return skipped('None is configured.');
-  const found = mirror.read((db) => hooks.map((hook) => statusOf(db, hook)));
+  const found = mirror.read((db) => statusesOf(db, hooks));
   const facts = { hooks: found };
   const lagging = outcomeOfFindings(verdict, 'hooks', facts);
   if (lagging) return lagging;
   const failing = found.filter(({ failures }) => failures > 0);
   if (failing.length > 0) {
-    const told = failing.map(({ name, lastFailure }) => `${name} failed last: ${lastFailure}.`);
+    const told = failing.map((hook) => `${calledHook(hook)} failed last: ${hook.lastFailure}.`);
     return warned(
       told.join(' '),
       'It is tried again by itself. To try it now: {tillsync} hooks test NAME',
       facts,
     );
   }
-  const told = found.map(({ name, seq, waiting, isMore, lastOkAt }) => {
+  const told = found.map((hook) => {
+    const { seq, waiting, isMore, lastOkAt } = hook;
+    const name = calledHook(hook);
     if (seq === null) return `${name} begins when tillsync starts.`;
     const last = lastOkAt === null ? 'took nothing yet' : `took an event ${since(lastOkAt, clock)}`;
     return `${name} ${last}; waiting: ${waiting}${isMore ? ' or more' : ''}.`;
