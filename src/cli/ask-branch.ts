@@ -59,7 +59,7 @@ export const bundle = command({
     const day = isoUtc(clock.nowMs()).slice(0, 10);
     const { file: path = `tillsync-bundle-${call.argument}-${day}.tar.gz`, force = false } = options;
     const { makeArchive, readTar, refuseExisting } = await import('../support/archive.ts');
-    // An existing file is refused before the work, which may take minutes.
+    // An existing file is refused first, because the branch's work may take minutes.
     refuseExisting(path, force);
     return withHub(call, async (tools): Promise<Result> => {
       const answer = await ask(tools, call, 'bundle');
@@ -77,7 +77,7 @@ export const bundle = command({
 
 type NamedCall = Call<unknown, string>;
 
-/** Writes the output of the command at the branch to this command's output. */
+/** Returns the output of the command at the branch as the output of this command. */
 function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Result {
   const isDocument = options.json === true && stdout !== '';
   return {
@@ -88,8 +88,8 @@ function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Re
 }
 
 /**
- * Asks a branch a support question. Throws `not-found` if the branch has not joined, and `link-down`, with the hub's
- * facts, if it does not answer.
+ * Asks a branch a support question. Throws `not-found` if the branch has not joined, and `link-down` if it does not
+ * answer; the error then says what the hub knows about the branch.
  */
 async function ask(
   { parts, config, progress, call: { signal } }: CommandTools,

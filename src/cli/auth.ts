@@ -17,24 +17,24 @@ import {
 import { askSecret } from './init/terminal.ts';
 
 /**
- * Returns the token pair's state without the tokens. Times are ISO 8601 UTC on our clock; null if unknown.
- * `needsNone` is true at a branch.
+ * Returns the state of the token pair, without the tokens. Times are ISO 8601 UTC by this machine's clock; null if
+ * unknown. `needsNone` is true at a branch, which needs no tokens.
  */
 export function authReport(status: TokenStatus, nowMs: number, needsNone = false) {
   const { lockedOut, accessExpiresInMs, refreshExpiresInMs } = status;
   return {
     state: status.state,
-    /** True if calls need new tokens from a person. */
+    /** True if calls are impossible until a person brings new tokens. */
     needsNewTokens: !needsNone && (status.state !== 'ok' || hasEnded(refreshExpiresInMs)),
     savedAt: iso(status.savedAtMs),
     accessExpiresAt: iso(accessExpiresInMs === null ? null : nowMs + accessExpiresInMs),
     refreshExpiresAt: iso(refreshExpiresInMs === null ? null : nowMs + refreshExpiresInMs),
-    /** Rises with each rotation. */
+    /** Number of the token pair, which rises with each rotation. */
     generation: status.generation,
-    /** Platform's wall clock minus ours. */
+    /** Milliseconds by which the platform's clock is ahead of this machine's. */
     clockSkewMs: status.clockSkewMs,
     lockedOut: lockedOut && { at: isoUtc(lockedOut.atMs), cause: lockedOut.cause },
-    /** Start of a refresh that is running, or whose answer was never saved. */
+    /** Start of a refresh that is running or whose answer was never saved; null if there is none. */
     openRefreshSince: iso(status.openIntentAtMs),
     message: needsNone ? NEEDS_NONE : formatCommands(sentence(status, nowMs)),
   };
@@ -42,7 +42,7 @@ export function authReport(status: TokenStatus, nowMs: number, needsNone = false
 
 export type AuthReport = ReturnType<typeof authReport>;
 
-/** A running refresh is not stored either, until its answer must have come. */
+/** Time within which a refresh ends. Younger refreshes without a saved answer may still be running. */
 const REFRESH_TAKES_MS = 60_000;
 const NEEDS_NONE = 'This is a branch, which needs no tokens: only its hub calls the platform.';
 const NEW_PAIR = 'Get a new pair from the company panel and hand it over: {tillsync} auth set';
@@ -94,7 +94,7 @@ function iso(ms: number | null): string | null {
   return ms === null ? null : isoUtc(ms);
 }
 
-/** The pair that a person handed in; the access token only if they had one. */
+/** The token pair that a person handed in. A person may have no access token. */
 interface TokenInput {
   refreshToken: string;
   accessToken?: string;
@@ -105,7 +105,7 @@ const HINT =
   'Give the bare refresh token, or JSON such as {"refreshToken": "…", "token": "…"}, on standard input:\n' +
   '  {tillsync} auth set < FILE';
 
-/** Reads all of standard input, which is never echoed and never part of an error. */
+/** Reads all of standard input. It is never echoed and never repeated in an error. */
 export async function readTokenInput(stdin: Cli['stdin']): Promise<TokenInput> {
   if (stdin.isTTY) {
     throw new TillsyncError('usage', 'Tokens are not typed at a terminal, where they would be shown.', {
@@ -116,8 +116,8 @@ export async function readTokenInput(stdin: Cli['stdin']): Promise<TokenInput> {
 }
 
 /**
- * Parses a bare refresh token, or JSON with `refreshToken` and perhaps `token` or `accessToken`; also the platform's
- * own answer, with the pair in `data`. Throws `usage` without repeating the input.
+ * Parses a bare refresh token, or JSON with `refreshToken` and perhaps `token` or `accessToken`, also inside `data`
+ * as the platform answers. Throws `usage` without repeating the input.
  */
 export function parseTokenInput(input: string): TokenInput {
   const text = input.replace(/^\ufeff/, '').trim();
@@ -205,7 +205,7 @@ async function stored({ platform, mirror }: Services, tokens: OfferedTokens): Pr
   return 'stored';
 }
 
-/** Adds to the error of a failed try that nothing is lost, and what to do. */
+/** Tries the tokens. Adds to the error of a failed try that nothing is lost, and what to do. */
 async function tried(
   { parts, progress, call }: CommandTools,
   { refreshToken, otherCompany }: OfferedTokens,

@@ -60,7 +60,7 @@ export const backup = command({
     }
     const readableBy = made ? { recipient: made.recipient } : whoMayRead(config, configFile, cli.env);
     const file = encryptedName(argument, readableBy);
-    // An existing file is refused before the work, which may take minutes.
+    // An existing file is refused first, because the backup may take minutes.
     refuseExisting(file, force);
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: false });
     const progress = new Progress(cli);
@@ -169,7 +169,7 @@ function loadedConfig(call: Parameters<typeof sourceOf>[0]): { config: Config; f
   return read;
 }
 
-/** The program `age` gives encrypted files this ending too. */
+/** Ending of encrypted files, the same as of the program `age`. */
 const ENCRYPTED = '.age';
 
 /**
@@ -184,8 +184,8 @@ function whoMayRead(config: Config, configFile: string, env: Environment): Reada
 }
 
 /**
- * Makes a recovery phrase. `use` writes its public half into the configuration file and returns where the old file is
- * kept.
+ * Makes a recovery phrase. `use` writes its public half into the configuration file, and returns the path of the copy
+ * of the old file.
  */
 async function makePhrase(config: Config, configFile: string) {
   const { newRecoveryPhrase } = await import('../support/recovery-phrase.ts');
@@ -197,8 +197,8 @@ async function makePhrase(config: Config, configFile: string) {
 }
 
 /**
- * Removes the backup if the configuration cannot be written, because the phrase is then never shown and nothing else
- * decrypts it.
+ * Runs `use`, and removes the backup if it fails. The phrase is then never shown, and nothing else decrypts the
+ * backup.
  */
 function useOrRemove(use: () => string | null, file: string): string | null {
   try {
@@ -300,7 +300,7 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
       takesIt: options.withConfig ?? false,
     });
     const { config, file: configFile, origin } = found;
-    // Read before root becomes another user, who may not read them.
+    // Differentials are read before root becomes the storage user, who may not be permitted to read them.
     const differentials: Differential[] = [];
     for (const path of differentialsFor(file)) {
       differentials.push(await readDifferential(path, { decrypt: decryptBy?.(path), signal }));
@@ -365,7 +365,10 @@ async function beforeUpgrade(call: Pick<Call, 'cli' | 'options'>): Promise<Resul
 
 const PHRASE_BYTES_MAX = 10_000;
 
-/** Returns what decrypts a file by a typed phrase, or by this machine's passphrase; undefined if there is neither. */
+/**
+ * Returns a function that decrypts a file by a typed phrase or by this machine's passphrase; undefined if there is
+ * neither.
+ */
 async function decryptionOf(
   call: Parameters<typeof sourceOf>[0] & { cli: Cli },
   isTyped: boolean,
@@ -405,7 +408,7 @@ function describe(manifest: Manifest): string {
   });
 }
 
-/** Handed-in tokens are used only at first; after that the pair in state.db is. */
+/** Secrets that are used only once. Later the token pair is in state.db. */
 const USED_UP: ReadonlySet<string> = new Set(['refresh-token', 'access-token']);
 
 /** Returns sentences that say where to put the secrets that no backup contains. */
@@ -444,7 +447,7 @@ function configAdvice({ origin, file }: ConfigForRestore, keptAt: string | null,
   }
 }
 
-/** Returns sentences on what a person has to know or do after a restore. */
+/** Returns sentences about what a person must know or do after a restore. */
 function adviceFor(report: RestoreReport, today: string): string[] {
   const { keptAt, held, feedJumped, continuesAfterSeq, changes, manifest, knownUntil } = report;
   const { tillsync, start } = typedWords();

@@ -11,7 +11,7 @@ import { table, when } from './table.ts';
 const INVITATION = { defaultMs: 3_600_000, minMs: 60_000, maxMs: 30 * 86_400_000 };
 const UNASSIGNED_MAX = 20;
 
-/** Reconfigures the server at once, whether the daemon runs or not. Returns a line of advice if that is impossible. */
+/** Reconfigures the NATS server, even if no daemon runs. Returns a line of advice if that is impossible. */
 async function tellServer(
   rows: CommandTools['parts']['state']['hub'],
   { hub }: CommandTools['config'],
@@ -26,7 +26,7 @@ async function tellServer(
   }
 }
 
-/** Throws `usage` for the shop on the hub's machine, because it has no key. */
+/** Throws `usage` if the branch is the shop on the hub's machine, because that shop has no key. */
 function refuseOwnStore({ hub }: CommandTools['config'], branch: string): void {
   if (branch !== hub.store) return;
   throw new TillsyncError(
@@ -88,8 +88,8 @@ const invite = command({
 });
 
 /**
- * Returns the permanent id of an invited branch. A machine stores the first name of its branch, which a hub without a
- * backup does not know. Throws `usage`.
+ * Returns the permanent id of an invited branch: `was` if given, else the id `named` that the hub knows. `was` is the
+ * first name of the branch, which a hub that lost its backup does not know. Throws `usage`.
  */
 function idOfInvited(
   rows: CommandTools['parts']['state']['hub'],
@@ -159,8 +159,8 @@ const list = command({
 });
 
 /**
- * Returns the branches that would not find the hub after its announced move, because they are too old, were away since
- * the announcement, or refuse it.
+ * Returns the branches that would not find the hub after its announced move: their tillsync is too old, they were
+ * offline since the announcement, or they refuse it.
  */
 async function untoldOf(
   config: CommandTools['config'],
@@ -239,7 +239,7 @@ const remove = command({
     withHub(call, async ({ parts: { state }, config, note }) => {
       const name = call.argument;
       refuseOwnStore(config, name);
-      // Includes a branch that is no longer configured.
+      // The branch may be missing in the configuration by now.
       const known = state.hub.branches().find((each) => each.name === name);
       const removed =
         known !== undefined && (await whenFree(call.cli.clock, () => state.hub.remove(known.branch)));
@@ -307,7 +307,7 @@ const rename = command({
       const known = state.hub.branches();
       const configured = configuredNames(config.branches);
       const names = configured.map((each) => each.name);
-      // Two branches that swap their names have the same name for a while.
+      // While two branches swap their names, both have the same name.
       const isOffered = state.hub.named(configured).find((each) => each.name === name)?.renamedFrom === old;
       const id = configured.find((each) => each.name === name)?.subsidiaryId ?? null;
       const called = known.filter((each) => each.name === old);
@@ -345,7 +345,7 @@ const rename = command({
       await whenFree(call.cli.clock, () => state.hub.rename(branch.branch, name, id));
       const { keepRoute } = await import('../link/assign.ts');
       await stores.write(({ db, audit }) => {
-        // If another branch has the old name now, orders under that name belong to it.
+        // If another branch has the old name now, orders with that name belong to the other branch.
         if (!names.includes(old)) keepRoute(db, old, branch.branch);
         audit.note({
           who: call.cli.who,

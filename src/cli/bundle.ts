@@ -11,7 +11,7 @@ interface BundleContents {
   leftOut: readonly string[];
 }
 
-/** Returns what a bundle contains and what it leaves out, for the person who mails it. */
+/** Returns a list of what a bundle contains and leaves out, for the person who mails it. */
 export function bundleList(file: string, { files, leftOut }: BundleContents): string {
   const left = leftOut.map((each) => `  ${each}\n`).join('');
   return `${table(files, { [`IN ${file}`]: 'name', WHAT: 'what' })}\nLeft out:\n${left}`;
@@ -47,7 +47,7 @@ export const bundle = command({
     const { refuseExisting } = await import('../support/archive.ts');
     const { collectBundle, packBundle, writeBundle } = await import('../support/bundle/bundle.ts');
     const force = options.force ?? false;
-    // An existing file is refused before the work, which may take minutes.
+    // An existing file is refused first, because collecting may take minutes.
     if (!toStdout) refuseExisting(file, force);
     const progress = new Progress(cli);
     const collected = await collectBundle({

@@ -42,17 +42,17 @@ export interface TextSink {
 export interface Cli {
   readonly env: Environment;
   readonly stdin: AsyncIterable<string | Uint8Array> & { readonly isTTY?: boolean | undefined };
-  /** Results: a table for people, or exactly one JSON document. */
+  /** Where results are written: a table for people, or exactly one JSON document. */
   readonly stdout: TextSink;
-  /** Progress, advice and errors, for people. */
+  /** Where progress, advice and errors are written, for people. */
   readonly stderr: TextSink;
   readonly clock: Clock;
   readonly random: Random;
-  /** Who runs the command, as in the audit: `cli ana`, `cli root (sudo by ana)`. */
+  /** Who runs the command, as the audit log names it: `cli ana`, `cli root (sudo by ana)`. */
   readonly who: string;
   /** Aborts when the person or the system asks the process to end. */
   readonly signal: AbortSignal;
-  /** Sets the exit code, unless an error sets another. */
+  /** Sets the exit code. If the command ends with an error, the error's exit code counts. */
   endWith(code: ExitCode): void;
 }
 
@@ -64,19 +64,19 @@ const UNSEEN =
   /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
 /**
- * Returns foreign text on one line, with control characters made visible, so that a terminal does not obey
- * them.
+ * Returns text from elsewhere on one line, with control characters made visible, so that it cannot control the
+ * terminal.
  */
 export function printable(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\r\t]/.test(char) ? ' ' : escaped(char)));
 }
 
-/** Returns foreign text as `printable` does, but keeps its line breaks. */
+/** Does the same as `printable`, but keeps line breaks. */
 export function printableLines(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\t]/.test(char) ? char : escaped(char)));
 }
 
-/** Breaks a line between words; the further lines get the same indent. */
+/** Wraps a line between words. The further lines get the indent of the first. */
 export function broken(line: string, room: number): string[] {
   const indent = /^ */.exec(line)?.[0] ?? '';
   const lines: string[] = [];
@@ -91,7 +91,7 @@ export function broken(line: string, room: number): string[] {
   return [...lines, current];
 }
 
-/** Returns equivalent JSON text with control characters escaped, so that a terminal does not obey them. */
+/** Returns equivalent JSON text with control characters escaped, so that it cannot control the terminal. */
 function printableJson(json: string): string {
   return json.replace(UNSEEN, (char) => (/[\n\r\t]/.test(char) ? char : units(char)));
 }
@@ -112,17 +112,19 @@ export function writeJson(cli: Pick<Cli, 'stdout'>, document: unknown): void {
   cli.stdout.write(`${printableJson(JSON.stringify(document, null, 2))}\n`);
 }
 
-/** Writes one of several JSON documents, on one line. */
+/** Writes one of several JSON documents, each on one line. */
 export function writeJsonLine(cli: Pick<Cli, 'stdout'>, document: unknown): void {
   cli.stdout.write(`${printableJson(JSON.stringify(document))}\n`);
 }
 
-/** Returns an error as a `--json` document; unknown fields are left out. */
+/** Returns an error as the document that `--json` prints. Fields without a value are left out. */
 export function failureDocument({ code, message, hint, httpStatus, retryAfterMs }: TillsyncError) {
   return { error: { code, message, hint, httpStatus, retryAfterMs } };
 }
 
-/** Shows an error to a person: what happened, then what to do. Only an unexpected error shows its stack. */
+/**
+ * Writes an error for a person: what happened, then what to do. The stack is written only for an unexpected error.
+ */
 export function tellFailure(stderr: TextSink, thrown: unknown): TillsyncError {
   const error = asTillsyncError(thrown);
   stderr.write(`tillsync: ${printableLines(error.message)}\n`);
@@ -133,7 +135,7 @@ export function tellFailure(stderr: TextSink, thrown: unknown): TillsyncError {
   return error;
 }
 
-/** Returns all of standard input as text; throws the error of `fault` if there is more. */
+/** Returns all of standard input as text. Throws the error that `fault` returns if it is longer than `bytesMax`. */
 export async function readAll(
   stdin: Cli['stdin'],
   bytesMax: number,
@@ -150,7 +152,7 @@ export async function readAll(
   return Buffer.concat(parts).toString('utf8');
 }
 
-/** Returns a name with the date, such as `tillsync-backup-2026-03-01.tar.gz`. */
+/** Returns a file name with the date, such as `tillsync-backup-2026-03-01.tar.gz`. */
 export function datedName(what: string, clock: Pick<Clock, 'nowMs'>): string {
   return `${what}-${isoUtc(clock.nowMs()).slice(0, 10)}.tar.gz`;
 }

@@ -15,11 +15,11 @@ import { type Cli, type ExitCode, printableLines, writeJson } from './cli.ts';
 import { notNow, wholeNumber } from './options.ts';
 import { Progress, waitText } from './progress.ts';
 
-/** An option with more than a description, and the type of its value. */
+/** An option that has more than a description. `T` is the type of its value. */
 export interface Opt<T> {
   description: string;
   set(option: Option): Option;
-  /** Only a type. */
+  /** Has the type only; never set. */
   value?: T;
 }
 
@@ -31,7 +31,7 @@ export function mandatory(description: string): Opt<string> {
   return { description, set: (option) => option.makeOptionMandatory() };
 }
 
-/** An option with a whole number of at least `min`. */
+/** Returns an option whose value is a whole number of at least `min`. */
 export function whole<F extends number | undefined = undefined>(
   description: string,
   min: number,
@@ -49,7 +49,7 @@ export function choice<const T extends string, F extends T | undefined = undefin
   return { description, set: (option) => option.choices(choices).default(fallback) };
 }
 
-/** An option whose text `parse` reads; `parse` throws `usage`. */
+/** Returns an option whose text `parse` reads; `parse` throws `usage` for invalid text. */
 export function parsed<T, F extends T | undefined = undefined>(
   description: string,
   parse: (text: string, before?: T) => T,
@@ -58,7 +58,7 @@ export function parsed<T, F extends T | undefined = undefined>(
   return { description, set: (option) => option.argParser(parse).default(fallback) };
 }
 
-/** Of `--limit <n>`. */
+/** The option `--limit <n>`. */
 export const LIMIT = whole('at most this many', 1, 20);
 /** Description of `--no-wait`, for a command that calls the platform. */
 export const WAIT = 'end at once, with exit code 1, if the platform may not be called now';
@@ -68,7 +68,7 @@ export const JSON_LINES: Opt<boolean | 'lines' | undefined> = choice(
   ['lines'],
 );
 
-/** Checks `-f, --follow` against `--json`. Throws `usage` for one document that would never end. */
+/** Checks `-f, --follow` together with `--json`. Throws `usage` if one JSON document would never end. */
 export function refuseEndless(
   what: string,
   { follow, json }: { follow?: boolean | undefined } & CommonOptions,
@@ -82,19 +82,19 @@ export function refuseEndless(
 /** Options that every command has. */
 export interface CommonOptions {
   config?: string;
-  /** Acts on the shop on the hub's machine. */
+  /** True if the command acts on the shop on the hub's machine. */
   ownStore?: boolean;
   json?: boolean | 'lines' | undefined;
 }
 
-/** A call of a command. */
+/** The options and argument with which a command is called. */
 export interface Call<O = unknown, A = unknown> {
   cli: Cli;
   options: O & CommonOptions;
   argument: A;
 }
 
-/** Result of a command; missing fields are not written. */
+/** Result of a command. Fields that are left out are not written. */
 export interface Result {
   /** The document that `--json` prints. */
   json?: unknown;
@@ -108,7 +108,7 @@ export interface Result {
   exit?: ExitCode;
 }
 
-/** Options by their flags, such as `--since <time>`: a description, or more. */
+/** Options by their flags, such as `--since <time>`. Each has a description, or is an `Opt`. */
 type Options = Readonly<Record<string, string | Opt<unknown>>>;
 
 type Camel<S extends string> = S extends `${infer A}-${infer B}` ? `${A}${Capitalize<Camel<B>>}` : S;
@@ -127,7 +127,7 @@ type Value<F, D> =
       ? boolean
       : (F extends `${string}<${string}` ? TextOf<F> : boolean) | undefined;
 
-/** The options' values in a command: `--dry-run` is `dryRun`. */
+/** Values of the options, as a command gets them: `--dry-run` is `dryRun`. */
 export type Values<S> = { [F in keyof S as Name<F>]: Value<F, S[F]> };
 type ArgumentValue<F extends string> = F extends `[${string}...${string}`
   ? string[]
@@ -137,19 +137,19 @@ type ArgumentValue<F extends string> = F extends `[${string}...${string}`
 
 interface CommandSpec<S, F extends string> {
   description: string;
-  /** Without `tillsync`. */
+  /** Example command lines, without `tillsync`. */
   examples: readonly string[];
   /** The argument, such as `<file>`, `[file]` or `[orders...]`, with its description. */
   argument?: readonly [flags: F, description: string];
-  /** `--json` is added to these options unless `json` is false or they contain it. */
+  /** The command's options. `--json` is added unless `json` is false or it is among them. */
   options?: S;
   json?: false;
-  /** Text of the help below the examples. */
+  /** Text that the help shows below the examples. */
   more?: string;
   run(call: Call<Values<S>, ArgumentValue<F>>): Promise<Result | undefined> | Result;
 }
 
-/** Makes a command, or a group of commands, with its name. */
+/** Makes a command, or a group of commands, under the given name. */
 export type MakeCommand = (name: string, cli: Cli) => Command;
 
 /** Defines a command: its help, its options, and how its result is written. */
@@ -196,7 +196,7 @@ function writeResult(cli: Cli, isJson: boolean, { json, csv, text, above, below,
     if (json !== undefined) writeJson(cli, json);
     return;
   }
-  // On a terminal, control characters are made visible.
+  // Only a terminal gets CSV with control characters made visible.
   if (csv !== undefined)
     cli.stdout.write(cli.stdout.isTTY ? printableLines(csv.replaceAll('\r\n', '\n')) : csv);
   if (above !== undefined) cli.stderr.write(above);
@@ -204,12 +204,12 @@ function writeResult(cli: Cli, isJson: boolean, { json, csv, text, above, below,
   if (below !== undefined) cli.stderr.write(below);
 }
 
-/** Returns the sources of a command's configuration. */
+/** Returns where a command finds its configuration. */
 export function sourceOf({ cli, options }: Pick<Call, 'cli' | 'options'>) {
   return { file: options.config, env: cli.env, isOwnStore: options.ownStore };
 }
 
-/** Loads the configuration. From then on this process acts as the owner of the storage directory. */
+/** Loads the configuration. From then on, this process acts as the owner of the storage directory. */
 export function configOf(call: Call): Config {
   const config = loadConfig(sourceOf(call));
   becomeOwner(call, config, false);
@@ -222,12 +222,12 @@ export function becomeOwner({ cli, options }: Call, { storage }: Config, writes:
   becomeStorageUser({ directory: storage.directory, configFile, writes });
 }
 
-/** For commands that only read: opens what is stored, runs `use`, and closes it in any case. */
+/** Runs `use` with read-only access to the stored data, for commands that write nothing. Closes it in any case. */
 export async function withReaders<T>(
   call: Call,
   use: (readers: ReadOnlyServices, config: Config) => Promise<T> | T,
 ): Promise<T> {
-  // Loaded here, so that only commands that open something pay for it.
+  // Imported here, so that commands that open nothing start faster.
   const { openReadOnlyServices } = await import('../app/read-only-services.ts');
   const config = configOf(call);
   const readers = await openReadOnlyServices({ config, clock: call.cli.clock }).catch((error: unknown) => {
@@ -240,31 +240,30 @@ export async function withReaders<T>(
   }
 }
 
-/** The tools of a command that calls the platform. */
+/** Tools of a command that changes something or calls the platform. */
 export interface CommandTools {
   parts: Services;
   config: Config;
   progress: Progress;
   /**
-   * Records in the audit an action at the platform or in state.db, such as tokens, secrets and polls. These are not
-   * in the mirror, so the record follows the action in its own transaction. Actions on the mirror are recorded in
-   * their own transaction.
+   * Records an action outside the mirror in the audit log, such as new tokens or a poll. The record follows the
+   * action in its own transaction. Actions on the mirror are recorded in the transaction of the action.
    */
   note(auditEvent: Omit<AuditEvent, 'who'>): Promise<void>;
-  /** Log of the parts: warnings go to the daemon's log, errors show above the progress line. */
+  /** Log of the services. Warnings are written to the daemon's log; errors are also shown above the progress line. */
   log: Log;
-  /** Files with the service's secrets that this user may not read. */
+  /** Files with the service's secrets that this user is not permitted to read. */
   unseen: readonly string[];
   /**
-   * Options of a call, which is aborted by Ctrl-C and shows its wait on the progress line. With `--no-wait` the first
-   * wait throws `rate-limited`.
+   * Options of a call. Ctrl-C aborts it, and the progress line shows why it waits. With `--no-wait`, the first wait
+   * throws `rate-limited`.
    */
   call: CallOptions & { signal: AbortSignal; onWait: Progress['wait'] };
 }
 
 /**
- * For commands that change something: builds the daemon's own parts, so that rate budget, token pair and merge rules
- * are shared with a running daemon. Errors of the parts' log go to standard error.
+ * Runs `use` with the same services as the daemon, for commands that change something. Rate budget, token pair and
+ * merge rules are thus shared with a running daemon. Errors in the log are shown on standard error.
  */
 export async function withParts<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   const { openServices } = await import('../app/services.ts');
@@ -289,7 +288,7 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
       parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...auditEvent }));
     return await use({ parts, config, progress, note, log, unseen, call: platformCall(call, progress) });
   } catch (error) {
-    // The error itself is shown by the code that catches it.
+    // The error is shown where it is caught, so it is not shown a second time from the log.
     const at = error instanceof Error ? noted.indexOf(error.message) : -1;
     if (at >= 0) noted.splice(at, 1);
     throw error;
@@ -300,13 +299,16 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
   }
 }
 
-/** Throws `usage` at a branch, whose hub calls the platform. Called before anything is asked, opened or written. */
+/**
+ * Throws `usage` at a branch, because only its hub calls the platform. Must be called before anything is asked,
+ * opened or written.
+ */
 export function requirePlatform(call: Call): void {
   const { config } = loadSetup(sourceOf(call));
   if (isBranch(config)) throw branchCallsNobody();
 }
 
-/** Does the same as withParts, for commands that call the platform. */
+/** Does the same as `withParts`, but throws `usage` at a branch. */
 export async function withPlatform<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   requirePlatform(call);
   return withParts(call, use);

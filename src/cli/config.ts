@@ -63,7 +63,7 @@ const check = command({
   },
 });
 
-/** Returns the stored tokens' state; `tokens` is null if this user may not read it. */
+/** Returns the state of the stored tokens. `tokens` is null if this user is not permitted to read it. */
 async function tokensOf(call: Call, config: Config) {
   const { storedTokens } = await import('../app/read-only-services.ts');
   const { clock } = call.cli;

@@ -1,15 +1,15 @@
 import { parsePlainDecimal } from '../core/values.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 
-/** An `amount` is written in the spreadsheet's number format; a text stays a text. */
+/** Value of a cell. An `amount` is a number in the spreadsheet's number format; a text stays a text. */
 type CsvValue = string | number | boolean | null | undefined | { amount: number | string | null };
-/** Content of a cell. The values of a list are parted by `|`. */
+/** Content of a cell. Values of a list are separated by `|`. */
 type CsvCell = CsvValue | readonly CsvValue[];
 
-/** Columns by title, with a function for each cell. */
+/** Columns by title, each with a function that returns a row's cell. */
 export type CsvColumns<Row> = Record<string, (row: Row) => CsvCell>;
 
-/** Makes spreadsheets read the file as UTF-8. */
+/** First character of the file, by which spreadsheets recognise UTF-8. */
 const BYTE_ORDER_MARK = '\ufeff';
 const LINE_END = '\r\n';
 
@@ -47,8 +47,8 @@ function isList(cell: CsvCell): cell is readonly CsvValue[] {
 }
 
 /**
- * Puts a quote before a text of a customer that a spreadsheet would read as a formula, also one with the wide
- * characters of East Asian keyboards.
+ * Puts an apostrophe before a text that a spreadsheet would run as a formula, because customers may write any text.
+ * The wide forms of `=`, `+`, `-` and `@` of East Asian keyboards are included.
  */
 function harmless(text: string): string {
   return /^[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/.test(text) ? `'${text}` : text;

@@ -97,7 +97,7 @@ function peopleText({ people }: Pick<Found, 'people'>, { orders: { timezone } }:
   return `${persons}\n${orders}`;
 }
 
-/** Returns lines on further entries that name the person, which neither `export` nor `forget` covers. */
+/** Returns lines about further entries that name the person. `export` and `forget` leave these out. */
 function restLines({ related, mentions }: Pick<Found, 'related' | 'mentions'>): string[] {
   const others = related.map(
     ({ code, orderId, name }) => `order ${code ?? orderId}, of ${name ?? 'nobody by name'}`,
@@ -119,7 +119,10 @@ function nextText({ people }: Found): string {
   return `To hand over what is stored: ${tillsync} customer export\nTo forget the person: ${tillsync} customer forget\n`;
 }
 
-/** Returns the one person, or a result that shows several, whose data must not be mixed. Throws `not-found`. */
+/**
+ * Returns the person who was found. If several were found, returns a result that lists them, because their data must
+ * not be mixed. Throws `not-found`.
+ */
 function onePerson(found: Found, action: string, config: Config): { person: Person } | { several: Result } {
   const { people } = found;
   const [person] = people;
@@ -157,7 +160,7 @@ const exportPerson = command({
           const received = entries.map(({ id }) => getReceived(db, id));
           return { order, history: mirror.orderHistory(orderId), received };
         });
-        // A quarantined answer has other people in it, so only its id is given.
+        // Only the id of a quarantined answer is exported, because the answer contains other people's data.
         const quarantined = found.mentions.filter(({ state }) => state === 'quarantined');
         return { ...person, orders: exported, quarantined: quarantined.map(({ id }) => id) };
       });

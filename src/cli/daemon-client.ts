@@ -6,7 +6,7 @@ import { isSetUp, notSetUp } from '../config/source.ts';
 import { type ErrorCode, sameCommandWithSudo, TillsyncError } from '../core/errors.ts';
 import { type Call, sourceOf } from './command.ts';
 
-/** How long an answer may take: a whole inventory may wait for a reading of the catalogue. */
+/** Longest wait for an answer. A whole inventory may wait until the catalogue is read. */
 const ANSWER_WITHIN_MS = 30 * 60_000;
 
 /** An answer of the running tillsync. */
@@ -17,8 +17,8 @@ interface ApiAnswer {
 }
 
 /**
- * Sends a command to the running tillsync, for a user who may not write the service's files, such as the till's own. It
- * takes the Unix socket of the group, else the local address, with the key of the environment.
+ * Sends a command to the running tillsync, for a user who may not write the service's files, such as the till's user.
+ * It uses the Unix socket of the group, else the local address with the key from the environment.
  */
 export class DaemonClient {
   readonly #config: Config;
@@ -59,7 +59,7 @@ export class DaemonClient {
     throw this.#unanswered(tried);
   }
 
-  /** Returns the answer, or the system's word why there is no connection. Throws what the answer refuses with. */
+  /** Returns the answer, or the system's error code if there is no connection. Throws the error in an answer. */
   async #askAt(
     url: string,
     dispatcher: Dispatcher,
@@ -107,21 +107,21 @@ export class DaemonClient {
   }
 }
 
-/** Throws the error that the answer has instead of results. */
+/** Throws the error of an answer that has no results. */
 export function refusedBy({ status, body }: ApiAnswer): void {
   const { error } = body ?? {};
   if (status < 400 || error === undefined || body.results !== undefined) return;
   throw new TillsyncError(error.code as ErrorCode, error.message, { hint: error.hint ?? '' });
 }
 
-/** A wildcard address is reached by this machine's loopback address. */
+/** Returns the host to call. A wildcard address is called by the loopback address. */
 function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   const v6 = host === '::' ? '::1' : host;
   return v6.includes(':') ? `[${v6}]` : v6;
 }
 
-/** Returns the client for a user who may not write the storage directory; undefined for whoever may. */
+/** Returns the client for a user who may not write the storage directory; undefined for any other user. */
 export function throughDaemon(call: Call): { client: DaemonClient; config: Config } | undefined {
   if (process.geteuid?.() === 0) return undefined;
   const { config, secrets } = loadSetup(sourceOf(call));

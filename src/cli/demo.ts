@@ -10,9 +10,9 @@ import { duration } from './options.ts';
 import { Progress } from './progress.ts';
 import { fields, table } from './table.ts';
 
-/** Without a terminal, one line every few seconds is enough. */
+/** Interval of lines if the output is no terminal. */
 const PLAIN_EVERY_MS = 5_000;
-/** Most branches of a demo, as many as a laptop can run in one process. */
+/** Most branches of a demo. A laptop can run so many in one process. */
 const BRANCHES_MAX = 50;
 
 export const demo = command({
@@ -143,7 +143,7 @@ function branchesText(summary: BranchesDemoSummary): string {
   return `\n${of}\n${more}\n${verdict}`;
 }
 
-/** Interval of order polls that the platform publishes. */
+/** Interval of order polls that the platform's document allows. */
 const ORDERS_INTERVAL_MS = 120_000;
 const ORDERS_EVERY_MS = 10_000;
 

@@ -12,7 +12,7 @@ import { windowOf } from './options.ts';
 import { type Progress, waitText } from './progress.ts';
 import { table } from './table.ts';
 
-/** Shows the progress of reading products, branch by branch. */
+/** Returns callbacks that show the progress of reading products, branch by branch. */
 export function productSteps(progress: Progress) {
   let of = '';
   return {
@@ -55,7 +55,7 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
     return withPlatform(context, async ({ parts, config, progress, call }) => {
       const { diffOrders, diffProducts } = await import('../support/diff.ts');
       let found = 0;
-      /** Prints a part as soon as it is there, because the next one may wait for minutes. */
+      /** Prints the differences of one part at once, because the next part may take minutes. */
       const show = (differences: readonly unknown[], text: string) => {
         found += differences.length;
         progress.end();
@@ -84,15 +84,15 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
   },
 });
 
-/** Says first that the orders will have to wait, and how long. */
+/** Shows how long the comparison of orders will have to wait, before anything else is compared. */
 function tellWait(wait: Wait | undefined, progress: Progress): void {
   if (wait && wait.waitMs >= TOLD_FROM_MS) progress.note(`orders are compared last: ${waitText(wait)}`);
 }
 
-/** A shorter wait is over before anybody has read of it. */
+/** Shortest wait that is shown. A shorter one is over before anybody has read the message. */
 const TOLD_FROM_MS = 2_000;
 
-/** Compares counts with the mirrored stock of the platform, and asks nobody. */
+/** Compares the last counts with the platform's stock in the mirror. Calls nothing. */
 async function stockDiff(
   { mirror, stores }: Pick<Services, 'mirror' | 'stores'>,
   config: Config,

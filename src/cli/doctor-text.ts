@@ -2,12 +2,12 @@ import type { Language } from '../health/speech.ts';
 import type { CheckLevel, CheckResult } from '../support/doctor/check.ts';
 import { broken, EXIT, type ExitCode, printable } from './cli.ts';
 
-/** How a check is shown: coloured signs on a terminal, words elsewhere. */
+/** How checks are shown: with coloured signs on a terminal, with words elsewhere. */
 export interface DoctorStyle {
   signs: boolean;
   /** Language of the words that replace signs. */
   language?: Language;
-  /** Columns of the terminal. If undefined, lines are not wrapped. */
+  /** Width of the terminal in characters. Lines are not wrapped if it is undefined. */
   columns?: number | undefined;
 }
 
@@ -25,7 +25,7 @@ const WORDS: Record<Language, Record<CheckLevel, string>> = {
 
 const LINE_MIN = 30;
 
-/** Returns a check as lines: the state, and below it the remedy. */
+/** Returns a check as lines: its state, and its remedy below. */
 export function checkText(
   { level, title, message, remedy }: CheckResult,
   titleWidth: number,
@@ -56,7 +56,7 @@ export function summaryText(results: readonly CheckResult[]): string {
   return `${counts.join(', ')}, ${tail} Begin with: ${worst?.title}.${why}`;
 }
 
-/** Returns the address that explains each sentence; '' if all is well or no page answers. */
+/** Returns the address of the page that explains the sentences; '' if all is well or the page does not answer. */
 export function helpText(results: readonly CheckResult[], language: Language = 'en'): string {
   const isWell = results.every(({ level }) => level === 'ok' || level === 'skipped');
   const api = results.find(({ id }) => id === 'service.api');
@@ -66,15 +66,15 @@ export function helpText(results: readonly CheckResult[], language: Language = '
   return `What each sentence means: ${answer.url}/page/${page}\n`;
 }
 
-/** Returns a sentence on the checks that this user may not make, and how to make them. */
+/** Returns a sentence about the checks that this user is not permitted to run, and how to run them. */
 function withheld(unseen: readonly CheckResult[]): string {
   const titles = unseen.map(({ title }) => title).join(', ');
   return `You do not have permission for: ${titles}. ${unseen[0]?.remedy ?? ''}`.trim();
 }
 
 /**
- * Returns the exit code: 0 all well, 1 something is wrong, 2 the configuration is unusable, 3 only warnings or checks
- * without permission, 4 new tokens are needed.
+ * Returns the exit code: 0 all is well, 1 something is wrong, 2 the configuration is unusable, 3 only warnings or
+ * checks without permission, 4 new tokens are needed.
  */
 export function doctorExit(results: readonly CheckResult[]): ExitCode {
   if (results.some(({ id, level }) => id === 'config' && level === 'fail')) return EXIT.usage;

@@ -83,7 +83,7 @@ function spoken(result: CheckResult, say: Say): CheckResult {
   };
 }
 
-/** Removes the advice of a check that was skipped for the same reason as an earlier one. */
+/** Removes the remedy of a skipped check if an earlier check had the same remedy. */
 function withoutRepeat(result: CheckResult, advised: Set<string>): CheckResult {
   const { level, remedy } = result;
   if (remedy === null || level !== 'skipped') return result;

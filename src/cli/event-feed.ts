@@ -9,16 +9,16 @@ const PAGE = 500;
 interface FeedOptions {
   mirror: { eventsAfter(seq: number, limit: number): OrderEvent[] };
   clock: Clock;
-  /** Only events with a seq above this. */
+  /** Only events with a higher `seq`. */
   after: number;
-  /** Keeps waiting for new events until the signal. */
+  /** Whether to wait for new events until the signal aborts. */
   follow: boolean;
   signal: AbortSignal;
-  /** Total of events after which the command ends. */
+  /** Number of events after which the feed ends. */
   limit?: number | undefined;
 }
 
-/** Yields the feed's events in order and without a gap, also while it is being written. */
+/** Yields the events of the feed in order, without gaps, even while new ones are written. */
 export async function* feed(options: FeedOptions): AsyncGenerator<OrderEvent> {
   const { mirror, clock, signal, follow } = options;
   let { after, limit: left = Number.POSITIVE_INFINITY } = options;

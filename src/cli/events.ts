@@ -17,12 +17,12 @@ import {
 import { instant } from './options.ts';
 import { fields, table, when, whenIn } from './table.ts';
 
-/** Of `--payload`. */
+/** Description of `--payload`. */
 export const PAYLOAD = 'print what was received alone, exactly as it came';
 
 /**
- * Returns one received payload with its facts, or with `--payload` only its exact bytes. In JSON, a payload that is
- * not text is `payloadBase64`.
+ * Returns one received payload and the facts about it; with `--payload`, exactly its bytes. In JSON, a payload that
+ * is no text is `payloadBase64`.
  */
 export function receivedResult(
   { cli, options }: Call<{ payload?: boolean | undefined }>,
@@ -38,7 +38,7 @@ export function receivedResult(
   };
 }
 
-/** Writes the payload exactly as received; on a terminal, control characters are made visible. */
+/** Writes the payload exactly as received. Only on a terminal, control characters are made visible. */
 export function writePayload({ stdout }: Pick<Cli, 'stdout'>, payload: string | Uint8Array): Result {
   if (stdout.isTTY) stdout.write(`${printableLines(Buffer.from(payload).toString('utf8').trimEnd())}\n`);
   else stdout.write(payload);
@@ -54,7 +54,10 @@ const RECEIVED = {
   '--quarantined': 'only what could not be read',
 };
 
-/** Returns the options' filter. Days and times without a zone are in the company's zone. Throws `usage`. */
+/**
+ * Returns the filter that the options describe. Days and times without a zone are in the company's time zone. Throws
+ * `usage`.
+ */
 function filterOf({ order, since, until, source }: Values<typeof RECEIVED>, timeZone: string) {
   return {
     orderId: order,

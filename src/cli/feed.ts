@@ -114,7 +114,7 @@ const ack = command({
   },
 });
 
-/** Returns the result of acknowledgements; names those that are odd on standard error. */
+/** Returns the result of acknowledgements. Names unknown orders and rejected acknowledgements on standard error. */
 function ackResult(cli: Cli, given: readonly NamedAck[], answered: readonly AckResult[]): Result {
   const results = [...answered];
   for (const each of given) {
@@ -140,10 +140,13 @@ function ackResult(cli: Cli, given: readonly NamedAck[], answered: readonly AckR
 
 const INPUT_MAX_BYTES = 16 * 1024 * 1024;
 
-/** An acknowledgement as given; `fault` is the reason why it is refused. */
+/** An acknowledgement as given. `fault` is the reason why it is rejected. */
 type NamedAck = { orderId: string; seq?: number | undefined } | { orderId: string; fault: string };
 
-/** Reads orders from a stream: one id per line, or one JSON array. Throws `usage` with the first invalid id. */
+/**
+ * Reads acknowledgements from standard input: one order id per line, or one JSON array. Throws `usage` at the first
+ * invalid id.
+ */
 async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
   const input = await readAll(stdin, INPUT_MAX_BYTES, (found) => bad(`${found} came`));
   const text = input.replace(/^\ufeff/, '').trim();
@@ -152,7 +155,7 @@ async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
     try {
       return checkAcks(JSON.parse(text), 'index');
     } catch (error) {
-      // JSON's own error would repeat the input.
+      // The message of JSON.parse would repeat the input, which may contain customer data.
       throw hasCode(error, 'usage') ? error : bad('what came looks like a JSON array and is none');
     }
   }
@@ -163,7 +166,7 @@ async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
   );
 }
 
-/** Checks ids; in an array, each may have an event of the feed. */
+/** Checks order ids. In an array, each may have a `seq` of the feed. */
 function checkAcks(given: readonly unknown[], place: 'index' | 'id'): NamedAck[] {
   return given.map((each, i) => {
     const isItem = place === 'index' && typeof each === 'object' && each !== null && 'orderId' in each;

@@ -280,7 +280,10 @@ function notBegun(name: string): never {
   });
 }
 
-/** Asks a person at a terminal. Throws `usage` where there is none, and `aborted` for another answer than yes. */
+/**
+ * Asks a person at a terminal to confirm. Throws `usage` if there is no terminal, and `aborted` for any answer but
+ * yes.
+ */
 async function confirm(cli: Cli, what: string): Promise<void> {
   if (!cli.stdin.isTTY) {
     throw new TillsyncError('usage', `${what} Nothing was done yet.`, { hint: 'To do it, say --yes.' });

@@ -17,7 +17,7 @@ export function requireBranch(config: CommandTools['config'], rows: HubRows, nam
   const known = rows.named(configuredNames(config.branches));
   const found = known.find((each) => each.name === name);
   if (found) return found;
-  // An invitation and the machine itself know it by its first name.
+  // An invitation and the branch's machine use the first name of the branch.
   const renamed = known.find((each) => each.branch === name);
   const hint = renamed && `It is called ${renamed.name} now.`;
   throw new TillsyncError('not-found', `There is no branch ${name} in the configuration.`, {
@@ -42,7 +42,7 @@ const serverConfigCommand = command({
   },
   more: '\nThe server is tillsync-nats.service of the package tillsync-hub, or: nats-server -c FILE\nIt keeps what it holds beside the file, in jetstream/, encrypted.',
   run: (call) => {
-    // Absolute, because it is written as the daemon's user, whose working directory may differ.
+    // Paths become absolute, because the daemon uses them in another working directory.
     const absolute = (file: string) => path.resolve(file);
     const { tlsCert, tlsKey, tlsCa } = call.options;
     return withHub(call, async ({ parts, config }) => {
@@ -98,7 +98,7 @@ const serverConfigCommand = command({
   },
 });
 
-/** Does the same as `withParts`, but throws if this is no hub. */
+/** Does the same as `withParts`, but throws `config-invalid` if this is not a hub. */
 export async function withHub<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   return withParts(call, async (tools) => {
     requireHub(tools.config);

@@ -4,34 +4,35 @@ import { systemClock, systemRandom } from '../core/system-clock.ts';
 import { EXIT } from './cli.ts';
 import { runCli } from './program.ts';
 
-/** Exit code if the command did not end by itself, for example after a second request to end. */
+/** Exit code if the command never ended, for example because the event loop became empty. */
 const UNFINISHED_EXIT = 1;
 
-/** Milliseconds that open handles, such as a hanging call, may keep the process alive after its command has ended. */
+/**
+ * Time in milliseconds that open handles, such as a hanging call, may keep the process alive after its command ended.
+ */
 const LINGER_MS = 1000;
 
 const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
-    // The first request ends in order; a person's second Ctrl-C ends at once.
+    // The first request stops the command in order. A second Ctrl-C ends the process at once.
     if (stop.signal.aborted && signal === 'SIGINT') process.exit(EXIT.interrupted);
     stop.abort();
   });
 }
 for (const stream of [process.stdout, process.stderr]) {
-  // It is no error if a reader such as `head` closes early.
+  // A reader such as `head` may close the pipe early, which is no error.
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') process.exit(0);
     throw error;
   });
 }
 
-// The promise is not awaited, so that the packaged program can be CommonJS, which Node starts in half the
-// time.
+// The promise is not awaited, so that the packaged program can be CommonJS, which starts in half the time.
 process.exitCode = UNFINISHED_EXIT;
 void runCli(process.argv.slice(2), {
   env: process.env,
-  // Opened on first use, because only few commands read it.
+  // Standard input is opened on first use, because few commands read it.
   get stdin() {
     return process.stdin;
   },

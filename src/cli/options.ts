@@ -6,7 +6,7 @@ function wrong(name: string, found: string, allowed: string): TillsyncError {
   return new TillsyncError('usage', `${name}: found "${found}"; allowed: ${allowed}.`);
 }
 
-/** Returns a reader of whole numbers of at least `min`; it throws `usage` for anything else. */
+/** Returns a function that reads whole numbers of at least `min`, and throws `usage` for anything else. */
 export function wholeNumber(name: string, min: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
@@ -15,7 +15,7 @@ export function wholeNumber(name: string, min: number): (text: string) => number
   };
 }
 
-/** Returns a reader of durations such as `--orders-every 5s`; it throws `usage` for anything else. */
+/** Returns a function that reads durations such as `5s`, and throws `usage` for anything else. */
 export function duration(name: string): (text: string) => number {
   return (text) => {
     const ms = parseDurationMs(text);
@@ -30,8 +30,8 @@ const ZONED = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2}
 const DAY_MS = 86_400_000;
 
 /**
- * Returns an option's day or time as ISO 8601 UTC. A day means its beginning, or with `end` the beginning of the next
- * day. Without a zone, `timeZone` counts. Throws `usage`.
+ * Returns the day or time of an option as ISO 8601 UTC. A day is its beginning; with `end` it is the beginning of the
+ * next day. Text without a zone is in `timeZone`. Throws `usage`.
  */
 export function instant(
   name: string,
@@ -50,7 +50,7 @@ export function instant(
   throw wrong(name, text, allowed);
 }
 
-/** Returns the days of `--from` and `--to`; undefined without them. Throws `usage`. */
+/** Returns the days of `--from` and `--to`; undefined if both are left out. Throws `usage`. */
 export function windowOf(from: string | undefined, to: string | undefined): PollWindow | undefined {
   if (from === undefined && to === undefined) return undefined;
   if (from === undefined) throw new TillsyncError('usage', '--to needs --from, the first day to ask for.');
@@ -66,7 +66,7 @@ function day(name: string, text: string): string {
   throw wrong(name, text, 'a day such as 2026-03-01');
 }
 
-/** Returns the error of a command with `--no-wait` that did nothing. */
+/** Returns the error of a command with `--no-wait` that would have had to wait. */
 export function notNow(why: string, retryAfterMs?: number): TillsyncError {
   return new TillsyncError('rate-limited', `Nothing was asked: ${why}.`, {
     hint: 'Try again then; without --no-wait the command waits for its turn.',

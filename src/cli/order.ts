@@ -17,7 +17,7 @@ import { writePayload } from './events.ts';
 import { instant } from './options.ts';
 import { fields, inCurrency, table, when, whenIn } from './table.ts';
 
-/** Returns orders as a table for people, with times in the company's zone. */
+/** Returns orders as a table for people. Times are in the company's zone. */
 function orderTable(
   orders: readonly MirroredOrder[],
   { shop, orders: { timezone: timeZone } }: Config,
@@ -45,7 +45,7 @@ function orderTable(
 const AMOUNTS: ReadonlySet<string> = new Set(['amountToPay', 'amount', 'deliveryFee', 'couponDiscount']);
 const TIMES: ReadonlySet<string> = new Set(['createdAt', 'deliveryTime', 'scheduledFor', 'updatedAt']);
 
-/** Returns every field of an order and its items, under the mirror's column names. */
+/** Returns every field of an order and its items, under the names of the mirror's columns. */
 function orderDetails({ items, ...scalars }: MirroredOrder, { shop, orders: { timezone } }: Config): string {
   const shown = (name: string, value: unknown) => {
     if (AMOUNTS.has(name) && value !== null && shop.currency) return `${value} ${shop.currency}`;
@@ -97,7 +97,7 @@ function modifierTable(items: readonly OrderItem[]): string {
 
 const CAME_BY = { webhook: 'callback', poll: 'poll' } as const;
 
-/** Returns an order's statuses, and whether a POS has the order. */
+/** Returns the statuses of an order, and whether a POS has acknowledged it. */
 function historyText({ events, acknowledged, refused }: OrderHistory, timeZone: string): string {
   const booked =
     acknowledged === null
@@ -121,13 +121,16 @@ function historyText({ events, acknowledged, refused }: OrderHistory, timeZone: 
   return `${events.length === 0 ? '' : `\n${statuses}`}\n${booked}\n${not}`;
 }
 
-/** Returns a typed order number, such as `1005` or `#1005`; undefined if it is none. */
+/** Returns a typed order number, such as `1005` or `#1005`; undefined if the word is no number. */
 function orderCode(word: string): number | undefined {
   const digits = /^#?(\d{1,15})$/.exec(word.trim())?.[1];
   return digits === undefined ? undefined : Number(digits);
 }
 
-/** Columns of orders in a spreadsheet, under the mirror's column names; times in the company's zone. */
+/**
+ * Returns the columns of orders for a spreadsheet, under the names of the mirror's columns. Times are in the
+ * company's zone.
+ */
 function csvColumns(config: Config): CsvColumns<MirroredOrder> {
   const shop = shopName(config);
   const { currency } = config.shop;
@@ -161,15 +164,15 @@ function csvColumns(config: Config): CsvColumns<MirroredOrder> {
   };
 }
 
-/** A line of an order, for a row of its own. */
+/** One line of an order, which becomes one row. */
 interface OrderLine {
   order: MirroredOrder;
-  /** Counts from 1, as in the mirror; null in the only row of an order without lines. */
+  /** Number of the line from 1, as in the mirror; null in the only row of an order without lines. */
   line: number | null;
   item: Partial<PlacedItem>;
 }
 
-/** Yields every line of the orders. An order without lines keeps a row, so that it is not lost. */
+/** Yields every line of the orders. An order without lines yields one row, so that it is not lost. */
 function* linesOf(orders: Iterable<MirroredOrder>): Generator<OrderLine> {
   for (const order of orders) {
     if (order.items.length === 0) yield { order, line: null, item: {} };
@@ -177,7 +180,7 @@ function* linesOf(orders: Iterable<MirroredOrder>): Generator<OrderLine> {
   }
 }
 
-/** Columns of a line, under the mirror's column names. The lists of a line's modifiers have one order. */
+/** Columns of a line, under the names of the mirror's columns. All lists about modifiers are in the same order. */
 const LINE_COLUMNS: CsvColumns<OrderLine> = {
   seq: ({ order }) => order.seq,
   line: ({ line }) => line,
@@ -200,7 +203,7 @@ const LINE_COLUMNS: CsvColumns<OrderLine> = {
   modifier_prices: ({ item }) => item.modifiers?.map(({ optionPrice }) => ({ amount: optionPrice })),
 };
 
-/** Columns of the lines of orders in a spreadsheet: those of its order first. */
+/** Returns the columns for lines of orders in a spreadsheet. The columns of the order come first. */
 function lineColumns(config: Config): CsvColumns<OrderLine> {
   const { items: _items, ...ofOrder } = csvColumns(config);
   const columns = Object.entries(ofOrder).map(([title, cell]): [string, CsvColumns<OrderLine>[string]] => [
@@ -210,7 +213,7 @@ function lineColumns(config: Config): CsvColumns<OrderLine> {
   return { ...Object.fromEntries(columns), ...LINE_COLUMNS };
 }
 
-/** Without --limit. */
+/** Number of orders that are listed without `--limit`. */
 const LISTED = 20;
 
 const list = command({
@@ -291,7 +294,7 @@ const list = command({
     }),
 });
 
-/** Most orders with one number that are shown. Several are rare, and a person who sees them will use an id. */
+/** Most orders with the same number that are shown. Several are rare, and a person then chooses one by its id. */
 const SAME_CODE_MAX = 10;
 
 const show = command({
@@ -338,7 +341,7 @@ const explain = command({
     }),
 });
 
-/** Returns the events of an order as a table, and below it sentences on its present state. */
+/** Returns the events of an order as a table, with sentences about its present state below. */
 export function explanationText({ entries, now }: Explanation, timeZone: string, nowMs: number): string {
   const rows = entries.map(({ at, what }) => ({ at, what: printable(what) }));
   const line = table(rows, {
@@ -350,7 +353,7 @@ export function explanationText({ entries, now }: Explanation, timeZone: string,
 
 type OrderReads = Pick<ReadOnlyServices['mirror'], 'order' | 'orders' | 'codesBeside'>;
 
-/** Returns an order as `findOrder` does. Throws `not-found` if there is none. */
+/** Returns the order that `findOrder` finds. Throws `not-found` if there is none. */
 export function namedOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder {
   const order = findOrder(mirror, word, timeZone);
   if (order !== undefined) return order;
@@ -359,7 +362,10 @@ export function namedOrder(mirror: OrderReads, word: string, timeZone: string): 
   });
 }
 
-/** Returns the order numbers before and after `word`, which show whether that order is missing or has not come yet. */
+/**
+ * Returns a sentence with the order numbers before and after `word`. They show whether that order is missing or has
+ * not arrived yet.
+ */
 function beside(mirror: OrderReads, word: string): string {
   const code = orderCode(word);
   if (code === undefined) return '';
@@ -369,8 +375,8 @@ function beside(mirror: OrderReads, word: string): string {
 }
 
 /**
- * Returns an order by its id, or by a number that only it has; undefined if there is none. Throws `usage` if several
- * have the number.
+ * Returns the order with this id, or the only order with this number; undefined if there is none. Throws `usage` if
+ * several orders have the number.
  */
 export function findOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder | undefined {
   const byId = mirror.order(word);
@@ -434,7 +440,7 @@ The platform, the POS and every backup still have what they have.
     }),
 });
 
-/** Returns copies of the mirror from before an upgrade or a restore, which tillsync keeps beside it. */
+/** Returns the copies of the mirror that tillsync made before upgrades and restores. */
 export function copiesOf(mirror: string): string[] {
   const [directory, name] = [path.dirname(mirror), path.basename(mirror)];
   return readdirSync(directory)

@@ -21,7 +21,7 @@ import { table, when } from './table.ts';
 
 const ADDRESS: ReadonlySet<string> = new Set(ADDRESS_KEYS);
 
-/** Returns a change's values without its address: `qty 5, show true`. */
+/** Returns the values of a change, without its ids: `qty 5, show true`. */
 export function valuesText(body: object): string {
   return Object.entries(body)
     .filter(([key]) => !ADDRESS.has(key))
@@ -29,7 +29,7 @@ export function valuesText(body: object): string {
     .join(', ');
 }
 
-/** Returns a change's address: `externalId A-1, subsidiaryId sub-1`. */
+/** Returns the ids of a change: `externalId A-1, subsidiaryId sub-1`. */
 export function addressText(body: object): string {
   return Object.entries(body)
     .filter(([key]) => ADDRESS.has(key))
@@ -37,7 +37,7 @@ export function addressText(body: object): string {
     .join(', ');
 }
 
-/** Returns the state, or `held` if the change waits for a person. */
+/** Returns the state of a change; `held` if it waits for a person. */
 function stateOf({ state, heldGuard }: Pick<OutboxEntry, 'state' | 'heldGuard'>): string {
   return state === 'pending' && heldGuard !== null ? 'held' : state;
 }
@@ -98,7 +98,7 @@ const list = command({
     }),
 });
 
-/** Reads change ids from the command line. Throws `usage` for anything else. */
+/** Reads change ids from the command line. Throws `usage` for a word that is no id. */
 function changeIds(words: readonly string[]): number[] {
   return words.map((word) => {
     const id = Number(word);
@@ -110,7 +110,7 @@ function changeIds(words: readonly string[]): number[] {
   });
 }
 
-/** Decides about each change separately, so that one failure does not stop the others. */
+/** Runs `decide` for each change separately, so that a failure does not stop the others. */
 async function decideEach(
   { cli }: Call,
   ids: readonly number[],
@@ -163,7 +163,7 @@ const retry = command({
 
 const PAGE = 1000;
 
-/** Returns the rejected changes, oldest first, so that the newest value for a target is retried last. */
+/** Returns the ids of rejected changes, oldest first, so that the newest value of a target is retried last. */
 function rejectedIds(outbox: OutboxService): number[] {
   const ids: number[] = [];
   for (let before: number | undefined; ; ) {

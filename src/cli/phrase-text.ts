@@ -1,6 +1,9 @@
 const WORDS_IN_LINE = 6;
 
-/** Prints numbered words, six a line, so that a person copying them does not lose the place. */
+/**
+ * Returns the words of a phrase with numbers, six in a line, so that a person who copies them does not lose the
+ * place.
+ */
 export function phraseText(phrase: string, configFile: string): string {
   const words = phrase.split(' ').map((word, i) => `${String(i + 1).padStart(2)} ${word}`);
   const width = Math.max(...words.map((word) => word.length)) + 2;

@@ -11,7 +11,7 @@ import { addressText, valuesText } from './outbox.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
 import { fields, inCurrency, table, when } from './table.ts';
 
-/** A counted stock with its last count, the pieces held back, and those that may be sold. */
+/** Quantities of a counted stock: its last count, the pieces that are held back, and those that are offered. */
 interface Offer {
   counted: number;
   safety: number;
@@ -36,7 +36,7 @@ function withOffers(product: MirroredProduct, offerOf: OfferOf) {
   return { ...product, skus };
 }
 
-/** Returns a product of the mirror or the platform as text. */
+/** Returns a product of the mirror or of the platform as text. */
 function productText(
   product: MirroredProduct | ProductRecord,
   { shop }: Config,
@@ -92,7 +92,7 @@ function productText(
 
 const CHANGES_SHOWN = 10;
 
-/** Returns the last changes of a product as a table, with their submitters. */
+/** Returns the last changes of a product as a table, with who submitted them. */
 function changeTable(changes: readonly OutboxEntry[], timeZone: string): string {
   return table(
     changes,
@@ -169,14 +169,17 @@ const show = command({
   },
 });
 
-/** Returns the ways to read a word without an option, in the order of the search. */
+/** Returns what a word without an option may name, in the order in which it is searched. */
 function meaningsOf(name: ProductName): ProductName[] {
   if (!('productId' in name)) return [name];
   const word = name.productId;
   return [name, ...(/^\d+$/.test(word) ? [{ sku: word }] : []), { externalId: word }];
 }
 
-/** Returns the query for GET /product, which accepts a sku or an externalId; the mirror turns an id into a sku. */
+/**
+ * Returns the query for GET /product, which accepts a sku or an externalId. A product id is replaced by a sku of the
+ * product from the mirror.
+ */
 function queryFor(name: ProductName, products: readonly MirroredProduct[]): ProductQuery {
   if (!('productId' in name)) return name;
   const sku = products[0]?.skus[0]?.sku;

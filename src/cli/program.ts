@@ -34,7 +34,7 @@ import { stock } from './stock.ts';
 import { sync } from './sync.ts';
 import { webhook } from './webhook.ts';
 
-/** Commands in the order of the help. */
+/** Commands, in the order in which the help lists them. */
 const COMMANDS: Record<string, MakeCommand> = {
   run,
   demo,
@@ -71,7 +71,7 @@ const COMMANDS: Record<string, MakeCommand> = {
 };
 
 /**
- * Makes the command line. If `words` name a command, only that one is made, because making all takes a tenth of the
+ * Makes the command line. If `words` name a command, it makes only that one, because making all takes a tenth of the
  * start. Commander's exits become errors, so that only main.ts ends the process.
  */
 export function createProgram(cli: Cli, words: readonly string[] = []): Command {
@@ -101,7 +101,7 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
 }
 
 const OWN_STORE = '--own-store';
-/** Commands for the machine or the whole company. */
+/** Commands that act on the machine or on the whole company, so `--own-store` is refused. */
 const OF_THE_HUB = [
   'run',
   'demo',
@@ -123,14 +123,14 @@ function requireActsOnFiles(name: string | undefined): void {
   });
 }
 
-/** Removes `--config FILE`, which the installation adds itself. */
+/** Removes `--config FILE` from the words, because the installation adds it by itself. */
 function withoutConfig(words: readonly string[]): string[] {
   return words.filter(
     (word, i) => word !== '--config' && words[i - 1] !== '--config' && !word.startsWith('--config='),
   );
 }
 
-/** Applies settings that commander does not pass to commands made apart from their parent. */
+/** Applies settings to a command. Commander passes them on only to commands that their parent created. */
 function prepare(command: Command, cli: Cli): void {
   command
     .exitOverride()
@@ -155,7 +155,7 @@ function ofCommand(error: TillsyncError): TillsyncError {
 
 /**
  * Runs one command line (without program and script) and returns its exit code. Never throws. With `--json`, an error
- * is one document on standard output too.
+ * is also written as one document to standard output.
  */
 export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>): Promise<ExitCode> {
   let code: ExitCode = EXIT.done;
@@ -164,14 +164,14 @@ export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>
   };
   const wantsJson = words.includes('--json');
   try {
-    // `process` itself is passed and not a copy, because copying would open standard input.
+    // Inherits from `process` instead of copying it, because a copy would open standard input.
     const own = Object.assign(Object.create(cli) as typeof cli, { endWith });
     await createProgram(own, words).parseAsync(words, { from: 'user' });
     return code;
   } catch (thrown) {
     if (thrown instanceof CommanderError) {
       if (thrown.exitCode === 0) return EXIT.done;
-      // Commander has shown the error to the person already.
+      // Commander has already shown this error to the person.
       const error = new TillsyncError('usage', thrown.message.replace(/^error: /, ''));
       if (wantsJson) writeJson(cli, failureDocument(error));
       return EXIT.usage;

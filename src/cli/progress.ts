@@ -15,7 +15,7 @@ const CALL_NAMES: Record<Endpoint, string> = {
   'webhook.get': 'webhook query',
 };
 
-/** Says in one line why a call waits, and how long: `next order poll allowed in 1m 12s`. */
+/** Returns a line that says why a call waits and how long: `next order poll allowed in 1m 12s`. */
 export function waitText({ endpoint, reason, waitMs }: Wait): string {
   const call = CALL_NAMES[endpoint];
   const rest = formatDuration(waitMs);
@@ -31,24 +31,24 @@ export function waitText({ endpoint, reason, waitMs }: Wait): string {
 }
 
 const TICK_MS = 1000;
-/** Without a terminal, counts and what is left of a wait are rare, because a log keeps every line. */
+/** Intervals of counts and countdowns if the output is no terminal. They are long, because a log keeps every line. */
 const PLAIN_EVERY_MS = 10_000;
 const PLAIN_WAIT_EVERY_MS = 30_000;
-/** A wait that ends later than the announced one by more than this is announced again. */
+/** A wait is shown again if it ends later than shown by more than this. */
 const SAME_WAIT_MS = 2_000;
 const CLEAR_TO_END = '\u001b[K';
 const COLUMNS_DEFAULT = 80;
 
 /**
- * Shows what a command is doing. On a terminal it is one line, overwritten and cleared at the end; elsewhere plain
- * lines, without repetition.
+ * Shows what a command is doing. On a terminal it overwrites one line, which is cleared at the end; elsewhere it
+ * writes plain lines without repeating any.
  */
 export class Progress {
   readonly #stream: TextSink;
   readonly #clock: Clock;
   #shown = false;
   #lastPlain = '';
-  /** The wait that is shown, by its reason, and when it ends. */
+  /** The wait that is shown: its reason, and its end by the monotonic clock. */
   #shownWait = { why: '', endMs: 0 };
   #lastCountMs = Number.NEGATIVE_INFINITY;
   #countdown = new AbortController();
@@ -58,14 +58,14 @@ export class Progress {
     this.#clock = clock;
   }
 
-  /** Starts a new step, such as `asking the platform for orders`. */
+  /** Shows a new step, such as `asking the platform for orders`. */
   step(text: string): void {
     this.#countdown.abort();
     this.#shownWait = { why: '', endMs: 0 };
     this.#show(text);
   }
 
-  /** Shows a step's progress; `done of total` when the total is known. */
+  /** Shows the progress of a step, as `done of total` if the total is known. */
   count(what: string, done: number, total?: number): void {
     this.#countdown.abort();
     const text = total === undefined ? `${what}: ${done}` : `${what}: ${done} of ${total}`;
@@ -75,7 +75,7 @@ export class Progress {
     this.#show(text);
   }
 
-  /** Shows why the next call waits, and counts down: on a terminal each second, elsewhere each half minute. */
+  /** Shows why the next call waits, with a countdown: each second on a terminal, each half minute elsewhere. */
   wait(wait: Wait): void {
     const why = `${wait.endpoint} ${wait.reason}`;
     const endMs = this.#clock.monotonicMs() + wait.waitMs;
@@ -87,7 +87,7 @@ export class Progress {
     void this.#tick(wait, endMs, this.#countdown.signal);
   }
 
-  /** Writes a line that stays, above the progress line. */
+  /** Writes a line above the progress line. It is not overwritten. */
   note(text: string): void {
     this.#stream.write(`${this.#stream.isTTY ? `\r${CLEAR_TO_END}` : ''}${printable(text)}\n`);
     this.#lastPlain = '';

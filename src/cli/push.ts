@@ -28,7 +28,9 @@ const BY_EXTENSION: Readonly<Record<string, FileFormat>> = {
   '.jsonl': 'ndjson',
 };
 
-/** Opens the input before this process changes its user. Throws `usage` when it cannot be opened. */
+/**
+ * Opens the input. Must be called before this process changes its user. Throws `usage` if the input cannot be opened.
+ */
 function openInput({ stdin }: Cli, file: string): AsyncIterable<string | Uint8Array> {
   if (file === '-' && stdin.isTTY) {
     throw new TillsyncError('usage', 'Standard input is a terminal, so there is nothing to read from it.', {
@@ -43,7 +45,7 @@ function openInput({ stdin }: Cli, file: string): AsyncIterable<string | Uint8Ar
   }
 }
 
-/** Yields the chunks of a file. Throws `usage` when reading fails, `aborted` at the signal. */
+/** Yields the chunks of a file. Throws `usage` if the file cannot be read, and `aborted` at the signal. */
 async function* bytesOf(
   source: AsyncIterable<string | Uint8Array>,
   file: string,
@@ -90,10 +92,10 @@ const INVENTORY_OPTIONS = {
   '--branch <id>': 'the branch of every line that names none, and with --full the one it counts',
 };
 
-/** `push products` has only the first group of options. */
+/** Options of `push`. `push products` has only the first group. */
 type PushOptions = Values<typeof INPUT_OPTIONS> & Partial<Values<typeof INVENTORY_OPTIONS>>;
 
-/** Submits the changes of a file, or shows what would happen to them. */
+/** Submits the changes in a file; with `--dry-run`, shows what would happen to them. */
 async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Result> {
   const { cli, options, argument: file } = call;
   const { dryRun, wait, full, missing } = options;
@@ -151,7 +153,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
 
 type Line = SourceLine & Change & { reference?: string | null };
 
-/** Reads the file's items; the unreadable ones are problems. Throws `usage` if there is none. */
+/** Reads the items of a file. Unreadable items become problems. Throws `usage` if the file has no items. */
 async function readFile(
   call: Call<PushOptions, string>,
   kind: Kind,
@@ -174,7 +176,7 @@ async function readFile(
   return { lines, problems, items };
 }
 
-/** Lets the running tillsync do what a user who may not write its files cannot do alone. */
+/** Submits the file through the running tillsync, for a user who may not write the service's files. */
 async function pushThrough(
   call: Call<PushOptions, string>,
   kind: Kind,
@@ -184,7 +186,8 @@ async function pushThrough(
   const { cli, options } = call;
   const progress = new Progress(cli);
   const { lines, problems, items } = await readFile(call, kind, source, progress);
-  // What cannot be read goes as null, so that the places stay and a whole inventory knows that something is missing.
+  // An unreadable item is sent as null. So the other items keep their index, and a whole inventory is known to be
+  // incomplete.
   const body: unknown[] = Array.from({ length: items }, () => null);
   for (const { index, change, reference } of lines) {
     body[index] = { ...change, ...(reference && { reference }) };
@@ -228,7 +231,7 @@ async function pushThrough(
     }
   }
   tellProblems(cli, found);
-  // After a failure on the way, the items without a result were not taken.
+  // After an error, the items without a result were not accepted.
   if (error) throw new TillsyncError('internal', error.message, { hint: error.hint ?? '' });
   const report = { kind, items, unreadable: problems.length, inventory, ...counts };
   return {
@@ -240,7 +243,7 @@ async function pushThrough(
 
 const LOOK_EVERY_MS = 250;
 
-/** Waits until the change, or the one that took its place, is settled or held. */
+/** Waits until a change, or the change that replaced it, is settled or held. */
 async function outcomeOf(
   { clock, signal }: Cli,
   client: DaemonClient,
@@ -257,7 +260,7 @@ async function outcomeOf(
   }
 }
 
-/** Returns the line of a stock that the file does not name; `target` is such as `sku:1001@sub-1`. */
+/** Returns the line for a stock that the file does not contain. `target` is a key such as `sku:1001@sub-1`. */
 function unnamedLine(index: number, unnamed: string, target: string): Line {
   const [, sku = '', subsidiaryId = ''] = /^sku:(.*)@(.*)$/.exec(target) ?? [];
   return { index, line: null, unnamed, kind: 'stock', change: { sku, subsidiaryId, qty: 0 } };
@@ -291,7 +294,7 @@ function problemOf(item: Extract<SourceLine & SubmittedChange, { fault: unknown 
 
 interface PushReport extends Counts {
   items: number;
-  /** Number of items that were unreadable and not accepted. */
+  /** Number of items that were unreadable and so were not submitted. */
   unreadable: number;
   inventory: InventoryReport | undefined;
 }
@@ -368,7 +371,7 @@ const VERDICTS: Record<Verdict, string> = {
   rejected: 'rejected',
 };
 
-/** Returns the result of `push --dry-run`; `calls` is the number of batches that would be sent. */
+/** Returns the result of `push --dry-run`. `calls` is the number of batch calls that would be made. */
 function previewResult(
   previews: readonly Preview<SourceLine & Change>[],
   {

@@ -85,7 +85,7 @@ const retry = command({
     return withParts(call, async ({ parts: { mirror, stores }, config, progress }) => {
       const { fields, timezone, listPath } = config.orders;
       const rules = { spellings: compileSpellings(fields, timezone), listPath };
-      // Entries are retried oldest first, in the order of their arrival.
+      // The list has the newest entry first, so it is reversed: entries are retried in the order of their arrival.
       const all = () => mirror.quarantineList(ALL_MAX).map((entry) => entry.quarantineId);
       const ids = id === undefined ? all().reverse() : [id];
       const results: ({ quarantineId: number } & RetryReport)[] = [];

@@ -7,8 +7,8 @@ import { aborted, EXIT } from './cli.ts';
 import { becomeOwner, command, sourceOf } from './command.ts';
 
 /**
- * Time for running work before the process ends in any case. It is shorter than `TimeoutStopSec` of the unit, and
- * longer than the wait for an answer with new tokens, because a lost pair locks the store out.
+ * Time after a stop in which running work may end. It is shorter than `TimeoutStopSec` of the unit. It is longer than
+ * the wait for an answer with new tokens, because a lost token pair locks the store out.
  */
 const STOP_WITHIN_MS = 28_000;
 
@@ -46,7 +46,7 @@ export const run = command({
     });
     manager.tell({ READY: '1', STATUS: `Running; status at ${daemon.localUrl}` });
     void watchdogLoop({ manager, stalledLoops: daemon.stalledLoops, clock, log, signal });
-    // A killed process would leave no compile cache. Without a cache this does nothing.
+    // A killed process does not write its compile cache, so it is written now. Does nothing if there is no cache.
     flushCompileCache();
     await aborted(signal);
     manager.tell({ STOPPING: '1', STATUS: 'Finishing what is in flight' });

@@ -5,19 +5,22 @@ import { FINDINGS } from '../health/findings.ts';
 import { SPANISH_FINDINGS, SPANISH_TEXTS, Translator } from '../health/speech.ts';
 import commands from './spanish.json' with { type: 'json' };
 
-/** Translates tillsync's English words into the shop's language, with times by its clock. */
+/** Translates an English text of tillsync into the shop's language, and its times to the shop's time zone. */
 export type Say = (english: string) => string;
 
-/** Cache of the translator, which is made at a command's first Spanish text. */
+/** The translator, created for the first Spanish text of a command. */
 let translator: Translator | undefined;
 
-/** Returns the translator of all sentences that commands print. */
+/** Returns the translator for all sentences that commands print. */
 export function spanish(): Translator {
   translator ??= new Translator({ ...commands, ...findings(), ...SPANISH_TEXTS });
   return translator;
 }
 
-/** Returns the words of `status`, `doctor` and `alarms` for a person; undefined if the configuration is unreadable. */
+/**
+ * Returns a function that translates the texts of `status`, `doctor` and `alarms`. It returns the English text if the
+ * configuration is unreadable or the shop's language is English.
+ */
 export function speaker(
   config: Pick<Config, 'shop' | 'orders'> | undefined,
   clock: Pick<Clock, 'nowMs'>,
@@ -29,7 +32,7 @@ export function speaker(
   return (english) => local(spanish().known(english));
 }
 
-/** Returns the same error in a person's language; fields for programs stay. */
+/** Returns the same error in the shop's language. Fields for programs stay as they are. */
 export function spokenError(error: unknown, say: Say): unknown {
   if (!(error instanceof TillsyncError)) return error;
   const { code, message, hint, retryable } = error;
@@ -40,7 +43,7 @@ export function spokenError(error: unknown, say: Say): unknown {
   });
 }
 
-/** Returns the findings' words, from which `doctor` makes its sentences. */
+/** Returns the texts of the findings, from which `doctor` makes its sentences, with their translations. */
 function findings(): Record<string, string> {
   const table: Record<string, string> = {};
   for (const [code, told] of Object.entries(SPANISH_FINDINGS)) {

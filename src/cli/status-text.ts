@@ -10,29 +10,35 @@ import { waitText } from './progress.ts';
 import type { Say } from './speech.ts';
 import { ago } from './table.ts';
 
-/** The report of `status`; with `--json` it is the document. */
+/** Report of the command `status`; `--json` prints it as it is. */
 export interface StatusReport {
   at: string;
   /** Name of the shop. */
   shop: string;
-  /** Currency of prices and amounts; null if not set. */
+  /** Currency of prices and amounts; null if it is not configured. */
   currency: string | null;
   storage: string;
-  /** The branch on the hub's machine, and the directory of its POS's files; left out if there is none. */
+  /**
+   * The shop on the hub's machine: its branch, and the directory with the files of its POS. Left out if there is no
+   * such shop.
+   */
   ownStore?: { branch: string; storage: string };
   /** The verdict, as the status page shows it. */
   verdict: Verdict;
-  /** Disk of the storage directory; null if the system does not say. */
+  /** Disk of the storage directory; null if the system does not report it. */
   disk: DiskSpace | null;
-  /** Whether the daemon runs; null when state.db is unreadable. */
+  /** Whether the daemon runs; null if state.db is unreadable. */
   running: boolean | null;
   freshness: readonly Freshness[];
   alarms: readonly { key: string; message: string; raisedAt: string }[];
-  /** null when state.db is unreadable; `authFault` says why. */
+  /** State of the tokens; null if state.db is unreadable, for the reason in `authFault`. */
   auth: AuthReport | null;
   authFault?: string;
   waits: readonly Wait[];
-  /** For each branch, whether unbooked orders are held back from its counts, and what is missing for it. */
+  /**
+   * For each branch, whether pieces of unbooked orders are held back from its counts, and which conditions are
+   * missing.
+   */
   holdBack: readonly BranchHoldBack[];
   counts: { orders: number; openOrders: number; events: number; quarantine: number };
 }
@@ -55,12 +61,12 @@ const HEADLINES: Record<Verdict['level'], string> = {
   red: 'Action needed now:',
 };
 
-/** Returns the report for a person: what is wrong and what to do first, then one sentence per flow. */
+/** Returns the report for a person: first what is wrong and what to do, then one sentence for each flow. */
 export function statusText(report: StatusReport, say: Say = (english) => english): string {
   const nowMs = Date.parse(report.at);
   const toldBelow = new Set([...report.alarms, ...report.freshness].map(({ message }) => message));
   const lines = [report.shop, ...verdictLines(report.verdict, toldBelow, say), ''];
-  // Before the set-up, the rest of the report has no content.
+  // Before the set-up, there is nothing else to report.
   if (isNotSetUp(report.verdict)) return `${lines.slice(0, -1).map(printable).join('\n')}\n`;
   if (report.running === false) lines.push(say(AS_IT_WAS_LEFT));
   for (const { key, message, raisedAt } of report.alarms) {
@@ -94,7 +100,10 @@ export function statusText(report: StatusReport, say: Say = (english) => english
   return `${lines.map(printable).join('\n')}\n`;
 }
 
-/** Returns the headline, then each finding with its remedy. `toldBelow` are details that follow anyway. */
+/**
+ * Returns the headline, then each finding with its remedy. Details in `toldBelow` are left out, because they follow
+ * anyway.
+ */
 function verdictLines({ level, findings }: Verdict, toldBelow: ReadonlySet<string>, say: Say): string[] {
   const [worst, ...others] = findings.map(({ message, detail, remedy }) => {
     const told = detail === null || toldBelow.has(detail) ? [message, remedy] : [message, detail, remedy];
@@ -121,7 +130,7 @@ const STATES: Record<Exclude<Freshness['state'], 'unknown' | 'off'>, string> = {
   'locked-out': 'needs new tokens',
 };
 
-/** Returns one flow's state in one sentence. */
+/** Returns the state of one flow as one sentence. */
 export function freshnessSentence(freshness: Freshness | undefined, nowMs: number): string {
   if (freshness === undefined || freshness.state === 'unknown') return 'not tried yet';
   const { state, message, lastOkAt, lastTryAt } = freshness;
@@ -134,7 +143,9 @@ export function freshnessSentence(freshness: Freshness | undefined, nowMs: numbe
 
 const BRANCHES_NAMED = 10;
 
-/** Branches for which a condition is missing come first, because a company may have many branches. */
+/**
+ * Returns lines about hold-back. Branches that lack a condition come first, because only a few branches are listed.
+ */
 function holdBackLines(branches: readonly BranchHoldBack[]): string[] {
   const sorted = branches.toSorted((a, b) => b.missing.length - a.missing.length);
   const lines = sorted.slice(0, BRANCHES_NAMED).map(heldBackWords);

@@ -64,13 +64,15 @@ function statusOf(
     holdBack: heldBack(readers.mirror, config),
     alarms: readers.alarms(),
     ...state,
-    // A branch has no tokens, so nothing is shown about them.
+    // A branch has no tokens, so their state is left out.
     ...(isBranch(config) && { auth: null }),
     counts: readers.counts(),
   };
 }
 
-/** Reads state.db, which belongs to the daemon's user; the rest of the report does not need it. */
+/**
+ * Reads state.db, which only the daemon's user may read. If it is unreadable, the rest of the report is still made.
+ */
 function tokensAndWaits(readers: ReadOnlyServices, nowMs: number) {
   try {
     const [running, tokens, waits] = [readers.isRunning(), readers.tokens(), readers.waits()];
@@ -78,7 +80,7 @@ function tokensAndWaits(readers: ReadOnlyServices, nowMs: number) {
   } catch (error) {
     if (!(error instanceof TillsyncError) || error.code === 'storage-busy') throw error;
     const { message } = error;
-    // A lack of permission is not a fault of the file.
+    // A lack of permission is no fault of the file.
     const stateFault = hasCode(error, 'storage-corrupt', 'storage-newer') ? message : null;
     return { running: null, tokens: null, stateFault, auth: null, authFault: message, waits: [] };
   }

@@ -60,7 +60,7 @@ async function configuredBranch(call: Call, name: string): Promise<Branch> {
   const { configuredBranches } = await import('../app/read-only-services.ts');
   const config = loadConfig(sourceOf(call));
   if (!isBranch(config) || name === config.link.branch) return namedBranch(configuredBranches(config), name);
-  // A branch knows the id of its stocks from its catalogue.
+  // At a branch, the mirror's catalogue has the internal id of the branch.
   return withReaders(call, ({ mirror }) => namedBranch(configuredBranches(config, mirror), name));
 }
 
@@ -238,10 +238,10 @@ function safetyQty(text: string | undefined): number {
   );
 }
 
-/** Largest safety stock, the same as of `stock.safety` in the configuration. */
+/** Largest safety stock, as for `stock.safety` in the configuration. */
 const SAFETY_MAX = 1_000_000;
 
-/** Shows the rules of the configuration and the mirror. */
+/** Shows the safety stock rules of the configuration and of the mirror. */
 function shownSafety(call: Call, sku: string | undefined, subsidiaryId: string | null): Promise<Result> {
   return withReaders(call, async ({ mirror }, config) => {
     const { configuredSafety, readStores } = await import('../app/read-only-services.ts');
@@ -312,7 +312,7 @@ function changedSafety(
   });
 }
 
-/** Returns a counted stock under the names that the command prints. */
+/** Returns a counted stock with the names that the command prints. */
 function offered({ sku, subsidiaryId, countedQty, reservedQty, safetyQty: safety, wantedQty }: LedgerStock) {
   return { sku, subsidiaryId, counted: countedQty, reserved: reservedQty, safety, offered: wantedQty };
 }

@@ -13,31 +13,31 @@ import type { GuardReason } from '../outbox/guards.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
 import { type Call, type CommandTools, type Result, withParts } from './command.ts';
 
-/** An item that was refused, is held, or did not arrive, with its line or index. */
+/** An item that was rejected, held or dropped, with its line or index. */
 export interface Problem {
-  /** Counts the items from 0. */
+  /** Index of the item, from 0. */
   index: number;
-  /** Line from 1; missing for a JSON array. */
+  /** Line of the item, from 1; left out for a JSON array. */
   line?: number;
-  /** A stock that the file does not contain and that becomes zero; `index` is then after the last item. */
+  /** Stock that the file does not contain and that is set to zero. Its `index` follows the last item's. */
   unnamed?: string;
   state: 'rejected' | 'held' | 'dropped';
-  /** Id in the outbox; missing for an unreadable item. */
+  /** Id of the change in the outbox; left out for an unreadable item. */
   changeId?: number;
-  /** Why an item was unreadable, as a word of a closed set. */
+  /** Why an item was unreadable, as a code of `ChangeFault`. */
   code?: string;
   column?: string;
   message: string;
   candidates?: readonly CatalogMapping[];
 }
 
-/** Returns an item's position in the form of a document. */
+/** Returns the position of an item, in the form of a problem's fields. */
 export function placeOf({ index, line, unnamed }: SourceLine): Pick<Problem, 'index' | 'line' | 'unnamed'> {
   if (unnamed !== undefined) return { index, unnamed };
   return line === null ? { index } : { index, line };
 }
 
-/** Returns the problem of a settled change for a person; undefined if there is none. */
+/** Returns the problem of a change for a person; undefined if it has none. */
 export function entryProblem(
   place: SourceLine,
   entry: Pick<OutboxEntry, 'state' | 'changeId' | 'message'> & { heldGuard: string | null },
@@ -49,7 +49,7 @@ export function entryProblem(
   return state === 'superseded' ? { ...told, state: 'dropped' } : undefined;
 }
 
-/** Writes each problem to standard error: `line 7: qty "x" is not a number.` */
+/** Writes each problem to standard error, such as `line 7: qty "x" is not a number.` */
 export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Problem[]): void {
   for (const { index, line, unnamed, state, message } of problems) {
     const where = unnamed ?? (line === undefined ? `index ${index}` : `line ${line}`);
@@ -58,12 +58,15 @@ export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Proble
   }
 }
 
-/** Number of changes by outcome. `done` exists only after waiting; `dropped` by a person in the meantime. */
+/**
+ * Number of changes by outcome. `done` occurs only after a wait. `dropped` means that a person dropped the change
+ * meanwhile.
+ */
 export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped', number>;
 
 /**
- * Queues changes, durably when it resolves. With `wait` it waits until each is settled. `file` is their source. Also
- * returns the ids in order; several changes may share one.
+ * Queues changes durably. With `wait`, it also waits until each is settled. `file` is the name of their file. Returns
+ * the ids of the changes in order; several lines may have the same id.
  */
 export async function handOver(
   cli: Cli,
@@ -127,21 +130,23 @@ async function settled(
   });
 }
 
-/** Description of `--wait`, for a command that submits one change. */
+/** Description of `--wait` for a command that submits one change. */
 export const SETTLE = 'stay until it is settled; where no daemon runs, send it';
 
-/** Returns a typed number. Text that is no number, or an ambiguous one, stays text, so that the check reports it. */
+/**
+ * Returns a typed number. Ambiguous text, and text that is no number, stays text, so that the later check reports it.
+ */
 export function typedNumber(text: string | undefined): number | string | undefined {
   return text === undefined || mayBeThousands(text) ? text : (parsePlainDecimal(text) ?? text);
 }
 
-/** Returns a typed `true` or `false`. Anything else stays text, so that the check reports it. */
+/** Returns a typed `true` or `false`. Any other text stays text, so that the later check reports it. */
 export function typedBoolean(text: string | undefined): boolean | string | undefined {
   if (text === 'true') return true;
   return text === 'false' ? false : text;
 }
 
-/** Returns a sentence on the pieces of a stock change that are not offered, for the person who typed it. */
+/** Returns a sentence about the pieces of a stock change that the safety stock holds back; '' if there are none. */
 function keptBackOf({ stores }: Services, changeId: number | null): string {
   const kept = changeId === null ? undefined : stores.read(({ safety }) => safety.ofChange(changeId));
   return kept
@@ -149,7 +154,7 @@ function keptBackOf({ stores }: Services, changeId: number | null): string {
     : '';
 }
 
-/** Submits one typed change. Throws `usage` if it is invalid. */
+/** Submits one typed change. Throws `usage` if the change is invalid. */
 export async function handOverOne(
   call: Call<{ wait: boolean | undefined }>,
   kind: ChangeKind,

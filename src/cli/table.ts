@@ -1,17 +1,22 @@
 import { formatDuration } from '../core/time.ts';
 import { printable } from './cli.ts';
 
-/** Longest text in the last column, which pushes no other aside, and in the others. */
+/**
+ * Longest text in the last column and in other columns. A long text in the last column does not move other columns.
+ */
 const [LAST_MAX, CELL_MAX] = [1_000, 120];
 
-/** Content of a cell; null and undefined show as a dash. */
+/** Content of a cell. null and undefined are shown as a dash. */
 type Cell = string | number | boolean | null | undefined;
 type CellKey<Row> = { [K in keyof Row]: Row[K] extends Cell ? K : never }[keyof Row];
 
-/** Columns by title, with a field name or a function for each cell. */
+/** Columns by title, each with a field name or a function that returns the cell. */
 type Columns<Row> = Record<string, CellKey<Row> | ((row: Row) => Cell)>;
 
-/** Returns rows as text columns with a header; ends with a line break. `right`: titles of right-aligned columns. */
+/**
+ * Returns rows as text in columns, with a header and a line break at the end. `right` are the titles of right-aligned
+ * columns.
+ */
 export function table<Row>(
   rows: readonly Row[],
   columns: Columns<Row>,
@@ -38,7 +43,7 @@ export function table<Row>(
   return `${text.join('\n')}\n`;
 }
 
-/** Returns names and values as lines. */
+/** Returns names and values, one pair per line. */
 export function fields(entries: Readonly<Record<string, unknown>>): string {
   const longest = Math.max(0, ...Object.keys(entries).map((name) => name.length));
   return Object.entries(entries)
@@ -46,17 +51,17 @@ export function fields(entries: Readonly<Record<string, unknown>>): string {
     .join('');
 }
 
-/** A cell longer than any of our words or sentences would push all others off the screen. */
+/** Cuts a text that would move the other columns off the screen. */
 function cut(text: string, lengthMax: number): string {
   return text.length > lengthMax ? `${text.slice(0, lengthMax - 1)}…` : text;
 }
 
-/** Counts characters as people do, so that accents do not shift a column. */
+/** Returns the number of visible characters, so that an accent does not shift a column. */
 function width(text: string): number {
   return [...text.normalize('NFC')].length;
 }
 
-/** Formats an ISO time in the company's zone: `2026-01-02 00:04:05`. Other text is not changed. */
+/** Returns an ISO time in the company's zone: `2026-01-02 00:04:05`. Other text is returned unchanged. */
 export function when(iso: string | null | undefined, timeZone: string): string | null {
   if (iso === null || iso === undefined || iso === '') return null;
   const ms = Date.parse(iso);
@@ -66,28 +71,25 @@ export function when(iso: string | null | undefined, timeZone: string): string |
   return format.format(ms);
 }
 
-/** Formats by zone, because making one takes longer than using it a thousand times. */
+/** Formats by time zone. Making one takes as long as using one a thousand times. */
 const formats = new Map<string, Intl.DateTimeFormat>();
 
 function formatIn(timeZone: string): Intl.DateTimeFormat {
   return new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' });
 }
 
-/**
- * Returns the time as `when` does, with the zone's name, for texts outside a column that has the name in its
- * heading.
- */
+/** Returns a time as `when` does, with the name of the zone. Used outside a column whose title has the name. */
 export function whenIn(iso: string | null | undefined, timeZone: string): string | null {
   const text = when(iso, timeZone);
   return text === null || text === iso ? text : `${text} (${timeZone})`;
 }
 
-/** Returns the title of amounts, such as `PRICE (CLP)`. */
+/** Returns the title of a column of amounts, such as `PRICE (CLP)`. */
 export function inCurrency(title: string, { currency }: { currency: string }): string {
   return currency === '' ? title : `${title} (${currency})`;
 }
 
-/** Says how long ago or how soon: `3m ago`, `in 29d 3h`. */
+/** Returns how long ago a time was, or how soon it is: `3m ago`, `in 29d 3h`. */
 export function ago(iso: string, nowMs: number): string {
   const ms = nowMs - Date.parse(iso);
   if (Number.isNaN(ms)) return iso;

@@ -5,7 +5,7 @@ import { EXIT, printable } from './cli.ts';
 import { command, group, withPlatform } from './command.ts';
 import { fields } from './table.ts';
 
-/** Returns a webhook configuration for a person; null if none is configured. */
+/** Returns the webhook configuration as text for a person. */
 function webhookText(state: WebhookState | null): string {
   if (state === null) return 'The platform has no webhook configured.\n';
   return fields({
@@ -77,7 +77,7 @@ const set = command({
     }),
 });
 
-/** Returns the host that the platform calls; the rest of the address may be secret. */
+/** Returns the host that the platform calls. The rest of the address may contain a secret. */
 function hostOf(url: string | null): string | null {
   return url === null ? null : new URL(url).host;
 }

@@ -27,7 +27,10 @@ import {
 import { type AtWork, branchName, type Check, SetUp, statusPageOf, workLines } from './set-up.ts';
 import { stopped, Terminal } from './terminal.ts';
 
-/** Collects `--branch SUBSIDIARY[,EXTERNAL]`; `,EXTERNAL` gives only the POS's own id. */
+/**
+ * Adds the value of `--branch SUBSIDIARY[,EXTERNAL]` to the branches before it. `,EXTERNAL` gives only the POS's own
+ * id.
+ */
 function branchOption(text: string, before: BranchConfig[] = []): BranchConfig[] {
   const [subsidiaryId = '', externalId = '', ...more] = text.split(',').map((id) => id.trim());
   if (more.length > 0 || (subsidiaryId === '' && externalId === '')) {
@@ -88,7 +91,7 @@ export const init = command({
   },
 });
 
-/** Runs the whole set-up. The file is unchanged until all answers are tried and confirmed. */
+/** Runs the whole set-up. It writes the file only after all answers were tried and confirmed. */
 async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   const draft = ConfigDraft.open({ file: options.config, env: cli.env });
   const secrets = loadSecrets(cli.env);
@@ -140,11 +143,11 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   }
 }
 
-/** Puts the command line's answers into the draft. Throws `config-invalid` for an invalid one. */
+/** Puts the answers of the command line into the draft. Throws `config-invalid` for an invalid one. */
 function applyOptions(draft: ConfigDraft, options: InitOptions, env: Cli['env']): void {
   const given: [AskedKey, string | undefined][] = [
     ['platform.base_url', options.baseUrl],
-    // A typed path is relative to the shell's directory, and the service that reads the file runs elsewhere.
+    // A path on the command line is relative to the shell's directory, but the service runs in another directory.
     ['storage.directory', options.directory && path.resolve(options.directory)],
     ['storage.group', options.group],
     ['webhook.listen', options.webhookListen],
@@ -167,7 +170,7 @@ function applyOptions(draft: ConfigDraft, options: InitOptions, env: Cli['env'])
   if (callbackUrl !== undefined) setCallback(draft, callbackUrl);
 }
 
-/** Another company on the machine gets its own ports. */
+/** Chooses free ports for a further company on the machine. */
 async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promise<void> {
   if (!draft.isNew || draft.file === DEFAULT_CONFIG_FILE || unitsOf(draft.file) === undefined) return;
   if (!existsSync(path.dirname(draft.file))) return;
@@ -177,7 +180,7 @@ async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promis
   if (options.localListen === undefined) draft.set('local.listen', `127.0.0.1:${free.local}`);
 }
 
-/** Warns of overrides in this environment, because the service does not have them. */
+/** Warns of overrides in this process's environment, because the service does not have them. */
 function tellOverrides({ env, stderr }: Cli): void {
   for (const key of ASKED_KEYS) {
     const name = envName(key.replace('.', '_'));
@@ -188,7 +191,7 @@ function tellOverrides({ env, stderr }: Cli): void {
   }
 }
 
-/** Returns the address for callbacks, or `nowhere` if callbacks are off. */
+/** Returns the address that listens for callbacks, or `nowhere` if callbacks are off. */
 function callbacksAt(draft: ConfigDraft): unknown {
   return draft.value('webhook.enabled') === false ? 'nowhere' : draft.value('webhook.listen');
 }
@@ -201,14 +204,14 @@ interface Answering {
   terminal: Terminal | undefined;
 }
 
-/** Asks the questions of the machine's role, or tries the given answers. */
+/** Asks the questions for the machine's role at a terminal; without a terminal, tries the given answers. */
 async function answer({ cli, options, secrets, setUp, terminal }: Answering): Promise<void> {
   const steps = stepsOf(setUp.draft);
   if (terminal) await new Interview(terminal, setUp, secrets).all(steps);
   else await tryAnswers(steps, { cli, options, secrets, setUp });
 }
 
-/** Tries all answers of a script in the order of their dependencies. Throws at the first fault. */
+/** Tries all answers of a script, each after those that it depends on. Throws at the first fault. */
 async function tryAnswers(
   steps: readonly Step[],
   { cli, options, secrets, setUp }: Omit<Answering, 'terminal'>,
@@ -219,21 +222,21 @@ async function tryAnswers(
       hint: 'Give it with --base-url.',
     });
   }
-  // This is checked before anything is made, because systemd could later only say that a job failed.
+  // Ports are tried before anything is made, because systemd would later only say that a job failed.
   await setUp.tryListener('webhook.listen');
   await setUp.tryListener('local.listen');
-  // Read first, so that a wrong standard input is reported before anything is made.
+  // Standard input is read now, so that a fault in it is reported before anything is made.
   const offered = options.tokenStdin ? (await readTokenInput(cli.stdin)).refreshToken : undefined;
   await setUp.reach();
   const state = await setUp.tokenState();
-  // A newer pair in the store is used instead of the token first handed to the service.
+  // If state.db has a token pair, the pair is newer than the token that was once handed to the service.
   const token = offered ?? (state === 'ok' ? undefined : secrets.refreshToken);
   if (token !== undefined) await setUp.useToken(token);
   else await setUp.tryStoredTokens();
   for (const branch of setUp.draft.branches()) await setUp.tryBranch(branch);
 }
 
-/** Returns the same error with sentences on what remains stored. */
+/** Adds sentences to an error that say what remains stored. */
 function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unknown {
   if (!(error instanceof TillsyncError) || error.code === 'internal') return error;
   const tokens = hasStoredTokens ? ' The tokens that were handed over are stored.' : '';
@@ -249,20 +252,20 @@ function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unkno
   });
 }
 
-/** Result of a set-up, in the form of its `--json` document. */
+/** Result of a set-up, in the form that `--json` prints. */
 interface InitReport extends Replaced, AtWork {
   file: string;
   checks: readonly Check[];
-  /** Way in which orders arrive. */
+  /** How orders arrive. */
   orders: 'callbacks' | 'polling';
   callbackUrl: string | null;
-  /** The callbacks' secret; null if none is needed. */
+  /** Whether a secret for callbacks was made or kept; null if callbacks are off. */
   webhookSecret: 'made' | 'kept' | null;
   /** Words of a new recovery phrase; null if none was made. */
   phrase: string | null;
 }
 
-/** Returns all answers as text, to be checked before they are written. */
+/** Returns all answers as text, which a person checks before they are written. */
 function summaryText(config: Config, branches: Config['branches']): string {
   const { platform, webhook, orders, shop, storage, retention, backup } = config;
   const callbacks = webhook.enabled
@@ -291,7 +294,7 @@ function customersKept(ms: number): string {
   return `forgotten ${formatDuration(ms)} after the end of their order`;
 }
 
-/** Returns warnings for valid but probably unintended values. */
+/** Returns warnings about values that are valid but probably not intended. */
 function warningsOf({ webhook: { enabled, callbackUrl, path } }: Config): string[] {
   if (!enabled || callbackUrl === '') return [];
   const { pathname } = new URL(callbackUrl);

@@ -10,9 +10,9 @@ import { type ListenKey, setTimeZone } from './machine.ts';
 import { branchName, type SetUp } from './set-up.ts';
 import type { Terminal } from './terminal.ts';
 
-/** Errors that another answer can correct. */
+/** Codes of errors that another answer can correct. */
 const WRONG_ANSWER = ['usage', 'config-invalid'] as const;
-/** Errors that may pass, or be the connection's fault. */
+/** Codes of errors that may pass, or that the connection causes. */
 const NO_ANSWER = [
   'platform-unreachable',
   'platform-failed',
@@ -21,7 +21,7 @@ const NO_ANSWER = [
   'forbidden',
   'unauthorized',
 ] as const;
-/** Error codes of an answer by a server that is probably not the platform. */
+/** Codes of errors that a server causes which is probably not the platform. */
 const NO_PLATFORM = ['platform-refused', 'platform-garbled'] as const;
 
 const ALL = [
@@ -36,7 +36,7 @@ const ALL = [
 ] as const;
 export type Step = (typeof ALL)[number] | 'store';
 
-/** Questions for each role, in order; a branch does not ask for a platform. */
+/** Questions of each role, in order. A branch calls no platform, so its questions leave that out. */
 const STEPS: Record<(typeof ROLES)[number], readonly Step[]> = {
   store: ALL,
   hub: ['platform', 'branches', 'store', 'callbacks', 'local', 'timezone', 'customers', 'backups', 'group'],
@@ -45,12 +45,12 @@ const STEPS: Record<(typeof ROLES)[number], readonly Step[]> = {
 
 const PROPOSED_PERSONAL_DATA = '60d';
 
-/** Returns the questions for a draft's role. */
+/** Returns the questions for the role in the draft. */
 export function stepsOf(draft: ConfigDraft): readonly Step[] {
   return STEPS[draft.role()];
 }
 
-/** Sets the callback address. An address switches the webhook on; without one, orders come only by polls. */
+/** Sets the callback address. An address switches callbacks on; without one, orders arrive only by polls. */
 export function setCallback(draft: ConfigDraft, callbackUrl: string): void {
   const before = draft.value('webhook.callback_url');
   draft.set('webhook.callback_url', callbackUrl);
@@ -58,12 +58,12 @@ export function setCallback(draft: ConfigDraft, callbackUrl: string): void {
   else if (before !== '' || draft.isNew) draft.set('webhook.enabled', false);
 }
 
-/** Asks a person for everything and tries each answer at once. Throws `aborted` when the person stops. */
+/** Asks a person all questions and tries each answer at once. Throws `aborted` if the person stops. */
 export class Interview {
   readonly #terminal: Terminal;
   readonly #setUp: SetUp;
   readonly #draft: ConfigDraft;
-  /** A token that the service already has; it is tried once before a person is asked for one. */
+  /** Token that the service already has. It is tried once before a person is asked for a token. */
   #handedIn: string | undefined;
 
   constructor(terminal: Terminal, setUp: SetUp, { refreshToken }: Secrets) {
@@ -95,7 +95,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     for (const step of steps) await ask[step]();
   }
 
-  /** Asks only if another program uses the port. */
+  /** Asks for another address only if a different program uses the port. */
   async #askLocal(): Promise<void> {
     if (await this.#holds(() => this.#setUp.tryListener('local.listen'))) return;
     const label = 'Where the status page and the API for the POS are';
@@ -112,8 +112,8 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
   }
 
   /**
-   * Asks how long customer data is stored. The law demands a limit, and the default is the life of the order, so a new
-   * set-up proposes one.
+   * Asks how long customer data is stored. The law demands a limit, but by default the data stays as long as its order.
+   * So a new set-up proposes a limit.
    */
   async #askPersonalData(): Promise<void> {
     const isUnset = this.#draft.isNew && this.#draft.value('retention.personal_data') === '0d';
@@ -126,7 +126,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     );
   }
 
-  /** Asks only while backups are not encrypted, because a new phrase does not open the backups of an earlier one. */
+  /** Asks only while backups are not encrypted. A new phrase would not decrypt the backups of an earlier phrase. */
   async #askPhrase(): Promise<void> {
     if (this.#setUp.areBackupsEncrypted) return;
     this.#terminal.say(
@@ -159,7 +159,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     } while (!(await this.#holds(() => this.#setUp.reach())));
   }
 
-  /** Asks until tokens are stored or left for later. Returns false to ask for another address. */
+  /** Asks until tokens are stored or left for later. Returns false if the person wants to give another address. */
   async #hasTokens(): Promise<boolean> {
     for (;;) {
       try {
@@ -244,7 +244,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     }
   }
 
-  /** Asks, at a hub only, for the shop on the hub's machine. */
+  /** Asks for the shop on the hub's machine. Only a hub has this question. */
   async #askStore(): Promise<void> {
     const names = configuredNames(this.#draft.branches()).map(({ name }) => name);
     await this.#ask(
@@ -285,7 +285,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     });
   }
 
-  /** Asks for the value of a key until the answer is valid. */
+  /** Asks for the value of a key until an answer is valid. */
   async #ask(
     key: AskedKey,
     label: string,
@@ -301,8 +301,8 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
   }
 
   /**
-   * Whether `action` accepts an answer. If not, shows the fault. After a connection error the person decides whether to
-   * continue without a test.
+   * Runs `action`, which tries an answer, and returns whether it succeeded. Shows the fault if it did not. After a
+   * connection error, the person may continue without the try.
    */
   async #holds(action: () => Promise<void>): Promise<boolean> {
     for (;;) {

@@ -23,7 +23,7 @@ import { askSecret } from './terminal.ts';
 const TRY_FOR_MS = 30_000;
 const TRY_EVERY_MS = 1_000;
 const INVITATION_LENGTH_MAX = 100_000;
-/** Port of another store's page, above the ports of the first. */
+/** First port for the page of a further store on the machine. */
 const FURTHER_PORT = 8789;
 
 /** Options of `init` for a branch. */
@@ -38,8 +38,8 @@ export interface JoinOptions extends CommonOptions {
 }
 
 /**
- * Makes this tillsync a branch of the hub that invited it. The branch's key is made and stored before the hub gets
- * it, beside an existing one; the invitation's key is useless afterwards. Then the service is started.
+ * Makes this tillsync a branch of the hub that invited it, then starts the service. The branch's new key is stored
+ * before the hub gets it, beside an existing key. The invitation's key is useless afterwards.
  */
 export async function joinHub(cli: Cli, options: JoinOptions, given: string): Promise<Result> {
   const invitation = readInvitation(given === '-' ? await lineOf(cli) : given);
@@ -79,7 +79,7 @@ export async function joinHub(cli: Cli, options: JoinOptions, given: string): Pr
   }
 }
 
-/** Returns the configuration with a new recovery phrase's recipient, and the phrase's words. */
+/** Makes a recovery phrase. Returns the configuration with the phrase's recipient, and the words of the phrase. */
 async function phraseFor(text: string, file: string): Promise<{ text: string; phrase: string }> {
   const { newRecoveryPhrase } = await import('../../support/recovery-phrase.ts');
   const { shop } = loadConfig({ file, env: {}, text });
@@ -103,7 +103,10 @@ function caFileBeside(file: string): string {
   return path.join(path.resolve(path.dirname(file)), `${path.basename(file, '.toml')}.hub-ca.pem`);
 }
 
-/** Returns the branch's future configuration. Throws `config-invalid` for a store with its own platform. */
+/**
+ * Returns the configuration that the branch will have. Throws `config-invalid` if this tillsync calls a platform
+ * itself.
+ */
 async function branchConfig(
   { file, env }: { file: string; env: Cli['env'] },
   { hub, branch }: Invitation,
@@ -133,7 +136,7 @@ async function branchConfig(
     ['link', 'hub', hub],
     ['link', 'branch', branch],
     ['link', 'ca_file', caFile === '' ? undefined : caFile],
-    // systemd opens no socket for callbacks that never come.
+    // Switched off, so that systemd opens no socket for callbacks, which a branch never gets.
     ['webhook', 'enabled', false],
     ['storage', 'directory', options.directory],
     ['storage', 'group', options.group],
@@ -147,7 +150,10 @@ async function branchConfig(
   return text;
 }
 
-/** Throws `config-invalid` if the mirror belongs to another branch, because orders and counts would be mixed. */
+/**
+ * Throws `config-invalid` if the mirror belongs to another branch, because orders and counts of two branches would be
+ * mixed.
+ */
 function refuseOther(file: string, { link, storage }: Config): void {
   const before = readConfig({ file, env: {} });
   if ('faults' in before || !isBranch(before.config)) return;
@@ -165,7 +171,7 @@ function refuseOther(file: string, { link, storage }: Config): void {
   );
 }
 
-/** Throws `link-refused`, `link-down`. */
+/** Joins the hub and stores the key. Throws `link-refused` or `link-down`. */
 async function join(
   cli: Cli,
   invitation: Invitation,
@@ -174,14 +180,14 @@ async function join(
   const { directory, group } = config.storage;
   const { newKey, publicKeyOf } = await import('../../link/nats.ts');
   checkGroup(group);
-  // Done before this process becomes the service's user, who must be in the group.
+  // Must happen before this process becomes the service's user, who must be in the group.
   if (group !== '') await joinGroup(group, configFile, cli.env);
   actAsStorageUser({ directory, configFile, writes: true });
   refuseUnsafe(directory);
   const paths = prepareStorage(directory, group === '' ? undefined : group);
   const state = await openWhenFree(cli.clock, () => openState({ path: paths.state, clock: cli.clock }));
   try {
-    // If the last answer was lost, the hub may already know this key.
+    // If the last answer was lost, the hub may already know the proposed key, so it is used again.
     const proposed = state.linkKey.next();
     const own =
       proposed === undefined ? await newKey() : { seed: proposed, publicKey: await publicKeyOf(proposed) };
@@ -198,7 +204,7 @@ async function join(
 
 const JOINED = z.object({ joined: z.literal(true) });
 
-/** Retries for a while if nobody answers. A refusal by the hub is final. */
+/** Asks the hub to let this branch join. Retries for a while if nobody answers; a refusal is final. */
 async function askToJoin(
   cli: Cli,
   { hub, branch, seed, ca, expiresAt }: Invitation,
@@ -227,7 +233,7 @@ async function askToJoin(
       readAnswer(answer, JOINED);
       return;
     } catch (error) {
-      // If only an answer was lost, this branch's key is valid already, whatever the hub now answers.
+      // If only an answer was lost, the hub already accepts this branch's key, whatever it answers now.
       const isKnown =
         (tries > 1 || mayBeKnown) &&
         (await ask(own.seed, 'hello', {}).then(
@@ -243,7 +249,7 @@ async function askToJoin(
   }
 }
 
-/** Returns the error for a lost answer, since only the hub knows whether it has accepted the new key. */
+/** Returns the error for a lost answer. Only the hub knows whether it accepted the new key. */
 function notKnown(cause: unknown): TillsyncError {
   const { message } = asTillsyncError(cause);
   const kept = 'A key that this machine had is kept, and the new one beside it.';

@@ -8,24 +8,27 @@ import { type Environment, nearest } from '../../config/source.ts';
 import { hasCode, TillsyncError } from '../../core/errors.ts';
 import { LANGUAGES, type Language } from '../../health/speech.ts';
 
-/** Returns this machine's time zone; undefined for UTC, which is a server's default and no shop's zone. */
+/** Returns this machine's time zone; undefined for UTC, which is the default of servers and no shop's zone. */
 export function machineTimeZone(): string | undefined {
   let zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? 'UTC';
   try {
     if (zone === 'UTC') zone = readFileSync('/etc/timezone', 'utf8').trim() || 'UTC';
   } catch {
-    // Not every machine has the file.
+    // Some machines do not have the file.
   }
   return /^(Etc\/)?(UTC|UCT|GMT|Universal|Zulu)$/.test(zone) ? undefined : zone;
 }
 
-/** Returns the language of this user's environment; undefined if tillsync has no texts in it. */
+/** Returns the language of this user's environment; undefined if tillsync does not have texts in it. */
 export function machineLanguage({ LC_ALL, LC_MESSAGES, LANG }: Environment): Language | undefined {
   const locale = LC_ALL || LC_MESSAGES || LANG || '';
   return LANGUAGES.find((language) => new RegExp(`^${language}([_.@-]|$)`, 'i').test(locale));
 }
 
-/** Sets the zone. Throws `usage` with the probable zone: `santiago` → `America/Santiago`. */
+/**
+ * Sets the time zone in the draft. Throws `usage`, with the zone that was probably meant: `santiago` →
+ * `America/Santiago`.
+ */
 export function setTimeZone(draft: ConfigDraft, zone: string): void {
   try {
     draft.set('orders.timezone', zone);
@@ -41,7 +44,7 @@ export function setTimeZone(draft: ConfigDraft, zone: string): void {
   }
 }
 
-/** Checks before the first question that this user can write the set-up's files. Throws `config-invalid`. */
+/** Throws `config-invalid` if this user may not write the set-up's files. Called before the first question. */
 export function refuseUnwritable(...directories: string[]): void {
   for (const path of directories) {
     let at = path;
@@ -65,12 +68,12 @@ const OPTIONS = { 'webhook.listen': '--webhook-listen', 'local.listen': '--local
 export type ListenKey = keyof typeof OPTIONS;
 
 const PORT_MAX = 65_535;
-/** After this time, another program's test of the same address has ended. */
+/** Pause before a port is tried again, because another program may have been trying it at the same time. */
 const AGAIN_AFTER_MS = 100;
 
 /**
- * Checks that a program may listen at an address. Throws `usage` with the holder of the port and a free port. `isOwn`
- * tells whether a process is the service that will use this configuration.
+ * Checks that a program can listen at an address. Throws `usage`, with the program that uses the port and a free
+ * port. `isOwn` returns whether a process is the service of this configuration.
  */
 export async function tryListener(
   key: ListenKey,
@@ -80,7 +83,7 @@ export async function tryListener(
   const { host, port } = address;
   if (port === 0) return;
   let code = await bindFault(address);
-  // A denied permission proves nothing, because systemd opens the callbacks' socket as root and this user may not be
+  // A lack of permission proves nothing: systemd opens the socket for callbacks as root, and this user may not be
   // root.
   if (code === 'EACCES' && key === 'webhook.listen') return;
   let holder = code === 'EADDRINUSE' ? asRoot(() => holderOf(port)) : undefined;
@@ -104,7 +107,7 @@ export async function tryListener(
   });
 }
 
-/** Returns the first port from `from` on that is free and that no other company's file in the directory names. */
+/** Returns the first port from `from` on that is free and in no other configuration file of the directory. */
 export async function freePortBeside(file: string, host: string, from: number): Promise<number> {
   const directory = dirname(file);
   const others = readdirSync(directory).filter((name) => name.endsWith('.toml') && name !== basename(file));
@@ -115,7 +118,7 @@ export async function freePortBeside(file: string, host: string, from: number): 
   return freePort(host, from, ports);
 }
 
-/** Returns two consecutive free ports, so that another company's callbacks and local API never share one. */
+/** Returns two consecutive free ports for callbacks and local API, which no other company on the machine uses. */
 export async function freePortsBeside(
   file: string,
   webhook: Address,
@@ -133,7 +136,7 @@ async function freePort(host: string, from: number, taken: readonly number[] = [
   return 0;
 }
 
-/** Returns Node's error code, or undefined if the address can be opened. */
+/** Returns Node's error code if the address cannot be opened; undefined if it can. */
 function bindFault({ host, port }: Address): Promise<string | undefined> {
   return new Promise((resolve) => {
     const server = createServer();
@@ -151,7 +154,7 @@ function holderOf(port: number): { pid: number; program: string } | undefined {
       for (const fd of readdirSync(`/proc/${pid}/fd`)) {
         const inode = /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${pid}/fd/${fd}`))?.[1];
         if (inode !== undefined && inodes.has(inode)) {
-          // comm has only the name of a thread.
+          // The link `exe` has the program's name; the file `comm` has only the name of a thread.
           return { pid: Number(pid), program: basename(readlinkSync(`/proc/${pid}/exe`)) };
         }
       }
@@ -162,7 +165,10 @@ function holderOf(port: number): { pid: number; program: string } | undefined {
   return undefined;
 }
 
-/** proc(5): number, local address in hex, remote address, state (0A is LISTEN); the tenth column is the inode. */
+/**
+ * Matches a listening socket in /proc/net/tcp (proc(5)): number, local address in hex, remote address, state (0A is
+ * LISTEN). The tenth column is the inode.
+ */
 const LISTENING = /^ *\d+: [0-9A-F]+:([0-9A-F]+) \S+ 0A(?: +\S+){5} +(\d+)/gm;
 
 function listeningInodes(table: string, port: number): string[] {
@@ -175,25 +181,25 @@ function listeningInodes(table: string, port: number): string[] {
   }
 }
 
-/** The units that run tillsync with one configuration file. */
+/** Names of the systemd units that run tillsync with one configuration file. */
 interface Service {
   unit: string;
   socket: string;
 }
 
-/** Returns the package's units for this file; undefined if none reads it. */
+/** Returns the units that the package has for this file; undefined if none reads it. */
 export function unitsOf(file: string): Service | undefined {
   const unit = unitOf(file);
   return unit === null ? undefined : { unit, socket: unit.replace(/service$/, 'socket') };
 }
 
-/** Whether this machine's systemd runs and has the unit. */
+/** Whether systemd runs on this machine and has the unit. */
 export async function isInstalled({ unit }: Service, env: Environment): Promise<boolean> {
   const { text } = await execute(env, 'systemctl', 'show', '--property=LoadState', '--value', unit);
   return text.trim() === 'loaded';
 }
 
-/** Whether a listening process belongs to the service: its daemon, or systemd for its socket unit. */
+/** Whether a listening process belongs to the service: it is the daemon, or systemd for the socket unit. */
 export async function isOfService(
   pid: number,
   port: number,
@@ -206,14 +212,14 @@ export async function isOfService(
   return (await show('MainPID', unit)).trim() === String(pid);
 }
 
-/** Returns the commands that apply a new configuration, in order. `moved`: callbacks have a new address. */
+/** Returns the commands that apply a new configuration, in order. `moved` is true if callbacks have a new address. */
 export function commandsFor({ unit, socket }: Service, moved: boolean): string[][] {
   return [
-    // systemd's generator reads the listen address and the writable directories from the file.
+    // The generator of systemd reads the listen address and the writable directories from the file.
     ['daemon-reload'],
     ['enable', unit],
-    // A socket unit changes only while its service is stopped. If its address stays, it runs on and callbacks wait in
-    // it.
+    // A socket unit can change only while its service is stopped. If its address stays, it is not stopped, so that
+    // callbacks wait in it.
     ...(moved ? [['stop', unit, socket]] : []),
     ['start', socket],
     ['restart', unit],
@@ -237,8 +243,8 @@ export async function startAnew(
 }
 
 /**
- * Adds the service's user to the group, so that it can give files to it. Only root can; for others nothing happens.
- * Throws `config-invalid`.
+ * Adds the service's user to the group, so that the user can give files to the group. Does nothing unless this
+ * process is root. Throws `config-invalid`.
  */
 export async function joinGroup(group: string, configFile: string, env: Environment): Promise<void> {
   const user = serviceUserOf(configFile)?.name;
@@ -251,7 +257,7 @@ export async function joinGroup(group: string, configFile: string, env: Environm
   });
 }
 
-/** A start may migrate a large mirror first. */
+/** Longest wait for a start, which may first migrate a large mirror. */
 const START_LIMIT_MS = 15 * 60_000;
 
 function execute(

@@ -21,7 +21,7 @@ import {
 } from './machine.ts';
 import type { Terminal } from './terminal.ts';
 
-/** A try, and its result. */
+/** A part of the set-up that was tried, and the result. */
 export interface Check {
   what: 'address' | 'tokens' | 'branch' | 'receiver' | 'service';
   subject: string;
@@ -31,12 +31,12 @@ export interface Check {
   message: string;
 }
 
-/** The service's state, and the remaining steps for a person. */
+/** State of the service, and the steps that remain for a person. */
 export interface AtWork {
   service: { unit: string; started: boolean } | null;
-  /** Address for a browser on this machine; null while its port is unknown. */
+  /** Address of the status page for a browser on this machine; null while its port is unknown. */
   statusPage: string | null;
-  /** Next steps in order; empty if there are none. */
+  /** Next steps for the person, in order. */
   next: readonly string[];
 }
 
@@ -60,36 +60,36 @@ interface SetUpOptions {
   cli: Cli;
   draft: ConfigDraft;
   secrets: Secrets;
-  /** Value of storage.group before the answers. */
+  /** Value of `storage.group` before the set-up. */
   groupBefore: string;
-  /** Aborts the waits when the person stops. */
+  /** Aborts when the person stops. */
   signal: AbortSignal;
-  /** If true, the platform is not called, and tokens are stored untested. */
+  /** If true, the platform is not called, and tokens are stored without a try. */
   offline: boolean;
 }
 
 const NOT_TRIED = 'not tried';
 
-/** Returns a branch's name from its known ids. */
+/** Returns a branch's known ids as its name. */
 export function branchName({ subsidiaryId, externalId }: BranchConfig): string {
   return [subsidiaryId, externalId].filter((id) => id !== undefined).join(' / ');
 }
 
 /**
- * Tries each answer with the daemon's own parts, so that rate budget and token pair are shared with a running daemon.
- * Throws the platform's errors; successful tries are recorded in `checks`.
+ * Tries each answer with the same services as the daemon, so that rate budget and token pair are shared with a
+ * running daemon. Throws the platform's errors. Successful tries are recorded in `checks`.
  */
 export class SetUp {
   readonly checks: Check[] = [];
   readonly draft: ConfigDraft;
   offline: boolean;
-  /** True once new tokens are in state.db, whatever happens to the file. */
+  /** True as soon as new tokens are in state.db, even if the file is never written. */
   hasStoredTokens = false;
-  /** Words of a new recovery phrase, to be shown once the file is written; null if none was made. */
+  /** Words of a new recovery phrase, which are shown after the file was written; null if none was made. */
   phrase: string | null = null;
   readonly #options: SetUpOptions;
   readonly #progress: Progress;
-  /** Group of the storage directory; the draft's group is applied once the file is written. */
+  /** Present group of the storage directory. The draft's group replaces it after the file was written. */
   #group: string;
   #open: { key: string; parts: Services } | undefined;
 
@@ -101,7 +101,7 @@ export class SetUp {
     this.#progress = new Progress(options.cli);
   }
 
-  /** Throws `platform-unreachable`, `aborted`. */
+  /** Tries to reach the platform. Throws `platform-unreachable` or `aborted`. */
   async reach(): Promise<void> {
     const baseUrl = String(this.draft.value('platform.base_url'));
     if (this.offline) return this.note('address', baseUrl, null, NOT_TRIED);
@@ -110,12 +110,15 @@ export class SetUp {
     this.note('address', baseUrl, true, 'reached');
   }
 
-  /** Returns the state of the stored tokens, without a call. Throws `storage-…`. */
+  /** Returns the state of the stored tokens without a call. Throws `storage-…`. */
   async tokenState(): Promise<'none' | 'ok' | 'locked-out'> {
     return (await this.#parts()).platform.tokens.describe().state;
   }
 
-  /** Exchanges a refresh token and stores the new pair. If it is refused (`auth-required`), the stored pair stays. */
+  /**
+   * Exchanges a refresh token at the platform and stores the new pair. If the platform refuses the token
+   * (`auth-required`), the stored pair stays.
+   */
   async useToken(refreshToken: string): Promise<void> {
     const parts = await this.#parts();
     const { tokens } = parts.platform;
@@ -134,7 +137,7 @@ export class SetUp {
     this.#tokensWork(parts);
   }
 
-  /** Throws `auth-required` when there are no tokens or the platform refuses them. */
+  /** Tries the stored tokens. Throws `auth-required` if there are none or the platform refuses them. */
   async tryStoredTokens(): Promise<void> {
     const parts = await this.#parts();
     if (this.offline) return this.note('tokens', 'stored tokens', null, NOT_TRIED);
@@ -148,7 +151,7 @@ export class SetUp {
     this.note('tokens', 'refresh token', true, message);
   }
 
-  /** Reads a page of the branch's products by each of its ids. Throws `usage` when the ids cannot be right. */
+  /** Reads a page of the branch's products by each of its ids. Throws `usage` if the ids cannot be right. */
   async tryBranch(branch: BranchConfig): Promise<void> {
     const { subsidiaryId, externalId } = branch;
     const name = branchName(branch);
@@ -192,7 +195,7 @@ export class SetUp {
     }
   }
 
-  /** Makes a secret for callbacks if there is none; the platform gets it when tillsync starts. */
+  /** Makes a secret for callbacks if there is none. The platform gets the secret when tillsync starts. */
   async prepareSecret(): Promise<'made' | 'kept'> {
     const { webhookSecrets } = await this.#parts();
     if (webhookSecrets.current() !== undefined) return 'kept';
@@ -206,7 +209,7 @@ export class SetUp {
     );
   }
 
-  /** Makes a recovery phrase, for which all later backups are encrypted. */
+  /** Makes a recovery phrase, which will decrypt all later backups. */
   async makePhrase(): Promise<void> {
     const { newRecoveryPhrase } = await import('../../support/recovery-phrase.ts');
     const { phrase, recipient } = await newRecoveryPhrase(this.draft.config().shop.language);
@@ -214,7 +217,7 @@ export class SetUp {
     this.phrase = phrase;
   }
 
-  /** Throws `usage` if another program listens there. */
+  /** Throws `usage` if another program listens at the address of `key`. */
   async tryListener(key: ListenKey): Promise<void> {
     const { webhook, local, storage } = this.draft.config();
     if (key === 'webhook.listen' && !webhook.enabled) return;
@@ -229,7 +232,10 @@ export class SetUp {
     for (const address of addresses) await tryListener(key, address, isOwn);
   }
 
-  /** Starts the installed service with the new file, or says what a person must run. Asks first if it can. */
+  /**
+   * Starts the installed service with the new file, or returns what a person must run. Asks the person before the
+   * start.
+   */
   async bringToWork(how: {
     terminal: Terminal | undefined;
     /** Whether callbacks have a new address. */
@@ -268,13 +274,13 @@ export class SetUp {
     return { service: { unit, started: true }, next: [] };
   }
 
-  /** Returns the exit code of the command that ran this set-up. */
+  /** Exit code of the command that ran this set-up. */
   get exit(): ExitCode {
     const isFailed = this.checks.some(({ what, ok }) => what === 'service' && ok === false);
     return isFailed ? EXIT.failed : EXIT.done;
   }
 
-  /** Tries the receiver of a running tillsync, here and at its public address. */
+  /** Tries the receiver of callbacks of a running tillsync, on this machine and at its public address. */
   async #tryReceiver(): Promise<void> {
     const config = this.draft.config();
     if (!config.webhook.enabled || config.webhook.port === 0) return;
@@ -287,13 +293,13 @@ export class SetUp {
     }
   }
 
-  /** Gives the storage directory its group, after the file is written. Throws `config-invalid`. */
+  /** Gives the storage directory its new group. Called after the file was written. Throws `config-invalid`. */
   async settle(): Promise<void> {
     this.#group = String(this.draft.value('storage.group'));
     await this.#parts();
   }
 
-  /** Records and shows a try; a later try of an answer replaces the earlier one. */
+  /** Records and shows the result of a try. It replaces the result of an earlier try of the same answer. */
   note(what: Check['what'], subject: string, ok: boolean | null, message: string): void {
     const isSame = (other: Check) => {
       if (other.what !== what || what === 'receiver') return false;
@@ -307,7 +313,7 @@ export class SetUp {
     this.#options.cli.stderr.write(`${printable(`${mark}  ${what}: ${subject}: ${message}`)}\n`);
   }
 
-  /** Removes given-up branches from the report. */
+  /** Removes the branches from the recorded tries, because they are asked for again. */
   forgetBranches(): void {
     const others = this.checks.filter(({ what }) => what !== 'branch');
     this.checks.splice(0, this.checks.length, ...others);
@@ -329,7 +335,7 @@ export class SetUp {
     return work().finally(() => this.#progress.end());
   }
 
-  /** Returns the daemon's parts, built again when an answer changed their input. */
+  /** Returns the daemon's services. They are opened again if an answer changed what they depend on. */
   async #parts(): Promise<Services> {
     const draft = this.draft.config();
     const config: Config = { ...draft, storage: { ...draft.storage, group: this.#group } };
@@ -341,7 +347,7 @@ export class SetUp {
     const { cli, secrets } = this.#options;
     const { env, clock, random, stderr } = cli;
     const configFile = this.draft.file;
-    // The group is joined before this process becomes the service's user, who must be in it.
+    // Must happen before this process becomes the service's user, who must be in the group.
     if (this.#group !== '') await joinGroup(this.#group, configFile, env);
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
     const { refreshToken: _tried, accessToken: _too, ...others } = secrets;

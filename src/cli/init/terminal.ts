@@ -6,18 +6,18 @@ import { broken, type Cli, printable } from '../cli.ts';
 /** A question to a person. */
 interface Question {
   label: string;
-  /** The question's meaning in a sentence or two. */
+  /** A sentence or two that explain the question. */
   meaning?: string;
-  /** Present value, which Enter accepts; if empty or missing, Enter gives an empty answer. */
+  /** Present value, which Enter keeps. If it is empty or left out, Enter gives an empty answer. */
   kept?: string;
 }
 
-/** Most lines of pasted JSON that are read together. */
+/** Most lines of pasted JSON that are joined to one answer. */
 const PASTED_LINES_MAX = 40;
 
 /**
- * Asks a person at a terminal. Typed text is shown only during a plain question, so neither a secret nor text pasted
- * after it is visible. After Ctrl-C or the end of input every question throws `aborted`.
+ * Asks a person at a terminal. It shows typed text only during a plain question, so that no secret is visible, nor
+ * text pasted after a secret. After Ctrl-C or the end of input, every question throws `aborted`.
  */
 export class Terminal {
   readonly #cli: Pick<Cli, 'stderr'>;
@@ -25,7 +25,7 @@ export class Terminal {
   readonly #ended = new AbortController();
   #isShown = false;
   #waiting: PromiseWithResolvers<string> | undefined;
-  /** Lines of an incomplete pasted text. */
+  /** Lines of pasted text that is not complete yet. */
   #pasted: string[] = [];
 
   constructor(cli: Pick<Cli, 'stdin' | 'stderr' | 'signal'>) {
@@ -37,7 +37,7 @@ export class Terminal {
       },
     });
     this.#lines = createInterface({
-      // A terminal's standard input is a stream with events.
+      // The standard input of a terminal is such a stream.
       input: cli.stdin as unknown as NodeJS.ReadableStream,
       output: Object.assign(screen, { columns: cli.stderr.columns ?? 80 }),
       terminal: true,
@@ -62,13 +62,15 @@ export class Terminal {
   }
 
   say(text: string): void {
-    // A terminal without a size reports 0.
+    // A terminal of unknown width reports 0 columns.
     const columns = this.#cli.stderr.columns || Number.POSITIVE_INFINITY;
     const lines = text.split('\n').flatMap((line) => broken(printable(line), columns - 1));
     this.#cli.stderr.write(`${lines.join('\n')}\n`);
   }
 
-  /** Returns the answer without outer blanks: the present value for Enter, and '' for `-`. */
+  /**
+   * Asks a question and returns the answer without outer blanks. Enter returns the present value, and `-` returns ''.
+   */
   async ask({ kept = '', ...question }: Question): Promise<string> {
     this.#put(question);
     const line = (await this.#line(kept === '' ? '> ' : `[${printable(kept)}] > `, true)).trim();
@@ -87,7 +89,7 @@ export class Terminal {
     }
   }
 
-  /** Returns typed or pasted text, which is never shown. JSON on several lines is read to its end. */
+  /** Asks for text that is never shown. JSON on several lines is read to its end. */
   async secret(question: Question): Promise<string> {
     this.#put(question);
     const text = await this.#line('(not shown) > ', false);
@@ -106,7 +108,7 @@ export class Terminal {
 
   async #line(prompt: string, isShown: boolean): Promise<string> {
     if (this.#ended.signal.aborted) throw stopped();
-    // Text typed before the question is not an answer to it.
+    // Discards text that was typed before the question.
     for (const name of ['e', 'u']) this.#lines.write(null, { ctrl: true, name });
     this.#waiting = Promise.withResolvers();
     this.#pasted = [];
@@ -132,7 +134,10 @@ export class Terminal {
   }
 }
 
-/** Asks for one secret. It avoids the terminal's own line editing, which would end after 4,095 characters. */
+/**
+ * Asks for one secret. The line editing of the terminal itself is not used, because it cuts a line after 4,095
+ * characters.
+ */
 export async function askSecret(
   cli: Pick<Cli, 'stdin' | 'stderr' | 'signal'>,
   label: string,
@@ -155,7 +160,7 @@ function isCutJson(text: string): boolean {
   }
 }
 
-/** The person has enough. */
+/** Returns the error for a person who stopped. */
 export function stopped(): TillsyncError {
   return new TillsyncError('aborted', 'Stopped before the end.');
 }
