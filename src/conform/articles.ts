@@ -1,22 +1,25 @@
 import type { SandboxControl } from '../sandbox/control.ts';
 
-/** The branch of the till, and another one of the same company. */
+/** Branch of the till, and another branch of the same company. */
 export const OWN = { subsidiaryId: 'sub-1', externalId: 'B1' };
 export const OTHER = { subsidiaryId: 'sub-2', externalId: 'B2' };
 
-/** An article that the till has on its shelf at the start. */
+/** An article in the till's shop. */
 export interface Article {
   sku: number;
-  /** Id of the article at the till, as the platform has it in the till's branch. */
+  /** Id of the article at the till, which the platform has for it in the till's branch. */
   externalId: string;
   name: string;
   qty: number;
   price: number;
-  /** Whether the platform has the article. */
+  /** Whether the platform sells the article. */
   isListed: boolean;
 }
 
-/** Articles of each behaviour, by its id; 0 has the article of the fences. No two behaviours share one. */
+/**
+ * Quantity and number of articles for each behaviour, by its id. 0 is for the article of the fences. Behaviours never
+ * share an article.
+ */
 const PLAN: Readonly<Record<number, { qty: number; articles?: number }>> = {
   0: { qty: 100_000 },
   9: { qty: 1_000 },
@@ -26,10 +29,10 @@ const PLAN: Readonly<Record<number, { qty: number; articles?: number }>> = {
   22: { qty: 1, articles: 12 },
 };
 const USUAL: { qty: number; articles?: number } = { qty: 100 };
-/** Behaviour whose article has the same id in both branches. */
+/** Behaviour whose article has the same externalId in both branches. */
 const IN_BOTH = 14;
 const ODD_ID = 25;
-/** One character more than an id may have. */
+/** Length of an id that is one character too long. */
 const TOO_LONG = 201;
 const LAST_ID = 25;
 
@@ -59,7 +62,7 @@ function idIn(id: number, sku: number, shop: string): string {
   return id === ODD_ID ? `K "${sku}" it's ñ 🍕 ${shop}` : `K-${sku}-${shop}`;
 }
 
-/** The same as the platform's catalogue: each article is a product of its own, in both branches. */
+/** Returns the articles as products of the platform. Each article is one product, in both branches. */
 export function productsOf(
   articles: readonly Article[],
   nowMs: number,
@@ -94,7 +97,9 @@ export function productsOf(
     }));
 }
 
-/** The file that a till takes its articles from: columns parted by tabs, the first line names them. */
+/**
+ * Returns the file from which a till reads its articles: columns separated by tabs, with their names in the first line.
+ */
 export function articleFile(articles: readonly Article[]): string {
   const rows = articles.map(({ sku, externalId, name, qty, price }) => [sku, externalId, name, qty, price]);
   return [['sku', 'external_id', 'name', 'qty', 'price'], ...rows]

@@ -1,19 +1,19 @@
 import type { Stage } from './stage.ts';
 
-/** A behaviour of a till that the kit judges. */
+/** A behaviour of a till that the conformance kit judges. */
 export interface Behaviour {
-  /** Id of the behaviour, the same in all versions. */
+  /** Id of the behaviour, which never changes between versions. */
   id: number;
   /** What the till does, as the rest of a sentence that begins with "The till". */
   does: string;
-  /** Advice on the cause if the till does not do it. */
+  /** Advice that helps if the till fails the behaviour. */
   mend: string;
-  /** The chapter of docs/pos.md, as in its address. */
+  /** Chapter of docs/pos.md, as in its URL fragment. */
   chapter: string;
-  /** Runs the behaviour and returns what the till did; throws `Failing` or `Unjudged`. */
+  /** Runs the behaviour and returns what the till did. Throws `Failing` or `Unjudged`. */
   play(stage: Stage): Promise<string>;
   /**
-   * Checks the behaviour again at the end, when the till had time to repeat a mistake. Returns and throws as `play`
+   * Checks the behaviour again at the end, because a till may repeat a mistake later. Returns and throws as `play`
    * does.
    */
   close?(stage: Stage): Promise<string>;

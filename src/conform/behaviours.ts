@@ -2,7 +2,7 @@ import type { Behaviour } from './behaviour.ts';
 import { HARDSHIP_BEHAVIOURS } from './hardship-behaviours.ts';
 import { ORDER_BEHAVIOURS } from './order-behaviours.ts';
 
-/** All behaviours, by their ids. */
+/** All behaviours, sorted by id. */
 export const BEHAVIOURS: readonly Behaviour[] = [...ORDER_BEHAVIOURS, ...HARDSHIP_BEHAVIOURS].sort(
   (a, b) => a.id - b.id,
 );

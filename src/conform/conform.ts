@@ -7,16 +7,16 @@ import { Failing, Stage, Unjudged } from './stage.ts';
 import { Till } from './till.ts';
 
 /**
- * Order of the last behaviours: those that may leave a till stuck, then those that wait for repeats of others, and the
- * lost mirror last.
+ * Order of the last behaviours: first those that may leave a till stuck, then those that wait for repeats of others.
+ * The lost mirror (`LAST`) comes last of all.
  */
 const LATE = [16, 21, 22, 17, 20, 18, 19, 6, 25, 9, 24, 23];
 const LAST = 7;
 
-/** Longest waits for a till's first acknowledgement: of a till started by a command, and by a person. */
+/** Longest waits for a till's first acknowledgement, if a command starts the till (`STARTS_MS`) or a person does. */
 const STARTS_MS = 30_000;
 const COMES_MS = 600_000;
-/** Shortest time after a behaviour before it is judged once more. */
+/** Shortest time after a behaviour before it is checked again. */
 const REPEATS_MS = 12_000;
 
 export type Verdict = 'passed' | 'failed' | 'not-judged';
@@ -26,9 +26,9 @@ export interface Judgement {
   id: number;
   does: string;
   verdict: Verdict;
-  /** What the till did, or why it was not judged. */
+  /** What the till did, or why the behaviour was not judged. */
   saw: string;
-  /** Advice on the cause; null if the behaviour passed. */
+  /** Advice that helps the till; null if the behaviour passed. */
   mend: string | null;
   chapter: string;
   ms: number;
@@ -40,7 +40,7 @@ export interface Report {
   at: string;
   seed: number;
   way: Way;
-  /** Command that started the till; null if a person did. */
+  /** Command that started the till; null if a person started it. */
   command: string[] | null;
   durationMs: number;
   passed: number;
@@ -53,19 +53,19 @@ export interface ConformOptions {
   clock: Clock;
   seed: number;
   way: Way;
-  /** Ids; empty for all. */
+  /** Ids of the behaviours to judge; empty for all. */
   only: readonly number[];
-  /** Command that starts the till; empty if a person starts it. */
+  /** Command that starts the till; empty if a person starts the till. */
   command: readonly string[];
   env: NodeJS.ProcessEnv;
   signal: AbortSignal;
-  /** Called once, before the till is started. */
+  /** Called once with the till's environment, before the till is started. */
   onReady(tillEnv: NodeJS.ProcessEnv): void;
   onBegin(behaviour: Behaviour, number: number, of: number): void;
   onJudged(judgement: Judgement): void;
 }
 
-/** Plays a day with a till, and judges it. Ends early, with the rest not judged, when the signal aborts. */
+/** Plays a shop's day with a till and judges each behaviour. If the signal aborts, the rest is not judged. */
 export async function conform(options: ConformOptions): Promise<Report> {
   const { clock, seed, way, command, env, signal } = options;
   const startMs = clock.monotonicMs();
@@ -104,7 +104,7 @@ export async function conform(options: ConformOptions): Promise<Report> {
   };
 }
 
-/** Returns the chosen behaviours in the order of execution. */
+/** Returns the chosen behaviours in the order in which they run. */
 function chosen(only: readonly number[]): Behaviour[] {
   const place = ({ id }: Behaviour) => (id === LAST ? LATE.length : LATE.indexOf(id));
   return BEHAVIOURS.filter(({ id }) => only.length === 0 || only.includes(id)).sort(
@@ -130,7 +130,8 @@ async function playAll(stage: Stage, options: ConformOptions): Promise<Judgement
     }
   };
   for (const [i, behaviour] of behaviours.entries()) {
-    // The last behaviour deletes the mirror and with it the handed-over values, so open checks end before it.
+    // The last behaviour deletes the mirror, and with it the counts that the till handed over. So all second checks
+    // happen before it.
     if (behaviour.id === LAST) await closeAll();
     options.onBegin(behaviour, i + 1, behaviours.length);
     const judgement = await judge(stage, behaviour, behaviour.play);
@@ -164,7 +165,7 @@ async function judge(
     const why = error instanceof Error ? error.message : String(error);
     return verdictOf('not-judged', `The kit could not play it: ${why}`);
   } finally {
-    // A till that was killed, and a tillsync that was stopped, are there for the next behaviour.
+    // The next behaviour needs a running till and a running tillsync, whatever this one stopped.
     stage.till?.start();
     if (stage.place.localUrl === undefined) await stage.place.startDaemon();
   }

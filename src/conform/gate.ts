@@ -10,41 +10,41 @@ import {
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../core/time.ts';
 
-/** An answered request of the till. */
+/** A request of the till, with its answer. */
 export interface Asked {
-  /** Number of the request in the order of arrivals; `answered` is its number in the order of answers. */
+  /** Number of the request in the order of arrival. `answered` is its number in the order of answers. */
   number: number;
   answered: number;
   atMs: number;
   method: string;
   path: string;
   status: number;
-  /** The JSON of a POST; undefined for anything else. */
+  /** Parsed JSON of a POST; undefined for other methods. */
   body: unknown;
 }
 
-/** Way in which a request is refused and not passed on. */
+/** How a request is refused: with an HTTP status, or by cutting the connection. */
 export type Refusal = { status: number; retryAfterS: number } | 'cut';
 
 const BODY_MAX_BYTES = 8 * 1024 * 1024;
 const ASKED_MAX = 50_000;
 
 /**
- * Stands between the till and the local API: notes each request, and refuses some as a busy or stopped tillsync would.
- * The till's address stays the same while tillsync restarts.
+ * Proxy between the till and the local API. It records each request, and refuses some as a busy or stopped tillsync
+ * would. Its address stays the same while tillsync restarts.
  */
 export class Gate {
   readonly asked: Asked[] = [];
-  /** Number of requests that arrived, including running ones. */
+  /** Number of requests that arrived, with those that are not answered yet. */
   arrived = 0;
-  /** Decides on the refusal of a request; set only while requests are refused. */
+  /** Returns how to refuse a request; undefined passes it on. Set only while requests are to be refused. */
   refuse: ((method: string) => Refusal | undefined) | undefined;
   readonly #clock: Clock;
   readonly #target: () => string | undefined;
   readonly #server: Server;
   readonly #agent = new Agent({ keepAlive: true });
 
-  /** `target`: address of the local API; undefined while tillsync is off. */
+  /** `target` returns the address of the local API; undefined while tillsync does not run. */
   constructor(clock: Clock, target: () => string | undefined) {
     this.#clock = clock;
     this.#target = target;

@@ -5,23 +5,23 @@ import { Failing, type Stage, Unjudged } from './stage.ts';
 
 const article = (id: number): Article => articlesOf(id)[0] as Article;
 
-/** Time within which the till must hand over the sale of the last piece. */
+/** Time within which the till must hand over the sale of a last piece. */
 const LAST_PIECE_MS = 5_000;
 const OFF_MS = 5_000;
 const REFUSED_MS = 7_000;
-/** Time to process 1,000 events after a day off, the longest task. */
+/** Time within which the till must process 1,000 events after a day off, its longest task. */
 const DAY_OFF_MS = 90_000;
 const DAY_ORDERS = 250;
-/** Most repeats of a refused count; a till that repeats it more often is judged to do so for ever. */
+/** Most repeats of a refused count. A till that repeats it more often would probably never stop. */
 const AGAIN_MAX = 3;
 const QUIET_MS = 6_000;
 const ASKS_A_SECOND = 2;
-/** Share of a processor that a till which waits may use. */
+/** Share of one processor that a waiting till may use. */
 const IDLE_SHARE = 0.5;
 const READ_MAX_MS = 10_000;
 const ARRIVES_MS = 30_000;
 
-/** Behaviours that faults of tillsync and of the platform require of a till. */
+/** Behaviours that a till needs because tillsync or the platform may fail. */
 export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
   {
     id: 7,
@@ -56,7 +56,7 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
       stage.place.sell([{ sku: article(17).sku, qty: 3 }]);
       await stage.pause(OFF_MS);
       await stage.place.startDaemon();
-      // The next poll brings these orders.
+      // Waits for the next poll, which brings these orders.
       await stage.until(
         () => orders.every(({ internalOrderId, status }) => stage.mirrored(internalOrderId, status)),
         ARRIVES_MS,
@@ -218,7 +218,7 @@ function again(times: number, what: string): string {
     : `${what} was handed over ${times} times, then left.`;
 }
 
-/** The same counts as before, whatever the till hands over after it has met all orders again. */
+/** Checks that the counts are as before, after the till has read all orders again from a new mirror. */
 async function playLostMirror(stage: Stage): Promise<string> {
   const order = stage.order(article(7), 3);
   await stage.fence();
@@ -233,7 +233,7 @@ async function playLostMirror(stage: Stage): Promise<string> {
   return counts;
 }
 
-/** Plays orders that ended while the till was off, of which the feed has only the newest event. */
+/** Plays orders that ended while the till was off. The feed has only the newest event of each. */
 async function playTrimmedFeed(stage: Stage): Promise<string> {
   const till = stage.requireCommand();
   const [cancelled, dispatched] = [stage.order(article(19), 4), stage.order(article(19), 2)];

@@ -1,4 +1,4 @@
-/** Measures how long each program has kept a read of the mirror open without a break. */
+/** Measures how long each program has kept a read of the mirror open. */
 export class Readers {
   longestMs = 0;
   longest = '';

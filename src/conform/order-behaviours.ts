@@ -7,13 +7,13 @@ import { Failing, type Stage } from './stage.ts';
 
 const article = (id: number): Article => articlesOf(id)[0] as Article;
 const drawMs = (stage: Stage, most: number) => Math.floor(stage.place.random.next() * most);
-/** The platform's texts may be null, though its document does not say so. */
+/** Returns an order with changed fields. Texts of the platform may be null, although its document does not say so. */
 const withNulls = (patch: Record<string, unknown>): NewOrder => ({ patch: patch as Partial<OrderSnapshot> });
 
 const ORDERS = 20;
 const KILLS = 3;
 
-/** Behaviours that orders require of a till. */
+/** Behaviours that a till needs to handle orders. */
 export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
   {
     id: 1,
@@ -153,7 +153,7 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
           const ack = stage.acks(order.internalOrderId)[0];
           return ack !== undefined && ack.editedSeq === null && (ack.seq ?? 0) > before;
         };
-        // An order that takes less needs no second acknowledgement for its count.
+        // Only the amount 5 raises what the order takes, so only then must the till acknowledge again.
         if (amount === 5 && !(await stage.until(isAgain)))
           throw new Failing(`${what}: it was not acknowledged again.`);
       }
@@ -284,13 +284,14 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
 ];
 
 const SOON_MS = 6_000;
-/** Longest delay after its time within which a scheduled order must be prepared. */
+/** Longest delay after which a scheduled order must be prepared. */
 const LATE_MS = 10_000;
-/** A clock of the till that is read in whole seconds may be this much early. */
+/** A till may read its clock in whole seconds, so it may be this much early. */
 const EARLY_MS = 1_000;
 
 /**
- * Plays an order that is due soon, one just after the next midnight, and one on a day on which Chile's clocks are set.
+ * Plays three scheduled orders: one that is due soon, one just after the next midnight, and one on a day on which
+ * Chile's clocks change.
  */
 async function playScheduled(stage: Stage): Promise<string> {
   const nowMs = stage.clock.nowMs();
@@ -326,7 +327,10 @@ function firstSunday(year: number, month: number): number {
   return 1 + ((7 - new Date(Date.UTC(year, month, 1)).getUTCDay()) % 7);
 }
 
-/** Judges by the requests of the till, else by the rows of the inbox, else by what tillsync took in. */
+/**
+ * Checks that the till handed over the count before the acknowledgement. It reads the till's requests, else the rows of
+ * the inbox, else what tillsync accepted.
+ */
 function requireCountFirst(stage: Stage, inbox: InboxRows, orderId: string, qty: number): void {
   const fault = new Failing(`An order was acknowledged before the count of ${qty} that contains it.`);
   const taken = stage.place.gate.asked.filter(({ status }) => status >= 200 && status < 300);
@@ -334,14 +338,14 @@ function requireCountFirst(stage: Stage, inbox: InboxRows, orderId: string, qty:
   if (ack) {
     const isBefore = (each: Asked) =>
       each.path === '/v1/stock' && each.answered < ack.number && hasCount(each, qty);
-    // A count by the inbox is seen there.
+    // The count may have come by the inbox.
     if (!taken.some(isBefore) && !inbox.hasCount(qty, new Date(ack.atMs).toISOString())) throw fault;
     return;
   }
   const row = inbox.ackOf(orderId);
   if (row !== undefined && inbox.hasCount(qty, row)) return;
   if (row !== undefined && inbox.hasCount(qty)) throw fault;
-  // tillsync copied the rows before the kit read the inbox.
+  // tillsync copied the rows before the kit could read them in the inbox.
   const count = stage.counts(article(3)).find((each) => each.qty === qty);
   const ackedAt = stage.acks(orderId)[0]?.ackedAt ?? '';
   if (!count || ackedAt < count.at) throw fault;
@@ -366,7 +370,7 @@ function hasCount({ body }: Asked, qty: number): boolean {
 
 const INBOX_EVERY_MS = 15;
 
-/** The rows of the inbox as they come, for tillsync removes them within half a second. */
+/** Collects the rows of the inbox as they arrive, because tillsync deletes them within half a second. */
 class InboxRows {
   readonly #stage: Stage;
   readonly #counts: { qty: number; at: string }[] = [];
@@ -393,12 +397,12 @@ class InboxRows {
     this.#over.abort();
   }
 
-  /** Whether the count was inserted, and not after `at` (ISO 8601), if that is given. */
+  /** Whether the count was inserted, and if `at` (ISO 8601) is given, not later than that. */
   hasCount(qty: number, at?: string): boolean {
     return this.#counts.some((count) => count.qty === qty && (at === undefined || count.at <= at));
   }
 
-  /** Returns the time at which the acknowledgement was inserted. */
+  /** Returns when the acknowledgement was inserted; undefined if it was not seen. */
   ackOf(orderId: string): string | undefined {
     return this.#acks.get(orderId);
   }
@@ -417,7 +421,7 @@ class InboxRows {
       );
       for (const { id, at } of acks.all()) if (!this.#acks.has(String(id))) this.#acks.set(String(id), at);
     } catch {
-      // The till or tillsync writes now.
+      // The till or tillsync is writing, so the inbox is read again later.
     }
   }
 }

@@ -18,26 +18,29 @@ import { type Sandbox, startSandbox } from '../sandbox/server.ts';
 import { allArticles, articleFile, OTHER, OWN, productsOf } from './articles.ts';
 import { Gate } from './gate.ts';
 
-/** Ways in which a till gets orders and hands over counts. */
+/** Ways in which a till can get orders and hand over counts. */
 const WAYS = ['sql', 'http', 'stream', 'hook', 'files'] as const;
 export type Way = (typeof WAYS)[number];
 
 const CATALOGUE_WITHIN_MS = 120_000;
-/** Another program may take a port while tillsync is off, or tillsync's own end may last. */
+/**
+ * Number of tries to start tillsync. Another program may use the port meanwhile, or the old tillsync may still be
+ * ending.
+ */
 const START_TRIES = 5;
 const START_AGAIN_MS = 1_000;
-/** More zeros than this at once look like a mistake and are held for a person. */
+/** Number of zeros that may be handed over at once. More look like a mistake and are held for a person. */
 const ZEROS_MAX = 8;
 
 export interface PlaceOptions {
   clock: Clock;
   seed: number;
   way: Way;
-  /** This process's environment, which the till gets too, without tillsync's own variables. */
+  /** Environment of this process. The till gets it without tillsync's own variables. */
   env: NodeJS.ProcessEnv;
 }
 
-/** A platform, a tillsync and the files for a till, in a temporary directory. */
+/** A simulated platform, a tillsync and the files for a till, in a temporary directory. */
 export class Place {
   readonly clock: Clock;
   readonly random: Random;
@@ -45,7 +48,7 @@ export class Place {
   readonly storage: string;
   readonly sandbox: Sandbox;
   readonly gate: Gate;
-  /** Environment variables from which the till learns its files and addresses. */
+  /** Environment variables that tell the till its files and addresses. */
   readonly tillEnv: NodeJS.ProcessEnv;
   readonly #releasers: Releasers;
   readonly #config: Config;
@@ -135,7 +138,7 @@ export class Place {
     return this.#files.directory;
   }
 
-  /** Address of the local API itself; undefined while tillsync is off. */
+  /** Address of the local API; undefined while tillsync does not run. */
   get localUrl(): string | undefined {
     return this.#daemon?.localUrl;
   }
@@ -145,7 +148,7 @@ export class Place {
     return this.#daemon;
   }
 
-  /** Returns the rows of a query on the mirror. */
+  /** Runs a query on the mirror and returns its rows. */
   rows<T>(sql: string, ...params: unknown[]): T[] {
     return this.daemon.parts.mirror.read((db) => db.prepare<unknown[], T>(sql).all(...params));
   }
@@ -182,7 +185,7 @@ export class Place {
     await daemon?.stop();
   }
 
-  /** Deletes the mirror, as a broken disk would, so that tillsync makes another from the platform's orders. */
+  /** Deletes the mirror, as a broken disk would. tillsync then makes a new mirror from the platform's orders. */
   async loseMirror(): Promise<void> {
     await this.stopDaemon();
     for (const end of ['', '-wal', '-shm']) rmSync(this.mirrorFile + end, { force: true });
@@ -190,7 +193,7 @@ export class Place {
     await this.#catalogue();
   }
 
-  /** Deletes the events of ended orders that no POS needs any more, as tillsync does after some months. */
+  /** Deletes old events of ended orders, as tillsync does after some months. */
   async trimFeed(): Promise<void> {
     const { mirror, state } = this.daemon.parts;
     const settings = { ...this.#config.retention, eventsMs: 1 };
@@ -199,7 +202,7 @@ export class Place {
     await retentionRun({ ...given, beat: () => {} }, new AbortController().signal);
   }
 
-  /** Has the till sell over the counter: a line in its file of sales, `number TAB sku TAB qty`. */
+  /** Makes the till sell over the counter: appends lines `number TAB sku TAB qty` to the till's file of sales. */
   sell(sales: readonly { sku: number; qty: number }[]): void {
     const lines = sales.map(({ sku, qty }) => {
       this.#sold += 1;
@@ -208,10 +211,10 @@ export class Place {
     appendFileSync(this.#files.sales, lines.join(''));
   }
 
-  /** Returns the lines of the till's report, such as `booked TAB order id TAB total` and `prepare TAB order id`. */
+  /** Returns the lines of the till's report in columns, such as `booked TAB order id TAB total`. */
   report(): string[][] {
     const text = readFileSync(this.#files.report, 'utf8');
-    // A line that is being written has no end yet.
+    // The last part has no line break: it is empty, or a line that is still being written.
     return text
       .split('\n')
       .slice(0, -1)
@@ -256,7 +259,7 @@ interface Made {
 }
 
 interface TillFiles {
-  /** Directory for the till's own ledger. */
+  /** Directory for files of the till itself. */
   directory: string;
   articles: string;
   sales: string;

@@ -3,12 +3,12 @@ import type { Judgement, Report, Verdict } from './conform.ts';
 const MARKS: Record<Verdict, string> = { passed: 'passed', failed: 'FAILED', 'not-judged': 'not judged' };
 const MANUAL = 'docs/pos.md';
 
-/** Returns the line that is shown when a behaviour was judged. */
+/** Returns the line that is printed when a behaviour was judged. */
 export function lineOf({ id, does, verdict }: Pick<Judgement, 'id' | 'does' | 'verdict'>): string {
   return `${MARKS[verdict].padEnd(10)}  ${String(id).padStart(2)}  ${does}`;
 }
 
-/** Returns the report for people: a line for each behaviour, and advice on each failed one. */
+/** Returns the report as text: a line for each behaviour, with advice below each failed one. */
 export function textOf(report: Report): string {
   const lines = report.behaviours.map((each) => {
     const saw = each.verdict === 'passed' ? '' : `\n                ${each.saw}`;
@@ -18,7 +18,7 @@ export function textOf(report: Report): string {
   return `${lines.join('')}\n${verdictOf(report)}\n`;
 }
 
-/** Whether the till passed: all that was asked for was judged, and nothing failed. */
+/** Whether the till passed: every chosen behaviour was judged and none failed. */
 export function hasPassed({ failed, notJudged }: Report): boolean {
   return failed === 0 && notJudged === 0;
 }
@@ -30,7 +30,7 @@ function verdictOf(report: Report): string {
   return `${passed} passed, ${failed} failed${rest}, in ${seconds} s with seed ${seed}.`;
 }
 
-/** The certificate: one page of HTML that needs nothing else. */
+/** Returns the certificate as an HTML page that loads no other files. */
 export function certificateOf(report: Report, till: string): string {
   const { version, at, seed, way, command, behaviours } = report;
   const title = hasPassed(report) ? 'passed' : 'did not pass';

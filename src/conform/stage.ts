@@ -7,19 +7,19 @@ import { Readers } from './mirror-readers.ts';
 import type { Place } from './place.ts';
 import type { Till } from './till.ts';
 
-/** Longest wait until the till has acknowledged the last order. */
+/** Longest wait until the till acknowledges the last order. */
 const FENCE_MS = 30_000;
-/** Longest such wait after the till failed to acknowledge once, so that a stuck till is judged soon. */
+/** Longest wait for it after the till once failed to acknowledge, so that a stuck till is judged quickly. */
 const LOST_MS = 3_000;
-/** Longest wait for a count after the last acknowledgement, because a count may be handed over later. */
+/** Longest wait for a count after the last acknowledgement, because a till may hand a count over later. */
 const FOLLOWS_MS = 5_000;
 const LOOK_MS = 40;
 const READERS_EVERY_MS = 500;
 
-/** The till failed a behaviour; the message says what the till did. */
+/** Thrown if the till failed a behaviour. The message says what the till did. */
 export class Failing extends Error {}
 
-/** The kit cannot judge a behaviour of this till; the message says why. */
+/** Thrown if the kit cannot judge a behaviour of this till. The message says why. */
 export class Unjudged extends Error {}
 
 export interface Ack {
@@ -36,17 +36,17 @@ export interface Count {
   at: string;
 }
 
-/** Gives a behaviour its means: orders, the till, and the values that the till has handed over. */
+/** What a behaviour works with: it makes orders, controls the till, and reads what the till handed over. */
 export class Stage {
   readonly place: Place;
-  /** undefined if a person started the till. */
+  /** The till's process; undefined if a person started the till. */
   readonly till: Till | undefined;
   readonly signal: AbortSignal;
-  /** Records the longest time for which a program kept a read of the mirror open, checked every `READERS_EVERY_MS`. */
+  /** Records the longest time for which a program kept a read of the mirror open; checked every `READERS_EVERY_MS`. */
   readonly readers = new Readers();
-  /** Id of the behaviour in which the till stopped acknowledging. */
+  /** Id of the behaviour in which the till stopped acknowledging; undefined if it did not. */
   lostIn: number | undefined;
-  /** Id of the behaviour that runs now. */
+  /** Id of the running behaviour. */
   playing = 0;
   #firstPatienceMs: number;
 
@@ -65,26 +65,25 @@ export class Stage {
     return this.place.sandbox.control;
   }
 
-  /** Makes a paid order of one article in the till's branch, unless `wish` differs. */
+  /** Makes a paid order of one article in the till's branch. `wish` overrides parts of it. */
   order({ sku }: Article, qty: number, wish: NewOrder = {}, how: { hidden?: boolean } = {}): OrderSnapshot {
     const usual = { subsidiaryId: OWN.subsidiaryId, status: 'payment-approved', isScheduled: false };
     return this.control.createOrder({ ...usual, items: [{ sku, qty }], ...wish }, how);
   }
 
-  /** Changes an order's status, and makes the platform notify tillsync. */
+  /** Changes the status of an order, and lets the platform send a callback. */
   move(orderId: string, status: string): void {
     this.control.advanceOrder(orderId, status);
   }
 
-  /** Edits an order, and makes the platform notify tillsync. */
+  /** Changes fields of an order, and lets the platform send a callback. */
   edit(orderId: string, patch: Partial<OrderSnapshot>): void {
     this.control.changeOrder(orderId, patch);
     void this.control.announceOrder(orderId);
   }
 
   /**
-   * Makes one more order and waits until the till has acknowledged it, since the till has then processed all earlier
-   * orders.
+   * Makes one more order and waits until the till has acknowledged it. The till has then processed all earlier orders.
    */
   async fence(patienceMs = FENCE_MS): Promise<void> {
     const [article] = articlesOf(0) as [Article];
@@ -109,8 +108,8 @@ export class Stage {
   }
 
   /**
-   * Waits until `holds` returns true, for at most `limitMs`; returns false if it did not. Ends at once if the till is
-   * broken.
+   * Waits until `holds` returns true, and returns false if it did not within `limitMs`. Ends at once if the till's
+   * command is broken.
    */
   async until(holds: () => boolean, limitMs = FOLLOWS_MS): Promise<boolean> {
     const endMs = this.clock.monotonicMs() + limitMs;
@@ -132,33 +131,39 @@ export class Stage {
     return this.place.rows(sql, orderId, status).length > 0;
   }
 
-  /** Acknowledgements of an order by the till's branch. */
+  /** Returns the acknowledgements of an order by the till's branch. */
   acks(orderId: string): Ack[] {
     const sql = `SELECT order_id AS orderId, acked_at AS ackedAt, seq, edited_seq AS editedSeq
       FROM order_acks WHERE order_id = ? AND branch IN ('', ?)`;
     return this.place.rows<Ack>(sql, orderId, OWN.externalId);
   }
 
-  /** Returns the counts of an article that the till handed over, newest first, without merged ones. */
+  /**
+   * Returns the counts of an article that the till handed over, newest first. Counts that were replaced while they
+   * waited are missing.
+   */
   counts({ sku }: Article, shop = OWN): Count[] {
     const sql = `SELECT json_extract(body, '$.qty') AS qty, created_at AS at FROM outbox
       WHERE kind = 'stock' AND sku = ? AND subsidiary_id = ? AND source <> 'hold-back' ORDER BY version DESC`;
     return this.place.rows<Count>(sql, String(sku), shop.subsidiaryId);
   }
 
-  /** The newest count of an article; undefined if the till has handed over none. */
+  /** Returns the newest count of an article; undefined if the till handed over none. */
   count(article: Article): number | undefined {
     return this.counts(article)[0]?.qty;
   }
 
-  /** Returns how often the till handed over a count of an article. */
+  /** Returns how many counts of an article the till handed over, with those that were replaced. */
   handOvers({ sku }: Article): number {
     const sql = `SELECT total(1 + replaced) AS n FROM outbox
       WHERE kind = 'stock' AND sku = ? AND source <> 'hold-back' AND state <> 'superseded'`;
     return this.place.rows<{ n: number }>(sql, String(sku))[0]?.n ?? 0;
   }
 
-  /** Checks that the newest count of the article is `qty`, and returns a sentence on what the till did. */
+  /**
+   * Waits until the newest count of an article is `qty`, and returns a sentence that says so. Throws `Failing` if it is
+   * not.
+   */
   async counted(article: Article, qty: number, what: string): Promise<string> {
     await this.until(() => this.count(article) === qty);
     const found = this.count(article);
@@ -167,7 +172,7 @@ export class Stage {
     throw new Failing(`${what}: ${seen}, right is ${qty}.`);
   }
 
-  /** Judges that no count differs from this one. */
+  /** Returns a sentence that says that every count was `qty`. Throws `Failing` if one was not. */
   stays(article: Article, qty: number, what: string): string {
     const other = this.counts(article).find((count) => count.qty !== qty);
     if (!other) return `${what}: the count stayed ${qty}.`;
@@ -187,12 +192,12 @@ export class Stage {
     if (this.acks(internalOrderId).length > 0) throw new Failing(`${what}: order ${code} was acknowledged.`);
   }
 
-  /** Counts of the other branch that the till handed over by mistake. */
+  /** Returns counts of the other branch, which the till handed over by mistake. */
   strayCounts(article: Article): Count[] {
     return this.counts(article, OTHER);
   }
 
-  /** Kills the till, if the kit started it. */
+  /** Returns the till's process, which the behaviour will stop. Throws `Unjudged` if a person started the till. */
   requireCommand(): Till {
     if (this.till) return this.till;
     throw new Unjudged('The kit has to stop and start the till for this: give its command behind --.');
@@ -204,13 +209,13 @@ export class Stage {
     throw new Unjudged('The till writes no report (TILL_REPORT).');
   }
 
-  /** Watches who reads the mirror, until the signal. */
+  /** Measures which programs read the mirror, until the signal aborts. */
   async watchReaders(): Promise<void> {
     while (!this.signal.aborted) {
       try {
         this.readers.look(findWalReaders(this.place.mirrorFile), READERS_EVERY_MS);
       } catch (error) {
-        // A process may end while it is checked.
+        // A process may end while it is being checked, so a fault during the stop is ignored.
         if (asTillsyncError(error).code === 'internal' && this.signal.aborted) return;
       }
       await this.clock.sleep(READERS_EVERY_MS, this.signal);

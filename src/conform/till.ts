@@ -3,15 +3,15 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import type { Clock } from '../core/time.ts';
 
-/** Pause before a command that ended is started again, so that a command that runs once and ends can be a till too. */
+/** Pause before an ended command is started again, so that a till may also be a command that runs once and ends. */
 const REST_MS = 500;
-/** Number of ends in a row, each with a fault and within `SOON_MS`, after which the command counts as broken. */
+/** If the command ends this many times in a row, each time with a fault and within `SOON_MS`, it counts as broken. */
 const ENDS_MAX = 5;
 const SOON_MS = 3_000;
 const SAID_MAX = 3_000;
-/** Matches the line of a stack trace that names the error. */
+/** Matches the line of a stack trace that has the error's message. */
 const ERROR_LINE = /^\S*(error|exception|fatal)/i;
-/** Ticks of the kernel's clock in /proc, the same on every Linux on which Node runs. */
+/** Clock ticks per second in /proc. It is 100 on every Linux on which Node runs. */
 const TICKS_A_SECOND = 100;
 
 export interface TillOptions {
@@ -21,7 +21,7 @@ export interface TillOptions {
   clock: Clock;
 }
 
-/** The process of the till, which runs until it is killed. */
+/** The process of the till. It is started again whenever it ends, until it is killed. */
 export class Till {
   readonly #options: TillOptions;
   #child: ChildProcess | undefined;
@@ -34,7 +34,7 @@ export class Till {
     this.#options = options;
   }
 
-  /** Returns the reason why the till is not started any more; undefined while it runs. */
+  /** Reason why the till is not started again; undefined while it is. */
   get broken(): string | undefined {
     if (this.#badEnds < ENDS_MAX) return undefined;
     const lines = this.#said.trim().split('\n');
@@ -49,7 +49,7 @@ export class Till {
     this.#running = this.#keepRunning(this.#stop.signal);
   }
 
-  /** Kills the till with all its children, and waits for its end. */
+  /** Kills the till and all its children, and waits for the end. */
   async kill(): Promise<void> {
     this.#stop.abort();
     this.#killGroup();
@@ -57,7 +57,7 @@ export class Till {
     this.#running = undefined;
   }
 
-  /** Returns the processor time in seconds that the till has used since its last start; undefined if unknown. */
+  /** Returns the processor time in seconds that the till used since its last start; undefined if it is unknown. */
   usedS(): number | undefined {
     try {
       const stat = readFileSync(`/proc/${this.#child?.pid}/stat`, 'utf8');
@@ -82,7 +82,7 @@ export class Till {
   async #run(): Promise<number | null> {
     const { command, env, directory } = this.#options;
     const [program = '', ...words] = command;
-    // The till has a process group of its own, so that its children can be ended with it.
+    // The till gets a process group of its own, so that its children can be killed with it.
     const child = spawn(program, words, {
       cwd: directory,
       env,
@@ -96,7 +96,7 @@ export class Till {
     child.stdout.on('data', hear);
     child.stderr.on('data', hear);
     try {
-      // The event is not `close`, because a child of the till may keep the pipe open.
+      // `exit` is awaited and not `close`, because a child of the till may keep the pipe open.
       const [code] = (await once(child, 'exit')) as [number | null];
       return code;
     } catch (error) {
@@ -113,7 +113,7 @@ export class Till {
     try {
       process.kill(-pid, 'SIGKILL');
     } catch {
-      // The process has ended by itself.
+      // The process ended by itself.
     }
   }
 }
