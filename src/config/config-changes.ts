@@ -8,8 +8,8 @@ import { type ConfigKey, KEYS } from './schema.ts';
 import { type Secrets, secretsByName } from './secrets.ts';
 
 /**
- * Digests of the values by key, as of the last start. They are in state.db, which nobody else may read, because
- * secrets have digests too.
+ * Digests of all values, by key, as of the last start. They are stored in state.db, which other users cannot read,
+ * because secrets have digests too.
  */
 export class ConfigSeenRows {
   readonly #db: Database.Database;
@@ -41,8 +41,8 @@ interface ConfigChangesOptions {
 }
 
 /**
- * Records in the audit which keys and secrets changed since the last start, without values. If that fails, it is
- * logged and recorded at the next start.
+ * Records in the audit log which keys and secrets changed since the last start, without their values. A failure is
+ * logged, and the changes are recorded at the next start.
  */
 export async function noteConfigChanges(
   options: ConfigChangesOptions,
@@ -67,7 +67,7 @@ async function compare(
     digestOf(secret),
   ]);
   const now = new Map([...keys, ...handedIn]);
-  // A key that is new since an upgrade counts as its default.
+  // A key without a digest came with an upgrade; its earlier value was the default.
   const usual = new Map(
     KEYS.map(({ path, schema }) => [path, digestOf(schema.safeParse(undefined).data ?? null)]),
   );
@@ -79,7 +79,7 @@ async function compare(
   await stores.write(({ audit }) =>
     audit.note({ who: 'tillsync', action: 'config.changed', subject, detail }),
   );
-  // The digests are written last, so that a crash records a change twice rather than not at all.
+  // The digests are written last. After a crash, a change is recorded twice instead of never.
   configSeen.write(now);
 }
 
@@ -93,7 +93,7 @@ function valueAt(config: Config, { section, property }: ConfigKey): unknown {
   return table[property];
 }
 
-/** Returns the digest of a read value; equal values have equal digests. */
+/** Returns the digest of a value. Equal values have equal digests. */
 function digestOf(value: unknown): string {
   return createHash('sha256')
     .update(JSON.stringify(value) ?? 'null')

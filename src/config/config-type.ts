@@ -9,9 +9,9 @@ type Listen = File['webhook']['listen'];
 export type Config = Frozen<
   Omit<File, 'webhook' | 'local' | 'link'> & {
     webhook: Omit<File['webhook'], 'listen'> & Listen;
-    /** `host` and `port` are the first address, which links to the page use. */
+    /** `host` and `port` are those of the first address, which is used in links to the page. */
     local: Listen & { others: Listen[]; socket: string };
-    /** `hub` is the first address, which identifies the company; '' for none. */
+    /** `hub` is the first address, which identifies the company; '' if this tillsync is no branch. */
     link: Omit<File['link'], 'hub'> & { hub: string; otherHubs: string[] };
   }
 >;

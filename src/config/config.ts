@@ -21,18 +21,18 @@ import { HOOK_KEYS, ORDER_FIELD_KEYS } from './values.ts';
 const DAY_MS = 86_400_000;
 
 export interface ConfigOptions {
-  /** The file of `--config`; if left out, `$TILLSYNC_CONFIG`, then `/etc/tillsync/config.toml`. */
+  /** File named by `--config`. If left out, it is `$TILLSYNC_CONFIG`, else `/etc/tillsync/config.toml`. */
   file?: string | undefined;
   env: Environment;
-  /** The file's future content, to check it before it is written. */
+  /** Future content of the file, to be checked before it is written. */
   text?: string;
-  /** True for the configuration of the shop on the hub's machine (`hub.store`), not the hub's own. */
+  /** True for the configuration of the shop on the hub's machine (`hub.store`) instead of the hub's own. */
   isOwnStore?: boolean | undefined;
 }
 
 type ConfigResult = { file: string } & ({ config: Config } | { faults: ConfigFault[] });
 
-/** Returns the configuration, or throws `config-invalid` with all faults at once. */
+/** Returns the configuration. Throws `config-invalid` with all its faults. */
 export function loadConfig(options: ConfigOptions): Config {
   const result = readConfig(options);
   if ('faults' in result) throw configError(result.faults);
@@ -45,14 +45,14 @@ type File = z.infer<typeof FILE>;
 export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions): ConfigResult {
   const raw = readConfigFile(named, env, text);
   const { file } = raw;
-  // Without a readable file there are no keys to check, and a report of missing keys would mislead.
+  // The keys of an unreadable file are not checked, because all required ones would be reported as missing.
   if (raw.faults.length > 0) return { file, faults: raw.faults };
   const faults = unknownNames(raw, env);
-  // Keys of the file by section name; `branches` is stored without a section.
+  // Values by section and property; `branches` and `hooks` have no section.
   const read: Record<string, Record<string, unknown>> = {};
   for (const key of KEYS) {
     const result = readKey(raw, env, key);
-    // A branch of a hub does not call the platform.
+    // A branch of a hub does not call the platform, so it needs no address of it.
     if (key.path === 'platform.base_url' && isLinked(raw, env) && !isGiven(raw, env, key)) {
       read.platform = { ...read.platform, baseUrl: '' };
     } else if ('faults' in result) faults.push(...result.faults);
@@ -61,7 +61,7 @@ export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions
   const { '': beside, ...sections } = read;
   faults.push(...conflicts(file, sections), ...roleFaults(file, { ...sections, ...beside }));
   if (faults.length > 0) return { file, faults };
-  // Every key was read by its part of the schema.
+  // The schema of each key has checked its value.
   const { webhook, local, link, ...rest } = { ...sections, ...beside } as unknown as File;
   const { listen, ...receiver } = webhook;
   const [first, ...others] = local.listen;
@@ -87,7 +87,10 @@ function isLinked(raw: RawConfig, env: Environment): boolean {
   return !['', '[]'].includes(String(value ?? ''));
 }
 
-/** Switches off callbacks, hold-back and guards at a branch, because only its hub gets callbacks and decides. */
+/**
+ * Returns a branch's configuration with callbacks, hold-back and guards off, because only the hub gets callbacks and
+ * decides.
+ */
 function asBranch(config: Config): Config {
   return {
     ...config,
@@ -97,7 +100,7 @@ function asBranch(config: Config): Config {
   };
 }
 
-/** Directory of the shop on the hub's machine, below the hub's directory. */
+/** Name of the directory of the shop on the hub's machine, inside the hub's storage directory. */
 export const OWN_STORE = 'store';
 
 /**
@@ -114,13 +117,13 @@ export function ownStoreConfig(config: Config): Config | undefined {
     hub: { nats: '', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
     link: { hub: hub.nats, otherHubs: [], branch: hub.store, caFile: '' },
     branches: [],
-    // The hub reports on its branches.
+    // The hub itself sends the heartbeat.
     alarms: { ...alarms, heartbeatUrl: '' },
     hooks: hooks.filter(({ store }) => store === true),
   });
 }
 
-/** Returns the faults of the role: a tillsync is a hub, a branch of one, or neither. */
+/** Returns faults of the role: a tillsync may be a hub, a branch, or neither, but not both. */
 function roleFaults(
   origin: string,
   { hub, link, platform, branches = [], hooks = [] }: { [S in keyof File]?: Partial<File[S]> },
@@ -175,7 +178,10 @@ function readKey(
   return { faults };
 }
 
-/** The environment holds only text, so a value of another type is written there as JSON. */
+/**
+ * Parses the text of an environment variable as JSON. Returns the value in a list, which is empty if the text is no
+ * JSON.
+ */
 function jsonValue(text: unknown): unknown[] {
   try {
     return [JSON.parse(String(text))];
@@ -184,7 +190,7 @@ function jsonValue(text: unknown): unknown[] {
   }
 }
 
-/** Keys within the tables of a list. */
+/** Keys that tables of a list may have. */
 const KEYS_WITHIN: Readonly<Record<string, readonly string[]>> = {
   branches: ['subsidiary_id', 'external_id', 'safety', 'may_price', 'watched'],
   hooks: HOOK_KEYS,
@@ -204,7 +210,7 @@ function issueFaults(origin: string, path: string, value: unknown, issue: z.core
   return [{ origin, key, found: shownValue(key, at), allowed: issue.message }];
 }
 
-/** Returns faults of values that are valid alone but not together. */
+/** Returns faults of values that are each valid but contradict each other. */
 function conflicts(
   origin: string,
   { webhook = {}, local = {}, orders = {}, retention = {} }: { [S in keyof File]?: Partial<File[S]> },
@@ -238,17 +244,17 @@ function deepFreeze<T extends object>(value: T): T {
   return Object.freeze(value);
 }
 
-/** Configuration and secrets, which a process needs before it starts. */
+/** Configuration and secrets of a process. */
 interface Setup {
   config: Config;
   secrets: Secrets;
-  /** Files with the service's secrets that this user may not read. */
+  /** Files with the service's secrets that this user is not permitted to read. */
   unseen: string[];
 }
 
 type SetupResult = { file: string } & (Setup | { faults: ConfigFault[] });
 
-/** Returns configuration and secrets, or throws `config-invalid` with the faults of both. */
+/** Returns configuration and secrets. Throws `config-invalid` with the faults of both. */
 export function loadSetup(options: ConfigOptions): Setup {
   const result = readSetup(options);
   if ('faults' in result) throw configError(result.faults);
@@ -256,8 +262,8 @@ export function loadSetup(options: ConfigOptions): Setup {
 }
 
 /**
- * Returns configuration and secrets, or all faults of both. A command that systemd did not start uses the service's
- * secrets, as far as this user may read them, because it works beside the daemon and has to agree with it.
+ * Returns configuration and secrets, or all faults of both. A command in a shell uses the service's secrets, as far as
+ * its user may read them, so that it agrees with the daemon.
  */
 export function readSetup(options: ConfigOptions): SetupResult {
   const read = readConfig(options);
@@ -277,12 +283,12 @@ export function readSetup(options: ConfigOptions): SetupResult {
   return { file, config, secrets, unseen };
 }
 
-/** Returns the hooks' names; each hook has its own secret. */
+/** Returns the names of the hooks. */
 export function hookNames({ hooks }: Pick<Config, 'hooks'>): string[] {
   return hooks.map(({ name }) => name);
 }
 
-/** Returns warnings about valid but unwise settings, each in one or two sentences. */
+/** Returns warnings about valid settings that are probably a mistake. */
 export function configWarnings({
   platform,
   stock,
@@ -302,7 +308,7 @@ export function configWarnings({
       `platform.base_url begins with http://, so the tokens go to ${host} in clear text: whoever is on the way can read and use them. Use https://.`,
     );
   }
-  // This is only a warning, because a store with this setting still gets its orders.
+  // Only a warning, because orders still arrive with this setting.
   if (!stock.platformDeducts && stock.holdBackUnbooked !== true) {
     warnings.push(
       'stock.platform_deducts = false needs stock.hold_back_unbooked = true. Without it nothing is sent after an order, and the platform goes on selling what is gone until the POS hands over the next count.',

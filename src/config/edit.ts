@@ -20,49 +20,48 @@ import {
 } from './source.ts';
 import { isTable } from './values.ts';
 
-/** A value that `init` sets, on one line of TOML. */
+/** A value that `init` sets, written on one line of TOML. */
 export type ScalarValue = string | boolean;
 
-/** Returns the header in a line, `[section]` or `[[list]]`, without blanks and comment. */
+/** Returns the header `[section]` or `[[list]]` in a line, without blanks and comment; undefined if there is none. */
 function headerOf(line: string): string | undefined {
   const match = /^\s*(\[\[?)\s*([^\]]*?)\s*(\]\]?)\s*(#.*)?$/.exec(line);
   return match ? `${match[1]}${match[2]}${match[3]}` : undefined;
 }
 
-/** Returns the key that a line sets, if it is a plain key. */
+/** Returns the key that a line sets; undefined if it sets none or the key is dotted. */
 function keyOf(line: string): string | undefined {
   return /^\s*(["']?)([\w-]+)\1\s*=/.exec(line)?.[2];
 }
 
-/** Returns the index after a header's last line. */
+/** Returns the index of the line after the section of a header. */
 function endOf(lines: readonly string[], header: number): number {
   const next = lines.findIndex((line, i) => i > header && headerOf(line) !== undefined);
   return next === -1 ? lines.length : next;
 }
 
-/** Returns the value in TOML's notation. */
+/** Returns the value in TOML syntax. */
 function literal(value: ScalarValue): string {
   return stringify({ value })
     .trim()
     .replace(/^value = /, '');
 }
 
-/** Replaces the value in a line. A comment behind it stays. */
+/** Replaces the value in a line, and leaves a comment after it. */
 function withValue(line: string, value: ScalarValue): string {
   const match = /^(\s*[^=]+=\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^#"']*?)(\s*(?:#.*)?)$/.exec(line);
   return match ? `${match[1]}${literal(value)}${match[3]}` : line;
 }
 
 /**
- * Returns the text if it parses to exactly `wanted`. Otherwise throws `config-invalid` with a sentence on what a person
- * has to change.
+ * Returns the text if it parses to exactly `wanted`. Otherwise throws `config-invalid` with what a person must change.
  */
 function surely(text: string, wanted: object, what: string): string {
   try {
-    // The parser's tables become plain objects, so that they compare equal.
+    // Converts the parser's tables to plain objects, so that they can compare equal.
     if (isDeepStrictEqual(structuredClone(parse(text)), structuredClone(wanted))) return text;
   } catch {
-    // The edited text is no TOML any more.
+    // The edited text is no valid TOML.
   }
   throw new TillsyncError('config-invalid', `${what} cannot be set in the file without rewriting it.`, {
     hint: `Change ${what} by hand: it is written in a way that tillsync init does not touch.`,
@@ -70,8 +69,8 @@ function surely(text: string, wanted: object, what: string): string {
 }
 
 /**
- * Sets one key of a section in a TOML text and leaves every other character unchanged, such as comments. Throws
- * `config-invalid` when the text's form makes that uncertain.
+ * Sets one key of a section in a TOML text and leaves everything else unchanged, such as comments. Throws
+ * `config-invalid` if the text is written in a form that this cannot edit safely.
  */
 export function setKey(text: string, section: string, key: string, value: ScalarValue): string {
   const before = parse(text);
@@ -96,8 +95,8 @@ const IDS = ['subsidiary_id', 'external_id'] as const;
 type BranchTable = Partial<Record<(typeof IDS)[number], string>> & { may_price?: boolean };
 
 /**
- * Replaces `[[branches]]` of the text by `wanted`. A branch that stays keeps its lines and comments. Throws
- * `config-invalid` when the text's form makes that uncertain.
+ * Replaces `[[branches]]` in a TOML text by `wanted`. A branch that stays keeps its lines and comments. Throws
+ * `config-invalid` if the text is written in a form that this cannot edit safely.
  */
 export function setBranches(text: string, wanted: readonly BranchConfig[]): string {
   const { branches, ...rest } = parse(text);
@@ -106,13 +105,13 @@ export function setBranches(text: string, wanted: readonly BranchConfig[]): stri
   const added = wanted.map(tableOf);
   const order: BranchTable[] = [];
   const result: string[] = [];
-  /** Lines before this one are in the result already, or were deleted. */
+  /** Index of the first line that is neither copied to the result nor deleted. */
   let done = 0;
   for (const [from, line] of lines.entries()) {
     if (headerOf(line) !== '[[branches]]') continue;
     const before = tables.shift() ?? {};
     const own = lines.slice(from, endOf(lines, from));
-    // Comments below the last key belong to the next section.
+    // Comments below the last key belong to the section that follows.
     own.length =
       Math.max(
         0,
@@ -120,7 +119,7 @@ export function setBranches(text: string, wanted: readonly BranchConfig[]): stri
       ) + 1;
     const found = added.findIndex((table) => IDS.some((id) => before[id] && table[id] === before[id]));
     const kept = found === -1 ? [] : added.splice(found, 1);
-    // Other keys of the branch stay, such as its safety stock.
+    // Other keys of a branch stay, such as its safety stock.
     const { subsidiary_id: _id, external_id: _externalId, ...others } = before;
     order.push(...kept.map((table) => ({ ...others, ...table })));
     result.push(...lines.slice(done, from), ...kept.flatMap((table) => edited(own, table)));
@@ -144,7 +143,7 @@ function tableOf({ subsidiaryId, externalId }: BranchConfig): BranchTable {
   };
 }
 
-/** Returns a branch's lines with the ids of the table. */
+/** Returns the lines of a branch with the ids of the table. */
 function edited(lines: readonly string[], table: BranchTable): string[] {
   const left = { ...table };
   const result = lines.flatMap((line) => {
@@ -159,8 +158,8 @@ function edited(lines: readonly string[], table: BranchTable): string[] {
 }
 
 /**
- * Replaces the file as replaceText does. Throws `config-invalid` when the file is not writable, and what `judge`
- * throws.
+ * Replaces the file as `replaceText` does. Throws the errors of `judge`, and `config-invalid` if the file cannot be
+ * written.
  */
 export function replaceFile(
   path: string,
@@ -180,7 +179,7 @@ export function replaceFile(
   }
 }
 
-/** Keys for which the set-up asks, so that a file with a fault in them is accepted. */
+/** Keys that the set-up asks for. Faults in them are accepted, because the answers replace them. */
 export const ASKED_KEYS = [
   'platform.base_url',
   'storage.directory',
@@ -197,12 +196,12 @@ export const ASKED_KEYS = [
 ] as const;
 export type AskedKey = (typeof ASKED_KEYS)[number];
 
-/** The future configuration, from the existing file or from the sample. Nothing is written before `write`. */
+/** The future configuration, made from the existing file or from the sample. Only `write` changes the file. */
 export class ConfigDraft {
   readonly file: string;
-  /** True if nobody has set up this file: it is missing, or it is the sample. */
+  /** True if nobody has set up tillsync yet: the file is missing, is empty or still has the address of the sample. */
   readonly isNew: boolean;
-  /** The text with the branches as found; `#branches` replaces them. */
+  /** Text with the branches as found. `#branches` replaces them. */
   #base: string;
   #branches: readonly BranchConfig[];
 
@@ -214,7 +213,7 @@ export class ConfigDraft {
     this.#branches = read.success && !isNew ? read.data : [];
   }
 
-  /** Throws `config-invalid` for a file with faults that the questions do not correct; the file is not changed. */
+  /** Opens the draft of a file. Throws `config-invalid` if the file has faults that no question corrects. */
   static open({ file, env }: { file?: string | undefined; env: Environment }): ConfigDraft {
     const path = configPath(file, env);
     const text = textOf(path);
@@ -225,7 +224,7 @@ export class ConfigDraft {
       return draft;
     }
     const result = readConfig({ file: path, env: {}, text });
-    // A branch that is unreadable would be lost when others are set.
+    // An unreadable branch is a fault too, because it would be lost when branches are set.
     const isAsked = (key: string) => ASKED_KEYS.some((asked) => asked === key);
     const faults = 'faults' in result ? result.faults.filter(({ key }) => !isAsked(key)) : [];
     if (faults.length > 0) throw configError(faults);
@@ -237,14 +236,14 @@ export class ConfigDraft {
     return setBranches(this.#base, this.#branches);
   }
 
-  /** Returns the file's value, or the default. */
+  /** Returns the value in the file, else the default. */
   value(asked: AskedKey): unknown {
     const { section, name, schema } = keyAt(asked);
     const table = parse(this.#base)[section];
     return (isTable(table) ? table[name] : undefined) ?? schema.def.defaultValue;
   }
 
-  /** Throws `config-invalid` for a value that is not allowed. */
+  /** Sets a value. Throws `config-invalid` if it is not allowed. */
   set(asked: AskedKey, value: ScalarValue): void {
     const { section, name, schema } = keyAt(asked);
     const read = schema.safeParse(value);
@@ -255,19 +254,19 @@ export class ConfigDraft {
     if (this.value(asked) !== value) this.#base = setKey(this.#base, section, name, value);
   }
 
-  /** Returns the machine's role by the file's content. */
+  /** Returns the role that the content of the file gives the machine. */
   role(): (typeof ROLES)[number] {
     const { link, hub } = parse(this.#base);
     const has = (table: unknown, name: string) => isTable(table) && (table[name] ?? '') !== '';
     return has(link, 'hub') ? 'branch' : has(hub, 'nats') ? 'hub' : 'store';
   }
 
-  /** A new file has no branches, because the sample's are only examples. */
+  /** Returns the branches. A new file has none, because those of the sample are only examples. */
   branches(): readonly BranchConfig[] {
     return this.#branches;
   }
 
-  /** Throws `config-invalid` for branches that are not allowed together. */
+  /** Sets the branches. Throws `config-invalid` if two of them contradict each other. */
   setBranches(branches: readonly BranchConfig[]): void {
     const result = readConfig({ file: this.file, env: {}, text: setBranches(this.#base, branches) });
     const faults = 'faults' in result ? result.faults.filter(({ key }) => key.startsWith('branches')) : [];
@@ -276,20 +275,20 @@ export class ConfigDraft {
   }
 
   /**
-   * Returns the configuration as the service will read it, without this process's environment. Throws
-   * `config-invalid`.
+   * Returns the configuration as the service will read it, so without the variables of this process's environment.
+   * Throws `config-invalid`.
    */
   config(): Config {
     return loadConfig({ file: this.file, env: {}, text: this.text });
   }
 
-  /** Replaces the file by the draft, after reading the draft back from the disk. Throws `config-invalid`. */
+  /** Writes the draft to the disk, reads it back, and then replaces the file by it. Throws `config-invalid`. */
   write(nowMs: number): Replaced {
     return replaceFile(this.file, this.text, (file) => void loadConfig({ file, env: {} }), nowMs);
   }
 }
 
-/** Returns the error for an answer that is not allowed in the file; the file itself is not at fault. */
+/** Returns the error for an answer that is not allowed. It does not name the file, which is not at fault. */
 function unfit(faults: readonly Pick<ConfigFault, 'found' | 'allowed'>[]): TillsyncError {
   const lines = faults.map(({ found, allowed }) =>
     found === '""'
@@ -299,7 +298,7 @@ function unfit(faults: readonly Pick<ConfigFault, 'found' | 'allowed'>[]): Tills
   return new TillsyncError('config-invalid', lines.join('\n'));
 }
 
-/** Returns the file's text; empty if there is no file. */
+/** Returns the text of the file; '' if there is no file. */
 function textOf(path: string): string {
   try {
     return readFileSync(path, 'utf8');

@@ -1,7 +1,7 @@
 import { allowedOf, type ConfigKey, KEYS, SECTIONS } from './schema.ts';
 import { isTable } from './values.ts';
 
-/** Width of a comment in the sample. */
+/** Longest line of a comment in the sample, in characters. */
 const COLUMNS = 118;
 
 const HEADER = `# tillsync: configuration of one company.
@@ -21,7 +21,7 @@ const HEADER = `# tillsync: configuration of one company.
 # alarm-token, heartbeat-url, backup-passphrase, hook-NAME for each hook that signs, and
 # hook-NAME-url for one whose address is secret.`;
 
-/** Returns the commented sample file, from which a set-up makes the first configuration. */
+/** Returns the commented sample file. A set-up makes the first configuration from it. */
 export function sampleConfig(): string {
   const blocks = [[HEADER]];
   let current = '';
@@ -42,7 +42,7 @@ export function sampleConfig(): string {
   return `${blocks.map((lines) => lines.join('\n')).join('\n\n')}\n`;
 }
 
-/** TOML writes texts, numbers, booleans and lists of them as JSON does. */
+/** Returns the lines of a table. Its values can be written as JSON, because TOML has the same syntax for them. */
 function linesOf(table: Record<string, unknown>): string[] {
   return Object.entries(table).map(
     ([key, value]) => `${key} = ${JSON.stringify(value).replaceAll('","', '", "')}`,
@@ -59,7 +59,7 @@ function comment(text: string): string[] {
   return lines;
 }
 
-/** Returns all keys as Markdown, one table per section, for below a second-level heading. */
+/** Returns all keys as Markdown with one table per section. It belongs below a second-level heading. */
 export function configurationReference(): string {
   const sections = [...new Set(KEYS.map((key) => key.section || key.name))];
   const parts = sections.map((section) => {

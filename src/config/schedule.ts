@@ -7,14 +7,16 @@ const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const PUT_BACK_MAX_MS = 4 * HOUR_MS;
-/** 29 February on a given weekday occurs within 40 years, even across a century year without a leap day. */
+/**
+ * Longest search for a due day. 29 February falls on a given weekday within 40 years, even across a century year
+ * without a leap day.
+ */
 const SEARCH_MS = 40 * 366 * DAY_MS;
 
 /**
- * Returns when a cron expression is due in a time zone, by node-cron's reading of its fields. Across clock changes,
- * an hourly expression follows real time. One for certain hours runs once on each of its days: at the end of the gap
- * if the clock skips its time, and only the first time if the clock shows it twice. Throws `config-invalid` for an
- * expression that is never due.
+ * Returns the due times of a cron expression in a time zone; node-cron reads its fields. When clocks change, an hourly
+ * expression follows real time. An expression for certain hours runs once on each of its days: at the end of a skipped
+ * hour, and only the first time in a repeated hour. Throws `config-invalid` for an expression that is never due.
  */
 export function cronSchedule(expression: string, timezone: string): Schedule {
   const name = `${expression} ${timezone}`;
@@ -23,7 +25,7 @@ export function cronSchedule(expression: string, timezone: string): Schedule {
   return schedule;
 }
 
-/** A configuration has few schedules, and each heartbeat asks for one. */
+/** Schedules by expression and zone. A configuration has few, but each heartbeat asks for one. */
 const schedules = new Map<string, Schedule>();
 
 function makeSchedule(expression: string, timezone: string): Schedule {
@@ -42,7 +44,7 @@ function makeSchedule(expression: string, timezone: string): Schedule {
     for (let dayMs = firstDayMs; dayMs < firstDayMs + SEARCH_MS; dayMs += DAY_MS) {
       if (!onDay(dayMs)) continue;
       for (const time of times) {
-        // A time this far back on the clock has no later instant, even if the clock was put back in between.
+        // A local time more than four hours ago cannot occur again, even if clocks were set back in between.
         if (dayMs + time < afterWallMs - PUT_BACK_MAX_MS) continue;
         const due = seconds.map((second) => calendar.firstInstantMs(dayMs + time + second));
         const dueMs = due.find((instantMs) => instantMs > afterMs);
@@ -58,7 +60,7 @@ function makeSchedule(expression: string, timezone: string): Schedule {
       const wallMs = calendar.wallMs(minuteMs);
       const timeMs = wallMs % DAY_MS;
       if (!onDay(wallMs - timeMs)) {
-        // Steps of a minute are needed only near midnight, where clocks may change.
+        // The search needs steps of a minute only near midnight, where clocks may change.
         const restMs = 21 * HOUR_MS - timeMs;
         if (restMs > 15 * MINUTE_MS) minuteMs += Math.floor(restMs / MINUTE_MS) * MINUTE_MS - MINUTE_MS;
       } else if (minutes.includes(Math.floor((wallMs % HOUR_MS) / MINUTE_MS) * MINUTE_MS)) {
@@ -82,8 +84,8 @@ function makeSchedule(expression: string, timezone: string): Schedule {
 }
 
 /**
- * Returns a function that checks whether the expression is due at `timeMs` of a day, given by its midnight in local
- * time. It uses node-cron with a clock without daylight saving.
+ * Returns a function that checks whether the expression is due at `timeMs` of a day. The day is given by its midnight
+ * in local time. It asks node-cron with UTC, which has no daylight saving.
  */
 function dayMatcher(expression: string, timeMs: number): (dayMs: number) => boolean {
   const { dayOfMonth, month, dayOfWeek } = parse(expression);
@@ -92,7 +94,7 @@ function dayMatcher(expression: string, timeMs: number): (dayMs: number) => bool
   return (dayMs) => {
     if (!month.includes(new Date(dayMs).getUTCMonth() + 1)) return false;
     if (known?.dayMs === dayMs) return known.matches;
-    // A task stays in node-cron's registry for ever unless it is destroyed.
+    // node-cron keeps a task for ever unless it is destroyed.
     const task = createTask(expression, () => {}, { timezone: 'UTC' });
     known = { dayMs, matches: task.match(new Date(dayMs + timeMs)) };
     void task.destroy();

@@ -5,13 +5,13 @@ import * as value from './values.ts';
 
 interface About {
   about: string;
-  /** Value in the sample instead of the default. */
+  /** Value that the sample shows instead of the default. */
   example?: unknown;
-  /** True if `tillsync init` asks for the key. */
+  /** True if `tillsync init` asks for the value. */
   isAsked?: boolean;
   /** The default in words, if it depends on the machine. */
   default?: string;
-  /** Name in the file, if it does not follow from the property's name. */
+  /** Name in the file, if it cannot be derived from the property's name. */
   name?: string;
 }
 
@@ -23,7 +23,7 @@ const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 const MIB = 1024 ** 2;
 
-/** Declares a key: its allowed values, its default (undefined: required) and its purpose. */
+/** Declares a key: its allowed values, its default (undefined makes it required) and its purpose. */
 function key<S extends z.ZodType>(
   schema: S,
   fallback: unknown,
@@ -39,12 +39,12 @@ function section<T extends z.core.$ZodShape>(about: string, shape: T) {
   return z.object(shape).register(abouts, { about });
 }
 
-/** The sample's base address, which is no real platform. */
+/** Address in the sample, which is no real platform. */
 export const SAMPLE_BASE_URL = 'https://api.example.com';
 
 /**
- * Every key of the file with its default. A property's name ends in the unit of the read value, such as `Ms`
- * and `Bytes`.
+ * Every key of the file, with its default. The name of a property ends with the unit of its value, such as `Ms` or
+ * `Bytes`.
  */
 export const FILE = z.object({
   platform: z.object({
@@ -140,7 +140,7 @@ export const FILE = z.object({
     ),
     timezone: key(
       value.timeZone,
-      // The default is computed only when needed, because it costs more than all other keys together.
+      // A function, so that the default is computed only if it is needed. It takes longer than all other keys together.
       () => Intl.DateTimeFormat().resolvedOptions().timeZone,
       "Whose calendar the platform's order dates are in, and whose clock its times without a zone.",
       { example: 'America/Santiago', isAsked: true, default: 'that of the machine' },
@@ -481,21 +481,21 @@ export const FILE = z.object({
 
 /** A key of the configuration file. */
 export interface ConfigKey extends About {
-  /** `orders.poll`; `branches`. */
+  /** Path of the key, such as `orders.poll` or `branches`. */
   path: string;
-  /** Section of the key; empty for `branches`, which has none. */
+  /** Section of the key; '' for `branches` and `hooks`, which have none. */
   section: string;
-  /** Name of the key as written in the file. */
+  /** Name of the key in the file. */
   name: string;
-  /** Name of the property in the read configuration. */
+  /** Name of the property in the configuration. */
   property: string;
-  /** Name of the environment variable that overrides the key. */
+  /** Environment variable that overrides the key. */
   variable: string;
-  /** Schema with the default as the file would write it; undefined means that the key is required. */
+  /** Schema with the default as it would be in the file. A default of undefined means that the key is required. */
   schema: z.ZodPrefault<z.ZodType>;
 }
 
-/** Returns the environment variable of a key; without a key, the common beginning of the section's variables. */
+/** Returns the environment variable of a key; without `key`, the beginning of the names of the section's variables. */
 export function envName(section: string, key?: string): string {
   return ['TILLSYNC', section, key]
     .filter((part) => part)
@@ -511,14 +511,14 @@ function keyOf(section: string, property: string, schema: z.ZodPrefault<z.ZodTyp
   return { ...found, path, section, name, property, variable: envName(section, name), schema };
 }
 
-/** Purpose of each section; empty if its keys explain it. */
+/** Purpose of each section; '' if its keys explain it. */
 export const SECTIONS: ReadonlyMap<string, string> = new Map(
   Object.entries(FILE.shape).flatMap(([name, schema]) =>
     schema instanceof z.ZodObject ? [[name, abouts.get(schema)?.about ?? '']] : [],
   ),
 );
 
-/** All keys, in the order of the sample. */
+/** All keys, in the order in which the sample lists them. */
 export const KEYS: readonly ConfigKey[] = Object.entries(FILE.shape).flatMap(([name, schema]) =>
   schema instanceof z.ZodObject
     ? Object.entries(schema.shape as Record<string, z.ZodPrefault<z.ZodType>>).map((key) =>
@@ -527,14 +527,14 @@ export const KEYS: readonly ConfigKey[] = Object.entries(FILE.shape).flatMap(([n
     : [keyOf('', name, schema)],
 );
 
-/** A key by its path. */
+/** Returns the key with this path. Throws if there is none. */
 export function keyAt(path: string): ConfigKey {
   const found = KEYS.find((key) => key.path === path);
   if (found === undefined) throw new Error(`${path} is no key`);
   return found;
 }
 
-/** Returns the allowed values as a fault's message names them. */
+/** Returns a key's allowed values, as a fault names them. */
 export function allowedOf({ schema }: ConfigKey): string {
   return schema.unwrap().safeParse(undefined).error?.issues[0]?.message ?? 'a value';
 }

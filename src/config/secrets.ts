@@ -5,21 +5,24 @@ import { replaceSecret } from '../core/files.ts';
 import { type ConfigFault, configError, DEFAULT_CONFIG_FILE, type Environment } from './source.ts';
 import { isHttpUrl } from './values.ts';
 
-/** Directory of systemd's credentials (systemd.exec(5), LoadCredential). */
+/** Directory from which systemd reads credentials (systemd.exec(5), LoadCredential). */
 export const CREDSTORE = '/etc/credstore';
 
-/** Returns the service of a configuration file, such as `tillsync@second`; undefined if no service reads it. */
+/**
+ * Returns the name of the service of a configuration file, such as `tillsync@second`; undefined if no service reads the
+ * file.
+ */
 export function serviceOf(configFile: string): string | undefined {
   if (dirname(configFile) !== dirname(DEFAULT_CONFIG_FILE) || !configFile.endsWith('.toml')) return undefined;
   return configFile === DEFAULT_CONFIG_FILE ? 'tillsync' : `tillsync@${basename(configFile, '.toml')}`;
 }
 
-/** Returns the file of a service's secret, such as `/etc/credstore/tillsync.local-api-key`. */
+/** Returns the path of a service's secret, such as `/etc/credstore/tillsync.local-api-key`. */
 export function credentialFile(service: string, name: string, directory = CREDSTORE): string {
   return join(directory, `${service}.${name}`);
 }
 
-/** Returns the secret without its line end; undefined if there is none or this user may not read it. */
+/** Returns the secret in a file without its line end; undefined if the file is missing or this user may not read it. */
 export function readCredential(file: string): string | undefined {
   try {
     return withoutLineEnd(readFileSync(file, 'utf8'));
@@ -28,7 +31,7 @@ export function readCredential(file: string): string | undefined {
   }
 }
 
-/** Writes the secret, all or nothing, readable only by root. Throws `config-invalid`. */
+/** Writes a secret as a whole or not at all. Only root can read it. Throws `config-invalid`. */
 export function writeCredential(file: string, secret: string): void {
   try {
     replaceSecret(file, secret);
@@ -41,31 +44,31 @@ export function writeCredential(file: string, secret: string): void {
   }
 }
 
-/** Secrets, which are never in the configuration file, never logged and never part of an error. */
+/** Secrets. They are never in the configuration file, in a log or in an error. */
 export interface Secrets {
-  /** The tokens handed in first. A newer pair in the store is used instead. */
+  /** Tokens that were handed in first. A newer pair in state.db is used instead. */
   readonly refreshToken?: string;
   readonly accessToken?: string;
-  /** Secrets that a callback may carry: none, one, or during a rotation the new one and then the old one. */
+  /** Secrets that a callback may have: none, one, or during a rotation the new one followed by the old one. */
   readonly webhookSecrets: readonly string[];
   readonly localApiKey?: string;
-  /** Takes the place of `alarms.url`. */
+  /** Address that replaces `alarms.url`. */
   readonly alarmUrl?: string;
-  /** Token sent to the alarm address. */
+  /** Token that is sent to the alarm address. */
   readonly alarmToken?: string;
-  /** Signing secrets by the hook's name. During a rotation a hook has two, the new one first. */
+  /** Signing secrets by the name of the hook. During a rotation, a hook has two, and the new one is first. */
   readonly hookSecrets?: Readonly<Record<string, readonly string[]>>;
-  /** Address that replaces a hook's `url`, by the hook's name. */
+  /** Address that replaces the `url` of a hook, by the name of the hook. */
   readonly hookUrls?: Readonly<Record<string, string>>;
-  /** Takes the place of `alarms.heartbeat_url`. */
+  /** Address that replaces `alarms.heartbeat_url`. */
   readonly heartbeatUrl?: string;
-  /** Key by which the hub recognises this branch. */
+  /** Key with which this branch identifies itself to the hub. */
   readonly linkSeed?: string;
-  /** Encrypts backups if `backup.recipient` is empty. */
+  /** Passphrase that encrypts backups if `backup.recipient` is empty. */
   readonly backupPassphrase?: string;
 }
 
-/** Secrets of callbacks and of each hook. */
+/** Most secrets at once of callbacks, and of each hook. */
 const SIGNING_SECRETS_MAX = 2;
 const SINGLE = {
   refreshToken: 'refresh-token',
@@ -77,14 +80,14 @@ const SINGLE = {
   linkSeed: 'link-seed',
   backupPassphrase: 'backup-passphrase',
 } as const;
-/** Every secret that can be handed in, by its name as a systemd credential. */
+/** Every secret that can be handed in, by its name as a systemd credential; those of hooks are not listed. */
 export const SECRET_NAMES = [...Object.values(SINGLE), 'webhook-secret'];
-/** Prefix of the names of a hook's secrets. */
+/** Beginning of the names of a hook's secrets. */
 export const HOOK_SECRET = 'hook-';
-/** Suffix of the name of a secret that is a hook's address. */
+/** Ending of the name of a secret that is a hook's address. */
 const HOOK_URL = '-url';
 
-/** Returns the environment variable of a secret. */
+/** Returns the environment variable that a secret can be handed in by. */
 export function secretVariable(name: string): string {
   return `TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`;
 }
@@ -92,8 +95,8 @@ export function secretVariable(name: string): string {
 const ALLOWED = 'one line of visible ASCII characters, as an HTTP header can carry them';
 
 /**
- * Loads secrets from systemd credentials (`$CREDENTIALS_DIRECTORY/refresh-token` and so on), else from
- * `TILLSYNC_REFRESH_TOKEN` and so on. Throws `config-invalid` with every unusable secret.
+ * Loads secrets from systemd credentials such as `$CREDENTIALS_DIRECTORY/refresh-token`, else from variables such as
+ * `TILLSYNC_REFRESH_TOKEN`. Throws `config-invalid` with every unusable secret.
  */
 export function loadSecrets(env: Environment): Secrets {
   const result = readSecrets(env);
@@ -104,8 +107,9 @@ export function loadSecrets(env: Environment): Secrets {
 type SecretsResult = { secrets: Secrets; unseen: string[] } | { faults: ConfigFault[]; unseen: string[] };
 
 /**
- * Returns the secrets, or all their faults. A `service`, such as `tillsync@second`, supplies secrets that this
- * process lacks; `unseen` lists its files that this user may not read. `hooks` are the configured hooks' names.
+ * Returns the secrets, or all their faults. Secrets that this process was not given are read from the files of
+ * `service`, such as `tillsync@second`; `unseen` lists files that this user may not read. `hooks` are the names of the
+ * hooks.
  */
 export function readSecrets(
   env: Environment,
@@ -139,7 +143,7 @@ export function readSecrets(
     fromVariable(secretVariable(name)) ??
     (service === undefined ? undefined : fromFile(credentialFile(service, name), true));
 
-  /** A secret is sent in an HTTP header, so it may contain only characters allowed there. */
+  /** Checks the characters of a secret, because it is sent in an HTTP header. */
   const judge = (origin: string, secret: string) => {
     if (secret === '') fault(origin, 'an empty secret');
     else if (!/^[\x21-\x7e]+$/.test(secret))
@@ -178,7 +182,7 @@ export function readSecrets(
     if (handed) {
       hookSecrets[hook] = signing(handed);
     }
-    // If a hook has exactly this name, the secret is that hook's signing secret.
+    // If another hook is named `NAME-url`, the secret of this name is that hook's signing secret.
     const address = hooks.includes(hook + HOOK_URL) ? undefined : handedIn(name + HOOK_URL);
     if (address) {
       judge(address.origin, address.text);
@@ -199,7 +203,7 @@ export function readSecrets(
 }
 
 interface Handed {
-  /** Source of the secret, for a person. */
+  /** Where the secret came from, in words for a person. */
   origin: string;
   text: string;
 }
@@ -226,7 +230,7 @@ export function secretsByName(secrets: Secrets): ReadonlyMap<string, string> {
   return new Map(all.flatMap(([name, secret]) => (secret === undefined ? [] : [[name, secret]])));
 }
 
-/** Returns all secrets in use, for code that must hide them. */
+/** Returns all secrets in use. Used to remove them from texts. */
 export function secretValues(secrets: Secrets): string[] {
   return [...secretsByName(secrets).values()].flatMap((text) => text.split('\n'));
 }

@@ -11,7 +11,7 @@ export const DEFAULT_CONFIG_FILE = '/etc/tillsync/config.toml';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Whether the platform's address is set. Without it nothing is called. */
+/** Whether somebody has set the platform's address. Before that, nothing calls the platform. */
 export function isSetUp({ platform }: { platform: { baseUrl: string } }): boolean {
   return platform.baseUrl !== SAMPLE_BASE_URL;
 }
@@ -22,19 +22,21 @@ export function notSetUp(): TillsyncError {
 
 /** A fault of the configuration. */
 export interface ConfigFault {
-  /** The file, or `environment variable NAME`. */
+  /** Path of the file, or `environment variable NAME`. */
   origin: string;
-  /** The key as in the file: `orders.poll`, `branches[1].external_id`; empty if the fault is about the whole file. */
+  /**
+   * Key as in the file, such as `orders.poll` or `branches[1].external_id`; '' if the fault is about the whole file.
+   */
   key: string;
-  /** The present value, shortened and never a secret; `nothing` for a missing required key. */
+  /** Present value, shortened and never a secret; `nothing` if a required key is missing. */
   found: string;
-  /** Allowed values. */
+  /** Values that are allowed. */
   allowed: string;
-  /** The known key or value that was probably intended. */
+  /** Known key or value that was probably meant. */
   suggestion?: string;
 }
 
-/** Returns all faults as one `config-invalid` error with one line each. */
+/** Returns a `config-invalid` error that lists all faults, one in a line. */
 export function configError(faults: readonly ConfigFault[]): TillsyncError {
   const count = faults.length === 1 ? 'one fault' : `${faults.length} faults`;
   const lines = faults.map((fault) => `  ${describeFault(fault)}`);
@@ -43,7 +45,7 @@ export function configError(faults: readonly ConfigFault[]): TillsyncError {
   });
 }
 
-/** Returns a fault as one line for a person. */
+/** Returns a fault as a line for a person. */
 export function describeFault(fault: ConfigFault): string {
   const where = fault.key === '' ? fault.origin : `${fault.origin}: ${fault.key}`;
   const suggestion = fault.suggestion === undefined ? '' : `; did you mean ${fault.suggestion}?`;
@@ -51,13 +53,13 @@ export function describeFault(fault: ConfigFault): string {
 }
 
 const SHOWN_MAX = 60;
-/** Patterns of secrets' names, tokens, and addresses with user and password. */
+/** Patterns of values that may be secrets: names of secrets, tokens, and addresses with user and password. */
 const SECRET_NAME = /secret|token|password|api_?key/i;
 const SECRET_LIKE = [SECRET_NAME, /eyJ[\w-]{4,}\.|^"[A-Za-z0-9_+=-]{32,}"$/, /:\/\/[^/\s"]*@/];
 
 /**
- * Returns a value for a fault's message: short, and hidden if it may be a secret that was put into the file by
- * mistake.
+ * Returns a value for the message of a fault: shortened, and hidden if it may be a secret that somebody put into the
+ * file by mistake.
  */
 export function shownValue(key: string, value: unknown): string {
   if (value === undefined) return 'nothing';
@@ -68,7 +70,7 @@ export function shownValue(key: string, value: unknown): string {
   return text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text;
 }
 
-/** Returns the candidate nearest to `word`, if it is near enough for a typing error. */
+/** Returns the candidate that is most similar to `word`; undefined if none is similar enough for a typing error. */
 export function nearest(word: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(1, Math.floor(word.length / 3)) + 1;
@@ -81,22 +83,22 @@ export function nearest(word: string, candidates: Iterable<string>): string | un
   return best;
 }
 
-/** The file's content before it is checked. */
+/** Content of the file before it is checked. */
 export interface RawConfig {
-  /** The file that was read, or would be read. */
+  /** Path of the file, which may be missing. */
   file: string;
   root: Record<string, unknown>;
   faults: ConfigFault[];
 }
 
-/** Returns the file to read: the named one, else `$TILLSYNC_CONFIG`, else the default. */
+/** Returns the path of the file to read: `file` if given, else `$TILLSYNC_CONFIG`, else the default. */
 export function configPath(file: string | undefined, env: Environment): string {
   return file ?? (env.TILLSYNC_CONFIG || DEFAULT_CONFIG_FILE);
 }
 
 /**
- * Reads the file of `configPath`. Only the default file may be missing, because nobody has set it up then. `text`
- * replaces its content.
+ * Reads the file of `configPath`. Only the default file may be missing, because nobody has set up tillsync then. `text`
+ * is used instead of the file's content.
  */
 export function readConfigFile(file: string | undefined, env: Environment, text?: string): RawConfig {
   const path = configPath(file, env);
@@ -129,13 +131,13 @@ const RESERVED_ENV = new Set(
   [
     ...['CONFIG', 'BOOT_ID', 'REFRESH_TOKEN', 'ACCESS_TOKEN', 'WEBHOOK_SECRET', 'LOCAL_API_KEY'],
     ...['ALARM_URL', 'ALARM_TOKEN', 'HEARTBEAT_URL', 'LINK_SEED', 'BACKUP_PASSPHRASE'],
-    // Variables set for an alarm command, which may itself call tillsync.
+    // Variables that tillsync sets for an alarm command. That command may run tillsync.
     ...['ALARM_STATE', 'ALARM_KEY', 'ALARM_LEVEL', 'ALARM_MESSAGE', 'ALARM_DETAIL', 'ALARM_REMEDY'],
     ...['ALARM_SINCE', 'ALARM_AT', 'ALARM_SHOP', 'ALARM_TEXT'],
   ].map((name) => `TILLSYNC_${name}`),
 );
 
-/** Returns faults for unknown sections and keys in the file, and for unknown override names in the environment. */
+/** Returns faults for unknown sections and keys of the file, and for unknown overrides in the environment. */
 export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   const faults: ConfigFault[] = [];
   const sections = [...SECTIONS.keys()];
@@ -157,10 +159,10 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   const beginnings = [...sections, ...others].map((section) => `${envName(section)}_`);
   for (const name of Object.keys(env)) {
     if (!name.startsWith('TILLSYNC_') || RESERVED_ENV.has(name) || variables.includes(name)) continue;
-    // The secret of a hook.
+    // Variables for the secrets of hooks begin like this.
     if (name.startsWith('TILLSYNC_HOOK_')) continue;
     const suggestion = nearest(name, variables);
-    // Only names that begin like a section's override, or nearly equal one, are checked.
+    // Other variables are ignored unless they are similar to an override, or begin like the overrides of a section.
     if (suggestion === undefined && !beginnings.some((beginning) => name.startsWith(beginning))) continue;
     faults.push({
       origin: `environment variable ${name}`,
@@ -173,7 +175,7 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   return faults;
 }
 
-/** Returns a fault for an unknown name at `place` (a prefix), with the known names. */
+/** Returns the fault for an unknown name, with the known names. `place` is the prefix of the name. */
 export function unknownName(
   origin: string,
   place: string,
@@ -191,7 +193,7 @@ export function unknownName(
   };
 }
 
-/** Returns a key's value from the environment, else from the file; undefined if neither has it. */
+/** Returns the value of a key from the environment, else from the file; undefined if neither has one. */
 export function rawValue(
   { file, root }: RawConfig,
   env: Environment,

@@ -8,8 +8,8 @@ import { SPELLABLE_FIELDS } from '../orders/field-aliases.ts';
 import { cronSchedule } from './schedule.ts';
 
 /**
- * Defines one kind of value. Its only message lists what is allowed, so that the fault's line is enough to correct
- * it. `read` returns undefined for a value that is not allowed.
+ * Defines one kind of value. Its message lists what is allowed, so that one line is enough to correct a fault. `read`
+ * returns undefined for a value that is not allowed.
  */
 function kind<T>(allowed: string | ((value: unknown) => string), read: (value: unknown) => T | undefined) {
   return z.unknown().transform((value, context): T => {
@@ -49,7 +49,7 @@ export function oneOf<const T extends readonly (string | boolean)[]>(...values: 
 const SECOND = 1_000;
 const DAY = 86_400_000;
 
-/** A text such as `"2m"`, read as milliseconds. */
+/** A duration written as text, such as `"2m"`; read as milliseconds. */
 export function duration(minMs: number, maxMs: number) {
   const allowed = `a duration from ${formatDuration(minMs)} to ${formatDuration(maxMs)}, such as "500ms", "1s", "2m", "1h" or "7d"`;
   return kind(allowed, (value) => {
@@ -58,7 +58,7 @@ export function duration(minMs: number, maxMs: number) {
   });
 }
 
-/** A duration in days; `"0d"` is read as 0 and means for ever. */
+/** A duration of at least one day, read as milliseconds. `"0d"` means for ever and is read as 0. */
 export const keepFor = kind(
   `a duration from 1d to ${formatDuration(3650 * DAY)}, such as "90d", or "0d" for ever`,
   (value) => {
@@ -78,11 +78,11 @@ const BYTE_UNITS: Record<string, number> = {
   GB: 1000 ** 3,
 };
 
-/** A number of bytes, or a text with a unit; read as bytes. */
+/** A size as a number of bytes or a text with a unit; read as bytes. */
 export function byteSize(minBytes: number, maxBytes: number) {
   const allowed = `a size from ${minBytes} to ${maxBytes} bytes, such as 1048576, "512KiB" or "64MiB"`;
   return kind(allowed, (value) => {
-    // A TOML table cannot be converted to text: String() throws.
+    // Other values are refused first, because String() throws for a TOML table.
     if (typeof value !== 'number' && typeof value !== 'string') return undefined;
     const match = /^(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|KB|MB|GB)?$/.exec(String(value).trim());
     if (!match) return undefined;
@@ -91,7 +91,7 @@ export function byteSize(minBytes: number, maxBytes: number) {
   });
 }
 
-/** Whether the address is http or https, without user, password and fragment. */
+/** Whether a text is an http or https address without user, password and fragment. */
 export function isHttpUrl(address: string): boolean {
   if (!/^https?:\/\//i.test(address) || !URL.canParse(address) || address.includes('#')) return false;
   const { username, password } = new URL(address);
@@ -100,7 +100,7 @@ export function isHttpUrl(address: string): boolean {
 
 const HTTP = 'an address that begins with http:// or https://, without user';
 
-/** A base address, read without a slash at its end. */
+/** A base address; read without slashes at its end. */
 export const baseUrl = kind(`${HTTP}, query or fragment`, (value) =>
   typeof value === 'string' && isHttpUrl(value) && !value.includes('?')
     ? value.replace(/\/+$/, '')
@@ -109,7 +109,7 @@ export const baseUrl = kind(`${HTTP}, query or fragment`, (value) =>
 
 export const optionalUrl = text(`${HTTP} or fragment; or ""`, (value) => value === '' || isHttpUrl(value));
 
-/** A program and its arguments; an empty list means none. */
+/** A program and its arguments; an empty list means that none is run. */
 export const commandLine = kind(
   'a list with the program and its arguments, such as ["/usr/local/bin/tell", "--urgent"], or []',
   (value): string[] | undefined => {
@@ -136,7 +136,7 @@ export interface Listen {
   port: number;
 }
 
-/** An IPv6 host is written in brackets and returned without them. */
+/** Reads `host:port`. An IPv6 host is written in brackets and read without them. */
 function listenOf(value: unknown): Listen | undefined {
   if (typeof value !== 'string') return undefined;
   const match = /^(?:\[([^\]]+)\]|([^:[\]\s]+)):(\d{1,5})$/.exec(value.trim());
@@ -156,7 +156,7 @@ export const listen = kind(
 
 const LISTEN_MAX = 8;
 
-/** One listen address or a list of them, none twice. */
+/** One listen address or a list of different ones. */
 export const listenList = kind(
   `host:port, or a list of up to ${LISTEN_MAX} of them, none twice, such as ["127.0.0.1:8788", "192.168.1.5:8788"]`,
   (value): [Listen, ...Listen[]] | undefined => {
@@ -168,7 +168,7 @@ export const listenList = kind(
   },
 );
 
-/** The kernel's limit for the path of a socket. */
+/** Longest path of a Unix socket, in bytes, that Linux allows. */
 const SOCKET_PATH_MAX = 107;
 
 const isPath = (value: string) => isAbsolute(value) && !value.includes('\0');
@@ -209,7 +209,7 @@ export const cron = text(
 );
 
 function isEverDue(expression: string): boolean {
-  // Only a day with a month may never come, such as the 30th of February.
+  // Only an expression with both a day and a month may never be due, such as the 30th of February.
   const [day, month] = expression.trim().split(/\s+/).slice(-3, -1);
   return day === '*' || month === '*' || !throws(() => cronSchedule(expression, 'UTC').nextAfter(0));
 }
@@ -228,7 +228,7 @@ export const timeZone = text(
   (zone) => zone !== '' && !throws(() => canonicalZone(zone)),
 );
 
-/** Address at which a tillsync reaches the server between a hub and its branches. */
+/** Address of the NATS server between a hub and its branches; '' if there is none. */
 export const optionalNatsUrl = text(
   'an address such as "tls://hub.example.com:4222", or "nats://127.0.0.1:4222" on the same machine; or ""',
   (value) => value === '' || isNatsUrl(value),
@@ -249,7 +249,7 @@ export const natsUrls = textList(
   isNatsUrl,
 );
 
-/** Further addresses of the hub, beside its present ones. */
+/** New addresses of the hub that it announces to its branches, besides the present ones. */
 export const announcedUrls = textList(
   `a list of up to ${WAYS_MAX - 1} addresses such as ["tls://hub2.example.com:4222"]`,
   WAYS_MAX - 1,
@@ -265,7 +265,7 @@ export const optionalBranchName = text('a name of letters, digits, "_" and "-", 
 
 const id = z.string({ error: 'text' }).trim().min(1, { error: 'text that is not empty' });
 
-/** Safety stock: the pieces of a stock that are not offered. */
+/** Safety stock: number of pieces that are never offered. */
 export const safety = decimal(0, 1_000_000);
 
 const branch = z
@@ -307,7 +307,7 @@ const branch = z
     }),
   );
 
-/** List of branches, with no id twice. */
+/** List of branches. Two branches must not have the same id. */
 export const branches = z
   .array(branch, { error: 'a list of [[branches]] tables, each with subsidiary_id, external_id or both' })
   .superRefine((list, context) => {
@@ -326,7 +326,7 @@ export const branches = z
     }
   });
 
-/** Keys that a table `[[hooks]]` may have. */
+/** Keys that a `[[hooks]]` table may have. */
 export const HOOK_KEYS: readonly string[] = [
   'name',
   'url',
@@ -386,7 +386,7 @@ const hook = z
   })
   .transform(({ timeout: timeoutMs, ...rest }) => ({ ...rest, timeoutMs }));
 
-/** No name twice. */
+/** List of hooks with different names. */
 export const hooks = z.array(hook, { error: `a list, each ${HOOK_TABLE}` }).superRefine((list, context) => {
   for (const [index, { name }] of list.entries()) {
     if (list.findIndex((other) => other.name === name) === index) continue;
@@ -394,7 +394,7 @@ export const hooks = z.array(hook, { error: `a list, each ${HOOK_TABLE}` }).supe
   }
 });
 
-/** Field name in the file (`item.product_name`) → name in the code (`item.productName`). */
+/** Names of fields in the code, by their names in the file: `item.product_name` → `item.productName`. */
 const FIELD_BY_KEY = new Map(
   SPELLABLE_FIELDS.map((name) => [name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), name]),
 );
@@ -406,7 +406,7 @@ const spelling = z.string({ error: 'text' }).regex(/^[^\s.]+(\.[^\s.]+)*$/, {
   error: 'a field name, or names joined by dots for a field inside another, such as "customer.mail"',
 });
 
-/** For each field, the spellings to try before the known ones. */
+/** For each field, spellings that are tried before the known ones. */
 export const orderFields = z
   .preprocess(
     flattened,
@@ -426,7 +426,10 @@ export const orderFields = z
     Object.fromEntries(Object.entries(table).map(([key, names]) => [FIELD_BY_KEY.get(key) ?? key, names])),
   );
 
-/** TOML reads `item.quantity = …` as a table in a table; here it becomes one dotted key. */
+/**
+ * Joins keys of nested tables, because TOML reads `item.quantity = …` as a table: {item: {quantity: x}} →
+ * {'item.quantity': x}.
+ */
 function flattened(value: unknown): unknown {
   if (!isTable(value)) return value;
   return Object.fromEntries(
