@@ -127,7 +127,7 @@ export function madeUpRejection(nowIso: string): RejectedChangeEvent {
     body: { externalId: 'test', subsidiaryId: 'sub-2', qty: 12 },
     state: 'rejected',
     attempts: 0,
-    message: 'externalId test is not in branch sub-2; it is sku 1001 in sub-1.',
+    message: 'externalId test is not in branch sub-2; it is sku 1001 in branch sub-1 (externalId test).',
     createdAt: nowIso,
     settledAt: nowIso,
     heldGuard: null,
