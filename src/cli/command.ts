@@ -2,7 +2,7 @@ import { Argument, Command, Option } from 'commander';
 import { becomeStorageUser, requireRights } from '../app/installation.ts';
 import type { ReadOnlyServices } from '../app/read-only-services.ts';
 import type { Services } from '../app/services.ts';
-import { loadConfig, loadSetup } from '../config/config.ts';
+import { loadConfig, loadSetup, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchCallsNobody, isBranch } from '../config/roles.ts';
 import { secretValues } from '../config/secrets.ts';
@@ -14,6 +14,7 @@ import type { CallOptions } from '../platform/platform.ts';
 import { type Cli, type ExitCode, printableLines, writeJson } from './cli.ts';
 import { notNow, wholeNumber } from './options.ts';
 import { Progress, waitText } from './progress.ts';
+import { speaker, spokenError } from './speech.ts';
 
 /** An option that has more than a description. `T` is the type of its value. */
 export interface Opt<T> {
@@ -237,6 +238,18 @@ export async function withReaders<T>(
     return await use(readers, config);
   } finally {
     await readers.close();
+  }
+}
+
+/** Waits for a command that speaks the shop's language, and tells its error in it too. With `--json` it is in English. */
+export async function spokenFaults<T>(call: Call, running: Promise<T>): Promise<T> {
+  try {
+    return await running;
+  } catch (error) {
+    const read = readConfig(sourceOf(call));
+    throw call.options.json || 'faults' in read
+      ? error
+      : spokenError(error, speaker(read.config, call.cli.clock));
   }
 }
 

@@ -7,9 +7,10 @@ import { counted, TillsyncError } from '../core/errors.ts';
 import type { Wait } from '../platform/platform.ts';
 import type { OrdersDiff, ProductsDiff, StockDiff } from '../support/diff.ts';
 import { EXIT } from './cli.ts';
-import { type Call, command, type Result, WAIT, withPlatform, withReaders } from './command.ts';
+import { type Call, command, type Result, spokenFaults, WAIT, withPlatform, withReaders } from './command.ts';
 import { windowOf } from './options.ts';
 import { type Progress, waitText } from './progress.ts';
+import { type Say, speaker } from './speech.ts';
 import { table } from './table.ts';
 
 /** Returns callbacks that show the progress of reading products, branch by branch. */
@@ -50,9 +51,11 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
     if (what !== undefined && what !== 'orders' && what !== 'products' && what !== 'stock') {
       throw new TillsyncError('usage', `Found "${what}"; allowed: orders, products, stock.`);
     }
-    if (what === 'stock') return diffStockOf(context, branch);
+    if (what === 'stock') return spokenFaults(context, diffStockOf(context, branch));
     const window = windowOf(from, to);
-    return withPlatform(context, async ({ parts, config, progress, call }) => {
+    const shown = withPlatform(context, async ({ parts, config, progress, call }) => {
+      const say = speaker(config, cli.clock);
+      progress.say = say;
       const { diffOrders, diffProducts } = await import('../support/diff.ts');
       let found = 0;
       /** Prints the differences of one part at once, because the next part may take minutes. */
@@ -65,22 +68,23 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
       let stock: StockDiff | undefined;
       if (what === undefined) {
         stock = await stockDiff(parts, config, branch);
-        show(stock.differences, stockText(stock));
+        show(stock.differences, stockText(stock, say));
       }
       let products: ProductsDiff | undefined;
       if (what !== 'orders') {
         const branches = branch === undefined ? parts.branches : [namedBranch(parts.branches, branch)];
         products = await diffProducts(parts, cli.clock, { ...call, branches, ...productSteps(progress) });
-        show(products.differences, productsText(products));
+        show(products.differences, productsText(products, say));
       }
       let orders: OrdersDiff | undefined;
       if (what !== 'products') {
         progress.step('asking the platform for orders');
         orders = await diffOrders(parts, cli.clock, { ...call, window });
-        show(orders.differences, ordersText(orders));
+        show(orders.differences, ordersText(orders, say));
       }
       return { json: { stock, orders, products }, exit: found > 0 ? EXIT.failed : EXIT.done };
     });
+    return spokenFaults(context, shown);
   },
 });
 
@@ -120,57 +124,78 @@ function diffStockOf(context: Call, branch: string | undefined): Promise<Result>
     const stores = readStores(mirror, config, context.cli.clock);
     const stock = await stockDiff({ mirror, stores }, config, branch);
     const exit = stock.differences.length > 0 ? EXIT.failed : EXIT.done;
-    return { json: { stock }, text: stockText(stock), exit };
+    return { json: { stock }, text: stockText(stock, speaker(config, context.cli.clock)), exit };
   });
 }
 
-function stockText({ compared, unsure, differences }: StockDiff): string {
-  const notes = [`${counted(compared, 'counted stock')}: ${counted(differences.length, 'difference')}.`];
+function stockText({ compared, unsure, differences }: StockDiff, say: Say): string {
+  const stocks = counted(compared, 'counted stock', 'counted stocks');
+  const notes = [`${stocks}: ${counted(differences.length, 'difference')}.`];
   if (unsure > 0) {
     notes.push(`Of ${unsure} nobody can tell now: orders or calls moved them since the platform was read.`);
   }
   const columns = {
-    SKU: 'sku',
-    BRANCH: 'branch',
-    PRODUCT: 'name',
-    PLATFORM: 'platformQty',
-    WANTED: 'wantedQty',
-    COUNTED: 'countedQty',
-    SINCE: 'since',
-    SEEN: 'seenAt',
+    [say('SKU')]: 'sku',
+    [say('BRANCH')]: 'branch',
+    [say('PRODUCT')]: 'name',
+    [say('PLATFORM')]: 'platformQty',
+    [say('WANTED')]: 'wantedQty',
+    [say('COUNTED')]: 'countedQty',
+    [say('SINCE')]: 'since',
+    [say('SEEN')]: 'seenAt',
   } as const;
-  return `${notes.join('\n')}\n${differences.length === 0 ? '' : table(differences, columns)}`;
+  return diffText(notes, differences.length === 0 ? '' : table(differences, columns), say);
 }
 
-function ordersText({ window, compared, differences, moved, unreadable, morePages }: OrdersDiff): string {
-  const days = `${window.startDate} to ${window.endDate}`;
-  const notes = [`${counted(compared, 'order')} of ${days}: ${counted(differences.length, 'difference')}.`];
+function ordersText(
+  { window, compared, differences, moved, unreadable, morePages }: OrdersDiff,
+  say: Say,
+): string {
+  const orders = counted(compared, 'order of', 'orders of');
+  const notes = [
+    `${orders} ${window.startDate} to ${window.endDate}: ${counted(differences.length, 'difference')}.`,
+  ];
   if (moved > 0) notes.push(`${moved} changed meanwhile and were left out.`);
   if (unreadable > 0) notes.push(`${counted(unreadable, 'record')} could not be read as an order.`);
   if (morePages) {
     notes.push('The answer has further pages, so orders that it lacks were not looked for.');
   }
-  const columns = { ORDER: 'orderId', WHAT: 'field', MIRROR: 'mirror', PLATFORM: 'platform' } as const;
-  return `${notes.join('\n')}\n${differences.length === 0 ? '' : table(differences, columns)}`;
+  const columns = {
+    [say('ORDER')]: 'orderId',
+    [say('WHAT')]: 'field',
+    [say('MIRROR')]: 'mirror',
+    [say('PLATFORM')]: 'platform',
+  } as const;
+  return diffText(notes, differences.length === 0 ? '' : table(differences, columns), say);
 }
 
-function productsText({ compared, differences, moved, unreadable }: ProductsDiff): string {
+function productsText({ compared, differences, moved, unreadable }: ProductsDiff, say: Say): string {
   const notes = [`${counted(compared, 'product')}: ${counted(differences.length, 'difference')}.`];
   if (moved > 0) notes.push(`${moved} were pushed meanwhile and were left out.`);
   if (unreadable > 0) {
     notes.push(`${counted(unreadable, 'entry', 'entries')} could not be read as a product.`);
   }
-  return `${notes.join('\n')}\n${differences.length === 0 ? '' : differenceTable(differences)}`;
+  return diffText(notes, differences.length === 0 ? '' : differenceTable(differences, say), say);
 }
 
-/** Returns the differences between mirror and platform as a table. */
-export function differenceTable(differences: readonly ProductDifference[]): string {
+function diffText(notes: readonly string[], differences: string, say: Say): string {
+  return `${notes.map(say).join('\n')}\n${differences}`;
+}
+
+/**
+ * Returns the differences between mirror and platform as a table. Names of fields and values are the same in each
+ * language, as with `--json`.
+ */
+export function differenceTable(
+  differences: readonly ProductDifference[],
+  say: Say = (english) => english,
+): string {
   return table(differences, {
-    PRODUCT: 'productId',
-    SKU: 'sku',
-    BRANCH: 'subsidiaryId',
-    WHAT: 'field',
-    MIRROR: 'mirror',
-    PLATFORM: 'platform',
+    [say('PRODUCT')]: 'productId',
+    [say('SKU')]: 'sku',
+    [say('BRANCH')]: 'subsidiaryId',
+    [say('WHAT')]: 'field',
+    [say('MIRROR')]: 'mirror',
+    [say('PLATFORM')]: 'platform',
   });
 }

@@ -6,15 +6,15 @@ import { storagePaths } from '../app/storage.ts';
 import { namedBranch } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
-import { localTimes } from '../core/time.ts';
 import type { Explanation } from '../health/explain.ts';
 import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
 import { isEnded, type OrderHistory } from '../orders/order.ts';
 import { EXIT, printable } from './cli.ts';
-import { choice, command, group, parsed, whole, withParts, withReaders } from './command.ts';
+import { choice, command, group, parsed, spokenFaults, whole, withParts, withReaders } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
 import { writePayload } from './events.ts';
 import { instant } from './options.ts';
+import { type Say, speaker } from './speech.ts';
 import { fields, inCurrency, table, when, whenIn } from './table.ts';
 
 /** Returns orders as a table for people. Times are in the company's zone. */
@@ -323,8 +323,8 @@ const explain = command({
   examples: ['order explain 1005', 'order explain 64f0c2a9e1 --json'],
   more: '\nAt a hub it tells also what the branch of the order has got, as the branch reported.',
   argument: ['<order>', "the order's number, such as 1005, or the platform's id of it"],
-  run: (call) =>
-    withReaders(call, async ({ mirror, branches }, config) => {
+  run(call) {
+    const shown = withReaders(call, async ({ mirror, branches }, config) => {
       const { explainOrder } = await import('../health/explain.ts');
       const { readStores } = await import('../app/read-only-services.ts');
       const { clock } = call.cli;
@@ -336,19 +336,23 @@ const explain = command({
       );
       return {
         json: { orderId, code, status, ...explanation },
-        text: explanationText(explanation, timezone, clock.nowMs()),
+        text: explanationText(explanation, timezone, speaker(config, clock)),
       };
-    }),
+    });
+    return spokenFaults(call, shown);
+  },
 });
 
-/** Returns the events of an order as a table, with sentences about its present state below. */
-export function explanationText({ entries, now }: Explanation, timeZone: string, nowMs: number): string {
-  const rows = entries.map(({ at, what }) => ({ at, what: printable(what) }));
-  const line = table(rows, {
-    [`TIME (${timeZone})`]: ({ at }) => when(at, timeZone),
-    WHAT: 'what',
+/**
+ * Returns the events of an order or a stock as a table, with sentences about its present state below, in the words of
+ * `say`.
+ */
+export function explanationText({ entries, now }: Explanation, timeZone: string, say: Say): string {
+  const line = table(entries, {
+    [`${say('TIME')} (${timeZone})`]: ({ at }) => when(at, timeZone),
+    [say('WHAT')]: ({ what }) => say(what),
   });
-  return `${entries.length === 0 ? '' : `${line}\n`}${now.map((each) => `${printable(localTimes(each, timeZone, nowMs))}\n`).join('')}`;
+  return `${entries.length === 0 ? '' : `${line}\n`}${now.map((each) => `${printable(say(each))}\n`).join('')}`;
 }
 
 type OrderReads = Pick<ReadOnlyServices['mirror'], 'order' | 'orders' | 'codesBeside'>;

@@ -1,6 +1,7 @@
 import { type Clock, formatDuration } from '../core/time.ts';
 import type { Endpoint, Wait } from '../platform/platform.ts';
 import { type Cli, printable, type TextSink } from './cli.ts';
+import type { Say } from './speech.ts';
 
 const CALL_NAMES: Record<Endpoint, string> = {
   'token.refresh': 'token refresh',
@@ -44,6 +45,8 @@ const COLUMNS_DEFAULT = 80;
  * writes plain lines without repeating any.
  */
 export class Progress {
+  /** Translates what is shown. */
+  say: Say = (english) => english;
   readonly #stream: TextSink;
   readonly #clock: Clock;
   #shown = false;
@@ -89,7 +92,7 @@ export class Progress {
 
   /** Writes a line above the progress line. It is not overwritten. */
   note(text: string): void {
-    this.#stream.write(`${this.#stream.isTTY ? `\r${CLEAR_TO_END}` : ''}${printable(text)}\n`);
+    this.#stream.write(`${this.#stream.isTTY ? `\r${CLEAR_TO_END}` : ''}${printable(this.say(text))}\n`);
     this.#lastPlain = '';
   }
 
@@ -111,7 +114,7 @@ export class Progress {
   }
 
   #show(text: string): void {
-    const line = printable(text);
+    const line = printable(this.say(text));
     if (this.#stream.isTTY) {
       const room = (this.#stream.columns ?? COLUMNS_DEFAULT) - 1;
       this.#stream.write(`\r${line.slice(0, room)}${CLEAR_TO_END}`);

@@ -1,14 +1,14 @@
 import { shopName } from '../app/installation.ts';
 import type { holdBackStates, ReadOnlyServices, storedVerdict } from '../app/read-only-services.ts';
-import { configWarnings, ownStoreConfig, readConfig } from '../config/config.ts';
+import { configWarnings, ownStoreConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { authReport } from './auth.ts';
 import type { Cli } from './cli.ts';
-import { command, type Result, sourceOf, withReaders } from './command.ts';
-import { speaker, spokenError } from './speech.ts';
+import { command, type Result, spokenFaults, withReaders } from './command.ts';
+import { speaker } from './speech.ts';
 import { type StatusReport, statusText } from './status-text.ts';
 
 const WATCH_EVERY_MS = 2000;
@@ -24,7 +24,7 @@ export const status = command({
     if (options.json && options.watch) {
       throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
     }
-    return withReaders(call, async (readers, config): Promise<Result> => {
+    const shown = withReaders(call, async (readers, config): Promise<Result> => {
       const { storedVerdict: judge, holdBackStates: heldBack } = await import('../app/read-only-services.ts');
       const say = speaker(config, clock);
       const look = () => statusOf(cli, readers, config, { judge, heldBack });
@@ -37,10 +37,8 @@ export const status = command({
         if (signal.aborted) return {};
         if (!stdout.isTTY) stdout.write('\n');
       }
-    }).catch((error: unknown) => {
-      const read = readConfig(sourceOf(call));
-      throw options.json || 'faults' in read ? error : spokenError(error, speaker(read.config, clock));
     });
+    return spokenFaults(call, shown);
   },
 });
 

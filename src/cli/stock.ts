@@ -13,10 +13,12 @@ import {
   mandatory,
   type Result,
   sourceOf,
+  spokenFaults,
   withParts,
   withReaders,
 } from './command.ts';
 import { explanationText } from './order.ts';
+import { speaker } from './speech.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
 import { table } from './table.ts';
 
@@ -166,7 +168,7 @@ const explain = command({
   async run(call) {
     const { argument: sku, options } = call;
     const branch = options.branch === undefined ? undefined : await configuredBranch(call, options.branch);
-    return withReaders(call, async ({ mirror, branches }, config) => {
+    const shown = withReaders(call, async ({ mirror, branches }, config) => {
       const { readStores } = await import('../app/read-only-services.ts');
       const { explainStocks } = await import('../health/explain.ts');
       const { clock } = call.cli;
@@ -179,11 +181,13 @@ const explain = command({
           hint: 'See the skus of a product, with: {tillsync} product show PRODUCT',
         });
       }
+      const say = speaker(config, clock);
       const text = stocks.map(
-        (each) => `sku ${sku} in ${each.subsidiaryId}\n${explanationText(each, timezone, clock.nowMs())}`,
+        (each) => `${say(`sku ${sku} in ${each.subsidiaryId}`)}\n${explanationText(each, timezone, say)}`,
       );
       return { json: { stocks }, text: text.join('\n') };
     });
+    return spokenFaults(call, shown);
   },
 });
 

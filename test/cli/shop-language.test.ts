@@ -19,6 +19,7 @@ beforeAll(async () => {
   });
   const { run } = commandsAt(place);
   unstarted = (await run(['status'])).stderr;
+  place.sandbox.control.createOrder({ status: 'payment-approved' });
   expect((await run(['sync', 'orders'])).code).toBe(0);
   expect((await run(['sync', 'products'])).code).toBe(0);
   stdout = { status: (await run(['status'])).stdout, doctor: (await run(['doctor'])).stdout };
@@ -55,6 +56,60 @@ describe('a shop that speaks Spanish', () => {
       stderr:
         'tillsync no está en marcha, así que la envió este comando, con los permisos de este usuario.\n',
     });
+  });
+
+  it('gets in Spanish why an order and a stock are as they are', async () => {
+    const { run, json } = commandsAt(place);
+    const { document } = await json(['order', 'list']);
+    const { orderId, code } = document.orders[0];
+    expect((await run(['feed', 'ack', orderId])).code).toBe(0);
+    const { stdout: order } = await run(['order', 'explain', String(code)]);
+    expect(order).toMatch(
+      /^HORA \(America\/Santiago\) +QUÉ\n.* Avisado por una consulta: payment-approved; evento 1\.\n/,
+    );
+    expect(order).toMatch(/ Confirmado por el POS de la tienda /);
+    expect(words(order)).not.toMatch(ENGLISH);
+
+    const count = ['stock', 'set', '--external-id', 'A-1001-1', '--branch', 'sub-1', '--qty', '3', '--wait'];
+    expect((await run(count)).code).toBe(0);
+    const { stdout: stock } = await run(['stock', 'explain', '1001']);
+    expect(stock).toMatch(/^sku 1001 en sub-1\nHORA /);
+    expect(words(stock)).not.toMatch(ENGLISH);
+
+    expect(await run(['order', 'explain', '999999'])).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(
+        /^tillsync: El espejo no tiene ningún pedido "999999"\. Los números más cercanos que tiene: \d+\.\nVea los que tiene con: /,
+      ),
+    });
+    expect((await run(['stock', 'explain', '99'])).stderr).toMatch(
+      /^tillsync: El espejo no tiene stock del sku 99\.\nVea los sku de un producto con: /,
+    );
+    const { entries } = (await json(['order', 'explain', orderId])).document;
+    expect(entries[0].what).toMatch(/^Heard by a poll: /);
+  });
+
+  it('gets in Spanish what the mirror has differently', async () => {
+    const { run, json } = commandsAt(place);
+    const { control } = place.sandbox;
+    const [product] = control.products();
+    if (!product) throw new Error('The sandbox has no products.');
+    control.putProduct({ ...product, name: 'Renamed' });
+    const { code, stdout, stderr } = await run(['diff']);
+    expect(code).toBe(1);
+    expect(stdout).toMatch(
+      /^Stocks contados: [01]; diferencias: 0\.\nProductos: \d+; diferencias: [1-9]\d*\.\n/,
+    );
+    expect(stdout).toMatch(/^PRODUCTO +SKU +SUCURSAL +QUÉ +ESPEJO +PLATAFORMA\n/m);
+    expect(stdout).toMatch(/^Pedidos del \S+ al \S+: 1; diferencias: 0\.$/m);
+    expect(words(stdout.replaceAll(/^\S.* name .*$/gm, ''))).not.toMatch(ENGLISH);
+    expect(stderr).toContain('pidiendo a la plataforma los productos de sub-1');
+    expect(words(stderr)).not.toMatch(ENGLISH);
+    const { document } = await json(['diff', 'products']);
+    expect(document.products.differences).toContainEqual(
+      expect.objectContaining({ field: 'name', platform: 'Renamed' }),
+    );
+    control.putProduct(product);
   });
 
   it('gives programs what they know', async () => {

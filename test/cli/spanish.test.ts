@@ -47,6 +47,17 @@ describe('what doctor says', () => {
     expect(phrases.filter((phrase) => !isKnown(phrase))).toEqual([]);
   });
 
+  it('is all known in Spanish: what `diff` says', () => {
+    const file = path.join(ROOT, 'src/cli/diff.ts');
+    const source = readFileSync(file, 'utf8').replaceAll('\\`', '`');
+    // Help and faults of the command line are in English.
+    const help = source.slice(source.indexOf('= command('), source.indexOf('const window'));
+    const isHelp = (phrase: string) => phrase.split(PLACE).every((part) => help.includes(part));
+    const phrases = phrasesOf(file).filter((phrase) => !isHelp(phrase));
+    expect(phrases.length).toBeGreaterThan(10);
+    expect(phrases.filter((phrase) => !isKnown(phrase))).toEqual([]);
+  });
+
   it('has a Spanish title for each check, and remedies for each finding', () => {
     expect(Object.values(CHECK_TITLES).filter((title) => !isKnownWhole(title))).toEqual([]);
     const remedies = Object.values(FINDINGS).map(({ inDoctor = 'Not tried.' }) => inDoctor);
