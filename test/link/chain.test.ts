@@ -501,8 +501,9 @@ describe('what goes up', () => {
         .run(),
     );
     await settle();
-    expect(branch.rows('SELECT reference, state, message FROM outbox')).toEqual([
-      { reference: 'mine', state: 'rejected', message: 'No such product.' },
+    // The branch's own feed of settled changes has it, so a hook at the branch gets it.
+    expect(branch.rows('SELECT reference, state, message, settled_seq FROM outbox')).toEqual([
+      { reference: 'mine', state: 'rejected', message: 'No such product.', settled_seq: 1 },
     ]);
   });
 
