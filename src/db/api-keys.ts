@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { sqlOf, storing } from './sqlite.ts';
 
-/** Rights that a named key of the local API can have. */
+/** Rights that a key of the local API with a name can have. */
 export const RIGHTS = ['orders', 'ack', 'stock', 'prices', 'screen', 'decide'] as const;
 export type Right = (typeof RIGHTS)[number];
 
@@ -15,8 +15,8 @@ export interface ApiKey {
 }
 
 /**
- * Returns the digest of a key, which is stored in place of the key. Digests have equal length, so comparing them
- * reveals nothing about the key.
+ * Returns the digest of a key, which is stored instead of the key. All digests have the same length, so comparing two
+ * of them reveals nothing about a key.
  */
 export function keyDigest(key: string, encoding: 'utf8' | 'latin1'): Buffer {
   return hash('sha256', Buffer.from(key, encoding), 'buffer');
@@ -25,7 +25,10 @@ export function keyDigest(key: string, encoding: 'utf8' | 'latin1'): Buffer {
 const COLUMNS = 'name, may, made_at AS madeAt, withdrawn_at AS withdrawnAt';
 type ApiKeyRow = Omit<ApiKey, 'may'> & { may: string };
 
-/** The named keys in state.db. A change applies from the next request on. Methods throw `storage-…`. */
+/**
+ * Keys of the local API that have a name, stored in state.db. A change applies from the next request on. Methods throw
+ * `storage-…`.
+ */
 export class ApiKeyRows {
   readonly #db: Database.Database;
 
@@ -39,13 +42,13 @@ export class ApiKeyRows {
     return row && read(row);
   }
 
-  /** Returns all keys by name, valid ones first. */
+  /** Returns all keys: first the valid ones, then by name. */
   list(): ApiKey[] {
     const sql = `SELECT ${COLUMNS} FROM api_keys ORDER BY withdrawn_at IS NOT NULL, name, made_at`;
     return storing(() => sqlOf(this.#db).rows<ApiKeyRow>(sql)).map(read);
   }
 
-  /** Returns false if a key of that name is in use. */
+  /** Stores a key. Returns false if a valid key has this name. */
   add(key: { name: string; may: readonly Right[]; digest: Buffer; at: string }): boolean {
     const sql = 'INSERT OR IGNORE INTO api_keys (digest, name, may, made_at) VALUES (?, ?, ?, ?)';
     const { digest, name, may, at } = key;

@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from './sqlite.ts';
 
-/** Names of recorded actions. Programs may compare them, so a name never changes. */
+/** Names of actions in the audit log. A name never changes, because programs may compare it. */
 export type AuditAction =
   | 'auth.set'
   | 'backup'
@@ -32,12 +32,12 @@ export type AuditAction =
   | 'webhook.rotate-secret'
   | 'webhook.set';
 
-/** An action of an operator. It contains no secret and no customer data. */
+/** An action of an operator, without secrets or customer data. */
 export interface AuditEvent {
-  /** The interface and its user, such as `cli ana`, `http 127.0.0.1` or `tillsync`. */
+  /** Interface and user, such as `cli ana`, `http 127.0.0.1` or `tillsync`. */
   who: string;
   action: AuditAction;
-  /** The object of the action, such as `change 12`. */
+  /** What the action was applied to, such as `change 12`. */
   subject?: string | null;
   /** Result of the action. */
   detail?: string | null;
@@ -52,7 +52,7 @@ export interface AuditEntry extends Required<AuditEvent> {
 const TEXT_MAX = 300;
 const COLUMNS = 'audit_id AS auditId, at, who, action, subject, detail';
 
-/** Records who did what in the mirror, so that the record is durable together with the action. */
+/** The audit log in the mirror. A record is written in the transaction of its action, so both are durable together. */
 export class Audit {
   readonly #sql: Sql;
   readonly #clock: Clock;
@@ -62,7 +62,7 @@ export class Audit {
     this.#clock = clock;
   }
 
-  /** Writes a record, in the transaction of the action. */
+  /** Writes a record. Must be called in the transaction of the action. */
   note({ who, action, subject = null, detail = null }: AuditEvent): void {
     this.#sql.run(
       'INSERT INTO audit (at, who, action, subject, detail) VALUES (?, ?, ?, ?, ?)',
@@ -70,7 +70,7 @@ export class Audit {
     );
   }
 
-  /** Lists records, newest first. `since` is ISO 8601 UTC. */
+  /** Returns records, the newest first. `since` is ISO 8601 UTC. */
   list({ since, limit }: { since?: string | undefined; limit: number }): AuditEntry[] {
     return this.#sql.rows<AuditEntry>(
       `SELECT ${COLUMNS} FROM audit WHERE at >= ? ORDER BY audit_id DESC LIMIT ?`,
@@ -78,7 +78,7 @@ export class Audit {
     );
   }
 
-  /** Copies the later records of another mirror that this one replaces. */
+  /** Copies the later records of a mirror that this mirror replaces. */
   takeOver(entries: readonly AuditEntry[]): void {
     for (const { at, who, action, subject, detail } of entries) {
       this.#sql.run(

@@ -2,22 +2,26 @@ import type Database from 'better-sqlite3';
 import type { JWK } from 'jose';
 import { sqlOf, storing } from './sqlite.ts';
 
-/** A command's request to the running daemon, and its result. */
+/** A request of a command to the running daemon, with the result. */
 export interface DaemonRequest<Asked> {
-  /** The requester's wall clock, which names the request. */
+  /** Time of the request by the wall clock, which also identifies the request. */
   askedAtMs: number;
   asked: Asked;
   /**
-   * The requester's key. Nobody else can read the result, which may name a customer and whose bytes stay in the file.
+   * Public key of the requester, with which the result is encrypted. The result may contain customer data, and its
+   * bytes may remain in the file.
    */
   key: JWK;
-  /** JSON as a JWE; null until the daemon is done. */
+  /** Result as JSON, encrypted as a JWE; null until the daemon has finished. */
   result: string | null;
-  /** Why it failed; null if it succeeded or is not done. */
+  /** Why the request failed; null if it succeeded or is not finished. */
   fault: string | null;
 }
 
-/** The newest request of each name in state.db, shared by all processes of a company. Methods throw `storage-…`. */
+/**
+ * Requests of commands to the daemon in state.db. Only the newest request of each name is stored. Methods throw
+ * `storage-…`.
+ */
 export class RequestRows {
   readonly #db: Database.Database;
 

@@ -4,24 +4,27 @@ import { basename } from 'node:path';
 /** A process that holds a lock on a file. */
 export interface LockHolder {
   pid: number;
-  /** Name of the program; empty if it is not visible. */
+  /** Name of the program; '' if it cannot be read. */
   program: string;
 }
 
-/** The locks to search for: the file, and its bytes. */
+/** A range of bytes of a file whose locks are searched. */
 interface LockedBytes {
   inode: number;
   first: number;
   last: number;
-  /** Kind of the locks; any kind if left out. */
+  /** Kind of the locks. If left out, locks of both kinds are searched. */
   kind?: 'READ' | 'WRITE';
-  /** Whether processes that wait for such a lock count too. */
+  /** Whether processes that wait for such a lock are found too. */
   isWaitingToo?: boolean;
 }
 
 export type Bytes = Omit<LockedBytes, 'inode'>;
 
-/** Returns other processes that hold such locks now, from the kernel's table of locks; Linux only. */
+/**
+ * Returns other processes that now hold locks on these bytes. Reads the kernel's table of locks, so it works on Linux
+ * only.
+ */
 export function lockHolders(bytes: readonly LockedBytes[]): LockHolder[] {
   let locks: string;
   try {
@@ -37,7 +40,10 @@ export function lockHolders(bytes: readonly LockedBytes[]): LockHolder[] {
 const LOCK_LINE =
   /^\d+:\s+(->\s+)?(?:POSIX|OFDLCK)\s+\S+\s+(READ|WRITE)\s+(\d+)\s+\S+:(\d+)\s+(\d+)\s+(\d+|EOF)/;
 
-/** Returns the processes with such locks, from /proc/locks: `4: POSIX  ADVISORY  READ 812 fe:01:1311 124 124`. */
+/**
+ * Returns the ids of processes with locks on these bytes. `locks` is the text of /proc/locks, with lines such as `4:
+ * POSIX ADVISORY READ 812 fe:01:1311 124 124`.
+ */
 export function lockPids(locks: string, bytes: readonly LockedBytes[]): number[] {
   const pids = locks.split('\n').flatMap((line) => {
     const [, waits, kind, pid, inode, from, to] = LOCK_LINE.exec(line) ?? [];
@@ -54,12 +60,12 @@ export function lockPids(locks: string, bytes: readonly LockedBytes[]): number[]
   return [...new Set(pids)];
 }
 
-/** Returns `php (process 812), a program (process 97)`. */
+/** Returns the names of processes: `php (process 812), a program (process 97)`. */
 export function namesOf(holders: readonly LockHolder[]): string {
   return holders.map(({ pid, program }) => `${program || 'a program'} (process ${pid})`).join(', ');
 }
 
-/** Name of the first thread of programs that run on Node. */
+/** Name of a Node program's first thread in /proc. */
 const NODE_THREAD = 'MainThread';
 
 function programOf(pid: number): string {
@@ -73,10 +79,13 @@ function programOf(pid: number): string {
   }
 }
 
-/** Bytes of -shm that SQLite's readers lock (WAL-index format, read marks 0 to 4). */
+/** Bytes of the -shm file that readers lock (WAL-index format of SQLite, read marks 0 to 4). */
 export const READ_MARKS: readonly Bytes[] = [{ first: 123, last: 127, kind: 'READ', isWaitingToo: true }];
 
-/** Bytes that a writer or a recovery locks, and a reader's byte locked so that it shuts readers out. */
+/**
+ * Bytes of the -shm file that a writer or a recovery locks, and read marks that are locked so that no reader can use
+ * them.
+ */
 export const LOCKING: readonly Bytes[] = [
   { first: 120, last: 120 },
   { first: 122, last: 122 },

@@ -6,22 +6,22 @@ import { sqlOf, storing } from './sqlite.ts';
 
 export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
 
-/** Names the process that took a slot or lease, and checks whether another one still runs. */
+/** Names this process as holder of slots and leases, and checks whether other holders still run. */
 export interface Holders {
   readonly self: string;
   /**
-   * Whether the holder's process runs; undefined if this process cannot see it, and then the lease ends by its time
-   * alone.
+   * Whether the process of a holder runs. Returns undefined if this process cannot see it; then a lease ends only by
+   * its time.
    */
   isAlive(holder: string): boolean | undefined;
 }
 
-/** Process ids are comparable only within a PID namespace; a container has its own. */
+/** PID namespace of this process, such as a container's. Process ids can be compared only within one namespace. */
 const NAMESPACE = pidNamespace();
 
 /**
- * Names processes by id, start time and PID namespace, so that a reused id is not mistaken for the old process.
- * Holders written by older versions have no namespace and count as this one's.
+ * Names a process by its id, start time and PID namespace, so that a process with a reused id is a different holder.
+ * Holders of older versions have no namespace and count as this one's.
  */
 export const systemHolders: Holders = {
   self: `${process.pid}.${startTimeOf(process.pid) ?? ''}.${NAMESPACE}`,
@@ -31,7 +31,7 @@ export const systemHolders: Holders = {
     try {
       process.kill(Number(pid), 0);
     } catch (error) {
-      // EPERM: the process runs, as another user.
+      // The error EPERM means that the process runs as another user.
       if (error instanceof Error && 'code' in error && error.code === 'ESRCH') return false;
     }
     const now = startTimeOf(Number(pid));
@@ -39,13 +39,13 @@ export const systemHolders: Holders = {
   },
 };
 
-/** Returns a holder's process id; undefined if it has none that is valid here. */
+/** Returns the process id of a holder; undefined if it is of another PID namespace or invalid. */
 export function pidOf(holder: string): number | undefined {
   const [, pid, namespace = NAMESPACE] = /^([1-9]\d*)\.\d*(?:\.(\d*))?$/.exec(holder) ?? [];
   return pid === undefined || namespace !== NAMESPACE ? undefined : Number(pid);
 }
 
-/** Returns the inode of the PID namespace; empty if the system does not tell. */
+/** Returns the inode of this process's PID namespace; '' if the system does not show it. */
 function pidNamespace(): string {
   try {
     return /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '';
@@ -54,11 +54,11 @@ function pidNamespace(): string {
   }
 }
 
-/** Returns the start time in clock ticks since boot; undefined if the system does not tell. */
+/** Returns the start time of a process in clock ticks since boot; undefined if the system does not show it. */
 function startTimeOf(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The program's name, in brackets, may contain spaces; the start time is the 20th field after it.
+    // The program's name in brackets may contain spaces. The start time is the 20th field after it.
     return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
   } catch {
     return undefined;
@@ -66,12 +66,11 @@ function startTimeOf(pid: number): string | undefined {
 }
 
 /**
- * Makes stored monotonic times comparable with now. Every transaction that reads them calls it first.
+ * Makes stored monotonic times comparable with the present one. Every transaction that reads such times calls `now`.
  *
- * A time stored under another boot is dated to this boot's beginning. So an interval, a window entry or a block ends
- * once the machine has been up for its full length. That waits too long at worst, and needs no wall clock, which may
- * be wrong after a start. A lease ends at once: its holder died with its boot, and a request of that process is
- * answered or lost long before a machine is up again.
+ * After a reboot, a stored time counts as the start of this boot. So an interval, a window entry or a block ends when
+ * the machine has been up for its full length. This may wait too long, but needs no wall clock, which may be wrong
+ * after a start. A lease ends at once, because its holder died with its boot, and so did the holder's calls.
  */
 export class BootTime {
   readonly #db: Database.Database;
@@ -83,7 +82,7 @@ export class BootTime {
   }
 
   /**
-   * Returns the present monotonic time, and makes all stored times comparable with it. Must be called inside a
+   * Returns the present monotonic time, after making all stored times comparable with it. Must be called inside a
    * transaction.
    */
   now(): number {
@@ -98,8 +97,8 @@ export class BootTime {
   }
 
   /**
-   * Lowers stored times that are later than now, as after a virtual machine was reset to an earlier moment of the same
-   * boot.
+   * Lowers stored times that are in the future. This happens if a virtual machine is reset to an earlier moment of the
+   * same boot.
    */
   clamp(nowMs: number): void {
     for (const [table, column] of MOMENTS) {
@@ -116,7 +115,7 @@ const BEFORE_THIS_BOOT = `
   UPDATE calls SET counts_from_mono_ms = 0;
   UPDATE blocks SET from_mono_ms = 0;
   UPDATE leases SET held = 0, until_mono_ms = 0;`;
-/** Columns that hold the time of an event. */
+/** Columns with the time of an event. */
 const MOMENTS = [
   ['lanes', 'taken_mono_ms'],
   ['lanes', 'settled_mono_ms'],
@@ -126,14 +125,14 @@ const MOMENTS = [
 ];
 
 /**
- * Named leases in state.db, for work that only one process may do at a time. The fence rises with each holder and is
- * never reused. A dead process's lease ends at once.
+ * Leases by name in state.db, for work that only one process at a time may do. The fence is a number that rises with
+ * each holder and is never reused. The lease of a dead process ends at once.
  */
 export class LeaseRows {
   readonly #db: Database.Database;
   readonly #time: BootTime;
   readonly #holders: Holders;
-  /** Leases whose release the disk refused, by name. They are released later, and not held for this process's life. */
+  /** Fences of leases by name whose release could not be written to the disk. The release is written later. */
   readonly #owed = new Map<string, number>();
 
   constructor({ db, time, holders }: { db: Database.Database; time: BootTime; holders: Holders }) {
@@ -142,7 +141,7 @@ export class LeaseRows {
     this.#holders = holders;
   }
 
-  /** Returns the fence of the lease, or undefined while another process has it. */
+  /** Acquires the lease and returns its fence; undefined while another process holds the lease. */
   acquire(name: string, holdMs: number): number | undefined {
     return this.#immediately((nowMs) => {
       const held = this.#held(name);
@@ -163,23 +162,20 @@ export class LeaseRows {
     });
   }
 
-  /**
-   * Extends a lease, also an expired one that no other process acquired. Returns false if another process has acquired
-   * it.
-   */
+  /** Extends a lease, even if it has expired. Returns false if another process has acquired it since. */
   renew(name: string, fence: number, holdMs: number): boolean {
     const sql = 'UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1';
     return this.#immediately((nowMs) => sqlOf(this.#db).run(sql, nowMs + holdMs, name, fence).changes === 1);
   }
 
-  /** Whether a process holds the lease and is alive, or may be alive if that is not visible here. */
+  /** Whether a process holds the lease and runs, as far as this process can see. */
   isHeld(name: string): boolean {
     return this.holder(name) !== undefined;
   }
 
   /**
-   * Returns the holder of the lease, in the form of `Holders`; undefined if none. A living holder has it beyond its
-   * time, for example while frozen, until another process acquires it.
+   * Returns the holder of a lease, as `Holders` names it; undefined if there is none. A running holder keeps an expired
+   * lease until another process acquires it.
    */
   holder(name: string): string | undefined {
     return this.#immediately((nowMs) => {
@@ -188,7 +184,7 @@ export class LeaseRows {
     });
   }
 
-  /** If the release cannot be written now, it is written before the next use of any lease. */
+  /** Releases the lease. If this cannot be written now, it is written before the next use of any lease. */
   release(name: string, fence: number): void {
     this.#owed.set(name, fence);
     this.#immediately(() => undefined);
@@ -218,10 +214,7 @@ interface LeaseOptions {
   holdMs: number;
 }
 
-/**
- * A lease as this process holds it. It is renewed at half of its time, because it is safe only until it
- * expires.
- */
+/** A lease that this process holds. It is renewed after half of its time, because it protects only until it expires. */
 export class Lease {
   readonly #o: LeaseOptions;
   #fence: number | undefined;
@@ -232,12 +225,12 @@ export class Lease {
     this.#o = options;
   }
 
-  /** Milliseconds until another process can take the lease, by this machine's clock; 0 or less if one can already. */
+  /** Milliseconds until another process can acquire the lease, by this machine's clock; 0 or less if it can already. */
   get leftMs(): number {
     return this.#fence === undefined ? 0 : this.#endsMs - this.#o.clock.monotonicMs();
   }
 
-  /** Acquires the lease when it is free, and renews it in time. Returns false if another process has it. */
+  /** Acquires the lease if it is free, and renews it in time. Returns false while another process holds it. */
   async hold(signal?: AbortSignal): Promise<boolean> {
     const { leases, clock, name, holdMs } = this.#o;
     const fence = this.#fence;
@@ -254,7 +247,7 @@ export class Lease {
     return this.#fence !== undefined;
   }
 
-  /** A lease that could not be released ends by itself. */
+  /** Releases the lease. If that fails, the lease ends by its time. */
   async release(): Promise<void> {
     const { leases, clock, name } = this.#o;
     const fence = this.#fence;

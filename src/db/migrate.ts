@@ -5,15 +5,17 @@ import { TillsyncError } from '../core/errors.ts';
 import { createWithMode, storing, syncPath } from './sqlite.ts';
 
 interface MigrateOptions {
-  /** Directory of the migrations `0001-….sql`, `0002-….sql` and so on, without gaps. */
+  /** Directory with the migrations `0001-….sql`, `0002-….sql` and so on, without gaps. */
   directory: URL;
-  /** Builds an empty database in one step; only the migrations it lacks are applied after it. */
+  /**
+   * File that creates an empty database with the schema in one step. Only migrations that it does not include follow.
+   */
   schema?: URL;
-  /** The database's name for people, such as `mirror.db`. */
+  /** Name of the database for people, such as `mirror.db`. */
   name: string;
-  /** Path of a full copy made before an existing database is changed. It replaces an older copy. */
+  /** Path for a full copy, made before an existing database is changed. It replaces an older copy. */
   keepCopyAt?: string;
-  /** Only reads: an older schema is refused with `storage-readonly`. */
+  /** True if nothing may be written. An older schema then throws `storage-readonly`. */
   readonly?: boolean | undefined;
 }
 
@@ -23,9 +25,9 @@ interface Migration {
 }
 
 /**
- * Applies all pending migrations in one transaction, so that a crash leaves the old schema or the new one. Throws
- * `storage-newer` for migrations that this version does not know, and `storage-corrupt` if those of the database are
- * not a prefix of the known ones; then nothing is changed.
+ * Applies all missing migrations in one transaction, so that a crash leaves either the old or the new schema. Throws
+ * `storage-newer` if the database has migrations that this version does not know, and `storage-corrupt` if its
+ * migrations differ from the known ones. Then it changes nothing.
  */
 export function migrate(db: Database.Database, options: MigrateOptions): void {
   const known = listMigrations(options.directory);
@@ -40,7 +42,7 @@ export function migrate(db: Database.Database, options: MigrateOptions): void {
     }
     if (from > 0 && options.keepCopyAt !== undefined) keepCopy(db, options.keepCopyAt);
     db.transaction(() => {
-      // Another process may have created the schema first.
+      // Another process may have created the schema since the check above.
       if (options.schema && checkApplied(db, known, options.name) === 0) {
         db.exec(readFileSync(options.schema, 'utf8'));
       }
@@ -62,7 +64,7 @@ function listMigrations(directory: URL): Migration[] {
   });
 }
 
-/** Returns how many of the known migrations the database has. */
+/** Returns the number of migrations that the database has. */
 function checkApplied(db: Database.Database, known: Migration[], name: string): number {
   const tables = db
     .prepare<[], { name: string }>("SELECT name FROM sqlite_schema WHERE type = 'table'")
@@ -92,7 +94,7 @@ function apply(db: Database.Database, migration: Migration): void {
   db.exec(
     'CREATE TABLE IF NOT EXISTS schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)',
   );
-  // A migration may change a table's SQL text if the bytes of its rows stay the same.
+  // Unsafe mode lets a migration change the SQL text of a table. It may do so only if the stored rows stay valid.
   db.unsafeMode(true);
   try {
     db.exec(readFileSync(migration.file, 'utf8'));
@@ -102,7 +104,7 @@ function apply(db: Database.Database, migration: Migration): void {
   db.prepare('INSERT INTO schema_migrations (name) VALUES (?)').run(migration.name);
 }
 
-/** Writes a full, synced copy under its final name. A crash leaves only a `.part` file. */
+/** Writes a full copy and syncs it before it gets its final name. A crash leaves only a `.part` file. */
 function keepCopy(db: Database.Database, path: string): void {
   const part = `${path}.part`;
   rmSync(part, { force: true });

@@ -8,15 +8,21 @@ import { createWithMode, makeDirectory, openDatabase, storing } from './sqlite.t
 export const MIRROR_MODE = 0o640;
 const DIRECTORY_MODE = 0o2750;
 const BUSY_TIMEOUT_MS = 10;
-/** An order with its items touches about ten trees; larger pages make them flatter and each commit cheaper. */
+/**
+ * An order with its items changes about ten trees. With larger pages the trees have fewer levels, so commits are
+ * cheaper.
+ */
 const PAGE_BYTES = 8192;
-/** Checkpoints are rare, but come before the log reaches the size at which it is truncated. */
+/**
+ * Size of the log that starts a checkpoint. It is large, so that checkpoints are rare, but below the size at which the
+ * log is truncated.
+ */
 const AUTOCHECKPOINT_PAGES = 1_900;
 
 export interface ConnectionOptions {
   path: string;
   readonly: boolean;
-  /** Unix group that may read, by name or number. If undefined, the group of the directory may. */
+  /** Unix group that may read, by name or number. If undefined, it is the group of the directory. */
   group: string | undefined;
 }
 
@@ -31,7 +37,7 @@ export function openConnection(options: ConnectionOptions): Database.Database {
     readonly,
     busyTimeoutMs: BUSY_TIMEOUT_MS,
     pragmas: {
-      // The page size can be set only while the file is empty.
+      // SQLite accepts a page size only while the file is empty.
       ...(!readonly && statSync(path).size === 0 && { page_size: PAGE_BYTES }),
       journal_mode: 'wal',
       recursive_triggers: 1,
@@ -54,19 +60,19 @@ export function openConnection(options: ConnectionOptions): Database.Database {
   }
 }
 
-/** Closes a connection that failed, without deleting -wal and -shm under the mirror's readers. */
+/** Closes a failed connection and keeps the files -wal and -shm, which other readers of the mirror use. */
 export function closeLeavingFiles(db: Database.Database, { path, readonly }: ConnectionOptions): void {
   let keeper: Database.Database | undefined;
   try {
     if (!readonly) keeper = openKeeper(path);
   } catch {
-    // An unreadable file has no readers.
+    // An unreadable file has no readers, so its side files may be deleted.
   }
   db.close();
   keeper?.close();
 }
 
-/** Opens the mirror for the import's worker thread, while the main thread has it open. */
+/** Opens a second connection to the mirror, for the worker thread of the import. */
 export function openSecondConnection(path: string): Database.Database {
   return openDatabase({
     path,
@@ -77,12 +83,12 @@ export function openSecondConnection(path: string): Database.Database {
 }
 
 /**
- * Opens a connection that never writes and is closed last. The last connection to close deletes -wal and -shm if it
- * may write, and without them another Unix user cannot read the mirror while tillsync is stopped.
+ * Opens a read-only connection that is to be closed last. The last connection to close deletes -wal and -shm if it may
+ * write. Without these files, another Unix user cannot read the mirror while tillsync is stopped.
  */
 export function openKeeper(path: string): Database.Database {
   const keeper = openDatabase({ path, mode: MIRROR_MODE, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
-  // Reads only the file's header, which opens the log.
+  // Reads the file's header, because SQLite opens the log with the first read.
   storing(() => keeper.pragma('schema_version'));
   return keeper;
 }
@@ -95,36 +101,36 @@ function create(path: string, gid: number | undefined): void {
     setDirectoryMode(directory, DIRECTORY_MODE);
   }
   createWithMode(path, MIRROR_MODE);
-  // Existing files get the group too, since it may have been configured after the first start.
+  // Existing files are given to the group too, because it may have been configured later.
   if (gid !== undefined) giveToGroup(gid, path);
 }
 
 /**
- * Decides, in shared memory, which thread may take the mirror's write lock: the main thread or the import's worker.
- * The main thread waits for at most one transaction: it announces that it wants the lock, and the worker ends its
- * transaction early and waits until nobody wants it. After a number of such turns the worker goes first, so that
- * endless callbacks cannot starve the import.
+ * Decides which thread may take the mirror's write lock: the main thread or the worker of the import. Both use shared
+ * memory. The main thread waits for at most one transaction: it announces that it wants the lock, and the worker ends
+ * its transaction early and waits until nobody wants the lock. After `PASSED_MAX` such turns the worker goes first, so
+ * that callbacks without end cannot stop the import.
  *
- * Each side first announces itself and then checks the other, so that they cannot both go ahead.
+ * Each side first announces itself and then checks the other side, so that they never both start.
  */
 
-/** Cell with the number of calls of the main thread that wait for the lock or have it. */
+/** Index of the cell with the number of calls on the main thread that want or hold the lock. */
 const WANTED = 0;
-/** Cell that is 1 while the worker is in a transaction. */
+/** Index of the cell that is 1 while the worker is in a transaction. */
 const WORKING = 1;
 const ABORTED = 2;
-/** 1 while the worker waits for its turn. */
+/** Index of the cell that is 1 while the worker waits for its turn. */
 const WAITING = 3;
-/** Cell with the number of times that the main thread passed the waiting worker. */
+/** Index of the cell with the number of times that the main thread went before the waiting worker. */
 const PASSED = 4;
 const CELLS = 5;
 
 const PASSED_MAX = 8;
-/** Interval at which a waiting side checks again, in case a wake-up is missed. */
+/** Interval at which a waiting side checks the cells again, in case a wake-up was missed. */
 const LOOK_AGAIN_MS = 50;
 
 export class WriteGate {
-  /** Passed to the worker thread, which builds its side from it. */
+  /** Memory that is passed to the worker thread, which makes its own `WriteGate` from it. */
   readonly memory: SharedArrayBuffer;
   readonly #cells: Int32Array;
 
@@ -133,7 +139,7 @@ export class WriteGate {
     this.#cells = new Int32Array(memory);
   }
 
-  /** Main thread: returns when the worker has no transaction, and keeps it from starting one until `leave`. */
+  /** For the main thread: waits until the worker has no transaction. The worker cannot start one until `leave`. */
   async enter(): Promise<void> {
     while (this.#is(WAITING) && Atomics.load(this.#cells, PASSED) >= PASSED_MAX) await this.#changed(WAITING);
     if (this.#is(WAITING)) Atomics.add(this.#cells, PASSED, 1);
@@ -145,7 +151,7 @@ export class WriteGate {
     if (Atomics.sub(this.#cells, WANTED, 1) === 1) Atomics.notify(this.#cells, WANTED);
   }
 
-  /** Main thread: resets the gate after the worker ended, in whatever state it died. */
+  /** For the main thread: resets the gate after the worker ended, also if it died in a transaction. */
   reset(): void {
     Atomics.store(this.#cells, ABORTED, 0);
     this.#endWaiting();
@@ -161,7 +167,7 @@ export class WriteGate {
     return this.#is(ABORTED);
   }
 
-  /** Worker thread: blocks until nobody wants the lock, then holds it until `endWork`. */
+  /** For the worker thread: blocks until nobody wants the lock, then holds it until `endWork`. */
   beginWork(): void {
     Atomics.store(this.#cells, PASSED, 0);
     Atomics.store(this.#cells, WAITING, 1);
@@ -183,12 +189,12 @@ export class WriteGate {
     Atomics.notify(this.#cells, WORKING);
   }
 
-  /** Worker thread, within its transaction: whether to end it now. */
+  /** For the worker thread: whether to end its transaction now. */
   get wanted(): boolean {
     return Atomics.load(this.#cells, WANTED) > 0;
   }
 
-  /** Worker thread: sleeps while another process has the lock. */
+  /** For the worker thread: sleeps while another process holds the lock. */
   pause(ms: number): void {
     Atomics.wait(this.#cells, ABORTED, 0, ms);
   }

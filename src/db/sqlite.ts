@@ -16,21 +16,24 @@ import { giveOpenToGroup } from '../core/files.ts';
 
 interface DatabaseOptions {
   path: string;
-  /** Mode of a new database, exact whatever the umask; -wal and -shm copy it. */
+  /** Mode of a new database, independent of the umask. SQLite gives -wal and -shm the same mode. */
   mode: number;
-  /** Opens an existing database for reading only; `mode` and `journal_mode` are then ignored. */
+  /** True to open an existing database for reads only. `mode` and the pragma `journal_mode` are then ignored. */
   readonly?: boolean;
-  /** Milliseconds for which one statement may block the thread for another process's lock; at most 100. */
+  /**
+   * Longest time that a statement may block the thread to wait for another process's lock, in milliseconds; at most
+   * 100.
+   */
   busyTimeoutMs: number;
-  /** Pragmas that are set in this order after `synchronous = FULL`, and read back. */
+  /** Pragmas to set, in this order, after `synchronous = FULL`. Each is read back. */
   pragmas?: Record<string, string | number>;
 }
 
 const BUSY_TIMEOUT_MAX_MS = 100;
 
 /**
- * Opens a SQLite database with durable commits. Throws `storage-…` errors. An empty file beside a write-ahead log has
- * lost its content, so it is `storage-corrupt` and never a new database.
+ * Opens a SQLite database whose commits are durable. Throws `storage-…`. An empty file beside a non-empty write-ahead
+ * log has lost its content, so it throws `storage-corrupt` and is not used as a new database.
  */
 export function openDatabase(options: DatabaseOptions): Database.Database {
   if (options.busyTimeoutMs > BUSY_TIMEOUT_MAX_MS) {
@@ -42,7 +45,7 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
   let db: Database.Database | undefined;
   try {
     refuseEmptied(options.path);
-    // SQLite's driver reports a missing directory without an error code.
+    // Checked here, because the SQLite driver reports a missing directory without an error code.
     if (options.readonly) statSync(dirname(options.path));
     else createWithMode(options.path, options.mode);
     db = new Database(options.path, {
@@ -50,7 +53,7 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
       fileMustExist: true,
       timeout: options.busyTimeoutMs,
     });
-    // Setting this pragma reads the schema, which a connection that only keeps the files existing does not need.
+    // Setting this pragma reads the schema. Connections that are read-only do not need it.
     if (!options.readonly) setPragma(db, 'synchronous', 'FULL');
     for (const [name, value] of Object.entries(options.pragmas ?? {})) {
       if (options.readonly && name === 'journal_mode') continue;
@@ -63,7 +66,7 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
   }
 }
 
-/** Runs a database action and throws its errors as `storage-…`. */
+/** Runs a database action. Errors of SQLite become `storage-…` errors. */
 export function storing<T>(action: () => T): T {
   try {
     return action();
@@ -73,8 +76,8 @@ export function storing<T>(action: () => T): T {
 }
 
 /**
- * Creates an empty file with exactly `mode` unless it exists; durable on return. SQLite's -wal and -shm copy its
- * mode. `gid` is the file's group. Throws `config-invalid` if this user may not give it to that group.
+ * Creates an empty file with exactly `mode` if it does not exist, and returns whether it did; durable on return. `gid`
+ * is the group of the file. Throws `config-invalid` if this user may not give the file to that group.
  */
 export function createWithMode(path: string, mode: number, gid?: number): boolean {
   let file: number;
@@ -89,7 +92,7 @@ export function createWithMode(path: string, mode: number, gid?: number): boolea
     fchmodSync(file, mode);
     fsyncSync(file);
   } catch (error) {
-    // A file with the wrong group would look correct the next time.
+    // Removed again, because an existing file would not get its group at the next try.
     rmSync(path, { force: true });
     throw error;
   } finally {
@@ -109,11 +112,11 @@ export function syncPath(path: string): void {
   }
 }
 
-/** Returns any error of SQLite or the file system as a TillsyncError, judged only by its code. */
+/** Returns an error of SQLite or of the file system as a TillsyncError. Only the error's code decides which. */
 export function toStorageError(error: unknown, path?: string): TillsyncError {
   if (error instanceof TillsyncError) return error;
   const code = codeOf(error);
-  // A row that breaks a constraint is a fault of the program; the file is sound.
+  // A row that breaks a constraint is a fault of the program, not of the file.
   if (code?.startsWith('SQLITE_CONSTRAINT')) {
     return new TillsyncError('internal', `A row breaks a rule of the database (${code}).`, { cause: error });
   }
@@ -167,10 +170,12 @@ function codeOf(error: unknown): string | undefined {
 }
 
 /**
- * SQLite treats an empty file as a new database and drops its log. An empty file with a log beside it has lost data.
+ * Throws `storage-corrupt` for an empty file with a log beside it. SQLite would take it for a new database and delete
+ * the log.
  */
 function refuseEmptied(path: string): void {
-  // The log is read first, because a new database gets its first page before its log.
+  // The log is checked first. A new database gets its first page before its log, so a log proves that the file had
+  // content.
   const log = statSync(`${path}-wal`, { throwIfNoEntry: false });
   const file = statSync(path, { throwIfNoEntry: false });
   if (log && log.size > 0 && (!file || file.size === 0)) {
@@ -202,22 +207,22 @@ function setPragma(db: Database.Database, name: string, value: string | number):
   }
 }
 
-/** Returns the write-ahead log's size; 0 when there is none. */
+/** Returns the size of the write-ahead log in bytes; 0 if there is none. */
 export function walBytes(path: string): number {
   return statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
 }
 
 /**
- * Moves the log's content into the database and syncs it. A crash during a commit, or a failed sync, leaves a commit
- * in the log that is readable but not on the disk. Without this, the same order sent again would be confirmed without
- * being stored, and a token pair be used that a power cut takes away. Throws when the disk fails.
+ * Moves the content of the log into the database and syncs it. After a crash during a commit, or a failed sync, the log
+ * may contain a commit that is readable but not on the disk. An order sent again would then be confirmed without being
+ * stored, and a token pair could be lost by a power cut. Throws if the disk fails.
  */
 export function settleWal(db: Database.Database): void {
   if (walBytes(db.name) === 0) return;
   try {
     storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
   } catch (error) {
-    // The log is synced before the database grows, so a full disk loses no commit.
+    // SQLite syncs the log before it writes to the database, so no commit is lost if the disk is full.
     if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
   }
 }
@@ -227,16 +232,16 @@ const MIGRATIONS = {
   state: new URL('./state/migrations/', import.meta.url),
 };
 const BUSY_TIMEOUT_MS = 100;
-/** Size that can be checked in about a second, because the check cannot be stopped. */
+/** Largest file that is checked. The check takes about a second for this size and cannot be stopped. */
 const CHECKED_MAX_BYTES = 256 * 1024 ** 2;
 
 export interface DatabaseHealth {
   bytes: number;
-  /** Migrations of the file, and migrations that this program knows. */
+  /** Number of migrations that the file has, and that this program knows. */
   schema: { applied: number; known: number };
-  /** The first damage that SQLite found; null if none. */
+  /** First damage that SQLite found; null if there is none. */
   damage: string | null;
-  /** False for a file that is too large to check quickly; `damage` then proves nothing. */
+  /** False if the file is too large for a quick check. `damage` is then null without a check. */
   readThrough: boolean;
 }
 
@@ -261,10 +266,13 @@ function stepsIn(directory: URL): number {
   return readdirSync(directory).filter((name) => name.endsWith('.sql')).length;
 }
 
-/** Values of the catalogue's columns. */
+/** Value of a column of the catalogue. */
 export type SqlValue = string | number | bigint | null;
 
-/** Returns a value as it was sent. Whole numbers become integers, because a reader would otherwise see `1500.0`. */
+/**
+ * Returns a value in the form in which it is stored. Whole numbers become integers, because readers would otherwise see
+ * `1500.0`.
+ */
 export function asSent(value: string | number | boolean | null): SqlValue {
   if (typeof value === 'boolean') return value ? 1n : 0n;
   return typeof value === 'number' && Number.isSafeInteger(value) ? BigInt(value) : value;
@@ -278,15 +286,15 @@ export function fromBit(value: number | null): boolean | null {
   return value === null ? null : value !== 0;
 }
 
-/** Whether the stored value equals what the new value would be stored as. */
+/** Whether the stored value is the one that `value` would be stored as. */
 export function isStored(stored: string | number | null, value: string | number | boolean | null): boolean {
   return stored === (typeof value === 'boolean' ? Number(value) : value);
 }
 
 /**
- * Makes a directory and its parents, durably, so that a power cut does not remove it with its content. Node's
- * recursive mkdir loops for ever on a file system that answers ENOENT to new directories (procfs), so each step is
- * tried once. Throws the system's error.
+ * Makes a directory and missing parents, durably, so that a power cut cannot remove it with its content. Node's
+ * recursive mkdir never ends on file systems such as procfs, so each directory is tried once. Throws the system's
+ * error.
  */
 export function makeDirectory(path: string, mode: number): void {
   if (existsSync(path)) return;
@@ -297,8 +305,8 @@ export function makeDirectory(path: string, mode: number): void {
 }
 
 /**
- * Makes a directory with exactly this mode, by clearing the umask. Worker threads cannot use it, because they
- * cannot set the umask.
+ * Makes a directory with exactly this mode, by clearing the umask meanwhile. Worker threads cannot call it, because
+ * they cannot set the umask.
  */
 export function makeOpenDirectory(path: string, mode: number): void {
   const mask = process.umask(0);
@@ -313,22 +321,22 @@ function syncEntry(parent: string): void {
   try {
     syncPath(parent);
   } catch (error) {
-    // A user who may write a directory may be unable to open it. It is then not synced here, but by the system some
-    // seconds later.
+    // This user may write the directory but not open it, so it cannot be synced here. The system syncs it some seconds
+    // later.
     if (!(error instanceof Error && 'code' in error && error.code === 'EACCES')) throw error;
   }
 }
 
 /**
- * Copies a database as of one moment into one plain file of mode 0600, durable on return. Writers are not delayed,
- * because the copy is one read. `to` must not exist. Throws `storage-…`; `storage-busy` occurs only with a rollback
- * journal and may be retried.
+ * Copies a database, as of one moment, into a single file with mode 0600; durable on return. Writers are not delayed,
+ * because the copy only reads. `to` must not exist. Throws `storage-…`. `storage-busy` occurs only with a rollback
+ * journal, and the copy can then be retried.
  */
 export function copyDatabase(from: string, to: string): void {
   createWithMode(to, 0o600);
   const db = openDatabase({ path: from, mode: 0o600, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
   try {
-    // SQLite's page-by-page backup starts again whenever another process commits between two steps.
+    // Not copied by SQLite's backup, which starts again whenever another process commits between two of its steps.
     storing(() => db.prepare('VACUUM INTO ?').run(to));
     storing(() => syncPath(to));
   } finally {
@@ -336,7 +344,7 @@ export function copyDatabase(from: string, to: string): void {
   }
 }
 
-/** Opens a database that no other process has open, and runs `look` on it. Throws `storage-…`. */
+/** Opens a database for reads only, runs `look` on it and closes it. Throws `storage-…`. */
 export function lookInto<T>(path: string, look: (db: Database.Database) => T): T {
   const db = openDatabase({ path, mode: 0o600, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
   try {
@@ -351,7 +359,7 @@ type Kind = 'rows' | 'values';
 
 const known = new WeakMap<Database.Database, Sql>();
 
-/** Returns the cached statements of a connection, so that SQL texts can be written where they are used. */
+/** Returns the statements of a connection. They are cached, so SQL texts can stand where they are used. */
 export function sqlOf(db: Database.Database): Sql {
   let sql = known.get(db);
   if (sql === undefined) {
@@ -362,8 +370,8 @@ export function sqlOf(db: Database.Database): Sql {
 }
 
 /**
- * Statements by their text, each prepared at first use and kept with its connection. `values` returns only the first
- * column. Parameters are those of better-sqlite3.
+ * Prepares each SQL text at its first use, and keeps the statement as long as the connection. `values` returns only the
+ * first column. Parameters are as in better-sqlite3.
  */
 export class Sql {
   readonly #db: Database.Database;
@@ -397,8 +405,9 @@ export class Sql {
   }
 
   /**
-   * Runs a transaction. Within another one, `action` becomes a part of it, and an error must undo the whole. A savepoint
-   * would undo the part alone, but it copies each page before its first change and doubles the time of an insert.
+   * Runs `action` in a transaction. Inside another transaction, `action` becomes part of it, and an error must undo the
+   * whole. A savepoint could undo `action` alone, but it copies each page before its first change, which doubles the
+   * time of an insert.
    */
   transaction<T>(action: () => T): T {
     return this.#db.inTransaction ? action() : this.#db.transaction(action).immediate();
@@ -416,7 +425,7 @@ export class Sql {
   }
 }
 
-/** Returns the bytes in use; free pages are reused before the file grows. */
+/** Returns the bytes in use, so without free pages, which are reused before the file grows. */
 export function usedBytes(db: Database.Database): number {
   const sql = `SELECT (page_count - freelist_count) * page_size AS used
     FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()`;

@@ -6,7 +6,7 @@ import { openDatabase, settleWal, storing, toStorageError } from './sqlite.ts';
 
 const MODE = 0o600;
 const AUTOCHECKPOINT_PAGES = 16;
-/** A log of this size holds every small save between two checkpoints without growing. */
+/** Size of the log that has room for all small saves between two checkpoints. */
 const WARM_LOG_BYTES = 48 * 4096;
 const PADDING_BYTES = 64 * 4096;
 
@@ -16,9 +16,9 @@ interface StateFile {
 }
 
 /**
- * Opens state.db so that a token save succeeds on a full disk. The log keeps its size, also at close, and the file has
- * free pages. Throws `storage-corrupt` or `storage-newer` and never begins an empty file, because that would lose the
- * tokens and the recorded calls.
+ * Opens state.db so that a token save succeeds on a full disk: the log keeps its size, also at close, and the file has
+ * free pages. Throws `storage-corrupt` or `storage-newer`. It never replaces a damaged file by an empty one, because
+ * tokens and recorded calls would be lost.
  */
 export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
   let opened: Database.Database | undefined;
@@ -41,7 +41,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
       keepCopyAt: `${path}.before-upgrade`,
     });
     reserveRoom(db);
-    // The last connection to close deletes the log, unless it is read-only.
+    // The last connection to close deletes the log, unless that connection is read-only.
     const keeper = openDatabase({ path, mode: MODE, readonly: true, busyTimeoutMs });
     storing(() => keeper.pragma('schema_version'));
     return {
@@ -55,7 +55,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
     opened?.close();
     const fault = toStorageError(error, path);
     if (fault.code !== 'storage-corrupt') throw fault;
-    // The remedy depends on what is lost, which differs between a store, a hub and a branch.
+    // What is lost, and so the remedy, differs between a store, a hub and a branch. `doctor` knows it.
     throw new TillsyncError(fault.code, fault.message, {
       cause: fault,
       hint: 'To see what to do, run: {tillsync} doctor',
@@ -63,7 +63,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
   }
 }
 
-/** Fills and empties a table once, so that its pages stay free in the file and the log stays long. */
+/** Fills a table and empties it, so that the file has free pages and the log is long. */
 function reserveRoom(db: Database.Database): void {
   try {
     const log = statSync(`${db.name}-wal`, { throwIfNoEntry: false });
@@ -74,8 +74,7 @@ function reserveRoom(db: Database.Database): void {
       db.exec('DELETE FROM padding');
     });
   } catch (error) {
-    // A missing reserve of free pages does no harm until the disk is full, and another process may be making it right
-    // now.
+    // Free pages are missed only on a full disk, and another process may be making them now.
     if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
   }
 }

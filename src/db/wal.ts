@@ -5,7 +5,7 @@ import type { Clock } from '../core/time.ts';
 import { type Bytes, LOCKING, type LockHolder, lockHolders, namesOf, READ_MARKS } from './file-locks.ts';
 import { walBytes } from './sqlite.ts';
 
-/** Returns other processes that read the mirror now; Linux only. */
+/** Returns other processes that are reading the mirror. It works on Linux only. */
 export function findWalReaders(path: string): LockHolder[] {
   return findHolders(path, READ_MARKS);
 }
@@ -25,15 +25,15 @@ interface WalMaintenanceOptions {
 }
 
 /**
- * Keeps the write-ahead log small. While a reader is open, the log cannot shrink and grows with each write. Only ending
- * that reader helps, so an alarm names it.
+ * Keeps the write-ahead log small. While a reader has a read open, the log grows with each write and cannot shrink.
+ * Only the end of that read helps, so an alarm names the program.
  */
 export class WalMaintenance {
   readonly #options: WalMaintenanceOptions;
   #checkedMs = Number.NEGATIVE_INFINITY;
   /**
-   * Whether the last check raised the alarm; undefined before the first, because an earlier run may have left
-   * it raised.
+   * Whether the last check raised the alarm; undefined before the first check, because an earlier process may have
+   * raised it.
    */
   #wasLarge: boolean | undefined;
 
@@ -41,7 +41,7 @@ export class WalMaintenance {
     this.#options = options;
   }
 
-  /** Checks at most once a second; cheap while the log is small. */
+  /** Truncates a large log. It checks at most once a second, which is cheap while the log is small. */
   checkpoint(db: Database.Database): void {
     const { clock, path, alarms } = this.#options;
     const nowMs = clock.monotonicMs();
@@ -56,18 +56,18 @@ export class WalMaintenance {
   }
 }
 
-/** A failed truncation loses nothing that was committed. */
+/** Truncates the log. A failure is ignored, because no commit is lost. */
 function tryToTruncate(db: Database.Database): void {
   try {
     truncateWal(db);
   } catch {
-    // An error of the disk is ignored here, because the next write meets it too and reports it.
+    // The next write meets an error of the disk too, and reports it.
   }
 }
 
 /**
- * Runs at busy timeout 0; with any other, a reader would make it block every writer. Returns false if a process holds
- * the log.
+ * Truncates the log with busy timeout 0, because with any other a reader would make it block every writer. Returns
+ * false if another process uses the log.
  */
 export function truncateWal(db: Database.Database): boolean {
   if (walBytes(db.name) === 0) return true;
@@ -89,19 +89,19 @@ function sentence(path: string, bytes: number): string {
 const AGAIN_AFTER_MS = 1_000;
 
 interface LockWatchOptions extends WalMaintenanceOptions {
-  /** Writes the data that waits for the lock. */
+  /** Writes the data that could not be written because of the lock. */
   tryAgain: () => Promise<void>;
 }
 
 /**
- * Reports that another program keeps the mirror locked. A read lock is enough for that, and every user who may read
- * the mirror can take one. So it cannot be prevented, only reported, with the program's name.
+ * Reports that another program keeps the mirror locked. Every user who may read the mirror can lock it, so tillsync
+ * cannot prevent this. The alarm names the program.
  */
 export class LockMonitor {
   readonly #options: LockWatchOptions;
   /**
-   * Whether the last check raised the alarm; undefined before the first, because an earlier run may have left
-   * it raised.
+   * Whether the last check raised the alarm; undefined before the first check, because an earlier process may have
+   * raised it.
    */
   #isUp: boolean | undefined;
   readonly #closed = new AbortController();
@@ -110,7 +110,7 @@ export class LockMonitor {
     this.#options = options;
   }
 
-  /** A transaction gave up waiting. */
+  /** Must be called when a transaction failed because of a lock. Raises the alarm. */
   locked(): void {
     const { path, alarms } = this.#options;
     const isNews = this.#isUp !== true;
@@ -124,7 +124,7 @@ export class LockMonitor {
     if (isNews) void this.#tryUntilFree();
   }
 
-  /** Called when a transaction is on the disk. */
+  /** Must be called when a transaction was committed. Clears the alarm. */
   free(): void {
     if (this.#isUp === false) return;
     this.#isUp = false;
@@ -135,7 +135,7 @@ export class LockMonitor {
     this.#closed.abort();
   }
 
-  /** Retries until the lock is gone, because without another write the alarm would stay raised. */
+  /** Retries until the lock is gone. Otherwise the alarm would stay until the next write. */
   async #tryUntilFree(): Promise<void> {
     const { signal } = this.#closed;
     while (this.#isUp && !signal.aborted) {
