@@ -1,6 +1,6 @@
 import type { ErrorCode } from './errors.ts';
 
-/** Keys of alarms. A person is notified once of each, and once more when it is over. */
+/** Keys of alarms. A person is notified once when an alarm is raised, and once more when it is over. */
 export type AlarmKey =
   | 'auth.none'
   | 'auth.other-company'
@@ -48,29 +48,32 @@ export type AlarmKey =
   | 'alarms.untold';
 
 /**
- * - `amber`: works, but somebody should check it today
- * - `red`: orders or changes do not get through; somebody is needed now
+ * - `amber`: tillsync works, but somebody should check it today
+ * - `red`: orders or changes do not get through; somebody must act now
  */
 export type FindingLevel = 'amber' | 'red';
 
-/** An alarm that is up. */
+/** An alarm that was raised and is not over. */
 export interface AlarmUp {
   key: AlarmKey;
   /** Message of the part that raised the alarm. */
   message: string;
-  /** Level of the alarm; null or left out means the level of its finding. */
+  /** Level of the alarm. null, or left out, means the level of its finding. */
   level?: FindingLevel | null;
   /** ISO 8601 UTC. */
   raisedAt: string;
 }
 
-/** Receives what the parts found wrong. The table of findings turns it into what a person reads. */
+/** Receives what is wrong from the parts of tillsync. The table of findings has the words that people read. */
 export interface Alarms {
-  /** Sets what is wrong under this key; null means nothing. `level` is left out if the key has only one. */
+  /**
+   * Raises the alarm with this text, or clears it if the text is null. `level` is left out for a key with only one
+   * level.
+   */
   note(key: AlarmKey, trouble: string | null, level?: FindingLevel): void;
 }
 
-/** Flows whose freshness a POS and support can see, as rows of the mirror's `freshness` table. */
+/** Flows whose freshness is shown. Each is a row of the mirror's table `freshness`. */
 export const FRESHNESS_SUBJECTS = [
   'orders.poll',
   'orders.webhook',
@@ -78,16 +81,16 @@ export const FRESHNESS_SUBJECTS = [
   'outbox.push',
   'auth',
   'backup',
-  // This flow exists only at a hub or a branch.
+  // Only a hub or a branch has this flow.
   'hub.link',
 ] as const;
 export type FreshnessSubject = (typeof FRESHNESS_SUBJECTS)[number];
 
 /**
  * - `unknown`: never tried
- * - `ok`: the last try worked
- * - `waiting`: waits for a limit; nothing is wrong
- * - `degraded`: works in part; the message names the part that fails
+ * - `ok`: the last try succeeded
+ * - `waiting`: waits for a rate limit; nothing is wrong
+ * - `degraded`: works in part; the message names what fails
  * - `failing`: the last try failed; tillsync keeps trying
  * - `blocked`: the platform blocked the token for a while
  * - `locked-out`: only a person can help (`tillsync auth set`)
@@ -116,25 +119,25 @@ export interface Freshness {
   lastOkAt: string | null;
   lastTryAt: string | null;
   state: FreshnessState;
-  /** A sentence for a person on what happened and what to do; empty if all is well. */
+  /** Sentence for a person about what happened and what to do; '' if all is well. */
   message: string;
-  /** Common reason of the last failed tries; left out if the last try worked. */
+  /** Reason that the last failed tries have in common; left out if the last try succeeded. */
   failure?: Failure | undefined;
 }
 
-/** Failure of `orders.webhook`: several new orders in a row came only by polling. */
+/** Failure code of `orders.webhook`: several new orders in a row arrived only by polls. */
 export const CALLBACKS_SILENT = 'callbacks-silent';
 
-/** Failed tries in a row with the same reason. */
+/** Tries in a row that failed for the same reason. */
 interface Failure {
-  /** Reason as `failureCode` returns it. */
+  /** Reason, as `failureCode` returns it. */
   code: string;
   /** Time of the first of these tries, ISO 8601 UTC. */
   since: string;
   tries: number;
 }
 
-/** Receives reports of how each flow works. Each call is one small durable write. */
+/** Receives reports about each flow. Each report is one small durable write. */
 export interface FreshnessBoard {
   /** Reports a successful try: sets `lastOkAt` and `lastTryAt` to now. */
   ok(subject: FreshnessSubject, message?: string): void;

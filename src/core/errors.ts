@@ -1,29 +1,29 @@
 import type { Clock } from './time.ts';
 
-/** Facts by which texts name tillsync's commands on this machine, for one configuration. */
+/** How commands are typed on this machine for one configuration file. */
 export interface Installation {
-  /** The command's beginning: `tillsync`, or `npm run -s tillsync --` in a checkout. */
+  /** Beginning of every command: `tillsync`, or `npm run -s tillsync --` in a checkout. */
   program: string;
-  /** Whether the stored files belong to another user than the caller. */
+  /** Whether the stored files belong to another user than the one who runs this process. */
   needsSudo: boolean;
   /** Storage directory. */
   storage: string;
-  /** null for the file that is read without `--config`. */
+  /** Path of the configuration file; null for the file that is read without `--config`. */
   configFile: string | null;
-  /** The package's systemd unit for this file, such as `tillsync@north.service`; null if none. */
+  /** systemd unit of the package for this file, such as `tillsync@north.service`; null if there is none. */
   unit: string | null;
 }
 
-/** Placeholders of a text, such as `{tillsync} auth set`, and what a person types for them here. */
+/** Placeholders in a text, such as the one in `{tillsync} auth set`, with what a person types instead. */
 export interface TypedWords {
   tillsync: string;
-  /** Starts the daemon. */
+  /** Command that starts the daemon. */
   start: string;
   restart: string;
   stop: string;
-  /** The command that starts the service with the machine. */
+  /** Command that makes the service start with the machine. */
   enable: string;
-  /** Command that shows the service's log, and so why it ended. */
+  /** Command that shows the log of the service. */
   journal: string;
   /** The storage directory. */
   storage: string;
@@ -43,8 +43,8 @@ let words: TypedWords | undefined;
 let command = '';
 
 /**
- * Sets how texts name commands. Called once, at the program's start; `find` runs for the first text. `typed` are the
- * words of the running command, such as `order`, `list`, `--day`, `today`.
+ * Sets how texts name commands. Must be called once, when the program starts; `find` is called for the first text.
+ * `typed` are the words of the running command, such as `order`, `list`, `--day`, `today`.
  */
 export function setInstallation(
   find: () => Installation = () => PACKAGED,
@@ -55,18 +55,18 @@ export function setInstallation(
   words = undefined;
 }
 
-/** The commands of this installation. */
+/** Returns the commands as they are typed on this machine. */
 export function typedWords(): TypedWords {
   words ??= wordsOf(look());
   return words;
 }
 
-/** Returns the running command with sudo, for a user without the right to run it. */
+/** Returns the running command with `sudo`, for a user who is not permitted to run it. */
 export function sameCommandWithSudo(): string {
   return `${wordsOf({ ...look(), needsSudo: true }).tillsync}${command}`;
 }
 
-/** Replaces placeholders in a text by the commands as they are typed here. */
+/** Replaces the placeholders in a text by commands: `{tillsync} auth set` → `sudo tillsync auth set`. */
 export function formatCommands(text: string): string {
   if (!text.includes('{')) return text;
   return text.replaceAll(NAMED, (_all, name: keyof TypedWords) => typedWords()[name]);
@@ -95,7 +95,7 @@ function quoted(path: string): string {
   return /^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
 }
 
-/** Every error code of tillsync, as a closed set. Callers compare codes, never messages. */
+/** Every error code of tillsync. Callers compare codes, never messages. */
 export type ErrorCode =
   | 'usage' // the command line is wrong
   | 'config-invalid' // the configuration cannot be used
@@ -109,7 +109,7 @@ export type ErrorCode =
   | 'platform-garbled' // an answer that is not the expected JSON
   | 'platform-refused' // success: false, or another 4xx
   | 'not-found'
-  | 'conflict' // what was asked for does not fit the present state
+  | 'conflict' // the request contradicts the present state
   | 'feed-restarted' // a reader of the feed is ahead of the feed's end
   | 'storage-busy'
   | 'storage-full'
@@ -117,7 +117,7 @@ export type ErrorCode =
   | 'storage-corrupt'
   | 'storage-newer' // written by a newer tillsync
   | 'storage-failed' // any other disk or database error
-  | 'lease-lost' // another process took over
+  | 'lease-lost' // another process acquired the lease
   | 'link-down' // no contact between a hub and its branch
   | 'link-refused' // the hub refuses this branch in its present state
   | 'aborted' // stopped on request
@@ -127,9 +127,9 @@ interface ErrorDetails {
   /** Advice for the reader of the message. */
   hint?: string;
   cause?: unknown;
-  /** Whether the same call may succeed later without any person's action. */
+  /** Whether the same call may succeed later, without action by a person. */
   retryable?: boolean;
-  /** Milliseconds to wait before a retry, if the platform or the budget said so. */
+  /** Milliseconds to wait before a retry, if the platform or the rate budget requires it. */
   retryAfterMs?: number;
   /** HTTP status that caused the error, if any. */
   httpStatus?: number;
@@ -146,8 +146,8 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * The only error class. The message says what happened and what was kept, and the hint what to do. Both go
- * through `formatCommands`.
+ * The only class of errors. The message says what happened and what was kept; the hint says what to do. Both may have
+ * placeholders of `formatCommands`.
  */
 export class TillsyncError extends Error {
   override readonly name = 'TillsyncError';
@@ -172,11 +172,11 @@ export function hasCode(error: unknown, ...codes: ErrorCode[]): error is Tillsyn
   return error instanceof TillsyncError && codes.includes(error.code);
 }
 
-/** The remedy for `storage-busy` in the daemon; nothing tries a command again. */
+/** Hint of `storage-busy` in the daemon. Commands do not retry, so they have another hint. */
 export const TRIED_AGAIN =
   'It is tried again by itself; if it stays, look for a program that holds the file open.';
 
-/** Returns any thrown value as a TillsyncError; an unknown one becomes `internal` with its cause. */
+/** Returns any thrown value as a TillsyncError. An unexpected one gets the code `internal` and is its cause. */
 export function asTillsyncError(error: unknown): TillsyncError {
   if (error instanceof TillsyncError) return error;
   const message = error instanceof Error ? error.message : String(error);
@@ -184,8 +184,8 @@ export function asTillsyncError(error: unknown): TillsyncError {
 }
 
 /**
- * Runs a short database action, and retries while another process holds the lock, without blocking the event loop.
- * Throws `storage-busy` after `deadlineMs`, `aborted` when the signal ends it.
+ * Runs a short database action, and retries it while another process holds the lock. The event loop is not blocked
+ * between tries. Throws `storage-busy` after `deadlineMs`, and `aborted` at the signal.
  */
 export async function whenFree<T>(
   clock: Clock,
@@ -205,10 +205,13 @@ export async function whenFree<T>(
   }
 }
 
-/** Returns a comparable reason: the system's or database's code, such as ECONNREFUSED, else the error's code. */
+/**
+ * Returns a code by which failures can be compared: that of the system or database, such as ECONNREFUSED, else that of
+ * the error.
+ */
 export function failureCode({ code, cause }: TillsyncError): string {
   if (code !== 'platform-unreachable' && code !== 'link-down') return code;
-  // The nats client wraps the system's error once more.
+  // The nats client wraps the system's error, so all causes are searched.
   for (
     let each = cause;
     typeof each === 'object' && each !== null;
@@ -229,8 +232,8 @@ export function counted(count: number, one: string, many = `${one}s`): string {
 const NAMED_MAX = 5;
 
 /**
- * Returns the first five names and the number of the others, for an alarm: `1001`, `1002`, … `+7`. `count` is the
- * number of all.
+ * Returns the first five names and the number of the others: `1001`, `1002`, … `+7`. `count` is the number of all
+ * items.
  */
 export function firstNames<Item>(
   items: readonly Item[],
@@ -241,7 +244,7 @@ export function firstNames<Item>(
   return count > names.length ? [...names, `+${count - names.length}`] : names;
 }
 
-/** Makes foreign text fit for people and programs by removing control characters and cutting it short. */
+/** Returns text from elsewhere without control characters, cut to a length. */
 export function cleaned(value: string, lengthMax: number): string {
   const text = Array.from(value.slice(0, lengthMax), (char) => (isControl(char) ? ' ' : char)).join('');
   return value.length > lengthMax ? `${text}…` : text;
@@ -251,12 +254,12 @@ function isControl(char: string): boolean {
   return (char < ' ' && char !== '\n' && char !== '\t') || char === '\u007f';
 }
 
-/** Longer is no reason that a person reads. */
+/** Longest reason in characters. Nobody reads a longer one. */
 const TOLD_MAX = 2_000;
 
 /**
- * Prepares a reason for messages and storage: puts its commands as a person types them, and cleans and cuts foreign
- * text.
+ * Returns a reason in the form for messages and storage: with commands as they are typed, without control characters,
+ * and cut.
  */
 export function toldText(text: string): string {
   return cleaned(formatCommands(text), TOLD_MAX);

@@ -22,8 +22,8 @@ import { TillsyncError, whenFree } from './errors.ts';
 import { type Clock, isoUtc } from './time.ts';
 
 /**
- * Returns the number of a Unix group given by name or number. Throws `config-invalid` if the machine has no such
- * group.
+ * Returns the id of a Unix group that is given by name or number. Throws `config-invalid` if the machine does not have
+ * the group.
  */
 export function groupId(group: string): number {
   if (/^\d+$/.test(group)) return Number(group);
@@ -39,19 +39,19 @@ export function groupId(group: string): number {
   return gid;
 }
 
-/** Value of `chown` that leaves the owner unchanged. */
+/** Owner or group for `chown` that means no change. */
 const KEPT = -1;
 
 /**
- * Changes the group of files and directories, except of those that already have it. Does not follow links to files.
- * Throws `config-invalid` if tillsync's user may not.
+ * Gives files and directories to a group, except those that have it already. Does not follow a link to a file. Throws
+ * `config-invalid` if tillsync's user is not permitted to.
  */
 export function giveToGroup(gid: number, ...paths: string[]): void {
   for (const path of paths) {
     const there = statSync(path);
     if (there.gid === gid) continue;
     telling(gid, path, () => {
-      // A file is changed without a descriptor, because closing one would release this process's SQLite locks on the
+      // A file is changed by its path. Closing a descriptor of it would release this process's SQLite locks on the
       // file.
       if (!there.isDirectory()) lchownSync(path, KEPT, gid);
       else withDirectory(path, 0, (directory) => fchownSync(directory, KEPT, gid));
@@ -59,14 +59,14 @@ export function giveToGroup(gid: number, ...paths: string[]): void {
   }
 }
 
-/** Gives an open file to a group. Throws `config-invalid` if tillsync's user may not. */
+/** Gives an open file to a group. Throws `config-invalid` if tillsync's user is not permitted to. */
 export function giveOpenToGroup(gid: number, file: number, path: string): void {
   telling(gid, path, () => fchownSync(file, KEPT, gid));
 }
 
 /**
- * Sets a directory's mode. Throws if the path is a link. A hardened service may not set the group bit, so a directory
- * that inherited the right mode is left alone.
+ * Sets the mode of a directory. Throws if the path is a link. A directory that has the mode already is not changed,
+ * because a hardened service may not set the set-group-id bit.
  */
 export function setDirectoryMode(path: string, mode: number): void {
   withDirectory(path, constants.O_NOFOLLOW, (directory) => {
@@ -102,7 +102,7 @@ export function openWhenFree<T>(clock: Clock, open: () => T): Promise<T> {
   return whenFree(clock, open, OPEN_DEADLINE_MS);
 }
 
-/** Mode of a new configuration, which has no secret and which support reads. */
+/** Mode of a new configuration file. It contains no secret, and support reads it. */
 const NEW_MODE = 0o644;
 
 interface Owner {
@@ -115,22 +115,23 @@ interface Replacement {
   path: string;
   text: string;
   nowMs: number;
-  /** Owner and mode of a new file; by default the directory's owner, and mode 0644. */
+  /** Owner and mode of a new file. If left out: the owner of the directory, and mode 0644. */
   owner?: Owner;
-  /** Checks the new file before it gets its name. */
+  /** Checks the new file before it gets its final name. It throws to refuse the file. */
   judge?: (file: string) => void;
 }
 
 export interface Replaced {
-  /** False if the file had this text already and was not touched. */
+  /** False if the file had this text already and was not changed. */
   changed: boolean;
-  /** Path of the copy of the old text; null if there was none or nothing changed. */
+  /** Path of the copy of the old text; null if there was no old text or it was not changed. */
   keptAt: string | null;
 }
 
 /**
- * Replaces a file's text, all or nothing: the old file stays until the new one is on the disk and `judge` accepted
- * it. Mode and owner stay; the old text is kept as `.bak-TIME`. Throws the system's error, or what `judge` throws.
+ * Replaces the text of a file as a whole or not at all: the old file stays until the new one is on the disk and `judge`
+ * has accepted it. Mode and owner stay. The old text is kept in `….bak-TIME`. Throws the system's error, or the error
+ * of `judge`.
  */
 export function replaceText({ path, text, nowMs, owner, judge }: Replacement): Replaced {
   const there = statSync(path, { throwIfNoEntry: false });
@@ -161,8 +162,8 @@ export function replaceText({ path, text, nowMs, owner, judge }: Replacement): R
 }
 
 /**
- * Writes a secret, all or nothing, readable only by this user. The old content is not kept. Throws the system's
- * error.
+ * Writes a secret as a whole or not at all. Only this user can read it. The old content is not kept. Throws the
+ * system's error.
  */
 export function replaceSecret(path: string, secret: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
@@ -194,8 +195,8 @@ function writeDurably(path: string, text: string, { mode, uid, gid }: Owner): vo
 }
 
 /**
- * Returns the path, or the first free path with a number behind it, so that no earlier copy is overwritten. A broken
- * link also counts as taken.
+ * Returns the path if it is free, else the first free path with a number: `x` → `x-2`. A broken link counts as not
+ * free.
  */
 export function freeName(path: string): string {
   let free = path;
@@ -203,14 +204,14 @@ export function freeName(path: string): string {
   return free;
 }
 
-/** Returns the time of a stamp such as 20261122T081500Z in milliseconds; 0 for another text. */
+/** Returns the time of a stamp such as 20261122T081500Z in milliseconds since the epoch; 0 for any other text. */
 export function stampMs(stamp: string): number {
   const [, ...parts] = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/.exec(stamp) ?? [];
   const [year, month, day, hour, minute, second] = parts;
   return second === undefined ? 0 : Date.parse(`${year}-${month}-${day}T${hour}:${minute}:${second}Z`);
 }
 
-/** Returns a time such as 20261122T081500Z, which sorts by time and needs no quotes. */
+/** Returns a stamp such as 20261122T081500Z. Stamps sort by time and need no quotes in a shell. */
 export function stampOf(nowMs: number): string {
   return isoUtc(nowMs).replaceAll(/[-:]|\.\d+/g, '');
 }

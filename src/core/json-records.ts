@@ -9,17 +9,20 @@ const CLOSE_ARRAY = 93;
 const OPEN_OBJECT = 123;
 const CLOSE_OBJECT = 125;
 
-/** An array of the answer, with the positions of its elements. */
+/** An array in the answer, with the positions of its elements. */
 export interface RecordList {
-  /** Names from the root, joined by dots, such as `data.docs`; empty for the root. */
+  /** Names on the way from the root, joined by dots, such as `data.docs`; '' for the root. */
   path: string;
-  /** Position of each element's first byte, and of the byte after its last. `length` of them are in use. */
+  /**
+   * Positions of the first byte of each element, and of the byte after its last. Only the first `length` entries are
+   * used.
+   */
   starts: Uint32Array;
   ends: Uint32Array;
   length: number;
 }
 
-/** Scalars beside the records that describe the whole answer. */
+/** Scalars of the answer outside the records that describe the whole answer. */
 interface EnvelopeHints {
   success?: boolean;
   hasNextPage?: boolean;
@@ -34,7 +37,7 @@ export interface ScannedAnswer {
   hints: EnvelopeHints;
 }
 
-/** Depth of nested objects that are searched for lists and hints. */
+/** Depth to which nested objects are searched for lists and hints. */
 const DEPTH_MAX = 6;
 const LISTS_MAX = 200;
 const HINT_MAX_BYTES = 1000;
@@ -49,9 +52,8 @@ const HINTS: [hint: keyof EnvelopeHints, type: string, names: string[]][] = [
 ];
 
 /**
- * Scans the bytes of an answer once and finds every array that is reachable through objects, without parsing the
- * elements. Checks the whole structure: throws `platform-garbled` when the answer is cut off, unbalanced or followed
- * by something else.
+ * Scans the bytes of an answer once, and finds every array that is inside objects only, without parsing its elements.
+ * Throws `platform-garbled` if the answer is cut off, has unbalanced brackets, or continues after its end.
  */
 export function scanRecords(bytes: Uint8Array): ScannedAnswer {
   const { lists, hints } = new Scan(bytes);
@@ -65,12 +67,12 @@ export function recordText(bytes: Uint8Array, list: RecordList, index: number): 
   return recordDecoder.decode(recordBytes(bytes, list, index));
 }
 
-/** Returns the bytes of one element, without a copy. */
+/** Returns the bytes of one element, as a view and not as a copy. */
 export function recordBytes(bytes: Uint8Array, list: RecordList, index: number): Uint8Array {
   return bytes.subarray(list.starts[index], list.ends[index]);
 }
 
-/** Whether fields of the envelope show that more pages follow. */
+/** Whether the hints show that more pages follow. */
 export function speaksOfMorePages(hints: EnvelopeHints, records: number): boolean {
   if (hints.hasNextPage !== undefined) return hints.hasNextPage;
   if (hints.totalPages !== undefined) return hints.totalPages > (hints.page ?? 1);
@@ -79,12 +81,15 @@ export function speaksOfMorePages(hints: EnvelopeHints, records: number): boolea
 
 const decoder = new TextDecoder();
 
-/** Walks the bytes. Every method takes the position of a first byte and returns the position after the last. */
+/**
+ * Scans the bytes. Each method takes the position of the first byte of a value, and returns the position after the
+ * last.
+ */
 class Scan {
   readonly lists: RecordList[] = [];
   readonly hints: EnvelopeHints = {};
   readonly #bytes: Uint8Array;
-  /** Types of the open containers inside the skipped value; grows with the depth. */
+  /** Opening bracket of each open container in a value that is skipped. It grows with the depth. */
   #open = new Uint8Array(64);
 
   constructor(bytes: Uint8Array) {
@@ -96,7 +101,7 @@ class Scan {
     if (end < bytes.length) throw this.#fault(end, 'the end');
   }
 
-  /** Scans a value and collects its lists and hints. */
+  /** Scans a value, and collects the lists and hints in it. */
   #lookedInto(at: number, path: string[]): number {
     const first = this.#bytes[at];
     if (first === OPEN_OBJECT && path.length < DEPTH_MAX) return this.#object(at, path);
@@ -160,7 +165,7 @@ class Scan {
     if (found === type) Object.assign(this.hints, { [hint]: value });
   }
 
-  /** Skips any value; inside a container only the balance is checked. */
+  /** Skips a value. In a container, only the brackets are checked. */
   #value(from: number): number {
     const first = this.#bytes[from];
     if (first === OPEN_OBJECT || first === OPEN_ARRAY) return this.#container(from);
@@ -174,8 +179,8 @@ class Scan {
     for (let at = from; at < bytes.length; at++) {
       const byte = bytes[at] as number;
       if (byte === QUOTE) {
-        // The loop is inline, because most bytes are inside texts, and a call for each text costs a third
-        // more time.
+        // The loop is not a function of its own: most bytes are inside texts, and a call for each text takes a third
+        // longer.
         for (at++; at < bytes.length; at++) {
           const inside = bytes[at];
           if (inside === QUOTE) break;
@@ -188,7 +193,7 @@ class Scan {
         }
         open[depth++] = byte;
       } else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
-        // In ASCII each closing bracket is its opening one plus two.
+        // In ASCII, the code of a closing bracket is that of its opening bracket plus two.
         if (open[--depth] !== byte - 2) throw this.#fault(at, 'the other bracket');
         if (depth === 0) return at + 1;
       }
@@ -234,7 +239,7 @@ class Scan {
     return decoder.decode(this.#bytes.subarray(from, to));
   }
 
-  /** Parses a scalar. Returns undefined for anything else, such as a text with a bad escape. */
+  /** Parses a scalar. Returns undefined for a container, or a text with an invalid escape. */
   #parsed(from: number, to: number): unknown {
     if (this.#bytes[from] === OPEN_OBJECT || this.#bytes[from] === OPEN_ARRAY) return undefined;
     try {

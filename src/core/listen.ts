@@ -3,7 +3,7 @@ import { isIPv4 } from 'node:net';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 
 /**
- * Options of Fastify without JSON Schema, because zod checks all input and the schema compilers would take a fifth of
+ * Options that switch off JSON Schema in Fastify. zod checks all input, and the schema compilers would take a fifth of
  * the start.
  */
 export const WITHOUT_JSON_SCHEMA = {
@@ -14,16 +14,16 @@ function noJsonSchema(): never {
   throw new Error('No route has a JSON Schema');
 }
 
-/** An address of this machine, or a socket that already listens. */
+/** Where a server listens: an address of this machine, a Unix socket, or a socket that systemd has opened. */
 type ListenAddress = { host: string; port: number } | { path: string } | { fd: number };
 
 /**
- * Makes a Fastify server listen. Rejects with Node's error, such as EADDRINUSE. It avoids Fastify's `listen` for
- * 0.0.0.0, which lists the machine's addresses through a netlink socket that the systemd units forbid.
+ * Makes a Fastify server listen. Rejects with Node's error, such as EADDRINUSE. For 0.0.0.0, Fastify's own `listen`
+ * would open a netlink socket, which the systemd units forbid.
  */
 export async function listenAt(app: FastifyInstance, place: ListenAddress): Promise<void> {
   if ('host' in place && place.host === 'localhost') {
-    // localhost is two addresses, and Fastify opens both.
+    // localhost has two addresses, and Fastify's `listen` opens both.
     await app.listen(place);
     return;
   }
@@ -33,7 +33,7 @@ export async function listenAt(app: FastifyInstance, place: ListenAddress): Prom
   await listening;
 }
 
-/** Whether an address or name, from a config or a Host header, certainly means this machine. */
+/** Whether an address or a name, from a configuration or a Host header, certainly means this machine. */
 export function isLoopbackName(name: string): boolean {
   const bare = name.replace(/^\[(.*)\]$/, '$1').toLowerCase();
   if (bare === 'localhost' || bare === '::1') return true;
@@ -41,7 +41,7 @@ export function isLoopbackName(name: string): boolean {
   return isIPv4(mapped) && mapped.startsWith('127.');
 }
 
-/** Returns the host of a Host header without its port; empty if there is none. */
+/** Returns the host in a Host header without its port; '' if there is none. */
 export function hostOf(header: string | undefined): string {
   const match = /^(\[[0-9a-fA-F:.]+\]|[^:[\]]+)(?::\d+)?$/.exec(header?.trim() ?? '');
   return match?.[1] ?? '';
@@ -50,8 +50,8 @@ export function hostOf(header: string | undefined): string {
 const FORWARDED_HEADERS = ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip', 'via'] as const;
 
 /**
- * Whether a program on this machine sent the request, under this machine's name. False for a request that a proxy
- * forwards, and for a web page whose name was rebound to 127.0.0.1.
+ * Whether a program on this machine sent the request and addressed this machine. False if a proxy forwarded it, or if a
+ * web page sent it whose name was made to resolve to 127.0.0.1.
  */
 export function isFromThisMachine(request: FastifyRequest): boolean {
   return (
@@ -61,7 +61,7 @@ export function isFromThisMachine(request: FastifyRequest): boolean {
   );
 }
 
-/** Whether a proxy's header says that the request was forwarded. */
+/** Whether the request has a header of a proxy that forwarded it. */
 export function isPassedOn(request: FastifyRequest): boolean {
   return FORWARDED_HEADERS.some((name) => request.headers[name] !== undefined);
 }

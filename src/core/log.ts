@@ -1,4 +1,4 @@
-/** The log of the parts, satisfied by pino: fields first, then one sentence for a person. */
+/** Log with fields first, and then one sentence for a person. A logger of pino has these methods. */
 export interface Log {
   debug(fields: object, message: string): void;
   info(fields: object, message: string): void;
@@ -14,16 +14,16 @@ export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', '
 /** `[log]` of the configuration. */
 export interface LogConfig {
   readonly level: (typeof LOG_LEVELS)[number];
-  /** `auto`: pretty on a terminal, JSON elsewhere. */
+  /** `auto` is pretty on a terminal and JSON elsewhere. */
   readonly pretty: 'auto' | boolean;
 }
 
-/** Shortest secret that is hidden, because a shorter one occurs in ordinary words. */
+/** Length of the shortest secret that is hidden. A shorter one may be part of ordinary words. */
 const LENGTH_MIN = 4;
 
 /**
- * Returns every form of a secret in a text: plain; escaped by JSON, once or twice; URL-encoded, once or twice; in
- * hex; in base64 and base64url, alone or inside a longer text.
+ * Returns every form in which a secret may be in a text: plain, escaped by JSON once or twice, URL-encoded once or
+ * twice, in hex, and in base64 or base64url, alone or inside a longer text.
  */
 export function secretForms(secret: string): string[] {
   if (secret.length < LENGTH_MIN) return [];
@@ -38,7 +38,10 @@ export function secretForms(secret: string): string[] {
   return [...new Set(forms)].filter((form) => form.length >= LENGTH_MIN);
 }
 
-/** Returns the base64 characters that do not depend on the bytes before and after: three bytes are four characters. */
+/**
+ * Returns the parts of the secret in base64 that do not depend on the bytes around it. There are three, because three
+ * bytes are four characters.
+ */
 function base64Forms(secret: string): string[] {
   const bytes = Buffer.from(secret);
   return [0, 1, 2].flatMap((before) => {
@@ -46,7 +49,7 @@ function base64Forms(secret: string): string[] {
     const first = Math.ceil((before * 8) / 6);
     const whole = Math.floor((padded.length * 8) / 6);
     const inner = padded.toString('base64').slice(first, whole);
-    // A secret part this short would also match unrelated text.
+    // A shorter part would also match unrelated text.
     if (inner.length < 6) return [];
     return [inner, inner.replaceAll('+', '-').replaceAll('/', '_')];
   });

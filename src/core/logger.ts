@@ -7,12 +7,12 @@ import { type Log, type LogConfig, secretForms } from './log.ts';
 import { type Clock, isoUtc } from './time.ts';
 
 interface LoggerOptions extends LogConfig {
-  /** Whether lines go to systemd's journal, which reads the priority from a prefix and removes it. */
+  /** Whether lines are written to systemd's journal, which reads a priority from the beginning of a line. */
   toJournal?: boolean;
-  /** Stream to which lines are written, such as process.stdout. */
+  /** Stream to which lines are written, such as `process.stdout`. */
   stream: { write(text: string): unknown; isTTY?: boolean | undefined };
   clock: Clock;
-  /** Secrets that are valid for the process's life. Rotated secrets are registered later. */
+  /** Secrets that stay valid while the process runs. Secrets that rotate are registered later. */
   secrets?: readonly string[];
 }
 
@@ -36,8 +36,8 @@ const REDACTED_PATHS = SECRET_KEYS.flatMap((key) => {
 });
 
 /**
- * Makes a logger: JSON lines, or readable ones on a terminal, with the clock's times and with secrets hidden by name
- * and by value. `registerSecret` hides a later secret, such as a rotated token.
+ * Returns a logger that writes JSON, or pretty lines on a terminal. It hides secrets by the name of their field and by
+ * their value. `registerSecret` hides a further value, such as a rotated token.
  */
 export function createLogger(options: LoggerOptions): { log: Log; registerSecret(value: string): void } {
   const { stream, clock, level } = options;
@@ -54,7 +54,7 @@ export function createLogger(options: LoggerOptions): { log: Log; registerSecret
       redact: { paths: REDACTED_PATHS, censor: '[redacted]' },
       serializers: { err: serializeError, error: serializeError },
     },
-    // Each line is scrubbed before and after formatting, because the two forms escape values differently.
+    // Each line is scrubbed before and after formatting, because each form escapes values in its own way.
     {
       write: (line: string) => {
         const priority = options.toJournal ? priorityOf(line) : '';
@@ -68,14 +68,16 @@ export function createLogger(options: LoggerOptions): { log: Log; registerSecret
 const HIDDEN = '[redacted]';
 const JWT = /\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?/g;
 const BEARER = /\b(Bearer\s+)[^\s"'\\,;]+/gi;
-/** Tokens that rotate twice an hour fill this in days, long after the oldest became invalid. */
+/**
+ * Most rotating secrets that are hidden. Tokens rotate twice an hour, so the oldest of them became invalid days ago.
+ */
 const REGISTERED_MAX = 256;
 
-/** Hides registered secrets, and anything that looks like a JWT, in each line before it is written. */
+/** Hides registered secrets in each line, and everything that looks like a JWT. */
 class LogScrubber {
   readonly #lasting: string[];
   readonly #rotating = new Map<string, string[]>();
-  /** Longest first, so that a secret that contains another one is hidden whole. */
+  /** All forms of all secrets, the longest first, so that a secret that contains another one is hidden as a whole. */
   #forms: string[] = [];
 
   constructor(lasting: readonly string[]) {
@@ -104,7 +106,7 @@ class LogScrubber {
   }
 }
 
-/** Syslog's priorities, as in sd-daemon(3). */
+/** Priorities of syslog by level, as in sd-daemon(3). */
 const PRIORITIES: Record<string, number> = { fatal: 2, error: 3, warn: 4, info: 6, debug: 7, trace: 7 };
 
 function priorityOf(line: string): string {
@@ -112,20 +114,20 @@ function priorityOf(line: string): string {
   return `<${PRIORITIES[level] ?? 6}>`;
 }
 
-/** Whether this file descriptor is systemd's journal, by `$JOURNAL_STREAM`. */
+/** Whether the file descriptor is systemd's journal, which `$JOURNAL_STREAM` identifies. */
 export function isJournal(fd: number, env: Readonly<Record<string, string | undefined>>): boolean {
   if (env.JOURNAL_STREAM === undefined) return false;
   const { dev, ino } = fstatSync(fd);
   return env.JOURNAL_STREAM === `${dev}:${ino}`;
 }
 
-/** Replaces placeholders of commands in messages by the commands of this installation. */
+/** Replaces the placeholders of `formatCommands` in a message. */
 function withCommands(this: PinoLogger, words: Parameters<LogFn>, method: LogFn): void {
   const [fields, message] = words as [object, unknown];
   method.call(this, fields, typeof message === 'string' ? formatCommands(message) : undefined);
 }
 
-/** Loaded only for a terminal, so that a service saves the time and memory. */
+/** Returns the formatter for a terminal. pino-pretty is loaded only here, so that a service saves time and memory. */
 function prettyLine(colorize: boolean): (line: string) => string {
   const { prettyFactory } = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
   const prettyOptions: PrettyOptions = { colorize, translateTime: 'SYS:HH:MM:ss', singleLine: true };
@@ -134,7 +136,7 @@ function prettyLine(colorize: boolean): (line: string) => string {
 
 const CAUSES_MAX = 4;
 
-/** Serializes a TillsyncError by its meaning; only an unexpected error has its stack. */
+/** Returns an error as fields of the log. Only an unexpected error has a stack. */
 function serializeError(error: unknown, depth = 0): unknown {
   if (!(error instanceof Error)) return error;
   if (!(error instanceof TillsyncError) || error.code === 'internal') return stdSerializers.err(error);

@@ -1,25 +1,27 @@
 import { asTillsyncError } from './errors.ts';
 import type { Clock, Random } from './time.ts';
 
-/** Sleeps are cut into pieces of this length, so that after a jump of the wall clock no schedule is missed. */
+/** Longest part of a sleep. Loops sleep in parts, so that no schedule is missed after the wall clock jumped. */
 const PIECE_MS_MAX = 15_000;
 
-/** Returns the time until the next common end of pieces, so that all loops of an idle process wake together. */
+/**
+ * Returns the time until the next common end of sleeps. All loops end there, so an idle process wakes up once for all.
+ */
 export function chunkMs(clock: Clock): number {
   return PIECE_MS_MAX - (clock.monotonicMs() % PIECE_MS_MAX);
 }
 
 /**
- * Returns how long to sleep of a longer wait. It is a millisecond at least, because a fraction that is left by rounding
- * may be too small to move a clock, and the wait would never end.
+ * Returns the length of the next part of a longer wait. It is at least a millisecond, because a smaller rest of
+ * rounding may not move the clock, and the wait would never end.
  */
 export function pieceMs(clock: Clock, restMs: number): number {
   return Math.max(1, Math.min(restMs, chunkMs(clock)));
 }
 
 /**
- * An abortable wait of a loop. A wake only ends the wait early; it carries no information about the work. A wake
- * without a waiting loop ends the next wait.
+ * A wait of a loop that can be ended early. A wake-up says nothing about the work. If the loop is not waiting, the
+ * wake-up ends its next wait.
  */
 export class Waker {
   readonly #clock: Clock;
@@ -36,12 +38,11 @@ export class Waker {
   }
 
   /**
-   * Waits until `dueMs()` (wall clock, read again after each piece), a wake, or the signal. `onPiece` is called after
-   * each piece, as a heartbeat.
+   * Waits until the wall clock reaches `dueMs()`, a wake-up comes, or the signal aborts. `dueMs` is called again after
+   * each part of the sleep; so is `onPiece`, as a heartbeat.
    */
   async until(dueMs: () => number, signal: AbortSignal, onPiece: () => void = () => {}): Promise<void> {
-    // The timer and the signal share a controller, because AbortSignal.any would leave a weak reference each
-    // time.
+    // Timer and signal share a controller. AbortSignal.any would leave a weak reference at each wait.
     const controller = new AbortController();
     const end = () => controller.abort();
     signal.addEventListener('abort', end, { once: true });
@@ -59,8 +60,8 @@ export class Waker {
 }
 
 /**
- * Runs `act` at once, and again `everyMs` after each end, until the signal. An error goes to `onError` and the loop
- * continues.
+ * Runs `act` at once, and again `everyMs` after each run, until the signal aborts. An error is passed to `onError`, and
+ * the loop continues.
  */
 export async function repeat(
   options: {
@@ -68,7 +69,7 @@ export async function repeat(
     everyMs: number;
     onError: (error: unknown) => void;
     clock: Clock;
-    /** Heartbeat for the watchdog. */
+    /** Sends a heartbeat to the watchdog. */
     beat: () => void;
   },
   signal: AbortSignal,
@@ -86,10 +87,12 @@ export async function repeat(
   }
 }
 
-/** Interval at which a loop that waits for new tokens checks for them. */
+/** Interval at which a loop without valid tokens checks for new ones. */
 export const LOCKED_OUT_LOOK_MS = 5_000;
 
-/** Pauses for `ms` of the monotonic clock, whatever the wall clock does. `onPiece` is called after each piece. */
+/**
+ * Waits `ms` by the monotonic clock, so a jump of the wall clock does not matter. `onPiece` is called after each part.
+ */
 export async function rest(
   clock: Clock,
   ms: number,
@@ -103,7 +106,7 @@ export async function rest(
   }
 }
 
-/** Returns the backoff: `firstMs` without a failure, doubled by each failure, up to `longestMs`. */
+/** Returns the pause after `failures` failures: `firstMs` after none, doubled by each failure, at most `longestMs`. */
 export function backoffMs(failures: number, firstMs: number, longestMs: number): number {
   return Math.min(firstMs * 2 ** Math.min(failures, 30), longestMs);
 }
@@ -112,9 +115,9 @@ const FIRST_MS = 5_000;
 const LONGEST_MS = 300_000;
 
 /**
- * Returns how long a loop pauses after its `failures`-th failure in a row (1 = first): five seconds, doubled up to
- * five minutes, with jitter over the upper half. A longer wait that the platform or the budget asked for is used
- * instead. The rate budget still decides when a call may be sent.
+ * Returns the pause of a loop after its `failures`-th failure in a row (1 = first): five seconds, doubled by each
+ * failure up to five minutes, of which a random half may be cut off. If the platform or the rate budget asked for a
+ * longer wait, that is returned. The rate budget still decides when a call may be sent.
  */
 export function retryDelayMs(failures: number, error: unknown, random: Random): number {
   const jittered = backoffMs(Math.max(0, failures - 1), FIRST_MS, LONGEST_MS) * (0.5 + random.next() / 2);
@@ -122,12 +125,12 @@ export function retryDelayMs(failures: number, error: unknown, random: Random): 
   return Math.max(jittered, asked);
 }
 
-/** Time that a running call may continue after a stop request; the whole process has ten seconds. */
+/** Time that a running call may continue after a stop request. The whole process has ten seconds. */
 const PATIENCE_MS = 7_000;
 
 /**
- * Returns a signal for one call. It follows `signal` at once while the call waits, but later once the call is sent:
- * its answer is useful, and aborting would leave the outcome unknown.
+ * Returns a signal for one call. Before the call is sent, it follows `signal` at once. After that it follows later,
+ * because the answer is useful, and an aborted call has an unknown outcome.
  */
 export function gracefulSignal(
   signal: AbortSignal,
@@ -157,8 +160,8 @@ export function gracefulSignal(
 const STEP_MS = 1_000;
 
 /**
- * Waits until this process was awake for about `ms`, or until `signal`. Time in which it was frozen (a paused
- * machine, a blocked event loop, SIGSTOP) does not count, because what arrived then is not read yet.
+ * Waits until this process was awake for about `ms`, or the signal aborts. Time in which it was frozen (a paused
+ * machine, a blocked event loop, SIGSTOP) does not count, because nothing that arrived then was read.
  */
 export async function sleepAwake(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   for (let restMs = ms; restMs > 0 && !signal.aborted; ) {

@@ -2,24 +2,24 @@ import type { Agent } from 'undici';
 import { TillsyncError } from './errors.ts';
 
 const TEXT_MAX = 2_000;
-/** Most bytes read of an answer. After a longer one its connection is not used again. */
+/** Most bytes of an answer that are read. The connection of a longer answer is closed. */
 const ANSWER_BYTES_MAX = 64 * 1024;
 const RETRY_AFTER_MAX_MS = 3_600_000;
 
 interface PostEnd {
   /** Whether the answer was a 2xx. */
   ok: boolean;
-  /** Words on the result, such as `example.com answered 404`. */
+  /** Result in words, such as `example.com answered 404`. */
   what: string;
-  /** Beginning of the answer; empty without an answer. */
+  /** Beginning of the answer; '' if there was none. */
   text: string;
-  /** The receiver's `Retry-After`, at most an hour. */
+  /** `Retry-After` of the receiver, at most an hour. */
   retryAfterMs?: number;
 }
 
 /**
- * Sends JSON to one address by POST, or reads it by GET. It follows no redirects, because a signed request is for one
- * receiver only. The address may hold a secret, so errors name only its host.
+ * Sends JSON to one address by POST, or reads JSON by GET. It follows no redirects, because a signed request is meant
+ * for one receiver. The address may contain a secret, so errors name only its host.
  */
 export class Poster {
   readonly host: string;
@@ -33,13 +33,13 @@ export class Poster {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Throws `aborted` alone. */
+  /** Sends a body. Throws only `aborted`. */
   post(body: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<PostEnd> {
     const all = { 'content-type': 'application/json', ...headers };
     return this.#send(this.#url, { method: 'POST', headers: all, body }, signal);
   }
 
-  /** `url` is another address of the same receiver. Throws only `aborted`. */
+  /** Reads from `url`, which is another address of the same receiver. Throws only `aborted`. */
   get(url: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<PostEnd> {
     return this.#send(url, { method: 'GET', headers }, signal);
   }
@@ -49,11 +49,10 @@ export class Poster {
     what: { method: 'GET' | 'POST'; headers: Readonly<Record<string, string>>; body?: string },
     signal: AbortSignal,
   ): Promise<PostEnd> {
-    // undici is loaded on use, because few shops send anything and it needs memory.
+    // undici is loaded on first use. It needs memory, and few shops send anything.
     const { Agent, request } = await import('undici');
     this.#agent ??= new Agent({ connections: 1 });
-    // The timeout and the signal share a controller that is released at once. AbortSignal.any would live
-    // until the timeout.
+    // Timeout and signal share a controller, which is released at once. AbortSignal.any would live until the timeout.
     const limit = new AbortController();
     const cut = () => limit.abort();
     const timer = setTimeout(cut, this.#timeoutMs);
@@ -75,7 +74,7 @@ export class Poster {
       if (limit.signal.aborted) {
         return { ok: false, what: `${this.host} gave no answer within ${this.#timeoutMs} ms`, text: '' };
       }
-      // The error's message may contain the address.
+      // The message of the error may contain the address, so only the code is used.
       const code = error instanceof Error && 'code' in error ? String(error.code) : 'connection failed';
       return { ok: false, what: `${this.host} cannot be reached (${code})`, text: '' };
     } finally {
@@ -90,7 +89,7 @@ export class Poster {
   }
 }
 
-/** Returns the readable beginning of an answer; its status has been judged already. */
+/** Returns the beginning of an answer as text. The status of the answer was judged before. */
 async function beginningOf(body: AsyncIterable<Buffer>): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
@@ -101,7 +100,7 @@ async function beginningOf(body: AsyncIterable<Buffer>): Promise<string> {
       if (bytes > ANSWER_BYTES_MAX) break;
     }
   } catch {
-    // Cut off, or too slow.
+    // The answer was cut off or too slow; its beginning is enough.
   }
   return Buffer.concat(chunks).toString('utf8').slice(0, TEXT_MAX).trim();
 }

@@ -1,47 +1,44 @@
 import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { cleaned, TillsyncError } from './errors.ts';
 
-/** Variables that a program gets, to find its way. Secrets, credentials and systemd's sockets are not passed on. */
+/** Environment variables that a program gets. Secrets, credentials and systemd's sockets are left out. */
 const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC_CONFIG)$/;
 const SAID_MAX = 1_000;
-/** Linux accepts 128 KiB for each, and a NUL would end it. */
+/** Longest value of a variable, in characters. Linux accepts 128 KiB. */
 const VARIABLE_MAX = 8_000;
-/** Time for a program's last output after it has ended. One of its children may keep the pipe open. */
+/** Time for the last output of an ended program. One of its children may keep the pipe open. */
 const LAST_WORDS_MS = 200;
 
-/** Result of a program. */
+/** How a program ended. */
 export interface ProgramEnd {
-  /** Whether the program ended with 0. */
+  /** Whether the exit code was 0. */
   ok: boolean;
-  /** Words that follow the program's name in a sentence, such as `ended with 1`. */
+  /** Result in words that follow the program's name, such as `ended with 1`. */
   what: string;
-  /** The last part of the program's standard error, and of its standard output. */
+  /** Last part of the program's standard error (`said`) and of its standard output (`printed`). */
   said: string;
   printed: string;
   cause?: unknown;
 }
 
 interface ProgramRun {
-  /** Text for the program's standard input, which it need not read. */
+  /** Text for the program's standard input. The program need not read it. */
   input: string;
-  /** This process's environment; the program gets a small part of it, without secrets. */
+  /** Environment of this process. The program gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
-  /** Further variables for the program's environment. Control characters are removed and long values cut. */
+  /** Further environment variables for the program. Control characters are removed, and long values are cut. */
   variables?: Readonly<Record<string, string>>;
   timeoutMs: number;
-  /** Ends the program and all its children. */
+  /** Kills the program and all its children. */
   signal: AbortSignal;
 }
 
-/**
- * Runs a program with arguments, without a shell. If it takes too long, it is ended with all its children. Throws
- * only `aborted`.
- */
+/** Runs a program without a shell. If it takes too long, it is killed with all its children. Throws only `aborted`. */
 export async function runProgram(
   [program = '', ...words]: readonly string[],
   { input, env, variables, timeoutMs, signal }: ProgramRun,
 ): Promise<ProgramEnd> {
-  // Loaded on use, because most stores run no program.
+  // Loaded on first use, because most stores run no program.
   const { spawn } = await import('node:child_process');
   if (signal.aborted) throw stopped();
   const passed = Object.entries(env).filter(([name]) => PASSED_ON.test(name));
@@ -51,7 +48,7 @@ export async function runProgram(
     child = spawn(program, words, {
       cwd: '/',
       env: Object.fromEntries([...passed, ...own]),
-      // The program has a process group of its own, so that its children can be ended with it.
+      // The program gets a process group of its own, so that its children can be killed with it.
       detached: true,
       stdio: ['pipe', 'pipe', 'pipe'],
     });
@@ -90,7 +87,7 @@ export async function runProgram(
   } finally {
     clearTimeout(timer);
     signal.removeEventListener('abort', onAbort);
-    // Children that still run may write on, but nobody reads it.
+    // Children that still run may continue to write, but nobody reads their output.
     child.stderr.destroy();
     child.stdout.destroy();
   }
@@ -109,7 +106,7 @@ function stopped(): TillsyncError {
   return new TillsyncError('aborted', 'Stopped while a program ran.');
 }
 
-/** Returns words on why the program did not start, without its name, which is in the configuration. */
+/** Returns why the program did not start. The name of the program is left out, because it is in the configuration. */
 function whyNotStarted(cause: Error): string {
   const code = 'code' in cause ? cause.code : undefined;
   if (code === 'ENOENT')
@@ -124,6 +121,6 @@ function killGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // The process has ended by itself.
+    // The process ended by itself.
   }
 }

@@ -1,9 +1,9 @@
 import * as z from 'zod';
 
-/** Parts of the schemas of mirrored data. */
+/** Schemas that others are composed of, for data of the mirror. */
 
 export const isoTime = z.string().describe('ISO 8601 in UTC');
-/** An amount as the platform sent it, so that no digit is lost. */
+/** An amount of money as the platform sent it, so that no digit is lost. */
 export const amount = z.union([z.number(), z.string()]).nullable();
 export const text = z.string().nullable();
 export const flag = z.boolean().nullable();

@@ -2,21 +2,21 @@ import { readFileSync } from 'node:fs';
 import type { Clock, Random } from './time.ts';
 
 const BOOT_ID_FILE = '/proc/sys/kernel/random/boot_id';
-/** Longest delay of setTimeout; a longer one would fire at once. */
+/** Longest delay that setTimeout accepts. A longer one would end at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /**
- * Returns the boot's id, in the same form from either source, or `unnamed` if there is none. Then all boots count as
- * one: a stored time in the future counts as now, and limits wait at least as long as needed. A name made from the
- * wall clock would change when that clock is set, and drop all limits. `fromEnvironment` is `TILLSYNC_BOOT_ID`, which
- * a unit sets to systemd's `%b` if its sandbox hides the kernel's file.
+ * Returns the id of the boot in one form for both sources; `unnamed` if neither has it. Then all boots count as one: a
+ * stored time in the future counts as now, so limits wait long enough. An id made from the wall clock would change when
+ * that clock is set, and all limits would be lost. `fromEnvironment` is `TILLSYNC_BOOT_ID`, which a unit sets to
+ * systemd's `%b` if its sandbox hides the kernel's file.
  */
 export function bootIdFrom(readKernelFile: () => string, fromEnvironment = ''): string {
   let fromKernel = '';
   try {
     fromKernel = readKernelFile();
   } catch {
-    // A sandbox hides the file, or the kernel is another one.
+    // A sandbox hides the file, or the kernel is not Linux.
   }
   return normalised(fromKernel) || normalised(fromEnvironment) || 'unnamed';
 }
@@ -25,7 +25,9 @@ function normalised(bootId: string): string {
   return bootId.trim().toLowerCase().replaceAll('-', '');
 }
 
-/** The machine's time. `monotonicMs` is the kernel's monotonic clock, common to all processes of a boot. */
+/**
+ * Clocks of the machine. `monotonicMs` is the kernel's monotonic clock, which is the same for all processes of a boot.
+ */
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
@@ -49,5 +51,5 @@ function timerEnd(ms: number, signal: AbortSignal | undefined): Promise<void> {
   });
 }
 
-/** The machine's own chance. */
+/** Random numbers of the machine, which are not repeatable. */
 export const systemRandom: Random = { next: () => Math.random() };

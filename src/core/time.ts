@@ -1,16 +1,19 @@
-/** Time as a parameter, so that a test's month passes in a second, and pacing never follows a wall clock that jumps. */
+/**
+ * Clocks as a parameter. In a test, a month can pass in a second. Rate limits use the monotonic clock, because the wall
+ * clock may jump.
+ */
 export interface Clock {
-  /** Wall clock in milliseconds since the epoch. For people, dates and tokens, never for pacing. */
+  /** Wall clock in milliseconds since the epoch. Used for people, dates and tokens, never for rate limits. */
   nowMs(): number;
-  /** Monotonic milliseconds with fractions, comparable among all processes of one boot. For pacing. */
+  /** Monotonic clock in milliseconds with fractions. All processes of one boot have the same. Used for rate limits. */
   monotonicMs(): number;
-  /** Names the boot of `monotonicMs`. A value stored under another boot is not comparable. */
+  /** Id of the boot of `monotonicMs`. A time stored during another boot cannot be compared. */
   readonly bootId: string;
-  /** Waits at least about `ms`. Ends early, without throwing, when `signal` aborts. */
+  /** Waits about `ms` or longer. Ends early, without an error, if `signal` aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
-/** Caches the result of `look` for `ms`. After a throw or undefined it calls `look` again at once. */
+/** Returns a function that calls `look` and caches its result for `ms`. It does not cache an error or undefined. */
 export function keptFor<T>(ms: number, clock: Pick<Clock, 'monotonicMs'>, look: () => T): () => T {
   let kept: { found: T; untilMonoMs: number } | undefined;
   return () => {
@@ -21,16 +24,19 @@ export function keptFor<T>(ms: number, clock: Pick<Clock, 'monotonicMs'>, look: 
   };
 }
 
-/** Randomness as a parameter: seeded in tests, so that a run can be repeated by its seed. */
+/** Random numbers as a parameter. Tests use a seed, so that a run can be repeated. */
 export interface Random {
-  /** Uniform in [0, 1). */
+  /** Returns a number in [0, 1), uniformly distributed. */
   next(): number;
 }
 
 let lastMs = Number.NaN;
 let lastText = '';
 
-/** Returns ISO 8601 in UTC with milliseconds, the form of all times in the mirror. Many rows have the same time. */
+/**
+ * Returns a time as ISO 8601 in UTC with milliseconds, the form of all times in the mirror. The last result is cached,
+ * because many rows have the same time.
+ */
 export function isoUtc(epochMs: number): string {
   if (epochMs !== lastMs) {
     lastText = new Date(epochMs).toISOString();
@@ -41,7 +47,7 @@ export function isoUtc(epochMs: number): string {
 
 const UNIT_MS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** Parses `"500ms"`, `"1s"`, `"2m"`, `"1h"`, `"7d"` to milliseconds; undefined for anything else. */
+/** Parses `"500ms"`, `"1s"`, `"2m"`, `"1h"` or `"7d"` to milliseconds. Returns undefined for any other text. */
 export function parseDurationMs(text: string): number | undefined {
   const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(text.trim());
   if (!match) return undefined;
@@ -49,7 +55,7 @@ export function parseDurationMs(text: string): number | undefined {
   return Number.isSafeInteger(Math.round(ms)) ? Math.round(ms) : undefined;
 }
 
-/** Formats milliseconds for people: `1m 12s`, `2d 3h`, `850ms`. */
+/** Returns a duration as text for people: `1m 12s`, `2d 3h`, `850ms`. */
 export function formatDuration(ms: number): string {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))}ms`;
   let rest = Math.ceil(ms / 1000);
@@ -75,11 +81,11 @@ export interface Schedule {
 }
 
 const HOUR_MS = 3_600_000;
-/** Every zone is nearer to UTC than this, and none changes its clock twice within this time. */
+/** Every time zone differs from UTC by less than this, and no zone changes its clock twice within this time. */
 const REACH_MS = 26 * HOUR_MS;
 const OFFSETS_MAX = 100;
 
-/** Cache of zones' names. A process has few, and resolving one takes as long as reading all other keys. */
+/** Canonical names by the names of zones. A process uses few zones, and Intl resolves a name slowly. */
 const zones = new Map<string, string>();
 
 /** Returns the canonical name of the zone's rules. Throws a RangeError for an unknown zone. */
@@ -89,7 +95,7 @@ export function canonicalZone(timeZone: string): string {
   return zone;
 }
 
-/** Requested calendars; a process has few. */
+/** Calendars by zone. A process uses few zones. */
 const calendars = new Map<string, ZoneCalendar>();
 
 /** Returns the calendar of a zone by its IANA name. Throws a RangeError for an unknown zone. */
@@ -101,7 +107,7 @@ export function zoneCalendar(timeZone: string): ZoneCalendar {
 
 const UTC_TIME = /\b(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?)(?:Z\b| UTC\b)/g;
 
-/** Replaces each UTC time in a text by `write`'s result. */
+/** Replaces each UTC time in a text by the text that `write` returns. */
 export function withTimes(text: string, write: (ms: number) => string): string {
   return text.replaceAll(UTC_TIME, (all, day: string, clock: string) => {
     const ms = Date.parse(`${day}T${clock}Z`);
@@ -109,14 +115,14 @@ export function withTimes(text: string, write: (ms: number) => string): string {
   });
 }
 
-/** Returns a time on the zone's clock, such as `2026-01-15 09:30`. */
+/** Returns a time as the zone's clock shows it, such as `2026-01-15 09:30`. */
 function wallTime(instantMs: number, timeZone: string): string {
   return isoUtc(zoneCalendar(timeZone).wallMs(instantMs)).slice(0, 16).replace('T', ' ');
 }
 
 /**
- * Replaces UTC times in a text by the zone's time, with the date only if it is not today: `2026-01-15T12:30:00.000Z`
- * → `09:30`.
+ * Replaces the UTC times in a text by times of the zone. The date is left out if it is today:
+ * `2026-01-15T12:30:00.000Z` → `09:30`.
  */
 export function localTimes(text: string, timeZone: string, nowMs: number): string {
   const today = wallTime(nowMs, timeZone).slice(0, 10);
@@ -126,10 +132,13 @@ export function localTimes(text: string, timeZone: string, nowMs: number): strin
   );
 }
 
-/** Local time of a zone. A local time is given by the milliseconds at which UTC shows the same date and time. */
+/**
+ * Converts between UTC and the local time of a zone. A local time is expressed as the instant at which UTC shows the
+ * same date and time.
+ */
 class ZoneCalendar {
   readonly #format: Intl.DateTimeFormat;
-  /** Offsets of hours without a clock change; asking Intl costs much more than adding. */
+  /** Offsets from UTC of hours without a clock change. Asking Intl is much slower than adding. */
   readonly #offsets = new Map<number, number>();
 
   constructor(timeZone: string) {
@@ -153,15 +162,15 @@ class ZoneCalendar {
     if (known !== undefined) return Math.trunc(instantMs) + known;
     const offsetMs = this.#asked(hourMs) - hourMs;
     if (this.#asked(hourMs + HOUR_MS) - (hourMs + HOUR_MS) !== offsetMs) return this.#asked(instantMs);
-    // A poll asks for a few days around now, so few hours are needed at a time.
+    // Cleared when full. Calls ask for a few days around now, so few hours are needed at a time.
     if (this.#offsets.size >= OFFSETS_MAX) this.#offsets.clear();
     this.#offsets.set(hourMs, offsetMs);
     return Math.trunc(instantMs) + offsetMs;
   }
 
   /**
-   * Returns the first instant at which the clock shows `wallMs`. If the clock skips it, returns the instant of the
-   * change.
+   * Returns the first instant at which the zone's clock shows `wallMs`. If the clock skips that time, returns the
+   * instant of the change.
    */
   firstInstantMs(wallMs: number): number {
     const beforeMs = this.#offsetMs(wallMs - REACH_MS);
@@ -170,7 +179,7 @@ class ZoneCalendar {
     if (beforeMs === afterMs || this.wallMs(early) === wallMs) return early;
     const late = wallMs - afterMs;
     if (this.wallMs(late) === wallMs) return late;
-    // Searches the first whole second at which the earlier offset no longer holds.
+    // Searches the first second after which the earlier offset no longer applies.
     let low = Math.floor((wallMs - REACH_MS) / 1000);
     let high = Math.ceil((wallMs + REACH_MS) / 1000);
     while (high - low > 1) {

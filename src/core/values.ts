@@ -1,4 +1,4 @@
-/** Returns a value as JSON text; undefined if it has none or is nested too deeply for the stack. */
+/** Returns a value as JSON text; undefined if there is none or the value is nested too deeply. */
 export function jsonText(value: unknown): string | undefined {
   try {
     return JSON.stringify(value);
@@ -9,7 +9,7 @@ export function jsonText(value: unknown): string | undefined {
 
 const DECIMAL = /^([+-]?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
 
-/** Whether JavaScript reads a decimal text exactly, without losing digits. */
+/** Whether a decimal text becomes a JavaScript number without losing digits. */
 export function isExactDecimal(text: string): boolean {
   const value = Number(text);
   if (!Number.isFinite(value)) return false;
@@ -17,17 +17,23 @@ export function isExactDecimal(text: string): boolean {
   return given !== undefined && given === normal(String(value));
 }
 
-/** Reads a plain decimal number (`-12`, `3.50`). Returns undefined for anything else, such as exponents and commas. */
+/**
+ * Parses a plain decimal number (`-12`, `3.50`). Returns undefined for any other text, for example with an exponent or
+ * a comma.
+ */
 export function parsePlainDecimal(text: string): number | undefined {
   return /^[+-]?\d+(\.\d+)?$/.test(text) && isExactDecimal(text) ? Number(text) : undefined;
 }
 
-/** Whether the point of `1.990` may group thousands; then no zero stands before it. */
+/** Whether the point in a text such as `1.990` may separate thousands. It cannot after a leading zero. */
 export function mayBeThousands(text: string): boolean {
   return /^[+-]?[1-9]\d{0,2}\.\d{3}$/.test(text);
 }
 
-/** Returns sign, digits without outer zeros, and the point's place, so that equal numbers are equal texts. */
+/**
+ * Returns a decimal text in a canonical form: sign, digits without outer zeros, and exponent. Equal numbers have equal
+ * forms.
+ */
 function normal(text: string): string | undefined {
   const match = DECIMAL.exec(text);
   if (!match) return undefined;
@@ -35,14 +41,14 @@ function normal(text: string): string | undefined {
   const digits = whole + fraction;
   const first = digits.search(/[1-9]/);
   if (first === -1) return '0';
-  // A loop, because /0+$/ scans again from every zero.
+  // A loop, because /0+$/ would scan again from every zero.
   let end = digits.length;
   while (digits[end - 1] === '0') end -= 1;
   const scale = whole.length - first + Number(exponent);
   return `${sign === '-' ? '-' : ''}${digits.slice(first, end)}e${scale}`;
 }
 
-/** Levenshtein distance, with a swap of neighbours as one step. */
+/** Returns the Levenshtein distance of two texts. A swap of neighbouring letters counts as one step. */
 export function editDistance(a: string, b: string): number {
   const rows = [Array.from({ length: b.length + 1 }, (_, j) => j)];
   const at = (i: number, j: number) => rows[i]?.[j] ?? Number.POSITIVE_INFINITY;
@@ -59,7 +65,7 @@ export function editDistance(a: string, b: string): number {
   return at(a.length, b.length);
 }
 
-/** Languages of the page, alarms, `status` and `doctor`. */
+/** Languages of the page, of alarms, and of the commands `status` and `doctor`. */
 export const LANGUAGES = ['en', 'es'] as const;
 export type Language = (typeof LANGUAGES)[number];
 
@@ -67,14 +73,14 @@ export type Language = (typeof LANGUAGES)[number];
 export const HOOK_EVENTS = ['order', 'change.rejected'] as const;
 export type EventName = (typeof HOOK_EVENTS)[number];
 
-/** Most addresses of one hub. */
+/** Most addresses that one hub may have. */
 export const WAYS_MAX = 8;
-/** Value in place of a PEM text; it means the authorities that the machine trusts by itself. */
+/** Value that is used instead of a PEM text and means the authorities that the machine trusts. */
 export const KNOWN_AUTHORITIES = 'known';
 
 /**
- * Whether a link may use the address. Without encryption only this machine's own may be used, since customers' orders
- * pass.
+ * Whether a link may use the address. Without encryption, only addresses of this machine are accepted, because
+ * customers' orders pass through the link.
  */
 export function isNatsUrl(address: string): boolean {
   const match = /^(nats|tls):\/\/(\[[^\]]+\]|[a-z0-9][a-z0-9.-]*):(\d{1,5})$/i.exec(address);
@@ -86,13 +92,16 @@ export function isSecure(address: string): boolean {
   return /^tls:/i.test(address);
 }
 
-/** Fields that are new or no longer sent, by names such as `items[].product.name`, without values. */
+/**
+ * Names of fields that the platform newly sends or no longer sends, such as `items[].product.name`. They contain no
+ * values.
+ */
 export interface FieldNews {
   added: readonly string[];
   gone: readonly string[];
 }
 
-/** Drops fields inside another one of the set: {`a`, `a.b`} → {`a`}. */
+/** Returns the names that are not inside another name of the set: {`a`, `a.b`} → {`a`}. */
 export function topmost(names: ReadonlySet<string>): string[] {
   const isWithin = (name: string) =>
     [...names].some(
@@ -108,11 +117,13 @@ export function countsOf(all: readonly ReadonlySet<string>[]): Map<string, numbe
   return counts;
 }
 
-/** Deeper keys are no fields of the platform's. Keys that are longer or contain a number are values used as keys. */
+/**
+ * Depth to which fields are read. Keys that are long, or have three digits in a row, are values and no names of fields.
+ */
 const DEPTH_MAX = 6;
 const IS_NAME = /^(?!.*\d{3})[A-Za-z_][\w-]{0,39}$/;
 
-/** Returns the names of all fields of a JSON text, such as `items[].product.name`. */
+/** Returns the names of all fields in a JSON text, such as `items[].product.name`. */
 export function fieldsOf(payload: string): ReadonlySet<string> {
   const names = new Set<string>();
   const walk = (value: unknown, at: string, depth: number): void => {
@@ -131,7 +142,7 @@ export function fieldsOf(payload: string): ReadonlySet<string> {
   try {
     walk(JSON.parse(payload), '', 0);
   } catch {
-    // A payload that is not JSON has no fields.
+    // Text that is not JSON has no fields.
   }
   return names;
 }
