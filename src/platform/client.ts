@@ -33,7 +33,10 @@ import {
   type TransportAnswer,
 } from './transport.ts';
 
-/** Checks an outgoing body against the document's rules. Throws `platform-refused` before anything is sent. */
+/**
+ * Returns a body to send, checked against the rules of the platform's document. Throws `platform-refused` before
+ * anything is sent.
+ */
 function checkedToSend<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;
@@ -50,11 +53,13 @@ interface PlatformClientOptions
   extends RateBudgetOptions,
     Omit<TokenKeeperOptions, 'store' | 'budget' | 'platformClock'> {
   tokens: TokenStore;
-  /** How to read the webhook. The document does not show this call, so it is configured. */
+  /**
+   * Method and path by which the webhook is read. They are configured, because the document does not show this call.
+   */
   webhookRead?: { method: string; path: string };
-  /** Name of the webhook's enable flag in the request, which the document does not show. */
+  /** Name of the field that enables the webhook in a request. The document does not show it. */
   webhookEnableFlag?: string;
-  /** Limit for one whole call. GET /order/all has a longer one, since its answer may be large. */
+  /** Longest time of one call. GET /order/all has a longer one, because its answer may be large. */
   timeoutMs?: number;
 }
 
@@ -62,7 +67,7 @@ const TIMEOUT_MS = 30_000;
 const ORDERS_TIMEOUT_MS = 180_000;
 const MIB = 1024 * 1024;
 const READ_MAX_BYTES = 32 * MIB;
-/** Longest answer to a change. Such an answer is short, with at most one message for each of 100 items. */
+/** Longest answer to a change. It is short, with at most one message for each of 100 items. */
 const WRITTEN_MAX_BYTES = 4 * MIB;
 const ORDERS_MAX_BYTES = 512 * MIB;
 
@@ -71,20 +76,20 @@ interface PlatformCall {
   method: string;
   path: string;
   query?: Record<string, string | undefined>;
-  /** Sent as JSON. */
+  /** Body of the request; sent as JSON. */
   body?: unknown;
   /** Values that must not appear in any message, such as tokens. */
   secrets?: readonly string[];
 }
 
 /**
- * Calls the document's endpoints, each within the shared rate budget and with a valid token. Errors are
- * TillsyncError: `aborted`, `auth-required`, `unauthorized`, `rate-limited`, `blocked`, `forbidden`,
- * `platform-unreachable`, `platform-failed`, `platform-garbled`, `platform-refused`.
+ * Calls the endpoints of the document, within the shared rate budget and with a valid token. Every error is a
+ * TillsyncError with one of these codes: `aborted`, `auth-required`, `unauthorized`, `rate-limited`, `blocked`,
+ * `forbidden`, `platform-unreachable`, `platform-failed`, `platform-garbled`, `platform-refused`.
  */
 export class PlatformClient {
   readonly tokens: TokenKeeper;
-  /** The platform's wall clock, learnt from the Date header of its answers. */
+  /** The platform's wall clock, as the Date header of its answers shows it. */
   readonly clock: PlatformClock;
   readonly #budget: RateBudget;
   readonly #o: PlatformClientOptions;
@@ -97,7 +102,9 @@ export class PlatformClient {
     this.tokens = new TokenKeeper({ ...options, store, budget: this.#budget, platformClock: this.clock });
   }
 
-  /** GET /order/all. The document does not show the body, so it is returned as bytes that begin and end like JSON. */
+  /**
+   * GET /order/all. The document does not show the body, so it is returned as bytes that look like JSON at both ends.
+   */
   async orderAll(
     { startDate, endDate, extra }: OrderAllQuery,
     how?: CallOptions,
@@ -115,7 +122,7 @@ export class PlatformClient {
     return readProductPage(await this.#get('product.list', '/product/list', query, how));
   }
 
-  /** GET /product. Returns null when the platform does not know the product. */
+  /** GET /product. Returns null if the platform does not know the product. */
   async productGet(
     asked: { sku: string } | { externalId: string },
     how?: CallOptions,
@@ -124,13 +131,13 @@ export class PlatformClient {
     return readProductData(await this.#get('product.get', '/product', query, how));
   }
 
-  /** PUT /product. A refusal (success: false) throws `platform-refused` with the platform's message. */
+  /** PUT /product. If the platform answers `success: false`, throws `platform-refused` with the platform's message. */
   async productPut(item: ProductChangeItem, how?: CallOptions): Promise<SingleAnswer> {
     const body = checkedToSend(productChangeItem, item);
     return readSingle(await this.#put('product.put', '/product', body, how));
   }
 
-  /** PUT /product/stock. A refusal throws `platform-refused`. */
+  /** PUT /product/stock. Throws `platform-refused` as `productPut` does. */
   async productStockPut(item: StockChangeItem, how?: CallOptions): Promise<SingleAnswer> {
     const body = checkedToSend(stockChangeItem, item);
     return readSingle(await this.#put('product.stock.put', '/product/stock', body, how));
@@ -162,8 +169,8 @@ export class PlatformClient {
   }
 
   /**
-   * Reads the webhook, with a configurable method and path, since the document shows neither. Returns null if none is
-   * configured, and `unsupported` if the path does not exist on this platform.
+   * Reads the webhook. Its method and path are configurable, because the document does not show them. Returns null if
+   * none is configured, and `unsupported` if the platform does not have the path.
    */
   async webhookGet(how?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
     const { method, path } = this.#o.webhookRead ?? { method: 'GET', path: '/webhook' };
@@ -178,15 +185,13 @@ export class PlatformClient {
     }
   }
 
-  /**
-   * Returns how long a call of this endpoint would have to wait now, in milliseconds; 0 if it could be sent at once.
-   */
+  /** Returns the milliseconds that a call of this endpoint would have to wait now; 0 if it could be sent at once. */
   async delayMs(endpoint: Endpoint): Promise<number> {
     const { clock, ledger, limits } = this.#o;
     return (await whenFree(clock, () => ledger.waitOf(endpoint, limits)))?.waitMs ?? 0;
   }
 
-  /** Waits until a refresh that was sent is saved, then closes all connections. */
+  /** Waits until a running token refresh is saved, then closes all connections. */
   async close(): Promise<void> {
     await this.tokens.finish();
     await this.#o.transport.close();
@@ -200,7 +205,7 @@ export class PlatformClient {
     return this.#send({ endpoint, method: 'PUT', path, body, secrets }, how);
   }
 
-  /** Sends a call, and sends it once more with a fresh token after a 401. Throws for every status other than 2xx. */
+  /** Sends a call. After a 401, sends it once more with a new token. Throws for every status except 2xx. */
   async #send(call: PlatformCall, options: CallOptions = {}): Promise<CallAnswer> {
     const budget = this.#budget;
     for (let attempt = 0; ; attempt++) {
@@ -225,7 +230,9 @@ export class PlatformClient {
     }
   }
 
-  /** Gets a valid token before the slot, because a slot is held only for the length of one call. */
+  /**
+   * Gets a valid token first and the endpoint's slot afterwards, because a slot should be taken only during one call.
+   */
   async #enter(
     endpoint: Endpoint,
     options: CallOptions,

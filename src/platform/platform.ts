@@ -13,17 +13,17 @@ export const ENDPOINTS = [
 ] as const;
 export type Endpoint = (typeof ENDPOINTS)[number];
 
-/** The platform's published limits (document, "Limits"), from the config's `[limits]`. */
+/** The limits that the platform publishes (its document, "Limits"), from `[limits]` of the configuration. */
 export interface PlatformLimits {
   /** Minimum interval of every endpoint except `order.all`. */
   endpointIntervalMs: number;
   /** Interval of `order.all`. */
   ordersIntervalMs: number;
-  /** Length of the sliding anti-abuse window. */
+  /** Length of the sliding window in which calls are counted against abuse. */
   windowMs: number;
-  /** Calls of all endpoints together that one window allows. */
+  /** Most calls of all endpoints together in one window. */
   requestsPerWindow: number;
-  /** Calls of `order.all` that one window allows. */
+  /** Most calls of `order.all` in one window. */
   ordersPerWindow: number;
 }
 
@@ -35,11 +35,11 @@ export function intervalMsOf(endpoint: Endpoint, limits: PlatformLimits): number
   return endpoint === 'order.all' ? limits.ordersIntervalMs : limits.endpointIntervalMs;
 }
 
-/** Why a call has to wait. People see it as "next order poll allowed in 1m 12s". */
+/** Why a call has to wait. A person reads it as "next order poll allowed in 1m 12s". */
 export type WaitReason =
   | 'interval' // the endpoint was called too recently
-  | 'in-flight' // another call of this endpoint, perhaps by another process, has no answer yet
-  | 'window' // the five-minute cap is used up
+  | 'in-flight' // another call of this endpoint, perhaps of another process, has no answer yet
+  | 'window' // as many calls as allowed were sent within the window
   | 'retry-after' // the platform answered 429
   | 'blocked' // the platform answered 403
   | 'refreshing'; // another process is refreshing the tokens
@@ -47,17 +47,19 @@ export type WaitReason =
 export interface Wait {
   endpoint: Endpoint;
   reason: WaitReason;
-  /** An estimate. When it is over, the budget is asked again. */
+  /** Estimated wait. Afterwards the rate budget is asked again. */
   waitMs: number;
 }
 
 /** Options of one call to the platform. */
 export interface CallOptions {
-  /** Cancels a wait or a running call with the code `aborted`. A refresh that was sent is finished first. */
+  /** Aborts a wait or a running call with the error `aborted`. A token refresh that was sent still ends first. */
   signal?: AbortSignal;
   /** Called before each wait. */
   onWait?: (wait: Wait) => void;
-  /** Called when the request is really sent, after every wait, and again if it is repeated after a 401. */
+  /**
+   * Called when the request is really sent, so after all waits. Called again if the request is repeated after a 401.
+   */
   onSend?: () => void;
 }
 
@@ -69,12 +71,12 @@ export interface OrderAllQuery {
   extra?: Record<string, string>;
 }
 
-/** `unsaid` means that `success` in the envelope is neither true nor false. */
+/** Whether a change was applied. `unsaid` means that `success` in the answer is neither true nor false. */
 export type SingleAnswer = 'applied' | 'unsaid';
 
 export interface WebhookChange {
   callbackUrl?: string;
-  /** An empty text clears the secret. Without the field it stays. */
+  /** '' deletes the secret. If the field is left out, the secret stays. */
   secret?: string;
   active?: boolean;
 }

@@ -14,17 +14,14 @@ import { bounded, type CallAnswer, garbled, readAs, readData, readEnvelope } fro
 const TOO_DEEP = 'An entry that is nested too deeply to be kept.';
 
 /**
- * Far more objects than a whole catalogue in one answer has, with its SKUs, stocks and integrations. Parsing more
- * would block everything else for minutes.
+ * Most objects in one answer: far more than a whole catalogue has, with skus, stocks and integrations. Parsing more
+ * would block the event loop for minutes.
  */
 const OBJECTS_MAX = 300_000;
 
 const OPENING_BRACE = 0x7b;
 
-/**
- * Reads a page of GET /product/list. Entries that are unreadable, or readable only in part, are also returned as
- * text.
- */
+/** Reads a page of GET /product/list. Products that are unreadable, even in part, are also returned as JSON text. */
 export function readProductPage(answer: CallAnswer): ProductPage {
   const { docs: entries, ...counts } = readAs(productListData, readBounded(answer), answer);
   const docs: ProductRecord[] = [];
@@ -38,7 +35,7 @@ export function readProductPage(answer: CallAnswer): ProductPage {
   return { docs, unreadable, totalDocs, limit, page, totalPages, hasNextPage };
 }
 
-/** Reads the product of GET /product. Returns null when the platform does not know it. */
+/** Reads the product in an answer of GET /product. Returns null if the platform does not know it. */
 export function readProductData(answer: CallAnswer): ProductRecord | null {
   const data = readBounded(answer);
   if (data === null || data === undefined) return null;
@@ -49,10 +46,7 @@ export function readProductData(answer: CallAnswer): ProductRecord | null {
   });
 }
 
-/**
- * Reads `data` of the envelope. Throws as `readData` does, and `platform-garbled` for more objects than any catalogue
- * holds.
- */
+/** Reads `data` of the envelope. Throws as `readData` does, and `platform-garbled` for too many objects. */
 function readBounded(answer: CallAnswer): unknown {
   let objects = 0;
   for (const byte of answer.bytes) if (byte === OPENING_BRACE) objects += 1;

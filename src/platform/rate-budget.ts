@@ -16,24 +16,30 @@ import {
 import { retryAfterMs } from './retry-after.ts';
 import { type CallAnswer, sentMessage, serverDateMs } from './transport.ts';
 
-/** Timers, and two processes that read one clock, differ by about a millisecond. A call must never be early. */
+/**
+ * Milliseconds by which a call is sent later than allowed, because timers and clocks of two processes differ by about
+ * one. A call must never be early.
+ */
 const MARGIN_MS = 1;
-/** Calls of the general cap that are reserved for order.all and token.refresh. Of a small cap a share is reserved. */
+/**
+ * Calls per window that are reserved for `order.all` and `token.refresh`. If the limit is small, a share of it is
+ * reserved.
+ */
 const RESERVED_PLACES = 20;
 const RESERVED_SHARE = 0.2;
 /**
- * The process that caused a block lets others probe first. If their calls get a 2xx, the 403 was about
- * permissions.
+ * Time for which the process that caused a block lets other processes probe first. If their calls get a 2xx, the 403
+ * was about permissions.
  */
 const PROBE_GRACE_MS = 15_000;
-/** How soon a waiting call checks again whether another call's probe has ended the block. */
+/** Interval at which a waiting call checks whether the probe of another call has ended the block. */
 const PROBE_RECHECK_MS = 500;
 
 export interface SlotTicket {
   endpoint: Endpoint;
-  /** Fencing number. Settling a ticket whose slot another process has taken over changes nothing. */
+  /** Fencing number. If another process has taken over the slot, settling the ticket changes nothing. */
   generation: number;
-  /** Key of this call's row in the window. */
+  /** Id of the call's row in the window. */
   callId: number;
 }
 
@@ -42,22 +48,22 @@ type SlotGrant = { granted: true; ticket: SlotTicket } | { granted: false; wait:
 type BlockScope = 'all' | Endpoint;
 
 interface BlockRecord {
-  /** Endpoint whose 403 began the block. */
+  /** Endpoint whose 403 started the block. */
   endpoint: Endpoint;
   durationMs: number;
   /** Milliseconds since the block ended; negative while it lasts. */
   endedMsAgo: number;
   message: string;
-  /** Whether another endpoint, or this one, answered 2xx after the block ended. */
+  /** Whether another endpoint (`othersAnswered`), or this one, answered 2xx after the block ended. */
   othersAnswered: boolean;
   endpointAnswered: boolean;
 }
 
 interface BlockHistory {
-  /** Calls of all endpoints, and of `order.all`, in the current window. */
+  /** Number of calls of all endpoints, and of `order.all`, in the current window. */
   requests: number;
   orders: number;
-  /** The last block of everything and the last block of this endpoint alone; null when there was none. */
+  /** Last block of all endpoints, and last block of this endpoint alone; null if there was none. */
   all: BlockRecord | null;
   own: BlockRecord | null;
 }
@@ -145,7 +151,7 @@ function statements(db: Database.Database) {
       `SELECT scope, endpoint, from_mono_ms AS fromMs, duration_ms AS durationMs, message,
          others_answered AS othersAnswered, endpoint_answered AS endpointAnswered FROM blocks`,
     ),
-    // The document does not show `webhook.get`, so a platform may not have it.
+    // `webhook.get` is left out. The document does not show it, so a platform may refuse it for good.
     forbidden: db.prepare<[], { endpoint: Endpoint; message: string }>(
       `SELECT endpoint, message FROM blocks
          WHERE scope = endpoint AND endpoint_answered = 0 AND endpoint <> 'webhook.get' ORDER BY endpoint`,
@@ -154,7 +160,7 @@ function statements(db: Database.Database) {
       `INSERT OR REPLACE INTO blocks (scope, endpoint, from_mono_ms, duration_ms, message)
          VALUES (:scope, :endpoint, :nowMs, :waitMs, :message)`,
     ),
-    /** Marks the blocks that had ended before this call was sent. */
+    /** Records an answer in the rows of blocks that had ended before this call was sent. */
     noteAnswer: db.prepare<Named>(
       `UPDATE blocks SET endpoint_answered = endpoint_answered OR endpoint = :endpoint,
          others_answered = others_answered OR endpoint <> :endpoint
@@ -165,9 +171,8 @@ function statements(db: Database.Database) {
 }
 
 /**
- * The rate budget's rows in state.db, shared by all processes and asked before each call. Each method is one short
- * transaction and may throw `storage-busy`. A granted call is committed before it is sent, so a crash cannot leave it
- * uncounted.
+ * Rows of the rate budget in state.db, shared by all processes. Each method is one short transaction and may throw
+ * `storage-busy`. A call is committed before it is sent, so a crash cannot leave it uncounted.
  */
 export class RateStore {
   readonly #transaction: Database.Transaction<(action: (nowMs: number) => unknown) => unknown>;
@@ -185,9 +190,8 @@ export class RateStore {
   }
 
   /**
-   * Takes the endpoint's slot if the interval since the last answer, the window caps and all blocks allow it.
-   * Otherwise returns the reason and the wait. A slot whose process died frees itself after `holdMs` plus the
-   * interval.
+   * Takes the endpoint's slot if the interval, the windows and all blocks allow a call. Otherwise returns the reason
+   * and the wait. If the process dies, the slot is free after `holdMs` plus the interval.
    */
   acquire(endpoint: Endpoint, limits: PlatformLimits, holdMs: number): SlotGrant {
     return this.#immediately((nowMs) => {
@@ -196,7 +200,7 @@ export class RateStore {
       if (wait) return { granted: false, wait };
       this.#sql.pruneCalls.run(nowMs - limits.windowMs - 1000);
       const untilMs = nowMs + holdMs;
-      // A call that is never settled counts as if its answer came at the end of its hold.
+      // A call that is never settled counts as if it had ended when its slot expires.
       const callId = Number(this.#sql.addCall.run(endpoint, untilMs).lastInsertRowid);
       const slot = { endpoint, nowMs, untilMs, holder: this.#holders.self };
       const generation = this.#sql.takeSlot.get(slot) as number;
@@ -205,7 +209,7 @@ export class RateStore {
   }
 
   /**
-   * Extends a slot by `holdMs` from now while its call runs. Does nothing if another process has taken the slot over.
+   * Extends a slot to `holdMs` from now, while its call runs. Does nothing if another process has taken over the slot.
    */
   extend(ticket: SlotTicket, holdMs: number): void {
     this.#immediately((nowMs) => {
@@ -216,8 +220,8 @@ export class RateStore {
   }
 
   /**
-   * Ends a call, at its answer or when the caller stops waiting, and starts the endpoint's interval now. If the call
-   * was sent after a block had ended and got a 2xx, the block's row records that.
+   * Ends a call, at its answer or when the caller stops waiting. The endpoint's interval starts now. A 2xx to a call
+   * that was sent after the end of a block is recorded in the block's row.
    */
   settle({ endpoint, generation, callId }: SlotTicket, outcome: 'answered' | 'failed' = 'failed'): void {
     this.#immediately((nowMs) => {
@@ -230,7 +234,7 @@ export class RateStore {
     });
   }
 
-  /** Returns a slot unused, because its call was never sent. */
+  /** Gives a slot back, because its call was never sent. */
   cancel(ticket: SlotTicket): void {
     this.#immediately(() => {
       this.#sql.dropCall.run(ticket.callId);
@@ -238,7 +242,7 @@ export class RateStore {
     });
   }
 
-  /** Blocks `endpoint` for `waitMs` in every process, after a 429. */
+  /** Blocks an endpoint for `waitMs` in all processes, after a 429. */
   holdBack(endpoint: Endpoint, waitMs: number): void {
     this.#immediately((nowMs) => {
       const slot = this.#sql.slot.get(endpoint);
@@ -248,8 +252,8 @@ export class RateStore {
   }
 
   /**
-   * Blocks all endpoints, or only `scope`, for `waitMs`, after a 403 to `endpoint`. After a block of all, one call at
-   * a time probes until a 2xx comes.
+   * Blocks all endpoints, or only `scope`, for `waitMs` after a 403 of `endpoint`. After a block of all endpoints, one
+   * call at a time probes until the platform answers 2xx.
    */
   block(scope: BlockScope, waitMs: number, message: string, endpoint: Endpoint): void {
     this.#immediately((nowMs) => {
@@ -257,7 +261,7 @@ export class RateStore {
     });
   }
 
-  /** Returns the facts by which a 403 to `endpoint` is judged. */
+  /** Returns the facts by which a 403 of `endpoint` is judged. */
   blockHistory(endpoint: Endpoint, limits: PlatformLimits): BlockHistory {
     return this.#immediately((nowMs) => {
       const blocks = this.#sql.blocks.all();
@@ -283,7 +287,7 @@ export class RateStore {
     });
   }
 
-  /** Returns the endpoints whose last answer was a 403 while others answered, with what the platform said. */
+  /** Returns the endpoints whose last answer was a 403 while others answered, with the platform's message. */
   forbidden(): { endpoint: Endpoint; message: string }[] {
     return this.#sql.forbidden.all();
   }
@@ -293,7 +297,7 @@ export class RateStore {
     return this.waits(limits, [endpoint])[0];
   }
 
-  /** Returns the endpoints that have to wait now, each with the reason and the time. */
+  /** Returns the waits of the endpoints that may not be called now. */
   waits(limits: PlatformLimits, endpoints: readonly Endpoint[] = ENDPOINTS): Wait[] {
     return this.#immediately((nowMs) => {
       this.#leaveForTheDead(nowMs);
@@ -302,8 +306,8 @@ export class RateStore {
   }
 
   /**
-   * Frees the slots of dead processes. A dead process sends nothing more, so the interval starts now and not at the
-   * end of its hold. Its call stays in the window until the hold ends.
+   * Frees the slots of dead processes. The interval starts now, because a dead process sends nothing more. Its call
+   * counts in the window until the slot would have expired.
    */
   #leaveForTheDead(nowMs: number): void {
     for (const { endpoint, holder } of this.#sql.takenSlots.all()) {
@@ -311,7 +315,7 @@ export class RateStore {
     }
   }
 
-  /** Returns why `endpoint` may not be called now: the reason that lasts longest. */
+  /** Returns why `endpoint` may not be called now: the reason with the longest wait. */
   #wait(endpoint: Endpoint, limits: PlatformLimits, nowMs: number): Wait | undefined {
     let longest: Wait | undefined;
     for (const [reason, waitMs] of this.#reasons(endpoint, limits, nowMs)) {
@@ -328,7 +332,7 @@ export class RateStore {
     const slot = this.#sql.slot.get(endpoint);
     const intervalMs = intervalMsOf(endpoint, limits) + MARGIN_MS;
     if (slot && slot.takenUntilMs !== null) {
-      // Assumes the earliest end: the answer comes right now, or the holder died and its hold is over.
+      // Assumes the earliest possible end: the answer comes now, or the holder is dead and its slot has expired.
       yield ['in-flight', Math.min(nowMs, slot.takenUntilMs) + intervalMs - nowMs];
     } else if (slot && slot.settledMs !== null) {
       yield ['interval', slot.settledMs + intervalMs - nowMs];
@@ -344,7 +348,7 @@ export class RateStore {
       yield ['blocked', block.fromMs + block.durationMs + graceMs - nowMs];
       if (isProbed && this.#sql.othersInFlight.get(nowMs, endpoint)) yield ['blocked', PROBE_RECHECK_MS];
     }
-    // With n calls allowed in the window, the next one may be sent once the n-th newest has left the window.
+    // If n calls are allowed in the window, the next one may be sent when the n-th newest has left the window.
     const { nthCall, nthOrder } = this.#sql;
     const freeInMs = (nth: typeof nthCall, places: number) => {
       const countsFromMs = nth.get(Math.max(1, places) - 1);
@@ -365,22 +369,20 @@ export class RateStore {
 const FIRST_MS = 60_000;
 const LONGEST_MS = 3_600_000;
 const FORBIDDEN_MS = 3_600_000;
-/** A 403 within this time after a block's end counts as the same block again. */
+/** A 403 within this time after the end of a block counts as a continuation of the block. */
 const AGAIN_MS = 3_600_000;
 
 /**
- * Judges a 403.
+ * Decides what a 403 means.
  *
- * The document names one reason: the anti-abuse cap was exceeded, and the token is blocked for a while. So all calls
- * stop at once. If our own count explains the block (half a cap is enough, because other programs may share the
- * token), it lasts at least a whole window. Otherwise a short block is tried. Another 403 soon after a block shows
- * that it was too short, so it doubles, up to an hour.
+ * The document has one reason: the anti-abuse limit was exceeded, and the token is blocked for a while. So all calls stop
+ * at once. If tillsync's own calls can explain it (half of a limit is enough, because other programs may use the token),
+ * the block lasts at least one window. Otherwise it starts short. Another 403 soon afterwards doubles it, up to an hour.
  *
- * Servers also answer 403 when a token may not use one endpoint. A blocked token is refused everywhere. So if another
- * endpoint answered 2xx after the block had ended, and the same endpoint gives 403 again, only that endpoint is
- * blocked.
+ * Servers also answer 403 if a token has no permission for one endpoint. A blocked token is refused everywhere. So if
+ * another endpoint answered 2xx after the block, and the same endpoint answers 403 again, only that endpoint is blocked.
  *
- * `known` is the present block, if the answer belongs to a call that was sent before it.
+ * `known` means that the call was sent before the present block, so its answer says nothing new.
  */
 function judgeForbidden(
   { requests, orders, all, own }: BlockHistory,
@@ -404,27 +406,27 @@ export interface RateBudgetOptions {
   clock: Clock;
   random: Random;
   log: Log;
-  /** Called for each 429. */
+  /** Called after each 429. */
   onLimited?: (endpoint: Endpoint) => void;
-  /** Called after each wait with its real length. */
+  /** Called after each wait, with its real length. */
   onWaited?: ((wait: Wait) => void) | undefined;
 }
 
 /**
- * How long a slot stays taken after its holder's last heartbeat. It is long enough for a busy event loop, and short
- * enough that a restart after a crash does not wait for the timeout of a dead process's call.
+ * Time after the holder's last heartbeat until its slot is free. It is long enough for a busy event loop. It is short
+ * enough that a restart after a crash need not wait for the time limit of a dead process's call.
  */
 const HOLD_MS = 20_000;
 const SIGN_OF_LIFE_MS = 5_000;
-/** A long wait checks again this often, because a block may be lifted or a person may have acted. */
+/** Interval at which a long wait checks again, because a block may have ended or a person may have acted. */
 const LOOK_AGAIN_MS = 60_000;
 const JITTER_MAX_MS = 250;
 const JITTER_SHARE = 0.05;
 
-/** Waits until the shared ledger allows a call, and records in it how the call ended. */
+/** Waits until the shared rate budget allows a call, and records how the call ended. */
 export class RateBudget {
   readonly #o: RateBudgetOptions;
-  /** Number of 429 answers in a row, per endpoint. */
+  /** Number of successive 429 answers of each endpoint. */
   readonly #limited = new Map<Endpoint, number>();
 
   constructor(options: RateBudgetOptions) {
@@ -432,8 +434,8 @@ export class RateBudget {
   }
 
   /**
-   * Takes the endpoint's slot and waits for it. Throws `aborted`, or `forbidden` at once while the platform refuses
-   * only this endpoint. Returns undefined only if `giveUp` is true, which is checked before each try.
+   * Waits for the endpoint's slot and takes it. Throws `aborted`, or at once `forbidden` if the platform refuses only
+   * this endpoint. `giveUp` is called before each try; if it returns true, the result is undefined.
    */
   async enter(
     endpoint: Endpoint,
@@ -459,7 +461,7 @@ export class RateBudget {
     }
   }
 
-  /** Runs `action` and extends the slot until it has ended. */
+  /** Runs `action`, and extends the slot until `action` has ended. */
   async during<T>(ticket: SlotTicket, action: () => Promise<T>): Promise<T> {
     const over = new AbortController();
     void this.#keep(ticket, over.signal);
@@ -470,23 +472,23 @@ export class RateBudget {
     }
   }
 
-  /** Settles a call whose answer was complete and a success. */
+  /** Settles a call that got a complete and successful answer. */
   async answered(ticket: SlotTicket): Promise<void> {
     this.#limited.delete(ticket.endpoint);
     await this.#note(() => this.#o.ledger.settle(ticket, 'answered'));
   }
 
-  /** Settles a call that ended in any other way. */
+  /** Settles a call that ended otherwise. */
   async failed(ticket: SlotTicket): Promise<void> {
     await this.#note(() => this.#o.ledger.settle(ticket, 'failed'));
   }
 
-  /** The call was never sent. */
+  /** Gives back the slot of a call that was never sent. */
   async cancel(ticket: SlotTicket): Promise<void> {
     await this.#note(() => this.#o.ledger.cancel(ticket));
   }
 
-  /** Handles a 403 or 429: blocks what must wait, in every process, and returns the error to report. */
+  /** Handles a 403 or 429: blocks endpoints in all processes as needed, and returns the error for the caller. */
   refused(ticket: SlotTicket, answer: CallAnswer): Promise<TillsyncError> {
     if (answer.status === 403) return this.#forbidden(ticket, sentMessage(answer));
     const serverNowMs = serverDateMs(answer.headers) ?? this.#o.clock.nowMs();
@@ -538,7 +540,9 @@ export class RateBudget {
     }
   }
 
-  /** Writes to the ledger. A failed write must not lose a call's result; the slot then frees itself later. */
+  /**
+   * Writes to state.db. A failure is only logged, because the result of a call must not be lost; the slot then expires.
+   */
   async #note(action: () => void): Promise<void> {
     try {
       await whenFree(this.#o.clock, action);

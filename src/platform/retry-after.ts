@@ -7,16 +7,17 @@ const RETRY_AFTER_MAX_MS = 600_000;
 const RETRY_JITTER_SHARE = 0.1;
 
 /**
- * Returns the wait after a 429. The header counts from the endpoint's interval up to ten minutes, since a proxy may
- * send anything. Without a header the interval doubles each time. Jitter only lengthens the wait.
+ * Returns the milliseconds to wait after a 429. The header is limited to the range from the endpoint's interval to ten
+ * minutes, because a proxy may send any value. Without a header, the interval is doubled each time. Jitter only
+ * lengthens the wait.
  */
 export function retryAfterMs(answer: {
-  /** The header as it was sent; undefined when there was none. */
+  /** Text of the header; undefined if there was none. */
   header: string | undefined;
-  /** The platform's wall clock at the time of the answer. */
+  /** The platform's wall clock when it answered. */
   serverNowMs: number;
   intervalMs: number;
-  /** Number of 429 answers in a row before this answer. */
+  /** Number of successive 429 answers before this one. */
   before: number;
   random: Random;
 }): number {

@@ -3,11 +3,11 @@ import { jsonText } from '../core/values.ts';
 import { BATCH_ITEMS_MAX } from './platform.ts';
 
 /**
- * Readers for answers whose types the document does not show. A number may come as text, and any field may be missing.
+ * Schemas for answers whose types the document does not show. Numbers may come as text, and any field may be missing.
  * An unreadable value becomes null; the raw record still has it.
  */
 
-/** An identifier, sent as text or as a number. */
+/** An id that was sent as text or as a number. */
 const idText = z.union([z.string().min(1), z.number(), z.bigint()]).transform((value) => String(value));
 
 const nullableId = idText.nullable().catch(null);
@@ -18,13 +18,13 @@ const nullableText = z
   .nullable()
   .catch(null);
 
-/** An amount is stored as it was sent, so that no digit is lost. */
+/** An amount of money as it was sent, so that no digit is lost. */
 const nullableAmount = z
   .union([z.number(), z.string().min(1)])
   .nullable()
   .catch(null);
 
-/** A count, sent as a number or as numeric text. */
+/** A count that was sent as a number or as text. */
 const nullableCount = z
   .union([
     z.number(),
@@ -38,7 +38,7 @@ const nullableCount = z
 
 const FLAGS: Record<string, boolean> = { true: true, false: false, '1': true, '0': false };
 
-/** A boolean, also sent as 1, 0, "true" or "false". */
+/** A boolean that may be sent as 1, 0, "true" or "false". */
 const nullableFlag = z
   .union([
     z.boolean(),
@@ -50,7 +50,7 @@ const nullableFlag = z
   .nullable()
   .catch(null);
 
-/** A scalar as it was sent, or the JSON text of an object or array. */
+/** A scalar as it was sent; an object or array becomes its JSON text. */
 const scalarOrJson = z
   .unknown()
   .optional()
@@ -60,14 +60,17 @@ const scalarOrJson = z
     return jsonText(value) ?? null;
   });
 
-/** Reads the entries of an array with `entry` and skips the others. Anything but an array counts as empty. */
+/**
+ * Returns a schema that reads an array and skips entries that `entry` cannot read. Anything else is read as an empty
+ * array.
+ */
 function readableEntries<T>(entry: z.ZodType<T>): z.ZodType<T[]> {
   return z
     .array(z.unknown())
     .catch([])
     .transform((values) =>
       values.flatMap((value) => {
-        // A value that is not an object is skipped before zod sees it, because there may be millions.
+        // Skipped before zod reads it, because there may be millions of such values.
         if (typeof value !== 'object' || value === null) return [];
         const read = entry.safeParse(value);
         return read.success ? [read.data] : [];
@@ -75,19 +78,19 @@ function readableEntries<T>(entry: z.ZodType<T>): z.ZodType<T[]> {
     );
 }
 
-/** Response envelope (document, "Response envelope"). Other fields are left alone. */
+/** Envelope of answers (document, "Response envelope"). Unknown fields are kept. */
 export const envelopeAnswer = z.looseObject({
   success: nullableFlag,
   message: nullableText,
   data: z.unknown().optional(),
 });
 
-/** Query of GET /order/all. More parameters may be configured, because the document does not show its paging. */
+/** Query of GET /order/all. Further parameters may be configured, because the document does not show its paging. */
 export const orderAllQuery = z
   .looseObject({ startDate: z.iso.date(), endDate: z.iso.date() })
   .refine((query) => query.startDate <= query.endDate, { error: 'startDate is after endDate' });
 
-/** Several errors for each item. An answer with far more is refused, because reading it would take minutes. */
+/** Most errors in an answer: several for each item. More are refused, because reading them would take minutes. */
 const ERRORS_MAX = 20 * BATCH_ITEMS_MAX;
 
 const batchError = z.union([
@@ -108,14 +111,14 @@ const batchError = z.union([
 ]);
 
 /**
- * `data` of the batch endpoints: { updated, total, errors }. An `errors` that is not an array makes the answer
- * garbled: reading it as "none" would hide items that the platform discarded.
+ * `data` of the batch endpoints: { updated, total, errors }. If `errors` is no array, the answer is garbled; reading it
+ * as empty would hide items that the platform discarded.
  */
 export const batchData = z
   .looseObject({
     updated: nullableCount,
     total: nullableCount,
-    // The length is checked before the entries are read.
+    // The length is checked first, so that too many entries are never read.
     errors: z.array(z.unknown()).max(ERRORS_MAX).pipe(z.array(batchError)).nullish(),
   })
   .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
@@ -156,19 +159,18 @@ const productEntry = z.object({
 
 export type SkuRecord = z.output<typeof skuEntry>;
 
-/** A product as the platform sent it: the known fields that were readable, and everything in `raw`. */
+/** A product as the platform sent it: the fields that were readable, and everything in `raw`. */
 export type ProductRecord = Omit<z.output<typeof productEntry>, 'children'> & {
   children: SkuRecord[];
-  /** True if one of its skus, stocks or integrations is unreadable, so that an entry missing here may still exist. */
+  /** True if a sku, stock or integration is unreadable, so that an entry that is missing here may exist. */
   isPartial?: true;
   /** JSON text of the whole record. */
   raw: string;
 };
 
 /**
- * Reads a product of GET /product or of a page's docs. Returns undefined when it has no id or is nested too deeply.
- * `complete` is false when an entry of `children`, stocks or integrations names no sku or branch; that entry is only
- * in `raw`.
+ * Reads one product of the platform. Returns undefined if it has no id or is nested too deeply. `complete` is false if
+ * a sku, stock or integration was unreadable; such an entry is only in `raw`.
  */
 export function readProduct(value: unknown): { record: ProductRecord; complete: boolean } | undefined {
   const read = productEntry.safeParse(value);
@@ -187,22 +189,22 @@ export function readProduct(value: unknown): { record: ProductRecord; complete: 
   return { record: { ...read.data, children, raw, ...(!complete && { isPartial: true }) }, complete };
 }
 
-/** Returns how many entries were sent, or undefined if the value is not a list. */
+/** Returns the number of entries; undefined if the value is no list. */
 function entriesIn(value: unknown): number | undefined {
   if (value === undefined || value === null) return 0;
   return Array.isArray(value) ? value.length : undefined;
 }
 
-/** Body of PUT /product, and one item of PUT /product/batch (document, rules 1 and 2 of both). */
+/** Body of PUT /product, and an item of PUT /product/batch (document, rules 1 and 2 of both). */
 export const productChangeItem = z
   .strictObject({
     sku: z.number().optional(),
     externalId: z.string().min(1).optional(),
     price: z.number().optional(),
     name: z.string().min(1).optional(),
-    /** The description; an empty text clears it. */
+    /** Description; '' deletes it. */
     description: z.string().optional(),
-    /** Visibility of the whole product, not of its stock in one branch. */
+    /** Visibility of the whole product. Each stock has its own visibility. */
     show: z.boolean().optional(),
   })
   .refine((item) => item.sku !== undefined || item.externalId !== undefined, {
@@ -224,21 +226,24 @@ export const productBatchRequest = z.strictObject({
   products: z.array(productChangeItem).min(1).max(BATCH_ITEMS_MAX),
 });
 
-/** Body of either batch endpoint before its items are checked, so that a bad item does not reject the others. */
+/**
+ * Body of a batch endpoint before its items are checked. Used by the sandbox, so that a bad item does not reject the
+ * others.
+ */
 export const batchRequestFrame = z.looseObject({
   products: z.array(z.unknown()).min(1).max(BATCH_ITEMS_MAX),
 });
 
-/** Far more entries than any requested page has. An unreadable entry does not affect the others. */
+/** Most products in a page; far more than any requested page has. */
 const DOCS_MAX = 20_000;
 
 const pageNumber = z.union([z.number(), z.string().regex(/^\d+$/).transform(Number)]).pipe(z.int().min(1));
 
-/** Query of GET /product/list, as we send it or as the sandbox reads it from the address. */
+/** Query of GET /product/list, for tillsync and for the sandbox. */
 export const productListQuery = z
   .strictObject({
     subsidiaryId: z.string().min(1).optional(),
-    /** The branch's extId. */
+    /** The external id of the branch. */
     externalId: z.string().min(1).optional(),
     page: pageNumber.default(1),
     limit: pageNumber.default(20),
@@ -251,7 +256,7 @@ export const productListQuery = z
 
 export type ProductListQuery = z.output<typeof productListQuery>;
 
-/** The fields of GET /product/list beside its docs. */
+/** The fields of an answer of GET /product/list. */
 export const productListData = z.object({
   docs: z.array(z.unknown()).max(DOCS_MAX),
   totalDocs: nullableCount,
@@ -263,22 +268,22 @@ export const productListData = z.object({
 
 export type ProductPage = Omit<z.output<typeof productListData>, 'docs'> & {
   docs: ProductRecord[];
-  /** JSON text of the entries of docs that are not readable as a product. */
+  /** JSON text of entries that are not readable as a product. */
   unreadable: string[];
 };
 
-/** Query of GET /product: exactly one of the two ids. */
+/** Query of GET /product, with exactly one of the two ids. */
 export const productGetQuery = z
   .strictObject({ sku: z.string().min(1).optional(), externalId: z.string().min(1).optional() })
   .refine((query) => (query.sku === undefined) !== (query.externalId === undefined), {
     error: 'one of sku and externalId is needed',
   });
 
-/** Body of PUT /product/stock, and one item of PUT /product/stock/batch. */
+/** Body of PUT /product/stock, and an item of PUT /product/stock/batch. */
 export const stockChangeItem = z.strictObject({
   externalId: z.string().min(1),
   qty: z.number(),
-  /** Stock visibility in that branch; unchanged when left out. */
+  /** Visibility of the stock in its branch. If left out, it is unchanged. */
   show: z.boolean().optional(),
   subsidiaryExternalId: z.string().min(1).optional(),
   subsidiaryId: z.string().min(1).optional(),
@@ -295,8 +300,8 @@ export const stockBatchRequest = z.strictObject({
 export const tokenRefreshRequest = z.strictObject({ refreshToken: z.string().min(1) });
 
 /**
- * `data` of POST /token/refresh: a new pair, and a lifetime such as `1h`. A text that cannot be a refresh token is
- * not accepted, so that the lost pair is reported as a lost answer.
+ * `data` of POST /token/refresh: a new token pair, and a lifetime such as `1h`. An unusable refresh token is not
+ * accepted, so that the loss of the pair is reported.
  */
 export const tokenRefreshData = z.looseObject({
   token: z.string().min(1),
@@ -305,19 +310,18 @@ export const tokenRefreshData = z.looseObject({
 });
 
 /**
- * Body of PUT /webhook. The document does not show the enable flag's name in the request, so it is a parameter; in
- * the answer it is `active`.
+ * Returns the body of PUT /webhook. The name of the enable flag is a parameter, because the document does not show it.
  */
 export function webhookPutRequest(enableFlag: string) {
   return z.strictObject({
     callbackUrl: z.url({ protocol: /^https?$/ }).optional(),
-    /** An empty text clears the secret. Without the field it stays. */
+    /** '' deletes the secret. If the field is left out, the secret stays. */
     secret: z.string().optional(),
     [enableFlag]: z.boolean().optional(),
   });
 }
 
-/** `data` of PUT /webhook and of the webhook read. */
+/** `data` in answers of PUT /webhook and of the webhook read. */
 export const webhookData = z.object({
   callbackUrl: nullableText,
   active: nullableFlag,

@@ -44,10 +44,10 @@ export interface TokenKeeperOptions {
   random: Random;
   log: Log;
   platformClock: PlatformClock;
-  /** Called once when the platform refuses the tokens, and once when new ones have arrived. */
+  /** `onLockOut` is called once if the platform refuses the tokens, `onHealed` once when new ones have arrived. */
   onLockOut?: (lockOut: LockOut) => void;
   onHealed?: () => void;
-  /** Called once for each pair, when the platform first accepts its access token. */
+  /** Called once for each pair, when the platform accepts its access token for the first time. */
   onAccepted?: () => void;
 }
 
@@ -59,32 +59,32 @@ export interface AccessToken {
 
 type WaitOptions = Pick<CallOptions, 'signal' | 'onWait'>;
 
-/** Share of an access token's life after which it is renewed; spread, so that processes do not renew at once. */
+/** Share of a token's life after which it is renewed. It varies, so that processes do not renew at once. */
 const DUE_SHARE = 0.45;
 const DUE_SPREAD = 0.1;
-/** A token that ends within this time, or within this share of its life, is not worth sending. */
+/** A token that ends within this time, or this share of its life, is not sent any more. */
 const REST_MIN_MS = 2_000;
 const REST_MIN_SHARE = 0.05;
-/** How long a call whose token still works waits for a running renewal, counted from the renewal's start. */
+/** Longest wait of a call, whose token is still valid, for a running renewal; counted from the renewal's start. */
 const PATIENCE_MS = 5_000;
 const LONGEST_WAIT_MS = 86_400_000;
-/** A 401 within this time after a renewal is not answered by another renewal, which would not help. */
+/** A 401 this soon after a renewal causes no further renewal, which would not help. */
 const JUST_RENEWED_MS = 60_000;
 
 /**
- * Keeps a valid access token ready. It reads the store before every call, so a token that another process or a person
- * stored is used at once.
+ * Provides a valid access token. It reads the store before every call, so that tokens that another process or a person
+ * stored are used at once.
  */
 export class TokenKeeper {
   readonly #o: TokenKeeperOptions;
   readonly #refresh: TokenRefresh;
   readonly #onWaits = new Set<(wait: Wait) => void>();
   #underWay: { sinceMonoMs: number; done: Promise<void> } | undefined;
-  /** The last failed renewal, and when the next one may start. */
+  /** The last failed renewal, and the monotonic time at which the next one may start. */
   #failed: { generation: number; count: number; untilMonoMs: number; error: TillsyncError } | undefined;
-  /** Generation whose access token got a 401. */
+  /** Generation of the pair whose access token got a 401. */
   #rejected = 0;
-  /** Generation whose access token got a 2xx. */
+  /** Generation of the pair whose access token got a 2xx. */
   #accepted = 0;
   #renewed = { generation: 0, atMonoMs: 0 };
   #due = { generation: -1, share: 0 };
@@ -97,8 +97,8 @@ export class TokenKeeper {
   }
 
   /**
-   * Returns when `current` has a token, and renews it near half of its life. Throws `auth-required` when only a
-   * person can help. If a renewal that is needed now failed, throws its error.
+   * Returns when `current` has a token. Renews the token near half of its life. Throws `auth-required` if only a person
+   * can help, or the error of a renewal that is needed now and failed.
    */
   async ready(options: WaitOptions = {}): Promise<void> {
     const pair = this.#pair();
@@ -116,7 +116,7 @@ export class TokenKeeper {
     }
   }
 
-  /** Returns the token to send now if it is valid. Reads only the store. Throws `auth-required`. */
+  /** Returns the token to send if it is valid. Reads only the store. Throws `auth-required`. */
   current(): AccessToken | undefined {
     const pair = this.#pair();
     if (!this.#isUsable(pair) || pair.accessToken === null) return undefined;
@@ -124,7 +124,7 @@ export class TokenKeeper {
   }
 
   /**
-   * Records a 401 to `access`, so that `ready` gets another token. Throws `unauthorized` if a new one would not help.
+   * Records a 401 for `access`, so that `ready` gets a new token. Throws `unauthorized` if a new one would not help.
    */
   reject(access: AccessToken): void {
     const pair = this.#pair();
@@ -138,22 +138,22 @@ export class TokenKeeper {
     this.#rejected = access.generation;
   }
 
-  /** Records a 2xx to `access`. */
+  /** Records a 2xx for `access`. */
   accepted(access: AccessToken): void {
     if (this.#accepted === access.generation) return;
     this.#accepted = access.generation;
     this.#o.onAccepted?.();
   }
 
-  /** Renews the pair now, because a person asked for it. */
+  /** Renews the pair now, because a person wants it. */
   async refresh(options: WaitOptions = {}): Promise<void> {
     await this.#join(this.#pair().generation, options, undefined);
     this.#pair();
   }
 
   /**
-   * Offers tokens from the environment or from credentials. The store adopts them when it has none, or when it is
-   * locked out and never saw this refresh token; a rotated token is newer. It never adopts another company's.
+   * Offers tokens from the environment or from credentials. The store adopts them if it has none, or if it is locked
+   * out and never had this refresh token. It never adopts tokens of another company.
    */
   seed(tokens: HandedInTokens): Promise<'adopted' | 'kept'> {
     const { store, clock } = this.#o;
@@ -180,9 +180,8 @@ export class TokenKeeper {
   }
 
   /**
-   * Does what `set` does, but only after the platform accepted the refresh token. Returns `known` if the token was
-   * handed in before and led to the stored pair. Throws `auth-required` for a refused token, `usage` for another
-   * company's.
+   * Stores tokens as `set` does, but only if the platform accepts the refresh token. Returns `known` if the stored pair
+   * came from this token. Throws `auth-required` for a refused token, and `usage` for another company's.
    */
   async tryOut(
     refreshToken: string,
@@ -204,7 +203,7 @@ export class TokenKeeper {
     return describeTokens(pair, intentAtMs, pair ? platformClock.ofPair(pair) : 0);
   }
 
-  /** Starts no more refreshes and waits for the sent ones. */
+  /** Prevents further refreshes, and waits for those that were sent. */
   async finish(): Promise<void> {
     this.#finished = true;
     const late = this.#refresh.finish();
@@ -212,7 +211,7 @@ export class TokenKeeper {
     await late;
   }
 
-  /** Returns the stored pair. Reports a lock-out once, and its end once. */
+  /** Returns the stored pair. Reports a lock-out once, and the end of it once. */
   #pair(): TokenPair {
     const pair = this.#o.store.read();
     if (!pair) throw noTokensError();
@@ -251,7 +250,7 @@ export class TokenKeeper {
     return isDue(pair, this.#o.platformClock.ofPair(pair), this.#due.share);
   }
 
-  /** Returns the error of the last refresh while the next refresh has to wait; undefined otherwise. */
+  /** Returns the error of the last refresh if the next one has to wait; undefined otherwise. */
   #resting(generation: number): TillsyncError | undefined {
     if (this.#failed?.generation !== generation) return undefined;
     const { untilMonoMs, error } = this.#failed;
@@ -262,7 +261,7 @@ export class TokenKeeper {
     return new TillsyncError(code, message, { ...details, ...(hint && { hint }) });
   }
 
-  /** Waits for this process's one refresh, and starts it if none runs. Aborting the wait does not abort the refresh. */
+  /** Waits for the running refresh of this process, or starts one. Aborting the wait does not abort the refresh. */
   async #join(
     generation: number,
     { signal, onWait }: WaitOptions,
@@ -313,14 +312,14 @@ export class TokenKeeper {
 }
 
 const BODY_MAX_BYTES = 1024 * 1024;
-/** How long to wait for an answer. A later answer is saved all the same. */
+/** Longest wait for an answer. An answer that comes later is saved too. */
 const TIMEOUT_MS = 60_000;
 /**
- * A living holder releases the lease itself, and a dead holder's lease ends at once. So this limit is for a frozen
- * holder, whose refresh may have an unread answer in its socket.
+ * Time of the lease. It matters only for a frozen holder, whose socket may have an unread answer: a living holder
+ * releases the lease, and a dead holder's lease ends at once.
  */
 const LEASE_HOLD_MS = 600_000;
-/** How long a stopping process waits for an answer, and how long it retries to save a pair. */
+/** Times for which a stopping process waits for an answer, and retries to save a pair. */
 const ANSWER_WHILE_STOPPING_MS = 20_000;
 const SAVE_WHILE_STOPPING_MS = 8_000;
 const LEASE_POLL_MS = 100;
@@ -328,21 +327,21 @@ const SAVE_RETRY_FIRST_MS = 50;
 const SAVE_RETRY_LONGEST_MS = 5_000;
 
 /**
- * Rotates the pair once, safely among several processes. A pair that is lost between the platform's answer and the
- * save cannot be recovered. So the order is: write an intent, which proves that the disk accepts writes; send on a
- * connection of its own; save; and only then do anything else.
+ * Rotates the pair once, even if several processes try. A pair that is lost before it is saved cannot be recovered. So
+ * it first writes an intent, which proves that the disk accepts writes; then sends the request on its own connection;
+ * and saves the answer before it does anything else.
  */
 class TokenRefresh {
   readonly #o: TokenKeeperOptions;
   readonly #stopping = new AbortController();
-  /** Requests whose callers have stopped waiting, each until its pair is saved. */
+  /** Requests whose callers no longer wait. Each ends when its pair is saved. */
   readonly #late = new Set<Promise<void>>();
 
   constructor(options: TokenKeeperOptions) {
     this.#o = options;
   }
 
-  /** Aborts the waits, then waits a limited time for answers that are still to come. */
+  /** Aborts the waits, then waits a limited time for answers. */
   async finish(): Promise<void> {
     this.#stopping.abort();
     const over = new AbortController();
@@ -352,8 +351,8 @@ class TokenRefresh {
   }
 
   /**
-   * Returns once the pair of `generation` is replaced or locked out; true when this call rotated it. Throws
-   * `auth-required` when the platform refuses the token, otherwise the reason of the failure.
+   * Returns when the pair of `generation` is replaced or locked out; true if this call replaced it. Throws
+   * `auth-required` if the platform refuses the token, otherwise the reason of the failure.
    */
   async replace(generation: number, onWait: (wait: Wait) => void): Promise<boolean> {
     const isOver = () => {
@@ -364,8 +363,8 @@ class TokenRefresh {
   }
 
   /**
-   * Exchanges a refresh token that a person offers. The stored pair stays until the platform accepts the offered
-   * token, so a wrong one does no harm. Throws `auth-required` when the platform refuses it.
+   * Exchanges a refresh token that a person offers. The stored pair stays until the platform accepts the token, so a
+   * wrong token does no harm. Throws `auth-required` if the platform refuses it.
    */
   async tryOut(refreshToken: string, onWait: (wait: Wait) => void): Promise<void> {
     const isNeverOver = () => false;
@@ -384,8 +383,8 @@ class TokenRefresh {
   }
 
   /**
-   * Runs `action` with the refresh lease; returns undefined only if `giveUp` ended the wait. Acquiring the lease is a
-   * durable write, which proves that the disk accepts writes.
+   * Runs `action` while holding the refresh lease. Returns undefined if `giveUp` ended the wait. Acquiring the lease is
+   * a durable write, which proves that the disk accepts writes.
    */
   async #underLease<T>(
     onWait: (wait: Wait) => void,
@@ -445,7 +444,7 @@ class TokenRefresh {
   }
 
   /**
-   * Saves the pair of the answer, even if the answer comes late. Returns false if the platform refuses the token for
+   * Saves the pair in the answer, even if the answer comes late. Returns false if the platform refuses the token for
    * good.
    */
   async #exchange(
@@ -478,8 +477,8 @@ class TokenRefresh {
   }
 
   /**
-   * POST /token/refresh, once and never aborted: the answer may carry the only valid pair. After an error the token
-   * may be used up, unless `neverSent` says that nothing left this machine.
+   * Sends POST /token/refresh once, and never aborts it, because the answer may have the only valid pair. After an
+   * error the token may be used up, unless `neverSent` is true.
    */
   async #send(refreshToken: string): Promise<Exchange> {
     const { transport, clock } = this.#o;
@@ -501,7 +500,7 @@ class TokenRefresh {
     return { answer, pair: datedPair({ ...data, accessToken, nowMs, clockSkewMs }) };
   }
 
-  /** Waits for the answer up to the limit; `save` stores the pair of a later answer. */
+  /** Waits for the answer up to the time limit. A later answer is saved by `save`. */
   async #inTime(exchange: Promise<Exchange>, save: (pair: NewTokenPair) => Promise<void>): Promise<Exchange> {
     const over = new AbortController();
     const limit = this.#patience(over.signal).then(() => undefined);
@@ -524,7 +523,7 @@ class TokenRefresh {
     if (stopping.aborted) await sleepAwake(clock, ANSWER_WHILE_STOPPING_MS, over);
   }
 
-  /** Saves the new pair. Only this process has it, so the save is retried after every error of the disk. */
+  /** Saves the new pair. It is retried after every disk error, because only this process has the pair. */
   async #save(pair: NewTokenPair, generation: number | null, offered?: string): Promise<void> {
     const { store, clock, log } = this.#o;
     let stopAtMs: number | undefined;
@@ -550,7 +549,7 @@ class TokenRefresh {
     }
   }
 
-  /** A person's token decides the company of the store. A rotation sets it only if it is unknown. */
+  /** Notes the company of the tokens. A person's token sets it; a rotation does so only if it is unknown. */
   #noteCompany({ accessToken, refreshToken }: NewTokenPair, isOffered: boolean): void {
     const { store, log } = this.#o;
     try {
@@ -560,14 +559,14 @@ class TokenRefresh {
         store.setCompany(company);
       }
     } catch (error) {
-      // The next rotation notes it again.
+      // The company is noted at the next rotation.
       log.debug({ err: error }, 'The company of the tokens could not be noted.');
     }
   }
 
   async #lockOut(generation: number, cause: LockOut['cause']): Promise<void> {
     const { store, clock, log } = this.#o;
-    // A holder that was frozen longer than its lease may have rotated and saved in the meantime.
+    // Another process may have saved a new pair, if this one was frozen for longer than its lease.
     if ((await whenFree(clock, () => store.read()))?.generation !== generation) return;
     const lockOut: LockOut = { atMs: clock.nowMs(), cause };
     try {

@@ -6,24 +6,24 @@ import { type Clock, isoUtc, parseDurationMs } from '../core/time.ts';
 import type { Leases } from '../db/lease.ts';
 import { storing } from '../db/sqlite.ts';
 
-/** The token pair as state.db keeps it. It is never logged and never part of an error. */
+/** The token pair as stored in state.db. It is never in a log or an error. */
 export interface TokenPair extends NewTokenPair {
-  /** Number that rises with each stored pair. It is the fencing number of saves. */
+  /** Number of the pair, which rises with each stored pair. It is the fencing number of saves. */
   generation: number;
-  /** Wall clock at which this pair was stored. */
+  /** Time at which the pair was stored, by the wall clock. */
   savedAtMs: number;
-  /** Why refreshing has stopped; null while all is well. */
+  /** Why no refresh is tried; null if refreshes work. */
   lockedOut: LockOut | null;
 }
 
 export interface NewTokenPair {
   refreshToken: string;
   accessToken: string | null;
-  /** The platform's wall clock at which the access token ends; null if unknown. */
+  /** End of the access token, by the platform's wall clock; null if unknown. */
   accessExpiresAtMs: number | null;
   accessIssuedAtMs: number | null;
   refreshExpiresAtMs: number | null;
-  /** The platform's wall clock minus ours, at the last answer. */
+  /** Milliseconds by which the platform's wall clock was ahead of this machine's at the last answer. */
   clockSkewMs: number;
 }
 
@@ -36,22 +36,22 @@ export interface LockOut {
   cause: 'refused' | 'reply-lost';
 }
 
-/** Shortest plausible life of an access token. A shorter one means that a wrong clock dated the token. */
+/** Shortest plausible life of an access token. If it is shorter, the token was dated by a wrong clock. */
 const IMPLAUSIBLE_REST_MS = 5_000;
 const FUTURE_MAX_MS = 10 * 365 * 86_400_000;
 
 /**
- * Dates a pair that the platform just issued. Its life starts at its receipt, because the platform's servers may have
- * different clocks. Its length is the JWT's own lifetime, else the answer's `expiresIn`, else the JWT's end.
+ * Dates a pair that the platform issued now. Its life starts at its receipt, because servers of the platform may have
+ * different clocks. Its length comes from the JWT's `iat` and `exp`, else from `expiresIn`, else from `exp` alone.
  */
 export function datedPair(issued: {
   accessToken: string;
   refreshToken: string;
   /** Lifetime text such as `1h`. */
   expiresIn: string | null;
-  /** Our wall clock when the answer came. */
+  /** Time at which the answer came, by this machine's wall clock. */
   nowMs: number;
-  /** The platform's wall clock minus ours. */
+  /** Milliseconds by which the platform's wall clock is ahead of this machine's. */
   clockSkewMs: number;
 }): NewTokenPair {
   const { accessToken, refreshToken, expiresIn, clockSkewMs } = issued;
@@ -72,13 +72,13 @@ export function datedPair(issued: {
   };
 }
 
-/** Tokens that a person got from the platform's support or panel. */
+/** Tokens that a person got from the platform. */
 export interface HandedInTokens {
   refreshToken: string;
   accessToken?: string | null;
 }
 
-/** Dates a pair that a person handed in. Its age is unknown, so only the times in the token count. */
+/** Dates a pair that a person handed in. Its age is unknown, so only the times in the access token are used. */
 export function handedInPair({ refreshToken, accessToken = null }: HandedInTokens): NewTokenPair {
   const times = jwtTimes(accessToken);
   return {
@@ -91,7 +91,7 @@ export function handedInPair({ refreshToken, accessToken = null }: HandedInToken
   };
 }
 
-/** Returns for how many milliseconds the access token is still valid; Infinity when its end is unknown. */
+/** Returns the milliseconds until the access token ends; Infinity if its end is unknown. */
 export function accessRestMs({ accessToken, accessExpiresAtMs }: TokenPair, serverNowMs: number): number {
   if (accessToken === null) return 0;
   return accessExpiresAtMs === null ? Number.POSITIVE_INFINITY : accessExpiresAtMs - serverNowMs;
@@ -103,7 +103,7 @@ export function accessLifeMs({ accessIssuedAtMs, accessExpiresAtMs }: TokenPair)
   return Math.max(0, accessExpiresAtMs - accessIssuedAtMs);
 }
 
-/** Whether `share` of the access token's life has passed; false if its life is unknown. */
+/** Whether this share of the access token's life is over; false if its life is unknown. */
 export function isDue(pair: TokenPair, serverNowMs: number, share: number): boolean {
   return serverNowMs >= (pair.accessIssuedAtMs ?? 0) + accessLifeMs(pair) * share;
 }
@@ -117,7 +117,7 @@ function claimsOf(token: string | null | undefined): JWTPayload {
   }
 }
 
-/** Returns `iat` and `exp` of a JWT in milliseconds; null where one is missing or the text is no JWT. */
+/** Returns `iat` and `exp` of a JWT in milliseconds; null for a missing one or if the text is no JWT. */
 function jwtTimes(token: string | null): { issuedAtMs: number | null; expiresAtMs: number | null } {
   const { iat, exp } = claimsOf(token);
   return { issuedAtMs: asMs(iat), expiresAtMs: asMs(exp) };
@@ -126,14 +126,14 @@ function jwtTimes(token: string | null): { issuedAtMs: number | null; expiresAtM
 function asMs(seconds: unknown): number | null {
   if (typeof seconds !== 'number' || !Number.isFinite(seconds) || seconds <= 0) return null;
   const ms = Math.round(seconds * 1000);
-  // Some issuers write milliseconds although the standard (RFC 7519) defines seconds.
+  // Some issuers write milliseconds, but RFC 7519 requires seconds.
   return ms > FUTURE_MAX_MS * 100 ? Math.round(seconds) : ms;
 }
 
-/** Claims in which a token may name its company; the document shows none. The id may be inside an object. */
+/** Claims that may contain the company of a token, because the document shows none. The id may be inside an object. */
 const CLAIMS = ['websiteId', 'companyId', 'company_id', 'company', 'website', 'tenantId', 'tenant'];
 
-/** Returns the company that a token names in its claims; undefined if it names none. */
+/** Returns the company in the claims of a token; undefined if there is none. */
 export function companyOf(token: string | null | undefined): string | undefined {
   const claims = claimsOf(token);
   return CLAIMS.map((name) => idOf(claims[name])).find((id) => id !== undefined);
@@ -152,7 +152,7 @@ function scalarId(value: unknown): string | undefined {
   return (typeof value === 'string' && value.trim()) || undefined;
 }
 
-/** Returns both companies if a token certainly belongs to another company than this store. */
+/** Returns both companies if a token certainly belongs to another company than the stored one. */
 export function otherCompanyOf(
   store: Pick<TokenStore, 'company'>,
   ...tokens: (string | null | undefined)[]
@@ -162,7 +162,7 @@ export function otherCompanyOf(
   return own === null || offered === undefined || offered === own ? undefined : { own, offered };
 }
 
-/** Throws `usage` for tokens of another company. */
+/** Throws `usage` if a token belongs to another company. */
 export function refuseOtherCompany(
   store: Pick<TokenStore, 'company'>,
   ...tokens: (string | null | undefined)[]
@@ -180,23 +180,21 @@ export function refuseOtherCompany(
   );
 }
 
-/** The state of the tokens, without any secret, for `status` and `auth status`. */
+/** State of the tokens, without any secret. */
 export interface TokenStatus {
-  /** `none` means that nobody has handed in a token. */
+  /** `none` means that nobody has handed in tokens. */
   state: 'none' | 'ok' | 'locked-out';
   generation: number;
-  /** Wall clock. */
+  /** By the wall clock. */
   savedAtMs: number | null;
-  /** False when only a refresh token is stored; the first call then brings an access token. */
+  /** False if only a refresh token is stored. The first call then gets an access token. */
   hasAccessToken: boolean;
-  /** Milliseconds from now on the platform's clock; negative when over, null when unknown or without access token. */
+  /** Milliseconds until the end, by the platform's clock; negative after the end, and null if unknown. */
   accessExpiresInMs: number | null;
   refreshExpiresInMs: number | null;
   clockSkewMs: number;
   lockedOut: LockOut | null;
-  /**
-   * Start of a refresh whose answer is not saved, because it was lost or the refresh still runs; null if there is none.
-   */
+  /** Start of a refresh whose answer was not saved: it still runs, or the answer was lost. null if there is none. */
   openIntentAtMs: number | null;
 }
 
@@ -221,7 +219,7 @@ export function describeTokens(
 
 const HINT = 'Get a new token pair from the company panel or the support, then run: {tillsync} auth set';
 
-/** Returns the error that a caller gets during a lock-out. */
+/** Returns the error for a call during a lock-out. */
 export function lockedOutError({ atMs, cause }: LockOut): TillsyncError {
   const why =
     cause === 'reply-lost'
@@ -238,18 +236,27 @@ export function noTokensError(): TillsyncError {
   return new TillsyncError('auth-required', 'No tokens have been handed in yet.', { hint: HINT });
 }
 
-/** Answers in a row that must agree before our clock counts as wrong, because one of several servers may be wrong. */
+/**
+ * Number of successive answers that must agree before this machine's clock counts as wrong, because one of several
+ * servers may be wrong.
+ */
 const AGREEING = 3;
-/** If the wall clock moves by more than this against the monotonic clock, it was set, or the machine slept. */
+/** If the wall clock moves by more than this against the monotonic clock, it was set or the machine was asleep. */
 const JUMP_MS = 10_000;
 
-/** Follows the platform's wall clock on our monotonic clock, so that a jump of our wall clock is seen at once. */
+/**
+ * Follows the platform's wall clock by this machine's monotonic clock, so that a jump of this machine's wall clock is
+ * noticed.
+ */
 export class PlatformClock {
   readonly #clock: Clock;
   readonly #store: Pick<TokenStore, 'wasHandedIn'>;
-  /** The last answers, newest first: the platform's wall clock and ours, each minus our monotonic clock. */
+  /**
+   * The last answers, newest first. `offsetMs` is the platform's wall clock, `aheadMs` this machine's, each minus the
+   * monotonic clock.
+   */
   #seen: { offsetMs: number; aheadMs: number }[] = [];
-  /** A moment in the life of the present pair on both clocks. The pair's age counts from it. */
+  /** A time in the life of the present pair, by both clocks. The pair's age counts from it. */
   #pair: { generation: number; serverMs: number; atMonoMs: number; isGuess: boolean } | undefined;
 
   constructor(options: { clock: Clock; store: Pick<TokenStore, 'wasHandedIn'> }) {
@@ -257,7 +264,7 @@ export class PlatformClock {
     this.#store = options.store;
   }
 
-  /** Records the Date header of any answer. */
+  /** Records the Date header of an answer. */
   observe(serverMs: number): void {
     const atMonoMs = this.#clock.monotonicMs();
     const seen = { offsetMs: serverMs - atMonoMs, aheadMs: this.#clock.nowMs() - atMonoMs };
@@ -265,22 +272,25 @@ export class PlatformClock {
     if (this.#pair?.isGuess) this.#pair = { ...this.#pair, serverMs, atMonoMs, isGuess: false };
   }
 
-  /** Returns the platform's wall clock minus ours by the last answer; undefined before the first. */
+  /**
+   * Returns the milliseconds by which the platform's wall clock is ahead of this machine's, by the last answer;
+   * undefined before the first.
+   */
   skewMs(): number | undefined {
     return this.#skews()[0];
   }
 
   /**
-   * Returns the least error of our clock on which the last answers agree; undefined while there are too few. Only
-   * answers since our clock was set, or since the machine slept, count: our monotonic clock stands still during
-   * sleep.
+   * Returns the smallest error of this machine's clock in the last answers if they agree; undefined if there are too
+   * few. Answers from before the clock was set, or the machine slept, do not count, because the monotonic clock stops
+   * during sleep.
    */
   agreedSkewMs(): number | undefined {
     const skews = this.#skews();
     if (skews.length < AGREEING) return undefined;
     const aheadMs = this.#clock.nowMs() - this.#clock.monotonicMs();
     const isSince = this.#seen.map((each) => Math.abs(each.aheadMs - aheadMs) <= JUMP_MS);
-    // Our clock was right and was then set, so two answers are enough.
+    // The clock was right before it was set, so two answers are enough.
     const [, , before] = this.#seen;
     const wasSet = before && !isSince[2] && Math.abs(before.offsetMs - before.aheadMs) <= JUMP_MS;
     const told = wasSet ? skews.slice(0, AGREEING - 1) : skews;
@@ -295,8 +305,8 @@ export class PlatformClock {
   }
 
   /**
-   * Returns the wall clock of the server that issued `pair`: its time at the receipt, carried forward. Later answers
-   * may come from servers with other clocks. For a pair that a person handed in, the first answer's clock is used.
+   * Returns the present time of the server that issued `pair`: its time at the receipt plus the time since. Later
+   * answers may come from servers with other clocks. For a pair that a person handed in, the first answer counts.
    */
   ofPair({ generation, clockSkewMs, refreshToken }: TokenPair): number {
     const atMonoMs = this.#clock.monotonicMs();
@@ -360,8 +370,8 @@ interface TokenRowsOptions {
 export type TokenStore = Pick<TokenRows, keyof TokenRows>;
 
 /**
- * Keeps the token pair as one row of state.db, so that a save is one page, all or nothing. Each method is one short
- * durable transaction and may throw `storage-busy`.
+ * Stores the token pair as one row of state.db, so that a save changes one page. Each method is one short durable
+ * transaction and may throw `storage-busy`.
  */
 export class TokenRows {
   readonly #o: TokenRowsOptions;
@@ -387,27 +397,26 @@ export class TokenRows {
   }
 
   /**
-   * Records durably that the token of `generation` is about to be used up. It also proves that the disk accepts
-   * writes.
+   * Records durably that the token of `generation` is about to be used. This also proves that the disk accepts writes.
    */
   writeIntent(generation: number): void {
     storing(() => this.#sql.putIntent.run(generation, this.#o.clock.nowMs(), generation));
   }
 
-  /** Returns the intent of a refresh that never ended; null when there is none. */
+  /** Returns the intent of a refresh that did not end; null if there is none. */
   readIntent(): { generation: number; startedAtMs: number } | null {
     return storing(() => this.#sql.intent.get()) ?? null;
   }
 
-  /** Deletes the intent of `generation`: its request was never sent, so the token is unused. */
+  /** Deletes the intent of `generation`. Its request was never sent, so the token is unused. */
   clearIntent(generation: number): void {
     storing(() => this.#sql.clearIntent.run(generation));
   }
 
   /**
-   * Stores a new pair if the store still has `expectedGeneration` (0: nothing; null: anything, since a person
-   * decided), deletes the intent and ends a lock-out. Returns false if another process was first. `offered` is the
-   * refresh token that a person handed in and that was exchanged for this pair.
+   * Stores a new pair if the stored generation is `expectedGeneration` (0: no pair; null: any, because a person
+   * decided). Deletes the intent and ends a lock-out. Returns false if another process was first. `offered` is the
+   * refresh token from a person that was exchanged for this pair.
    */
   save(pair: NewTokenPair, expectedGeneration: number | null, offered = pair.refreshToken): boolean {
     this.#tellSecrets(pair);
@@ -415,7 +424,7 @@ export class TokenRows {
       const row = this.#sql.pair.get();
       const generation = row?.generation ?? 0;
       if (expectedGeneration !== null && expectedGeneration !== generation) return false;
-      // Only a rotation replaces a valid pair of a known generation. Any other pair was handed in by a person.
+      // Only a rotation replaces a valid pair of a known generation, so any other pair came from a person.
       const isHandedIn = expectedGeneration === null || !row || row.lockedOutAtMs !== null;
       if (isHandedIn) this.#sql.noteHandedIn.run(fingerprintOf(offered));
       this.#sql.putPair.run({ ...pair, generation: generation + 1, savedAtMs: this.#o.clock.nowMs() });
@@ -424,12 +433,12 @@ export class TokenRows {
     return storing(() => saving.immediate());
   }
 
-  /** Whether a person handed in this refresh token before. Only its fingerprint is stored. */
+  /** Whether a person ever handed in this refresh token. Only its fingerprint is stored. */
   wasHandedIn(refreshToken: string): boolean {
     return storing(() => this.#sql.handedIn.get(fingerprintOf(refreshToken))) === 1;
   }
 
-  /** Returns the id of the first company whose tokens were stored here; null if no token named one. */
+  /** Returns the id of the company whose tokens were stored first; null if no token had one. */
   company(): string | null {
     return storing(() => this.#sql.company.get()) ?? null;
   }

@@ -20,7 +20,7 @@ const NO_SUCH_NAME: Fault = [
 const SILENT: Fault = ['{host} did not answer on port {port}', ONLINE];
 const UNTRUSTED: Fault = ['the certificate of {host} is signed by nobody this machine trusts', CLOCK];
 
-/** Message and remedy for each code. All except ETIMEDOUT occur only before a connection is made. */
+/** Message and remedy for each error code. Every code except ETIMEDOUT occurs only before a connection exists. */
 const FAULTS: Record<string, Fault> = {
   ENOTFOUND: NO_SUCH_NAME,
   EAI_AGAIN: NO_SUCH_NAME,
@@ -38,15 +38,13 @@ const FAULTS: Record<string, Fault> = {
   ERR_TLS_CERT_ALTNAME_INVALID: ['the certificate there is not one of {host}', CLOCK],
 };
 const NOT_HTTPS = /^ERR_SSL|^EPROTO$/;
-/**
- * Errors of the connection itself. With a proxy they concern the proxy; other errors concern the platform behind it.
- */
+/** Codes of errors while connecting. With a proxy they are about the proxy; other errors are about the platform. */
 const OF_THE_CONNECTION =
   /^(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT|UND_ERR_CONNECT_TIMEOUT)$/;
-/** undici's code for a proxy that answers CONNECT with anything but 200. */
+/** undici's error code if a proxy does not answer CONNECT with 200. */
 const BY_THE_PROXY = 'UND_ERR_ABORTED';
 
-/** Turns an error of undici or the system into `platform-unreachable`, with the error as its cause. */
+/** Returns an error of undici or of the system as `platform-unreachable`. */
 export function networkFault(error: unknown, platform: Address, proxy?: Address): TillsyncError {
   const code = codeOf(error);
   if (proxy && code === BY_THE_PROXY) {
@@ -75,7 +73,7 @@ export function noAnswerWithin(timeoutMs: number): TillsyncError {
   );
 }
 
-/** Whether a failed request certainly never left this machine, so that it changed nothing on the platform. */
+/** Whether a failed request certainly never left this machine, so that the platform cannot have acted on it. */
 export function neverSent(error: unknown): boolean {
   const cause = error instanceof TillsyncError ? error.cause : error;
   const causes = cause instanceof AggregateError ? cause.errors : [cause];
@@ -83,7 +81,7 @@ export function neverSent(error: unknown): boolean {
   return causes.length > 0 && causes.every((each) => isBeforeSending(codeOf(each)));
 }
 
-/** Returns host and port of an address such as `https://api.example.com/v1`. */
+/** Returns host and port of a URL such as `https://api.example.com/v1`. */
 export function addressOf(baseUrl: string): Address & { isTls: boolean } {
   const { protocol, hostname, port } = new URL(baseUrl);
   const isTls = protocol === 'https:';
@@ -104,33 +102,30 @@ function codeOf(error: unknown): string | undefined {
   return typeof error.code === 'string' ? error.code : undefined;
 }
 
-/** Sends requests to the platform. Tests and simulations pass one that stays inside the process. */
+/** Sends requests to the platform. Tests and simulations use one without a network. */
 export interface Transport {
   /**
-   * Sends once, without retry, and reads the whole answer. Throws `platform-unreachable` when it is not complete in
-   * time, `platform-garbled` when it is larger than `bodyMaxBytes`, and `aborted` when the signal ended it.
+   * Sends a request once and reads the whole answer. Throws `platform-unreachable` if the answer is not complete in
+   * time, `platform-garbled` if it is larger than `bodyMaxBytes`, and `aborted` at the signal.
    */
   send(request: TransportRequest): Promise<TransportAnswer>;
   close(): Promise<void>;
 }
 
 interface TransportRequest {
-  /** Name of the endpoint for metrics. It does not change the request. */
+  /** Endpoint that metrics show. It does not change the request. */
   endpoint?: Endpoint;
   method: string;
-  /** Path below the base address, with its query. */
+  /** Path with its query, relative to the base address. */
   path: string;
   headers: Record<string, string>;
   body?: string;
-  /**
-   * Limit from the first attempt to connect to the last byte of the answer. If left out, only the connection's end
-   * counts.
-   */
+  /** Time limit from the start of the connection to the last byte of the answer. If left out, there is no limit. */
   timeoutMs?: number;
   bodyMaxBytes: number;
   signal?: AbortSignal;
   /**
-   * Uses a new connection, because on a kept-alive connection that the server is just closing it is unknown whether the
+   * True to use a new connection. If a server is just closing a kept-alive connection, it is unknown whether the
    * request arrived.
    */
   freshConnection?: boolean;
@@ -138,23 +133,25 @@ interface TransportRequest {
 
 export interface TransportAnswer {
   status: number;
-  /** Names in lower case. */
+  /** Headers with names in lower case. */
   headers: Record<string, string>;
   bytes: Uint8Array;
 }
 
-/** An answer together with the secrets that were sent. No message made from the answer may contain one. */
+/**
+ * An answer, with the secrets that were sent in its request. Messages about the answer must not contain these secrets.
+ */
 export interface CallAnswer extends TransportAnswer {
   secrets: readonly string[];
 }
 
 const CONNECT_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 10_000;
-/** First buffer for an answer without Content-Length. */
+/** Size of the first buffer if the answer has no Content-Length. */
 const FIRST_BYTES = 65_536;
 const CONNECTIONS = 8;
 
-/** Creates an HTTP/1.1 transport with undici agents of its own. */
+/** Creates a transport for HTTP/1.1, with undici agents of its own. */
 export function createHttpTransport(
   options: PlatformWay & { clock: Clock; connectTimeoutMs?: number },
 ): Transport {
@@ -162,12 +159,12 @@ export function createHttpTransport(
   const address = addressOf(base);
   const proxy = proxyOf(options);
   let agents: { kept: Dispatcher; fresh: Dispatcher } | undefined;
-  /** undici is loaded with the first call, because a service opens its ports before it calls. */
+  /** undici is loaded for the first call, because a service should open its ports first. */
   const madeAgents = ({ Agent, ProxyAgent }: Pick<typeof import('undici'), 'Agent' | 'ProxyAgent'>) => {
     const timeout = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
     const secureContext = trustOf(options);
     const connect = { timeout, ...(secureContext && { secureContext }) };
-    // Only the total timeout below is used, because undici's own timeouts are coarse.
+    // undici's own timeouts are inexact, so only the total timeout below is used.
     const common = { connect, headersTimeout: 0, bodyTimeout: 0, allowH2: false };
     const agent = (more: Agent.Options) =>
       proxy === undefined
@@ -211,7 +208,7 @@ export function createHttpTransport(
   };
 }
 
-/** Combines the caller's signal and the total timeout into one signal, and reports which of them fired. */
+/** Combines the caller's signal and the time limit into one signal, and says which of them ended the request. */
 function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
   const ended = new AbortController();
   const cut = new AbortController();
@@ -237,7 +234,7 @@ function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
   };
 }
 
-/** Reads into one buffer of the announced length, so that a large answer is not in memory twice. */
+/** Reads a body into one buffer of the announced length, so that a large answer is in memory only once. */
 async function readBody(
   body: AsyncIterable<Uint8Array>,
   saidBytes: number,
@@ -248,7 +245,7 @@ async function readBody(
   let size = 0;
   for await (const chunk of body) {
     const end = size + chunk.length;
-    // Throwing out of the loop destroys the stream and its connection.
+    // An error in the loop closes the stream and its connection.
     if (end > maxBytes) {
       throw new TillsyncError('platform-garbled', `The platform's answer is larger than ${maxBytes} bytes.`);
     }
@@ -271,13 +268,13 @@ function flattened(headers: Record<string, string | string[] | undefined>): Reco
   return flat;
 }
 
-/** Returns the platform's wall clock from the Date header (whole seconds); undefined if it is unreadable. */
+/** Returns the platform's wall clock from the Date header, which has whole seconds; undefined if it is unreadable. */
 export function serverDateMs(headers: Record<string, string>): number | undefined {
   const ms = Date.parse(headers.date ?? '');
   return Number.isNaN(ms) ? undefined : ms;
 }
 
-/** Returns the milliseconds of a Retry-After header, given in seconds or as a date; undefined if it is unreadable. */
+/** Returns a Retry-After header, given in seconds or as a date, in milliseconds; undefined if it is unreadable. */
 export function parseRetryAfter(header: string | undefined, serverNowMs: number): number | undefined {
   const text = header?.trim() ?? '';
   if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000;
@@ -286,13 +283,13 @@ export function parseRetryAfter(header: string | undefined, serverNowMs: number)
 }
 
 const MESSAGE_MAX = 300;
-/** Statuses about the request itself (too slow, too large, too early), which a proxy may answer with any body. */
+/** HTTP statuses about the request itself (too slow, large or early). A proxy may send them with any body. */
 const OF_THE_REQUEST = [408, 413, 414, 425, 431];
 
 /**
- * Throws for every status other than 2xx, except 401, 403 and 429, which are judged before. 5xx gives
- * `platform-failed`, 4xx `platform-refused`. `platform-garbled` means a redirect (the API has none, a captive portal
- * does) or a 4xx without a JSON object, which a proxy sends while the platform is away.
+ * Throws for every status except 2xx; 401, 403 and 429 are handled before. 5xx is `platform-failed`, 4xx
+ * `platform-refused`. `platform-garbled` is a redirect, which a captive portal sends and the API does not, or a 4xx
+ * without a JSON object, which a proxy sends while the platform is down.
  */
 export function expectSuccess(answer: CallAnswer): void {
   const { status } = answer;
@@ -314,12 +311,12 @@ export function expectSuccess(answer: CallAnswer): void {
   throw garbled(answer, `HTTP ${status}`);
 }
 
-/** Reads `data` of an envelope. `success: false` throws `platform-refused` with the platform's message. */
+/** Reads `data` of an envelope. Throws `platform-refused` with the platform's message for `success: false`. */
 export function readData(answer: CallAnswer): unknown {
   return readEnvelope(answer).data;
 }
 
-/** Reads an envelope that does not say `success: false`. Throws as `readData` does. */
+/** Reads an envelope. Throws as `readData` does. */
 export function readEnvelope(answer: CallAnswer): { success: true | null; data: unknown } {
   let json: unknown;
   try {
@@ -339,7 +336,7 @@ export function readEnvelope(answer: CallAnswer): { success: true | null; data: 
   return { success, data };
 }
 
-/** `value` by `schema`, or `platform-garbled`. */
+/** Reads a value by a schema. Throws `platform-garbled`. */
 export function readAs<T>(schema: z.ZodType<T>, value: unknown, answer: CallAnswer): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;
@@ -348,8 +345,8 @@ export function readAs<T>(schema: z.ZodType<T>, value: unknown, answer: CallAnsw
 }
 
 /**
- * Checks cheaply that an answer, which may be huge, begins and ends like JSON and is not HTML. Its reader judges the
- * rest.
+ * Checks that an answer begins and ends like JSON and is not HTML. It does not parse the answer, which may be very
+ * large.
  */
 export function expectJsonLike(answer: CallAnswer): void {
   const { bytes } = answer;
@@ -366,7 +363,7 @@ export function expectJsonLike(answer: CallAnswer): void {
   if (html || !matches || end === start) throw garbled(answer, 'no JSON');
 }
 
-/** Returns the platform's message in a refusal, if there is one. */
+/** Returns the platform's message in a refusal; undefined if there is none. */
 export function sentMessage(answer: CallAnswer): string | undefined {
   const body = jsonObject(answer) ?? {};
   for (const value of [Reflect.get(body, 'message'), Reflect.get(body, 'error')]) {
@@ -376,7 +373,7 @@ export function sentMessage(answer: CallAnswer): string | undefined {
   return undefined;
 }
 
-/** Parses a short answer. Returns undefined if it is not a JSON object. */
+/** Parses the beginning of an answer. Returns undefined if it is no JSON object. */
 function jsonObject({ bytes }: CallAnswer): object | undefined {
   try {
     const body: unknown = JSON.parse(new TextDecoder().decode(bytes.subarray(0, 65_536)));
@@ -386,7 +383,7 @@ function jsonObject({ bytes }: CallAnswer): object | undefined {
   }
 }
 
-/** Cuts a text of the platform short, puts it on one line, and removes the secrets that were sent. */
+/** Returns a text of the platform cut, on one line, and without the secrets that were sent. */
 export function bounded(text: string, { secrets }: Pick<CallAnswer, 'secrets'>): string {
   let clean = text;
   for (const secret of secrets) if (secret !== '') clean = clean.replaceAll(secret, '[secret]');
@@ -396,7 +393,7 @@ export function bounded(text: string, { secrets }: Pick<CallAnswer, 'secrets'>):
     .slice(0, MESSAGE_MAX);
 }
 
-/** Returns a `platform-garbled` error that says what was found instead. */
+/** Returns the error `platform-garbled`. `found` says what the answer was instead. */
 export function garbled(answer: CallAnswer, found: string): TillsyncError {
   const type = bounded(answer.headers['content-type'] ?? 'no content type', answer).slice(0, 80);
   return new TillsyncError(

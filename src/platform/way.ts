@@ -3,7 +3,7 @@ import { createSecureContext, getCACertificates, type SecureContext } from 'node
 import { getProxyForUrl } from 'proxy-from-env';
 import { TillsyncError } from '../core/errors.ts';
 
-/** Host and port of the contacted server. */
+/** Host and port of a server. */
 export interface Address {
   host: string;
   port: number;
@@ -12,18 +12,22 @@ export interface Address {
 /** Settings for connections to the platform. */
 export interface PlatformWay {
   baseUrl: string;
-  /** Address of a proxy. If left out or empty, the environment's HTTPS_PROXY and NO_PROXY apply. */
+  /** Address of a proxy. If left out or empty, HTTPS_PROXY and NO_PROXY of the environment apply. */
   proxy?: string | undefined;
-  /** PEM file of further authorities; left out or empty for none. */
+  /** PEM file with further trusted authorities; left out or empty if there are none. */
   caFile?: string | undefined;
 }
 
-/** Address of the proxy; undefined if there is none. It may hold a password, so it is never shown. */
+/**
+ * Returns the address of the proxy; undefined if there is none. It may contain a password, so it must never be shown.
+ */
 export function proxyOf({ baseUrl, proxy }: PlatformWay): string | undefined {
   return proxy || getProxyForUrl(baseUrl) || undefined;
 }
 
-/** Returns host and port of a proxy, without its password. Throws `config-invalid` for an invalid address. */
+/**
+ * Returns host and port of a proxy address, without its password. Throws `config-invalid` if the address is invalid.
+ */
 export function proxyAddress(proxy: string): Address {
   if (!URL.canParse(proxy)) {
     throw new TillsyncError('config-invalid', 'The address of the proxy is none.', {
@@ -38,8 +42,8 @@ export function proxyAddress(proxy: string): Address {
 }
 
 /**
- * Returns the authorities that a connection trusts; undefined means those of the process. Throws
- * `config-invalid` for an unusable file.
+ * Returns the authorities that a connection trusts; undefined for those that the process trusts. Throws
+ * `config-invalid` if the file is unusable.
  */
 export function trustOf({ caFile = '' }: PlatformWay): SecureContext | undefined {
   if (caFile === '') return undefined;
