@@ -75,6 +75,7 @@ const DOORS: Record<string, readonly string[]> = {
   platform: ['client', 'platform', 'schemas', 'tokens', 'transport', 'way'],
   catalog: ['catalog-store', 'product', 'sweep', 'unmapped'],
   orders: [
+    'company',
     ...[
       'callback-log',
       'anonymize',

@@ -27,7 +27,7 @@ export function explainRoutes({
     refusals: [404],
     handle: ({ params: { orderId } }) =>
       whenFree(clock, () => {
-        const order = mirror.order(orderId);
+        const order = mirror.orders.get(orderId);
         if (!order) {
           throw new TillsyncError('not-found', `The mirror has no order ${orderId}.`, {
             hint: 'It comes with the next poll, if the platform has it.',

@@ -39,7 +39,7 @@ function mirrorFamilies(mirror: Mirror, nowMs: number): MetricFamily[] {
   }
   const waiting = mirror.read((db) => waitingOrders(db, nowMs, WAITING_MAX));
   const oldestMs = waiting[0] ? nowMs - Date.parse(waiting[0].since) : 0;
-  const flows = mirror.freshness();
+  const flows = mirror.health.freshness();
   const times = (of: (flow: Freshness) => string | null) =>
     by(
       'flow',
@@ -275,7 +275,7 @@ export class Metrics {
   constructor(options: MetricsOptions) {
     this.#options = options;
     const { parts, config, clock } = options;
-    this.#events = new EventCounts(parts.mirror.newestSeq());
+    this.#events = new EventCounts(parts.mirror.orders.newestSeq());
     this.#mappings = keptFor(MAPPINGS_FOR_MS, clock, () => {
       const found = parts.mirror.read((db) => branchMappings(db, configuredBranches(config)));
       // Before the first sweep there is no result to cache.
@@ -304,14 +304,14 @@ export class Metrics {
       ...outboxFamilies(outbox, clock),
       unmappedFamily(this.#mappings() ?? []),
       ...hookFamilies(mirror, config, clock),
-      ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
+      ...mirror.read((db) => this.#events.families(db, mirror.orders.newestSeq())),
     ]);
     // A branch has no tokens.
     if (!isBranch(config)) await read('state', () => tokenFamilies(platform.tokens.describe()));
     await read('state', () => branchFamilies(parts, config, clock));
     await read('mirror', () => {
       const { found: tokens, stateFault } = fromState(config, () => platform.tokens.describe());
-      const beside = { alarms: mirror.raisedAlarms(), outbox: outbox.counts(), tokens, stateFault, disk };
+      const beside = { alarms: mirror.health.raised(), outbox: outbox.counts(), tokens, stateFault, disk };
       return verdictFamilies(verdictOn(mirror, this.#options, beside));
     });
     const tookSeconds = (clock.monotonicMs() - startMs) / 1000;

@@ -30,14 +30,14 @@ import {
   trendsAnswer,
 } from './schemas.ts';
 
-type Feed = Pick<Mirror, 'eventsAfter' | 'newestSeq' | 'order'>;
+type Feed = { orders: Pick<Mirror['orders'], 'eventsAfter' | 'newestSeq' | 'get'> };
 
 /** Returns the events after `seq`, each with its order in its present state. */
 function readFeed(mirror: Feed, seq: number, limit: number): z.output<typeof feedEvent>[] {
   const orders = new Map<string, MirroredOrder | null>();
-  return mirror.eventsAfter(seq, limit).map((event) => {
+  return mirror.orders.eventsAfter(seq, limit).map((event) => {
     const { orderId } = event;
-    const order = orders.get(orderId) ?? mirror.order(orderId) ?? null;
+    const order = orders.get(orderId) ?? mirror.orders.get(orderId) ?? null;
     orders.set(orderId, order);
     return { ...event, order };
   });
@@ -59,7 +59,7 @@ function storeText(
   const texts: string[] = [];
   let [characters, next] = [0, after];
   for (const event of events) {
-    const text = JSON.stringify({ ...event, order: mirror.order(event.orderId) ?? null });
+    const text = JSON.stringify({ ...event, order: mirror.orders.get(event.orderId) ?? null });
     if (texts.length > 0 && characters + text.length > PAGE_CHARACTERS_MAX)
       return { events: texts.join(), next };
     texts.push(text);
@@ -93,7 +93,7 @@ function feedText(mirror: Feed, seq: number, limit: number): { events: string; n
  * and the reader would miss all events until the feed reaches its number.
  */
 function refuseAheadOf(mirror: Feed, after: number): number {
-  const newest = mirror.newestSeq();
+  const newest = mirror.orders.newestSeq();
   if (after <= newest) return newest;
   throw new TillsyncError(
     'feed-restarted',
@@ -148,7 +148,7 @@ class EventStream {
           quietSinceMs = clock.monotonicMs();
           continue;
         }
-        if (parts.mirror.newestSeq() < after) break;
+        if (parts.mirror.orders.newestSeq() < after) break;
         if (clock.monotonicMs() - quietSinceMs >= HEARTBEAT_MS) {
           await this.#send(': still here\n\n');
           quietSinceMs = clock.monotonicMs();
@@ -228,7 +228,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
       handle: () =>
         whenFree(clock, () => {
           // `seq` is read before the orders, so that an order that changes in between comes again through the feed.
-          const newest = mirror.newestSeq();
+          const newest = mirror.orders.newestSeq();
           return { newest, orders: mirror.read((db) => readBoard(db, BOARD, clock.nowMs())) };
         }),
     }),
@@ -376,7 +376,8 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
           });
         }
         const stores = store === undefined ? undefined : idsOfStore(options.parts, store);
-        let after = query.after === 'newest' ? await whenFree(clock, () => mirror.newestSeq()) : query.after;
+        let after =
+          query.after === 'newest' ? await whenFree(clock, () => mirror.orders.newestSeq()) : query.after;
         const read = () =>
           whenFree(clock, () => {
             const newest = refuseAheadOf(mirror, after);
@@ -384,7 +385,7 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
               ? storeText(mirror, stores, after, limit)
               : feedText(mirror, after, limit);
             after = next;
-            const rest = { next, newest: Math.max(newest, next), trimmedTo: mirror.trimmedTo() };
+            const rest = { next, newest: Math.max(newest, next), trimmedTo: mirror.orders.trimmedTo() };
             const text = `{"events":[${events}],${JSON.stringify(rest).slice(1)}`;
             return { isEmpty: events === '', isBehind: next < newest, text };
           });
@@ -425,15 +426,15 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
     answer: orderAnswer,
     refusals: [404],
     async handle({ params: { orderId } }) {
-      const order = await whenFree(options.clock, () => mirror.order(orderId));
+      const order = await whenFree(options.clock, () => mirror.orders.get(orderId));
       if (!order) {
         throw new TillsyncError('not-found', `The mirror has no order ${orderId}.`, {
           hint: 'It comes with the next poll, if the platform has it.',
         });
       }
-      const known = JSON.stringify({ order, acknowledged: mirror.acknowledgement(orderId) });
+      const known = JSON.stringify({ order, acknowledged: mirror.orders.acknowledgement(orderId) });
       // The payload is JSON text already, so it is inserted as it is.
-      return `${known.slice(0, -1)},"payload":${mirror.orderPayload(orderId) ?? 'null'}}`;
+      return `${known.slice(0, -1)},"payload":${mirror.orders.payload(orderId) ?? 'null'}}`;
     },
   });
   const acknowledge = route({

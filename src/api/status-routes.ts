@@ -26,7 +26,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
     const { found, stateFault } = fromState(config, () => stored(parts));
     const { tokens, waits } = found ?? { tokens: null, waits: [] };
     const facts = {
-      alarms: mirror.raisedAlarms(),
+      alarms: mirror.health.raised(),
       tokens,
       outbox: outbox.counts(),
       disk: storageSpace(config.storage.directory),
@@ -44,7 +44,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
       ...facts,
       tokensFault: stateFault,
       waits,
-      freshness: mirror.freshness(),
+      freshness: mirror.health.freshness(),
       holdBack: holdBackStates(mirror, config),
       counts: { ...counts, products },
     };

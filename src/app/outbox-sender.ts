@@ -28,7 +28,7 @@ export class OutboxSender {
 
   constructor(options: OutboxSenderOptions) {
     this.#options = options;
-    this.#freshness = new PushFreshness(options.parts.mirror.freshnessBoard);
+    this.#freshness = new PushFreshness(options.parts.mirror.health);
   }
 
   /** Whether this process may send now, because no other process does and the platform can be called. */
@@ -44,7 +44,7 @@ export class OutboxSender {
       stores,
       clock: this.#options.clock,
       onDifference: config.stock.onDifference,
-      lastPollOkMs: () => mirror.lastPollOkMs(),
+      lastPollOkMs: () => mirror.polls.lastOkMs(),
       onQueued: () => outbox.queued(),
     });
     this.#maintenance = new OutboxMaintenance({
@@ -52,18 +52,18 @@ export class OutboxSender {
       stores,
       platform,
       leases: state.leases,
-      alarms: mirror.alarms,
+      alarms: mirror.health,
       beat,
       holdBack: config.stock.holdBackUnbooked,
       compare: async () => {
-        const polledMs = mirror.lastPollOkMs();
+        const polledMs = mirror.polls.lastOkMs();
         if (polledMs !== null && stores.read(({ looks }) => !looks.isEmpty)) {
           if (await stores.write(({ looks }) => looks.end(polledMs))) outbox.queued();
         }
         return differences.step();
       },
       keptMs: config.retention.outboxMs,
-      newestSeq: () => mirror.newestSeq(),
+      newestSeq: () => mirror.orders.newestSeq(),
       onQueued: () => outbox.queued(),
       sent: () => Promise.allSettled(this.#pushing),
     });
@@ -88,10 +88,10 @@ export class OutboxSender {
         platform,
         clock: this.#options.clock,
         lookBelow: config.stock.lookBelow,
-        isHeardLate: () => mirror.freshness().some(isHeardLate),
+        isHeardLate: () => mirror.health.freshness().some(isHeardLate),
       }),
       hasBranches: branches.length > 0,
-      lastPollOkMs: () => mirror.lastPollOkMs(),
+      lastPollOkMs: () => mirror.polls.lastOkMs(),
       status: () => this.#status(),
       lingerMs: config.outbox.lingerMs,
     });
@@ -196,7 +196,7 @@ async function settled(watch: SettlementMonitor, waiting: SettlementWait): Promi
     if (clock.monotonicMs() >= troubleDueMs) {
       troubleDueMs = clock.monotonicMs() + TROUBLE_EVERY_MS;
       if (!isBranch(parts.config)) requireTokens(parts, watch);
-      const trouble = troubleOf(parts.mirror.freshness(), startedAtMs);
+      const trouble = troubleOf(parts.mirror.health.freshness(), startedAtMs);
       if (trouble !== '' && trouble !== told) request.onTrouble(trouble);
       told = trouble;
     }

@@ -25,7 +25,7 @@ import { openState, type State } from './state.ts';
 import { RUNNING, storagePaths, storageSpace } from './storage.ts';
 
 /** Counts rows of the mirror. `events` is the newest seq of the feed. */
-export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
+export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'orders'>) {
   const counts = mirror.read((db) =>
     db
       .prepare<[], { orders: number; openOrders: number; quarantine: number }>(
@@ -36,7 +36,7 @@ export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
       .get(),
   );
   const { orders = 0, openOrders = 0, quarantine = 0 } = counts ?? {};
-  return { orders, openOrders, events: mirror.newestSeq(), quarantine };
+  return { orders, openOrders, events: mirror.orders.newestSeq(), quarantine };
 }
 
 const STALE_AFTER_MS = 600_000;
@@ -54,11 +54,11 @@ function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
  */
 export function ordersStaleAfterMs(
   config: Pick<Config, 'orders' | 'limits' | 'link'>,
-  mirror: Pick<Mirror, 'lastPollOkMs' | 'hubStaleAfterMs'>,
+  mirror: { polls: Pick<Mirror['polls'], 'lastOkMs' | 'hubStaleAfterMs'> },
 ): number {
-  const ofHubMs = isBranch(config) ? mirror.hubStaleAfterMs() : undefined;
+  const ofHubMs = isBranch(config) ? mirror.polls.hubStaleAfterMs() : undefined;
   if (ofHubMs !== undefined) return ofHubMs;
-  const lastPollOkMs = mirror.lastPollOkMs();
+  const lastPollOkMs = mirror.polls.lastOkMs();
   const { poll, timezone } = config.orders;
   const patienceMs = ordersPatienceMs(config);
   if (lastPollOkMs === null) return patienceMs;
@@ -165,7 +165,7 @@ export async function openReadOnlyServices({ config, clock }: ReadOnlyOptions) {
     isRunning: () => state().leases.isHeld(RUNNING),
     /** Returns the raised alarms, including those of the running daemon that could not be written into the mirror. */
     alarms() {
-      const stored = mirror.raisedAlarms();
+      const stored = mirror.health.raised();
       // Alarms in state.db are ignored if this user may not read them, or if no daemon runs that would end them.
       if (found instanceof TillsyncError || !found.leases.isHeld(RUNNING)) return stored;
       const isMissing = ({ key }: AlarmUp) => !stored.some((alarm) => alarm.key === key);
@@ -286,7 +286,7 @@ export function standingNow({
     const { found: tokens, stateFault } = fromState(config, () => platform.tokens.describe());
     const disk = storageSpace(config.storage.directory);
     const isLineUp = lineOf(() => state.alarms.heartbeat());
-    const alarms = mirror.raisedAlarms();
+    const alarms = mirror.health.raised();
     const beside = { alarms, tokens, stateFault, outbox: outbox.counts(), disk, isLineUp };
     return standing(factsOn(mirror, { config, clock }, beside));
   };
@@ -304,7 +304,7 @@ export function lineOf(heartbeat: () => HeartbeatMemory | undefined): boolean | 
 
 /** Returns whether orders are stale, even if another finding hides that one. */
 export function areOrdersStale(mirror: Mirror, options: Pick<ReadOnlyOptions, 'config' | 'clock'>): boolean {
-  const beside = { alarms: mirror.raisedAlarms(), tokens: null, outbox: null };
+  const beside = { alarms: mirror.health.raised(), tokens: null, outbox: null };
   const { findings, hidden } = standing(factsOn(mirror, options, beside));
   return hidden.has('orders.stale') || findings.some(({ code }) => code === 'orders.stale');
 }
@@ -325,7 +325,7 @@ function factsOn(
     ...(isBranch(config) && { tokens: null }),
     nowMs: clock.nowMs(),
     isSetUp: isSetUp(config),
-    freshness: mirror.freshness(),
+    freshness: mirror.health.freshness(),
     quarantine: mirror.read(quarantineEntries),
     ordersStaleAfterMs: ordersStaleAfterMs(config, mirror),
   };

@@ -114,7 +114,7 @@ async function build(options: ServicesOptions, releasers: Releasers) {
     });
     if (verdict === 'adopted') {
       log.info({}, 'took the tokens that were handed in');
-      mirror.freshnessBoard.report('auth', 'waiting', NEW_TOKENS);
+      mirror.health.report('auth', 'waiting', NEW_TOKENS);
     }
   }
 
@@ -160,7 +160,7 @@ async function build(options: ServicesOptions, releasers: Releasers) {
       secrets: webhookSecrets,
       store: state.webhook,
       callbackUrl: config.webhook.enabled ? config.webhook.callbackUrl : '',
-      alarms: mirror.alarms,
+      alarms: mirror.health,
       clock,
       log,
     }),
@@ -223,7 +223,7 @@ function connect(
 ): PlatformClient {
   const own = () => (isBranch(config) ? NO_PLATFORM : createHttpTransport({ ...config.platform, clock }));
   const direct = transport ?? own();
-  const { freshnessBoard } = mirror;
+  const { health } = mirror;
   const { timeoutMs, webhookReadMethod, webhookReadPath, webhookActiveField } = config.platform;
   return new PlatformClient({
     transport: counters ? measuredTransport(direct, counters, clock) : direct,
@@ -241,11 +241,11 @@ function connect(
         lockOut.cause === 'reply-lost'
           ? 'The answer to a token refresh was lost, so the platform has given the new tokens to nobody. Hand in new ones with: {tillsync} auth set'
           : 'The platform refused the refresh token. Hand in new ones with: {tillsync} auth set';
-      freshnessBoard.report('auth', 'locked-out', message, 'auth-required');
+      health.report('auth', 'locked-out', message, 'auth-required');
     },
     // New tokens count as valid only after the platform has accepted them.
-    onHealed: () => freshnessBoard.report('auth', 'waiting', NEW_TOKENS),
-    onAccepted: () => freshnessBoard.ok('auth'),
+    onHealed: () => health.report('auth', 'waiting', NEW_TOKENS),
+    onAccepted: () => health.ok('auth'),
     onLimited: (endpoint) => limited.note(endpoint),
     onWaited: counters?.waited,
   });

@@ -434,7 +434,7 @@ export interface SweepNowRequest extends SweepRequest {
 interface SweepNowParts {
   catalogSweep: SweepAllOptions['sweep'];
   branches: SweepAllOptions['branches'];
-  mirror: { freshnessBoard: FreshnessBoard };
+  mirror: { health: FreshnessBoard };
 }
 
 /** Sweeps the platform's catalogue into the mirror, with or without a running daemon. */
@@ -442,7 +442,7 @@ export async function sweepNow(
   { catalogSweep, branches, mirror }: SweepNowParts,
   request: SweepNowRequest,
 ): Promise<SweepReport[]> {
-  const { freshnessBoard: freshness } = mirror;
+  const { health: freshness } = mirror;
   if (request.branch === undefined) {
     return await sweepAll({ sweep: catalogSweep, branches, freshness }, request);
   }

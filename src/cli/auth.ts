@@ -2,6 +2,7 @@ import type { Services } from '../app/services.ts';
 import { isBranch } from '../config/roles.ts';
 import { asTillsyncError, formatCommands, hasCode, TillsyncError } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
+import { beginOtherCompany } from '../orders/company.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import { type Cli, EXIT, readAll } from './cli.ts';
 import {
@@ -176,7 +177,7 @@ const set = command({
       const { platform, mirror, state } = tools.parts;
       const offered = { ...tokens, otherCompany: options.otherCompany === true };
       const outcome = options.untried ? await stored(tools.parts, offered) : await tried(tools, offered);
-      if (offered.otherCompany) await mirror.beginOtherCompany();
+      if (offered.otherCompany) await mirror.write(beginOtherCompany);
       if (outcome !== 'known') {
         const how = outcome === 'stored' ? 'not tried' : 'the platform took them';
         const detail = offered.otherCompany ? `${how}; of another company` : how;
@@ -201,7 +202,7 @@ type OfferedTokens = TokenInput & { otherCompany: boolean };
 
 async function stored({ platform, mirror }: Services, tokens: OfferedTokens): Promise<'stored'> {
   await platform.tokens.set(tokens);
-  mirror.freshnessBoard.report('auth', 'waiting', 'New tokens were handed over and are not tried yet.');
+  mirror.health.report('auth', 'waiting', 'New tokens were handed over and are not tried yet.');
   return 'stored';
 }
 
@@ -210,12 +211,12 @@ async function tried(
   { parts, progress, call }: CommandTools,
   { refreshToken, otherCompany }: OfferedTokens,
 ): Promise<'adopted' | 'known'> {
-  const { freshnessBoard } = parts.mirror;
+  const { health } = parts.mirror;
   progress.step('trying the new tokens');
   try {
     const outcome = await parts.platform.tokens.tryOut(refreshToken, call.onWait, otherCompany);
     if (outcome === 'known') return outcome;
-    freshnessBoard.ok('auth');
+    health.ok('auth');
     return outcome;
   } catch (error) {
     if (hasCode(error, 'auth-required', 'aborted', 'usage')) throw error;
@@ -251,7 +252,7 @@ const refresh = command({
     withPlatform(context, async ({ parts, progress, call }) => {
       progress.step('asking the platform for new tokens');
       await parts.platform.tokens.refresh(call);
-      parts.mirror.freshnessBoard.ok('auth');
+      parts.mirror.health.ok('auth');
       return resultOf(authReport(parts.platform.tokens.describe(), context.cli.clock.nowMs()));
     }),
 });

@@ -155,10 +155,10 @@ const exportPerson = command({
       const { orders, ...person } = one.person;
       const document = mirror.read((db) => {
         const exported = orders.map(({ orderId }) => {
-          const order = mirror.order(orderId);
+          const order = mirror.orders.get(orderId);
           const entries = listReceived(db, { orderId }, { limit: 10_000, quarantinedOnly: false });
           const received = entries.map(({ id }) => getReceived(db, id));
-          return { order, history: mirror.orderHistory(orderId), received };
+          return { order, history: mirror.orders.history(orderId), received };
         });
         // Only the id of a quarantined answer is exported, because the answer contains other people's data.
         const quarantined = found.mentions.filter(({ state }) => state === 'quarantined');
@@ -197,7 +197,7 @@ The platform, the POS and every copy still have what they have; the command name
       for (const [i, { orderId }] of ended.entries()) {
         progress.step(`forgetting order ${i + 1} of ${ended.length}`);
         const auditEvent = { who: cli.who, action: 'order.forget', subject: `order ${orderId}` } as const;
-        const isNew = await mirror.forgetCustomer(orderId, (db) =>
+        const isNew = await mirror.customers.forget(orderId, (db) =>
           new Audit({ db, clock: cli.clock }).note({
             ...auditEvent,
             detail: 'With all others of this person.',
@@ -206,7 +206,7 @@ The platform, the POS and every copy still have what they have; the command name
         if (isNew) forgotten += 1;
       }
       progress.step('rewriting the mirror without them');
-      const isClean = await mirror.clean();
+      const isClean = await mirror.customers.clean();
       progress.end();
       const mentions = mirror.read((db) =>
         found.mentions.filter(({ id }) => getReceived(db, id) !== undefined),

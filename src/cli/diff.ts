@@ -106,7 +106,7 @@ async function stockDiff(
   const { diffStock } = await import('../support/diff.ts');
   const branches = configuredBranches(config);
   const of = branch === undefined ? undefined : namedBranch(branches, branch);
-  return diffStock(stores, branches, { lastPollOkMs: mirror.lastPollOkMs(), of });
+  return diffStock(stores, branches, { lastPollOkMs: mirror.polls.lastOkMs(), of });
 }
 
 function diffStockOf(context: Call, branch: string | undefined): Promise<Result> {

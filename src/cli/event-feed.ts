@@ -7,7 +7,7 @@ const POLL_MS = 250;
 const PAGE = 500;
 
 interface FeedOptions {
-  mirror: { eventsAfter(seq: number, limit: number): OrderEvent[] };
+  mirror: { orders: { eventsAfter(seq: number, limit: number): OrderEvent[] } };
   clock: Clock;
   /** Only events with a higher `seq`. */
   after: number;
@@ -23,7 +23,7 @@ export async function* feed(options: FeedOptions): AsyncGenerator<OrderEvent> {
   const { mirror, clock, signal, follow } = options;
   let { after, limit: left = Number.POSITIVE_INFINITY } = options;
   while (!signal.aborted && left > 0) {
-    const page = () => mirror.eventsAfter(after, Math.min(PAGE, left));
+    const page = () => mirror.orders.eventsAfter(after, Math.min(PAGE, left));
     const events = await whenFree(clock, page, undefined, signal);
     for (const event of events) {
       if (signal.aborted) return;

@@ -39,10 +39,10 @@ const tail = command({
     const { limit, follow = false, json } = options;
     refuseEndless('A feed that is followed', options);
     return withReaders(call, async ({ mirror }) => {
-      const newestSeq = mirror.newestSeq();
+      const newestSeq = mirror.orders.newestSeq();
       const tail = follow ? TAIL : (limit ?? TAIL);
       const after = options.after ?? Math.max(0, newestSeq - tail);
-      const trimmedTo = mirror.trimmedTo();
+      const trimmedTo = mirror.orders.trimmedTo();
       if (after < trimmedTo && !json) {
         cli.stderr.write(
           `Up to ${trimmedTo} earlier events of orders that ended long ago are deleted; the newest of each order is there.\n`,

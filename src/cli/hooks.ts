@@ -31,7 +31,7 @@ const list = command({
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
       const { newestOf, statusesOf } = await import('../hooks/hook-cursors.ts');
-      const newestSeq = mirror.newestSeq();
+      const newestSeq = mirror.orders.newestSeq();
       const newestSettledSeq = mirror.read((db) => newestOf(db, 'change.rejected'));
       const hooks = mirror.read((db) => statusesOf(db, config.hooks));
       const json = { newestSeq, newestSettledSeq, hooks };
@@ -112,7 +112,7 @@ const test = command({
     const asked = { hook: call.argument, event, order: order?.orderId ?? null };
     const request = { config, clock, signal, name: HOOK_TEST, asked, timeoutMs };
     const byDaemon = await askRunning<typeof asked, Awaited<ReturnType<typeof testHook>>>(request);
-    const mirror = { order: () => order };
+    const mirror = { orders: { get: () => order } };
     const answer =
       byDaemon ??
       (await testHook({ config, secrets, env, version: programVersion(), clock, signal, mirror }, asked));

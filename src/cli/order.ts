@@ -288,7 +288,7 @@ const list = command({
           }),
         };
       }
-      const orders = mirror.orders(filter);
+      const orders = mirror.orders.list(filter);
       if (orders.length === 0) return { json: { orders }, above: 'The mirror has no such orders.\n' };
       return { json: { orders }, text: orderTable(orders, config, due) };
     }),
@@ -307,8 +307,8 @@ const show = command({
       const { cli, options, argument: word } = call;
       const { timezone } = config.orders;
       const order = namedOrder(mirror, word, timezone);
-      const payload = mirror.orderPayload(order.orderId) ?? null;
-      const history = mirror.orderHistory(order.orderId);
+      const payload = mirror.orders.payload(order.orderId) ?? null;
+      const history = mirror.orders.history(order.orderId);
       if (options.payload && !options.json) return writePayload(cli, `${payload ?? ''}\n`);
       return {
         json: { order, ...history, payload },
@@ -355,7 +355,7 @@ export function explanationText({ entries, now }: Explanation, timeZone: string,
   return `${entries.length === 0 ? '' : `${line}\n`}${now.map((each) => `${printable(say(each))}\n`).join('')}`;
 }
 
-type OrderReads = Pick<ReadOnlyServices['mirror'], 'order' | 'orders' | 'codesBeside'>;
+type OrderReads = Pick<ReadOnlyServices['mirror'], 'orders'>;
 
 /** Returns the order that `findOrder` finds. Throws `not-found` if there is none. */
 export function namedOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder {
@@ -373,7 +373,7 @@ export function namedOrder(mirror: OrderReads, word: string, timeZone: string): 
 function beside(mirror: OrderReads, word: string): string {
   const code = orderCode(word);
   if (code === undefined) return '';
-  const { before, after } = mirror.codesBeside(code);
+  const { before, after } = mirror.orders.codesBeside(code);
   const known = [before, after].filter((each) => each !== null);
   return known.length === 0 ? '' : ` The nearest numbers it has: ${known.join(' and ')}.`;
 }
@@ -383,10 +383,10 @@ function beside(mirror: OrderReads, word: string): string {
  * several orders have the number.
  */
 export function findOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder | undefined {
-  const byId = mirror.order(word);
+  const byId = mirror.orders.get(word);
   const code = orderCode(word);
   if (byId !== undefined || code === undefined) return byId;
-  const orders = mirror.orders({ code, limit: SAME_CODE_MAX });
+  const orders = mirror.orders.list({ code, limit: SAME_CODE_MAX });
   if (orders.length < 2) return orders[0];
   const each = orders.map(
     ({ orderId, createdAt, storeExternalId }) =>
@@ -420,8 +420,8 @@ The platform, the POS and every backup still have what they have.
         });
       }
       const auditEvent = { who, action: 'order.forget', subject: `order ${orderId}` } as const;
-      const isNew = await mirror.forgetCustomer(orderId, (db) => new Audit({ db, clock }).note(auditEvent));
-      const isClean = await mirror.clean();
+      const isNew = await mirror.customers.forget(orderId, (db) => new Audit({ db, clock }).note(auditEvent));
+      const isClean = await mirror.customers.clean();
       const copies = copiesOf(storagePaths(config.storage.directory).mirror);
       const rest = isClean
         ? []

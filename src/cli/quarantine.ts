@@ -19,8 +19,8 @@ const list = command({
     withReaders(call, ({ mirror }, config) => {
       const { timezone } = config.orders;
       const since = instant('--since', call.options.since, timezone) ?? '';
-      const quarantine = mirror
-        .quarantineList(call.options.limit)
+      const quarantine = mirror.quarantine
+        .list(call.options.limit)
         .filter(({ receivedAt }) => receivedAt >= since);
       if (quarantine.length === 0) return { json: { quarantine }, above: 'Nothing is in quarantine.\n' };
       const text = table(
@@ -49,7 +49,7 @@ const show = command({
   async run(call) {
     const id = ID(call.argument);
     return withReaders(call, ({ mirror }, config) => {
-      const entry = mirror.quarantineGet(id);
+      const entry = mirror.quarantine.get(id);
       if (entry === undefined) throw noSuchEntry(id);
       return receivedResult(call, entry, {
         id: entry.quarantineId,
@@ -86,13 +86,13 @@ const retry = command({
       const { fields, timezone, listPath } = config.orders;
       const rules = { spellings: compileSpellings(fields, timezone), listPath };
       // The list has the newest entry first, so it is reversed: entries are retried in the order of their arrival.
-      const all = () => mirror.quarantineList(ALL_MAX).map((entry) => entry.quarantineId);
+      const all = () => mirror.quarantine.list(ALL_MAX).map((entry) => entry.quarantineId);
       const ids = id === undefined ? all().reverse() : [id];
       const results: ({ quarantineId: number } & RetryReport)[] = [];
       for (const [done, quarantineId] of ids.entries()) {
         if (cli.signal.aborted) break;
         progress.count('entries read again', done, ids.length);
-        const entry = mirror.quarantineGet(quarantineId);
+        const entry = mirror.quarantine.get(quarantineId);
         if (entry === undefined) throw noSuchEntry(quarantineId);
         const report = await retryQuarantined(entry, mirror, rules);
         const detail = `${report.kept.length} orders mirrored${report.unreadable.length > 0 ? '; it stays' : ''}`;

@@ -58,7 +58,7 @@ function statusOf(
     storage: config.storage.directory,
     ...(own && { ownStore: { branch: own.link.branch, storage: own.storage.directory } }),
     ...judge({ readers, config, clock, tokens, stateFault, running: state.running }),
-    freshness: readers.mirror.freshness(),
+    freshness: readers.mirror.health.freshness(),
     holdBack: heldBack(readers.mirror, config),
     alarms: readers.alarms(),
     ...state,

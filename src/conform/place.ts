@@ -198,7 +198,7 @@ export class Place {
     const { mirror, state } = this.daemon.parts;
     const settings = { ...this.#config.retention, eventsMs: 1 };
     const { clock } = this;
-    const given = { mirror, settings, leases: state.leases, alarms: mirror.alarms, clock, log: silentLog };
+    const given = { mirror, settings, leases: state.leases, alarms: mirror.health, clock, log: silentLog };
     await retentionRun({ ...given, beat: () => {} }, new AbortController().signal);
   }
 

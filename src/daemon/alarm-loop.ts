@@ -12,6 +12,7 @@ import type { Counters } from '../health/counters.ts';
 import { type AlarmFacts, HealthChecks, Recently } from '../health/health-checks.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
 import { Notifier, type StandingNow } from '../health/notifier.ts';
+import { orderCompanies } from '../orders/company.ts';
 import {
   fieldNews,
   incompleteOrders,
@@ -76,12 +77,12 @@ export function alarmLoops(
   const orderNowMs = () => clock.nowMs() + (isBranch(config) ? (platform.clock.skewMs() ?? 0) : 0);
   const notifiers = notifiersOf(options, parts, counters, (ms) => wallTime(ms).slice(0, 10));
   const facts = new HealthChecks({
-    alarms: mirror.alarms,
+    alarms: mirror.health,
     disk: () => storageSpace(config.storage.directory),
     hasNoTokens: () => !isBranch(config) && platform.tokens.describe().state === 'none',
-    orderCompanies: () => mirror.orderCompanies(),
+    orderCompanies: () => mirror.read(orderCompanies),
     clockSkewMs: () => platform.clock.agreedSkewMs(),
-    freshness: () => mirror.freshness(),
+    freshness: () => mirror.health.freshness(),
     // At a branch, the waiting time of an order is measured by the hub's clock.
     waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
     unbookedAfterMs,
@@ -102,7 +103,7 @@ export function alarmLoops(
     loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => {
       facts.run();
       // A branch has no sender, which elsewhere raises the alarms about these changes.
-      if (isBranch(config)) notifyPeople(mirror.alarms, parts.outbox.counts());
+      if (isBranch(config)) notifyPeople(mirror.health, parts.outbox.counts());
     }),
     ...notifiers.map(({ name, notifier }) =>
       loop(`alarms.${name}`, tellEveryMs, (signal, beat) => notifier.notify(now.read(), signal, beat)),
@@ -174,7 +175,7 @@ function oddOrders(
   return {
     strayOrders: () => (isOwn ? mirror.read((db) => strayOrders(db, storesOf(branches), orderNowMs())) : []),
     sumsOfOrders: () => mirror.read((db) => sumsOfOrders(db, orderNowMs())),
-    missingCodes: () => mirror.read((db) => missingCodes(db, orderNowMs(), mirror.lastWidePollAskedMs())),
+    missingCodes: () => mirror.read((db) => missingCodes(db, orderNowMs(), mirror.polls.lastWideAskedMs())),
     fieldNews: () =>
       mirror.read((db) => ({
         orders: isBranch(config) ? NO_NEWS : fieldNews(db, orderNowMs()),

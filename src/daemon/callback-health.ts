@@ -13,7 +13,7 @@ const isOfCallbacks = ({ subject }: Freshness) => subject === 'orders.webhook';
 
 /** Maintains alarms and freshness of callbacks as a whole. The merge handles each single callback. */
 export class CallbackHealth {
-  readonly #mirror: Pick<Mirror, 'freshness' | 'freshnessBoard' | 'alarms' | 'read'>;
+  readonly #mirror: Pick<Mirror, 'health' | 'read'>;
   readonly #clock: Clock;
   readonly #log: Log;
   /** Last unreadable callback of this process. Earlier ones are in quarantine. */
@@ -30,9 +30,9 @@ export class CallbackHealth {
 
   /** Sets the freshness before the first callback, because the state of an earlier process may be outdated. */
   begin({ enabled, hasSecret }: { enabled: boolean; hasSecret: boolean }): void {
-    const { freshnessBoard } = this.#mirror;
+    const { health } = this.#mirror;
     if (!enabled) {
-      freshnessBoard.report('orders.webhook', 'off', 'Callbacks are off in the configuration.');
+      health.report('orders.webhook', 'off', 'Callbacks are off in the configuration.');
       return;
     }
     if (!hasSecret) {
@@ -40,13 +40,13 @@ export class CallbackHealth {
         'Instant orders are off: no secret for callbacks is set. Orders still arrive within two minutes. To set one, run: {tillsync} webhook rotate-secret',
       );
       this.#log.warn({}, message);
-      freshnessBoard.report('orders.webhook', 'degraded', message);
+      health.report('orders.webhook', 'degraded', message);
       return;
     }
-    const { state, failure } = this.#mirror.freshness().find(isOfCallbacks) ?? {};
+    const { state, failure } = health.freshness().find(isOfCallbacks) ?? {};
     // The finding that no callbacks come ends only with a callback.
     if (state !== 'ok' && state !== 'unknown' && failure?.code !== CALLBACKS_SILENT) {
-      freshnessBoard.report('orders.webhook', 'unknown', 'No callback has come since tillsync was started.');
+      health.report('orders.webhook', 'unknown', 'No callback has come since tillsync was started.');
     }
   }
 
@@ -72,7 +72,7 @@ export class CallbackHealth {
   kept(): void {
     if (this.#isStoring) return;
     this.#isStoring = true;
-    this.#mirror.alarms.note('storage.failing', null);
+    this.#mirror.health.note('storage.failing', null);
   }
 
   /** Called if callbacks could not be stored and their senders were asked to send them again. */
@@ -85,7 +85,7 @@ export class CallbackHealth {
       `Callbacks are put off (503), since they cannot be stored: ${error.message}`,
       error.hint,
     ];
-    this.#mirror.alarms.note('storage.failing', message.filter(Boolean).join(' '));
+    this.#mirror.health.note('storage.failing', message.filter(Boolean).join(' '));
   }
 
   /**
@@ -93,7 +93,7 @@ export class CallbackHealth {
    * because large callbacks may still not fit.
    */
   settle(): void {
-    if (!this.#wasPutOff) this.#mirror.alarms.note('storage.failing', null);
+    if (!this.#wasPutOff) this.#mirror.health.note('storage.failing', null);
     this.#wasPutOff = false;
   }
 }

@@ -294,7 +294,7 @@ function hookOptions(
     receiverOf: (hook) => receiverOf(given, hook),
     mirror,
     rows: state.hooks,
-    alarms: mirror.alarms,
+    alarms: mirror.health,
     onChange: (listener) => changes.subscribe(listener),
     platformSkewMs: () => platform.clock.skewMs(),
     onTried: (hook, outcome) => counters.hookTries.add(1, { hook, outcome }),
@@ -329,14 +329,14 @@ function keepUnwrittenAlarms({ mirror, state }: Services, log: Log): void {
     }
   };
   keep([]);
-  mirror.onUnwrittenAlarms(keep);
+  mirror.health.onUnwritten = keep;
 }
 
 function notReady(mirror: Services['mirror'], stopping: AbortSignal): string[] {
   if (stopping.aborted) return ['tillsync is stopping.'];
   try {
-    mirror.newestSeq();
-    const locked = mirror.raisedAlarms().find(({ key }) => key === 'mirror.locked');
+    mirror.orders.newestSeq();
+    const locked = mirror.health.raised().find(({ key }) => key === 'mirror.locked');
     return locked ? [locked.message] : [];
   } catch {
     return ['The mirror cannot be read.'];

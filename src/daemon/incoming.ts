@@ -82,7 +82,7 @@ export function incomingOrders(
   }: Pick<Services, 'mirror' | 'orderPoll' | 'webhookSecrets' | 'state'>,
   mayCall: () => boolean,
 ) {
-  const { freshnessBoard: freshness } = mirror;
+  const { health: freshness } = mirror;
   const { enabled, host, port, path, bodyLimitBytes } = config.webhook;
   const watch = new WebhookMonitor({ enabled, freshness, log });
   const standing = new CallbackHealth({ mirror, clock, log });
@@ -92,7 +92,7 @@ export function incomingOrders(
     before: enabled ? callbacksBefore(state) : [],
   });
   const changes = new ChangeSignal();
-  const gaps = new GapMonitor({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
+  const gaps = new GapMonitor({ codesBetween: (min, max) => mirror.orders.codesBetween(min, max) });
   const spellings = compileSpellings(config.orders.fields, config.orders.timezone);
   let loop: OrderLoop | undefined;
   return {

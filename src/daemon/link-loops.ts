@@ -36,9 +36,9 @@ const REFUSED_EVERY_MS = 30_000;
 export async function settleRole(config: Config, { mirror }: Pick<Services, 'mirror'>): Promise<void> {
   if (isHub(config)) return;
   if (mirror.read(isFeeding)) await mirror.write(endFeeding);
-  for (const key of OF_A_HUB) mirror.alarms.note(key, null);
+  for (const key of OF_A_HUB) mirror.health.note(key, null);
   if (isBranch(config)) return settleBranch(mirror);
-  if (!mirror.freshness().some(({ subject }) => subject === 'hub.link')) return;
+  if (!mirror.health.freshness().some(({ subject }) => subject === 'hub.link')) return;
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
 }
 
@@ -59,8 +59,8 @@ const OF_THE_PLATFORM: readonly AlarmKey[] = [
 
 /** Ends alarms and flows about the platform, which no part of a branch would end. */
 async function settleBranch(mirror: Mirror): Promise<void> {
-  for (const key of OF_THE_PLATFORM) mirror.alarms.note(key, null);
-  if (!mirror.freshness().some(({ subject }) => subject === 'auth')) return;
+  for (const key of OF_THE_PLATFORM) mirror.health.note(key, null);
+  if (!mirror.health.freshness().some(({ subject }) => subject === 'auth')) return;
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'auth'"));
 }
 
@@ -105,7 +105,7 @@ export function hubLoops(options: Options, parts: Services, own?: OwnStoreLink):
     let isTold = false;
     let refusedMs = clock.monotonicMs() + REFUSED_EVERY_MS;
     const told = (fault: TillsyncError | undefined) =>
-      mirror.alarms.note('hub.server', fault ? [fault.message, fault.hint].filter(Boolean).join(' ') : null);
+      mirror.health.note('hub.server', fault ? [fault.message, fault.hint].filter(Boolean).join(' ') : null);
     while (!signal.aborted) {
       beat();
       try {
@@ -116,7 +116,7 @@ export function hubLoops(options: Options, parts: Services, own?: OwnStoreLink):
         await keeper.look(clock.nowMs(), (found) => {
           const [fault] = found ? [] : announcementOf(config.hub, state.hub.serverConfig()).faults;
           const warning = fault === undefined ? found : ({ message: fault, level: 'amber' } as const);
-          mirror.alarms.note('hub.certificate', warning?.message ?? null, warning?.level);
+          mirror.health.note('hub.certificate', warning?.message ?? null, warning?.level);
         });
         isTold = false;
         told(undefined);
@@ -174,7 +174,7 @@ export function branchLoops(options: Options, parts: Services, onOrders: () => v
         version,
         verdict: () =>
           verdictOn(mirror, options, {
-            alarms: mirror.raisedAlarms(),
+            alarms: mirror.health.raised(),
             tokens: null,
             outbox: outbox.counts(),
             disk: storageSpace(config.storage.directory),

@@ -22,7 +22,7 @@ export function outgoingLoops(
 ): NamedLoop[] {
   const { config, clock, random, log, lookEveryMs, openInbox } = options;
   const { mirror, stores, branches, outbox } = parts;
-  const { freshnessBoard: freshness, alarms } = mirror;
+  const { health: freshness, health: alarms } = mirror;
   const trigger = new SweepTrigger(clock);
   const sender = new OutboxSender({
     parts,

@@ -220,7 +220,9 @@ const LEASE = 'mirror.retention';
 const LEASE_HOLD_MS = 600_000;
 
 interface RetentionOptions {
-  mirror: Pick<Mirror, 'read' | 'write' | 'walBytes' | 'forgetCustomers' | 'clean'>;
+  mirror: Pick<Mirror, 'read' | 'write' | 'walBytes'> & {
+    customers: Pick<Mirror['customers'], 'forgetAll' | 'clean'>;
+  };
   settings: RetentionSettings;
   leases: Leases;
   alarms: Alarms;
@@ -322,7 +324,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
       const orderIds = mirror.read((db) => customersOf(db, before, FORGET_AT_ONCE));
       if (orderIds.length === 0) return true;
       if (!(await mayWrite())) return false;
-      report.forgotten += await mirror.forgetCustomers(orderIds);
+      report.forgotten += await mirror.customers.forgetAll(orderIds);
       await clock.sleep(PAUSE_MS, signal);
     }
   };
@@ -367,7 +369,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
       if (!report.isComplete || isSmall || report.pressure === PRESSURE_MAX) break;
       report.pressure += 1;
     }
-    if (!signal.aborted && !(await mirror.clean())) report.isComplete = false;
+    if (!signal.aborted && !(await mirror.customers.clean())) report.isComplete = false;
     if (!report.isComplete) return report;
   } finally {
     await lease.release();

@@ -71,7 +71,7 @@ export interface HookTest {
 
 /** Sends one test event. The hook's cursor is not changed. Throws `not-found`, `aborted`. */
 export async function testHook(
-  options: HooksOptions & { signal: AbortSignal; mirror: Pick<Mirror, 'order'> },
+  options: HooksOptions & { signal: AbortSignal; mirror: { orders: Pick<Mirror['orders'], 'get'> } },
   { hook: name, event, order }: HookTest,
 ): Promise<HookAnswer> {
   const { config, clock, signal, mirror } = options;
@@ -84,7 +84,7 @@ export async function testHook(
 }
 
 function testMessage(
-  mirror: Pick<Mirror, 'order'>,
+  mirror: { orders: Pick<Mirror['orders'], 'get'> },
   now: string,
   { event, order }: Pick<HookTest, 'event' | 'order'>,
 ): HookMessage {
@@ -92,8 +92,8 @@ function testMessage(
   return order === null ? madeUpEvent(now) : testEvent(orderOf(mirror, order), now);
 }
 
-function orderOf(mirror: Pick<Mirror, 'order'>, orderId: string): MirroredOrder {
-  const found = mirror.order(orderId);
+function orderOf(mirror: { orders: Pick<Mirror['orders'], 'get'> }, orderId: string): MirroredOrder {
+  const found = mirror.orders.get(orderId);
   if (found) return found;
   throw new TillsyncError('not-found', `The mirror has no order ${orderId}.`, {
     hint: 'See those it has with: {tillsync} order list',

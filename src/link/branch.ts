@@ -273,12 +273,14 @@ export class BranchFollower {
     }
     this.#freshness.failed(error);
     const { waiting } = mirror.read(waitingUp);
-    if (waiting > 0) mirror.freshnessBoard.report('outbox.push', 'failing', asTillsyncError(error).message);
+    if (waiting > 0) mirror.health.report('outbox.push', 'failing', asTillsyncError(error).message);
   }
 
   /** Returns whether the lease must be renewed. It is renewed early, so that no order waits for a number. */
   #isLeaseShort(): boolean {
-    return this.#leasedSeq !== undefined && this.#options.mirror.newestSeq() > this.#leasedSeq - LEASE_AHEAD;
+    return (
+      this.#leasedSeq !== undefined && this.#options.mirror.orders.newestSeq() > this.#leasedSeq - LEASE_AHEAD
+    );
   }
 
   /**
@@ -319,7 +321,7 @@ export class BranchFollower {
       ...mirror.read(waitingUp),
       left: mirror.read(leftEpochs),
       forgotten: mirror.read(forgottenToReport),
-      seq: mirror.newestSeq(),
+      seq: mirror.orders.newestSeq(),
       isLast: false,
       rejected: stores.read(({ queries }) => queries.counts().rejected),
       quarantined: mirror.read(quarantineEntries),
@@ -355,8 +357,8 @@ export class BranchFollower {
     // Numbers that a POS has seen are never used again, even if this mirror is an older copy.
     const { leasedSeq, seqAfter } = answer;
     const isLeasing = leasedSeq !== null;
-    const after = isLeasing ? seqAfter : answer.seq > mirror.newestSeq() ? answer.seq + SEQ_JUMP : 0;
-    if (after > mirror.newestSeq()) await mirror.write((db) => continueFeedAfter(db, after));
+    const after = isLeasing ? seqAfter : answer.seq > mirror.orders.newestSeq() ? answer.seq + SEQ_JUMP : 0;
+    if (after > mirror.orders.newestSeq()) await mirror.write((db) => continueFeedAfter(db, after));
     this.#leasedSeq = isLeasing ? leasedSeq : Number.POSITIVE_INFINITY;
     await this.#adopt(answer);
     if (answer.hasCatalog && !stores.read(({ lookup }) => lookup.isComplete)) {
@@ -365,9 +367,8 @@ export class BranchFollower {
     if (mirror.read((db) => isAgreed(db, answer, question.isOwnLine))) {
       await mirror.write((db) => markAcked(db, answer.upTo));
       // If only the hub's answer was lost, nothing else would record that the upload succeeded.
-      const push = mirror.freshness().find(({ subject }) => subject === 'outbox.push');
-      if (push?.state === 'failing' && mirror.read(waitingUp).waiting === 0)
-        mirror.freshnessBoard.ok('outbox.push');
+      const push = mirror.health.freshness().find(({ subject }) => subject === 'outbox.push');
+      if (push?.state === 'failing' && mirror.read(waitingUp).waiting === 0) mirror.health.ok('outbox.push');
     } else {
       log.warn({}, 'the mirror of this branch or that of the hub is an older copy; a snapshot is asked for');
       await this.#beginUplink(true);
@@ -385,9 +386,9 @@ export class BranchFollower {
     }
     const here = (at: string | null) => (at === null ? null : isoUtc(Date.parse(at) + this.#aheadMs));
     for (const each of freshness) {
-      mirror.adoptFreshness({ ...each, lastOkAt: here(each.lastOkAt), lastTryAt: here(each.lastTryAt) });
+      mirror.health.adopt({ ...each, lastOkAt: here(each.lastOkAt), lastTryAt: here(each.lastTryAt) });
     }
-    if (ordersStaleAfterMs !== null) await mirror.noteHubStaleAfter(ordersStaleAfterMs);
+    if (ordersStaleAfterMs !== null) await mirror.polls.noteHubStaleAfter(ordersStaleAfterMs);
   }
 
   async #beginUplink(isCopy: boolean): Promise<void> {
@@ -413,13 +414,13 @@ export class BranchFollower {
       'handed changes and acknowledgements up to the hub',
     );
     if (comeBackMs === undefined) {
-      mirror.freshnessBoard.ok('outbox.push');
+      mirror.health.ok('outbox.push');
       return true;
     }
     this.#fullUntilMs = clock.monotonicMs() + comeBackMs;
     this.#ownUplinkId = await mirror.write((db) => requeue(db, clock.nowMs()));
     const why = 'As many changes of this branch wait at the hub as may. More go up as these leave.';
-    mirror.freshnessBoard.report('outbox.push', 'waiting', why);
+    mirror.health.report('outbox.push', 'waiting', why);
     await this.hello();
     return true;
   }

@@ -214,13 +214,13 @@ export class Hub {
     const { orders, stores } = mirror.read(unassigned);
     const names = stores.map((store) => store ?? 'no branch at all').join(', ');
     const words = `Orders of no known branch: ${orders}. They name: ${names}.`;
-    mirror.alarms.note('hub.unassigned', orders === 0 ? null : words);
+    mirror.health.note('hub.unassigned', orders === 0 ? null : words);
   }
 
   #tellMisuse(): void {
-    const { alarms } = this.#options.mirror;
+    const { health } = this.#options.mirror;
     const found = this.#misuse.sentences();
-    alarms.note('hub.misuse', found.slice(0, NAMED_MAX).join(' ') || null);
+    health.note('hub.misuse', found.slice(0, NAMED_MAX).join(' ') || null);
   }
 
   #tellBranches(): void {
@@ -233,18 +233,18 @@ export class Hub {
       connectedAtMs: this.#connectedAtMs,
       nowMs,
     });
-    mirror.alarms.note('hub.branches', alarm?.message ?? null, alarm?.level);
+    mirror.health.note('hub.branches', alarm?.message ?? null, alarm?.level);
   }
 
   #tellUnapplied(): void {
-    const { alarms } = this.#options.mirror;
+    const { health } = this.#options.mirror;
     const found = this.#options.rows
       .branches()
       .map(({ name, report }) => ({ branch: name, entries: report?.quarantined ?? 0 }))
       .filter(({ entries }) => entries > 0);
     const named = firstNames(found, ({ branch, entries }) => `${branch} (${entries})`);
     const words = `Branches, and entries in the quarantine of each: ${named.join(', ')}.`;
-    alarms.note('hub.unapplied', found.length === 0 ? null : words);
+    health.note('hub.unapplied', found.length === 0 ? null : words);
   }
 
   /** Adds new orders, catalogue changes and acknowledgements of the branches. */
@@ -444,7 +444,7 @@ export class Hub {
     const { instance, waiting, oldestWaitingAt, rejected, quarantined, verdict, version, ways } = hello;
     const work = { waiting, oldestWaitingAt, rejected, quarantined };
     rows.saw(branch, { instance, mark, ...work, verdict, version, ways }, clock.nowMs());
-    const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));
+    const freshness = mirror.health.freshness().filter(({ subject }) => FLOWS.includes(subject));
     return JSON.stringify({
       ...mirror.read((db) => uplinkState(db, branch, hello.line)),
       isLineKnown,
@@ -468,7 +468,7 @@ export class Hub {
     for (const orderId of lost) {
       const deed = { who: 'tillsync', action: 'order.forget', subject: `order ${orderId}` } as const;
       const detail = `Forgotten before the restore, as branch ${this.#nameOf(branch)} knows.`;
-      await mirror.forgetCustomer(orderId, (db) => new Audit({ db, clock }).note({ ...deed, detail }));
+      await mirror.customers.forget(orderId, (db) => new Audit({ db, clock }).note({ ...deed, detail }));
     }
     if (lost.length > 0)
       log.info({ branch, orders: lost.length }, 'customers were forgotten again after the restore');
@@ -549,18 +549,18 @@ function refusal(code: Refusal['code'], message: string, hint?: string): string 
 
 /** Reports the link as down after `LINK_PATIENCE_MS`, because a restart of the server takes less time. */
 export class LinkFreshness {
-  readonly #mirror: Pick<Mirror, 'freshnessBoard'>;
+  readonly #mirror: Pick<Mirror, 'health'>;
   readonly #clock: Clock;
   #sinceMs: number | undefined;
 
-  constructor(mirror: Pick<Mirror, 'freshnessBoard'>, clock: Clock) {
+  constructor(mirror: Pick<Mirror, 'health'>, clock: Clock) {
     this.#mirror = mirror;
     this.#clock = clock;
   }
 
   ok(): void {
     this.#sinceMs = undefined;
-    this.#mirror.freshnessBoard.ok('hub.link');
+    this.#mirror.health.ok('hub.link');
   }
 
   failed(error: unknown): void {
@@ -573,10 +573,10 @@ export class LinkFreshness {
 }
 
 /** Records in the freshness that the link is down, with the reason. */
-export function reportLinkDown({ freshnessBoard }: Pick<Mirror, 'freshnessBoard'>, error: unknown): void {
+export function reportLinkDown({ health }: Pick<Mirror, 'health'>, error: unknown): void {
   const known = asTillsyncError(error);
   const text = [known.message, known.hint].filter(Boolean).join(' ');
-  freshnessBoard.report('hub.link', 'failing', text, failureCode(known));
+  health.report('hub.link', 'failing', text, failureCode(known));
 }
 
 /** Returns `link-refused` if the hub refuses the branch, or `link-down` if a retry may help. */

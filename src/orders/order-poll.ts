@@ -1,4 +1,4 @@
-import { freshnessOfFailure } from '../core/alarm.ts';
+import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, counted, failureCode, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
@@ -30,16 +30,11 @@ interface OrderPollSettings {
 
 interface OrderPollOptions {
   platform: Pick<PlatformClient, 'orderAll'>;
-  mirror: Pick<
-    Mirror,
-    | 'newestSeq'
-    | 'lastPollAskedMs'
-    | 'oldestOpenOrderMs'
-    | 'notePoll'
-    | 'importAnswer'
-    | 'freshnessBoard'
-    | 'alarms'
-  >;
+  mirror: Pick<Mirror, 'importAnswer'> & {
+    health: FreshnessBoard & Alarms;
+    orders: Pick<Mirror['orders'], 'newestSeq' | 'oldestOpenMs'>;
+    polls: Pick<Mirror['polls'], 'lastAskedMs' | 'note'>;
+  };
   leases: Leases;
   /** Returns the platform's clock minus this machine's, by the last answer; undefined before the first answer. */
   platformSkewMs: () => number | undefined;
@@ -117,14 +112,14 @@ export class OrderPoll {
     try {
       const nowMs = clock.nowMs();
       // The oldest open order is read before the request, because the answer may end it.
-      const reachesMs = [mirror.lastPollAskedMs(), request.wide ? mirror.oldestOpenOrderMs() : null];
+      const reachesMs = [mirror.polls.lastAskedMs(), request.wide ? mirror.orders.oldestOpenMs() : null];
       const wanted = () => request.window ?? this.#window(nowMs, reachesMs, request.runningDay);
       const report = await this.#pages(request, wanted(), lease);
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
       // A poll of dates that a person named says nothing about whether regular polls work.
       if (!isWrongWindow && request.window === undefined) {
         await whenFree(clock, () => this.#settle(report));
-        await mirror.notePoll(nowMs + (platformSkewMs() ?? 0), request.wide === true);
+        await mirror.polls.note(nowMs + (platformSkewMs() ?? 0), request.wide === true);
       }
       return { report, isWrongWindow };
     } catch (error) {
@@ -184,7 +179,7 @@ export class OrderPoll {
     lease: Lease,
   ): Promise<ImportReport> {
     const { platform, mirror, clock } = this.#options;
-    let asOfSeq = mirror.newestSeq();
+    let asOfSeq = mirror.orders.newestSeq();
     let observedAtMs = clock.nowMs();
     const { signal, onWait, onProgress } = request;
     const answer = await platform.orderAll(
@@ -193,7 +188,7 @@ export class OrderPoll {
         ...(signal && { signal }),
         ...(onWait && { onWait }),
         onSend: () => {
-          asOfSeq = mirror.newestSeq();
+          asOfSeq = mirror.orders.newestSeq();
           observedAtMs = clock.nowMs();
           request.onSend?.();
         },
@@ -242,34 +237,34 @@ export class OrderPoll {
   #settle(report: PollReport): void {
     const { mirror, settings } = this.#options;
     this.#garbledSinceMonoMs = undefined;
-    const { freshnessBoard: freshness, alarms } = mirror;
+    const { health } = mirror;
     const unreadable =
       report.unreadable === 0
         ? ''
         : `${counted(report.unreadable, 'record')} of GET /order/all could not be read as an order; see: {tillsync} quarantine list`;
-    alarms.note('orders.unreadable', unreadable || null);
-    freshness.ok('orders.poll', unreadable);
+    health.note('orders.unreadable', unreadable || null);
+    health.ok('orders.poll', unreadable);
 
     const isCut = report.morePages && settings.pageParameter === '';
-    alarms.note('orders.more-pages', isCut ? MORE_PAGES : null);
-    if (isCut) freshness.report('orders.poll', 'degraded', MORE_PAGES);
+    health.note('orders.more-pages', isCut ? MORE_PAGES : null);
+    if (isCut) health.report('orders.poll', 'degraded', MORE_PAGES);
   }
 
   #fail(error: unknown): void {
     const { mirror, clock } = this.#options;
-    const { alarms, freshnessBoard } = mirror;
+    const { health } = mirror;
     const known = asTillsyncError(error);
     if (known.code === 'aborted') return;
     const message = [known.message, known.hint].filter(Boolean).join(' ');
     if (known.code === 'platform-garbled') {
       const nowMs = clock.monotonicMs();
       this.#garbledSinceMonoMs ??= nowMs;
-      if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) alarms.note('orders.unreadable', message);
+      if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) health.note('orders.unreadable', message);
     }
     // This alarm ends when a callback is stored after a complete poll.
     if (hasCode(known, 'storage-full', 'storage-readonly', 'storage-corrupt', 'storage-failed'))
-      alarms.note('storage.failing', `Polls keep nothing: ${message}`);
-    freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message, failureCode(known));
+      health.note('storage.failing', `Polls keep nothing: ${message}`);
+    health.report('orders.poll', freshnessOfFailure(known.code), message, failureCode(known));
   }
 }
 

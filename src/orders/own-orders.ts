@@ -25,7 +25,7 @@ const TABLES = [
  * mirror that has used a number already is left unchanged.
  */
 export async function beginOwnOrders(mirror: Mirror, { from, stores, hooks }: OwnOrders): Promise<void> {
-  if (mirror.newestSeq() > 0) return;
+  if (mirror.orders.newestSeq() > 0) return;
   mirror.read((db) => db.prepare('ATTACH ? AS hub').run(from));
   try {
     await mirror.write((db) => {

@@ -309,7 +309,7 @@ class EventsReplay {
 
   async #entry(quarantineId: number): Promise<void> {
     const { mirror, filter, dryRun } = this.#options;
-    const entry = mirror.quarantineGet(quarantineId);
+    const entry = mirror.quarantine.get(quarantineId);
     if (entry === undefined || (entry.source !== 'webhook' && entry.source !== 'poll')) return;
     const { source, receivedAt, payload } = entry;
     const found: { orderId: string; found: FoundPayload[] }[] = [];
@@ -331,7 +331,7 @@ class EventsReplay {
     if (reasons.length > 0) this.report.stay.push({ quarantineId, reasons });
     else if (filter.orderId === undefined || source === 'webhook') {
       this.report.released += 1;
-      if (!dryRun) await mirror.quarantineRemove(quarantineId);
+      if (!dryRun) await mirror.quarantine.remove(quarantineId);
     }
   }
 

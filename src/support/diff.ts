@@ -103,16 +103,16 @@ export async function diffOrders(
   const platformNowMs = nowMs + (platform.clock.skewMs() ?? 0);
   const days = { timezone, lookbackDays, lookbackDaysMax: lookbackDays, reachBackToMs: null };
   const window = asked ?? pollWindow({ nowMs, platformNowMs, ...days });
-  let asOf = { seq: mirror.newestSeq(), atMs: nowMs };
+  let asOf = { seq: mirror.orders.newestSeq(), atMs: nowMs };
   const onSend = () => {
-    asOf = { seq: mirror.newestSeq(), atMs: clock.nowMs() };
+    asOf = { seq: mirror.orders.newestSeq(), atMs: clock.nowMs() };
   };
   const answer = await platform.orderAll(window, { ...call, onSend });
   const { readings, unreadable, morePages } = readingsOf(answer.body, parts.config);
   const differences: OrderDifference[] = [];
   let moved = 0;
   for (const [orderId, reading] of readings) {
-    const mirrored = mirror.order(orderId);
+    const mirrored = mirror.orders.get(orderId);
     const isForgotten = mirror.read((db) => knownOrder(db, orderId))?.forgottenAt != null;
     const found = orderDifferences(mirrored, isForgotten ? readingWithoutCustomer(reading) : reading);
     if (found.length > 0 && mirrored && mirrored.seq > asOf.seq) moved += 1;
@@ -155,8 +155,8 @@ function missingOf(
 ): OrderDifference[] {
   const createdFrom = addDays(window.startDate, -1);
   const createdBefore = isoUtc(askedAtMs);
-  return mirror
-    .orders({ createdFrom, createdBefore, limit: Number.MAX_SAFE_INTEGER })
+  return mirror.orders
+    .list({ createdFrom, createdBefore, limit: Number.MAX_SAFE_INTEGER })
     .filter(({ orderId, createdAt }) => {
       const createdAtMs = Date.parse(createdAt ?? '');
       return !readings.has(orderId) && !Number.isNaN(createdAtMs) && liesWithin(window, createdAtMs);

@@ -63,16 +63,18 @@ export async function openApi(options: ApiRigOptions = {}) {
   };
   const mirror = {
     ...statusOfMirror(),
-    eventsAfter(seq: number, limit: number) {
-      state.reads += 1;
-      if (state.failure) throw state.failure;
-      return events.filter((event) => event.seq > seq).slice(0, limit);
+    orders: {
+      eventsAfter(seq: number, limit: number) {
+        state.reads += 1;
+        if (state.failure) throw state.failure;
+        return events.filter((event) => event.seq > seq).slice(0, limit);
+      },
+      newestSeq: () => events.at(-1)?.seq ?? 0,
+      trimmedTo: () => 2,
+      get: (orderId: string) => orders.get(orderId),
+      acknowledgement: () => null,
+      payload: (orderId: string) => (orders.has(orderId) ? '{"internalOrderId":"x","n":1.50}' : undefined),
     },
-    newestSeq: () => events.at(-1)?.seq ?? 0,
-    trimmedTo: () => 2,
-    order: (orderId: string) => orders.get(orderId),
-    acknowledgement: () => null,
-    orderPayload: (orderId: string) => (orders.has(orderId) ? '{"internalOrderId":"x","n":1.50}' : undefined),
   };
   const stores = {
     read: (action: (stores: Stores) => unknown) =>
@@ -261,9 +263,11 @@ function memoryOutbox(
 
 function statusOfMirror() {
   return {
-    lastPollOkMs: () => null,
-    freshness: () => [{ subject: 'auth', lastOkAt: null, lastTryAt: null, state: 'unknown', message: '' }],
-    raisedAlarms: () => [{ key: 'orders.stale', message: 'm', raisedAt: 'r', changedAt: 'c' }],
+    polls: { lastOkMs: () => null },
+    health: {
+      freshness: () => [{ subject: 'auth', lastOkAt: null, lastTryAt: null, state: 'unknown', message: '' }],
+      raised: () => [{ key: 'orders.stale', message: 'm', raisedAt: 'r', changedAt: 'c' }],
+    },
     read(action: (db: Database.Database) => unknown) {
       const db = new Database(':memory:');
       db.exec(

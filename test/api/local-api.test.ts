@@ -316,7 +316,7 @@ it('tells the status, as documented', async () => {
 
 it('asks where the feed is before it reads the board, so that nothing falls between', async () => {
   const orderId = await keepOrder(7);
-  const [seq, read] = [vi.spyOn(mirror, 'newestSeq'), vi.spyOn(mirror, 'read')];
+  const [seq, read] = [vi.spyOn(mirror.orders, 'newestSeq'), vi.spyOn(mirror, 'read')];
   const { body } = await call('/board');
   expect(boardAnswer.parse(body)).toEqual(body);
   expect(body).toMatchObject({ newest: 1, orders: [{ orderId, seq: 1 }] });
@@ -325,7 +325,7 @@ it('asks where the feed is before it reads the board, so that nothing falls betw
 
 it('searches orders by text and by a day of the calendar of the store', async () => {
   const orderId = await keepOrder(7);
-  const { createdAt } = mirror.order(orderId) ?? {};
+  const { createdAt } = mirror.orders.get(orderId) ?? {};
   const found = await call('/orders/search?q=%237');
   expect(foundOrders.parse(found.body)).toEqual(found.body);
   expect(found.body).toMatchObject({ orders: [{ orderId }], hasMore: false });

@@ -19,6 +19,6 @@ it.each([
     for (let tries = 0; tries < 2; tries++) await platform.tokens.refresh().catch(() => undefined);
   })();
   await rig.run(ended);
-  const auth = mirror.freshness().find(({ subject }) => subject === 'auth');
+  const auth = mirror.health.freshness().find(({ subject }) => subject === 'auth');
   expect(auth).toMatchObject({ state: 'locked-out', message: expect.stringContaining(told) });
 });

@@ -64,7 +64,7 @@ async function timeImport(mirror: Mirror, orders: number): Promise<number> {
   const startMs = performance.now();
   await mirror.importAnswer(body, {
     observedAtMs: Date.UTC(2026, 5, 1),
-    asOfSeq: mirror.newestSeq(),
+    asOfSeq: mirror.orders.newestSeq(),
   });
   return performance.now() - startMs;
 }

@@ -17,9 +17,9 @@ beforeAll(async () => {
     `[storage]\ndirectory = "${directory}"\n[link]\nhub = "nats://127.0.0.1:9"\nbranch = "B1"\n`,
   );
   const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock() });
-  mirror.freshnessBoard.ok('orders.poll');
-  mirror.freshnessBoard.ok('catalog.sweep');
-  mirror.alarms.note('storage.low', 'Only 100 MiB are free.');
+  mirror.health.ok('orders.poll');
+  mirror.health.ok('catalog.sweep');
+  mirror.health.note('storage.low', 'Only 100 MiB are free.');
   await mirror.write((db) =>
     db.exec("INSERT INTO stocks (sku, subsidiary_id, qty) VALUES ('1', 'sub-1', 5)"),
   );

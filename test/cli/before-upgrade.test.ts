@@ -121,7 +121,7 @@ it('restore --before-upgrade gives the earlier version its files, with what came
 
   const mirror = openMirror({ path: paths.mirror, clock: systemClock });
   await mirror.save([{ kind: 'order', observation: observation('poll', sampleNotification(3)) }]);
-  expect(mirror.newestSeq()).toBe(4);
+  expect(mirror.orders.newestSeq()).toBe(4);
   await mirror.close();
 });
 

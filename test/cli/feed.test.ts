@@ -16,7 +16,9 @@ function setup(count: number) {
   const stop = new AbortController();
   const clock = new FakeClock();
   const mirror = {
-    eventsAfter: (seq: number, limit: number) => events.filter((each) => each.seq > seq).slice(0, limit),
+    orders: {
+      eventsAfter: (seq: number, limit: number) => events.filter((each) => each.seq > seq).slice(0, limit),
+    },
   };
   return { events, stop, clock, mirror, base: { mirror, clock, signal: stop.signal } };
 }
@@ -46,9 +48,11 @@ test('waits for a mirror that is busy', async () => {
   const { base, clock, mirror } = setup(1);
   let refusals = 2;
   const busy = {
-    eventsAfter: (seq: number, limit: number) => {
-      if (refusals-- > 0) throw new TillsyncError('storage-busy', 'Busy.');
-      return mirror.eventsAfter(seq, limit);
+    orders: {
+      eventsAfter: (seq: number, limit: number) => {
+        if (refusals-- > 0) throw new TillsyncError('storage-busy', 'Busy.');
+        return mirror.orders.eventsAfter(seq, limit);
+      },
     },
   };
   const seen: number[] = [];

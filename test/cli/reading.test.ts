@@ -57,8 +57,8 @@ beforeAll(async () => {
       unreadable: { source: 'webhook', receivedAtMs: OBSERVED, reason: 'No order id.', payload: '{"x":1}' },
     },
   ]);
-  mirror.freshnessBoard.report('orders.poll', 'failing', 'The platform does not answer.');
-  mirror.alarms.note('orders.stale', 'No orders for an hour.');
+  mirror.health.report('orders.poll', 'failing', 'The platform does not answer.');
+  mirror.health.note('orders.stale', 'No orders for an hour.');
   await mirror.close();
   const state = openState({ path: join(STORAGE, 'state.db'), clock });
   state.tokens.save(

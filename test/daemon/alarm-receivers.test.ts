@@ -62,12 +62,12 @@ it.each(RECEIVERS)(
       expect(isSo()).toBe(true);
     };
     const foreign = `a\0b ${'x'.repeat(200_000)}`;
-    mirror.alarms.note('hub.misuse', foreign);
+    mirror.health.note('hub.misuse', foreign);
     await until(() => heard().includes('hub.misuse'));
     // Text from outside is cut, and its control characters are removed.
     expect(heard().length).toBeLessThan(20_000);
     expect(JSON.parse(heard()).detail).not.toContain('\0');
-    const untold = () => mirror.raisedAlarms().find(({ key }) => key === 'alarms.untold');
+    const untold = () => mirror.health.raised().find(({ key }) => key === 'alarms.untold');
     await until(() => untold() !== undefined);
     expect(untold()?.message).toMatch(says);
     await until(() => heard().includes('alarms.untold'));

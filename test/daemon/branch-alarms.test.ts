@@ -34,13 +34,13 @@ async function running(aheadMs = 0) {
   });
   const minutes = async (count: number, { hubPolls = true } = {}) => {
     for (let i = 0; i < count; i++) {
-      if (hubPolls) hub.parts.mirror.freshnessBoard.ok('orders.poll');
+      if (hubPolls) hub.parts.mirror.health.ok('orders.poll');
       await clock.advance(MINUTE_MS);
     }
   };
   /** Returns the alarms of which a person is notified. */
   const alarms = () => {
-    const raised = parts.mirror.raisedAlarms();
+    const raised = parts.mirror.health.raised();
     const beside = { alarms: raised, tokens: null, outbox: parts.outbox.counts(), disk: null };
     const { findings } = verdictOn(parts.mirror, { config: parts.config, clock: branch.own }, beside);
     const codes = findings.map(({ code }) => code);
@@ -65,7 +65,7 @@ it('a branch raises an alarm of a link that stays down and of orders that stop, 
   expect(alarms()).toEqual([]);
   await minutes(1);
   expect(alarms()).toEqual(['hub.link']);
-  expect(parts.mirror.freshness().find(({ subject }) => subject === 'hub.link')?.message).toBe(
+  expect(parts.mirror.health.freshness().find(({ subject }) => subject === 'hub.link')?.message).toBe(
     'The link is down.',
   );
   await minutes(13);
@@ -101,13 +101,13 @@ it('a branch waits for orders as long as the schedule of its hub says', async ()
 it('a store that becomes a branch says nothing more of a platform that it calls no more', async () => {
   const { branches } = await openChain();
   const { mirror, config } = branches[0].parts;
-  mirror.alarms.note('auth.other-company', 'The platform takes the tokens no more.');
-  mirror.alarms.note('storage.low', 'The disk is nearly full.');
-  mirror.freshnessBoard.report('auth', 'locked-out', 'The platform takes the tokens no more.');
-  await mirror.flushBoards();
+  mirror.health.note('auth.other-company', 'The platform takes the tokens no more.');
+  mirror.health.note('storage.low', 'The disk is nearly full.');
+  mirror.health.report('auth', 'locked-out', 'The platform takes the tokens no more.');
+  await mirror.health.flush();
   await settleRole(config, branches[0].parts);
-  expect(mirror.raisedAlarms().map(({ key }) => key)).toEqual(['storage.low']);
-  expect(mirror.freshness().find(({ subject }) => subject === 'auth')?.state).not.toBe('locked-out');
+  expect(mirror.health.raised().map(({ key }) => key)).toEqual(['storage.low']);
+  expect(mirror.health.freshness().find(({ subject }) => subject === 'auth')?.state).not.toBe('locked-out');
 });
 
 it('a hub raises an alarm of a server that answers and keeps nothing, and lowers it', async () => {
@@ -115,7 +115,7 @@ it('a hub raises an alarm of a server that answers and keeps nothing, and lowers
   await settle();
   const { mirror } = hub.parts;
   const alarms = () => {
-    const beside = { alarms: mirror.raisedAlarms(), tokens: null, outbox: null, disk: null };
+    const beside = { alarms: mirror.health.raised(), tokens: null, outbox: null, disk: null };
     const { findings } = verdictOn(mirror, { config: hub.parts.config, clock }, beside);
     return findings.map(({ code }) => code).filter((code) => code.startsWith('hub.'));
   };
@@ -133,7 +133,7 @@ it('a hub raises an alarm of a server that answers and keeps nothing, and lowers
   expect(alarms()).toEqual([]);
   for (let minute = 0; minute < 10; minute++) await clock.advance(MINUTE_MS);
   expect(alarms()).toEqual(['hub.link']);
-  expect(mirror.freshness().find(({ subject }) => subject === 'hub.link')?.state).toBe('failing');
+  expect(mirror.health.freshness().find(({ subject }) => subject === 'hub.link')?.state).toBe('failing');
   server.isFull = false;
   await clock.advance(MINUTE_MS / 2);
   expect(alarms()).toEqual([]);
@@ -175,13 +175,13 @@ it('a branch raises an alarm of changes that were refused or are held, as a sing
 it('a store that is a hub or a branch no more says nothing of a link, nor of branches', async () => {
   const { hub } = await openChain();
   const { mirror, config } = hub.parts;
-  const { alarms, freshnessBoard } = mirror;
-  for (const key of ['hub.unassigned', 'hub.unapplied', 'storage.low'] as const) alarms.note(key, key);
-  freshnessBoard.report('hub.link', 'failing', 'The link is down.');
+  const { health } = mirror;
+  for (const key of ['hub.unassigned', 'hub.unapplied', 'storage.low'] as const) health.note(key, key);
+  health.report('hub.link', 'failing', 'The link is down.');
   await mirror.write(() => {});
   await settleRole(config, hub.parts);
-  expect(mirror.raisedAlarms()).toHaveLength(3);
+  expect(mirror.health.raised()).toHaveLength(3);
   await settleRole({ ...config, hub: { ...config.hub, nats: '' } }, hub.parts);
-  expect(mirror.raisedAlarms().map(({ key }) => key)).toEqual(['storage.low']);
-  expect(mirror.freshness().map(({ subject }) => subject)).not.toContain('hub.link');
+  expect(mirror.health.raised().map(({ key }) => key)).toEqual(['storage.low']);
+  expect(mirror.health.freshness().map(({ subject }) => subject)).not.toContain('hub.link');
 });

@@ -362,7 +362,8 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
         const dead = () => {
           throw new TillsyncError('storage-failed', 'disk I/O error');
         };
-        Object.assign(parts.mirror, { freshness: dead, raisedAlarms: dead, read: dead });
+        Object.assign(parts.mirror.health, { freshness: dead, raised: dead });
+        Object.assign(parts.mirror, { read: dead });
       },
     },
   ];

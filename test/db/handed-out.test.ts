@@ -95,7 +95,7 @@ describe.each(files('mirror'))(
       const events = before[1] as { seq: number }[];
       const mirror = openMirror({ path: file, clock: new FakeClock() });
       await receive(mirror, sampleNotification(99_999));
-      expect(mirror.newestSeq()).toBeGreaterThan(events.at(-1)?.seq ?? 0);
+      expect(mirror.orders.newestSeq()).toBeGreaterThan(events.at(-1)?.seq ?? 0);
       await mirror.close();
     });
   },

@@ -121,9 +121,9 @@ export async function plantMirror(clock: FakeClock): Promise<void> {
       unreadable: { source: 'webhook', receivedAtMs: clock.nowMs(), reason: `Bad: ${everything()}`, payload },
     },
   ]);
-  mirror.freshnessBoard.report('orders.poll', 'failing', everything());
-  mirror.alarms.note('orders.stale', everything());
-  await mirror.flushBoards();
+  mirror.health.report('orders.poll', 'failing', everything());
+  mirror.health.note('orders.stale', everything());
+  await mirror.health.flush();
   await mirror.write((db) =>
     db
       .prepare(

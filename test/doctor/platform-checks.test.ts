@@ -78,7 +78,10 @@ describe('callbacks', () => {
   }
   const judged = (db: Database.Database, lastOkAt: string | null = null) => {
     const webhook = { subject: 'orders.webhook', lastOkAt } as Freshness;
-    const mirror = { read: (use: (db: Database.Database) => unknown) => use(db), freshness: () => [webhook] };
+    const mirror = {
+      read: (use: (db: Database.Database) => unknown) => use(db),
+      health: { freshness: () => [webhook] },
+    };
     const sights = firstSights(mirror as unknown as Mirror, NOW);
     return arrivingOutcome({ level: 'green', findings: [] }, sights, new FakeClock(NOW));
   };

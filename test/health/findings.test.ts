@@ -124,7 +124,7 @@ it('is ended by a look at how things are, but for the codes that are named here'
       /for \(const key of \[([^\]]*)\] as const\)[^;]*\.note\(key, null\)/g,
     ))
       for (const [, code = ''] of codes.matchAll(/'([\w.-]+)'/g)) found.add(code);
-    for (const [, code = ''] of text.matchAll(/alarms\.note\(\s*'([\w.-]+)',\s*null\s*,?\)/g))
+    for (const [, code = ''] of text.matchAll(/(?:alarms|health)\.note\(\s*'([\w.-]+)',\s*null\s*,?\)/g))
       found.add(code);
   }
   expect([...found].sort()).toEqual(Object.keys(ENDED_BY_AN_EVENT));
@@ -139,7 +139,9 @@ it('is noted by the parts under codes of the table alone, and each part that not
   for (const file of files) {
     const text = readFileSync(path.join(src, file), 'utf8');
     expect(text, file).not.toMatch(/[aA]larms\.(raise|lower)\(/);
-    for (const [, code = '', rest = ''] of text.matchAll(/alarms\.note\(\s*'([\w.-]+)',\s*([^;]*?)\);/gs)) {
+    for (const [, code = '', rest = ''] of text.matchAll(
+      /(?:alarms|health)\.note\(\s*'([\w.-]+)',\s*([^;]*?)\);/gs,
+    )) {
       const { endings } = noted.get(code) ?? { endings: 0 };
       // A check reports its result in each case, so it also ends the alarm.
       const isEnding = file === LOOKS || /\bnull\b/.test(rest);

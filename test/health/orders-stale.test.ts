@@ -13,8 +13,10 @@ const stale = (poll: string, lastPollOk: string | null, ordersIntervalMs = 120_0
       limits: { ...demo.limits, ordersIntervalMs },
     },
     {
-      lastPollOkMs: () => (lastPollOk === null ? null : Date.parse(lastPollOk)),
-      hubStaleAfterMs: () => undefined,
+      polls: {
+        lastOkMs: () => (lastPollOk === null ? null : Date.parse(lastPollOk)),
+        hubStaleAfterMs: () => undefined,
+      },
     },
   );
 

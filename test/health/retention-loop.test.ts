@@ -50,8 +50,7 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
       return dropped;
     },
     walBytes: () => (state.holdsLog ? 1024 ** 3 : 0),
-    forgetCustomers: (orderIds) => mirror.forgetCustomers(orderIds),
-    clean: () => mirror.clean(),
+    customers: mirror.customers,
   };
   const stop = new AbortController();
   const ended = retentionLoop(

@@ -78,7 +78,7 @@ describe('a hook', () => {
       expect(headers['x-tillsync-signature']).toBe(`sha256=${digest}`);
       expect(headers['content-type']).toBe('application/json');
     }
-    await until(() => status(daemon, 'pos').seq === daemon.parts.mirror.newestSeq());
+    await until(() => status(daemon, 'pos').seq === daemon.parts.mirror.orders.newestSeq());
     expect(status(daemon, 'pos')).toMatchObject({ waiting: 0, failures: 0, lastFailure: null });
   });
 
@@ -462,7 +462,7 @@ describe('hooks skip', () => {
     answer();
     await receiver.until(2);
     const { mirror } = await rig.parts();
-    const newest = daemon.parts.mirror.newestSeq();
+    const newest = daemon.parts.mirror.orders.newestSeq();
     await rig.run(mirror.write((db) => skipWaiting(db, settings, 'order', newest)));
     receiver.answer = 204;
     answer();
@@ -473,7 +473,7 @@ describe('hooks skip', () => {
 
   it('passes over all up to a place, and never goes back or beyond the newest', async () => {
     const { rig, daemon, receiver, codes, status, skip } = await stuckStore();
-    const newest = daemon.parts.mirror.newestSeq();
+    const newest = daemon.parts.mirror.orders.newestSeq();
     expect(await skip(newest - 1)).toEqual({ seq: newest - 1, skipped: 3 });
     await runUntil(rig, () => codes().includes(4), 6 * MINUTE_MS);
     expect(codes()).not.toContain(2);

@@ -12,7 +12,7 @@ export function loneHookLoop(
 ): Promise<void> {
   const around = {
     rows: tempState(clock).hooks,
-    alarms: mirror.alarms,
+    alarms: mirror.health,
     onChange: () => () => {},
     platformSkewMs: () => 0,
     onTried() {},

@@ -74,8 +74,8 @@ function configureDailyMax(most: number): void {
 async function beside(act: 'raise' | 'lower', key: AlarmKey): Promise<void> {
   if (key === 'platform.forbidden') return forbid(act === 'raise');
   const mirror = openMirror({ path: path.join(place.storage, 'mirror.db'), clock: systemClock });
-  if (act === 'raise') mirror.alarms.note(key, `${key} for this test.`);
-  else mirror.alarms.note(key, null);
+  if (act === 'raise') mirror.health.note(key, `${key} for this test.`);
+  else mirror.health.note(key, null);
   await mirror.close();
 }
 

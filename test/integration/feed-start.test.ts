@@ -47,16 +47,16 @@ test.each(['moveAway', 'remove'] as const)(
     for (let round = 0; round < 3; round++) {
       const { mirror, close } = at.open();
       await receive(mirror, order(1), order(2), order(3));
-      const seqs = mirror.eventsAfter(0, 10).map(({ seq }) => seq);
+      const seqs = mirror.orders.eventsAfter(0, 10).map(({ seq }) => seq);
       expect(seqs).toHaveLength(3);
       expect(Math.min(...seqs)).toBeGreaterThan(last);
       // A POS at its old number gets everything that is there now.
-      expect(mirror.eventsAfter(last, 10)).toHaveLength(3);
+      expect(mirror.orders.eventsAfter(last, 10)).toHaveLength(3);
       last = Math.max(...seqs);
       await close();
       // Opened once more nothing leaps.
       const again = at.open();
-      expect(again.mirror.newestSeq()).toBe(last);
+      expect(again.mirror.orders.newestSeq()).toBe(last);
       await again.close();
       at[lose]('mirror.db');
     }
@@ -76,7 +76,7 @@ test('is known after many events of one import, and after a kill', async () => {
   at.moveAway('mirror.db');
   const next = at.open();
   await receive(next.mirror, order(1));
-  expect(next.mirror.newestSeq()).toBe(1_010_501);
+  expect(next.mirror.orders.newestSeq()).toBe(1_010_501);
 });
 
 test('a mirror that vanishes under a running tillsync is made anew above its numbers', async () => {
@@ -87,7 +87,7 @@ test('a mirror that vanishes under a running tillsync is made anew above its num
   await receive(mirror, order(3)).catch(() => undefined);
   const fresh = at.open();
   await receive(fresh.mirror, order(3));
-  expect(fresh.mirror.newestSeq()).toBeGreaterThan(1_000_000);
+  expect(fresh.mirror.orders.newestSeq()).toBeGreaterThan(1_000_000);
 });
 
 test.each(['stopped', 'running'])(
@@ -105,7 +105,7 @@ test.each(['stopped', 'running'])(
     await first.clock.advance(1_000);
     const { mirror } = at === 'stopped' ? here.open() : first;
     await receive(mirror, order(4));
-    expect(mirror.newestSeq()).toBe(1_000_004);
+    expect(mirror.orders.newestSeq()).toBe(1_000_004);
   },
 );
 
@@ -116,13 +116,13 @@ test('a mirror from before is taken as it is; with state.db lost too nothing is 
   await first.close();
   at.moveAway('state.db');
   const kept = at.open();
-  expect(kept.mirror.newestSeq()).toBe(2);
+  expect(kept.mirror.orders.newestSeq()).toBe(2);
   await receive(kept.mirror, order(3));
-  expect(kept.mirror.newestSeq()).toBe(3);
+  expect(kept.mirror.orders.newestSeq()).toBe(3);
   await kept.close();
   at.moveAway('state.db');
   at.moveAway('mirror.db');
   const bare = at.open();
   await receive(bare.mirror, order(1));
-  expect(bare.mirror.newestSeq()).toBe(1);
+  expect(bare.mirror.orders.newestSeq()).toBe(1);
 });

@@ -16,8 +16,8 @@ test('once new tokens are in place, the verdict says so at once, and orders come
   const verdict = () =>
     verdictOf({
       nowMs: store.clock.nowMs(),
-      freshness: parts.mirror.freshness(),
-      alarms: parts.mirror.raisedAlarms(),
+      freshness: parts.mirror.health.freshness(),
+      alarms: parts.mirror.health.raised(),
       tokens: parts.platform.tokens.describe(),
       outbox: null,
       quarantine: 0,
@@ -30,7 +30,7 @@ test('once new tokens are in place, the verdict says so at once, and orders come
   const command = await store.parts();
   const calls = control.calls('order.all').length;
   await store.run(command.platform.tokens.tryOut(store.sandbox.issueTokens().refreshToken));
-  await command.mirror.flushBoards();
+  await command.mirror.health.flush();
   if (control.calls('order.all').length === calls) {
     expect(verdict()).toMatchObject({ level: 'amber', findings: [{ code: 'orders.resuming' }] });
   }

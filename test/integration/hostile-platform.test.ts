@@ -185,9 +185,9 @@ describe('thousands of changes', () => {
       expect(control.faults().filter(({ kind }) => kind !== 'batch-refused')).toEqual([]);
       expect(control.violations()).toEqual([]);
       expect(control.deadRefreshUses()).toEqual([]);
-      const alarms = daemon.parts.mirror.raisedAlarms().map(({ key }) => key);
+      const alarms = daemon.parts.mirror.health.raised().map(({ key }) => key);
       expect(alarms).toContain('outbox.rejected');
-      const fresh = daemon.parts.mirror.freshness().find(({ subject }) => subject === 'outbox.push');
+      const fresh = daemon.parts.mirror.health.freshness().find(({ subject }) => subject === 'outbox.push');
       expect(fresh?.state).toBe('ok');
     },
     limitMs(120_000),
@@ -220,7 +220,8 @@ describe('thousands of changes', () => {
       expect(duringOutage).toBeGreaterThan(3);
       // Orders are fetched meanwhile, so the pauses are a tenth of the outage, and a try costs two calls.
       expect(duringOutage).toBeLessThan(90);
-      const fresh = () => daemon.parts.mirror.freshness().find(({ subject }) => subject === 'outbox.push');
+      const fresh = () =>
+        daemon.parts.mirror.health.freshness().find(({ subject }) => subject === 'outbox.push');
       expect(fresh()?.state).toBe('failing');
       expect(daemon.parts.outbox.counts().pending).toBeGreaterThan(900);
 

@@ -106,7 +106,7 @@ describe.skipIf(!isRoot)('a POS under another Unix user', () => {
 
     const { mirror: again } = openTestMirror({ path });
     await receive(again, sampleNotification(999));
-    expect(again.newestSeq()).toBeGreaterThan(5);
+    expect(again.orders.newestSeq()).toBeGreaterThan(5);
   });
 });
 
@@ -153,10 +153,10 @@ describe('the feed of a reader that reads while it is written', () => {
     expect(seen).toEqual(Array.from({ length: seen.length }, (_, i) => i + 1));
     reader.close();
 
-    const newest = mirror.newestSeq();
+    const newest = mirror.orders.newestSeq();
     await mirror.write((db) => db.exec('DELETE FROM order_events'));
     await receive(mirror, sampleNotification(200_000));
-    expect(mirror.newestSeq()).toBe(newest + 1);
+    expect(mirror.orders.newestSeq()).toBe(newest + 1);
   });
 });
 
@@ -187,9 +187,9 @@ describe('the files', () => {
     const { mirror, path, clock } = openTestMirror();
     await receive(mirror, sampleNotification(1));
     const looking = openMirror({ path, clock, readonly: true });
-    expect(looking.orders({ limit: 9 })).toHaveLength(1);
+    expect(looking.orders.list({ limit: 9 })).toHaveLength(1);
     await expect(receive(looking, sampleNotification(2))).rejects.toMatchObject({ code: 'storage-readonly' });
-    expect(looking.orders({ limit: 9 })).toHaveLength(1);
+    expect(looking.orders.list({ limit: 9 })).toHaveLength(1);
     await looking.close();
     expect(() => openMirror({ path: `${path}.none`, clock, readonly: true })).toThrow();
     expect(existsSync(`${path}.none`)).toBe(false);
@@ -242,7 +242,7 @@ describe('the files', () => {
     const [left, file] = [join(temporaryDirectory(), 'mirror.db'), join(temporaryDirectory(), 'mirror.db')];
     for (const suffix of ['', '-wal']) copyFileSync(path + suffix, left + suffix);
     const { mirror: next } = openTestMirror({ path: left });
-    expect(next.newestSeq()).toBe(1);
+    expect(next.orders.newestSeq()).toBe(1);
     // Copies the file without its log, which may never have been synced.
     copyFileSync(left, file);
     const db = new Database(file);
@@ -256,7 +256,7 @@ describe('the files', () => {
     other.exec('BEGIN IMMEDIATE');
     const kept = receive(mirror, sampleNotification(1));
     await clock.advance(200);
-    expect(mirror.orders({ limit: 9 })).toEqual([]);
+    expect(mirror.orders.list({ limit: 9 })).toEqual([]);
     other.exec('COMMIT');
     other.close();
     await clock.advance(200);

@@ -30,7 +30,7 @@ async function stop(): Promise<void> {
 
 const equal = () => until('mirror and platform are equal', () => place.differences().length === 0);
 const stateOf = (subject: string) =>
-  daemon?.parts.mirror.freshness().find((each) => each.subject === subject);
+  daemon?.parts.mirror.health.freshness().find((each) => each.subject === subject);
 
 afterEach(async () => {
   await stop();

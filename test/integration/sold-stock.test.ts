@@ -46,7 +46,7 @@ const sell = (qty: number, how: { hidden?: boolean } = {}) =>
   place.sandbox.control.createOrder({ subsidiaryId: 'sub-1', items: [{ sku: SKU, qty }] }, how)
     .internalOrderId;
 const known = (orderId: string) =>
-  until('the order is here', () => daemon.parts.mirror.order(orderId) !== undefined);
+  until('the order is here', () => daemon.parts.mirror.orders.get(orderId) !== undefined);
 const acknowledge = (orderId: string) => daemon.parts.outbox.acknowledge([orderId], 'http');
 const stockCalls = () => {
   const { control } = place.sandbox;

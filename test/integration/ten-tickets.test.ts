@@ -58,7 +58,7 @@ const today = () => {
 async function newOrder(): Promise<{ code: number; orderId: string }> {
   const { code, internalOrderId } = place.sandbox.control.createOrder();
   const orderId = String(internalOrderId);
-  await until('the order arrived', () => daemon.parts.mirror.order(orderId) !== undefined);
+  await until('the order arrived', () => daemon.parts.mirror.orders.get(orderId) !== undefined);
   return { code: Number(code), orderId };
 }
 
@@ -81,12 +81,12 @@ const atPlatform = (sku: number, qty: number) =>
   until('the platform has it', () => place.sandbox.control.stockOf(sku, 'sub-1') === qty);
 const isTold = (subject: string, state: string) =>
   until(`${subject} is ${state}`, () =>
-    daemon.parts.mirror.freshness().some((flow) => flow.subject === subject && flow.state === state),
+    daemon.parts.mirror.health.freshness().some((flow) => flow.subject === subject && flow.state === state),
   );
 const isNoted = (code: string, quietMs?: number) =>
   until(
     `${code} is noted`,
-    () => daemon.parts.mirror.raisedAlarms().some(({ key }) => key === code),
+    () => daemon.parts.mirror.health.raised().some(({ key }) => key === code),
     quietMs,
   );
 
@@ -104,7 +104,7 @@ const TICKETS: Ticket[] = [
     async bring() {
       const { code, orderId } = await newOrder();
       place.sandbox.control.advanceOrder(orderId, 'payment-approved');
-      await until('it moved', () => daemon.parts.mirror.order(orderId)?.status === 'payment-approved');
+      await until('it moved', () => daemon.parts.mirror.orders.get(orderId)?.status === 'payment-approved');
       return { code };
     },
     typed: ['order list --code {code}', 'order show {code}'],

@@ -96,9 +96,9 @@ describe("this machine's clock, when it is", () => {
     store.sandbox.control.createOrder({}, { hidden: true });
     await store.clock.advance(20 * DAY_MS);
     const parts = await store.parts();
-    parts.mirror.freshnessBoard.ok('orders.poll');
-    await parts.mirror.flushBoards();
-    await parts.mirror.notePoll(store.clock.nowMs() + 100 * DAY_MS, false);
+    parts.mirror.health.ok('orders.poll');
+    await parts.mirror.health.flush();
+    await parts.mirror.polls.note(store.clock.nowMs() + 100 * DAY_MS, false);
     await store.run(parts.orderPoll.poll());
     expect(mirrored(store)).toEqual(placed(store));
   });

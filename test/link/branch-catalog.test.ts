@@ -280,7 +280,7 @@ describe('the catalogue of a branch', () => {
     const [b1] = hub.parts.state.hub.branches();
     expect(b1?.report).toMatchObject({ quarantined: 1 });
     await hub.hub.catchUp();
-    const told = () => hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.unapplied')?.message;
+    const told = () => hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.unapplied')?.message;
     expect(told()).toBe('Branches, and entries in the quarantine of each: B1 (1).');
     await branch.parts.mirror.write((db) => db.exec('DELETE FROM quarantine'));
     await branch.follower.hello();

@@ -143,7 +143,7 @@ it('knows that the catalogue is whole by the word of the hub, and confirms no qu
   // This backup of the branch is restored below.
   const backup = `${branch.mirrorFile}.backup`;
   branch.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(backup));
-  const continueAfterSeq = branch.parts.mirror.newestSeq();
+  const continueAfterSeq = branch.parts.mirror.orders.newestSeq();
   await branch.stop();
   const auditEvent = { who: 'a person', action: 'restore' } as const;
   prepareRestoredMirror(backup, { continueAfterSeq, audited: [], clock, auditEvent });

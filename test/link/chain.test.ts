@@ -243,7 +243,7 @@ describe('what goes down', () => {
       ) as SentOrder;
       addToFeed(db, 'B1', 'order', body, { at: body.observedAt, orderId: idOf(1) });
     });
-    await hub.parts.mirror.forgetCustomers([idOf(1)]);
+    await hub.parts.mirror.customers.forgetAll([idOf(1)]);
     await settle();
     expect(branch.rows('SELECT order_id, status FROM order_events')).toEqual(before);
     expect(branch.rows('SELECT customer_email FROM orders')).toEqual([{ customer_email: null }]);
@@ -312,7 +312,7 @@ describe('a branch that says hello', () => {
     expect(place()).toEqual(before.place);
     expect(hub.rows("SELECT 1 FROM feed WHERE branch = 'B1' AND kind = 'snapshot-begin'")).toHaveLength(1);
     await hub.hub.check();
-    expect(hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.misuse')?.message).toMatch(
+    expect(hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.misuse')?.message).toMatch(
       /^Branch B2 says/,
     );
     // The restarted branch follows the new epoch from its snapshot on.
@@ -355,7 +355,7 @@ describe('a branch that says hello', () => {
     for (const mark of [2 ** 53 - 1, -1, 0.5]) expect(await hello({ mark })).toContain('refused');
     expect(known()).toEqual(before);
     await hub.hub.check();
-    expect(hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.misuse')?.message).toContain(
+    expect(hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.misuse')?.message).toContain(
       'Branch B2 names numbers that it cannot have given.',
     );
     await hub.order(2, 'B2');
@@ -386,7 +386,7 @@ describe('a branch that says hello', () => {
     const over = new AbortController();
     const handing = branch.follower.upload(over.signal, () => {});
     const push = () =>
-      branch.parts.mirror.freshness().find(({ subject }) => subject === 'outbox.push')?.state;
+      branch.parts.mirror.health.freshness().find(({ subject }) => subject === 'outbox.push')?.state;
     await branch.clock.advance(2_000);
     server.lostAnswers = 1;
     await branch.count('P1', 5, 'count');

@@ -107,7 +107,7 @@ describe('a hub that is restored from a backup', () => {
     for (const number of [1, 2]) await hub.order(number, number === 1 ? 'B1' : 'B2', 'delivered');
     await settle();
     const file = await backUp(hub);
-    await hub.parts.mirror.forgetCustomer(idOf(1), () => {});
+    await hub.parts.mirror.customers.forget(idOf(1), () => {});
     await settle();
     const known = 'SELECT order_id FROM orders WHERE customer_email IS NOT NULL ORDER BY 1';
     expect(branches[0].rows(known)).toEqual([]);

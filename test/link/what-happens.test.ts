@@ -48,7 +48,7 @@ async function running(): Promise<Chain & { branch: BranchStore }> {
 
 /** Replaces the mirror by a backup, as the command `tillsync restore` does. */
 async function restore(store: BranchStore | HubStore, backup: string): Promise<void> {
-  const newest = store.parts.mirror.newestSeq();
+  const newest = store.parts.mirror.orders.newestSeq();
   await store.stop();
   prepareRestoredMirror(backup, {
     continueAfterSeq: newest,
@@ -387,7 +387,7 @@ describe('what happens when', () => {
     await clock.advance(1_000);
     await branch.follower.hello();
     await hub.hub.check();
-    const alarm = hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.misuse');
+    const alarm = hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.misuse');
     expect(alarm?.message).toContain('Branch B1 was two machines with one key');
     await expect(twin.hello()).rejects.toMatchObject(refused);
   });
@@ -408,7 +408,7 @@ describe('what happens when', () => {
     await hub.order(2, 'B2', 'dispatched');
     await settle();
     const [place] = two.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link');
-    const alarm = () => hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.branches')?.message;
+    const alarm = () => hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.branches')?.message;
     hub.configure(RENAMED);
     await hub.stop();
     await hub.start();
@@ -473,7 +473,7 @@ describe('what happens when', () => {
       await expect(branch.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
     expect([ids(one), ids(two)]).toEqual([[idOf(1)], [idOf(2)]]);
     await hub.hub.check();
-    const alarm = () => hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.branches')?.message;
+    const alarm = () => hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.branches')?.message;
     expect(alarm()).toMatch(/B1: It has the subsidiary_id of B2.* branch rename B1 B1.* branch rename B2 B1/);
     hub.parts.state.hub.rename('B2', 'B1', 'sub-2');
     hub.parts.state.hub.rename('B1', 'B2', 'sub-1');
@@ -581,7 +581,7 @@ describe('what happens when', () => {
     await hub.clock.advance(600_000);
     await one.follower.hello();
     await hub.hub.check();
-    const alarms = hub.parts.mirror.raisedAlarms().map(({ key }) => key);
+    const alarms = hub.parts.mirror.health.raised().map(({ key }) => key);
     expect(alarms).toContain('hub.unassigned');
     expect(alarms).not.toContain('hub.branches');
     expect(hub.rows('SELECT order_id, branch FROM unassigned_orders')).toEqual([
@@ -592,7 +592,7 @@ describe('what happens when', () => {
     hub.parts.state.hub.join('B2', key, hub.clock.nowMs());
     await hub.hub.check();
     await settle();
-    expect(hub.parts.mirror.raisedAlarms().map(({ key }) => key)).not.toContain('hub.unassigned');
+    expect(hub.parts.mirror.health.raised().map(({ key }) => key)).not.toContain('hub.unassigned');
     expect(two.rows(EVENTS)).toEqual([{ order_id: idOf(1), status: 'pending' }]);
   });
 
@@ -620,7 +620,7 @@ describe('what happens when', () => {
     await settle();
     expect(shown(one)).toEqual(asMoved);
     await hub.order(1, 'B2', 'dispatched');
-    await hub.parts.mirror.forgetCustomers([id]);
+    await hub.parts.mirror.customers.forgetAll([id]);
     await settle();
     const atTheEnd = [{ store: 'B2', status: 'dispatched', customer: null }];
     expect([shown(one), shown(two)]).toEqual([atTheEnd, atTheEnd]);

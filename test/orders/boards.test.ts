@@ -5,12 +5,12 @@ import { openMirror } from '../../src/orders/mirror.ts';
 import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
 
 const of = (mirror: ReturnType<typeof openTestMirror>['mirror'], subject: string) =>
-  mirror.freshness().find((each) => each.subject === subject);
+  mirror.health.freshness().find((each) => each.subject === subject);
 
 describe('freshness', () => {
   it('has a row for every flow from the start', () => {
     const { mirror } = openTestMirror();
-    expect(mirror.freshness().map(({ subject, state }) => [subject, state])).toEqual([
+    expect(mirror.health.freshness().map(({ subject, state }) => [subject, state])).toEqual([
       ['orders.poll', 'unknown'],
       ['orders.webhook', 'unknown'],
       ['catalog.sweep', 'unknown'],
@@ -18,15 +18,15 @@ describe('freshness', () => {
       ['auth', 'unknown'],
       ['backup', 'unknown'],
     ]);
-    expect(mirror.lastPollOkMs()).toBeNull();
+    expect(mirror.polls.lastOkMs()).toBeNull();
   });
 
   it('counts at once, and is in the file soon', async () => {
     const { mirror, clock, path } = openTestMirror();
-    mirror.freshnessBoard.ok('orders.poll');
-    expect(mirror.lastPollOkMs()).toBe(clock.nowMs());
+    mirror.health.ok('orders.poll');
+    expect(mirror.polls.lastOkMs()).toBe(clock.nowMs());
     await clock.advance(60_000);
-    mirror.freshnessBoard.report('orders.poll', 'failing', 'No answer.');
+    mirror.health.report('orders.poll', 'failing', 'No answer.');
     const wanted = {
       subject: 'orders.poll',
       lastOkAt: '2026-01-15T12:00:00.000Z',
@@ -35,7 +35,7 @@ describe('freshness', () => {
       message: 'No answer.',
     };
     expect(of(mirror, 'orders.poll')).toEqual(wanted);
-    await mirror.flushBoards();
+    await mirror.health.flush();
     const other = openMirror({ path, clock, readonly: true });
     expect(of(other, 'orders.poll')).toEqual(wanted);
     await other.close();
@@ -44,8 +44,8 @@ describe('freshness', () => {
   it('knows for which reason the last tries failed, since when and how often, also after a restart', async () => {
     const { mirror, clock, path } = openTestMirror();
     const fail = async (code: string) => {
-      mirror.freshnessBoard.report('orders.poll', 'failing', 'No answer.', code);
-      await mirror.flushBoards();
+      mirror.health.report('orders.poll', 'failing', 'No answer.', code);
+      await mirror.health.flush();
       await clock.advance(60_000);
       return of(mirror, 'orders.poll')?.failure;
     };
@@ -58,9 +58,9 @@ describe('freshness', () => {
     expect(await fail('ECONNREFUSED')).toMatchObject({ since: '2026-01-15T12:01:00.000Z', tries: 2 });
     await mirror.close();
     const again = openMirror({ path, clock });
-    again.freshnessBoard.report('orders.poll', 'failing', 'No answer.', 'ECONNREFUSED');
+    again.health.report('orders.poll', 'failing', 'No answer.', 'ECONNREFUSED');
     expect(of(again, 'orders.poll')?.failure?.tries).toBe(3);
-    again.freshnessBoard.ok('orders.poll');
+    again.health.ok('orders.poll');
     expect(of(again, 'orders.poll')?.failure).toBeUndefined();
     await again.close();
   });
@@ -69,9 +69,9 @@ describe('freshness', () => {
     const { mirror, clock, path } = openTestMirror();
     const other = openMirror({ path, clock, readonly: true });
     for (let turns = 0; turns < 20; turns++) {
-      mirror.freshnessBoard.ok('orders.poll');
+      mirror.health.ok('orders.poll');
       for (let turn = 0; turn < turns; turn++) await Promise.resolve();
-      mirror.freshnessBoard.report('auth', 'failing', `after ${turns} turns`);
+      mirror.health.report('auth', 'failing', `after ${turns} turns`);
       await new Promise(setImmediate);
       expect(of(other, 'auth')?.message).toBe(`after ${turns} turns`);
     }
@@ -82,13 +82,13 @@ describe('freshness', () => {
     const { mirror, clock, path } = openTestMirror();
     const other = openMirror({ path, clock, readonly: true });
     for (let turns = 0; turns < 20; turns++) {
-      mirror.freshnessBoard.report('auth', 'failing', `first ${turns}`);
-      mirror.alarms.note('orders.stale', `first ${turns}`);
+      mirror.health.report('auth', 'failing', `first ${turns}`);
+      mirror.health.note('orders.stale', `first ${turns}`);
       for (let turn = 0; turn < turns; turn++) await Promise.resolve();
-      mirror.freshnessBoard.report('auth', 'failing', `second ${turns}`);
-      mirror.alarms.note('orders.stale', `second ${turns}`);
+      mirror.health.report('auth', 'failing', `second ${turns}`);
+      mirror.health.note('orders.stale', `second ${turns}`);
       await new Promise(setImmediate);
-      expect([of(other, 'auth')?.message, other.raisedAlarms()[0]?.message]).toEqual([
+      expect([of(other, 'auth')?.message, other.health.raised()[0]?.message]).toEqual([
         `second ${turns}`,
         `second ${turns}`,
       ]);
@@ -112,12 +112,12 @@ describe('freshness', () => {
 describe('alarms', () => {
   it('stay up over a restart until they are lowered', async () => {
     const first = openTestMirror();
-    first.mirror.alarms.note('orders.stale', 'No poll since noon.');
+    first.mirror.health.note('orders.stale', 'No poll since noon.');
     await first.clock.advance(1000);
-    first.mirror.alarms.note('orders.stale', 'No poll since one.');
+    first.mirror.health.note('orders.stale', 'No poll since one.');
     await first.mirror.close();
     const { mirror } = openTestMirror({ path: first.path });
-    expect(mirror.raisedAlarms()).toEqual([
+    expect(mirror.health.raised()).toEqual([
       {
         key: 'orders.stale',
         level: null,
@@ -126,32 +126,32 @@ describe('alarms', () => {
         changedAt: '2026-01-15T12:00:01.000Z',
       },
     ]);
-    mirror.alarms.note('orders.stale', null);
-    mirror.alarms.note('webhook.refused', null);
-    expect(mirror.raisedAlarms()).toEqual([]);
-    await mirror.flushBoards();
+    mirror.health.note('orders.stale', null);
+    mirror.health.note('webhook.refused', null);
+    expect(mirror.health.raised()).toEqual([]);
+    await mirror.health.flush();
     expect(mirror.read((db) => db.prepare('SELECT key FROM alarms').all())).toEqual([]);
   });
 
   it('keep foreign text cleaned and cut', async () => {
     const { mirror } = openTestMirror();
-    mirror.alarms.note('hub.misuse', `a\0b\u001b[31m ${'x'.repeat(200_000)}`);
-    mirror.freshnessBoard.report('orders.poll', 'failing', 'c\0d');
-    await mirror.flushBoards();
-    const message = mirror.raisedAlarms()[0]?.message ?? '';
+    mirror.health.note('hub.misuse', `a\0b\u001b[31m ${'x'.repeat(200_000)}`);
+    mirror.health.report('orders.poll', 'failing', 'c\0d');
+    await mirror.health.flush();
+    const message = mirror.health.raised()[0]?.message ?? '';
     expect(message).toMatch(/^a b \[31m x+…$/);
     expect(message.length).toBeLessThan(2_100);
-    expect(mirror.freshness()[0]?.message).toBe('c d');
+    expect(mirror.health.freshness()[0]?.message).toBe('c d');
   });
 
   it('cost no write when nothing is new', async () => {
     const { mirror } = openTestMirror();
-    mirror.alarms.note('orders.stale', 'x');
-    await mirror.flushBoards();
+    mirror.health.note('orders.stale', 'x');
+    await mirror.health.flush();
     const before = mirror.walBytes();
-    mirror.alarms.note('orders.stale', 'x');
-    mirror.alarms.note('webhook.refused', null);
-    await mirror.flushBoards();
+    mirror.health.note('orders.stale', 'x');
+    mirror.health.note('webhook.refused', null);
+    await mirror.health.flush();
     expect(mirror.walBytes()).toBe(before);
   });
 });

@@ -14,8 +14,8 @@ function setUp() {
   const clock = new FakeClock();
   const { mirror } = openTestMirror({ clock });
   const standing = () => new CallbackHealth({ mirror, clock, log: silentLog });
-  const state = () => mirror.freshness().find(({ subject }) => subject === 'orders.webhook')?.state;
-  const alarms = () => mirror.raisedAlarms().map(({ key }) => key);
+  const state = () => mirror.health.freshness().find(({ subject }) => subject === 'orders.webhook')?.state;
+  const alarms = () => mirror.health.raised().map(({ key }) => key);
   return { clock, mirror, standing, state, alarms };
 }
 
@@ -33,14 +33,14 @@ describe('CallbackHealth', () => {
     expect(state()).toBe('degraded');
     standing().begin({ enabled: true, hasSecret: true });
     expect(state()).toBe('unknown');
-    mirror.freshnessBoard.ok('orders.webhook');
+    mirror.health.ok('orders.webhook');
     standing().begin({ enabled: true, hasSecret: true });
     expect(state()).toBe('ok');
   });
 
   it('leaves a silence to the callback that ends it', () => {
     const { mirror, standing, state } = setUp();
-    mirror.freshnessBoard.report('orders.webhook', 'degraded', 'None came.', CALLBACKS_SILENT);
+    mirror.health.report('orders.webhook', 'degraded', 'None came.', CALLBACKS_SILENT);
     standing().begin({ enabled: true, hasSecret: true });
     expect(state()).toBe('degraded');
   });
@@ -52,7 +52,7 @@ describe('CallbackHealth', () => {
     await mirror.save([unreadable(clock.nowMs())]);
     mine.unreadable('No order id was found.');
     expect(mine.unreadableTrouble()).toContain('No order id was found.');
-    await mirror.quarantineRemove(mirror.quarantineList(1)[0]?.quarantineId ?? 0);
+    await mirror.quarantine.remove(mirror.quarantine.list(1)[0]?.quarantineId ?? 0);
     expect(mine.unreadableTrouble()).toBeNull();
   });
 

@@ -100,13 +100,13 @@ describe('a customer who is forgotten', () => {
     // so its payload is stored too.
     await receive(mirror, orderOf(1, 'inProcess'), { ...orderOf(1, 'dispatched'), spare: personOf(1).note });
     expect(foundIn(path, [1]).length).toBeGreaterThan(5);
-    const before = mirror.order(idOf(1));
-    expect(await mirror.forgetCustomers([idOf(1)])).toBe(1);
-    expect(await mirror.clean()).toBe(true);
+    const before = mirror.orders.get(idOf(1));
+    expect(await mirror.customers.forgetAll([idOf(1)])).toBe(1);
+    expect(await mirror.customers.clean()).toBe(true);
 
     expect(foundIn(path, [1])).toEqual([]);
     expect(foundIn(path, [2]).length).toBeGreaterThan(5);
-    const after = mirror.order(idOf(1));
+    const after = mirror.orders.get(idOf(1));
     expect(after).toMatchObject({
       code: 1,
       status: 'dispatched',
@@ -122,7 +122,7 @@ describe('a customer who is forgotten', () => {
     expect(
       after?.items.map(({ productExternalId, quantity, comment }) => [productExternalId, quantity, comment]),
     ).toEqual(before?.items.map(({ productExternalId, quantity }) => [productExternalId, quantity, null]));
-    expect(JSON.parse(mirror.orderPayload(idOf(1)) ?? '')).toMatchObject({
+    expect(JSON.parse(mirror.orders.payload(idOf(1)) ?? '')).toMatchObject({
       internalOrderId: idOf(1),
       code: 1,
       status: 'dispatched',
@@ -131,22 +131,22 @@ describe('a customer who is forgotten', () => {
       generalNote: null,
       extra: { rut: null, tip: 500, remarks: [null, { by: null }] },
     });
-    expect(mirror.eventsAfter(0, 100).filter(({ orderId }) => orderId === idOf(1))).toHaveLength(3);
+    expect(mirror.orders.eventsAfter(0, 100).filter(({ orderId }) => orderId === idOf(1))).toHaveLength(3);
     // Removing a customer for the second time changes nothing.
-    expect(await mirror.forgetCustomers([idOf(1), 'unknown'])).toBe(0);
+    expect(await mirror.customers.forgetAll([idOf(1), 'unknown'])).toBe(0);
   });
 
   it('does not come back with a poll, a callback or what was received being read again', async () => {
     const { mirror, path, clock } = openTestMirror();
     await receive(mirror, orderOf(1, 'dispatched'));
-    await mirror.forgetCustomers([idOf(1)]);
-    const seq = mirror.newestSeq();
+    await mirror.customers.forgetAll([idOf(1)]);
+    const seq = mirror.orders.newestSeq();
     await poll(mirror, [orderOf(1, 'dispatched')]);
     await receive(mirror, orderOf(1, 'dispatched'), orderOf(1, 'ready'));
     await mirror.save([
       { kind: 'order', observation: observation('poll', orderOf(1, 'dispatched', { more: 'Ana again' })) },
     ]);
-    expect(mirror.newestSeq()).toBe(seq);
+    expect(mirror.orders.newestSeq()).toBe(seq);
     const replayed = await replayEvents({
       mirror,
       clock,
@@ -160,30 +160,34 @@ describe('a customer who is forgotten', () => {
     expect(replayed).toMatchObject({ orders: 1, changed: 0, created: 0 });
     // New values of the order itself are still applied.
     await poll(mirror, [orderOf(1, 'refund', { amountToPay: 100 })]);
-    expect(mirror.order(idOf(1))).toMatchObject({ status: 'refund', amountToPay: 100, customerEmail: null });
-    await mirror.clean();
+    expect(mirror.orders.get(idOf(1))).toMatchObject({
+      status: 'refund',
+      amountToPay: 100,
+      customerEmail: null,
+    });
+    await mirror.customers.clean();
     expect(foundIn(path, [1])).toEqual([]);
   });
 
   it('comes back with an order that is open again, and is forgotten anew after its next end', async () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, orderOf(1, 'cancel'));
-    await mirror.forgetCustomers([idOf(1)]);
+    await mirror.customers.forgetAll([idOf(1)]);
     await poll(mirror, [orderOf(1, 'inProcess')]);
-    expect(mirror.order(idOf(1))).toMatchObject({ customerEmail: personOf(1).email });
+    expect(mirror.orders.get(idOf(1))).toMatchObject({ customerEmail: personOf(1).email });
     expect(columns(mirror, 1)).toMatchObject({ forgotten_at: null, ended_at: null });
     await receive(mirror, orderOf(1, 'dispatched'));
-    expect(await mirror.forgetCustomers([idOf(1)])).toBe(1);
-    await mirror.clean();
+    expect(await mirror.customers.forgetAll([idOf(1)])).toBe(1);
+    await mirror.customers.clean();
     expect(foundIn(path, [1])).toEqual([]);
   });
 
   it('stays away from an order that was open when it was forgotten', async () => {
     const { mirror } = openTestMirror();
     await receive(mirror, orderOf(1, 'inProcess'));
-    await mirror.forgetCustomers([idOf(1)]);
+    await mirror.customers.forgetAll([idOf(1)]);
     await receive(mirror, orderOf(1, 'ready'), orderOf(1, 'dispatched'));
-    expect(mirror.order(idOf(1))).toMatchObject({
+    expect(mirror.orders.get(idOf(1))).toMatchObject({
       status: 'dispatched',
       customerEmail: null,
       addressCity: null,
@@ -203,12 +207,12 @@ describe('a customer who is forgotten', () => {
     const note = (db: Database.Database) => {
       throw new Error(`the audit cannot be written in ${db.name}`);
     };
-    await expect(mirror.forgetCustomer(idOf(1), note)).rejects.toThrow('cannot be written');
-    expect(mirror.quarantineList(10)).toHaveLength(3);
-    expect(await mirror.forgetCustomer(idOf(1), () => {})).toBe(true);
-    expect(await mirror.forgetCustomer(idOf(1), note)).toBe(false);
-    await mirror.clean();
-    expect(mirror.quarantineList(10)).toHaveLength(1);
+    await expect(mirror.customers.forget(idOf(1), note)).rejects.toThrow('cannot be written');
+    expect(mirror.quarantine.list(10)).toHaveLength(3);
+    expect(await mirror.customers.forget(idOf(1), () => {})).toBe(true);
+    expect(await mirror.customers.forget(idOf(1), note)).toBe(false);
+    await mirror.customers.clean();
+    expect(mirror.quarantine.list(10)).toHaveLength(1);
     expect(foundIn(path, [1])).toEqual([]);
   });
 
@@ -221,15 +225,15 @@ describe('a customer who is forgotten', () => {
       await receive(mirror, sampleNotification(number, { filling: 'x'.repeat(1_000_000) }));
     const roomBytes = mirror.read(usedBytes) + WAL_BYTES_MAX;
     const reader = await readerProcess(path);
-    expect(await mirror.forgetCustomer(idOf(1), () => {})).toBe(true);
-    expect(await mirror.clean()).toBe(false);
+    expect(await mirror.customers.forget(idOf(1), () => {})).toBe(true);
+    expect(await mirror.customers.clean()).toBe(false);
     for (let hour = 1; hour <= 3; hour++) {
       expect(await run(mirror, 20 + hour / 24)).toMatchObject({ isComplete: false });
       expect(mirror.walBytes()).toBeLessThan(roomBytes);
     }
     // A customer who is removed now is not part of the rewritten file.
-    await mirror.forgetCustomers([idOf(2)]);
-    expect(await mirror.clean()).toBe(false);
+    await mirror.customers.forgetAll([idOf(2)]);
+    expect(await mirror.customers.clean()).toBe(false);
     expect(mirror.walBytes()).toBeLessThan(roomBytes);
     await reader.end();
     expect(await run(mirror, 21)).toMatchObject({ isComplete: true });
@@ -242,22 +246,22 @@ describe('a customer who is forgotten', () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, orderOf(1, 'dispatched'));
     const reader = await readerProcess(path);
-    await mirror.forgetCustomers([idOf(1)]);
-    expect(await mirror.clean()).toBe(false);
+    await mirror.customers.forgetAll([idOf(1)]);
+    expect(await mirror.customers.clean()).toBe(false);
     const bytes = mirror.walBytes();
-    expect(await mirror.clean()).toBe(false);
+    expect(await mirror.customers.clean()).toBe(false);
     expect(mirror.walBytes()).toBe(bytes);
     await reader.end();
-    expect(await mirror.clean()).toBe(true);
+    expect(await mirror.customers.clean()).toBe(true);
     expect(foundIn(path, [1])).toEqual([]);
   });
 
   it('is gone from the files however much is written meanwhile', async () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, orderOf(1, 'dispatched'));
-    await mirror.forgetCustomers([idOf(1)]);
+    await mirror.customers.forgetAll([idOf(1)]);
     let isDone = false;
-    const cleaning = mirror.clean().finally(() => {
+    const cleaning = mirror.customers.clean().finally(() => {
       isDone = true;
     });
     for (let number = 2; !isDone; number++) {
@@ -289,7 +293,7 @@ describe('retention.personal_data', () => {
     expect(await run(mirror, 81, { settings })).toMatchObject({ forgotten: 1 });
     expect(foundIn(path, [1, 3])).toEqual([]);
     expect(await run(mirror, 400, { settings })).toMatchObject({ forgotten: 0 });
-    expect(mirror.order(idOf(2))).toMatchObject({ customerEmail: personOf(2).email });
+    expect(mirror.orders.get(idOf(2))).toMatchObject({ customerEmail: personOf(2).email });
   });
 
   it('keeps nothing unread for longer', async () => {
@@ -297,9 +301,9 @@ describe('retention.personal_data', () => {
     const unreadable = { source: 'webhook', receivedAtMs: at(0), reason: 'No id.', payload: 'Ana' } as const;
     await mirror.save([{ kind: 'unreadable', unreadable }]);
     await run(mirror, 61);
-    expect(mirror.quarantineList(10)).toHaveLength(1);
+    expect(mirror.quarantine.list(10)).toHaveLength(1);
     await run(mirror, 61, { settings });
-    expect(mirror.quarantineList(10)).toEqual([]);
+    expect(mirror.quarantine.list(10)).toEqual([]);
   });
 
   it('leaves no byte of anybody in a file in which thousands of rows were moved', {

@@ -11,8 +11,8 @@ function rig() {
   return {
     mirror,
     told: () => mirror.read((db) => incompleteOrders(db, clock.nowMs())).map(({ orderId }) => orderId),
-    reasons: () => mirror.quarantineList(10).map(({ reason }) => reason),
-    names: () => mirror.order(ID)?.items.map(({ productName }) => productName),
+    reasons: () => mirror.quarantine.list(10).map(({ reason }) => reason),
+    names: () => mirror.orders.get(ID)?.items.map(({ productName }) => productName),
   };
 }
 
@@ -49,7 +49,7 @@ describe('an incomplete order', () => {
   it('is one with an amount that is no number, whose words have no value of it', async () => {
     const { mirror, told, reasons } = rig();
     await receive(mirror, order({ amountToPay: '5990,55', deliveryFee: ' 12.50 ' }));
-    expect(mirror.order(ID)).toMatchObject({ amountToPay: null, deliveryFee: 12.5 });
+    expect(mirror.orders.get(ID)).toMatchObject({ amountToPay: null, deliveryFee: 12.5 });
     expect(told()).toEqual([ID]);
     expect(reasons().join()).not.toContain('5990,55');
   });
@@ -57,7 +57,7 @@ describe('an incomplete order', () => {
   it('has no amount of before where the new one cannot be read', async () => {
     const { mirror } = rig();
     await receive(mirror, order({ amountToPay: 5990 }), order({ amountToPay: 'abc' }));
-    expect(mirror.order(ID)?.amountToPay).toBeNull();
+    expect(mirror.orders.get(ID)?.amountToPay).toBeNull();
   });
 
   it('is none with an empty text for a number, or with another value under a guessed name', async () => {
@@ -66,14 +66,14 @@ describe('an incomplete order', () => {
       mirror,
       order({ couponDiscount: '', amountToPay: 5990, details: 'ring twice', correlative: {} }),
     );
-    expect(mirror.order(ID)).toMatchObject({ couponDiscount: null, amountToPay: 5990 });
+    expect(mirror.orders.get(ID)).toMatchObject({ couponDiscount: null, amountToPay: 5990 });
     expect(told()).toEqual([]);
   });
 
   it('is none with a text for an address or a store, which is read, or with an empty list', async () => {
     const { mirror, told } = rig();
     await receive(mirror, order({ address: 'Av. Uno 742', store: 'B1', user: [] }));
-    expect(mirror.order(ID)).toMatchObject({ addressAddress: 'Av. Uno 742', storeExternalId: 'B1' });
+    expect(mirror.orders.get(ID)).toMatchObject({ addressAddress: 'Av. Uno 742', storeExternalId: 'B1' });
     expect(told()).toEqual([]);
   });
 
@@ -86,13 +86,13 @@ describe('an incomplete order', () => {
   it('keeps its status where a later snapshot has none, and reads one in other letters', async () => {
     const { mirror } = rig();
     await receive(mirror, order({ status: ' Ready ' }), order({ status: null }));
-    expect(mirror.order(ID)?.status).toBe('ready');
+    expect(mirror.orders.get(ID)?.status).toBe('ready');
   });
 
   it('loses its address once it is picked up', async () => {
     const { mirror } = rig();
     await receive(mirror, order(), { internalOrderId: ID, deliveryType: 'pickup', status: 'ready' });
-    expect(mirror.order(ID)).toMatchObject({
+    expect(mirror.orders.get(ID)).toMatchObject({
       addressAddress: null,
       addressLat: null,
       deliveryType: 'pickup',
@@ -103,7 +103,9 @@ describe('an incomplete order', () => {
     const { mirror } = rig();
     const modifier = { name: 'Extras', countByExternalId: { e1: 1, e2: 2 }, countById: { m1: 1, m2: 2 } };
     await receive(mirror, order({ items: [{ ...line('a'), modifiers: [modifier] }] }));
-    const rows = mirror.order(ID)?.items[0]?.modifiers.map((row) => [row.optionExternalId, row.quantity]);
+    const rows = mirror.orders
+      .get(ID)
+      ?.items[0]?.modifiers.map((row) => [row.optionExternalId, row.quantity]);
     expect(rows).toEqual([
       ['e1', 1],
       ['e2', 2],
@@ -118,8 +120,8 @@ describe('an incomplete order', () => {
     ];
     const modifier = { name: 'Sauces', externalId: 'M', countById: { m1: 2, m2: 1 }, options };
     await receive(mirror, order({ items: [{ ...line('a'), modifiers: [modifier] }] }));
-    const rows = mirror
-      .order(ID)
+    const rows = mirror.orders
+      .get(ID)
       ?.items[0]?.modifiers.map((row) => [row.optionExternalId, row.quantity, row.modifierExternalId]);
     expect(rows).toEqual([
       ['E1', 2, 'M'],
@@ -135,7 +137,7 @@ describe('an incomplete order', () => {
     ];
     const modifier = { name: 'Sauces', countById: { x: 3, y: 1 }, options };
     await receive(mirror, order({ items: [{ ...line('a'), modifiers: [modifier] }] }));
-    const rows = mirror.order(ID)?.items[0]?.modifiers.map((row) => [row.optionId, row.quantity]);
+    const rows = mirror.orders.get(ID)?.items[0]?.modifiers.map((row) => [row.optionId, row.quantity]);
     expect(rows).toEqual([
       ['o1', null],
       ['o2', null],
@@ -180,7 +182,7 @@ describe('an incomplete order', () => {
   it('is none with a time of delivery that is empty, and keeps none of it', async () => {
     const { mirror, told } = rig();
     await receive(mirror, order({ deliveryTime: '' }));
-    expect(mirror.order(ID)?.deliveryTime).toBeNull();
+    expect(mirror.orders.get(ID)?.deliveryTime).toBeNull();
     expect(told()).toEqual([]);
   });
 
@@ -188,7 +190,7 @@ describe('an incomplete order', () => {
     const { mirror, told } = rig();
     const item = { product: { name: 'a', externalId: ' P1 ' }, amount: 1 };
     await receive(mirror, order({ store: { externalId: ' B1 ' }, deliveryType: 'Pickup ', items: [item] }));
-    expect(mirror.order(ID)).toMatchObject({
+    expect(mirror.orders.get(ID)).toMatchObject({
       storeExternalId: 'B1',
       deliveryType: 'pickup',
       addressAddress: null,
@@ -200,7 +202,7 @@ describe('an incomplete order', () => {
   it('has no text that ends early for a till', async () => {
     const { mirror } = rig();
     await receive(mirror, order({ items: [{ product: { name: 'Pizza\0 without nuts' }, amount: 1 }] }));
-    expect(mirror.order(ID)?.items[0]?.productName).toBe('Pizza\uFFFD without nuts');
+    expect(mirror.orders.get(ID)?.items[0]?.productName).toBe('Pizza\uFFFD without nuts');
   });
 });
 
@@ -214,7 +216,7 @@ describe('a scheduled order', () => {
   ])('is due at the one time that stands under no known name: %j', async (changes) => {
     const { mirror, told } = rig();
     await receive(mirror, scheduled(changes));
-    expect(mirror.order(ID)?.scheduledFor).toBe('2026-01-11T09:00:00.000Z');
+    expect(mirror.orders.get(ID)?.scheduledFor).toBe('2026-01-11T09:00:00.000Z');
     expect(told()).toEqual([]);
   });
 
@@ -227,7 +229,7 @@ describe('a scheduled order', () => {
   ])('without a time is told with the key that names its field: %j', async (changes) => {
     const { mirror, reasons } = rig();
     await receive(mirror, scheduled(changes));
-    expect(mirror.order(ID)?.scheduledFor).toBeNull();
+    expect(mirror.orders.get(ID)?.scheduledFor).toBeNull();
     const nowMs = Date.UTC(2026, 0, 15, 13);
     expect(mirror.read((db) => incompleteOrders(db, nowMs))).toMatchObject([{ orderId: ID, lacksTime: 1 }]);
     expect(reasons().join()).toContain('scheduled_for in [orders.fields]');
@@ -246,7 +248,7 @@ describe("a poll's record", () => {
   it('never takes lines, comments, modifiers or amounts away that a notification told', async () => {
     const { mirror, told } = rig();
     await receive(mirror, order({ createdAt }));
-    const before = mirror.order(ID);
+    const before = mirror.orders.get(ID);
     const items = (before?.items ?? []).map(({ productExternalId, productName, quantity }) => ({
       product: { externalId: productExternalId, name: productName },
       quantity,
@@ -258,7 +260,7 @@ describe("a poll's record", () => {
       order({ createdAt: 'yesterday', items: 3 }),
     ];
     for (const record of records) await poll(mirror, [record]);
-    expect(mirror.order(ID)).toEqual(before);
+    expect(mirror.orders.get(ID)).toEqual(before);
     expect(told()).toEqual([]);
   });
 
@@ -270,7 +272,7 @@ describe("a poll's record", () => {
     ];
     await receive(mirror, order({ createdAt, items }));
     await poll(mirror, [order({ createdAt, items: [{ ...line('a'), modifiers: [] }, line('b')] })]);
-    expect(mirror.order(ID)?.items.map(({ modifiers }) => modifiers)).toEqual([[], []]);
+    expect(mirror.orders.get(ID)?.items.map(({ modifiers }) => modifiers)).toEqual([[], []]);
   });
 
   it('is told where the order is new and has no items, until they come', async () => {

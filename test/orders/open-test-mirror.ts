@@ -97,7 +97,7 @@ export async function receive(mirror: Mirror, ...sent: Record<string, unknown>[]
 export function poll(
   mirror: Mirror,
   records: unknown[],
-  asOfSeq = mirror.newestSeq(),
+  asOfSeq = mirror.orders.newestSeq(),
 ): Promise<ImportReport> {
   return importJson(mirror, { success: true, data: records }, asOfSeq);
 }
@@ -105,7 +105,7 @@ export function poll(
 export function importJson(
   mirror: Mirror,
   answer: unknown,
-  asOfSeq = mirror.newestSeq(),
+  asOfSeq = mirror.orders.newestSeq(),
 ): Promise<ImportReport> {
   const body = new Uint8Array(Buffer.from(typeof answer === 'string' ? answer : JSON.stringify(answer)));
   return mirror.importAnswer(body, { observedAtMs: OBSERVED_MS + 60_000, asOfSeq });

@@ -40,10 +40,10 @@ describe.each([
       morePages: false,
       codes: { min: 1, max: count },
     });
-    expect(mirror.orders({ limit: count + 1 })).toHaveLength(count);
-    expect(mirror.newestSeq()).toBe(count);
+    expect(mirror.orders.list({ limit: count + 1 })).toHaveLength(count);
+    expect(mirror.orders.newestSeq()).toBe(count);
     const { reading } = observation('poll', sampleNotification(count));
-    expect(mirror.order(reading.orderId)).toMatchObject(reading.fields);
+    expect(mirror.orders.get(reading.orderId)).toMatchObject(reading.fields);
   });
 
   it('writes nothing when it comes again', often, async () => {
@@ -64,7 +64,7 @@ describe.each([
       changed: Math.ceil(count / 10),
       confirmed: count - Math.ceil(count / 10),
     });
-    expect(mirror.newestSeq()).toBe(count + Math.ceil(count / 10));
+    expect(mirror.orders.newestSeq()).toBe(count + Math.ceil(count / 10));
   });
 
   it('is taken for what it is when others came, went and moved around it', often, async () => {
@@ -99,7 +99,7 @@ describe.each([
       onProgress: () => abort.abort(),
     });
     await expect(run).rejects.toMatchObject({ code: 'aborted' });
-    const kept = mirror.orders({ limit: 9_999 }).length;
+    const kept = mirror.orders.list({ limit: 9_999 }).length;
     expect(kept).toBeGreaterThan(0);
     expect(kept).toBeLessThan(all.length);
     expect(await poll(mirror, all)).toMatchObject({ created: all.length - kept, confirmed: kept });
@@ -109,8 +109,8 @@ describe.each([
     const { mirror } = openTestMirror();
     const text = JSON.stringify({ data: orders(count) });
     await expect(importJson(mirror, text.slice(0, -2))).rejects.toMatchObject({ code: 'platform-garbled' });
-    expect(mirror.newestSeq()).toBe(0);
-    expect(mirror.quarantineList(9)).toEqual([]);
+    expect(mirror.orders.newestSeq()).toBe(0);
+    expect(mirror.quarantine.list(9)).toEqual([]);
   });
 
   it('goes whole into quarantine, once, when no list is in it', often, async () => {
@@ -118,9 +118,9 @@ describe.each([
     const answer = { sucursales: orders(count).map(() => ({ id: 'b', name: 'x'.repeat(1000) })) };
     for (let i = 0; i < 2; i++)
       expect(await importJson(mirror, answer)).toMatchObject({ listFound: false, records: 0 });
-    const [entry, ...others] = mirror.quarantineList(9);
+    const [entry, ...others] = mirror.quarantine.list(9);
     expect(others).toEqual([]);
-    expect(mirror.quarantineGet(entry!.quarantineId)?.payload).toBe(JSON.stringify(answer));
+    expect(mirror.quarantine.get(entry!.quarantineId)?.payload).toBe(JSON.stringify(answer));
   });
 });
 
@@ -128,12 +128,12 @@ describe('a poll', () => {
   it('never takes back what a webhook brought after it was asked', async () => {
     const { mirror } = openTestMirror();
     await poll(mirror, orders(1));
-    const asOfSeq = mirror.newestSeq();
+    const asOfSeq = mirror.orders.newestSeq();
     await receive(mirror, sampleNotification(1, { status: 'ready' }));
     expect(await poll(mirror, orders(1), asOfSeq)).toMatchObject({ superseded: 1 });
-    expect(mirror.orders({ limit: 1 })[0]?.status).toBe('ready');
+    expect(mirror.orders.list({ limit: 1 })[0]?.status).toBe('ready');
     expect(await poll(mirror, orders(1))).toMatchObject({ changed: 1 });
-    expect(mirror.orders({ limit: 1 })[0]?.status).toBe('pending');
+    expect(mirror.orders.list({ limit: 1 })[0]?.status).toBe('pending');
   });
 
   it('notes that it confirms a webhook, once, and leaves its payload', async () => {
@@ -141,7 +141,7 @@ describe('a poll', () => {
     await receive(mirror, sampleNotification(1));
     const record = { ...sampleNotification(1), extra: true };
     expect(await poll(mirror, [record])).toMatchObject({ confirmed: 1 });
-    expect(mirror.orderPayload('65a100000000000000000001')).toBe(JSON.stringify(sampleNotification(1)));
+    expect(mirror.orders.payload('65a100000000000000000001')).toBe(JSON.stringify(sampleNotification(1)));
     const before = contents(path);
     expect(await poll(mirror, [record])).toMatchObject({ confirmed: 1 });
     expect(contents(path)).toEqual(before);
@@ -151,16 +151,16 @@ describe('a poll', () => {
     const { mirror } = openTestMirror();
     await poll(mirror, orders(1));
     await poll(mirror, [{ ...sampleNotification(1), extra: 'new' }]);
-    expect(mirror.orderPayload('65a100000000000000000001')).toContain('"extra":"new"');
-    expect(mirror.newestSeq()).toBe(1);
+    expect(mirror.orders.payload('65a100000000000000000001')).toContain('"extra":"new"');
+    expect(mirror.orders.newestSeq()).toBe(1);
   });
 
   it('keeps records exactly, ids too large for numbers included', async () => {
     const { mirror } = openTestMirror();
     const record = '{ "id" : 12345678901234567890, "status":"ready", "total" : 1.50 , "items":[]}';
     await importJson(mirror, `{"orders":[${record},{"id":12345678901234567891,"status":"ready"}]}`);
-    expect(mirror.orderPayload('12345678901234567890')).toBe(record);
-    expect(mirror.orders({ limit: 9 })).toHaveLength(2);
+    expect(mirror.orders.payload('12345678901234567890')).toBe(record);
+    expect(mirror.orders.list({ limit: 9 })).toHaveLength(2);
     expect(await importJson(mirror, `{"orders":[${record}]}`)).toMatchObject({ confirmed: 1 });
   });
 
@@ -173,10 +173,10 @@ describe('a poll', () => {
     ];
     const record = Buffer.concat([Buffer.from(head), Buffer.of(0xf1), Buffer.from(tail)]);
     const body = Buffer.concat([Buffer.from('['), record, Buffer.from(']')]);
-    const report = await mirror.importAnswer(body, { observedAtMs: 0, asOfSeq: mirror.newestSeq() });
+    const report = await mirror.importAnswer(body, { observedAtMs: 0, asOfSeq: mirror.orders.newestSeq() });
     expect(report).toMatchObject({ unreadable: 1, changed: 0 });
-    expect(mirror.quarantineGet(mirror.quarantineList(1)[0]?.quarantineId ?? 0)?.payload).toEqual(record);
-    expect(mirror.orders({ limit: 9 })).toMatchObject([{ name: sampleNotification(1).name }]);
+    expect(mirror.quarantine.get(mirror.quarantine.list(1)[0]?.quarantineId ?? 0)?.payload).toEqual(record);
+    expect(mirror.orders.list({ limit: 9 })).toMatchObject([{ name: sampleNotification(1).name }]);
   });
 
   it('takes the first of two records of one order', async () => {
@@ -184,7 +184,7 @@ describe('a poll', () => {
     const twice = [sampleNotification(1), sampleNotification(1, { status: 'ready' })];
     expect(await poll(mirror, twice)).toMatchObject({ created: 1, superseded: 1 });
     expect(await poll(mirror, twice)).toMatchObject({ confirmed: 1, superseded: 1, changed: 0 });
-    expect(mirror.newestSeq()).toBe(1);
+    expect(mirror.orders.newestSeq()).toBe(1);
   });
 
   it('quarantines single records nobody can read and mirrors the others', async () => {
@@ -197,7 +197,7 @@ describe('a poll', () => {
     ]);
     expect(report).toMatchObject({ created: 2, unreadable: 2, records: 4 });
     expect(
-      mirror.quarantineList(9).map(({ quarantineId }) => mirror.quarantineGet(quarantineId)?.payload),
+      mirror.quarantine.list(9).map(({ quarantineId }) => mirror.quarantine.get(quarantineId)?.payload),
     ).toEqual(['null', '{"status":"lost"}']);
   });
 
@@ -222,7 +222,7 @@ describe('a poll', () => {
     await first.mirror.close();
     const { mirror } = openTestMirror({ path: first.path, spellings: { name: ['mood'] } });
     expect(await poll(mirror, records)).toMatchObject({ changed: 2 });
-    expect(mirror.orders({ limit: 1 })[0]?.name).toBe('happy');
+    expect(mirror.orders.list({ limit: 1 })[0]?.name).toBe('happy');
   });
 
   it('is told of further pages', async () => {
@@ -244,14 +244,14 @@ describe('callbacks during a large import', () => {
     let keptAmid = 0;
     // Callbacks from before the worker thread has begun do not count.
     while (importing && keptAmid < 20) {
-      if (mirror.newestSeq() > kept) keptAmid += 1;
+      if (mirror.orders.newestSeq() > kept) keptAmid += 1;
       const changed = sampleNotification(MANY - kept, { status: 'ready' });
       await receive(mirror, changed);
       kept += 1;
       await setImmediate();
     }
     const report = await run;
-    const changes = mirror
+    const changes = mirror.orders
       .eventsAfter(0, 2 * MANY)
       .map(({ seq, status }) => ({ seq, isKept: status === 'ready' }));
     const [first, last] = [
@@ -264,7 +264,7 @@ describe('callbacks during a large import', () => {
     expect(report.created + report.superseded + report.changed + report.confirmed).toBe(MANY);
     for (let i = 0; i < kept; i++) {
       const id = `65a1${String(MANY - i).padStart(20, '0')}`;
-      expect(mirror.order(id)?.status).toBe('ready');
+      expect(mirror.orders.get(id)?.status).toBe('ready');
     }
   });
 
@@ -296,8 +296,8 @@ describe('callbacks during a large import', () => {
     });
     while (!isKept) await clock.advance(10);
     expect((await run).records).toBe(MANY);
-    expect(mirror.orders({ limit: MANY + 1 })).toHaveLength(MANY);
-    expect(mirror.order('65a100000000000000000003')?.status).toBe('ready');
+    expect(mirror.orders.list({ limit: MANY + 1 })).toHaveLength(MANY);
+    expect(mirror.orders.get('65a100000000000000000003')?.status).toBe('ready');
   });
 
   it('end with it when the mirror is closed', async () => {

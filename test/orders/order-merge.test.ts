@@ -76,7 +76,7 @@ describe('keeping a notification', () => {
     const { mirror } = openTestMirror();
     await receive(mirror, order());
     const { reading, raw } = observation('webhook', order());
-    expect(mirror.order(ID)).toEqual({
+    expect(mirror.orders.get(ID)).toEqual({
       orderId: ID,
       seq: 1,
       updatedAt: '2026-01-15T12:00:00.000Z',
@@ -85,8 +85,8 @@ describe('keeping a notification', () => {
       ...reading.fields,
       items: kept(reading.items),
     });
-    expect(mirror.orderPayload(ID)).toBe(raw);
-    expect(mirror.order('nothing')).toBeUndefined();
+    expect(mirror.orders.payload(ID)).toBe(raw);
+    expect(mirror.orders.get('nothing')).toBeUndefined();
   });
 
   it('keeps every line and every option of a large order in its place', async () => {
@@ -102,7 +102,7 @@ describe('keeping a notification', () => {
       modifiers: n % 8 === 0 ? [{ name: 'Salsas', options }] : [],
     }));
     await receive(mirror, order({ items }));
-    const large = mirror.order(ID);
+    const large = mirror.orders.get(ID);
     expect(large?.items.map(({ productName }) => productName)).toEqual(
       items.map(({ product }) => product.name),
     );
@@ -114,7 +114,7 @@ describe('keeping a notification', () => {
     const { mirror } = openTestMirror();
     const sent = [order(), order(), order({ status: 'ready' }), order({ status: 'ready' })];
     expect(await receive(mirror, ...sent)).toEqual(['created', 'confirmed', 'changed', 'confirmed']);
-    expect(mirror.eventsAfter(0, 10)).toEqual([
+    expect(mirror.orders.eventsAfter(0, 10)).toEqual([
       {
         seq: 1,
         orderId: ID,
@@ -132,22 +132,22 @@ describe('keeping a notification', () => {
         observedAt: '2026-01-15T12:00:00.000Z',
       },
     ]);
-    expect(mirror.eventsAfter(1, 10).map(({ seq }) => seq)).toEqual([2]);
-    expect(mirror.order(ID)).toMatchObject({ seq: 2, status: 'ready' });
+    expect(mirror.orders.eventsAfter(1, 10).map(({ seq }) => seq)).toEqual([2]);
+    expect(mirror.orders.get(ID)).toMatchObject({ seq: 2, status: 'ready' });
   });
 
   it('keeps what a notification does not speak of', async () => {
     const { mirror } = openTestMirror();
     await receive(mirror, order(), { internalOrderId: ID, status: 'ready', deliveryTime: '' });
-    expect(mirror.order(ID)).toMatchObject({
+    expect(mirror.orders.get(ID)).toMatchObject({
       status: 'ready',
       deliveryTime: '2026-01-10T13:00:00.000Z',
       amountToPay: 15990,
       code: 1,
     });
-    expect(mirror.order(ID)?.items).toHaveLength(3);
+    expect(mirror.orders.get(ID)?.items).toHaveLength(3);
     await receive(mirror, { internalOrderId: ID, name: null, items: [] });
-    expect(mirror.order(ID)).toMatchObject({
+    expect(mirror.orders.get(ID)).toMatchObject({
       name: expect.stringContaining('#1'),
       status: 'ready',
       items: [],
@@ -160,7 +160,7 @@ describe('keeping a notification', () => {
     const combo = (changed.items as { modifiers: { countById: Record<string, number> }[] }[])[2]!;
     combo.modifiers[0]!.countById.m1 = 3;
     expect(await receive(mirror, order(), changed)).toEqual(['created', 'changed']);
-    expect(mirror.order(ID)?.items[2]?.modifiers[0]?.quantity).toBe(3);
+    expect(mirror.orders.get(ID)?.items[2]?.modifiers[0]?.quantity).toBe(3);
   });
 
   it.each([
@@ -184,7 +184,7 @@ describe('keeping a notification', () => {
     const { mirror } = openTestMirror();
     const changed = order({ items: change(order().items as unknown[]) });
     expect(await receive(mirror, order(), changed)).toEqual(['created', 'changed']);
-    expect(mirror.order(ID)?.items).toEqual(kept(observation('webhook', changed).reading.items));
+    expect(mirror.orders.get(ID)?.items).toEqual(kept(observation('webhook', changed).reading.items));
   });
 
   it('writes all of a group or, when the process dies in it, nothing', async () => {
@@ -196,8 +196,8 @@ describe('keeping a notification', () => {
     }));
     const wrong = { ...broken, reading: { ...broken.reading, fields: { status: {} as never } } };
     await expect(mirror.save([...entries, { kind: 'order', observation: wrong }])).rejects.toThrow();
-    expect(mirror.orders({ limit: 9 })).toEqual([]);
-    expect(mirror.eventsAfter(0, 9)).toEqual([]);
+    expect(mirror.orders.list({ limit: 9 })).toEqual([]);
+    expect(mirror.orders.eventsAfter(0, 9)).toEqual([]);
     expect(await mirror.save(entries)).toEqual(['created', 'created']);
   });
 });
@@ -212,20 +212,20 @@ describe('a webhook that would take an order back', () => {
       order({ status: 'inProcess' }),
     );
     expect(outcomes).toEqual(['created', 'held', 'held']);
-    expect(mirror.order(ID)?.status).toBe('ready');
+    expect(mirror.orders.get(ID)?.status).toBe('ready');
     expect(heldNotifications(mirror)).toEqual([
       expect.objectContaining({ orderId: ID, status: 'inProcess', knownStatus: 'ready', resolution: null }),
     ]);
     await poll(mirror, [order({ status: 'ready' })]);
     expect(heldNotifications(mirror, ID)).toMatchObject([{ resolution: 'refuted' }]);
-    expect(mirror.newestSeq()).toBe(1);
+    expect(mirror.orders.newestSeq()).toBe(1);
   });
 
   it('is applied by the poll that says the same', async () => {
     const { mirror } = openTestMirror();
     await receive(mirror, order({ status: 'ready' }), order({ status: 'inProcess' }));
     expect(await poll(mirror, [order({ status: 'inProcess' })])).toMatchObject({ changed: 1 });
-    expect(mirror.order(ID)?.status).toBe('inProcess');
+    expect(mirror.orders.get(ID)?.status).toBe('inProcess');
     expect(heldNotifications(mirror)).toMatchObject([{ resolution: 'confirmed' }]);
   });
 
@@ -301,17 +301,19 @@ describe('any true history', () => {
         const truth = snapshots.at(-1)!;
         await poll(mirror, [truth]);
         const { reading } = observation('poll', truth);
-        expect(mirror.order(reading.orderId)).toMatchObject(reading.fields);
-        expect(mirror.order(reading.orderId)?.items).toEqual(kept(reading.items));
-        const events = mirror.eventsAfter(0, 100_000).filter(({ orderId }) => orderId === reading.orderId);
+        expect(mirror.orders.get(reading.orderId)).toMatchObject(reading.fields);
+        expect(mirror.orders.get(reading.orderId)?.items).toEqual(kept(reading.items));
+        const events = mirror.orders
+          .eventsAfter(0, 100_000)
+          .filter(({ orderId }) => orderId === reading.orderId);
         for (const [i, event] of events.entries()) {
           expect(event.previousStatus).toBe(events[i - 1]?.status ?? null);
         }
         expect(events.at(-1)?.status).toBe(history.at(-1));
-        expect(mirror.order(reading.orderId)?.seq).toBe(events.at(-1)?.seq);
-        const before = mirror.newestSeq();
+        expect(mirror.orders.get(reading.orderId)?.seq).toBe(events.at(-1)?.seq);
+        const before = mirror.orders.newestSeq();
         expect(await poll(mirror, [truth])).toMatchObject({ confirmed: 1 });
-        expect(mirror.newestSeq()).toBe(before);
+        expect(mirror.orders.newestSeq()).toBe(before);
       }),
       { numRuns: Number(process.env.TILLSYNC_RUNS ?? 20) },
     );

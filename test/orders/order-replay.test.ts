@@ -91,15 +91,15 @@ describe('a replay', () => {
         { field: 'customerEmail', before: 'ana@example.com', after: 'new@x' },
       ],
     });
-    expect(mirror.newestSeq()).toBe(2);
+    expect(mirror.orders.newestSeq()).toBe(2);
     expect(await replayed(mirror, withNote)).toEqual(preview);
-    expect(mirror.eventsAfter(2, 9)).toMatchObject([
+    expect(mirror.orders.eventsAfter(2, 9)).toMatchObject([
       { seq: 3, status: 'ready', previousStatus: 'ready', observedAt: new Date(at(1)).toISOString() },
     ]);
-    expect(mirror.order(ID)).toMatchObject({ customerEmail: 'new@x', addressDetails: 'ring twice' });
+    expect(mirror.orders.get(ID)).toMatchObject({ customerEmail: 'new@x', addressDetails: 'ring twice' });
     const before = received(mirror);
     expect(await replayed(mirror, withNote)).toMatchObject({ outcome: 'unchanged', fields: [] });
-    expect(mirror.newestSeq()).toBe(3);
+    expect(mirror.orders.newestSeq()).toBe(3);
     expect(received(mirror)).toEqual(before);
   });
 
@@ -108,7 +108,7 @@ describe('a replay', () => {
     await keep(mirror, 'webhook', 0, sampleNotification(1));
     const spellings = compileSpellings({ orderId: ['websiteId'] });
     expect(await replayed(mirror, spellings)).toMatchObject({ outcome: 'unchanged', unreadable: 1 });
-    expect(mirror.newestSeq()).toBe(1);
+    expect(mirror.orders.newestSeq()).toBe(1);
   });
 
   it('puts a found payload where it belongs in time: older values never win, and it is kept', async () => {
@@ -122,7 +122,7 @@ describe('a replay', () => {
     const older = found('webhook', 1, sampleNotification(1, { amount: 1, couponDiscount: 77 }));
     const result = await mirror.write((db) => replayOrder(db, ID, { spellings: plain, found: [older] }));
     expect(result).toMatchObject({ outcome: 'changed', fields: [{ field: 'couponDiscount', after: 77 }] });
-    expect(mirror.order(ID)).toMatchObject({ status: 'ready', amount: 2, couponDiscount: 77 });
+    expect(mirror.orders.get(ID)).toMatchObject({ status: 'ready', amount: 2, couponDiscount: 77 });
     expect(received(mirror).map(({ id }) => id)).toEqual(['o2', 'p1']);
     expect(await replayed(mirror)).toMatchObject({ outcome: 'unchanged', payloads: 2 });
   });
@@ -137,7 +137,7 @@ describe('a replay', () => {
     const back = found('webhook', 2, sampleNotification(1, { status: 'pending', amount: 3 }));
     const report = await mirror.write((db) => replayOrder(db, ID, { spellings: plain, found: [back] }));
     expect(report).toMatchObject({ outcome: 'unchanged', held: 1 });
-    expect(mirror.order(ID)).toMatchObject({ status: 'ready', amount: 12990 });
+    expect(mirror.orders.get(ID)).toMatchObject({ status: 'ready', amount: 12990 });
     expect(heldNotifications(mirror)).toMatchObject([{ status: 'pending', resolvedAt: null }]);
     await replayed(mirror);
     expect(heldNotifications(mirror)).toMatchObject([{ resolvedAt: null }]);
@@ -158,13 +158,13 @@ describe('a replay', () => {
         for (const [minute, { source, noise, ...changes }] of sightings.entries()) {
           await keep(mirror, source, minute, sampleNotification(1, { ...changes, noise }));
         }
-        const seq = mirror.newestSeq();
-        const order = mirror.order(ID);
+        const seq = mirror.orders.newestSeq();
+        const order = mirror.orders.get(ID);
         expect(await replayed(mirror)).toMatchObject({ outcome: 'unchanged', unreadable: 0 });
-        expect(mirror.newestSeq()).toBe(seq);
+        expect(mirror.orders.newestSeq()).toBe(seq);
         const other = compileSpellings({ couponDiscount: ['noise'] });
         await replayed(mirror, other);
-        expect(mirror.order(ID)).toMatchObject({ status: order?.status, amount: order?.amount });
+        expect(mirror.orders.get(ID)).toMatchObject({ status: order?.status, amount: order?.amount });
         expect(await replayed(mirror, other)).toMatchObject({ outcome: 'unchanged' });
         await mirror.close();
       }),

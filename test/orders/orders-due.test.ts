@@ -48,7 +48,7 @@ it('lists what is scheduled and not over by when it is due', async () => {
     scheduled(2, late, { status: 'cancel' }),
   );
   expect(dueRows(mirror).map(({ code }) => code)).toEqual([5, 6, 1]);
-  expect(mirror.orders({ due: true, limit: 3 }).map(({ code }) => code)).toEqual([5, 6, 1]);
+  expect(mirror.orders.list({ due: true, limit: 3 }).map(({ code }) => code)).toEqual([5, 6, 1]);
 });
 
 it('leaves out an order that the platform says is not scheduled', async () => {

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { beginOtherCompany } from '../../src/orders/company.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { storeRig } from '../support/store-rig.ts';
 
@@ -8,8 +9,8 @@ test('orders of another company are told of, until they stop or the store is sai
   const rig = storeRig({ platform: { orders: 0 } as object });
   const daemon = await rig.daemon();
   const raised = () =>
-    daemon.parts.mirror
-      .raisedAlarms()
+    daemon.parts.mirror.health
+      .raised()
       .map(({ key }) => key)
       .filter((key) => key === 'auth.other-company');
   const announce = async (number: number, websiteId: string) => {
@@ -26,7 +27,7 @@ test('orders of another company are told of, until they stop or the store is sai
 
   await announce(5, 'theirs');
   expect(raised()).toEqual(['auth.other-company']);
-  await daemon.parts.mirror.beginOtherCompany();
+  await daemon.parts.mirror.write(beginOtherCompany);
   await rig.clock.advance(MINUTES_MS);
   expect(raised()).toEqual([]);
   await announce(6, 'theirs');

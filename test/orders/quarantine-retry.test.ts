@@ -18,9 +18,9 @@ describe('a payload from quarantine', () => {
     const entry = { source: 'webhook', receivedAt: RECEIVED, payload: POISON } as const;
     const report = await retryQuarantined(entry, mirror, rules({ orderId: ['bestellnummer'] }));
     expect(report).toEqual({ kept: ['x-1'], overtaken: [], unreadable: [] });
-    expect(mirror.order('x-1')).toMatchObject({ status: 'ready', updatedAt: RECEIVED });
-    expect(mirror.orderPayload('x-1')).toBe(POISON);
-    expect(mirror.eventsAfter(0, 9)).toMatchObject([{ source: 'webhook', observedAt: RECEIVED }]);
+    expect(mirror.orders.get('x-1')).toMatchObject({ status: 'ready', updatedAt: RECEIVED });
+    expect(mirror.orders.payload('x-1')).toBe(POISON);
+    expect(mirror.orders.eventsAfter(0, 9)).toMatchObject([{ source: 'webhook', observedAt: RECEIVED }]);
   });
 
   test('that still cannot be read says why', async () => {
@@ -28,7 +28,7 @@ describe('a payload from quarantine', () => {
     const entry = { source: 'webhook', receivedAt: RECEIVED, payload: '[1' } as const;
     const report = await retryQuarantined(entry, mirror, rules());
     expect(report).toEqual({ kept: [], overtaken: [], unreadable: ['It is not JSON.'] });
-    expect(mirror.newestSeq()).toBe(0);
+    expect(mirror.orders.newestSeq()).toBe(0);
   });
 
   test('of a whole poll gives each of its records its own fate', async () => {
@@ -47,7 +47,7 @@ describe('a payload from quarantine', () => {
     const payload = Buffer.from(JSON.stringify({ shop: { sales: records } }));
     const report = await retryQuarantined({ source: 'poll', receivedAt: RECEIVED, payload }, mirror, rules());
     expect(report).toMatchObject({ kept: ['new'], overtaken: ['old', 'newer'], unreadable: { length: 1 } });
-    expect(mirror.eventsAfter(2, 9)).toMatchObject([{ orderId: 'new', source: 'poll' }]);
+    expect(mirror.orders.eventsAfter(2, 9)).toMatchObject([{ orderId: 'new', source: 'poll' }]);
   });
 
   test('of a poll takes no order back that a callback confirmed since, and settles none that is held', async () => {
@@ -68,7 +68,7 @@ describe('a payload from quarantine', () => {
     const payload = JSON.stringify({ ...sent, status: 'inProcess' });
     const report = await retryQuarantined({ source: 'poll', receivedAt, payload }, mirror, rules());
     expect(report).toEqual({ kept: [], overtaken: [orderId], unreadable: [] });
-    expect(mirror.order(orderId)).toMatchObject({ status: 'ready', seq: 1 });
+    expect(mirror.orders.get(orderId)).toMatchObject({ status: 'ready', seq: 1 });
     expect(heldNotifications(mirror)).toMatchObject([{ status: 'pending', resolution: null }]);
   });
 
@@ -86,7 +86,7 @@ describe('a payload from quarantine', () => {
       overtaken: [],
       unreadable: [],
     });
-    expect(mirror.order(orderId)).toMatchObject({ status: 'dispatched' });
+    expect(mirror.orders.get(orderId)).toMatchObject({ status: 'dispatched' });
     const rows = mirror.read((db) => ({
       lines: db.prepare('SELECT 1 FROM order_items').all().length,
       city: db.prepare('SELECT address_city FROM orders').pluck().get(),

@@ -13,7 +13,7 @@ describe('quarantine', () => {
     const bytes = new Uint8Array([0xff, 0x00, 0x7b]);
     const outcomes = await mirror.save([unreadable('{"a":1}'), unreadable(bytes), unreadable('{"a":1}')]);
     expect(outcomes).toEqual(['quarantined', 'quarantined', 'quarantined']);
-    const list = mirror.quarantineList(9);
+    const list = mirror.quarantine.list(9);
     expect(list).toEqual([
       {
         quarantineId: 2,
@@ -32,14 +32,14 @@ describe('quarantine', () => {
         bytes: 7,
       },
     ]);
-    expect(mirror.quarantineGet(1)?.payload).toBe('{"a":1}');
-    expect(Buffer.from(mirror.quarantineGet(2)?.payload as Uint8Array)).toEqual(Buffer.from(bytes));
+    expect(mirror.quarantine.get(1)?.payload).toBe('{"a":1}');
+    expect(Buffer.from(mirror.quarantine.get(2)?.payload as Uint8Array)).toEqual(Buffer.from(bytes));
   });
 
   it('tells sources apart', async () => {
     const { mirror } = openTestMirror();
     await mirror.save([unreadable('x', 'poll'), unreadable('x', 'webhook'), unreadable('x', 'poll')]);
-    expect(mirror.quarantineList(9).map(({ source, seen }) => [source, seen])).toEqual([
+    expect(mirror.quarantine.list(9).map(({ source, seen }) => [source, seen])).toEqual([
       ['webhook', 1],
       ['poll', 1],
     ]);
@@ -51,7 +51,7 @@ describe('quarantine', () => {
     for (let i = 0; i < 5; i++) await mirror.save([unreadable(`${i}`, 'poll')]);
     await mirror.write((db) => db.exec("UPDATE quarantine SET bytes = 30000000 WHERE source = 'poll'"));
     await mirror.save([unreadable('6', 'poll')]);
-    const list = mirror.quarantineList(9);
+    const list = mirror.quarantine.list(9);
     expect(list.length).toBeLessThan(7);
     expect(list.at(-1)).toMatchObject({ source: 'webhook', bytes: 9 });
   });
@@ -59,8 +59,8 @@ describe('quarantine', () => {
   it('lets go of what was settled', async () => {
     const { mirror } = openTestMirror();
     await mirror.save([unreadable('x')]);
-    expect(await mirror.quarantineRemove(1)).toBe(true);
-    expect(await mirror.quarantineRemove(1)).toBe(false);
-    expect(mirror.quarantineGet(1)).toBeUndefined();
+    expect(await mirror.quarantine.remove(1)).toBe(true);
+    expect(await mirror.quarantine.remove(1)).toBe(false);
+    expect(mirror.quarantine.get(1)).toBeUndefined();
   });
 });

@@ -17,8 +17,8 @@ async function someOrders() {
 
 it('orders come newest first, by status, open ones, and page by page', async () => {
   const mirror = await someOrders();
-  const codes = (filter: Parameters<typeof mirror.orders>[0]) =>
-    mirror.orders(filter).map(({ code }) => code);
+  const codes = (filter: Parameters<typeof mirror.orders.list>[0]) =>
+    mirror.orders.list(filter).map(({ code }) => code);
   expect(codes({ limit: 9 })).toEqual([1, 5, 2, 6]);
   expect(codes({ limit: 2, createdBefore: '2026-01-03T00:00:00.000Z' })).toEqual([5, 2]);
   expect(codes({ limit: 9, status: 'ready' })).toEqual([1]);
@@ -27,15 +27,15 @@ it('orders come newest first, by status, open ones, and page by page', async () 
 
 it('the oldest open order is one whose life has not ended and whose time can be read', async () => {
   const mirror = await someOrders();
-  expect(mirror.oldestOpenOrderMs()).toBe(Date.UTC(2026, 0, 2));
+  expect(mirror.orders.oldestOpenMs()).toBe(Date.UTC(2026, 0, 2));
   await receive(mirror, sampleNotification(5, { status: 'cancel', createdAt: '2026-01-02T00:00:00.000Z' }));
-  expect(mirror.oldestOpenOrderMs()).toBe(Date.UTC(2026, 0, 3));
-  expect(openTestMirror().mirror.oldestOpenOrderMs()).toBeNull();
+  expect(mirror.orders.oldestOpenMs()).toBe(Date.UTC(2026, 0, 3));
+  expect(openTestMirror().mirror.orders.oldestOpenMs()).toBeNull();
 });
 
 it('codes in a range are found', async () => {
   const mirror = await someOrders();
-  expect(mirror.codesBetween(2, 5).sort()).toEqual([2, 5]);
+  expect(mirror.orders.codesBetween(2, 5).sort()).toEqual([2, 5]);
 });
 
 it.each([

@@ -64,8 +64,7 @@ export async function run(mirror: Mirror, day: number, options: RunOptions = {})
         read: (action) => mirror.read(action),
         write: (action) => mirror.write(action),
         walBytes: () => mirror.walBytes(),
-        forgetCustomers: (orderIds) => mirror.forgetCustomers(orderIds),
-        clean: () => mirror.clean(),
+        customers: mirror.customers,
         ...options.mirror,
       },
       settings: { ...SETTINGS, ...options.settings },
@@ -108,7 +107,7 @@ export function ack(mirror: Mirror, number: number) {
 export function rows<Row>(mirror: Mirror, sql: string): Row[] {
   return mirror.read((db) => db.prepare<[], Row>(sql).all());
 }
-export const seqs = (mirror: Mirror) => mirror.eventsAfter(0, 10_000).map(({ seq }) => seq);
+export const seqs = (mirror: Mirror) => mirror.orders.eventsAfter(0, 10_000).map(({ seq }) => seq);
 export const writes = (mirror: Mirror) => mirror.read((db) => [mirror.walBytes(), db.pragma('data_version')]);
 
 interface Snapshot {
@@ -121,7 +120,7 @@ interface Snapshot {
 
 export function snapshot(mirror: Mirror): Snapshot {
   return {
-    newestSeq: mirror.newestSeq(),
+    newestSeq: mirror.orders.newestSeq(),
     orders: rows(mirror, 'SELECT order_id AS id, status, seq, updated_at AS updatedAt, payload FROM orders'),
     events: rows(mirror, 'SELECT seq, order_id AS id, observed_at AS at FROM order_events'),
     payloads: rows(mirror, 'SELECT payload_id AS key, order_id AS id, received_at AS at FROM order_payloads'),

@@ -41,12 +41,12 @@ describe('retention', () => {
     expect(seqs(mirror)).toEqual([5, 6, 7, 8]);
     expect(rows(mirror, "SELECT value FROM marks WHERE name = 'events.trimmed'")).toEqual([{ value: 4 }]);
     expect((await run(mirror, 500)).dropped).toEqual({ orders: 2, events: 2 });
-    expect(mirror.orders({ limit: 9 }).map(({ orderId }) => orderId)).toEqual([idOf(3)]);
+    expect(mirror.orders.list({ limit: 9 }).map(({ orderId }) => orderId)).toEqual([idOf(3)]);
     for (const table of ['order_items', 'order_item_modifiers']) {
       expect(rows(mirror, `SELECT DISTINCT order_id AS id FROM ${table}`)).toEqual([{ id: idOf(3) }]);
     }
     await keep(mirror, 500, 4, 'pending');
-    expect(mirror.newestSeq()).toBe(9);
+    expect(mirror.orders.newestSeq()).toBe(9);
   });
 
   it('leaves nothing of an order that goes', async () => {
@@ -141,7 +141,7 @@ describe('retention', () => {
     expect(seqs(mirror)).toEqual([2, 3, 4, 5, 6, 8, 9, 10]);
     await takenInTo(6);
     expect((await run(mirror, 500)).dropped).toEqual({ orders: 1, events: 1 });
-    expect(mirror.orders({ limit: 9 }).map(({ orderId }) => orderId)).not.toContain(idOf(1));
+    expect(mirror.orders.list({ limit: 9 }).map(({ orderId }) => orderId)).not.toContain(idOf(1));
   });
 
   it('lets the file stay as large as it was once the first orders are past their time', {
@@ -163,7 +163,7 @@ describe('retention', () => {
       await run(mirror, day, { settings });
       sizes.push(mirror.read((db) => Number(db.pragma('page_count', { simple: true }))));
     }
-    expect(mirror.orders({ limit: 2_000 })).toHaveLength(20 * 21);
+    expect(mirror.orders.list({ limit: 2_000 })).toHaveLength(20 * 21);
     expect(sizes.at(-1)).toBeLessThanOrEqual((sizes[24] as number) * 1.02);
   });
 
@@ -206,7 +206,7 @@ describe('retention', () => {
       return await mirror.write(action);
     };
     expect((await run(mirror, 500, { mirror: { write } })).dropped).toEqual({});
-    expect(mirror.order(idOf(1))?.status).toBe('ready');
+    expect(mirror.orders.get(idOf(1))?.status).toBe('ready');
   });
 
   it('lets quarantine go by age, and more when there is no room: down to a floor, with an alarm', async () => {
@@ -218,7 +218,7 @@ describe('retention', () => {
       await mirror.save([{ kind: 'unreadable', unreadable }]);
       await keep(mirror, day, 1, day % 2 === 0 ? 'ready' : 'dispatched');
     }
-    const left = () => mirror.quarantineList(9).map(({ receivedAt }) => receivedAt.slice(0, 10));
+    const left = () => mirror.quarantine.list(9).map(({ receivedAt }) => receivedAt.slice(0, 10));
     expect((await run(mirror, 95)).dropped).toMatchObject({ quarantine: 1 });
     const used = mirror.read(usedBytes);
     const roomy = await run(mirror, 107, { settings: { maxBytes: used - 50_000 } });

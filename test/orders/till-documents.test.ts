@@ -115,8 +115,8 @@ const booksOnce = async (file: string, heading: string) => {
     const work = () => {
       settle();
       const [{ seq } = { seq: 0 }] = rows('till.db', 'SELECT seq FROM place');
-      for (const event of mirror.eventsAfter(Number(seq), 100)) {
-        const order = mirror.order(event.orderId);
+      for (const event of mirror.orders.eventsAfter(Number(seq), 100)) {
+        const order = mirror.orders.get(event.orderId);
         const values = { order_id: event.orderId, seq: event.seq, amount_to_pay: order?.amountToPay };
         run(
           'till.db',

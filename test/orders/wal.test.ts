@@ -46,14 +46,14 @@ it('a reader that holds the log is named in an alarm, which ends with it', async
   await receive(mirror, sampleNotification(1));
   expect(mirror.walBytes()).toBeGreaterThan(16 * 1024 * 1024);
   expect(findWalReaders(path)).toEqual([{ pid: reader.pid, program: expect.any(String) }]);
-  expect(mirror.raisedAlarms()).toMatchObject([
+  expect(mirror.health.raised()).toMatchObject([
     { key: 'mirror.reader-holds-wal', message: expect.stringContaining(`process ${reader.pid}`) },
   ]);
 
   await reader.end();
   await clock.advance(1_000);
   await receive(mirror, sampleNotification(2));
-  expect(mirror.raisedAlarms()).toEqual([]);
+  expect(mirror.health.raised()).toEqual([]);
   expect(mirror.walBytes()).toBeLessThan(16 * 1024 * 1024);
   expect(findWalReaders(path)).toEqual([]);
 });
@@ -71,19 +71,19 @@ it('a store without callbacks is told of a reader that holds the log as well', a
   };
   await grow('a');
   await grow('b');
-  expect(mirror.raisedAlarms()).toMatchObject([{ key: 'mirror.reader-holds-wal' }]);
+  expect(mirror.health.raised()).toMatchObject([{ key: 'mirror.reader-holds-wal' }]);
   reader.close();
   await grow('c');
-  expect(mirror.raisedAlarms()).toEqual([]);
+  expect(mirror.health.raised()).toEqual([]);
   expect(mirror.walBytes()).toBeLessThan(16 * 1024 * 1024);
 });
 
 it('an alarm of an earlier run ends with the first write', async () => {
   const { mirror } = openTestMirror();
-  mirror.alarms.note('mirror.reader-holds-wal', 'A reader that is gone by now.');
-  await mirror.flushBoards();
+  mirror.health.note('mirror.reader-holds-wal', 'A reader that is gone by now.');
+  await mirror.health.flush();
   await receive(mirror, sampleNotification(1));
-  expect(mirror.raisedAlarms()).toEqual([]);
+  expect(mirror.health.raised()).toEqual([]);
 });
 
 it('an import leaves the log empty', { tags: ['bulk'] }, async () => {

@@ -58,7 +58,7 @@ describe('the last pieces, where orders come by polls alone', () => {
     expect(looks()).toBe(1);
     expect(onPlatform()).toBe(1);
     await rig.clock.advance(12 * MINUTE_MS);
-    expect(daemon.parts.mirror.order(orderId)).toBeDefined();
+    expect(daemon.parts.mirror.orders.get(orderId)).toBeDefined();
     expect(onPlatform()).toBe(1);
     expect(rig.rows('SELECT 1 FROM stock_looks')).toEqual([]);
   });
@@ -127,7 +127,7 @@ describe('a stock that was edited in the panel', () => {
     edit(500);
     await sweep();
     await rig.clock.advance(7 * MINUTE_MS);
-    const told = () => daemon.parts.mirror.raisedAlarms().filter(({ key }) => key === 'stock.differs');
+    const told = () => daemon.parts.mirror.health.raised().filter(({ key }) => key === 'stock.differs');
     expect(told()).toMatchObject([{ message: expect.stringContaining('1001 B1 500 ≠ 12') }]);
     edit(12);
     await sweep();

@@ -146,7 +146,7 @@ export class SetUp {
   }
 
   #tokensWork({ mirror, platform }: Services): void {
-    mirror.freshnessBoard.ok('auth');
+    mirror.health.ok('auth');
     const { message } = authReport(platform.tokens.describe(), this.#options.cli.clock.nowMs());
     this.note('tokens', 'refresh token', true, message);
   }

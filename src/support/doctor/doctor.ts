@@ -227,7 +227,7 @@ class Examination {
       }),
       backup: this.#withStored((stored) => backupOutcome(stored, clock)),
       hub: this.#withStored(({ verdict, mirror }) => {
-        const link = mirror.freshness().find(({ subject }) => subject === 'hub.link');
+        const link = mirror.health.freshness().find(({ subject }) => subject === 'hub.link');
         const found = outcomeOfFindings(verdict, 'hub');
         if (found) return found;
         if (link?.lastOkAt == null) return skipped('Nothing was heard over the link so far.');

@@ -66,9 +66,9 @@ interface FirstSights {
  * Counts order_events by their source. An order that was minutes old when a poll found it may be from a time when
  * tillsync was stopped, so only orders found soon after their creation count as unannounced.
  */
-export function firstSights(mirror: Pick<Mirror, 'read' | 'freshness'>, nowMs: number): FirstSights {
+export function firstSights(mirror: Pick<Mirror, 'read' | 'health'>, nowMs: number): FirstSights {
   const from = isoUtc(nowMs - DAY_MS);
-  const lastOkAt = mirror.freshness().find(({ subject }) => subject === 'orders.webhook')?.lastOkAt;
+  const lastOkAt = mirror.health.freshness().find(({ subject }) => subject === 'orders.webhook')?.lastOkAt;
   return mirror.read((db) => {
     const counts = db
       .prepare<[string], { webhook: number; poll: number }>(

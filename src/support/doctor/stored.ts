@@ -74,7 +74,7 @@ export function flowOutcome(
   { verdict, mirror, running }: Stored,
   clock: Clock,
 ): CheckOutcome {
-  const seen = mirror.freshness().find(({ subject }) => subject === FLOWS[id].subject);
+  const seen = mirror.health.freshness().find(({ subject }) => subject === FLOWS[id].subject);
   const facts = { ...seen };
   const found = outcomeOfFindings(verdict, id, facts);
   if (found) return found;
@@ -87,7 +87,7 @@ export function flowOutcome(
 
 /** Checks the last automatic backup. */
 export function backupOutcome({ verdict, mirror }: Stored, clock: Clock): CheckOutcome {
-  const seen = mirror.freshness().find(({ subject }) => subject === 'backup');
+  const seen = mirror.health.freshness().find(({ subject }) => subject === 'backup');
   const facts = { ...seen };
   const found = outcomeOfFindings(verdict, 'backup', facts);
   if (found) return found;

@@ -23,7 +23,7 @@ export const UNCHANGED_POLL: CpuMeasure = {
     const body = benchAnswer(ORDERS);
     // The bytes are copied, because the import takes over their memory.
     const poll = () =>
-      mirror.importAnswer(body.slice(), { observedAtMs: OBSERVED_MS, asOfSeq: mirror.newestSeq() });
+      mirror.importAnswer(body.slice(), { observedAtMs: OBSERVED_MS, asOfSeq: mirror.orders.newestSeq() });
     await poll();
     const text = Buffer.from(body).toString();
     return {

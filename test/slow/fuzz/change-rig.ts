@@ -133,7 +133,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
           endpoint.endsWith('batch') && wishes.single() && loop.outlook().waiting === 1 ? 1 : 0,
       }),
       status: () => (wishes.may() ? 'sends' : 'elsewhere'),
-      freshness: new PushFreshness(at.mirror.freshnessBoard),
+      freshness: new PushFreshness(at.mirror.health),
       clock: hastyClock(RESTS_FASTER),
       random: seededRandom(seed),
       beat() {},

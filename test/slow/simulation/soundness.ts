@@ -58,9 +58,9 @@ export function nightFaults(store: SimulatedStore, pos: SimulatedPos): string[] 
   if (!daemon) return undefined;
   const { mirror, outbox } = daemon.parts;
   const { pending, sending, needsRead, held, rejected } = outbox.counts();
-  const isPolled = clock.nowMs() - (mirror.lastPollOkMs() ?? 0) < POLLED_WITHIN_MS;
+  const isPolled = clock.nowMs() - (mirror.polls.lastOkMs() ?? 0) < POLLED_WITHIN_MS;
   const isQuiet = pending + sending + needsRead + held + rejected === 0 && isPolled;
-  return isQuiet && pos.isUpToDate(mirror.newestSeq()) ? pos.unheard() : undefined;
+  return isQuiet && pos.isUpToDate(mirror.orders.newestSeq()) ? pos.unheard() : undefined;
 }
 
 /** Returns one digest of the platform's calls and the mirror's content; equal for equal seeds. */
@@ -142,7 +142,7 @@ function feedFaults(
   const last = new Map<string, string>();
   let before = 0;
   for (;;) {
-    const events = parts.mirror.eventsAfter(before, 1_000);
+    const events = parts.mirror.orders.eventsAfter(before, 1_000);
     for (const { seq, orderId, status, previousStatus, source } of events) {
       if (seq <= before) faults.push(`event ${seq} follows ${before}`);
       before = seq;
@@ -164,7 +164,7 @@ function feedFaults(
   }
   for (const seq of pos.events.keys()) if (seq > before) faults.push(`event ${seq} was seen and is gone`);
   for (const [orderId, status] of last) {
-    const now = parts.mirror.order(orderId)?.status;
+    const now = parts.mirror.orders.get(orderId)?.status;
     if (now !== status) faults.push(`the last event of ${orderId} says ${status}, the order ${now}`);
   }
   return faults;
@@ -223,13 +223,13 @@ function tokenFaults(store: SimulatedStore, { revocations, lostRefreshes, holida
 }
 
 function standingFaults({ parts, stalledLoops }: Daemon): string[] {
-  const flows = parts.mirror
+  const flows = parts.mirror.health
     .freshness()
     // The simulation makes no backups, because a backup needs a process of its own.
     .filter(({ subject, state, lastOkAt }) => subject !== 'backup' && (state !== 'ok' || lastOkAt === null))
     .map(({ subject, state, message }) => `${subject} is ${state}: ${message}`);
-  const alarms = parts.mirror
-    .raisedAlarms()
+  const alarms = parts.mirror.health
+    .raised()
     // Excludes the machine's own disk, and the true finding that products without an id of the shop are shown.
     .filter(({ key }) => !key.startsWith('storage.') && !key.startsWith('catalog.unmapped'))
     .map(({ key, message }) => `the alarm ${key} is up: ${message}`);

@@ -227,7 +227,7 @@ export class ChainDays {
       for (const [name, { backup }] of this.#copied) {
         const branch = this.world.branches.find((each) => each.name === name) as SimulatedBranch;
         if (!branch.isOpen) await branch.open();
-        const newest = branch.parts.mirror.newestSeq();
+        const newest = branch.parts.mirror.orders.newestSeq();
         await branch.close();
         prepareRestored(backup, newest - SEQ_JUMP, this.world);
         branch.replaceMirror(backup);
@@ -307,7 +307,7 @@ export class ChainDays {
       );
       if (orders.length === 0) return;
       const { order_id: id } = drawFrom(this.#random, orders);
-      await this.world.hub.parts.mirror.forgetCustomers([id]);
+      await this.world.hub.parts.mirror.customers.forgetAll([id]);
       this.forgotten.add(id);
     }),
   };

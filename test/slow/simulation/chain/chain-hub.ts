@@ -84,7 +84,7 @@ export class SimulatedHub extends ChainStore {
       state.hub.join(name, key, clock.nowMs());
     }
     await this.#link.answer((branch, question, body) => this.hub.answer(branch, question, body));
-    const freshness = new PushFreshness(mirror.freshnessBoard);
+    const freshness = new PushFreshness(mirror.health);
     const { skipUnchanged, trustForMs: trustMs, platformDeducts } = stock;
     const push = (kind: ChangeKind) =>
       new PushLoop({
@@ -97,7 +97,7 @@ export class SimulatedHub extends ChainStore {
         random: chanceFor(seed, 10),
         rules: { holdBack: this.#holdBack, skipUnchanged, trustMs, platformDeducts },
         hasBranches: true,
-        lastPollOkMs: () => mirror.lastPollOkMs(),
+        lastPollOkMs: () => mirror.polls.lastOkMs(),
         status: () => 'sends',
         lingerMs: 0,
         beat: () => {},
@@ -174,7 +174,7 @@ export class SimulatedHub extends ChainStore {
    * person would.
    */
   async restore(file: string): Promise<void> {
-    const newest = this.parts.mirror.newestSeq();
+    const newest = this.parts.mirror.orders.newestSeq();
     await this.close();
     prepareRestored(file, newest, this.world);
     this.replaceMirror(file);

@@ -1,0 +1,82 @@
+import { sqlOf } from '../db/sqlite.ts';
+import { mark } from './marks.ts';
+import { type MirrorFile, newestSeq } from './mirror-file.ts';
+import type { MirroredOrder } from './mirrored-order.ts';
+import { IS_OPEN, type OrderEvent, type OrderFilter, type OrderHistory } from './order.ts';
+import { acknowledgementOf, EVENT, eachOrder, orderById, orderHistory } from './order-queries.ts';
+
+/** Reads orders and their events from the mirror. */
+export class OrderStore {
+  readonly #file: Pick<MirrorFile, 'read'>;
+
+  constructor(file: Pick<MirrorFile, 'read'>) {
+    this.#file = file;
+  }
+
+  get(orderId: string): MirroredOrder | undefined {
+    return this.#file.read((db) => orderById(db, orderId));
+  }
+
+  /** Returns the order's payload, JSON text as received. */
+  payload(orderId: string): string | undefined {
+    const sql = 'SELECT payload FROM orders WHERE order_id = ?';
+    return this.#file.read((db) => sqlOf(db).value<string>(sql, orderId));
+  }
+
+  list(filter: OrderFilter): MirroredOrder[] {
+    return this.#file.read((db) => [...eachOrder(db, filter)]);
+  }
+
+  acknowledgement(orderId: string): OrderHistory['acknowledged'] {
+    return this.#file.read((db) => acknowledgementOf(db, orderId));
+  }
+
+  history(orderId: string): OrderHistory {
+    return this.#file.read((db) => orderHistory(db, orderId));
+  }
+
+  /** Returns the feed's events after `seq`, oldest first. */
+  eventsAfter(seq: number, limit: number): OrderEvent[] {
+    const sql = `${EVENT} WHERE seq > ? ORDER BY seq LIMIT +?`;
+    return this.#file.read((db) => sqlOf(db).rows<OrderEvent>(sql, seq, limit));
+  }
+
+  newestSeq(): number {
+    return this.#file.read(newestSeq);
+  }
+
+  /** Returns the seq up to which old events were deleted, except each order's newest and needed ones; 0 if none were. */
+  trimmedTo(): number {
+    return this.#file.read((db) => mark(db, 'events.trimmed')) ?? 0;
+  }
+
+  /** Returns the order numbers next to a missing one; null on a side without any. */
+  codesBeside(code: number): { before: number | null; after: number | null } {
+    const sql = `SELECT (SELECT max(code) FROM orders WHERE code < ?) AS before,
+      (SELECT min(code) FROM orders WHERE code > ?) AS after`;
+    const none = { before: null, after: null };
+    return this.#file.read((db) => sqlOf(db).row<typeof none>(sql, code, code) ?? none);
+  }
+
+  codesBetween(min: number, max: number): number[] {
+    const sql = 'SELECT code FROM orders WHERE code BETWEEN ? AND ?';
+    return this.#file.read((db) => sqlOf(db).values<number>(sql, min, max));
+  }
+
+  /**
+   * Returns the creation time of the oldest order that is open or that a held callback may reopen. Returns null if
+   * there is none, or none has a readable time.
+   */
+  oldestOpenMs(): number | null {
+    const oldest = (which: string) => `SELECT min(created_at) AS at FROM orders
+      WHERE ${which} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z'`;
+    const isHeld = 'order_id IN (SELECT order_id FROM held_notifications WHERE resolved_at IS NULL)';
+    const sql = `SELECT min(at) FROM (${oldest(IS_OPEN)} UNION ALL ${oldest(isHeld)})`;
+    return epochMs(this.#file.read((db) => sqlOf(db).value<string | null>(sql)));
+  }
+}
+
+function epochMs(iso: string | null | undefined): number | null {
+  const ms = iso == null ? Number.NaN : Date.parse(iso);
+  return Number.isNaN(ms) ? null : ms;
+}
