@@ -75,7 +75,11 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
     );
   }
   for (const folder of ['php', 'csharp', 'pascal', 'python', 'typescript', 'proxy', 'tunnel', 'hooks']) {
-    for (const name of readdirSync(path.join(root, 'test/recipes', folder))) {
+    // A run of Python leaves a folder.
+    const names = readdirSync(path.join(root, 'test/recipes', folder)).filter(
+      (name) => name !== '__pycache__',
+    );
+    for (const name of names) {
       copy(`test/recipes/${folder}/${name}`, `usr/share/doc/tillsync/recipes/${folder}/${name}`);
     }
   }

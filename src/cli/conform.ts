@@ -28,6 +28,7 @@ The till gets in its environment:
   TILL_MIRROR     mirror.db, to read        TILL_INBOX   inbox.db, to insert into
   TILL_URL        the local API             TILL_KEY     its key (Authorization: Bearer)
   TILL_CONFIG     for tillsync --config     TILL_HOOK_PORT, TILL_HOOK_SECRET   with --way hook
+  PATH            its first tillsync is the kit's own
   TILL_DIRECTORY  for the till's own files
   TILL_ARTICLES   its articles and what is on the shelf: sku, external_id, name, qty, price, parted by tabs
   TILL_SALES      sales over the counter, a line each as they come: number, sku, qty
@@ -41,10 +42,12 @@ It sells nothing else meanwhile. What it has to do is in docs/pos.md. Exit code 
     const progress = new Progress(cli);
     const report = await judgeTill({
       ...{ clock: cli.clock, seed, way, only, command: argument, env: cli.env, signal: cli.signal },
+      // This process's own program and its options.
+      program: [process.execPath, ...process.execArgv, process.argv[1] ?? ''],
       onReady(tillEnv) {
         if (argument.length > 0)
           return progress.note(`A platform and tillsync run; the till starts: ${argument.join(' ')}`);
-        const told = Object.entries(tillEnv).filter(([key]) => key.startsWith('TILL_'));
+        const told = Object.entries(tillEnv).filter(([key]) => key.startsWith('TILL_') || key === 'PATH');
         progress.note(
           'A platform and tillsync run. Start the till within ten minutes with this environment:',
         );

@@ -57,6 +57,8 @@ export interface ConformOptions {
   only: readonly number[];
   /** Command that starts the till; empty if a person starts the till. */
   command: readonly string[];
+  /** Words that start tillsync's commands. */
+  program: readonly string[];
   env: NodeJS.ProcessEnv;
   signal: AbortSignal;
   /** Called once with the till's environment, before the till is started. */
@@ -67,10 +69,10 @@ export interface ConformOptions {
 
 /** Plays a shop's day with a till and judges each behaviour. If the signal aborts, the rest is not judged. */
 export async function conform(options: ConformOptions): Promise<Report> {
-  const { clock, seed, way, command, env, signal } = options;
+  const { clock, seed, way, command, program, env, signal } = options;
   const startMs = clock.monotonicMs();
   const at = isoUtc(clock.nowMs());
-  const place = await Place.open({ clock, seed, way, env });
+  const place = await Place.open({ clock, seed, way, program, env });
   const ends = new AbortController();
   signal.addEventListener('abort', () => ends.abort(), { once: true });
   const till =

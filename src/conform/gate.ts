@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import {
   Agent,
   createServer,
@@ -8,6 +9,7 @@ import {
   type ServerResponse,
 } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import type { Clock } from '../core/time.ts';
 
 /** A request of the till, with its answer. */
@@ -124,4 +126,78 @@ function jsonOf(body: Buffer): unknown {
   } catch {
     return undefined;
   }
+}
+
+/** Files beside the script by which it tells what it was called with, and is told to refuse. */
+const CALLS = 'calls';
+const REFUSED = 'refused';
+const REFUSE = 'refuse';
+
+/**
+ * Stands between the till and the commands of tillsync: a script `tillsync` that notes each call and the files handed
+ * over, and refuses some as a locked store would. It acts on the kit's own tillsync, never on the machine's.
+ */
+export class CommandGate {
+  /** Directory of the script, for the till's PATH. */
+  readonly directory: string;
+
+  /** `program`: the words that start tillsync; `env`: what it needs, such as its configuration. */
+  constructor(directory: string, program: readonly string[], env: Record<string, string>) {
+    this.directory = directory;
+    mkdirSync(join(directory, 'files'), { recursive: true });
+    for (const name of [CALLS, REFUSED]) writeFileSync(join(directory, name), '');
+    const settings = Object.entries(env).map(([name, value]) => `export ${name}=${quoted(value)}\n`);
+    const text = `#!/bin/sh
+gate=$(dirname "$0")
+echo call >> "$gate/${CALLS}"
+case " $* " in
+*" push "* | *" ack "*)
+  if [ -e "$gate/${REFUSE}" ]; then
+    echo refused >> "$gate/${REFUSED}"
+    echo 'Another program keeps the files locked. Nothing was taken.' >&2
+    exit 1
+  fi
+  for word; do
+    if [ "$word" = - ]; then
+      input=$(mktemp "$gate/files/XXXXXX")
+      cat > "$input"
+      exec < "$input"
+    elif [ -f "$word" ]; then cp "$word" "$(mktemp "$gate/files/XXXXXX")"; fi
+  done ;;
+esac
+${settings.join('')}exec ${program.map(quoted).join(' ')} "$@"
+`;
+    writeFileSync(join(directory, 'tillsync'), text, { mode: 0o755 });
+  }
+
+  /** Number of calls. */
+  get arrived(): number {
+    return this.#lines(CALLS);
+  }
+
+  /** Number of refused calls. */
+  get refused(): number {
+    return this.#lines(REFUSED);
+  }
+
+  /** Refuses counts and acknowledgements from now on, or no longer. */
+  refuse(isRefusing: boolean): void {
+    const file = join(this.directory, REFUSE);
+    if (isRefusing) writeFileSync(file, '');
+    else rmSync(file, { force: true });
+  }
+
+  /** Returns how many of the files that were handed over contain the text. */
+  filesWith(text: string): number {
+    const files = join(this.directory, 'files');
+    return readdirSync(files).filter((name) => readFileSync(join(files, name), 'utf8').includes(text)).length;
+  }
+
+  #lines(name: string): number {
+    return readFileSync(join(this.directory, name), 'utf8').split('\n').length - 1;
+  }
+}
+
+function quoted(word: string): string {
+  return `'${word.replaceAll("'", `'\\''`)}'`;
 }

@@ -104,9 +104,11 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
     chapter: 'handing-over-stock-and-prices',
     async play(stage) {
       await stage.fence();
+      const { commands, gate } = stage.place;
       const unlock = stage.place.lockInbox();
+      commands.refuse(true);
       let refused = 0;
-      stage.place.gate.refuse = (method) => {
+      gate.refuse = (method) => {
         if (method !== 'POST') return undefined;
         refused += 1;
         return { status: refused % 2 === 0 ? 503 : 429, retryAfterS: 1 };
@@ -116,13 +118,14 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
         orders = [stage.order(article(20), 2), stage.order(article(20), 3)];
         await stage.pause(REFUSED_MS);
       } finally {
-        stage.place.gate.refuse = undefined;
+        gate.refuse = undefined;
+        commands.refuse(false);
         unlock();
       }
       await stage.fence();
       stage.acknowledged(orders, 'Orders of that time');
       const counted = await stage.counted(article(20), article(20).qty - 5, 'Their article');
-      return `${counted} Refused by HTTP: ${refused}.`;
+      return `${counted} Refused by HTTP: ${refused}; commands: ${commands.refused}.`;
     },
   },
   {
@@ -142,10 +145,11 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
     },
     async close(stage) {
       const refused = articlesOf(21).find(({ isListed }) => !isListed) as Article;
-      const bodies = stage.place.gate.asked.filter(
+      const { gate, commands } = stage.place;
+      const bodies = gate.asked.filter(
         ({ path, body }) => path === '/v1/stock' && JSON.stringify(body ?? '').includes(refused.externalId),
       ).length;
-      return again(bodies, 'The refused count');
+      return again(bodies + commands.filesWith(refused.externalId), 'The refused count');
     },
   },
   {
@@ -194,11 +198,12 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
     chapter: 'following-orders',
     async play(stage) {
       await stage.fence();
-      const { gate } = stage.place;
+      const { gate, commands } = stage.place;
+      const arrived = () => gate.arrived + commands.arrived;
       await stage.pause(1_000);
-      const [asked, usedS] = [gate.arrived, stage.till?.usedS()];
+      const [asked, usedS] = [arrived(), stage.till?.usedS()];
       await stage.pause(QUIET_MS);
-      const asks = gate.arrived - asked;
+      const asks = arrived() - asked;
       const seconds = QUIET_MS / 1000;
       if (asks > ASKS_A_SECOND * (seconds + 1)) throw new Failing(`It asked ${asks} times in ${seconds} s.`);
       const nowS = stage.till?.usedS();

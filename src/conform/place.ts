@@ -16,7 +16,7 @@ import { retentionRun } from '../health/retention.ts';
 import { seededRandom } from '../sandbox/draws.ts';
 import { type Sandbox, startSandbox } from '../sandbox/server.ts';
 import { allArticles, articleFile, OTHER, OWN, productsOf } from './articles.ts';
-import { Gate } from './gate.ts';
+import { CommandGate, Gate } from './gate.ts';
 
 /** Ways in which a till can get orders and hand over counts. */
 const WAYS = ['sql', 'http', 'stream', 'hook', 'files'] as const;
@@ -36,6 +36,8 @@ export interface PlaceOptions {
   clock: Clock;
   seed: number;
   way: Way;
+  /** Words that start tillsync's commands. */
+  program: readonly string[];
   /** Environment of this process. The till gets it without tillsync's own variables. */
   env: NodeJS.ProcessEnv;
 }
@@ -48,17 +50,20 @@ export class Place {
   readonly storage: string;
   readonly sandbox: Sandbox;
   readonly gate: Gate;
+  readonly commands: CommandGate;
   /** Environment variables that tell the till its files and addresses. */
   readonly tillEnv: NodeJS.ProcessEnv;
   readonly #releasers: Releasers;
   readonly #config: Config;
   readonly #key: string;
+  /** As Standard Webhooks writes secrets. */
+  readonly #hookSecret = `whsec_${randomBytes(24).toString('base64')}`;
   readonly #refreshToken: string;
   readonly #files: TillFiles;
   #daemon: Daemon | undefined;
   #sold = 0;
 
-  static async open({ clock, seed, way, env }: PlaceOptions): Promise<Place> {
+  static async open({ clock, seed, way, program, env }: PlaceOptions): Promise<Place> {
     const releasers = new Releasers(silentLog);
     const directory = mkdtempSync(join(tmpdir(), 'tillsync-conform-'));
     releasers.push('directory', () => rmSync(directory, { recursive: true, force: true }));
@@ -76,7 +81,7 @@ export class Place {
       releasers.push('gate', () => gate.close());
       const [webhookPort, localPort, hookPort] = [await freePort(), await freePort(), await freePort()];
       const ports = { webhookPort, localPort, hookPort: way === 'hook' ? hookPort : undefined };
-      place = new Place({ clock, random, directory, sandbox, gate, url, ports, env, releasers });
+      place = new Place({ clock, random, directory, sandbox, gate, url, ports, program, env, releasers });
       releasers.push('tillsync', () => place?.stopDaemon());
       await place.startDaemon();
       await place.#catalogue();
@@ -88,7 +93,7 @@ export class Place {
   }
 
   private constructor(made: Made) {
-    const { clock, random, directory, sandbox, gate, url, ports, env, releasers } = made;
+    const { clock, random, directory, sandbox, gate, url, ports, program, env, releasers } = made;
     this.clock = clock;
     this.random = random;
     this.directory = directory;
@@ -107,8 +112,13 @@ export class Place {
     if ('faults' in read) throw configError(read.faults);
     this.#config = read.config;
     this.#files = tillFiles(directory);
+    this.commands = new CommandGate(join(directory, 'commands'), program, {
+      TILLSYNC_CONFIG: configFile,
+      TILLSYNC_LOCAL_API_KEY: this.#key,
+    });
     this.tillEnv = {
       ...Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('TILLSYNC_'))),
+      PATH: `${this.commands.directory}:${env.PATH ?? ''}`,
       TILL_STORE: OWN.externalId,
       TILL_MIRROR: this.mirrorFile,
       TILL_INBOX: this.inboxFile,
@@ -121,7 +131,7 @@ export class Place {
       TILL_CONFIG: configFile,
       ...(ports.hookPort !== undefined && {
         TILL_HOOK_PORT: String(ports.hookPort),
-        TILL_HOOK_SECRET: this.#key,
+        TILL_HOOK_SECRET: this.#hookSecret,
       }),
     };
   }
@@ -171,7 +181,7 @@ export class Place {
         refreshToken: this.#refreshToken,
         webhookSecrets: ['conform-webhook-secret'],
         localApiKey: this.#key,
-        hookSecrets: { till: [this.#key] },
+        hookSecrets: { till: [this.#hookSecret] },
       },
       clock: this.clock,
       random: this.random,
@@ -254,6 +264,7 @@ interface Made {
   gate: Gate;
   url: string;
   ports: { webhookPort: number; localPort: number; hookPort: number | undefined };
+  program: readonly string[];
   env: NodeJS.ProcessEnv;
   releasers: Releasers;
 }

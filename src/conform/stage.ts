@@ -13,6 +13,8 @@ const FENCE_MS = 30_000;
 const LOST_MS = 3_000;
 /** Longest wait for a count after the last acknowledgement, because a till may hand a count over later. */
 const FOLLOWS_MS = 5_000;
+/** Longest wait until the platform has sent all callbacks. */
+const SENT_MS = 5_000;
 const LOOK_MS = 40;
 const READERS_EVERY_MS = 500;
 
@@ -83,9 +85,11 @@ export class Stage {
   }
 
   /**
-   * Makes one more order and waits until the till has acknowledged it. The till has then processed all earlier orders.
+   * Makes one more order and waits until the till has acknowledged it. The till has then processed all earlier orders,
+   * because the callbacks of earlier orders are sent before.
    */
   async fence(patienceMs = FENCE_MS): Promise<void> {
+    await Promise.race([this.control.settled(), this.pause(SENT_MS)]);
     const [article] = articlesOf(0) as [Article];
     const { internalOrderId, code } = this.order(article, 1);
     const limitMs = this.lostIn === undefined ? Math.max(patienceMs, this.#firstPatienceMs) : LOST_MS;

@@ -1,10 +1,14 @@
 /** Tests src/conform/mirror-readers.ts. */
 
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { Gate } from '../../src/conform/gate.ts';
+import { CommandGate, Gate } from '../../src/conform/gate.ts';
 import { Readers } from '../../src/conform/mirror-readers.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 
@@ -65,4 +69,28 @@ it('tells a read that is kept open from many short ones', () => {
   expect(readers).toMatchObject({ longestMs: 500, longest: 'php (process 7)' });
   for (let looks = 0; looks < 21; looks++) readers.look([php], 500);
   expect(readers.longestMs).toBe(10_000);
+});
+
+it('runs the commands of a till on the kit, notes them and their files, and refuses as a locked store does', () => {
+  const directory = mkdtempSync(join(tmpdir(), "tillsync gate's "));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const program = ['sh', '-c', 'echo "$TILLSYNC_CONFIG: $*"; cat', 'sh'];
+  const commands = new CommandGate(join(directory, 'commands'), program, { TILLSYNC_CONFIG: "it's.toml" });
+  const type = (words: string[], input = '') => {
+    const run = spawnSync(join(commands.directory, 'tillsync'), words, { input, encoding: 'utf8' });
+    return [run.status, run.stdout];
+  };
+  const counts = join(directory, 'counts 1.csv');
+  writeFileSync(counts, 'sku,qty\nodd,1\n');
+  expect(type(['push', 'stock', counts])).toEqual([0, `it's.toml: push stock ${counts}\n`]);
+  expect(type(['push', 'stock', '-'], 'odd,2\n')).toEqual([0, "it's.toml: push stock -\nodd,2\n"]);
+  expect(type(['order', 'list', "a 'b'  c"])).toEqual([0, "it's.toml: order list a 'b'  c\n"]);
+  expect([commands.arrived, commands.filesWith('odd'), commands.filesWith('odd,2')]).toEqual([3, 2, 1]);
+
+  commands.refuse(true);
+  expect(type(['feed', 'ack'], '["a"]')).toEqual([1, '']);
+  expect(type(['order', 'list'])[0]).toBe(0);
+  commands.refuse(false);
+  expect(type(['feed', 'ack'], '["a"]')).toEqual([0, 'it\'s.toml: feed ack\n["a"]']);
+  expect([commands.arrived, commands.refused]).toEqual([6, 1]);
 });

@@ -9,7 +9,7 @@ import { COMPILED, NODE, runCommand } from '../support/workplace.ts';
 
 interface TillRecipe {
   language: string;
-  way: 'sql' | 'http';
+  way: Report['way'];
   needs: string[];
   /** Debian packages. */
   packages: string;
@@ -26,6 +26,27 @@ const TILLS: TillRecipe[] = [
     needs: [NODE],
     packages: 'nodejs',
     command: [NODE, recipe('typescript/till.ts')],
+  },
+  {
+    language: 'TypeScript',
+    way: 'stream',
+    needs: [NODE],
+    packages: 'nodejs',
+    command: [NODE, recipe('typescript/till-stream.ts')],
+  },
+  {
+    language: 'TypeScript',
+    way: 'hook',
+    needs: [NODE],
+    packages: 'nodejs',
+    command: [NODE, recipe('typescript/till-hook.ts')],
+  },
+  {
+    language: 'Python',
+    way: 'files',
+    needs: ['/usr/bin/python3'],
+    packages: 'python3',
+    command: ['python3', recipe('python/till-files.py')],
   },
   {
     language: 'Python',
@@ -69,7 +90,7 @@ for (const till of TILLS) {
 describe.concurrent('a till of the docs', () => {
   for (const till of TILLS) {
     it.skipIf(missing(till))(
-      `in ${till.language} shows every behaviour`,
+      `in ${till.language} shows every behaviour by the way ${till.way}`,
       async ({ onTestFinished }) => {
         const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-till-'));
         onTestFinished(() => rmSync(directory, { recursive: true, force: true }));

@@ -1,0 +1,89 @@
+// The till's own ledger, the same for each way: what lay on the shelf, what orders and sales took of it, what is owed.
+import { appendFileSync, readFileSync } from 'node:fs';
+import { DatabaseSync } from 'node:sqlite';
+
+const {
+  TILL_DIRECTORY,
+  TILL_STORE = '',
+  TILL_ARTICLES = '',
+  TILL_SALES = '',
+  TILL_REPORT = '',
+} = process.env;
+const TAKES_NOTHING = ['pending', 'payment-pending', 'cancel', 'refund', 'payment-canceled'];
+
+const db = new DatabaseSync(`${TILL_DIRECTORY}/till.db`, { timeout: 5_000 });
+db.exec(`PRAGMA synchronous = FULL;
+  CREATE TABLE IF NOT EXISTS stock (sku TEXT PRIMARY KEY, external_id TEXT, qty REAL, told REAL);
+  CREATE TABLE IF NOT EXISTS taken (by TEXT, line INTEGER, sku TEXT, qty REAL, PRIMARY KEY (by, line));
+  CREATE INDEX IF NOT EXISTS taken_by_sku ON taken (sku);
+  CREATE TABLE IF NOT EXISTS bookings (order_id TEXT PRIMARY KEY, total REAL, due TEXT, prepared INTEGER DEFAULT 0);
+  CREATE TABLE IF NOT EXISTS owed (order_id TEXT PRIMARY KEY, seq INTEGER);
+  CREATE TABLE IF NOT EXISTS place (seq INTEGER);
+  INSERT INTO place SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM place);
+  CREATE VIEW IF NOT EXISTS counts AS SELECT * FROM (SELECT external_id AS externalId, told,
+    max(0, qty - (SELECT total(qty) FROM taken WHERE taken.sku = stock.sku)) AS qty FROM stock) WHERE qty <> told;`);
+export const run = (sql: string, ...values: (string | number | null)[]) => db.prepare(sql).run(...values);
+export const all = <T>(sql: string, ...values: string[]) => db.prepare(sql).all(...values) as T[];
+export const place = () => all<{ seq: number }>('SELECT seq FROM place')[0]?.seq ?? 0;
+
+const rowsOf = (file: string) =>
+  readFileSync(file, 'utf8')
+    .split('\n')
+    .slice(0, -1)
+    .map((line) => line.split('\t'));
+for (const [sku = '', id = '', , qty] of rowsOf(TILL_ARTICLES).slice(1))
+  run('INSERT OR IGNORE INTO stock VALUES (?, ?, ?, ?)', sku, id, Number(qty), Number(qty));
+
+/** An order that was booked, or is to be prepared now. */
+const report = (...cells: (string | number | null)[]) => appendFileSync(TILL_REPORT, `${cells.join('\t')}\n`);
+
+/** What tillsync tells of an order; its newest state, or null once it was deleted. */
+export interface Event {
+  seq: number;
+  orderId: string;
+  order: {
+    status: string | null;
+    storeExternalId: string | null;
+    amountToPay: number | null;
+    isScheduled: boolean | null;
+    scheduledFor: string | null;
+    items: { sku: string | null; quantity: number | null }[];
+  } | null;
+}
+
+/** Books events in one transaction: what each order takes now, in place of what it took before. */
+export function book(events: Event[]) {
+  db.exec('BEGIN IMMEDIATE');
+  try {
+    events.forEach(bookOne);
+    db.exec('COMMIT');
+  } catch (error) {
+    db.exec('ROLLBACK');
+    throw error;
+  }
+}
+
+function bookOne({ seq, orderId, order }: Event) {
+  run('DELETE FROM taken WHERE by = ?', orderId);
+  if (order?.storeExternalId === TILL_STORE && !TAKES_NOTHING.includes(order.status ?? '')) {
+    const [total, due] = [order.amountToPay, order.isScheduled ? order.scheduledFor : null];
+    const { changes } = run('INSERT OR IGNORE INTO bookings (order_id, total) VALUES (?, ?)', orderId, total);
+    if (changes > 0) report('booked', orderId, total);
+    run('UPDATE bookings SET due = ? WHERE order_id = ?', due, orderId);
+    for (const [line, { sku, quantity }] of order.items.entries())
+      run('INSERT INTO taken VALUES (?, ?, ?, ?)', orderId, line, sku, quantity ?? 0);
+    run('INSERT OR REPLACE INTO owed VALUES (?, ?)', orderId, seq);
+  } else run('DELETE FROM bookings WHERE order_id = ?', orderId);
+  run('UPDATE place SET seq = ?', seq);
+}
+
+/** Notes new sales over the counter, and reports the orders whose time has come. */
+export function sellAndPrepare() {
+  for (const [number = '', sku = '', qty] of rowsOf(TILL_SALES))
+    run('INSERT OR IGNORE INTO taken VALUES (?, 0, ?, ?)', `sale ${number}`, sku, Number(qty));
+  const due = 'SELECT order_id AS id FROM bookings WHERE prepared = 0 AND (due IS NULL OR due <= ?)';
+  for (const { id } of all<{ id: string }>(due, new Date().toISOString())) {
+    report('prepare', id);
+    run('UPDATE bookings SET prepared = 1 WHERE order_id = ?', id);
+  }
+}

@@ -1,0 +1,27 @@
+// node till-hook.ts: tillsync posts each event to it. Node 24 with `npm install standardwebhooks`, ledger.ts and api.ts.
+import { createServer } from 'node:http';
+import { text } from 'node:stream/consumers';
+import { Webhook } from 'standardwebhooks';
+import { forever, handOver } from './api.ts';
+import { book, type Event, sellAndPrepare } from './ledger.ts';
+
+const { TILL_HOOK_PORT, TILL_HOOK_SECRET = '' } = process.env;
+const webhook = new Webhook(TILL_HOOK_SECRET);
+
+createServer(async (request, response) => {
+  try {
+    const event = webhook.verify(await text(request), request.headers as Record<string, string>);
+    // What `tillsync hooks test` made up is no order.
+    const { test = false, ...told } = event as Event & { test?: boolean };
+    if (!test) book([told]);
+    response.writeHead(204).end();
+  } catch (error) {
+    console.error(String(error));
+    response.writeHead(500).end(); // It is sent again.
+  }
+}).listen(Number(TILL_HOOK_PORT), '127.0.0.1');
+
+await forever(500, async () => {
+  sellAndPrepare();
+  await handOver();
+});
