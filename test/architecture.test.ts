@@ -126,7 +126,8 @@ const DOORS: Record<string, readonly string[]> = {
     'verdict',
   ],
   link: [
-    ...['assign', 'branch', 'branch-status', 'hub', 'link', 'nats', 'own-store', 'server-config'],
+    ...['assign', 'branch', 'branch-copy', 'branch-status', 'copies', 'hub', 'link', 'nats', 'own-store'],
+    'server-config',
     ...['server-file', 'server-look', 'ways'],
   ],
   app: [
@@ -152,7 +153,7 @@ const DOORS: Record<string, readonly string[]> = {
       'webhook-probe',
     ],
   ],
-  daemon: ['backups', 'daemon', 'service', 'support-answers'],
+  daemon: ['backups', 'daemon', 'link-loops', 'service', 'support-answers'],
   demo: ['branches-demo', 'demo', 'sandbox-platform'],
   conform: ['conform', 'report'],
   sandbox: ['control', 'draws', 'server', 'settings', 'traffic'],

@@ -186,6 +186,7 @@ The platform, the POS and every copy still have what they have; the command name
     return withParts(call, async ({ parts: { mirror }, config, progress }) => {
       const { Audit } = await import('../db/audit.ts');
       const { backupsOf } = await import('../daemon/backups.ts');
+      const { copyDirectories } = await import('../link/copies.ts');
       const { cli, options } = call;
       const found = mirror.read((db) => findPeople(db, who));
       const one = onePerson(found, 'forgotten', config);
@@ -214,6 +215,7 @@ The platform, the POS and every copy still have what they have; the command name
       const copies = [
         ...copiesOf(storagePaths(config.storage.directory).mirror),
         ...backupsOf(config, configPath(call.options.config, cli.env)),
+        ...(await copyDirectories(config.storage.directory)),
       ];
       const told = [
         `${counted(forgotten, 'order')} without this person from now on.`,

@@ -114,9 +114,10 @@ export function ownStoreConfig(config: Config): Config | undefined {
     ...config,
     platform: { ...platform, baseUrl: '' },
     storage: { ...storage, directory: join(storage.directory, OWN_STORE) },
-    hub: { nats: '', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
+    hub: { ...hub, nats: '', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
     link: { hub: hub.nats, otherHubs: [], branch: hub.store, caFile: '' },
     branches: [],
+    backup: { ...config.backup, toHub: false },
     // The hub itself sends the heartbeat.
     alarms: { ...alarms, heartbeatUrl: '' },
     hooks: hooks.filter(({ store }) => store === true),

@@ -11,6 +11,11 @@ export function isHub({ hub }: Pick<Config, 'hub'>): boolean {
   return hub.nats !== '';
 }
 
+/** Whether this is a branch that keeps its newest backups at its hub too. They are encrypted for a recipient. */
+export function sendsCopies({ link, backup }: Pick<Config, 'link' | 'backup'>): boolean {
+  return isBranch({ link }) && backup.toHub && backup.recipient !== '' && backup.everyMs > 0;
+}
+
 export const ROLES = ['store', 'hub', 'branch'] as const;
 
 /** Returns the role. `store` is a tillsync that is neither a hub nor a branch. */

@@ -217,6 +217,11 @@ export const FILE = z.object({
         '',
         'The shop in which this machine stands, as [[branches]] names it, such as "B1". Its POS then uses store/ in the storage directory, and /store of the local API: orders of that shop alone. Empty: the hub stands in no shop.',
       ),
+      copiesMaxBytes: key(
+        value.byteSize(1024 ** 2, 1024 ** 4),
+        '1GiB',
+        'How much is kept of the encrypted backups of one branch, in copies/ of the storage directory: the newest two, if they fit. A larger one is refused, and none is taken that would leave the disk with less than 500 MiB or 5 %.',
+      ),
     },
   ),
   link: section(
@@ -360,6 +365,11 @@ export const FILE = z.object({
         value.optionalRecipient,
         '',
         'For whom backups are encrypted, those by hand among them: a recipient of age, such as `tillsync backup --new-phrase` writes here. Empty: they are not, unless there is a secret backup-passphrase.',
+      ),
+      toHub: key(
+        value.boolean,
+        true,
+        'Only in a branch that has a recipient: whether the newest backup and the differential one lie at its hub, too, which cannot open them. On a new machine: tillsync restore --from-hub',
       ),
       keep: key(value.wholeNumber(1, 1_000), 7, 'How many are kept of this shop; older ones are deleted.'),
       after: key(

@@ -14,7 +14,7 @@ import { type ProgramEnd, runProgram } from '../core/program.ts';
 import type { Clock } from '../core/time.ts';
 import { toStorageError } from '../db/sqlite.ts';
 import { formatBytes } from '../health/facts.ts';
-import { differentialState, noteBackup, removeLeftOvers } from '../support/backup-files.ts';
+import { differentialState, differentialsFor, noteBackup, removeLeftOvers } from '../support/backup-files.ts';
 import { DifferentialLoop } from './differentials.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { type OwnCommandEnd, runOwnCommand } from './own-command.ts';
@@ -104,7 +104,10 @@ export class BackupLoop {
   #isDue(): boolean {
     const nowMs = this.#o.clock.nowMs();
     // A backup dated in the future was made while the clock was wrong, so it does not count.
+    // One from before there was a recipient may not leave this machine, so it does not count either.
+    const { recipient } = this.#o.settings;
     const madeMs = this.#names()
+      .filter((name) => recipient === '' || name.endsWith('.age'))
       .map(madeAtMs)
       .filter((atMs) => atMs <= nowMs);
     // Without a recorded backup, no differential backup can be made, so a whole one is due at once.
@@ -177,6 +180,13 @@ function directoryOf({ directory }: Config['backup'], storage: string): string {
 export function backupsOf(config: Config, configFile: string): string[] {
   const directory = directoryOf(config.backup, config.storage.directory);
   return backupNames(directory, labelOf(config, configFile)).map((name) => join(directory, name));
+}
+
+/** Returns the newest encrypted backup, after the differential ones that belong to it. */
+export function copiesForHub(config: Config, configFile: string): string[] {
+  const isEncrypted = (path: string) => path.endsWith('.age');
+  const newest = backupsOf(config, configFile).findLast(isEncrypted);
+  return newest === undefined ? [] : [...differentialsFor(newest).filter(isEncrypted), newest];
 }
 
 const STAMP = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z\.tar\.gz(\.age)?$/;

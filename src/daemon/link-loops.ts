@@ -3,14 +3,18 @@ import { areOrdersStale, ordersStaleAfterMs, verdictOn } from '../app/read-only-
 import type { Services, ServicesOptions } from '../app/services.ts';
 import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
-import { isBranch, isHub } from '../config/roles.ts';
+import { isBranch, isHub, sendsCopies } from '../config/roles.ts';
 import type { AlarmKey } from '../core/alarm.ts';
-import { hasCode, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
+import { repeat } from '../core/loop.ts';
+import type { BranchFollower } from '../link/branch.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
 import type { OwnStoreLink } from '../link/own-store.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
 import { compileSpellings } from '../orders/field-aliases.ts';
 import type { Mirror } from '../orders/mirror.ts';
+import { noteAtHub } from '../support/backup-files.ts';
+import { copiesForHub } from './backups.ts';
 import { feedBranches } from './feed-branches.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
@@ -28,12 +32,19 @@ const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
 /** Interval at which, while a branch is silent, the server is asked whose key it refused. */
 const REFUSED_EVERY_MS = 30_000;
+/** Interval at which backups are sent to the hub where no differential ones are made. */
+const COPY_EVERY_MS = 60_000;
+/** Interval at which the time is noted while the hub has everything. */
+const COPY_NOTED_EVERY_MS = 300_000;
+/** Failures in a row after which an alarm is raised. */
+const COPY_TRIES = 4;
 
 /**
  * Cleans up after a change of role: a store that is no longer a hub or a branch ends its feeds, and the alarms about
  * branches and link.
  */
 export async function settleRole(config: Config, { mirror }: Pick<Services, 'mirror'>): Promise<void> {
+  if (!sendsCopies(config)) for (const key of OF_COPIES) mirror.health.note(key, null);
   if (isHub(config)) return;
   if (mirror.read(isFeeding)) await mirror.write(endFeeding);
   for (const key of OF_A_HUB) mirror.health.note(key, null);
@@ -41,6 +52,8 @@ export async function settleRole(config: Config, { mirror }: Pick<Services, 'mir
   if (!mirror.health.freshness().some(({ subject }) => subject === 'hub.link')) return;
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
 }
+
+const OF_COPIES: readonly AlarmKey[] = ['backup.hub'];
 
 const OF_A_HUB: readonly AlarmKey[] = [
   'hub.unassigned',
@@ -70,6 +83,7 @@ export function hubLoops(options: Options, parts: Services, own?: OwnStoreLink):
   const { mirror, stores, state, outbox } = parts;
   if (!isHub(config)) return [];
   const run: NamedLoop['run'] = async (signal, beat) => {
+    const { CopyStore } = await import('../link/copies.ts');
     const { Hub } = await import('../link/hub.ts');
     const { announcementOf } = await import('../link/server-file.ts');
     const announced = () => announcementOf(config.hub, state.hub.serverConfig());
@@ -89,6 +103,12 @@ export function hubLoops(options: Options, parts: Services, own?: OwnStoreLink):
       onQueued: () => outbox.queued(),
       ownStore: config.hub.store || undefined,
       announcement: () => announced().announcement,
+      copies: new CopyStore({
+        storage: config.storage.directory,
+        maxBytes: config.hub.copiesMaxBytes,
+        space: () => storageSpace(config.storage.directory),
+        clock,
+      }),
     });
     try {
       await hub.begin();
@@ -223,12 +243,60 @@ export function branchLoops(options: Options, parts: Services, onOrders: () => v
         }
       },
     },
+    {
+      name: 'link.copy',
+      async run(signal, beat) {
+        const { configFile } = options;
+        if (!sendsCopies(config) || configFile === undefined) return;
+        const { follower } = await made();
+        await sendCopies({ ...options, configFile, parts, follower, beat }, signal);
+      },
+    },
   ];
 }
 
-async function natsBranchLink(
-  { link }: Config,
-  state: Services['state'],
+interface SendCopiesOptions extends Pick<ServicesOptions, 'config' | 'clock' | 'log'> {
+  configFile: string;
+  parts: Pick<Services, 'mirror'>;
+  follower: Pick<BranchFollower, 'askCopy'>;
+  beat: () => void;
+}
+
+/** Keeps the newest backups of a branch at its hub, until the signal. */
+async function sendCopies(
+  { config, configFile, parts: { mirror }, follower, clock, log, beat }: SendCopiesOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  const { CopySender } = await import('../link/branch-copy.ts');
+  const sender = new CopySender({ ask: (question) => follower.askCopy(question), clock, beat });
+  const everyMs = config.backup.differentialEveryMs || COPY_EVERY_MS;
+  let failures = 0;
+  let noted = '';
+  const told = (message: string | null) =>
+    mirror.health.note('backup.hub', failures >= COPY_TRIES ? message : null);
+  const act = async () => {
+    const files = copiesForHub(config, configFile);
+    const isThere = await sender.send(files, everyMs, signal);
+    failures = 0;
+    told(null);
+    const news = `${sender.sent} ${Math.floor(clock.nowMs() / COPY_NOTED_EVERY_MS)}`;
+    if (!isThere || news === noted) return;
+    noted = news;
+    await mirror.write((db) => noteAtHub(db, clock.nowMs()));
+  };
+  const onError = (error: unknown) => {
+    // A hub of an older version keeps none, and nobody has to act.
+    failures = hasCode(error, 'not-found') ? 0 : failures + 1;
+    told(asTillsyncError(error).message);
+    log[failures === 1 ? 'warn' : 'debug']({ err: error }, 'a backup could not be sent to the hub');
+  };
+  await repeat({ act, everyMs, onError, clock, beat }, signal);
+}
+
+/** Makes the link of a branch with this key. Throws `config-invalid` without one. */
+export async function natsBranchLink(
+  { link }: Pick<Config, 'link'>,
+  state: Pick<Services['state'], 'linkWays'>,
   seed: string | undefined,
 ): Promise<BranchLink> {
   if (seed === undefined) {

@@ -30,7 +30,7 @@ import {
   requeue,
   waitingUp,
 } from './branch-upload.ts';
-import { LinkFreshness, refusalOf } from './hub.ts';
+import { LinkFreshness } from './hub.ts';
 import {
   type BranchLink,
   CHANGES_ANSWER,
@@ -40,6 +40,7 @@ import {
   type HelloAnswer,
   type Question,
   REFUSAL,
+  refusalOf,
 } from './link.ts';
 
 const HELLO_EVERY_MS = 30_000;
@@ -428,6 +429,11 @@ export class BranchFollower {
   async #ask<T>(question: Question, body: object, schema: z.ZodType<T>): Promise<T> {
     const text = await this.#options.link.ask(question, JSON.stringify(body));
     return readAnswer(text, schema);
+  }
+
+  /** Asks the hub about copies of backups, and returns the answer's text. Throws `link-down`, `not-found`. */
+  askCopy(question: object): Promise<string> {
+    return this.#options.link.ask('copy', JSON.stringify({ instance: this.#instance, ...question }));
   }
 
   async #prune(): Promise<void> {

@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type Database from 'better-sqlite3';
 import type { FreshnessSubject } from '../core/alarm.ts';
-import { asTillsyncError, failureCode, firstNames, hasCode, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, failureCode, firstNames, hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
@@ -13,6 +13,7 @@ import type { MirrorStores } from '../outbox/repositories.ts';
 import { unassigned } from './assign.ts';
 import { examineBranches } from './branch-status.ts';
 import { branchesAlarm } from './branches-alarm.ts';
+import type { CopyStore } from './copies.ts';
 import { addPage, CatalogRoom, composed, type FeedEntry, hasCatalog, hasPage } from './feed-pages.ts';
 import {
   areNamesNew,
@@ -47,6 +48,7 @@ import {
 import type { HubRows } from './hub-state.ts';
 import {
   CHANGES,
+  COPY,
   type DownMessage,
   HELLO,
   type Hello,
@@ -101,6 +103,8 @@ export interface HubOptions {
    * none.
    */
   ownStore?: string | undefined;
+  /** Keeps copies of the branches' backups. If left out, none are kept. */
+  copies?: CopyStore;
   clock: Clock;
   log: Log;
 }
@@ -110,6 +114,8 @@ export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
+  /** Copies have a limit of their own, so that they hold up no other question. */
+  readonly #copyGate: QuestionGate;
   readonly #misuse: MisuseMonitor;
   readonly #room = new CatalogRoom();
   /** By branch, the process whose messages are accepted. */
@@ -124,6 +130,7 @@ export class Hub {
     this.#options = options;
     this.#freshness = new LinkFreshness(options.mirror, options.clock);
     this.#gate = new QuestionGate(options.clock);
+    this.#copyGate = new QuestionGate(options.clock);
     this.#misuse = new MisuseMonitor(options.clock);
     this.#branches = options.branches();
     this.#announcement = options.announcement?.() ?? null;
@@ -325,7 +332,8 @@ export class Hub {
    */
   answer(branch: string, question: Question, body: Uint8Array): Promise<string> | undefined {
     // The gate runs before the question is parsed, so that a flood of questions costs other branches no time.
-    const entry = this.#gate.enter(branch, body.length);
+    const gate = question === 'copy' ? this.#copyGate : this.#gate;
+    const entry = gate.enter(branch, body.length);
     if (entry !== 'admitted') {
       this.#noteRefused(branch, question, body.length);
       if (entry === 'dropped') return undefined;
@@ -335,7 +343,7 @@ export class Hub {
     const answer = this.#found(branch)
       .then((found) => (found ? this.#answer(found, question, body) : this.#unnamed(branch)))
       .catch((error: unknown) => refusal('busy', asTillsyncError(error).message));
-    return answer.finally(() => this.#gate.leave(branch));
+    return answer.finally(() => gate.leave(branch));
   }
 
   /**
@@ -394,6 +402,7 @@ export class Hub {
       if (!this.#options.rows.hasJoined(branch)) {
         return refusal('expired', `Branch ${name} has no key of its own.`);
       }
+      if (question === 'copy') return await this.#copy(branch, asked);
       return question === 'hello' ? await this.#hello(branch, asked) : await this.#changes(found, asked);
     } catch (error) {
       const { code, message } = asTillsyncError(error);
@@ -510,6 +519,14 @@ export class Hub {
     return JSON.stringify(answer);
   }
 
+  async #copy(branch: string, asked: unknown): Promise<string> {
+    const { copies } = this.#options;
+    const copy = COPY.parse(asked);
+    const replaced = copy.do === 'put' ? this.#replaced(branch, copy.instance) : undefined;
+    if (replaced !== undefined || !copies) return replaced ?? refusal('busy', 'This hub keeps no copies.');
+    return JSON.stringify(await copies.answer(branch, copy));
+  }
+
   /** Returns whether the accepted machine was silent so long that an older machine is accepted again. */
   #isSilent(branch: string): boolean {
     const { rows, clock } = this.#options;
@@ -577,15 +594,4 @@ export function reportLinkDown({ health }: Pick<Mirror, 'health'>, error: unknow
   const known = asTillsyncError(error);
   const text = [known.message, known.hint].filter(Boolean).join(' ');
   health.report('hub.link', 'failing', text, failureCode(known));
-}
-
-/** Returns `link-refused` if the hub refuses the branch, or `link-down` if a retry may help. */
-export function refusalOf({ code, message, hint }: Refusal): TillsyncError {
-  // For `unreadable` a retry may help, because after the next hello the hub may be able to read messages.
-  if (code === 'busy' || code === 'unreadable') return new TillsyncError('link-down', message);
-  const usual =
-    code === 'replaced'
-      ? 'End the tillsync that is too many, then restart the other: {restart}'
-      : 'At the hub, invite the branch again: sudo tillsync branch invite NAME';
-  return new TillsyncError('link-refused', message, { hint: hint ?? usual });
 }

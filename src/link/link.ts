@@ -15,7 +15,7 @@ export interface DownMessage {
 }
 
 /** Questions that a branch asks its hub. */
-export type Question = 'join' | 'hello' | 'changes';
+export type Question = 'join' | 'hello' | 'changes' | 'copy';
 
 /** Questions that a person at the hub asks one branch. */
 export const SUPPORT_QUESTIONS = ['status', 'doctor', 'bundle'] as const;
@@ -234,6 +234,48 @@ export const CHANGES_ANSWER = z.object({
   comeBackMs: z.number().int().min(0).optional(),
 });
 
+const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
+/** Name of an encrypted automatic backup: `tillsync-b1-20261125T080000Z.differential.tar.gz.age`. */
+const copyName = z.string().regex(/^tillsync-[a-z0-9-]{1,100}-\d{8}T\d{6}Z(\.differential)?\.tar\.gz\.age$/);
+/** Bytes of a file that one question, or one answer, brings. Orders never wait for more than one of them. */
+export const COPY_PART_BYTES = { up: 64 * 1024, down: 256 * 1024 };
+
+/**
+ * What a branch asks about the copies of its backups at the hub. `put` appends `part` (base64) at byte `at`; an empty
+ * part only asks how much the hub has. `get` reads from byte `at`.
+ */
+export const COPY = z.discriminatedUnion('do', [
+  z.object({
+    do: z.literal('put'),
+    instance: text,
+    name: copyName,
+    bytes: number.min(1),
+    sha256,
+    at: number,
+    part: z.string().max(2 * COPY_PART_BYTES.up),
+  }),
+  z.object({ do: z.literal('list') }),
+  z.object({ do: z.literal('get'), name: copyName, sha256, at: number }),
+]);
+export type CopyQuestion = z.infer<typeof COPY>;
+
+/** `have`: bytes that the hub has of the file; it is whole once these are all. `waitMs`: pause before the next part. */
+export const PUT_ANSWER = z.object({ have: number, waitMs: z.number().min(0) });
+/** Whole copies, the one that came last first. `at` is ISO 8601 in UTC. */
+export const LIST_ANSWER = z.object({
+  files: z.array(z.object({ name: copyName, bytes: number, sha256, at: text })).max(100),
+});
+export type HeldCopy = z.infer<typeof LIST_ANSWER>['files'][number];
+export const GET_ANSWER = z.object({ part: z.string() });
+
+/** First bytes of a file that age encrypted for a key. A file for a passphrase could be opened by guessing. */
+const FOR_A_KEY = Buffer.from('age-encryption.org/v1\n-> X25519 ');
+
+/** Returns whether a file with these first bytes is encrypted for a key. Only such a file may be kept at the hub. */
+export function isForAKey(begin: Uint8Array): boolean {
+  return FOR_A_KEY.equals(begin.subarray(0, FOR_A_KEY.length));
+}
+
 /**
  * Refusal instead of an answer. Programs read `code`, people read `message` and `hint`. An older hub sends no
  * hint.
@@ -246,6 +288,17 @@ export const REFUSAL = z.object({
   }),
 });
 export type Refusal = z.infer<typeof REFUSAL>['refused'];
+
+/** Returns `link-refused` if the hub refuses the branch, or `link-down` if a retry may help. */
+export function refusalOf({ code, message, hint }: Refusal): TillsyncError {
+  // For `unreadable` a retry may help, because after the next hello the hub may be able to read messages.
+  if (code === 'busy' || code === 'unreadable') return new TillsyncError('link-down', message);
+  const usual =
+    code === 'replaced'
+      ? 'End the tillsync that is too many, then restart the other: {restart}'
+      : 'At the hub, invite the branch again: sudo tillsync branch invite NAME';
+  return new TillsyncError('link-refused', message, { hint: hint ?? usual });
+}
 
 /** Outcome of an uploaded change. `held`: a guard at the hub holds the change until a person decides. */
 export const RESULT = z.object({

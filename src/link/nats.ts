@@ -23,7 +23,7 @@ import {
   STREAM,
   upSubject,
 } from './server-config.ts';
-import { refuseOld } from './server-look.ts';
+import { isForbidden, refuseOld } from './server-look.ts';
 import { authoritiesText, type BranchWays, type Way } from './ways.ts';
 
 const CONNECT_TIMEOUT_MS = 10_000;
@@ -359,7 +359,7 @@ export class NatsHubLink implements HubLink {
         ?.then((answer) => message.respond(answer))
         .catch(() => {});
     };
-    for (const question of ['join', 'hello', 'changes'] satisfies Question[]) {
+    for (const question of ['join', 'hello', 'changes', 'copy'] satisfies Question[]) {
       connection.subscribe(upSubject('*', question), {
         callback: (error, message) => {
           if (!error) respond(message);
@@ -538,6 +538,11 @@ export class NatsBranchLink implements BranchLink {
       this.#unanswered = 0;
       return answer.string();
     } catch (cause) {
+      if (question === 'copy' && (await isForbidden(cause))) {
+        throw new TillsyncError('not-found', 'The hub keeps no copies of backups: its tillsync is older.', {
+          cause,
+        });
+      }
       this.#unanswered += 1;
       if (this.#unanswered % UNANSWERED_MAX === 0) await this.#wire.shun();
       throw down(cause, 'The hub does not answer');

@@ -188,3 +188,9 @@ export function lookAtCertificate(
       : null;
   }
 }
+
+/** Returns whether the server's rights forbid the question. */
+export async function isForbidden(cause: unknown): Promise<boolean> {
+  const { errors } = await import('@nats-io/transport-node');
+  return cause instanceof Error && cause.cause instanceof errors.PermissionViolationError;
+}

@@ -101,6 +101,18 @@ export function noteBackup(db: Database.Database, atMs: number): void {
   ).run(atMs);
 }
 
+/** Notes that the hub has the newest backups of this branch. */
+export function noteAtHub(db: Database.Database, atMs: number): void {
+  db.prepare(
+    "INSERT INTO marks (name, value) VALUES ('backup.hub', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+  ).run(atMs);
+}
+
+/** Returns when the hub had the newest backups of this branch; undefined if it never did. */
+export function atHubMs(db: Database.Database): number | undefined {
+  return db.prepare<[], number>("SELECT value FROM marks WHERE name = 'backup.hub'").pluck().get();
+}
+
 /** Deletes files of killed processes. A file's name is `start` and the id of its process. */
 export function removeLeftOvers(directory: string, start: string): void {
   for (const name of readdirSync(directory)) {

@@ -3,7 +3,7 @@ import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'no
 import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import * as z from 'zod';
-import { serviceUserOf } from '../app/installation.ts';
+import { asRoot, serviceUserOf } from '../app/installation.ts';
 import { openState, type State } from '../app/state.ts';
 import { prepareStorage, RUNNING, type StoragePaths } from '../app/storage.ts';
 import { type ConfigOptions, loadConfig, readConfig } from '../config/config.ts';
@@ -429,7 +429,8 @@ export async function configForRestore(options: ConfigForRestoreOptions): Promis
   const { backup, descriptor, decrypt, takesIt, clock, signal, env } = options;
   const file = configPath(options.file, env);
   const { text } = await readBackup(backup, { file: descriptor, decrypt, text: CONFIG_FILE, signal });
-  const isThere = existsSync(file);
+  // Only root may be able to read it, and acts as another user where the backup came from the hub.
+  const isThere = asRoot(() => existsSync(file));
   if (text === undefined && isThere && takesIt) {
     throw new TillsyncError('usage', 'The backup has no configuration. Nothing was changed.', {
       hint: 'Restore it without --with-config.',
@@ -441,9 +442,15 @@ export async function configForRestore(options: ConfigForRestoreOptions): Promis
       hint: 'Write one ({tillsync} init), then restore again. Nothing was changed.',
     });
   }
-  const own = isThere && !takesIt ? loadConfig({ file, env }) : undefined;
-  const isSame = text === undefined || (isThere && text === readFileSync(file, 'utf8'));
-  if (isSame) return { config: own ?? loadConfig({ file, env }), file, origin: 'kept', write: () => null };
+  const own = isThere && !takesIt ? asRoot(() => loadConfig({ file, env })) : undefined;
+  const isSame = text === undefined || (isThere && text === asRoot(() => readFileSync(file, 'utf8')));
+  if (isSame)
+    return {
+      config: own ?? asRoot(() => loadConfig({ file, env })),
+      file,
+      origin: 'kept',
+      write: () => null,
+    };
   if (own !== undefined && isSetUp(own)) {
     return { config: own, file, origin: 'differs', write: () => null };
   }

@@ -28,7 +28,15 @@ function rig({ after = [], ending = '' }: { after?: string[]; ending?: string } 
     alarms: [] as (string | null)[],
   };
   const loop = new DifferentialLoop({
-    settings: { directory: '', everyMs: HOUR_MS, differentialEveryMs: 30_000, recipient: '', keep: 3, after },
+    settings: {
+      directory: '',
+      everyMs: HOUR_MS,
+      differentialEveryMs: 30_000,
+      recipient: '',
+      toHub: true,
+      keep: 3,
+      after,
+    },
     directory,
     label: 'till',
     wholeMs: () => told.wholeMs,

@@ -123,6 +123,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     ['writes into its own feed', 'd.B2', '{}'],
     ['asks in the name of another', 'up.B1.hello', '{}'],
     ['hands up in the name of another', 'up.B1.changes', '{}'],
+    ['fetches the copies of another', 'up.B1.copy', '{"do":"list"}'],
     ['asks another branch', 'ctl.B1.status', '{}'],
     ['answers another', '_INBOX.B1.x', '{}'],
     ['answers the hub', '_INBOX.hub.x', '{}'],
@@ -230,7 +231,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
           ...asked,
           ...asked.map((subject) => subject.replace('$JS.', 'hub.')),
           '$JS.ACK.DOWN.B2.1.1.1.1.1',
-          ...['hello', 'changes', 'join', 'answer.x'].map((what) => `up.B2.${what}`),
+          ...['hello', 'changes', 'copy', 'join', 'answer.x'].map((what) => `up.B2.${what}`),
         ];
         const replies = [
           ...['STREAM.DELETE.DOWN', 'STREAM.PURGE.DOWN', 'STREAM.UPDATE.DOWN', 'STREAM.CREATE.MINE'],
@@ -249,6 +250,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
             'd.B2',
             'up.B1.hello',
             'up.B1.changes',
+            'up.B1.copy',
             'up.B2.changes',
           )
           .concat('ctl.B1.status', '_INBOX.B1.x', '_INBOX.@hub.x', '_R_.x', '$SYS.REQ.SERVER.PING', '>');

@@ -225,7 +225,7 @@ class Examination {
         const found = outcomeOfFindings(verdict, 'quarantine', { entries });
         return found ?? well('Everything received could be read.', { entries: 0 });
       }),
-      backup: this.#withStored((stored) => backupOutcome(stored, clock)),
+      backup: this.#withStored((stored) => backupOutcome(stored, this.#config, clock)),
       hub: this.#withStored(({ verdict, mirror }) => {
         const link = mirror.health.freshness().find(({ subject }) => subject === 'hub.link');
         const found = outcomeOfFindings(verdict, 'hub');
