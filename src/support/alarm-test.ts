@@ -10,7 +10,7 @@ import type { ReceiverName } from '../health/notification-policy.ts';
 export interface ReceiverSettings {
   config: Pick<Config, 'shop' | 'alarms' | 'orders'>;
   secrets: Pick<Secrets, 'alarmUrl' | 'alarmToken' | 'heartbeatUrl'>;
-  /** This process's environment; the command gets a small part of it, without secrets. */
+  /** Environment of this process. The command gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
 }
 
@@ -64,7 +64,7 @@ export interface AlarmTestResult {
 }
 
 export interface TestSettings extends ReceiverSettings {
-  /** The state that the heartbeat reports; if left out, all is well. */
+  /** State that the heartbeat reports; if left out, the heartbeat reports that all is well. */
   redCodes?: () => RedCodes;
   clock: Clock;
   signal: AbortSignal;

@@ -78,7 +78,10 @@ export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerato
   }
 }
 
-/** The library's own errors are plain and are judged here. An error of the source has a code and is not changed. */
+/**
+ * Turns an error of the library into a TarFault. Library errors have no code; an error of the source has one and is
+ * passed on.
+ */
 async function* judged<T>(stream: ReadableStream<T>): AsyncGenerator<T> {
   try {
     yield* stream;
@@ -130,7 +133,7 @@ export async function makeArchive(
       return openSync(whole, 'wx+', MODE);
     });
     const fd = file;
-    // A stream would close the descriptor on an error.
+    // `makeArchive` closes the descriptor itself; a stream would close it a second time after an error.
     const keep = async (packed: AsyncIterable<Uint8Array>) => {
       for await (const piece of packed) writeFileSync(fd, piece);
     };
@@ -191,7 +194,10 @@ function lookAt(path: string): Stats | undefined {
   }
 }
 
-/** A link refuses a name that was created in the meantime. A USB stick without links has only one writer. */
+/**
+ * Gives the whole file its name. A hard link fails if the name was created in the meantime. A USB stick without hard
+ * links gets a rename, because it has only one writer.
+ */
 function place(whole: string, path: string, force: boolean): void {
   try {
     if (force) renameSync(whole, path);

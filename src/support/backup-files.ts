@@ -5,7 +5,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { stampMs } from '../core/files.ts';
 import { systemHolders } from '../db/lease.ts';
 
-/** Automatic backups: the shop's label, the time, and whether it is a differential one. */
+/** Name of an automatic backup: the shop's label, the time, and whether the backup is differential. */
 const NAME = /^(tillsync-.+-)(\d{8}T\d{6}Z)(\.differential)?\.tar\.gz(?:\.age)?$/;
 
 /** Returns the name of a differential backup, without the ending of encrypted files. */
@@ -69,7 +69,7 @@ function isDirectory(path: string): boolean {
   try {
     return statSync(path).isDirectory();
   } catch {
-    // Opening it tells why.
+    // The caller opens the path next; the error of that says why.
     return false;
   }
 }

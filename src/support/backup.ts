@@ -109,7 +109,7 @@ export const tokensSchema = z.object({
     handedInDigest: z.string().nullable(),
     registered: z.object({ callbackUrl: z.string(), secretDigest: z.string().nullable() }).nullable(),
   }),
-  /** The hub's own. */
+  /** Keys of the hub itself. */
   hubKeys: HUB_KEYS.nullable().default(null),
 });
 
@@ -155,7 +155,7 @@ const NO_ROOM = {
   hint: 'Free some space, and back up again.',
 };
 
-/** No inbox has more rows, because the daemon empties it within a second. */
+/** Most inbox rows in a backup. No inbox has more, because the daemon empties it within a second. */
 const ROWS_MAX = 200_000;
 
 interface InboxCopy {
@@ -200,7 +200,7 @@ async function copyInbox(options: LookIntoInboxOptions): Promise<InboxCopy> {
  * mirror.
  */
 function inboxRows(options: LookIntoInboxOptions): Promise<{ changes: InboxChange[]; acks: InboxAck[] }> {
-  // Rows that are too long are left out, because they become rejected changes.
+  // Rows that are too long are left out, because the daemon rejects them.
   const isShort = ({ tooLong }: InboxRow) => tooLong === null;
   return lookIntoInbox(options, async (ask) => {
     const changes: InboxChange[] = [];
@@ -252,7 +252,7 @@ export async function readArchive<T>(
 ): Promise<T> {
   const gunzip = createGunzip();
   const source = createReadStream(path, fd === undefined ? {} : { fd, start: 0, autoClose: false });
-  // An error of the streams also comes out of the reading.
+  // An error of a stream is thrown by the code that reads the stream.
   const opened = (bytes: AsyncIterable<Uint8Array>) => openedBy(decrypt, bytes, path);
   pipeline(source, opened, gunzip, ...(signal ? [{ signal }] : [])).catch(() => {});
   try {
@@ -475,7 +475,7 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
 }
 
 function configFile(path: string): TarFile[] {
-  // Only root may be able to read it.
+  // Root may be the only user who can read the configuration.
   return asRoot(() => (existsSync(path) ? [textFile(CONFIG_FILE, readFileSync(path, 'utf8'))] : []));
 }
 
@@ -508,7 +508,7 @@ async function hubOf(path: string, clock: Clock): Promise<{ file: TarFile; branc
   }
 }
 
-/** Recorded before the file is written, so that no unrecorded file with tokens exists. */
+/** Notes a backup with tokens in the audit before the file is written, so that no such file exists without a note. */
 async function noteWithTokens(
   path: string,
   { who, subject, clock }: { who: string; subject: string; clock: Clock },

@@ -53,7 +53,7 @@ export function orderDifferences(
   return differences;
 }
 
-/** Fields that only the mirror has, set equal on both sides so that they do not count as differences. */
+/** Fields that only the mirror has. They get the same value on both sides, so that they never differ. */
 const OF_MIRROR: Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'> = {
   sku: null,
   productId: null,
@@ -81,7 +81,7 @@ export interface OrdersDiff {
   /** Orders in the platform's answer. */
   compared: number;
   differences: OrderDifference[];
-  /** Orders left out because a callback changed them during the call. */
+  /** Orders that were left out, because a callback changed them during the call. */
   moved: number;
   unreadable: number;
   /** Whether the answer names further pages, so that missing orders are not reported. */
@@ -169,7 +169,7 @@ export interface ProductsDiff {
   /** Listed products, counted once per branch. */
   compared: number;
   differences: ProductDifference[];
-  /** Products left out because changes for them arrived during the comparison. */
+  /** Products that were left out, because changes for them arrived during the comparison. */
   moved: number;
   /** List entries that are not readable as a product. */
   unreadable: number;
@@ -200,7 +200,7 @@ export async function diffProducts(
   return { ...diff, differences: [...found.values()] };
 }
 
-/** Replaces the mirror in a sweep, and compares instead of writing. */
+/** Takes the place of the mirror in a sweep: it compares each product instead of writing it. */
 class Comparer implements SweepTarget {
   /** Differences of each product when it was last seen; a shifted list is read again. */
   readonly byProduct = new Map<string, ProductDifference[]>();
@@ -243,7 +243,7 @@ class Comparer implements SweepTarget {
     this.moved.delete(record.id);
     this.byProduct.delete(record.id);
     if (differences.length === 0) return;
-    // A change pushed after the call is not in its answer.
+    // The answer of a call does not have a change that was pushed after the call.
     if (this.#pushedSince(record.id, mark.push)) this.moved.add(record.id);
     else this.byProduct.set(record.id, differences);
   }
@@ -258,7 +258,7 @@ class Comparer implements SweepTarget {
   }
 }
 
-/** A stock whose number on the platform is not the wanted one. */
+/** A stock that has another quantity on the platform than tillsync last sent. */
 interface StockDifferenceTold {
   sku: string;
   branch: string;

@@ -119,12 +119,12 @@ function knownHere(mirror: string, { createdAt: since, mirror: { newestEvent } }
       isSameHistory: newestEvent !== null && hasEvent(db, newestEvent),
     }));
   } catch {
-    // This may be why a backup is restored.
+    // A mirror that cannot be read may be the reason for the restore.
     return undefined;
   }
 }
 
-/** Returns the rows without those that are equal in these values to an earlier one. */
+/** Returns the rows without repetitions: a row is left out if an earlier row has the same values. */
 function without<T>(rows: readonly T[], valuesOf: (row: T) => unknown): T[] {
   return [
     ...new Map(rows.toReversed().map((row) => [JSON.stringify(valuesOf(row)), row])).values(),
@@ -233,7 +233,7 @@ export interface RestoreSource {
   manifest: Manifest;
   /** Differential backups that belong to it, oldest first. */
   differentials?: readonly Differential[];
-  /** Puts the files of the manifest into this directory. */
+  /** Writes the files of the manifest into this directory. */
   stage(into: string): Promise<unknown>;
 }
 
@@ -349,7 +349,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
     const wasThere = swapDatabase(fresh, paths.mirror, keptAt);
-    // Leaves -wal and -shm behind, so that the POS can read it before the daemon starts.
+    // The mirror keeps its -wal and -shm files, so that the POS can read it before the daemon starts.
     const { feed } = state;
     await openMirror({ path: paths.mirror, clock, feed, ...(group !== '' && { group }) }).close();
     const changes = keepChanges(staging, directory, stamp);
@@ -429,7 +429,7 @@ export async function configForRestore(options: ConfigForRestoreOptions): Promis
   const { backup, descriptor, decrypt, takesIt, clock, signal, env } = options;
   const file = configPath(options.file, env);
   const { text } = await readBackup(backup, { file: descriptor, decrypt, text: CONFIG_FILE, signal });
-  // Only root may be able to read it, and acts as another user where the backup came from the hub.
+  // Root may be the only user who can read the file, but acts as the storage user if the backup came from the hub.
   const isThere = asRoot(() => existsSync(file));
   if (text === undefined && isThere && takesIt) {
     throw new TillsyncError('usage', 'The backup has no configuration. Nothing was changed.', {

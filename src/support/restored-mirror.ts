@@ -88,7 +88,7 @@ export const knownSinceSchema = z.object({
 });
 export type KnownSince = z.infer<typeof knownSinceSchema>;
 
-/** A whole inventory of a large shop. */
+/** Most changes without an answer in a differential backup: as many as the whole inventory of a large shop. */
 const UNSENT_MAX = 200_000;
 const ACKED = `SELECT order_id AS orderId, max(seq) AS seq FROM order_acks WHERE acked_at >= ?
   GROUP BY order_id ORDER BY min(acked_at)`;
@@ -119,7 +119,7 @@ export function knownSince(
   }))();
 }
 
-/** Whether a mirror has this event, so that what the event belongs to is of the same mirror. */
+/** Returns whether a mirror has this event. If so, the backup that names the event was made of the same mirror. */
 export function hasEvent(db: Database.Database, mark: FeedMark): boolean {
   const there = db.prepare<[number], FeedMark>(`${MARK} WHERE seq = ?`).get(mark.seq);
   return there?.orderId === mark.orderId && there.observedAt === mark.observedAt;
@@ -137,7 +137,7 @@ function holdUnsent(db: Database.Database, at: string): number {
   queue.begin();
   const newestFirst = 'ORDER BY version DESC';
   for (const sent of queue.all(`WHERE state = 'sending' ${newestFirst}`)) queue.putBack(sent, MESSAGE, at);
-  // A change held by a guard stays held by it after any merge.
+  // A change that a guard held stays held by that guard, also after it is merged with another one.
   const guards = new Map<number, Guard | null>();
   for (const held of queue.all(`WHERE state = 'pending' AND held_guard IS NOT NULL ${newestFirst}`)) {
     guards.set(held.changeId, held.heldGuard);

@@ -62,8 +62,8 @@ export async function probeWebhook({ config, secret, signal }: ProbeOptions): Pr
 const LISTENER = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A \S+ \S+ \S+\s+(\d+)/gm;
 
 /**
- * Whether tillsync's user listens on the port, or root, which holds it for systemd. The secret is sent to no other
- * program that may use the port while tillsync is down. False also if the system does not report the owner.
+ * Returns whether the listener on the port belongs to tillsync's user, or to root, who holds the port for systemd. The
+ * secret is sent to no other program. Returns false if the system does not report the owner.
  */
 function isOwnListener(port: number, storage: string): boolean {
   try {
@@ -137,10 +137,10 @@ export async function reachPlatform(way: PlatformWay, signal: AbortSignal): Prom
   try {
     if (proxy !== undefined && isTls) socket = await throughProxy(proxy, to, stop);
     const tunnel = socket ? { socket } : {};
-    // Requests without TLS go to the proxy itself.
+    // The proxy itself takes requests without TLS, so the proxy is what must be reached.
     const nearest = proxy === undefined ? to : proxyAddress(proxy);
     socket = isTls ? connectSecure({ ...to, ...named, ...trusted, ...tunnel }) : connectPlain(nearest);
-    // Errors after the result do not matter.
+    // An error that comes after the result has no effect.
     socket.on('error', () => {});
     await once(socket, isTls ? 'secureConnect' : 'connect', { signal: stop });
   } catch (error) {
@@ -156,7 +156,7 @@ export async function reachPlatform(way: PlatformWay, signal: AbortSignal): Prom
   }
 }
 
-/** A tunnel to the platform. Throws what the system throws, and with undici's own code where the proxy refuses. */
+/** Opens a tunnel to the platform. Throws the system's error, or undici's if the proxy refuses. */
 async function throughProxy(proxy: string, to: Address, signal: AbortSignal): Promise<Socket> {
   const { protocol, username, password } = new URL(proxy);
   const credentials = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;

@@ -63,7 +63,7 @@ export type CheckLevel = 'ok' | 'warn' | 'fail' | 'skipped';
 /** Result of a check. */
 export interface CheckOutcome {
   level: CheckLevel;
-  /** Sentences on the present state, at most two. */
+  /** One or two sentences on the present state. */
   message: string;
   /** The remedy; null if none is needed. */
   remedy: string | null;
