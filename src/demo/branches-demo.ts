@@ -151,7 +151,10 @@ async function startHub(
   return { daemon, natsPort };
 }
 
-/** The hub knows the branch's key before it starts, because on one machine nobody has to carry an invitation. */
+/**
+ * Starts a branch. The hub knows the branch's key before the branch starts, because on one machine nobody has to carry
+ * an invitation.
+ */
 async function startBranch(
   { clock, random, log = silentLog }: DemoOptions,
   place: { directory: string; name: PosBranch; hub: Hub; releasers: Releasers },

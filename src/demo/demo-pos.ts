@@ -61,7 +61,7 @@ export class DemoPos {
   async trade(signal: AbortSignal): Promise<void> {
     const { clock } = this.#options;
     while (!signal.aborted) {
-      // The daemon restarts in between, so the POS retries.
+      // The daemon restarts during the demo, so the POS tries again.
       await this.#tick().catch(() => {});
       await clock.sleep(TICK_MS, signal);
     }

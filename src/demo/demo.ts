@@ -151,7 +151,7 @@ async function watch(
       const inMirror = rowsOf(daemon()).length;
       options.onView?.({ ...figures(control), atPlatform: control.orders().length, inMirror });
     } catch {
-      // Between stop and start no mirror is open.
+      // No mirror is open between the stop and the start of the daemon.
     }
     await options.clock.sleep(VIEW_EVERY_MS, signal);
   }

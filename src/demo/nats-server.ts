@@ -5,7 +5,7 @@ import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { refuseOld } from '../link/server-look.ts';
 
-/** Debian installs it in a directory outside a user's PATH. */
+/** Where nats-server may be found. Debian installs it in a directory outside a user's PATH. */
 const PROGRAMS = ['nats-server', '/usr/sbin/nats-server', '/usr/local/sbin/nats-server'];
 const START_WITHIN_MS = 10_000;
 
@@ -41,7 +41,7 @@ interface RunningServer {
   close(): Promise<void>;
 }
 
-/** Starts it with the configuration that the hub wrote. Throws `not-found` when it does not start. */
+/** Starts nats-server with the configuration that the hub wrote. Throws `not-found` when it does not start. */
 export async function startNatsServer(
   program: string,
   { file, port, clock }: { file: string; port: number; clock: Clock },

@@ -28,7 +28,7 @@ interface CatalogSku {
   barcode: string;
   price: number;
   withDiscount: boolean;
-  /** Percent. */
+  /** Discount in percent. */
   discount: number;
   show: boolean;
   stocks: { subsidiaryId: string; qty: number; show: boolean }[];

@@ -162,7 +162,7 @@ function positive(text: string | null): number | undefined {
 type ProductChange = z.infer<typeof productChangeItem>;
 type StockChange = z.infer<typeof stockChangeItem>;
 
-/** Applied, or refused with the platform's message. */
+/** Result of one item: applied, or refused with the platform's message. */
 type Written = { applied: true } | { applied: false; message: string };
 
 const APPLIED: Written = { applied: true };
@@ -236,7 +236,7 @@ function productGet(catalog: Catalog, call: Call, settings: SandboxSettings): Re
   return envelope(found ? shownProduct(found.product) : null);
 }
 
-/** PUT of one item. */
+/** Answers a PUT of one item. */
 function putOne<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const item = kind.schema.safeParse(call.body);
   if (!item.success) return invalid(settings.validationStatus, item.error);
@@ -244,7 +244,7 @@ function putOne<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: Sa
   return written.applied ? envelope({}) : refusal(settings.refusalStatus, written.message);
 }
 
-/** PUT of a batch. A fault may lose one good item (`miscount`) or refuse all because of a bad one (`batch-refused`). */
+/** Answers a PUT of a batch. A fault may lose one good item (`miscount`) or refuse all because of a bad one (`batch-refused`). */
 function putMany<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const frame = batchRequestFrame.safeParse(call.body);
   if (!frame.success) return invalid(settings.validationStatus, frame.error);

@@ -12,7 +12,7 @@ export interface SandboxRequest {
   /** Headers, with names in lower case. */
   headers: Record<string, string | undefined>;
   body?: string | Uint8Array | undefined;
-  /** Aborted when the caller stops waiting, which ends a hang. */
+  /** Aborted when the caller stops waiting; a hanging answer then ends. */
   signal?: AbortSignal | undefined;
 }
 

@@ -31,7 +31,7 @@ export function httpWebhookTransport(): { send: WebhookTransport; close(): Promi
 
 export interface WebhookConfig {
   callbackUrl: string;
-  /** Empty: none. */
+  /** Value of the header `x-webhook-secret`; empty if the callbacks carry none. */
   secret: string;
   active: boolean;
 }
