@@ -235,7 +235,7 @@ export const restore = command({
     'restore /media/usb/tillsync.tar.gz --with-config',
     'restore /media/usb/tillsync.tar.gz.age --phrase',
     'restore /mnt/nas/backups --phrase',
-    'restore --from-hub',
+    'restore --from-hub --with-config',
     'restore --before-upgrade',
   ],
   argument: [

@@ -6,18 +6,20 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
+import { identityToRecipient } from 'age-encryption';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { stampMs, stampOf } from '../../src/core/files.ts';
 import { noteBackup } from '../../src/support/backup-files.ts';
 import { readDifferential } from '../../src/support/differential.ts';
 import { decryptionBy } from '../../src/support/encryption.ts';
-import { newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
+import { identityOf, newRecoveryPhrase } from '../../src/support/recovery-phrase.ts';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
@@ -151,7 +153,8 @@ describe.skipIf(!hasNatsServer)('the backups of a branch at its hub', () => {
       const highest = highestSeq(b1);
       await chain.kill(b1);
 
-      const next = chain.branchAt('B1-next', await chain.invite('B1'));
+      for (const lost of [b1.storage, b1.configFile]) renameSync(lost, `${lost}.lost`);
+      const next = chain.branchAt('B1', await chain.invite('B1'));
       expect((await chain.joinAs(next)).code).toBe(0);
       const empty = filesOf(next);
       const other = (await newRecoveryPhrase('en')).phrase;
@@ -160,7 +163,7 @@ describe.skipIf(!hasNatsServer)('the backups of a branch at its hub', () => {
       expect(wrong.stderr).toMatch(/This phrase does not open .*Nothing was changed/);
       expect(filesOf(next)).toEqual(empty);
 
-      const restored = await restore(next, phrase);
+      const restored = await restore(next, phrase, '--with-config');
       expect(restored.code, restored.stderr).toBe(0);
       expect(JSON.parse(restored.stdout).continuesAfterSeq).toBeGreaterThan(highest);
       await chain.start(next);
@@ -172,6 +175,7 @@ describe.skipIf(!hasNatsServer)('the backups of a branch at its hub', () => {
       for (const { seq } of rowsOf<{ seq: number }>(next.storage, numbers)) {
         expect(seq).toBeGreaterThan(highest);
       }
+      expect(readFileSync(next.configFile, 'utf8')).toMatch(/^recipient = "age1/m);
     },
     limitMs(180_000),
   );
@@ -186,6 +190,21 @@ describe.skipIf(!hasNatsServer)('the backups of a branch at its hub', () => {
       expect(foreign.code).not.toBe(0);
       expect(foreign.stderr).toContain('The hub has no copy of this branch. Nothing was changed.');
       expect(heldOf('B2')).toEqual([]);
+    },
+    limitMs(60_000),
+  );
+
+  it(
+    'a machine that joins with a new phrase shows it once, and encrypts for it',
+    async () => {
+      const place = chain.branchAt('B2-next', await chain.invite('B2'));
+      const { code, stdout, stderr } = await chain.joinAs(place, '--new-phrase', '--json');
+      expect(code, stderr).toBe(0);
+      const words: string = JSON.parse(stdout).phrase;
+      const recipient = await identityToRecipient(identityOf(words) ?? '');
+      const config = readFileSync(place.configFile, 'utf8');
+      expect(config).toContain(`recipient = "${recipient}"`);
+      expect(config).not.toContain(words.split(' ').slice(0, 3).join(' '));
     },
     limitMs(60_000),
   );

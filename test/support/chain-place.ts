@@ -109,8 +109,8 @@ export class ChainPlace {
     return { storage, configFile, env, invitation };
   }
 
-  async joinAs({ env, storage, invitation }: BranchPlace): Promise<CommandResult> {
-    const how = ['--directory', storage, '--local-listen', `127.0.0.1:${await freePort()}`];
+  async joinAs({ env, storage, invitation }: BranchPlace, ...options: string[]): Promise<CommandResult> {
+    const how = ['--directory', storage, '--local-listen', `127.0.0.1:${await freePort()}`, ...options];
     return runCommand(env, ['init', '--join', '-', ...how], `${invitation}\n`);
   }
 
