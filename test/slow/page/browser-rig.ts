@@ -59,13 +59,13 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
   const { localApiKey, host, accessTokenLifetimeMs, name, currency, branches, branch } = options;
   const place = await openWorkplace(7, accessTokenLifetimeMs === undefined ? {} : { accessTokenLifetimeMs });
   const { refreshToken } = place;
-  const { local } = place.config;
+  const { hub, local } = place.config;
   const config = {
     ...place.config,
     local: { ...local, host: host ?? local.host },
     shop: { name: name ?? '', currency: currency ?? '', language: 'en' as const },
     ...(branches && {
-      hub: { nats: 'nats://127.0.0.1:4222', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
+      hub: { ...hub, nats: 'nats://127.0.0.1:4222' },
       branches: branches.map((externalId) => ({ externalId })),
     }),
   };
