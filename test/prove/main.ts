@@ -6,13 +6,13 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { WORLDS } from '../slow/stock/small-worlds.ts';
 import { readSlowness } from '../support/run-settings.ts';
-import { nextTier, readMinutes } from './plan.ts';
+import { nextTier, readWish } from './plan.ts';
 import { type Fault, recorded, summed } from './record.ts';
 import { screenOf, type Turn, turnLine } from './screen.ts';
-import { repeatLine, type Tier, testsOf, tiersOf } from './tiers.ts';
+import { type Command, repeatLine, type Tier, testsOf, tiersOf } from './tiers.ts';
 
 /*
- * `npm run prove [-- --minutes N]`: runs the tiers in turns with new seeds, shows what they proved, and adds it to
+ * `npm run prove [-- --minutes N] [--only NAME …]`: runs the tiers in turns with new seeds, shows what they proved, and adds it to
  * docs/proof.md. A turn that has begun is not cut off, so the last one may end some seconds late.
  */
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -21,9 +21,13 @@ const RECORD = path.join(ROOT, 'docs/proof.md');
 const SEED_END = 2 ** 31 - 10_000;
 const REDRAW_MS = 1_000;
 
-const minutes = (() => {
+const known = tiersOf(WORLDS.map(({ name }) => name));
+const { minutes, only } = (() => {
   try {
-    return readMinutes(process.argv.slice(2));
+    return readWish(
+      process.argv.slice(2),
+      known.map(({ name }) => name),
+    );
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.message : error}\n`);
     process.exit(2);
@@ -39,14 +43,14 @@ const commit = `${git('rev-parse', '--short=7', 'HEAD') || 'no commit'}${changed
 const isThere = (program: string) =>
   (process.env.PATH ?? '').split(':').some((directory) => existsSync(path.join(directory, program)));
 
-const all = tiersOf(WORLDS.map(({ name }) => name));
+const all = known.filter(({ name }) => only.length === 0 || only.some((part) => name.includes(part)));
 const tiers = all.filter(({ program }) => program === undefined || isThere(program));
 const logs = mkdtempSync(path.join(tmpdir(), 'tillsync-prove-'));
 const began = performance.now();
 const spentSeconds = () => (performance.now() - began) / 1_000;
 const turns: Turn[] = [];
 const faults: Fault[] = [];
-let now: { tier: Tier; seed: number } | undefined;
+let now: { tier: Tier; command: Command } | undefined;
 let stop: (() => unknown) | undefined;
 let isStopped = false;
 
@@ -62,8 +66,8 @@ const say = (text: string) => {
 };
 
 /** Runs a tier to its end; undefined if it was stopped. */
-async function takeTurn(tier: Tier, seed: number): Promise<Turn | undefined> {
-  const { env, words } = tier.command(seed);
+async function takeTurn(tier: Tier, command: Command): Promise<Turn | undefined> {
+  const { env, words } = command;
   const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('TILLSYNC_'));
   const beganMs = performance.now();
   const child = spawn(process.execPath, ['node_modules/vitest/vitest.mjs', 'run', ...words], {
@@ -95,7 +99,7 @@ async function takeTurn(tier: Tier, seed: number): Promise<Turn | undefined> {
   const isBad = child.exitCode !== 0 || passed + failed === 0;
   const turn = {
     tier: tier.name,
-    seed,
+    command,
     seconds: (performance.now() - beganMs) / 1_000,
     figures: tier.read(report),
     passed,
@@ -105,7 +109,7 @@ async function takeTurn(tier: Tier, seed: number): Promise<Turn | undefined> {
     const log = path.join(logs, `${turns.length}.log`);
     writeFileSync(log, report);
     const what = /^ *(?:FAIL|.*Error:) .*$/m.exec(report)?.[0].trim() ?? `ended with ${child.exitCode}`;
-    faults.push({ day: today(), commit, repeat: repeatLine({ env, words }), what: what.slice(0, 200) });
+    faults.push({ day: today(), commit, repeat: repeatLine(command), what: what.slice(0, 200) });
     say(`${what}\n  the whole report: ${log}\n`);
   }
   return turn;
@@ -127,9 +131,10 @@ for (;;) {
   const done = turns.map(({ tier, seconds }) => ({ tier, seconds }));
   const tier = isStopped ? undefined : nextTier(tiers, done, minutes * 60 - spentSeconds(), slowness);
   if (!tier) break;
-  now = { tier, seed: randomInt(SEED_END) };
+  const ended = done.filter((each) => each.tier === tier.name).length;
+  now = { tier, command: tier.command(randomInt(SEED_END), ended) };
   draw();
-  const turn = await takeTurn(tier, now.seed);
+  const turn = await takeTurn(tier, now.command);
   now = undefined;
   if (!turn) break;
   turns.push(turn);

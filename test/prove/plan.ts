@@ -18,7 +18,7 @@ export function nextTier(
 ): Tier | undefined {
   const open = tiers
     .map((tier) => ({ tier, turns: done.filter((each) => each.tier === tier.name) }))
-    .filter(({ tier, turns }) => !(tier.once && turns.length > 0));
+    .filter(({ tier, turns }) => turns.length < (tier.most ?? Number.POSITIVE_INFINITY));
   const fitting = open
     .filter(({ tier, turns }) => (turns.at(-1)?.seconds ?? tier.seconds * slowness) <= leftSeconds)
     .sort((a, b) => a.turns.length - b.turns.length);
@@ -26,12 +26,28 @@ export function nextTier(
   return tiers.toSorted((a, b) => a.seconds - b.seconds)[0];
 }
 
-/** Reads `--minutes N`; throws with what is allowed. */
-export function readMinutes(words: readonly string[]): number {
-  const [option, value, ...more] = words;
-  if (option === undefined) return 10;
-  const minutes = Number(value);
-  if (option === '--minutes' && more.length === 0 && value !== '' && minutes > 0 && minutes <= 100_000)
-    return minutes;
-  throw new RangeError(`npm run prove: found ${words.join(' ')}; allowed: -- --minutes N, such as 60.`);
+/** What the command line asks for. */
+export interface Wish {
+  minutes: number;
+  /** Names of tiers, or parts of them; empty for all. */
+  only: readonly string[];
+}
+
+const HELP =
+  'npm run prove [-- --minutes N] [--only NAME …], such as -- --minutes 60 --only killed --only power';
+
+/** Reads `--minutes N` and each `--only NAME`; throws with what is allowed. */
+export function readWish(words: readonly string[], names: readonly string[]): Wish {
+  const wish = { minutes: 10, only: [] as string[] };
+  for (let at = 0; at < words.length; at += 2) {
+    const [option, value = ''] = words.slice(at, at + 2);
+    if (option === '--minutes' && value !== '' && Number(value) > 0 && Number(value) <= 100_000)
+      wish.minutes = Number(value);
+    else if (option === '--only' && value !== '' && names.some((name) => name.includes(value)))
+      wish.only.push(value);
+    else if (option === '--only')
+      throw new RangeError(`--only: found "${value}"; allowed: a part of ${names.join('; ')}.`);
+    else throw new RangeError(`npm run prove: found ${words.join(' ')}; allowed: ${HELP}.`);
+  }
+  return wish;
 }

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { WORLDS } from '../slow/stock/small-worlds.ts';
-import { nextTier, readMinutes } from './plan.ts';
+import { nextTier, readWish } from './plan.ts';
 import { recorded, runsOf, told } from './record.ts';
 import { screenOf, type Turn, turnLine } from './screen.ts';
 import { repeatLine, type Tier, testsOf, tiersOf } from './tiers.ts';
@@ -61,15 +61,15 @@ describe('the report of a runner', () => {
 
 describe('the line that repeats a turn', () => {
   it('has its seed and its size', () => {
-    expect(repeatLine(tierOf('a company').command(4711))).toBe(
+    expect(repeatLine(tierOf('a company').command(4711, 0))).toBe(
       'TILLSYNC_SEED=4711 TILLSYNC_SEEDS=10 npx vitest run --config vitest.slow.config.ts test/slow/simulation/chain/chain.test.ts',
     );
   });
 
-  it('names the world that the seed picked, also one with an apostrophe', () => {
+  it('names the world whose turn it is, also one with an apostrophe', () => {
     const worlds = tiersOf(['a world', "a branch's id"]).find(({ name }) => name.includes('every order'));
-    expect(repeatLine((worlds as Tier).command(5))).toContain(`-t 'in which a branch'\\''s id ends as'`);
-    expect(repeatLine((worlds as Tier).command(4))).toContain(`-t 'in which a world ends as'`);
+    expect(repeatLine((worlds as Tier).command(7, 1))).toContain(`-t 'in which a branch'\\''s id ends as'`);
+    expect(repeatLine((worlds as Tier).command(7, 0))).toContain(`-t 'in which a world ends as'`);
   });
 });
 
@@ -90,8 +90,8 @@ describe('the plan for some minutes', () => {
     expect(left).toBeGreaterThanOrEqual(0);
     expect(done.slice(0, TIERS.length)).toEqual(TIERS.map(({ name }) => name));
     const turns = (name: string) => done.filter((each) => each === name).length;
-    for (const { name, once } of TIERS) {
-      if (once) expect(turns(name)).toBe(1);
+    for (const { name, most } of TIERS) {
+      if (most === 1) expect(turns(name)).toBe(1);
       else expect(turns(name), name).toBeGreaterThan(2);
     }
   });
@@ -108,16 +108,26 @@ describe('the plan for some minutes', () => {
     expect(planOf(20, 12).done).toEqual([TIERS.toSorted((a, b) => a.seconds - b.seconds)[0]?.name]);
   });
 
-  it('is told its minutes, ten unless told', () => {
-    expect([readMinutes([]), readMinutes(['--minutes', '90'])]).toEqual([10, 90]);
-    for (const words of [
-      ['--minutes'],
-      ['--minutes', 'x'],
-      ['--minutes', '0'],
-      ['-m', '3'],
-      ['--minutes', '3', '4'],
-    ])
-      expect(() => readMinutes(words), words.join(' ')).toThrow('allowed: -- --minutes N');
+  it('has each small world once', () => {
+    const worlds = tierOf('every order');
+    const done = WORLDS.map(() => ({ tier: worlds.name, seconds: 1 }));
+    expect(nextTier([worlds], done.slice(1), 1_000, 1)).toBe(worlds);
+    expect(nextTier([worlds], done, 1_000, 1)).toBeUndefined();
+    const named = WORLDS.map((_world, turn) => worlds.command(7, turn).words.at(-1));
+    expect(named).toEqual(WORLDS.map(({ name }) => `in which ${name} ends as`));
+  });
+
+  it('is told its minutes, ten unless told, and its tiers, all unless told', () => {
+    const names = TIERS.map(({ name }) => name);
+    expect(readWish([], names)).toEqual({ minutes: 10, only: [] });
+    expect(readWish(['--only', 'killed', '--minutes', '90', '--only', 'power'], names)).toEqual({
+      minutes: 90,
+      only: ['killed', 'power'],
+    });
+    for (const words of ['--minutes', '--minutes x', '--minutes 0', '-m 3', '--minutes 3 4'])
+      expect(() => readWish(words.split(' '), names), words).toThrow('--minutes N');
+    for (const words of ['--only', '--only earthquakes'])
+      expect(() => readWish(words.split(' '), names), words).toThrow('allowed: a part of a store');
   });
 });
 
@@ -180,12 +190,13 @@ describe('the record', () => {
 describe('the screen', () => {
   const tier = tierOf('a company');
   const turn = (failed: number): Turn => ({
-    ...{ tier: tier.name, seed: 7, seconds: 21.4, figures: { 'chain worlds': 10 }, passed: 1, failed },
+    ...{ tier: tier.name, command: tier.command(7, 0), seconds: 21.4 },
+    ...{ figures: { 'chain worlds': 10 }, passed: 1, failed },
   });
   const base = { commit: 'aaaaaaa', minutes: 10, spentSeconds: 65, now: undefined };
 
   it('shows what was proven and how to repeat it, first of all what failed', () => {
-    const later = { ...turn(0), seed: 8 };
+    const later = { ...turn(0), command: tier.command(8, 0) };
     const calm = screenOf(TIERS, { ...base, turns: [turn(0), later] });
     expect(calm).toContain('at aaaaaaa, 1:05 of 10:00');
     expect(calm).toMatch(/^passed {2}a company with hub and branches +20 chain worlds\n +TILLSYNC_SEED=8 /m);
@@ -193,7 +204,7 @@ describe('the screen', () => {
     expect(failed).toMatch(
       /^FAILED {2}a company with hub and branches +20 chain worlds\n +TILLSYNC_SEED=7 /m,
     );
-    expect(screenOf(TIERS, { ...base, turns: [], now: { tier, seed: 9 } })).toMatch(
+    expect(screenOf(TIERS, { ...base, turns: [], now: { tier, command: tier.command(9, 0) } })).toMatch(
       /^runs {4}a company .*\n +TILLSYNC_SEED=9 /m,
     );
   });

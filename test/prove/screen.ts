@@ -1,10 +1,10 @@
 import { summed, told } from './record.ts';
-import { type Figures, repeatLine, type Tier } from './tiers.ts';
+import { type Command, type Figures, repeatLine, type Tier } from './tiers.ts';
 
 /** A turn and what its report says. */
 export interface Turn {
   tier: string;
-  seed: number;
+  command: Command;
   seconds: number;
   figures: Figures;
   passed: number;
@@ -16,7 +16,7 @@ export interface Progress {
   minutes: number;
   spentSeconds: number;
   turns: readonly Turn[];
-  now: { tier: Tier; seed: number } | undefined;
+  now: { tier: Tier; command: Command } | undefined;
 }
 
 const clockTime = (seconds: number) =>
@@ -36,8 +36,8 @@ export function screenOf(tiers: readonly Tier[], progress: Progress): string {
     const state = failed.length > 0 ? 'FAILED' : isNow ? 'runs' : own.length > 0 ? 'passed' : '';
     const figures = told(summed(own.map((turn) => turn.figures)));
     lines.push(`${state.padEnd(7)} ${tier.name.padEnd(40)} ${figures}`);
-    const seed = isNow ? now.seed : (failed[0] ?? own.at(-1))?.seed;
-    if (seed !== undefined) lines.push(`          ${repeatLine(tier.command(seed))}`);
+    const command = isNow ? now.command : (failed[0] ?? own.at(-1))?.command;
+    if (command !== undefined) lines.push(`          ${repeatLine(command)}`);
   }
   lines.push('', `so far: ${told(summed(turns.map((turn) => turn.figures))) || 'nothing yet'}`);
   return `${lines.join('\n')}\n`;
@@ -48,5 +48,5 @@ export function turnLine(tier: Tier, turn: Turn): string {
   const figures = told(turn.figures);
   const what = [figures, `${turn.passed} tests passed, ${turn.failed} failed`].filter(Boolean).join('; ');
   return `${turn.failed > 0 ? 'FAILED' : 'passed'}  ${tier.name}: ${what}; ${Math.round(turn.seconds)} s
-        ${repeatLine(tier.command(turn.seed))}\n`;
+        ${repeatLine(turn.command)}\n`;
 }

@@ -24,9 +24,10 @@ export interface Tier {
   seconds: number;
   /** A program that the tier needs. */
   program?: string;
-  /** A second turn at the same commit would prove nothing new. */
-  once?: true;
-  command: (seed: number) => Command;
+  /** Turns after which nothing new is left at the same commit; without it, each seed is new. */
+  most?: number;
+  /** `turn`: how many of the tier have ended before. */
+  command: (seed: number, turn: number) => Command;
   /** Reads the figures in the runner's own report. */
   read: (report: string) => Figures;
 }
@@ -51,9 +52,8 @@ const CUT = /^power: (\d+) crashes \(seed \d+\)/gm;
 /** Says which tests `testsOf` counted as passed; a tier whose tests are its figures. */
 const passedTests = (report: string) => testsOf(report)?.passed ?? 0;
 
-/** The worlds are those of test/slow/stock/small-worlds.ts; a seed picks one. */
+/** The worlds are those of test/slow/stock/small-worlds.ts; each turn has the next one. */
 export function tiersOf(worlds: readonly string[]): readonly Tier[] {
-  const worldOf = (seed: number) => worlds[seed % worlds.length] ?? '';
   const seeded = (seed: number, env: Record<string, string | number>, words: string[]): Command => ({
     env: {
       TILLSYNC_SEED: String(seed),
@@ -91,13 +91,14 @@ export function tiersOf(worlds: readonly string[]): readonly Tier[] {
     {
       name: 'every order of events in a small world',
       seconds: 30,
-      command: (seed) => ({
+      most: worlds.length,
+      command: (_seed, turn) => ({
         env: {},
         words: [
           ...SLOW_TIERS,
           'test/slow/stock/small-worlds.test.ts',
           '-t',
-          `in which ${worldOf(seed)} ends as`,
+          `in which ${worlds[turn % worlds.length] ?? ''} ends as`,
         ],
       }),
       read: (report) => ({ interleavings: sumIn(report, /: (\d+) states in [\d.]+ s/g) }),
@@ -140,7 +141,7 @@ export function tiersOf(worlds: readonly string[]): readonly Tier[] {
     {
       name: 'each fault, until a person is told',
       seconds: 60,
-      once: true,
+      most: 1,
       command: () => ({ env: {}, words: ['test/daemon/told-after.test.ts'] }),
       read: (report) => ({ 'faults told': passedTests(report) }),
     },
