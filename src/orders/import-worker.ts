@@ -122,15 +122,21 @@ function post(message: ImportMessage): void {
   parentPort?.postMessage(message);
 }
 
+/** How often the log's truncation is tried, and how far apart. */
+const TRUNCATIONS = 20;
+const TRUNCATE_AGAIN_MS = 50;
+
 function vacuum({ gate: memory }: VacuumTask, db: Database.Database): boolean {
   const gate = new WriteGate(memory);
-  return whenFree(gate, () =>
-    atWork(gate, () => {
-      db.exec('VACUUM');
-      // The log still holds old pages until it is truncated.
-      return truncateWal(db);
-    }),
-  );
+  whenFree(gate, () => atWork(gate, () => db.exec('VACUUM')));
+  // The log still holds old pages until it is truncated. The short read or write of another process can prevent that, so
+  // it is tried for a second.
+  const pause = new Int32Array(new SharedArrayBuffer(4));
+  for (let left = TRUNCATIONS; left > 0; left--) {
+    if (whenFree(gate, () => atWork(gate, () => truncateWal(db)))) return true;
+    Atomics.wait(pause, 0, 0, TRUNCATE_AGAIN_MS);
+  }
+  return false;
 }
 
 const task = workerData as ImportTask | VacuumTask;
