@@ -64,9 +64,9 @@ export function tiersOf(worlds: readonly string[]): readonly Tier[] {
   return [
     {
       name: 'a store with all that goes wrong',
-      seconds: 20,
+      seconds: 50,
       command: (seed) =>
-        seeded(seed, { TILLSYNC_SEEDS: 2, TILLSYNC_SIMULATED_DAYS: 2 }, [
+        seeded(seed, { TILLSYNC_SEEDS: 8, TILLSYNC_SIMULATED_DAYS: 1 }, [
           ...SLOW_TIERS,
           'test/slow/simulation/simulation.test.ts',
         ]),
