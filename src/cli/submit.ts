@@ -1,4 +1,5 @@
 import type { Services } from '../app/services.ts';
+import { RUNNING } from '../app/storage.ts';
 import type { CatalogMapping } from '../catalog/product.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
@@ -109,6 +110,9 @@ export async function handOver(
     const problem = entry && entryProblem(place, entry);
     counts[problem?.state ?? 'done'] += 1;
     if (problem) problems.push(problem);
+  }
+  if (counts.pending > 0 && !parts.state.leases.isHeld(RUNNING)) {
+    progress.note('tillsync is not running: it sends the queued changes when it runs again. To send them now: --wait');
   }
   return { counts, problems, changeIds: accepted.map(({ changeId }) => changeId) };
 }

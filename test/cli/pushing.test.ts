@@ -77,6 +77,7 @@ describe('a file of stock quantities', () => {
   test('waits in line without --wait, and an older change is followed to the one that replaced it', async () => {
     const first = await at.json(['push', 'stock', '-'], '[{"externalId":"A-1001-1","qty":20}]');
     expect(first).toMatchObject({ code: 0, document: { pending: 1, done: 0 } });
+    expect(first.stderr).toContain('tillsync is not running: it sends the queued changes when it runs again.');
     expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(11);
     const second = await at.json(
       ['push', 'stock', '-', '--wait'],
