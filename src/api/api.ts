@@ -9,7 +9,7 @@ import { AccessGate, type AccessOptions, requireRight } from './access.ts';
 import { JSON_BODY_MAX_BYTES } from './server.ts';
 
 export interface LocalApiOptions extends AccessOptions {
-  parts: Pick<
+  services: Pick<
     Services,
     'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox' | 'branches' | 'catalogSweep'
   >;

@@ -6,7 +6,7 @@ import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { branchesAnswer } from './schemas.ts';
 
 /** Returns the route `GET /branches`, which only a hub has. */
-export function branchRoutes({ parts: { config, mirror, state }, clock }: LocalApiOptions): ApiFamily {
+export function branchRoutes({ services: { config, mirror, state }, clock }: LocalApiOptions): ApiFamily {
   const list = route({
     method: 'get',
     path: '/branches',

@@ -198,10 +198,13 @@ async function takeItems(outbox: OutboxService, submission: Submission): Promise
 }
 
 /** Answers a dry run: what would happen to each item. */
-async function previewItems(parts: LocalApiOptions['parts'], submission: Submission): Promise<Answered> {
+async function previewItems(
+  services: LocalApiOptions['services'],
+  submission: Submission,
+): Promise<Answered> {
   const { items, hold } = submission;
-  await parts.outbox.catchUp();
-  const previews = await previewChanges(parts, readable(items), hold);
+  await services.outbox.catchUp();
+  const previews = await previewChanges(services, readable(items), hold);
   const answer = new AnswerText(submission);
   const results = previews.map(({ line, target, values, verdict, why }) => ({
     ...placeOf(line),
@@ -252,14 +255,14 @@ const HAND_OVERS_MAX = 8;
 const READING_MAX = 100;
 
 /** Waits until each change is settled or held, or until the time is over, and then answers. */
-function outcomesOf({ parts, clock }: LocalApiOptions, polls: LongPolls) {
+function outcomesOf({ services, clock }: LocalApiOptions, polls: LongPolls) {
   return async (text: string, waitMs: number, reply: FastifyReply): Promise<string> => {
     const answer = JSON.parse(text) as z.output<typeof changesAnswer>;
     const read = () =>
       whenFree(clock, () => {
         let isEmpty = false;
         for (const result of answer.results) {
-          const last = result.changeId === undefined ? undefined : parts.outbox.follow(result.changeId);
+          const last = result.changeId === undefined ? undefined : services.outbox.follow(result.changeId);
           if (!last) continue;
           const { changeId, state, message, settledAt, heldGuard } = last;
           result.outcome = { changeId, state, message, settledAt };
@@ -306,12 +309,12 @@ function untilClosed({ raw }: FastifyReply): AbortSignal {
  * Returns a function that prepares a whole inventory. Its result compares the inventory with the mirror, when it is
  * the submission's turn.
  */
-function inventories({ parts }: LocalApiOptions) {
+function inventories({ services }: LocalApiOptions) {
   return async (items: readonly Item[], asked: Asked, origin: string, reply: FastifyReply) => {
     const { full, branch, missing } = asked;
     const total = items.length;
     if (!full && branch === undefined) return async (): Promise<Submission> => ({ total, items, origin });
-    const chosen = chosenBranch(parts, branch, 'branch');
+    const chosen = chosenBranch(services, branch, 'branch');
     const placed = items.map((item) =>
       'change' in item && item.kind === 'stock' ? { ...item, change: chosen.named(item.change) } : item,
     );
@@ -319,7 +322,7 @@ function inventories({ parts }: LocalApiOptions) {
     const stocks = placed.filter((item) => 'change' in item && item.kind === 'stock') as InventoryLine[];
     const faults = placed.filter((item) => 'fault' in item);
     const request = { branch, chosen, missing, items: total, unreadable: faults.length };
-    const whole = await wholeInventory(parts, stocks, request, { signal: untilClosed(reply) });
+    const whole = await wholeInventory(services, stocks, request, { signal: untilClosed(reply) });
     return async (): Promise<Submission> => {
       const plan = await whole.plan();
       return {
@@ -335,7 +338,7 @@ function inventories({ parts }: LocalApiOptions) {
 
 /** Returns the function that reads, plans and accepts the items of a request. */
 function handOvers(options: LocalApiOptions) {
-  const { parts, changesMaxBytes = BODY_MAX_BYTES, handOversMax = HAND_OVERS_MAX } = options;
+  const { services, changesMaxBytes = BODY_MAX_BYTES, handOversMax = HAND_OVERS_MAX } = options;
   const prepare = inventories(options);
   const reading = new Places(READING_MAX);
   const planning = new Places(handOversMax);
@@ -356,13 +359,13 @@ function handOvers(options: LocalApiOptions) {
     const act = async () => {
       const submission = await submit();
       refuseLongWait(asked.wait, submission.items.length);
-      return takeItems(parts.outbox, submission);
+      return takeItems(services.outbox, submission);
     };
     const planned = () => prepare(items, asked, origin, reply);
     // A whole inventory may wait for the catalogue. Other submissions do not wait for it.
     const submit = await (isPlanned ? planning.within(planned) : planned());
     if (asked.dryRun) {
-      const { text, status } = await planning.within(async () => previewItems(parts, await submit()));
+      const { text, status } = await planning.within(async () => previewItems(services, await submit()));
       reply.code(status);
       return { text, isOver: true };
     }

@@ -10,7 +10,7 @@ import { orderExplanation, orderPath, skuPath, stockExplanationQuery, stockExpla
  * Returns `GET /orders/ID/explain` and `GET /stock/SKU/explain`, with what `order explain` and `stock explain` print.
  */
 export function explainRoutes({
-  parts: { mirror, stores, state, config },
+  services: { mirror, stores, state, config },
   clock,
 }: LocalApiOptions): ApiFamily {
   const branches = (): readonly ReportingBranch[] => (isHub(config) ? state.hub.branches() : []);

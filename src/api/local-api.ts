@@ -12,21 +12,21 @@ import { statusRoutes } from './status-routes.ts';
 
 /** Returns the plugin that serves all routes below `/v1`. */
 export function localApi(options: LocalApiOptions): FastifyPluginAsync {
-  const ofHub = isHub(options.parts.config) ? [branchRoutes] : [];
+  const ofHub = isHub(options.services.config) ? [branchRoutes] : [];
   const ofAll = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes, explainRoutes];
   const families = [...ofAll, ...ofHub];
   return apiPlugin(
     families.map((family) => family(options)),
     {
       ...options,
-      shop: options.parts.config.shop.name,
+      shop: options.services.config.shop.name,
       describe: async (all) => (await import('./openapi.ts')).openApiDocument(all, options.version),
     },
   );
 }
 
 /** Returns the route `GET /products`. */
-function productRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
+function productRoutes({ services, clock }: LocalApiOptions): ApiFamily {
   const find = route({
     method: 'get',
     path: '/products',
@@ -38,7 +38,7 @@ function productRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
     handle: async ({ query: { q, branch, limit, ...rest } }) => {
       const filter = { ...rest, text: q, subsidiaryId: branch, limit: limit + 1 };
       const found = await whenFree(clock, () =>
-        parts.stores.read(({ catalogQueries }) => catalogQueries.products(filter)),
+        services.stores.read(({ catalogQueries }) => catalogQueries.products(filter)),
       );
       const products = found.slice(0, limit);
       return { products, next: found.length > limit ? (products.at(-1)?.productId ?? null) : null };

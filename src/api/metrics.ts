@@ -250,7 +250,7 @@ export interface LoopBeat {
 }
 
 interface MetricsOptions {
-  parts: Pick<Services, 'mirror' | 'state' | 'outbox' | 'platform'>;
+  services: Pick<Services, 'mirror' | 'state' | 'outbox' | 'platform'>;
   config: Config;
   counters: Counters;
   loopsAlive: () => readonly LoopBeat[];
@@ -274,18 +274,18 @@ export class Metrics {
 
   constructor(options: MetricsOptions) {
     this.#options = options;
-    const { parts, config, clock } = options;
-    this.#events = new EventCounts(parts.mirror.orders.newestSeq());
+    const { services, config, clock } = options;
+    this.#events = new EventCounts(services.mirror.orders.newestSeq());
     this.#mappings = keptFor(MAPPINGS_FOR_MS, clock, () => {
-      const found = parts.mirror.read((db) => branchMappings(db, configuredBranches(config)));
+      const found = services.mirror.read((db) => branchMappings(db, configuredBranches(config)));
       // Before the first sweep there is no result to cache.
       return found.length === 0 ? undefined : found;
     });
   }
 
   async collect(): Promise<MetricFamily[]> {
-    const { parts, config, counters, clock, log } = this.#options;
-    const { mirror, outbox, platform } = parts;
+    const { services, config, counters, clock, log } = this.#options;
+    const { mirror, outbox, platform } = services;
     const startMs = clock.monotonicMs();
     const disk = storageSpace(config.storage.directory);
     const readable = { mirror: 1, state: 1 };
@@ -308,7 +308,7 @@ export class Metrics {
     ]);
     // A branch has no tokens.
     if (!isBranch(config)) await read('state', () => tokenFamilies(platform.tokens.describe()));
-    await read('state', () => branchFamilies(parts, config, clock));
+    await read('state', () => branchFamilies(services, config, clock));
     await read('mirror', () => {
       const { found: tokens, stateFault } = fromState(config, () => platform.tokens.describe());
       const beside = { alarms: mirror.health.raised(), outbox: outbox.counts(), tokens, stateFault, disk };

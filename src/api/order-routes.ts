@@ -128,7 +128,7 @@ class EventStream {
    * after the reader has received what was written before. Ends if the feed is restarted.
    */
   async write(after: number): Promise<void> {
-    const { clock, changes, parts } = this.#options;
+    const { clock, changes, services } = this.#options;
     const unsubscribe = changes.subscribe(this.#wake);
     this.#closing.addEventListener('abort', this.#wake);
     this.#response.on('drain', this.#wake).on('close', this.#leave).on('error', this.#leave);
@@ -138,7 +138,7 @@ class EventStream {
       while (!this.#ended) {
         this.#arm();
         const from = after;
-        const events = await whenFree(clock, () => readFeed(parts.mirror, from, PART));
+        const events = await whenFree(clock, () => readFeed(services.mirror, from, PART));
         if (events.length > 0) {
           after = events.at(-1)?.seq ?? after;
           const texts = events.map(
@@ -148,7 +148,7 @@ class EventStream {
           quietSinceMs = clock.monotonicMs();
           continue;
         }
-        if (parts.mirror.orders.newestSeq() < after) break;
+        if (services.mirror.orders.newestSeq() < after) break;
         if (clock.monotonicMs() - quietSinceMs >= HEARTBEAT_MS) {
           await this.#send(': still here\n\n');
           quietSinceMs = clock.monotonicMs();
@@ -212,7 +212,7 @@ const TREND_HOURS = 24;
 /** Time for which the trends are cached, however many clients ask. */
 const TRENDS_FOR_MS = 15_000;
 
-function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute[] {
+function boardRoutes({ services: { mirror, config }, clock }: LocalApiOptions): ApiRoute[] {
   const trends = keptFor(TRENDS_FOR_MS, clock, () => {
     const nowMs = clock.nowMs();
     return { at: isoUtc(nowMs), hours: mirror.read((db) => readTrends(db, nowMs, TREND_HOURS)) };
@@ -262,7 +262,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
 }
 
 /** Returns the route of orders to book, for a POS that does not follow the feed. */
-function toBookRoute({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute {
+function toBookRoute({ services: { mirror, config }, clock }: LocalApiOptions): ApiRoute {
   return route({
     method: 'get',
     path: '/orders/to-book',
@@ -287,7 +287,7 @@ function toBookRoute({ parts: { mirror, config }, clock }: LocalApiOptions): Api
 
 /** Returns all ids by which orders may name the store that has this id. Throws `usage` for an unknown id. */
 function idsOfStore(
-  { mirror, config }: Pick<LocalApiOptions['parts'], 'mirror' | 'config'>,
+  { mirror, config }: Pick<LocalApiOptions['services'], 'mirror' | 'config'>,
   name: string,
 ): string[] {
   const { subsidiaryId, externalId } = namedBranch(configuredBranches(config, mirror), name, 'store');
@@ -305,7 +305,7 @@ function timeOf(day: string, timeZone: string): { from: string; before: string }
 const DAY_MS = 86_400_000;
 /** Returns a function that opens event streams until `closing`. Each stream holds a connection. */
 function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
-  const { parts, clock, log, streamsMax = STREAMS_MAX } = options;
+  const { services, clock, log, streamsMax = STREAMS_MAX } = options;
   const shares = new AddressShares(streamsMax, {
     words: 'streams are open already',
     hint: 'Close those that nobody reads.',
@@ -314,7 +314,7 @@ function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
     const after = await whenFree(clock, () => {
       // A reader that reconnects continues after its Last-Event-ID, not after the number in the URL.
       const known = lastEventId(request) ?? asked;
-      const newest = refuseAheadOf(parts.mirror, known === 'newest' ? 0 : known);
+      const newest = refuseAheadOf(services.mirror, known === 'newest' ? 0 : known);
       return known === 'newest' ? newest : known;
     });
     const leave = shares.enter(addressOf(request));
@@ -352,7 +352,7 @@ function lastEventId({ headers }: FastifyRequest): number | undefined {
 
 function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
   const { clock } = options;
-  const { mirror } = options.parts;
+  const { mirror } = options.services;
   const stream = streamOpener(options, polls.closing);
   return [
     route({
@@ -375,7 +375,7 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
             hint: 'Leave them out, or ask for pages.',
           });
         }
-        const stores = store === undefined ? undefined : idsOfStore(options.parts, store);
+        const stores = store === undefined ? undefined : idsOfStore(options.services, store);
         let after =
           query.after === 'newest' ? await whenFree(clock, () => mirror.orders.newestSeq()) : query.after;
         const read = () =>
@@ -414,7 +414,7 @@ function feedRoutes(options: LocalApiOptions, polls: LongPolls): ApiRoute[] {
 
 /** Returns the routes of the board, the feed, orders and their acknowledgements. */
 export function orderRoutes(options: LocalApiOptions): ApiFamily {
-  const { mirror, outbox } = options.parts;
+  const { mirror, outbox } = options.services;
   const polls = new LongPolls(options);
   const show = route({
     method: 'get',

@@ -18,7 +18,7 @@ import { errorBody, statusOf } from './server.ts';
 
 type FindChange = (changeId: number) => Promise<z.output<typeof changeAnswer>>;
 
-function changeFinder({ parts: { outbox }, clock }: LocalApiOptions): FindChange {
+function changeFinder({ services: { outbox }, clock }: LocalApiOptions): FindChange {
   return (changeId) =>
     whenFree(clock, () => {
       const change = outbox.get(changeId);
@@ -33,7 +33,7 @@ function changeFinder({ parts: { outbox }, clock }: LocalApiOptions): FindChange
 }
 
 /** Returns the routes for a person's decisions about a change: retry, drop, release. */
-function decisionRoutes({ parts: { outbox } }: LocalApiOptions, find: FindChange): ApiRoute[] {
+function decisionRoutes({ services: { outbox } }: LocalApiOptions, find: FindChange): ApiRoute[] {
   const decision = (
     action: string,
     summary: string,
@@ -88,7 +88,7 @@ function isAhead(after: number, newest: number): TillsyncError {
 }
 
 /** Returns a function that answers pages of settled changes, in the order of settling. */
-function settledFeed({ parts: { outbox }, clock }: LocalApiOptions, polls: LongPolls) {
+function settledFeed({ services: { outbox }, clock }: LocalApiOptions, polls: LongPolls) {
   return async (
     { wait, before, ...filter }: z.output<typeof outboxQuery>,
     from: number | 'newest',
@@ -115,8 +115,8 @@ function settledFeed({ parts: { outbox }, clock }: LocalApiOptions, polls: LongP
 
 /** Returns the routes `GET /outbox`, `GET /outbox/ID`, and those for a person's decisions. */
 export function outboxRoutes(options: LocalApiOptions): ApiFamily {
-  const { parts, clock } = options;
-  const { outbox } = parts;
+  const { services, clock } = options;
+  const { outbox } = services;
   const polls = new LongPolls(options);
   const settledPage = settledFeed(options, polls);
   const find = changeFinder(options);

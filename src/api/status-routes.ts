@@ -13,8 +13,8 @@ import { statusAnswer } from './schemas.ts';
 
 /** Returns the route `GET /status`. */
 export function statusRoutes(options: LocalApiOptions): ApiFamily {
-  const { parts, version, clock } = options;
-  const { mirror, stores, outbox, config } = parts;
+  const { services, version, clock } = options;
+  const { mirror, stores, outbox, config } = services;
   const shop = shopName(config);
   const role = roleOf(config);
   const currency = config.shop.currency || null;
@@ -23,7 +23,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
     const nowMs = clock.nowMs();
     const counts = mirrorCounts(mirror);
     const products = stores.read(({ catalogQueries }) => catalogQueries.counts().products);
-    const { found, stateFault } = fromState(config, () => stored(parts));
+    const { found, stateFault } = fromState(config, () => stored(services));
     const { tokens, waits } = found ?? { tokens: null, waits: [] };
     const facts = {
       alarms: mirror.health.raised(),
@@ -31,7 +31,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
       outbox: outbox.counts(),
       disk: storageSpace(config.storage.directory),
     };
-    const isLineUp = lineOf(() => parts.state.alarms.heartbeat());
+    const isLineUp = lineOf(() => services.state.alarms.heartbeat());
     const verdict = verdictOn(mirror, { config, clock }, { ...facts, stateFault, isLineUp });
     return {
       at: isoUtc(nowMs),
@@ -61,7 +61,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
   return { tag: 'status', routes: [status] };
 }
 
-function stored({ platform, state, config }: LocalApiOptions['parts']) {
+function stored({ platform, state, config }: LocalApiOptions['services']) {
   const tokens = platform.tokens.describe();
   const { savedAtMs, accessExpiresInMs, refreshExpiresInMs, lockedOut } = tokens;
   const savedAt = savedAtMs === null ? null : isoUtc(savedAtMs);

@@ -6,7 +6,10 @@ import type { ProductChange, SourceLine, StockChange } from '../outbox/change.ts
 import { type InventoryPlan, planInventory } from '../outbox/full-inventory-plan.ts';
 import type { Services } from './services.ts';
 
-type InventoryParts = Pick<Services, 'config' | 'stores' | 'outbox' | 'branches' | 'catalogSweep' | 'mirror'>;
+type InventoryServices = Pick<
+  Services,
+  'config' | 'stores' | 'outbox' | 'branches' | 'catalogSweep' | 'mirror'
+>;
 
 /** The branch to which a submission belongs. */
 interface ChosenBranch {
@@ -79,13 +82,13 @@ export interface WholeInventory {
  * first. A branch uses its hub's catalogue instead.
  */
 export async function wholeInventory(
-  parts: InventoryParts,
+  services: InventoryServices,
   lines: readonly InventoryLine[],
   { branch, chosen, missing, items, unreadable }: InventoryRequest,
   sweep: SweepNowRequest & { signal: AbortSignal },
 ): Promise<WholeInventory> {
-  const newestVersion = () => parts.stores.read(({ queries }) => queries.newestVersion());
-  const atBranch = isBranch(parts.config);
+  const newestVersion = () => services.stores.read(({ queries }) => queries.newestVersion());
+  const atBranch = isBranch(services.config);
   const options = {
     subsidiaryIds: chosen.subsidiaryIds,
     unreadable,
@@ -95,20 +98,20 @@ export async function wholeInventory(
   };
   let made: { plan: InventoryPlan<InventoryLine>; atVersion: number } | undefined;
   const planned = async (isCatalogNew: boolean) => {
-    await parts.outbox.catchUp();
+    await services.outbox.catchUp();
     const atVersion = newestVersion();
     // A new plan is made only if changes were submitted after the last plan. They are newer than the inventory, so
     // they are kept.
     if (made?.atVersion !== atVersion) {
-      made = { plan: planInventory(parts, lines, { ...options, isCatalogNew }), atVersion };
+      made = { plan: planInventory(services, lines, { ...options, isCatalogNew }), atVersion };
     }
     return made.plan;
   };
   const { unknown } = await planned(atBranch);
   if (unknown === 0 || atBranch) return { plan: () => planned(atBranch), catalogFault: null };
   try {
-    const one = branch === undefined ? undefined : namedBranch(parts.branches, branch);
-    await sweepNow(parts, { ...sweep, branch: one });
+    const one = branch === undefined ? undefined : namedBranch(services.branches, branch);
+    await sweepNow(services, { ...sweep, branch: one });
   } catch (error) {
     if (sweep.signal.aborted) throw error;
     return { plan: () => planned(false), catalogFault: asTillsyncError(error).message };

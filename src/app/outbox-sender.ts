@@ -12,7 +12,7 @@ import type { Services, ServicesOptions } from './services.ts';
 export interface OutboxSenderOptions
   extends Pick<ServicesOptions, 'config' | 'clock' | 'random' | 'log' | 'lookEveryMs'>,
     Pick<PushLoopOptions, 'onSettled'> {
-  parts: Services;
+  services: Services;
   /** Returns false while no call can succeed until a person brings new tokens. */
   mayCall: () => boolean;
   /** Requests an early sweep; left out if no loop sweeps. */
@@ -28,7 +28,7 @@ export class OutboxSender {
 
   constructor(options: OutboxSenderOptions) {
     this.#options = options;
-    this.#freshness = new PushFreshness(options.parts.mirror.health);
+    this.#freshness = new PushFreshness(options.services.mirror.health);
   }
 
   /** Whether this process may send now, because no other process does and the platform can be called. */
@@ -38,8 +38,8 @@ export class OutboxSender {
 
   /** Makes the maintenance of the outbox, without which nothing is sent. Each call makes a new one. */
   maintenance(beat: () => void): OutboxMaintenance {
-    const { parts, config } = this.#options;
-    const { stores, mirror, platform, state, outbox } = parts;
+    const { services, config } = this.#options;
+    const { stores, mirror, platform, state, outbox } = services;
     const differences = new DifferenceMonitor({
       stores,
       clock: this.#options.clock,
@@ -72,8 +72,8 @@ export class OutboxSender {
 
   /** Sends changes of one kind until the signal. Wakes up when a change is queued. */
   async push(kind: ChangeKind, signal: AbortSignal, beat: () => void): Promise<void> {
-    const { parts, config } = this.#options;
-    const { platform, stores, branches, mirror, outbox } = parts;
+    const { services, config } = this.#options;
+    const { platform, stores, branches, mirror, outbox } = services;
     const { holdBackUnbooked: holdBack, skipUnchanged, trustForMs: trustMs, platformDeducts } = config.stock;
     const loop = new PushLoop({
       ...this.#options,
@@ -141,13 +141,13 @@ export async function sendUntilSettled(
   changeIds: readonly number[],
   request: WaitRequest,
 ): Promise<Map<number, OutboxEntry>> {
-  const { parts, clock } = options;
+  const { services, clock } = options;
   const ended = new AbortController();
   const signal = AbortSignal.any([request.signal, ended.signal]);
   const sender = new OutboxSender(options);
   const beat = () => {};
   const maintenance = sender.maintenance(beat);
-  const watch = new SettlementMonitor(parts, changeIds);
+  const watch = new SettlementMonitor(services, changeIds);
   // A branch does not send to the platform; its daemon uploads changes to the hub.
   const sends = !isBranch(options.config);
   if (sends) await maintenance.step();
@@ -157,7 +157,7 @@ export async function sendUntilSettled(
   try {
     if (sender.maySend && !watch.refresh()) request.onAlone();
     await Promise.race([
-      settled(watch, { parts, clock, sender, request, signal }),
+      settled(watch, { services, clock, sender, request, signal }),
       // A loop that fails ends the wait with its error. A loop that the signal ends returns normally, so it must not
       // end the wait.
       ...work.map((loop) => loop.then(() => new Promise<never>(() => {}))),
@@ -170,7 +170,7 @@ export async function sendUntilSettled(
 }
 
 interface SettlementWait {
-  parts: Services;
+  services: Services;
   clock: Clock;
   sender: OutboxSender;
   request: WaitRequest;
@@ -178,7 +178,7 @@ interface SettlementWait {
 }
 
 async function settled(watch: SettlementMonitor, waiting: SettlementWait): Promise<void> {
-  const { parts, clock, sender, request, signal } = waiting;
+  const { services, clock, sender, request, signal } = waiting;
   const startedAtMs = clock.nowMs();
   let catalog: Promise<unknown> | undefined;
   let failure: { error: unknown } | undefined;
@@ -188,15 +188,15 @@ async function settled(watch: SettlementMonitor, waiting: SettlementWait): Promi
     request.onProgress(watch.settled, watch.total);
     if (failure) throw failure.error;
     if (request.signal.aborted) throw stopped(watch);
-    if (!catalog && sender.maySend && needsCatalog(parts)) {
-      catalog = readCatalog(parts, request, signal).catch((error: unknown) => {
+    if (!catalog && sender.maySend && needsCatalog(services)) {
+      catalog = readCatalog(services, request, signal).catch((error: unknown) => {
         failure = { error };
       });
     }
     if (clock.monotonicMs() >= troubleDueMs) {
       troubleDueMs = clock.monotonicMs() + TROUBLE_EVERY_MS;
-      if (!isBranch(parts.config)) requireTokens(parts, watch);
-      const trouble = troubleOf(parts.mirror.health.freshness(), startedAtMs);
+      if (!isBranch(services.config)) requireTokens(services, watch);
+      const trouble = troubleOf(services.mirror.health.freshness(), startedAtMs);
       if (trouble !== '' && trouble !== told) request.onTrouble(trouble);
       told = trouble;
     }
@@ -210,9 +210,9 @@ function needsCatalog({ stores, branches }: Services): boolean {
   return branches.length > 0 && stores.read(({ lookup }) => !lookup.isComplete);
 }
 
-function readCatalog(parts: Services, request: WaitRequest, signal: AbortSignal): Promise<unknown> {
+function readCatalog(services: Services, request: WaitRequest, signal: AbortSignal): Promise<unknown> {
   const { onWait, onCatalog } = request;
-  return sweepNow(parts, {
+  return sweepNow(services, {
     signal,
     ...(onWait && { onWait }),
     ...(onCatalog && { onProgress: onCatalog }),
@@ -245,12 +245,12 @@ function stopped(watch: SettlementMonitor): TillsyncError {
 class SettlementMonitor {
   readonly results = new Map<number, OutboxEntry>();
   readonly total: number;
-  readonly #parts: Pick<Services, 'stores'>;
+  readonly #services: Pick<Services, 'stores'>;
   /** For each unsettled change, the change that replaced it, or itself. */
   readonly #waiting: Map<number, number>;
 
-  constructor(parts: Pick<Services, 'stores'>, changeIds: readonly number[]) {
-    this.#parts = parts;
+  constructor(services: Pick<Services, 'stores'>, changeIds: readonly number[]) {
+    this.#services = services;
     this.#waiting = new Map(changeIds.map((changeId) => [changeId, changeId]));
     this.total = this.#waiting.size;
   }
@@ -261,7 +261,7 @@ class SettlementMonitor {
 
   /** Reads the changes again. Returns whether all are settled. */
   refresh(): boolean {
-    this.#parts.stores.read(({ queries }) => {
+    this.#services.stores.read(({ queries }) => {
       const open = queries.open();
       for (const [changeId, now] of this.#waiting) {
         const state = open.get(now);

@@ -10,8 +10,8 @@ import { openWhenFree } from '../core/files.ts';
 import { type Clock, keptFor } from '../core/time.ts';
 import type { DiskSpace, Facts } from '../health/facts.ts';
 import type { HeartbeatMemory } from '../health/heartbeat.ts';
-import { StandingNow } from '../health/notifier.ts';
-import { standing, type Verdict, verdictOf } from '../health/verdict.ts';
+import { CurrentAssessment } from '../health/notifier.ts';
+import { assess, type Verdict, verdictOf } from '../health/verdict.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
@@ -269,7 +269,7 @@ export function fromState<T>(config: Config, look: () => T): { found: T | null; 
 const SHARED_FOR_MS = 200;
 
 /** Returns the present findings for the daemon with these services. */
-export function standingNow({
+export function currentAssessment({
   config,
   mirror,
   state,
@@ -281,16 +281,16 @@ export function standingNow({
   state: { alarms: { heartbeat(): HeartbeatMemory | undefined } };
   platform: { tokens: { describe(): TokenStatus } };
   outbox: { counts(): NonNullable<Facts['outbox']> };
-}): StandingNow {
+}): CurrentAssessment {
   const look = () => {
     const { found: tokens, stateFault } = fromState(config, () => platform.tokens.describe());
     const disk = storageSpace(config.storage.directory);
     const isLineUp = lineOf(() => state.alarms.heartbeat());
     const alarms = mirror.health.raised();
     const beside = { alarms, tokens, stateFault, outbox: outbox.counts(), disk, isLineUp };
-    return standing(factsOn(mirror, { config, clock }, beside));
+    return assess(factsOn(mirror, { config, clock }, beside));
   };
-  return new StandingNow(keptFor(SHARED_FOR_MS, clock, look), clock);
+  return new CurrentAssessment(keptFor(SHARED_FOR_MS, clock, look), clock);
 }
 
 /** Returns whether the last heartbeat reached its watcher; null if none is sent or the state cannot be read. */
@@ -305,7 +305,7 @@ export function lineOf(heartbeat: () => HeartbeatMemory | undefined): boolean | 
 /** Returns whether orders are stale, even if another finding hides that one. */
 export function areOrdersStale(mirror: Mirror, options: Pick<ReadOnlyOptions, 'config' | 'clock'>): boolean {
   const beside = { alarms: mirror.health.raised(), tokens: null, outbox: null };
-  const { findings, hidden } = standing(factsOn(mirror, options, beside));
+  const { findings, hidden } = assess(factsOn(mirror, options, beside));
   return hidden.has('orders.stale') || findings.some(({ code }) => code === 'orders.stale');
 }
 

@@ -431,7 +431,7 @@ export interface SweepNowRequest extends SweepRequest {
 }
 
 /** Services that a sweep needs. */
-interface SweepNowParts {
+interface SweepNowServices {
   catalogSweep: SweepAllOptions['sweep'];
   branches: SweepAllOptions['branches'];
   mirror: { health: FreshnessBoard };
@@ -439,7 +439,7 @@ interface SweepNowParts {
 
 /** Sweeps the platform's catalogue into the mirror, with or without a running daemon. */
 export async function sweepNow(
-  { catalogSweep, branches, mirror }: SweepNowParts,
+  { catalogSweep, branches, mirror }: SweepNowServices,
   request: SweepNowRequest,
 ): Promise<SweepReport[]> {
   const { health: freshness } = mirror;

@@ -92,11 +92,11 @@ function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Re
  * answer; the error then says what the hub knows about the branch.
  */
 async function ask(
-  { parts, config, progress, call: { signal } }: CommandTools,
+  { services, config, progress, call: { signal } }: CommandTools,
   { cli, options, argument: name }: NamedCall,
   question: SupportQuestion,
 ) {
-  const { hub: rows } = parts.state;
+  const { hub: rows } = services.state;
   const named = requireBranch(config, rows, name);
   const { branch } = named;
   const known = rows.branches().find((each) => each.branch === branch);
@@ -126,7 +126,7 @@ async function ask(
     if (signal.aborted) throw new TillsyncError('aborted', 'Stopped. Nothing was written.');
     if (!hasCode(error, 'link-down')) throw error;
     const nowMs = cli.clock.nowMs();
-    const [last] = parts.mirror.read((db) => branchBoard(db, [named], [known], nowMs));
+    const [last] = services.mirror.read((db) => branchBoard(db, [named], [known], nowMs));
     const message = `${error.message} ${last ? lastKnown(last, nowMs) : ''}`;
     throw new TillsyncError('link-down', message, {
       cause: error,

@@ -12,8 +12,8 @@ import {
   group,
   type Result,
   requirePlatform,
-  withParts,
   withPlatform,
+  withServices,
 } from './command.ts';
 import { askSecret } from './init/terminal.ts';
 
@@ -173,10 +173,10 @@ const set = command({
     const tokens = cli.stdin.isTTY
       ? parseTokenInput(await askSecret(cli, 'Paste the new refresh token, then press Enter:'))
       : await readTokenInput(cli.stdin);
-    return withParts(call, async (tools) => {
-      const { platform, mirror, state } = tools.parts;
+    return withServices(call, async (tools) => {
+      const { platform, mirror, state } = tools.services;
       const offered = { ...tokens, otherCompany: options.otherCompany === true };
-      const outcome = options.untried ? await stored(tools.parts, offered) : await tried(tools, offered);
+      const outcome = options.untried ? await stored(tools.services, offered) : await tried(tools, offered);
       if (offered.otherCompany) await mirror.write(beginOtherCompany);
       if (outcome !== 'known') {
         const how = outcome === 'stored' ? 'not tried' : 'the platform took them';
@@ -208,13 +208,13 @@ async function stored({ platform, mirror }: Services, tokens: OfferedTokens): Pr
 
 /** Tries the tokens. Adds to the error of a failed try that nothing is lost, and what to do. */
 async function tried(
-  { parts, progress, call }: CommandTools,
+  { services, progress, call }: CommandTools,
   { refreshToken, otherCompany }: OfferedTokens,
 ): Promise<'adopted' | 'known'> {
-  const { health } = parts.mirror;
+  const { health } = services.mirror;
   progress.step('trying the new tokens');
   try {
-    const outcome = await parts.platform.tokens.tryOut(refreshToken, call.onWait, otherCompany);
+    const outcome = await services.platform.tokens.tryOut(refreshToken, call.onWait, otherCompany);
     if (outcome === 'known') return outcome;
     health.ok('auth');
     return outcome;
@@ -249,11 +249,11 @@ const refresh = command({
   description: 'Exchange the tokens for new ones now',
   examples: ['auth refresh', 'auth refresh --json'],
   run: (context) =>
-    withPlatform(context, async ({ parts, progress, call }) => {
+    withPlatform(context, async ({ services, progress, call }) => {
       progress.step('asking the platform for new tokens');
-      await parts.platform.tokens.refresh(call);
-      parts.mirror.health.ok('auth');
-      return resultOf(authReport(parts.platform.tokens.describe(), context.cli.clock.nowMs()));
+      await services.platform.tokens.refresh(call);
+      services.mirror.health.ok('auth');
+      return resultOf(authReport(services.platform.tokens.describe(), context.cli.clock.nowMs()));
     }),
 });
 

@@ -13,7 +13,7 @@ const UNASSIGNED_MAX = 20;
 
 /** Reconfigures the NATS server, even if no daemon runs. Returns a line of advice if that is impossible. */
 async function tellServer(
-  rows: CommandTools['parts']['state']['hub'],
+  rows: CommandTools['services']['state']['hub'],
   { hub }: CommandTools['config'],
   nowMs: number,
 ): Promise<string> {
@@ -48,7 +48,7 @@ const invite = command({
   },
   more: '\nThe line is a secret: whoever has it first is the branch. One that works goes on with its key until a machine\nhas joined with the new line; to end that key at once: tillsync branch remove NAME',
   run: (call) =>
-    withHub(call, async ({ parts: { state, stores }, config, note }) => {
+    withHub(call, async ({ services: { state, stores }, config, note }) => {
       const { branch: named, name: branch } = requireBranch(config, state.hub, call.argument);
       const id = idOfInvited(state.hub, { named, branch, was: call.options.was });
       const goodForMs = goodFor(call.options.for);
@@ -92,7 +92,7 @@ const invite = command({
  * first name of the branch, which a hub that lost its backup does not know. Throws `usage`.
  */
 function idOfInvited(
-  rows: CommandTools['parts']['state']['hub'],
+  rows: CommandTools['services']['state']['hub'],
   { named, branch, was }: { named: string; branch: string; was: string | undefined },
 ): string {
   if (was === undefined || was === named) return named;
@@ -123,7 +123,7 @@ const list = command({
     'List the branches, worst first: who is connected, how far behind, what waits there, what is wrong',
   examples: ['branch list', 'branch list --json'],
   run: (call) =>
-    withHub(call, async ({ parts: { state, mirror }, config }) => {
+    withHub(call, async ({ services: { state, mirror }, config }) => {
       const { branchBoard } = await import('../link/branch-status.ts');
       const { unassignedOrders } = await import('../link/assign.ts');
       const unassigned = mirror.read((db) => unassignedOrders(db, UNASSIGNED_MAX));
@@ -164,7 +164,7 @@ const list = command({
  */
 async function untoldOf(
   config: CommandTools['config'],
-  { hub: rows }: CommandTools['parts']['state'],
+  { hub: rows }: CommandTools['services']['state'],
 ): Promise<{ json: object; text: string }> {
   const { announce, announceCaFiles, store } = config.hub;
   if (announce.length + announceCaFiles.length === 0) return { json: {}, text: '' };
@@ -205,7 +205,7 @@ const assign = command({
   },
   more: '\nWhich orders these are: tillsync branch list. A store that [[branches]] names later is of that branch.',
   run: (call) =>
-    withHub(call, async ({ parts: { mirror, stores, state }, config }) => {
+    withHub(call, async ({ services: { mirror, stores, state }, config }) => {
       const { store, order } = call.options;
       const { branch: id, name: branch } = requireBranch(config, state.hub, call.argument);
       if ((store === undefined) === (order === undefined)) {
@@ -236,7 +236,7 @@ const remove = command({
   argument: NAME,
   more: '\nIt stays a branch: what comes for it waits at the hub and follows when it is invited again. Its machine keeps its\nmirror and what its POS handed over. For a shop that closes: tillsync branch close NAME',
   run: (call) =>
-    withHub(call, async ({ parts: { state }, config, note }) => {
+    withHub(call, async ({ services: { state }, config, note }) => {
       const name = call.argument;
       refuseOwnStore(config, name);
       // The branch may be missing in the configuration by now.
@@ -261,7 +261,7 @@ const close = command({
   argument: NAME,
   more: '\nOpen orders of its stores, and new ones, are told as orders of no known branch. To open it again: tillsync branch\ninvite NAME; its machine goes on with the mirror that it has.',
   run: (call) =>
-    withHub(call, async ({ parts: { state }, config, note }) => {
+    withHub(call, async ({ services: { state }, config, note }) => {
       const named = requireBranch(config, state.hub, call.argument);
       const { name } = named;
       refuseOwnStore(config, name);
@@ -288,7 +288,7 @@ const rename = command({
   argument: ['<names...>', 'what it was called before, and what the configuration calls it now'],
   more: '\nChange [[branches]] of the configuration first, then restart. Orders that name the old id go to it until the last of\nthem has ended. The same name twice says that a branch is the one of before, whose subsidiary_id was wrong.',
   run: (call) =>
-    withHub(call, async ({ parts: { state, stores }, config }) => {
+    withHub(call, async ({ services: { state, stores }, config }) => {
       const [old, name, ...more] = call.argument;
       if (old === undefined || name === undefined || more.length > 0) {
         throw new TillsyncError('usage', 'Give two names: the one of before and the one of now.', {

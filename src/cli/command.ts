@@ -255,7 +255,7 @@ export async function spokenFaults<T>(call: Call, running: Promise<T>): Promise<
 
 /** Tools of a command that changes something or calls the platform. */
 export interface CommandTools {
-  parts: Services;
+  services: Services;
   config: Config;
   progress: Progress;
   /**
@@ -278,7 +278,7 @@ export interface CommandTools {
  * Runs `use` with the same services as the daemon, for commands that change something. Rate budget, token pair and
  * merge rules are thus shared with a running daemon. Errors in the log are shown on standard error.
  */
-export async function withParts<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
+export async function withServices<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   const { openServices } = await import('../app/services.ts');
   const { createLogger } = await import('../core/logger.ts');
   const { clock, random } = call.cli;
@@ -295,11 +295,11 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
     clock,
     secrets: secretValues(secrets),
   });
-  const parts = await openServices({ config, secrets, clock, random, log, onSecret: registerSecret });
+  const services = await openServices({ config, secrets, clock, random, log, onSecret: registerSecret });
   try {
     const note: CommandTools['note'] = (auditEvent) =>
-      parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...auditEvent }));
-    return await use({ parts, config, progress, note, log, unseen, call: platformCall(call, progress) });
+      services.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...auditEvent }));
+    return await use({ services, config, progress, note, log, unseen, call: platformCall(call, progress) });
   } catch (error) {
     // The error is shown where it is caught, so it is not shown a second time from the log.
     const at = error instanceof Error ? noted.indexOf(error.message) : -1;
@@ -308,7 +308,7 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
   } finally {
     for (const note of noted) progress.note(note);
     progress.end();
-    await parts.close();
+    await services.close();
   }
 }
 
@@ -321,10 +321,10 @@ export function requirePlatform(call: Call): void {
   if (isBranch(config)) throw branchCallsNobody();
 }
 
-/** Does the same as `withParts`, but throws `usage` at a branch. */
+/** Does the same as `withServices`, but throws `usage` at a branch. */
 export async function withPlatform<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   requirePlatform(call);
-  return withParts(call, use);
+  return withServices(call, use);
 }
 
 function platformCall({ cli, options }: Call, progress: Progress): CommandTools['call'] {

@@ -7,7 +7,7 @@ import { isEnded } from '../orders/order.ts';
 import { getReceived, listReceived } from '../orders/order-queries.ts';
 import { type Found, findPeople, type Person, readWho, type Who } from '../orders/person.ts';
 import { type Cli, EXIT, readAll } from './cli.ts';
-import { type Call, command, group, type Result, withParts, withReaders } from './command.ts';
+import { type Call, command, group, type Result, withReaders, withServices } from './command.ts';
 import { Terminal } from './init/terminal.ts';
 import { copiesOf } from './order.ts';
 import { table, when } from './table.ts';
@@ -183,7 +183,7 @@ The platform, the POS and every copy still have what they have; the command name
 `,
   async run(call) {
     const who = await whoOf(call);
-    return withParts(call, async ({ parts: { mirror }, config, progress }) => {
+    return withServices(call, async ({ services: { mirror }, config, progress }) => {
       const { Audit } = await import('../db/audit.ts');
       const { backupsOf } = await import('../daemon/backups.ts');
       const { copyDirectories } = await import('../link/copies.ts');

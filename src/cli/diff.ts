@@ -53,7 +53,7 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
     }
     if (what === 'stock') return spokenFaults(context, diffStockOf(context, branch));
     const window = windowOf(from, to);
-    const shown = withPlatform(context, async ({ parts, config, progress, call }) => {
+    const shown = withPlatform(context, async ({ services, config, progress, call }) => {
       const say = speaker(config, cli.clock);
       progress.say = say;
       const { diffOrders, diffProducts } = await import('../support/diff.ts');
@@ -64,22 +64,23 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
         progress.end();
         if (context.options.json !== true) cli.stdout.write(text);
       };
-      if (what !== 'products') tellWait(parts.state.ledger.waits(config.limits, ['order.all'])[0], progress);
+      if (what !== 'products')
+        tellWait(services.state.ledger.waits(config.limits, ['order.all'])[0], progress);
       let stock: StockDiff | undefined;
       if (what === undefined) {
-        stock = await stockDiff(parts, config, branch);
+        stock = await stockDiff(services, config, branch);
         show(stock.differences, stockText(stock, say));
       }
       let products: ProductsDiff | undefined;
       if (what !== 'orders') {
-        const branches = branch === undefined ? parts.branches : [namedBranch(parts.branches, branch)];
-        products = await diffProducts(parts, cli.clock, { ...call, branches, ...productSteps(progress) });
+        const branches = branch === undefined ? services.branches : [namedBranch(services.branches, branch)];
+        products = await diffProducts(services, cli.clock, { ...call, branches, ...productSteps(progress) });
         show(products.differences, productsText(products, say));
       }
       let orders: OrdersDiff | undefined;
       if (what !== 'products') {
         progress.step('asking the platform for orders');
-        orders = await diffOrders(parts, cli.clock, { ...call, window });
+        orders = await diffOrders(services, cli.clock, { ...call, window });
         show(orders.differences, ordersText(orders, say));
       }
       return { json: { stock, orders, products }, exit: found > 0 ? EXIT.failed : EXIT.done };

@@ -11,8 +11,8 @@ import {
   LIMIT,
   type Result,
   type Values,
-  withParts,
   withReaders,
+  withServices,
 } from './command.ts';
 import { instant } from './options.ts';
 import { fields, table, when, whenIn } from './table.ts';
@@ -138,10 +138,10 @@ const replay = command({
     if (selects === all) {
       throw new TillsyncError('usage', 'Say what to read again, or take everything with --all alone.');
     }
-    return withParts(call, async ({ parts, config, progress, note }) => {
+    return withServices(call, async ({ services, config, progress, note }) => {
       const { fields, listPath, timezone } = config.orders;
       const report = await replayEvents({
-        mirror: parts.mirror,
+        mirror: services.mirror,
         clock: cli.clock,
         spellings: compileSpellings(fields, timezone),
         listPath,

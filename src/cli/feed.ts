@@ -9,8 +9,8 @@ import {
   type Result,
   refuseEndless,
   whole,
-  withParts,
   withReaders,
+  withServices,
 } from './command.ts';
 import { refusedBy, throughDaemon } from './daemon-client.ts';
 import { eventLine, feed } from './event-feed.ts';
@@ -100,12 +100,12 @@ const ack = command({
       }
       return ackResult(cli, given, results);
     }
-    return withParts(call, async ({ parts, config, progress }) => {
-      const acks = idsBy(parts.mirror, config.orders.timezone);
+    return withServices(call, async ({ services, config, progress }) => {
+      const acks = idsBy(services.mirror, config.orders.timezone);
       const results: AckResult[] = [];
       for (let start = 0; start < acks.length; start += CHUNK) {
         const some = acks.slice(start, start + CHUNK);
-        results.push(...(await parts.outbox.acknowledge(some, 'cli', cli.who)));
+        results.push(...(await services.outbox.acknowledge(some, 'cli', cli.who)));
         progress.count('orders acknowledged', results.length, acks.length);
       }
       progress.end();

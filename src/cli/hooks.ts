@@ -14,8 +14,8 @@ import {
   LIMIT,
   parsed,
   sourceOf,
-  withParts,
   withReaders,
+  withServices,
 } from './command.ts';
 import { Terminal } from './init/terminal.ts';
 import { wholeNumber } from './options.ts';
@@ -152,7 +152,7 @@ const skip = command({
   async run(call) {
     const { namedEvent, namedHook } = await import('../hooks/hook-test.ts');
     const { newestOf, skipWaiting } = await import('../hooks/hook-cursors.ts');
-    return withParts(call, async ({ parts: { stores }, config }) => {
+    return withServices(call, async ({ services: { stores }, config }) => {
       const hook = namedHook(config, call.argument);
       const event = namedEvent(hook, call.options.event);
       const { to = null } = call.options;
@@ -246,7 +246,7 @@ only the newest event is kept; a change goes again as long as it is rejected.`,
         hint: `See what it was sent: {tillsync} hooks deliveries ${call.argument}`,
       });
     }
-    return withParts(call, async ({ parts: { stores }, config }) => {
+    return withServices(call, async ({ services: { stores }, config }) => {
       const { clock, who } = call.cli;
       const hook = namedHook(config, call.argument);
       const event = namedEvent(hook, call.options.event);

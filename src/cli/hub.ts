@@ -2,7 +2,7 @@ import path from 'node:path';
 import { configuredNames, isHub } from '../config/roles.ts';
 import { formatCommands, TillsyncError, whenFree } from '../core/errors.ts';
 import type { HubRows, NamedBranch, ServerConfigPlace } from '../link/hub-state.ts';
-import { type Call, type CommandTools, command, group, withParts } from './command.ts';
+import { type Call, type CommandTools, command, group, withServices } from './command.ts';
 
 /** Throws `config-invalid` if this is not a hub. */
 function requireHub(config: CommandTools['config']): void {
@@ -45,11 +45,11 @@ const serverConfigCommand = command({
     // Paths become absolute, because the daemon uses them in another working directory.
     const absolute = (file: string) => path.resolve(file);
     const { tlsCert, tlsKey, tlsCa } = call.options;
-    return withHub(call, async ({ parts, config }) => {
+    return withHub(call, async ({ services, config }) => {
       if ((tlsCert === undefined) !== (tlsKey === undefined)) {
         throw new TillsyncError('usage', '--tls-cert and --tls-key belong together.');
       }
-      const before = parts.state.hub.serverConfig();
+      const before = services.state.hub.serverConfig();
       const usual = path.join(config.storage.directory, 'nats/server.conf');
       const file = call.argument === undefined ? (before?.file ?? usual) : absolute(call.argument);
       const tls =
@@ -77,14 +77,14 @@ const serverConfigCommand = command({
         const { fault } = lookAtCertificate(tls, publicUrl, call.cli.clock.nowMs());
         if (fault !== null) throw new TillsyncError('usage', fault);
       }
-      await hubKeys(parts.state.hub);
+      await hubKeys(services.state.hub);
       const place: ServerConfigPlace = {
         file,
         storeDirectory: path.join(path.dirname(file), 'jetstream'),
         tls,
       };
-      await whenFree(call.cli.clock, () => parts.state.hub.noteServerConfig(place));
-      const written = await writeServerFile(parts.state.hub, config.hub, call.cli.clock.nowMs());
+      await whenFree(call.cli.clock, () => services.state.hub.noteServerConfig(place));
+      const written = await writeServerFile(services.state.hub, config.hub, call.cli.clock.nowMs());
       const changed = written?.changed ?? false;
       const start = `nats-server -c ${file}`;
       const typed = isOfUnit(file) ? `${START_SERVER}\n  {restart}` : start;
@@ -98,9 +98,9 @@ const serverConfigCommand = command({
   },
 });
 
-/** Does the same as `withParts`, but throws `config-invalid` if this is not a hub. */
+/** Does the same as `withServices`, but throws `config-invalid` if this is not a hub. */
 export async function withHub<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
-  return withParts(call, async (tools) => {
+  return withServices(call, async (tools) => {
     requireHub(tools.config);
     return use(tools);
   });

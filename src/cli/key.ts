@@ -5,7 +5,7 @@ import { DEFAULT_CONFIG_FILE } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { type ApiKey, keyDigest, RIGHTS, type Right } from '../db/api-keys.ts';
-import { command, type MakeCommand, type Opt, sourceOf, withDefault, withParts } from './command.ts';
+import { command, type MakeCommand, type Opt, sourceOf, withDefault, withServices } from './command.ts';
 import { table, when } from './table.ts';
 
 const NAME = 'local-api-key';
@@ -106,7 +106,7 @@ const add = command({
         { hint: 'First make the key of all rights, and restart: {tillsync} key' },
       );
     }
-    return withParts(call, async ({ parts: { state }, note }) => {
+    return withServices(call, async ({ services: { state }, note }) => {
       const key = newKey();
       const at = isoUtc(call.cli.clock.nowMs());
       if (!state.apiKeys.add({ name, may, digest: keyDigest(key, 'utf8'), at })) {
@@ -128,7 +128,7 @@ const list = command({
   description: 'List the named keys and what each may do',
   examples: ['key list', 'key list --json'],
   run: (call) =>
-    withParts(call, async ({ parts: { state }, config }) => {
+    withServices(call, async ({ services: { state }, config }) => {
       const keys = state.apiKeys.list();
       if (keys.length === 0) return { json: { keys }, above: 'There are no named keys.\n' };
       const at = (time: string | null) => when(time, config.orders.timezone);
@@ -150,7 +150,7 @@ const remove = command({
   examples: ['key remove till-1'],
   argument: ['<name>', 'of the key'],
   run: (call) =>
-    withParts(call, async ({ parts: { state }, note }) => {
+    withServices(call, async ({ services: { state }, note }) => {
       const { argument: name } = call;
       if (!state.apiKeys.withdraw(name, isoUtc(call.cli.clock.nowMs()))) {
         throw new TillsyncError('not-found', `No key ${name} is in use.`, {

@@ -10,7 +10,7 @@ import type { Explanation } from '../health/explain.ts';
 import type { MirroredOrder, OrderItem, PlacedItem } from '../orders/mirrored-order.ts';
 import { isEnded, type OrderHistory } from '../orders/order.ts';
 import { EXIT, printable } from './cli.ts';
-import { choice, command, group, parsed, spokenFaults, whole, withParts, withReaders } from './command.ts';
+import { choice, command, group, parsed, spokenFaults, whole, withReaders, withServices } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
 import { writePayload } from './events.ts';
 import { instant } from './options.ts';
@@ -409,7 +409,7 @@ Polls and callbacks that come later do not bring the customer back, unless the o
 The platform, the POS and every backup still have what they have.
 `,
   run: (call) =>
-    withParts(call, async ({ parts: { mirror }, config }) => {
+    withServices(call, async ({ services: { mirror }, config }) => {
       const { Audit } = await import('../db/audit.ts');
       const { who, clock } = call.cli;
       const { orderId, code, status } = namedOrder(mirror, call.argument, config.orders.timezone);

@@ -13,8 +13,8 @@ import {
   LIMIT,
   type Result,
   whole,
-  withParts,
   withReaders,
+  withServices,
 } from './command.ts';
 import { instant } from './options.ts';
 import { table, when } from './table.ts';
@@ -147,7 +147,7 @@ const retry = command({
       throw new TillsyncError('usage', 'Name changes by their ids, or take every rejected one with --all.');
     }
     const named = changeIds(words);
-    return withParts(call, async ({ parts: { outbox } }) => {
+    return withServices(call, async ({ services: { outbox } }) => {
       const ids = options.all ? rejectedIds(outbox) : named;
       return decideEach(call, ids, async (changeId) => {
         await outbox.retry(changeId, call.cli.who);
@@ -187,7 +187,7 @@ const drop = command({
     if ((ids.length === 0) === (guard === undefined)) {
       throw new TillsyncError('usage', 'Name changes by their ids, or a guard with --guard.');
     }
-    return withParts(call, async ({ parts: { outbox } }) => {
+    return withServices(call, async ({ services: { outbox } }) => {
       if (guard !== undefined) {
         const dropped = await outbox.dropHeld(guard, call.cli.who);
         return { json: { dropped }, text: `${counted(dropped, 'change')} dropped.\n` };
@@ -215,7 +215,7 @@ const release = command({
       throw new TillsyncError('usage', 'Name changes by their ids, or a guard with --guard, or take --all.');
     }
     const ids = changeIds(words);
-    return withParts(call, async ({ parts: { outbox } }) => {
+    return withServices(call, async ({ services: { outbox } }) => {
       if (ids.length > 0) {
         return decideEach(call, ids, async (changeId) => {
           await outbox.release({ changeId }, call.cli.who);
@@ -245,19 +245,19 @@ const undo = command({
   },
   more: '\nA count before is handed over as of the orders that it contained. Exit code 3 when something was left alone.',
   run: (call) =>
-    withParts(call, async ({ parts, config }) => {
+    withServices(call, async ({ services, config }) => {
       const { file, reference, since: day, branch, force } = call.options;
       if (file === undefined && reference === undefined && day === undefined) {
         throw new TillsyncError('usage', 'Name the hand-over with --file, --reference or --since.');
       }
       const since = instant('--since', day, config.orders.timezone);
       const subsidiaryId =
-        branch === undefined ? undefined : namedBranch(parts.branches, branch).subsidiaryId;
+        branch === undefined ? undefined : namedBranch(services.branches, branch).subsidiaryId;
       if (subsidiaryId === null) {
         throw new TillsyncError('usage', 'The configuration does not have the subsidiary_id of this branch.');
       }
       const name = basename(file ?? '');
-      const lines = parts.outbox.undoLines({
+      const lines = services.outbox.undoLines({
         file: file === undefined ? undefined : name,
         reference,
         since,
@@ -273,7 +273,7 @@ const undo = command({
         ...(branch === undefined ? [] : [`branch ${branch}`]),
       ].join(', ');
       const isDone = call.options.dryRun !== true && chosen.length > 0;
-      const accepted = isDone ? await parts.outbox.undo(chosen, call.cli.who, what) : [];
+      const accepted = isDone ? await services.outbox.undo(chosen, call.cli.who, what) : [];
       const held = accepted.filter(({ state }) => state === 'held').length;
       const left = lines.filter((line) => !chosen.includes(line) && line.verdict !== 'same').length;
       const told = isDone

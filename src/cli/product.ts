@@ -150,7 +150,7 @@ const show = command({
         };
       });
     }
-    return withPlatform(context, async ({ parts: { stores, platform }, config, progress, call }) => {
+    return withPlatform(context, async ({ services: { stores, platform }, config, progress, call }) => {
       const known = meaningsOf(name).find((each) => findProducts(stores, each).length > 0) ?? name;
       const query = queryFor(known, findProducts(stores, known));
       progress.step('asking the platform for the product');

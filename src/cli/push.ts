@@ -11,7 +11,7 @@ import type { DecimalSign } from '../outbox/csv.ts';
 import type { Preview, Verdict } from '../outbox/full-inventory-plan.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
-import { type Call, choice, command, group, type Result, type Values, withParts } from './command.ts';
+import { type Call, choice, command, group, type Result, type Values, withServices } from './command.ts';
 import { type DaemonClient, refusedBy, throughDaemon } from './daemon-client.ts';
 import { productSteps } from './diff.ts';
 import { addressText, valuesText } from './outbox.ts';
@@ -111,19 +111,19 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   const source = openInput(cli, file);
   const guest = throughDaemon(call);
   if (guest) return pushThrough(call, kind, source, guest.client);
-  return withParts(call, async (tools) => {
+  return withServices(call, async (tools) => {
     const { previewChanges } = await import('../outbox/full-inventory-plan.ts');
     const { chosenBranch, inventoryReport, wholeInventory } = await import('../app/inventory.ts');
-    const { parts, progress } = tools;
-    const branch = chosenBranch(parts, options.branch, '--branch');
+    const { services, progress } = tools;
+    const branch = chosenBranch(services, options.branch, '--branch');
     const read = await readFile(call, kind, source, progress);
     const { problems, items } = read;
     const lines = read.lines.map((line) => ({ ...line, change: branch.named(line.change) }) as Line);
-    if (dryRun) await parts.outbox.catchUp();
+    if (dryRun) await services.outbox.catchUp();
     const stocks = lines.filter((line) => line.kind === 'stock');
     const asked = { branch: options.branch, chosen: branch, missing, items, unreadable: problems.length };
     const whole = full
-      ? await wholeInventory(parts, stocks, asked, { ...tools.call, ...sweepSteps(progress) })
+      ? await wholeInventory(services, stocks, asked, { ...tools.call, ...sweepSteps(progress) })
       : undefined;
     const plan = await whole?.plan();
     const inventory = whole && plan && inventoryReport(plan, whole.catalogFault, asked);
@@ -131,7 +131,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     progress.end();
     tellProblems(cli, problems);
     if (dryRun) {
-      const previews = await previewChanges(parts, changes, hold);
+      const previews = await previewChanges(services, changes, hold);
       return previewResult(previews, { items, problems, inventory });
     }
     const done = await handOver(cli, tools, changes, {

@@ -3,7 +3,7 @@ import { compileSpellings } from '../orders/field-aliases.ts';
 import { removeFromQuarantine } from '../orders/quarantine.ts';
 import { type RetryReport, retryQuarantined } from '../orders/replay.ts';
 import { EXIT, printable } from './cli.ts';
-import { command, group, LIMIT, withParts, withReaders } from './command.ts';
+import { command, group, LIMIT, withReaders, withServices } from './command.ts';
 import { PAYLOAD, receivedResult } from './events.ts';
 import { instant, wholeNumber } from './options.ts';
 import { table, when, whenIn } from './table.ts';
@@ -82,7 +82,7 @@ const retry = command({
     if ((id === undefined) === !options.all) {
       throw new TillsyncError('usage', 'Name one entry by its id, or take every one with --all.');
     }
-    return withParts(call, async ({ parts: { mirror, stores }, config, progress }) => {
+    return withServices(call, async ({ services: { mirror, stores }, config, progress }) => {
       const { fields, timezone, listPath } = config.orders;
       const rules = { spellings: compileSpellings(fields, timezone), listPath };
       // The list has the newest entry first, so it is reversed: entries are retried in the order of their arrival.

@@ -14,8 +14,8 @@ import {
   type Result,
   sourceOf,
   spokenFaults,
-  withParts,
   withReaders,
+  withServices,
 } from './command.ts';
 import { explanationText } from './order.ts';
 import { speaker } from './speech.ts';
@@ -139,8 +139,8 @@ const forget = command({
     if (branch?.subsidiaryId === null) {
       throw new TillsyncError('usage', 'The configuration does not have the subsidiary_id of this branch.');
     }
-    return withParts(call, async ({ parts }) => {
-      const chosen = parts.stores.read(({ ledger, differences }) => {
+    return withServices(call, async ({ services }) => {
+      const chosen = services.stores.read(({ ledger, differences }) => {
         const all = sku === undefined ? differences.stocks() : ledger.ofSku(sku);
         return all.filter(({ subsidiaryId }) => !branch || subsidiaryId === branch.subsidiaryId);
       });
@@ -154,7 +154,7 @@ const forget = command({
           },
         );
       }
-      return forgotten(call, parts, chosen, dryRun === true);
+      return forgotten(call, services, chosen, dryRun === true);
     });
   },
 });
@@ -193,14 +193,14 @@ const explain = command({
 
 async function forgotten(
   call: Call,
-  parts: Services,
+  services: Services,
   chosen: readonly LedgerStock[],
   isDry: boolean,
 ): Promise<Result> {
   const isFree = ({ callId }: LedgerStock) => callId === null;
   const done = isDry
     ? chosen.filter(isFree)
-    : await parts.stores.write(({ ledger, audit }) => {
+    : await services.stores.write(({ ledger, audit }) => {
         const gone = chosen.filter((stock) => ledger.forget(stock));
         for (const { sku, subsidiaryId, countedQty, expectedQty } of gone) {
           const detail = `counted ${countedQty}, the platform has ${expectedQty ?? 'an unknown number'}`;
@@ -286,8 +286,8 @@ function changedSafety(
   qty: number | null,
 ): Promise<Result> {
   const whose = safetyName({ sku, subsidiaryId });
-  return withParts(call, async ({ parts }) => {
-    const stocks = await parts.stores.write(({ safety, ledger, lookup, audit }) => {
+  return withServices(call, async ({ services }) => {
+    const stocks = await services.stores.write(({ safety, ledger, lookup, audit }) => {
       if (qty !== null && lookup.isComplete && lookup.productOf(sku) === undefined) {
         throw new TillsyncError(
           'not-found',
@@ -308,7 +308,7 @@ function changedSafety(
       const all = ledger.ofSku(sku);
       return all.filter((each) => subsidiaryId === null || each.subsidiaryId === subsidiaryId).map(offered);
     });
-    parts.outbox.queued();
+    services.outbox.queued();
     const done = qty === null ? `Nothing is set for ${whose} any more.` : `Of ${whose} ${qty} are kept back.`;
     const none = 'It was not counted yet, so nothing is sent now.\n';
     const text = stocks.length === 0 ? none : offeredText(stocks);

@@ -12,7 +12,7 @@ import {
 } from '../outbox/change.ts';
 import type { GuardReason } from '../outbox/guards.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
-import { type Call, type CommandTools, type Result, withParts } from './command.ts';
+import { type Call, type CommandTools, type Result, withServices } from './command.ts';
 
 /** An item that was rejected, held or dropped, with its line or index. */
 export interface Problem {
@@ -75,8 +75,8 @@ export async function handOver(
   changes: readonly (SourceLine & Change)[],
   { wait, hold, file }: { wait: boolean | undefined; hold?: GuardReason | undefined; file?: string },
 ): Promise<{ counts: Counts; problems: Problem[]; changeIds: number[] }> {
-  const { parts, progress } = tools;
-  const accepted = await parts.outbox.submitMany(changes, 'cli', {
+  const { services, progress } = tools;
+  const accepted = await services.outbox.submitMany(changes, 'cli', {
     origin: file === undefined ? cli.who : `${cli.who}, ${file}`,
     hold,
     onProgress: (done, total) => progress.count('changes queued', done, total),
@@ -111,21 +111,23 @@ export async function handOver(
     counts[problem?.state ?? 'done'] += 1;
     if (problem) problems.push(problem);
   }
-  if (counts.pending > 0 && !parts.state.leases.isHeld(RUNNING)) {
-    progress.note('tillsync is not running: it sends the queued changes when it runs again. To send them now: --wait');
+  if (counts.pending > 0 && !services.state.leases.isHeld(RUNNING)) {
+    progress.note(
+      'tillsync is not running: it sends the queued changes when it runs again. To send them now: --wait',
+    );
   }
   return { counts, problems, changeIds: accepted.map(({ changeId }) => changeId) };
 }
 
 async function settled(
   { clock, random }: Cli,
-  { parts, config, progress, call, log }: CommandTools,
+  { services, config, progress, call, log }: CommandTools,
   changeIds: readonly number[],
 ): Promise<ReadonlyMap<number, OutboxEntry>> {
   if (changeIds.length === 0) return new Map();
   const { sendUntilSettled } = await import('../app/outbox-sender.ts');
-  const mayCall = () => parts.platform.tokens.describe().state === 'ok';
-  return sendUntilSettled({ parts, config, clock, random, log, mayCall }, changeIds, {
+  const mayCall = () => services.platform.tokens.describe().state === 'ok';
+  return sendUntilSettled({ services, config, clock, random, log, mayCall }, changeIds, {
     ...call,
     onProgress: (settled, total) => progress.count('changes settled', settled, total),
     onAlone: () => progress.note('No daemon is sending, so this command does.'),
@@ -170,7 +172,7 @@ export async function handOverOne(
     throw new TillsyncError('usage', `${reading.fault.message} Nothing was handed over.`);
   }
   const change: SourceLine & Change = { index: 0, line: null, ...reading };
-  return withParts(call, async (tools) => {
+  return withServices(call, async (tools) => {
     const { wait } = call.options;
     const { counts, problems, changeIds } = await handOver(call.cli, tools, [change], { wait });
     const [problem] = problems;
@@ -184,7 +186,7 @@ export async function handOverOne(
       rejected: `Change ${changeId} was rejected: ${message}`,
       dropped: `Change ${changeId} was dropped: ${message}`,
     }[state];
-    const offer = kind === 'stock' && state !== 'rejected' ? keptBackOf(tools.parts, changeId) : '';
+    const offer = kind === 'stock' && state !== 'rejected' ? keptBackOf(tools.services, changeId) : '';
     const told = `${printable(`${sentence}${offer}`)}\n`;
     return {
       json: { changeId, state, message, candidates: problem?.candidates ?? [] },

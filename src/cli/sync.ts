@@ -23,9 +23,9 @@ const orders = command({
     if (window && wide) {
       throw new TillsyncError('usage', '--wide chooses the days itself, so it stands without --from.');
     }
-    return withPlatform(context, async ({ parts, progress, note, call }) => {
+    return withPlatform(context, async ({ services, progress, note, call }) => {
       progress.step('asking the platform for orders');
-      const report = await parts.orderPoll.poll({
+      const report = await services.orderPoll.poll({
         ...call,
         ...(window && { window }),
         ...(wide && { wide }),
@@ -70,19 +70,19 @@ const products = command({
     '--branch <id>': 'only this branch, by its subsidiary_id or external_id; else every one',
   },
   run: (context) =>
-    withPlatform(context, async ({ parts, progress, call }) => {
+    withPlatform(context, async ({ services, progress, call }) => {
       const { branch, wait } = context.options;
-      if (parts.branches.length === 0) {
+      if (services.branches.length === 0) {
         throw new TillsyncError(
           'config-invalid',
           'No branches are configured, so there is no catalogue to read.',
           { hint: 'Name each branch in a [[branches]] section; the API cannot list them.' },
         );
       }
-      const reports = await sweepNow(parts, {
+      const reports = await sweepNow(services, {
         ...call,
         ...productSteps(progress),
-        branch: branch === undefined ? undefined : namedBranch(parts.branches, branch),
+        branch: branch === undefined ? undefined : namedBranch(services.branches, branch),
         onBusy: () => {
           if (!wait) throw notNow('another process is reading the catalogue');
           progress.step('another process is reading the catalogue; waiting until it has ended');

@@ -23,10 +23,10 @@ const show = command({
   description: 'Show the webhook as the platform has it',
   examples: ['webhook show', 'webhook show --json'],
   run: (context) =>
-    withPlatform(context, async ({ parts, config, progress, call }) => {
+    withPlatform(context, async ({ services, config, progress, call }) => {
       progress.step('asking the platform for its webhook');
-      const seen = await parts.webhookRegistration.show(call);
-      const memory = await whenFree(context.cli.clock, () => parts.state.webhook.read());
+      const seen = await services.webhookRegistration.show(call);
+      const memory = await whenFree(context.cli.clock, () => services.state.webhook.read());
       const registered = memory.registered?.callbackUrl ?? null;
       const wanted = config.webhook.callbackUrl === '' ? null : config.webhook.callbackUrl;
       const readable = seen !== 'unsupported';
@@ -58,13 +58,13 @@ const set = command({
     '--keep-secret': 'leave the secret that the platform has',
   },
   run: (context) =>
-    withPlatform(context, async ({ parts, config, progress, note, call }) => {
+    withPlatform(context, async ({ services, config, progress, note, call }) => {
       const { url, off, keepSecret } = context.options;
       const callbackUrl = addressOf(url, config);
-      const secret = keepSecret ? undefined : parts.webhookSecrets.current();
+      const secret = keepSecret ? undefined : services.webhookSecrets.current();
       progress.step('telling the platform');
       const change = { callbackUrl, active: !off, ...(secret !== undefined && { secret }) };
-      const state = await parts.webhookRegistration.set(change, call);
+      const state = await services.webhookRegistration.set(change, call);
       const detail = `${off ? 'off' : 'on'}${secret === undefined ? '' : ', with its secret'}`;
       await note({ action: 'webhook.set', subject: hostOf(callbackUrl), detail });
       progress.end();
@@ -99,14 +99,14 @@ const rotateSecret = command({
   description: 'Give the platform a new secret; none in between is refused',
   examples: ['webhook rotate-secret'],
   run: (context) =>
-    withPlatform(context, async ({ parts, progress, note, unseen, call }) => {
+    withPlatform(context, async ({ services, progress, note, unseen, call }) => {
       const hidden = unseen.find((file) => file.endsWith('.webhook-secret'));
       if (hidden !== undefined) {
         const message = `You do not have permission to read ${hidden}, and the daemon tells by it which secret is newer.`;
         throw new TillsyncError('storage-readonly', message, { hint: `Run: ${sameCommandWithSudo()}` });
       }
       progress.step('giving the platform a new secret');
-      const state = await parts.webhookRegistration.rotateSecret(call);
+      const state = await services.webhookRegistration.rotateSecret(call);
       await note({ action: 'webhook.rotate-secret', subject: hostOf(state.callbackUrl) });
       const text = 'The secret is new; the old one is accepted for another hour.\n';
       return { json: { webhook: state }, text: text + webhookText(state) };
@@ -117,7 +117,7 @@ const test = command({
   description: 'Try the receiver here and at its public address, without leaving a trace',
   examples: ['webhook test'],
   run: (context) =>
-    withPlatform(context, async ({ parts, config, progress }) => {
+    withPlatform(context, async ({ services, config, progress }) => {
       const { enabled, port } = config.webhook;
       if (!enabled) throw new TillsyncError('usage', 'The webhook is switched off in the configuration.');
       if (port === 0) {
@@ -128,7 +128,7 @@ const test = command({
       }
       const { probeWebhook } = await import('../support/webhook-probe.ts');
       progress.step('trying the receiver');
-      const secret = parts.webhookSecrets.current();
+      const secret = services.webhookSecrets.current();
       const results = await probeWebhook({ config, secret, signal: context.cli.signal });
       const ok = results.every((result) => result.ok);
       const lines = results.map(

@@ -181,7 +181,7 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
     async play(stage) {
       await stage.fence();
       const { longestMs, longest } = stage.readers;
-      const alarms = stage.place.daemon.parts.mirror.health.raised();
+      const alarms = stage.place.daemon.services.mirror.health.raised();
       const alarm = alarms.find(({ key }) => key === 'mirror.locked' || key === 'mirror.reader-holds-wal');
       if (alarm) throw new Failing(`tillsync tells: ${alarm.message}`);
       if (longestMs >= READ_MAX_MS)
@@ -262,7 +262,7 @@ async function playTrimmedFeed(stage: Stage): Promise<string> {
     stage.mirrored(dispatched.internalOrderId, 'dispatched');
   await stage.until(areThere, ARRIVES_MS);
   await stage.place.trimFeed();
-  const trimmedTo = stage.place.daemon.parts.mirror.orders.trimmedTo();
+  const trimmedTo = stage.place.daemon.services.mirror.orders.trimmedTo();
   till.start();
   if (trimmedTo === 0) throw new Unjudged('tillsync had no event to delete.');
   await stage.fence();

@@ -160,7 +160,7 @@ export class Place {
 
   /** Runs a query on the mirror and returns its rows. */
   rows<T>(sql: string, ...params: unknown[]): T[] {
-    return this.daemon.parts.mirror.read((db) => db.prepare<unknown[], T>(sql).all(...params));
+    return this.daemon.services.mirror.read((db) => db.prepare<unknown[], T>(sql).all(...params));
   }
 
   async startDaemon(): Promise<void> {
@@ -205,7 +205,7 @@ export class Place {
 
   /** Deletes old events of ended orders, as tillsync does after some months. */
   async trimFeed(): Promise<void> {
-    const { mirror, state } = this.daemon.parts;
+    const { mirror, state } = this.daemon.services;
     const settings = { ...this.#config.retention, eventsMs: 1 };
     const { clock } = this;
     const given = { mirror, settings, leases: state.leases, alarms: mirror.health, clock, log: silentLog };

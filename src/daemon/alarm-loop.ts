@@ -1,5 +1,5 @@
 import { answerRequest } from '../app/daemon-request.ts';
-import { standingNow } from '../app/read-only-services.ts';
+import { currentAssessment } from '../app/read-only-services.ts';
 import type { Services, ServicesOptions } from '../app/services.ts';
 import { storageSpace } from '../app/storage.ts';
 import { productFieldNews } from '../catalog/catalog-store.ts';
@@ -11,7 +11,7 @@ import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
 import { type AlarmFacts, HealthChecks, Recently } from '../health/health-checks.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
-import { Notifier, type StandingNow } from '../health/notifier.ts';
+import { type CurrentAssessment, Notifier } from '../health/notifier.ts';
 import { orderCompanies } from '../orders/company.ts';
 import {
   fieldNews,
@@ -48,7 +48,7 @@ type AlarmServices = Pick<
  */
 export function alarmLoops(
   options: ServicesOptions,
-  parts: AlarmServices,
+  services: AlarmServices,
   counters: Pick<Counters, 'alarmMessages' | 'heartbeats'>,
   {
     wrongKeys = new Recently(options.clock),
@@ -56,12 +56,12 @@ export function alarmLoops(
   }: Partial<Pick<AlarmFacts, 'wrongKeys' | 'callbacks'>> = {},
 ): NamedLoop[] {
   const { config, secrets, clock, log, lookEveryMs } = options;
-  const { mirror, state, platform, branches } = parts;
+  const { mirror, state, platform, branches } = services;
   const { settleMs, unbookedAfterMs, heartbeatEveryMs } = config.alarms;
   const tellEveryMs = Math.min(TELL_EVERY_MS, Math.max(TELL_EVERY_MIN_MS, settleMs / 2));
   const calendar = zoneCalendar(config.orders.timezone);
   const wallTime = (ms: number) => new Date(calendar.wallMs(ms)).toISOString();
-  const now = standingNow({ ...parts, config, clock });
+  const now = currentAssessment({ ...services, config, clock });
   const receiving = { config, secrets, env: process.env };
   const onError = (error: unknown) =>
     log.debug({ err: error }, 'what alarms are about cannot be read or written now');
@@ -75,7 +75,7 @@ export function alarmLoops(
   });
 
   const orderNowMs = () => clock.nowMs() + (isBranch(config) ? (platform.clock.skewMs() ?? 0) : 0);
-  const notifiers = notifiersOf(options, parts, counters, (ms) => wallTime(ms).slice(0, 10));
+  const notifiers = notifiersOf(options, services, counters, (ms) => wallTime(ms).slice(0, 10));
   const facts = new HealthChecks({
     alarms: mirror.health,
     disk: () => storageSpace(config.storage.directory),
@@ -89,21 +89,21 @@ export function alarmLoops(
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
     unmappedItems: (of, from) =>
       mirror.read((db) => unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: of, from })),
-    ...standingFacts(parts, clock, oddOrders(config, parts, orderNowMs)),
+    ...mirrorFacts(services, clock, oddOrders(config, services, orderNowMs)),
     untold: () => notifiers.flatMap(({ notifier }) => notifier.trouble() ?? []),
     forbidden: () => state.ledger.forbidden(),
-    limited: parts.limited,
+    limited: services.limited,
     wrongKeys,
     callbacks,
     localTime: (iso) => wallTime(Date.parse(iso)).slice(0, 16).replace('T', ' '),
     clock,
   });
-  const heartbeat = heartbeatOf(options, parts, counters, now);
+  const heartbeat = heartbeatOf(options, services, counters, now);
   return [
-    loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => {
+    loop('health-checks', lookEveryMs ?? FACTS_EVERY_MS, () => {
       facts.run();
       // A branch has no sender, which elsewhere raises the alarms about these changes.
-      if (isBranch(config)) notifyPeople(mirror.health, parts.outbox.counts());
+      if (isBranch(config)) notifyPeople(mirror.health, services.outbox.counts());
     }),
     ...notifiers.map(({ name, notifier }) =>
       loop(`alarms.${name}`, tellEveryMs, (signal, beat) => notifier.notify(now.read(), signal, beat)),
@@ -196,7 +196,7 @@ function storesOf(branches: AlarmServices['branches']): string[] | null {
   );
 }
 
-function standingFacts(
+function mirrorFacts(
   { mirror, stores, branches }: AlarmServices,
   clock: ServicesOptions['clock'],
   odd: OddOrderFacts,
@@ -236,14 +236,14 @@ function heartbeatOf(
   { config, secrets, clock, log }: ServicesOptions,
   { state }: AlarmServices,
   counters: Pick<Counters, 'heartbeats'>,
-  now: StandingNow,
+  now: CurrentAssessment,
 ): Heartbeat | undefined {
   const target = heartbeatTarget({ config, secrets });
   if (!target) return forgetHeartbeat(state, log);
   return new Heartbeat({
     ...target,
     everyMs: config.alarms.heartbeatEveryMs,
-    standing: () => now.read(),
+    assessment: () => now.read(),
     remember: (memory) => state.alarms.rememberHeartbeat(memory),
     onSent: (outcome) => counters.heartbeats.add(1, { outcome }),
     clock,

@@ -46,7 +46,7 @@ export interface Daemon {
   /** Address at which callbacks are received; null if the webhook is off. */
   webhookUrl: string | null;
   localUrl: string;
-  parts: Services;
+  services: Services;
   /** Returns the names of loops that reported nothing for too long, so that a restart may help. */
   stalledLoops(): string[];
   /** Accepts no new work, finishes running work, and closes everything. */
@@ -62,22 +62,22 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const { config, clock, log } = options;
   const version = programVersion();
   const counters = new Counters();
-  const parts = await openServices({ ...options, counters });
-  releasers.push('storage', () => parts.close());
-  keepUnwrittenAlarms(parts, log);
+  const services = await openServices({ ...options, counters });
+  releasers.push('storage', () => services.close());
+  keepUnwrittenAlarms(services, log);
   releasers.push(
     'mark',
-    await markRunning({ leases: parts.state.leases, directory: config.storage.directory, clock, log }),
+    await markRunning({ leases: services.state.leases, directory: config.storage.directory, clock, log }),
   );
   const { wrongKeys, onWrongKey } = keyWatch(counters, options);
-  const access = accessTo(options, parts, onWrongKey);
-  const own = await ownStoreOf(options, parts, access, releasers);
+  const access = accessTo(options, services, onWrongKey);
+  const own = await ownStoreOf(options, services, access, releasers);
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
   /** Returns false while no call can succeed until a person brings new tokens. */
-  const mayCall = () => parts.platform.tokens.describe().state === 'ok';
-  const orders = incomingOrders(options, parts, mayCall);
-  const metrics = new Metrics({ parts, config, counters, loopsAlive: () => loops, version, clock, log });
+  const mayCall = () => services.platform.tokens.describe().state === 'ok';
+  const orders = incomingOrders(options, services, mayCall);
+  const metrics = new Metrics({ services, config, counters, loopsAlive: () => loops, version, clock, log });
   releasers.push('metrics', () => metrics.close());
   const local = createLocalServer({
     ...config.local,
@@ -87,11 +87,11 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     plugins: [
       healthRoutes({
         ...{ clock, loopsAlive: () => loops, ...access },
-        notReady: () => notReady(parts.mirror, stopping.signal),
+        notReady: () => notReady(services.mirror, stopping.signal),
         storage: config.storage.directory,
       }),
       localApi({
-        ...{ parts, ...access, version, clock, log },
+        ...{ services, ...access, version, clock, log },
         changes: orders.changes,
       }),
       ...(own ? [own.plugin] : []),
@@ -100,20 +100,22 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     ],
   });
   releasers.push('local listener', () => local.close());
-  const { url: localUrl } = await namingOther(local.listen(), parts);
+  const { url: localUrl } = await namingOther(local.listen(), services);
 
-  const { receiver, callbackLog } = await openCallbacks(options, parts, orders, counters, stopping.signal);
+  const { receiver, callbackLog } = await openCallbacks(options, services, orders, counters, stopping.signal);
   const webhookUrl = receiver?.url ?? null;
-  const hasSecret = parts.webhookSecrets.accepted().length > 0;
+  const hasSecret = services.webhookSecrets.accepted().length > 0;
   const enabled = receiver !== undefined && isSetUp(config);
-  if (!isBranch(config)) orders.standing.begin({ enabled, hasSecret });
-  await settleRole(config, parts);
+  if (!isBranch(config)) orders.callbackHealth.begin({ enabled, hasSecret });
+  await settleRole(config, services);
 
   // The loops start after the listeners are ready, so that no callback waits for their first turn.
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
   const supervisor = { clock, log, signal: stopping.signal, begin };
   // Without a configured platform, no loop runs.
-  const working = isSetUp(config) ? loopsOf(options, parts, orders, counters, mayCall, own, wrongKeys) : [];
+  const working = isSetUp(config)
+    ? loopsOf(options, services, orders, counters, mayCall, own, wrongKeys)
+    : [];
   for (const { name, run } of working) loops.push(supervise(name, run, supervisor));
   releasers.push('loops and callbacks', async () => {
     stopping.abort();
@@ -123,13 +125,13 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   });
   tellRunning(options, { webhookUrl, localUrl });
   // Not awaited, so that a lock on the mirror does not delay callbacks.
-  void noteConfigChanges(parts, options.secrets, log);
+  void noteConfigChanges(services, options.secrets, log);
   // Waits for one turn of the event loop, so that the caller can report readiness first.
   setImmediate(beginLoops);
   return {
     webhookUrl,
     localUrl,
-    parts,
+    services,
     stalledLoops: () => stalledLoops({ clock, loopsAlive: () => loops }),
     stop: () => releasers.release(),
   };
@@ -138,12 +140,12 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
 /** Opens the receiver of callbacks and the log of callbacks. Opens no receiver if the webhook is off. */
 async function openCallbacks(
   { config, clock, log, callbackSocketFd }: DaemonOptions,
-  parts: Services,
+  services: Services,
   orders: IncomingOrders,
   counters: Counters,
   signal: AbortSignal,
 ) {
-  const callbackLog = new CallbackLog({ store: parts.state.callbacks, clock, log, signal });
+  const callbackLog = new CallbackLog({ store: services.state.callbacks, clock, log, signal });
   if (!config.webhook.enabled) return { callbackLog, receiver: undefined };
   const onAnswered = (callback: Callback, durationMs: number) => {
     counters.answered(callback.status, durationMs);
@@ -156,7 +158,7 @@ async function openCallbacks(
     ...config.webhook,
     log,
   });
-  return { callbackLog, receiver: await namingOther(listening, parts) };
+  return { callbackLog, receiver: await namingOther(listening, services) };
 }
 
 /**
@@ -204,7 +206,7 @@ function accessTo(
 /** Opens the shop on the hub's machine, if there is one. Its code is loaded only then. */
 async function ownStoreOf(
   options: DaemonOptions,
-  parts: Services,
+  services: Services,
   access: AccessOptions,
   releasers: Releasers,
 ): Promise<OwnStore | undefined> {
@@ -213,7 +215,7 @@ async function ownStoreOf(
     return undefined;
   }
   const { openOwnStore } = await import('./own-store.ts');
-  const own = await openOwnStore({ ...options, parts, access });
+  const own = await openOwnStore({ ...options, services, access });
   if (own) releasers.push('own store', () => own.close());
   return own;
 }
@@ -229,7 +231,7 @@ function tellRunning(
 
 function loopsOf(
   options: DaemonOptions,
-  parts: Services,
+  services: Services,
   orders: IncomingOrders,
   counters: Counters,
   mayCall: () => boolean,
@@ -237,24 +239,24 @@ function loopsOf(
   wrongKeys: Recently,
 ): NamedLoop[] {
   const { clock, random, log } = options;
-  const { webhookRegistration: registration } = parts;
-  const outgoing = outgoingLoops(options, parts, mayCall, counters);
+  const { webhookRegistration: registration } = services;
+  const outgoing = outgoingLoops(options, services, mayCall, counters);
   const beside: NamedLoop[] = [
-    ...alarmLoops(options, parts, counters, { wrongKeys, callbacks: orders.callbacks }),
+    ...alarmLoops(options, services, counters, { wrongKeys, callbacks: orders.callbacks }),
     {
       name: 'hooks',
-      run: (signal, beat) => hookLoop(hookOptions(options, parts, orders.changes, counters, beat), signal),
+      run: (signal, beat) => hookLoop(hookOptions(options, services, orders.changes, counters, beat), signal),
     },
     ...(own ? ownStoreLoops(options, own, counters) : []),
-    ...backupLoops(options, parts),
+    ...backupLoops(options, services),
   ];
   if (own) orders.changes.subscribe(() => own.link.wake());
   if (isBranch(options.config)) {
     const own = outgoing.filter(({ name }) => name === 'inbox' || name === 'retention');
-    return [...own, ...branchLoops(options, parts, () => orders.changes.notify()), ...beside];
+    return [...own, ...branchLoops(options, services, () => orders.changes.notify()), ...beside];
   }
   return [
-    ...hubLoops(options, parts, own?.link),
+    ...hubLoops(options, services, own?.link),
     { name: 'orders', run: orders.run },
     {
       name: 'webhook',
@@ -267,7 +269,7 @@ function loopsOf(
 
 function ownStoreLoops(
   options: DaemonOptions,
-  { config, parts, changes, loops }: OwnStore,
+  { config, services, changes, loops }: OwnStore,
   counters: Counters,
 ): NamedLoop[] {
   const own = { ...options, config };
@@ -275,7 +277,7 @@ function ownStoreLoops(
     ...loops(),
     {
       name: 'store.hooks',
-      run: (signal, beat) => hookLoop(hookOptions(own, parts, changes, counters, beat), signal),
+      run: (signal, beat) => hookLoop(hookOptions(own, services, changes, counters, beat), signal),
     },
   ];
 }

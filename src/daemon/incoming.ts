@@ -85,7 +85,7 @@ export function incomingOrders(
   const { health: freshness } = mirror;
   const { enabled, host, port, path, bodyLimitBytes } = config.webhook;
   const watch = new WebhookMonitor({ enabled, freshness, log });
-  const standing = new CallbackHealth({ mirror, clock, log });
+  const callbackHealth = new CallbackHealth({ mirror, clock, log });
   const refused = new RefusedCallbacks({
     bodyLimitBytes,
     clock,
@@ -96,10 +96,10 @@ export function incomingOrders(
   const spellings = compileSpellings(config.orders.fields, config.orders.timezone);
   let loop: OrderLoop | undefined;
   return {
-    standing,
+    callbackHealth,
     refused,
     /** Returns why callbacks are refused or unreadable. May throw `storage-…`. */
-    callbacks: () => ({ refused: refused.trouble(), unreadable: standing.unreadableTrouble() }),
+    callbacks: () => ({ refused: refused.trouble(), unreadable: callbackHealth.unreadableTrouble() }),
     changes,
     /** Runs the loop of polls. */
     run(signal: AbortSignal, beat: () => void): Promise<void> {
@@ -109,7 +109,7 @@ export function incomingOrders(
         watch: {
           polled(createdIds) {
             watch.polled(createdIds);
-            standing.settle();
+            callbackHealth.settle();
             changes.notify();
           },
         },
@@ -139,15 +139,15 @@ export function incomingOrders(
         ...more,
         onSaved(kept) {
           changes.notify();
-          standing.kept();
+          callbackHealth.kept();
           for (const { entry, outcome } of kept) {
             if (entry.kind === 'order') watch.announced(entry.observation.reading.orderId);
             // A poll decides whether the held callback is right.
             if (outcome === 'held') loop?.wake(true);
           }
         },
-        onPutOff: (error) => standing.putOff(error),
-        onUnreadable: (reason) => standing.unreadable(reason),
+        onPutOff: (error) => callbackHealth.putOff(error),
+        onUnreadable: (reason) => callbackHealth.unreadable(reason),
       }),
   };
 }

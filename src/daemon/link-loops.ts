@@ -78,16 +78,16 @@ async function settleBranch(mirror: Mirror): Promise<void> {
 }
 
 /** Returns the hub's loops, none elsewhere. The hub's code is loaded only at a hub. */
-export function hubLoops(options: Options, parts: Services, own?: OwnStoreLink): NamedLoop[] {
+export function hubLoops(options: Options, services: Services, own?: OwnStoreLink): NamedLoop[] {
   const { config, clock, log } = options;
-  const { mirror, stores, state, outbox } = parts;
+  const { mirror, stores, state, outbox } = services;
   if (!isHub(config)) return [];
   const run: NamedLoop['run'] = async (signal, beat) => {
     const { CopyStore } = await import('../link/copies.ts');
     const { Hub } = await import('../link/hub.ts');
     const { announcementOf } = await import('../link/server-file.ts');
     const announced = () => announcementOf(config.hub, state.hub.serverConfig());
-    const link = options.link?.hub ?? (await reportingLinkDown(parts, natsHubLink(config, parts)));
+    const link = options.link?.hub ?? (await reportingLinkDown(services, natsHubLink(config, services)));
     const hub = new Hub({
       link,
       mirror,
@@ -171,9 +171,9 @@ async function natsHubLink(config: Config, { state }: Services): Promise<HubLink
 }
 
 /** Returns a branch's loops, which replace all loops that call the platform. */
-export function branchLoops(options: Options, parts: Services, onOrders: () => void): NamedLoop[] {
+export function branchLoops(options: Options, services: Services, onOrders: () => void): NamedLoop[] {
   const { config, secrets, clock, log } = options;
-  const { mirror, stores, state, outbox, platform } = parts;
+  const { mirror, stores, state, outbox, platform } = services;
   const asked = new AbortController();
   const make = async () => {
     const { BranchFollower } = await import('../link/branch.ts');
@@ -214,7 +214,7 @@ export function branchLoops(options: Options, parts: Services, onOrders: () => v
    * then.
    */
   const made = () => {
-    making ??= reportingLinkDown(parts, make()).catch((error: unknown) => {
+    making ??= reportingLinkDown(services, make()).catch((error: unknown) => {
       making = undefined;
       throw error;
     });
@@ -222,14 +222,14 @@ export function branchLoops(options: Options, parts: Services, onOrders: () => v
   };
   return [
     {
-      name: 'link.down',
+      name: 'link.receive',
       async run(signal, beat) {
         const { follower } = await made();
         await follower.follow(signal, beat);
       },
     },
     {
-      name: 'link.up',
+      name: 'link.send',
       async run(signal, beat) {
         const { link, follower } = await made();
         const unsubscribe = outbox.onQueued(() => follower.wake());
@@ -249,7 +249,7 @@ export function branchLoops(options: Options, parts: Services, onOrders: () => v
         const { configFile } = options;
         if (!sendsCopies(config) || configFile === undefined) return;
         const { follower } = await made();
-        await sendCopies({ ...options, configFile, parts, follower, beat }, signal);
+        await sendCopies({ ...options, configFile, services, follower, beat }, signal);
       },
     },
   ];
@@ -257,14 +257,14 @@ export function branchLoops(options: Options, parts: Services, onOrders: () => v
 
 interface SendCopiesOptions extends Pick<ServicesOptions, 'config' | 'clock' | 'log'> {
   configFile: string;
-  parts: Pick<Services, 'mirror'>;
+  services: Pick<Services, 'mirror'>;
   follower: Pick<BranchFollower, 'askCopy'>;
   beat: () => void;
 }
 
 /** Keeps the newest backups of a branch at its hub, until the signal. */
 async function sendCopies(
-  { config, configFile, parts: { mirror }, follower, clock, log, beat }: SendCopiesOptions,
+  { config, configFile, services: { mirror }, follower, clock, log, beat }: SendCopiesOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const { CopySender } = await import('../link/branch-copy.ts');

@@ -16,16 +16,16 @@ export interface NamedLoop {
 /** Returns the loops that read the catalogue and send changes. */
 export function outgoingLoops(
   options: ServicesOptions,
-  parts: Services,
+  services: Services,
   mayCall: () => boolean,
   counters: Pick<Counters, 'settled' | 'tookIn' | 'inbox'>,
 ): NamedLoop[] {
   const { config, clock, random, log, lookEveryMs, openInbox } = options;
-  const { mirror, stores, branches, outbox } = parts;
+  const { mirror, stores, branches, outbox } = services;
   const { health: freshness, health: alarms } = mirror;
   const trigger = new SweepTrigger(clock);
   const sender = new OutboxSender({
-    parts,
+    services,
     config,
     clock,
     random,
@@ -69,7 +69,7 @@ export function outgoingLoops(
   const catalog: NamedLoop['run'] = (signal, beat) =>
     sweepLoop(
       {
-        sweep: parts.catalogSweep,
+        sweep: services.catalogSweep,
         branches,
         freshness,
         schedule: cronSchedule(config.catalog.sweep, config.orders.timezone),
@@ -93,7 +93,7 @@ export function outgoingLoops(
       name: 'retention',
       run: (signal, beat) =>
         retentionLoop(
-          { mirror, settings: config.retention, leases: parts.state.leases, alarms, clock, log, beat },
+          { mirror, settings: config.retention, leases: services.state.leases, alarms, clock, log, beat },
           signal,
         ),
     },

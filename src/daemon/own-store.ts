@@ -28,14 +28,14 @@ import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 
 export interface OwnStoreOptions extends ServicesOptions {
   /** Services of the hub. */
-  parts: Services;
+  services: Services;
   access: AccessOptions;
 }
 
 /** The shop on the hub's machine: a branch in the hub's own process, whose mirror has only its own orders. */
 export interface OwnStore {
   config: Config;
-  parts: Services;
+  services: Services;
   link: OwnStoreLink;
   /** Notified when the shop's mirror may have changed. */
   changes: ChangeSignal;
@@ -62,19 +62,19 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     ...(holders && { holders }),
   };
   await takeNewName(options, config);
-  const id = options.parts.state.hub.idOf(config.link.branch);
+  const id = options.services.state.hub.idOf(config.link.branch);
   await takeDirectory(options, config.storage.directory, id);
-  const parts = await openServices(own);
+  const services = await openServices(own);
   const { directory } = config.storage;
-  const unmark = await markRunning({ leases: parts.state.leases, directory, clock, log });
+  const unmark = await markRunning({ leases: services.state.leases, directory, clock, log });
   const close = async () => {
     await unmark();
-    await parts.close();
+    await services.close();
   };
   try {
-    await whenFree(clock, () => parts.state.hub.joinOwnStore(id, clock.nowMs()));
-    await beginMirror(options, config, parts);
-    await settleRole(config, parts);
+    await whenFree(clock, () => services.state.hub.joinOwnStore(id, clock.nowMs()));
+    await beginMirror(options, config, services);
+    await settleRole(config, services);
   } catch (error) {
     await close();
     throw error;
@@ -82,13 +82,13 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   const changes = new ChangeSignal();
   const link = new OwnStoreLink({
     branch: id,
-    place: () => parts.mirror.read(linkCursor),
+    place: () => services.mirror.read(linkCursor),
     clock,
   });
-  const api = localApi({ parts, ...access, version: programVersion(), changes, clock, log });
+  const api = localApi({ services, ...access, version: programVersion(), changes, clock, log });
   return {
     config,
-    parts,
+    services,
     link,
     changes,
     close,
@@ -98,12 +98,12 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     },
     loops() {
       const counters = new Counters();
-      const outgoing = outgoingLoops(own, parts, () => false, counters);
+      const outgoing = outgoingLoops(own, services, () => false, counters);
       const loops = [
         ...outgoing.filter(({ name }) => name === 'inbox' || name === 'retention'),
-        ...branchLoops({ ...own, link: { branch: link } }, parts, () => changes.notify()),
+        ...branchLoops({ ...own, link: { branch: link } }, services, () => changes.notify()),
         // Only the health checks run for the shop, because the hub notifies people.
-        ...alarmLoops(own, parts, counters).filter(({ name }) => name === 'standing'),
+        ...alarmLoops(own, services, counters).filter(({ name }) => name === 'health-checks'),
       ];
       return loops.map(({ name, run }) => ({ name: `${OWN_STORE}.${name}`, run }));
     },
@@ -114,10 +114,10 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
  * Takes over a new name of the shop from the configuration. This branch has no key, so a rename changes only the name.
  */
 async function takeNewName(
-  { config: { branches }, parts, log }: OwnStoreOptions,
+  { config: { branches }, services, log }: OwnStoreOptions,
   own: Config,
 ): Promise<void> {
-  const { state, stores } = parts;
+  const { state, stores } = services;
   const configured = configuredNames(branches);
   const named = configured.find(({ name }) => name === own.link.branch);
   const before = named && state.hub.formerOwnStore(named, configured);
@@ -140,7 +140,7 @@ async function takeNewName(
  * Otherwise this shop's POS would read the other shop's orders and customers.
  */
 async function takeDirectory(
-  { parts: { state, stores }, clock, log }: OwnStoreOptions,
+  { services: { state, stores }, clock, log }: OwnStoreOptions,
   directory: string,
   id: string,
 ): Promise<void> {
@@ -204,15 +204,15 @@ export function markLeftStore({ config, log }: Pick<ServicesOptions, 'config' | 
  * machine was the branch before.
  */
 async function beginMirror(
-  { config, parts: hub }: OwnStoreOptions,
+  { config, services: hub }: OwnStoreOptions,
   own: Config,
-  parts: Services,
+  services: Services,
 ): Promise<void> {
   const { branch } = own.link;
   const id = hub.state.hub.idOf(branch);
   if ((hub.mirror.read((db) => branchRow(db, id))?.leasedSeq ?? 0) > 0) return;
   const { externalId, subsidiaryId } = config.branches.find((each) => branchName(each) === branch) ?? {};
-  await beginOwnOrders(parts.mirror, {
+  await beginOwnOrders(services.mirror, {
     from: storagePaths(config.storage.directory).mirror,
     stores: [externalId, subsidiaryId].filter((id) => id !== undefined),
     hooks: own.hooks.map(({ name }) => name),

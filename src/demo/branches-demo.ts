@@ -97,7 +97,7 @@ export async function runBranchesDemo(
       onEvent?.(`branch ${name.externalId} has joined: ${branch.daemon.localUrl}/`);
     }
     const hasProducts = ({ daemon }: DemoBranch) =>
-      daemon.parts.stores.read(({ catalogQueries }) => catalogQueries.counts().products) > 0;
+      daemon.services.stores.read(({ catalogQueries }) => catalogQueries.counts().products) > 0;
     await settled(clock, 'the catalogue', () => signal.aborted || branches.every(hasProducts));
     const ends = new AbortController();
     const trafficMs = trafficMsOf(options, CLOSING_MS);
@@ -142,7 +142,7 @@ async function startHub(
   const daemon = await startDaemon({ config, secrets, clock, random, log });
   releasers.push('hub', () => daemon.stop());
   const file = join(place.directory, 'nats', 'server.conf');
-  const rows = daemon.parts.state.hub;
+  const rows = daemon.services.state.hub;
   await hubKeys(rows);
   rows.noteServerConfig({ file, storeDirectory: join(place.directory, 'nats', 'jetstream'), tls: null });
   await writeServerFile(rows, config.hub, clock.nowMs());
@@ -164,7 +164,7 @@ async function startBranch(
   const directory = join(place.directory, branch);
   mkdirSync(directory);
   const { seed, publicKey } = await newKey();
-  const rows = hub.daemon.parts.state.hub;
+  const rows = hub.daemon.services.state.hub;
   rows.invite(branch, publicKey, clock.nowMs() + INVITED_FOR_MS);
   rows.join(branch, publicKey, clock.nowMs());
   const [linePort, localPort] = await Promise.all([freePort(), freePort()]);
@@ -200,12 +200,12 @@ async function watch(
 
 /** Returns how many entries of its feed a branch does not have yet. */
 function behind(hub: Daemon, { externalId, daemon }: DemoBranch): number {
-  const newest = hub.parts.mirror.read((db) => newestNumber(db, externalId));
-  return newest - daemon.parts.mirror.read(linkCursor).mark;
+  const newest = hub.services.mirror.read((db) => newestNumber(db, externalId));
+  return newest - daemon.services.mirror.read(linkCursor).mark;
 }
 
 const isWhole = (hub: Daemon, branch: DemoBranch) =>
-  behind(hub, branch) === 0 && branch.daemon.parts.mirror.read(waitingUp).waiting === 0;
+  behind(hub, branch) === 0 && branch.daemon.services.mirror.read(waitingUp).waiting === 0;
 
 /** Disconnects the last branch for a while; it keeps selling, and then catches up. */
 async function takeOff(
@@ -225,14 +225,14 @@ async function takeOff(
   const startMs = clock.monotonicMs();
   await clock.sleep(trafficMs === undefined ? AWAY_MS : trafficMs / 3, signal);
   const missedEvents = behind(hub, branch);
-  const keptChanges = branch.daemon.parts.mirror.read(waitingUp).waiting;
+  const keptChanges = branch.daemon.services.mirror.read(waitingUp).waiting;
   branch.line.mend();
   const backMs = clock.monotonicMs();
   onEvent?.(`branch ${name} is back: ${missedEvents} steps wait for it, ${keptChanges} changes at it`);
   // Events that come during the catch-up do not count as missed.
-  const { mark } = branch.daemon.parts.mirror.read(linkCursor);
+  const { mark } = branch.daemon.services.mirror.read(linkCursor);
   const target = mark + missedEvents;
-  const isUp = () => branch.daemon.parts.mirror.read(linkCursor).mark >= target;
+  const isUp = () => branch.daemon.services.mirror.read(linkCursor).mark >= target;
   await settled(clock, `branch ${name} to catch up`, isUp);
   const caughtUpMs = Math.round(clock.monotonicMs() - backMs);
   onEvent?.(`branch ${name} has caught up, ${caughtUpMs} ms after the line was mended`);
@@ -258,11 +258,11 @@ async function close(
   onEvent?.('no more changes; waiting for the last poll');
   control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });
   await control.settled();
-  await hub.parts.orderPoll.poll({ wide: true });
+  await hub.services.orderPoll.poll({ wide: true });
   await settled(clock, 'every branch', () => branches.every((branch) => isWhole(hub, branch)));
   const sold = await Promise.all(branches.map(({ pos }) => pos.close()));
-  const isSent = ({ parts }: Daemon) => {
-    const { pending, sending, needsRead } = parts.outbox.counts();
+  const isSent = ({ services }: Daemon) => {
+    const { pending, sending, needsRead } = services.outbox.counts();
     return pending + sending + needsRead === 0;
   };
   await settled(

@@ -162,7 +162,7 @@ async function catchUp({ onEvent }: DemoOptions, { control }: Sandbox, daemon: D
   onEvent?.('no more changes; waiting for the last poll');
   control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });
   await control.settled();
-  await daemon.parts.orderPoll.poll({ wide: true });
+  await daemon.services.orderPoll.poll({ wide: true });
 }
 
 /** Lets the POS submit every count once more, and waits until the platform has all counts. */
@@ -170,11 +170,11 @@ async function lastWord(
   { clock }: DemoOptions,
   pos: DemoPos,
   { control }: Sandbox,
-  { parts }: Daemon,
+  { services }: Daemon,
 ): Promise<DemoSummary['pos']> {
   const { shelves, ...did } = await pos.close();
   for (let waitedMs = 0; waitedMs < PUSH_DEADLINE_MS; waitedMs += 100) {
-    const { pending, sending, needsRead } = parts.outbox.counts();
+    const { pending, sending, needsRead } = services.outbox.counts();
     if (pending + sending + needsRead === 0) break;
     await clock.sleep(100);
   }
@@ -205,5 +205,5 @@ export function figures(control: SandboxControl) {
 }
 
 export function rowsOf(daemon: Daemon): MirroredRow[] {
-  return daemon.parts.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+  return daemon.services.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
 }

@@ -3,7 +3,7 @@ import type { Log } from '../core/log.ts';
 import { Poster } from '../core/post.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import type { FindingCode } from './findings.ts';
-import type { Standing } from './verdict.ts';
+import type { Assessment } from './verdict.ts';
 
 /** Codes of red findings that the outside watcher gets; empty if there are none. */
 export type RedCodes = readonly FindingCode[];
@@ -70,7 +70,7 @@ export async function sendHeartbeat(
 export interface HeartbeatOptions extends HeartbeatTarget {
   everyMs: number;
   /** Returns the present findings. May throw `storage-…`. */
-  standing: () => Standing;
+  assessment: () => Assessment;
   remember: (memory: HeartbeatMemory) => void;
   onSent: (outcome: 'ok' | 'failed') => void;
   clock: Clock;
@@ -115,7 +115,7 @@ export class Heartbeat {
   /** Returns the codes of the present red findings. */
   redCodes(): RedCodes {
     try {
-      const { findings } = this.#o.standing();
+      const { findings } = this.#o.assessment();
       return findings.filter(({ level }) => level === 'red').map(({ code }) => code);
     } catch (error) {
       // If the database is busy, the last result is used. If it is unreadable, that is itself a red finding.

@@ -5,7 +5,7 @@ import { sqlOf, storing } from '../db/sqlite.ts';
 import type { Finding } from './facts.ts';
 import { FINDINGS, type FindingCode } from './findings.ts';
 import type { HeartbeatMemory } from './heartbeat.ts';
-import type { Standing } from './verdict.ts';
+import type { Assessment } from './verdict.ts';
 
 /**
  * A message to a person:
@@ -82,7 +82,7 @@ export class NotificationPolicy {
    * Takes over the present findings. A hidden finding may or may not exist, so neither its start nor its end is sent.
    */
   observe(
-    { findings, hidden }: Standing,
+    { findings, hidden }: Assessment,
     memory: AlarmMemory,
     at: Pick<Moment, 'nowMs' | 'monotonicMs'>,
   ): void {

@@ -14,7 +14,7 @@ import {
   NotificationPolicy,
   type ReceiverName,
 } from './notification-policy.ts';
-import type { Standing } from './verdict.ts';
+import type { Assessment } from './verdict.ts';
 
 /** Time between two checks above which the machine must have slept or the process been stopped. */
 const AWAKE_GAP_MS = 60_000;
@@ -24,21 +24,21 @@ const MADE_GOOD_WITHIN_MS = 4 * 60_000;
  * Reads the findings for all messages to the outside. An unreadable mirror is one more finding, and does not end
  * earlier ones. Findings that arose while tillsync did not run are hidden until they had time to end.
  */
-export class StandingNow {
-  readonly #look: () => Standing;
+export class CurrentAssessment {
+  readonly #look: () => Assessment;
   readonly #clock: Clock;
-  #last: Standing = { findings: [], hidden: new Set() };
+  #last: Assessment = { findings: [], hidden: new Set() };
   #failingSince: string | undefined;
   #awake: { sinceMonoMs: number; lookMonoMs: number; wallAheadMs: number } | undefined;
 
   /** `look` reads the findings. It may throw `storage-…`. */
-  constructor(look: () => Standing, clock: Clock) {
+  constructor(look: () => Assessment, clock: Clock) {
     this.#look = look;
     this.#clock = clock;
   }
 
   /** Returns the present findings. Throws only `storage-busy`; the findings are then as before. */
-  read(): Standing {
+  read(): Assessment {
     const isSettled = this.#isSettled();
     try {
       this.#last = this.#look();
@@ -54,7 +54,7 @@ export class StandingNow {
     return { findings: findings.filter(({ code }) => !hidden.has(code)), hidden };
   }
 
-  #failing(detail: string): Standing {
+  #failing(detail: string): Assessment {
     this.#failingSince ??= isoUtc(this.#clock.nowMs());
     const { level, message, remedy } = FINDINGS['storage.failing'];
     const failing = {
@@ -108,7 +108,7 @@ const UNTOLD_TRIES = 4;
  * Removes the finding that this receiver accepts no alarms, because the receiver could get it only after the fault is
  * over.
  */
-function withoutOwn({ findings, hidden }: Standing): Standing {
+function withoutOwn({ findings, hidden }: Assessment): Assessment {
   return {
     findings: findings.filter(({ code }) => code !== 'alarms.untold'),
     hidden: new Set([...hidden, 'alarms.untold']),
@@ -136,14 +136,14 @@ export class Notifier {
   }
 
   /** Sends all messages that are due, one after the other, and calls `beat` after each. */
-  async notify(all: Standing, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
-    const standing = this.trouble() === null ? all : withoutOwn(all);
+  async notify(all: Assessment, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
+    const assessment = this.trouble() === null ? all : withoutOwn(all);
     const { clock, dayOf } = this.#o;
     let memory = this.#memory ?? this.#read();
     if (memory === undefined) return;
     this.#memory = memory;
     if (!this.#isSaved) this.#save(memory);
-    this.#policy.observe(standing, memory, { nowMs: clock.nowMs(), monotonicMs: clock.monotonicMs() });
+    this.#policy.observe(assessment, memory, { nowMs: clock.nowMs(), monotonicMs: clock.monotonicMs() });
     while (!signal.aborted && clock.monotonicMs() >= this.#restUntilMonoMs) {
       const nowMs = clock.nowMs();
       const at = { nowMs, monotonicMs: clock.monotonicMs(), day: dayOf(nowMs) };

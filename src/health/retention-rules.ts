@@ -66,7 +66,7 @@ function latest(a: string | null, b: string | null): string | null {
 }
 
 /** Facts that decide whether an order's rows may be deleted. */
-export interface OrderStanding {
+export interface OrderFacts {
   status: string | null;
   /** Time of the order's newest event, ISO 8601 UTC. */
   updatedAt: string;
@@ -81,7 +81,7 @@ export interface OrderStanding {
   heldBackSeq: number | null;
 }
 
-export interface FeedStanding {
+export interface FeedFacts {
   /** Seq up to which the stock ledger has processed the feed; null if no stock is held back. */
   heldBackTo: number | null;
   /** Newest seq of the whole feed. */
@@ -92,7 +92,7 @@ export interface FeedStanding {
  * Returns whether the order has ended and the POS has booked it, or needs not: a cancelled order is not booked, and
  * some POS never acknowledge.
  */
-function isSettled(order: OrderStanding): boolean {
+function isSettled(order: OrderFacts): boolean {
   const isBooked = !order.usesAcks || order.isAcknowledged || takesNothing(order.status);
   return isEnded(order.status) && isBooked;
 }
@@ -103,8 +103,8 @@ function isSettled(order: OrderStanding): boolean {
  */
 export function mayDropEvent(
   event: { seq: number; observedAt: string },
-  order: OrderStanding | undefined,
-  feed: FeedStanding,
+  order: OrderFacts | undefined,
+  feed: FeedFacts,
   cuts: RetentionCuts,
 ): boolean {
   if (cuts.events === null || event.observedAt >= cuts.events || event.seq === feed.newestSeq) return false;
@@ -116,7 +116,7 @@ export function mayDropEvent(
 /** Returns whether a payload that is not the order's newest may be deleted. */
 export function mayDropPayload(
   payload: { receivedAt: string },
-  order: OrderStanding | undefined,
+  order: OrderFacts | undefined,
   cuts: RetentionCuts,
 ): boolean {
   if (cuts.payloads === null || payload.receivedAt >= cuts.payloads) return false;
@@ -124,7 +124,7 @@ export function mayDropPayload(
 }
 
 /** Returns whether an order and all its rows may be deleted. */
-export function mayDropOrder(order: OrderStanding, feed: FeedStanding, cuts: RetentionCuts): boolean {
+export function mayDropOrder(order: OrderFacts, feed: FeedFacts, cuts: RetentionCuts): boolean {
   if (cuts.orders === null || order.updatedAt >= cuts.orders || order.seq === feed.newestSeq) return false;
   if (feed.heldBackTo !== null && order.seq > feed.heldBackTo) return false;
   return order.heldBackSeq === null && isSettled(order);

@@ -10,11 +10,11 @@ import { WAL_BYTES_MAX } from '../db/wal.ts';
 import { customersOf, noteToClean, TO_CLEAN } from '../orders/anonymize.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import {
-  type FeedStanding,
+  type FeedFacts,
   mayDropEvent,
   mayDropOrder,
   mayDropPayload,
-  type OrderStanding,
+  type OrderFacts,
   PRESSURE_MAX,
   type RetentionCuts,
   type RetentionSettings,
@@ -44,7 +44,7 @@ interface Family {
   cut: Exclude<keyof RetentionCuts, 'now' | 'customers'>;
   /** Rows deleted in one transaction, which then takes a few milliseconds. */
   dropsAtOnce: number;
-  may(row: KeptRow, feed: FeedStanding, cuts: RetentionCuts): boolean;
+  may(row: KeptRow, feed: FeedFacts, cuts: RetentionCuts): boolean;
   remove(db: Database.Database, row: KeptRow): void;
 }
 
@@ -89,7 +89,7 @@ const FAMILIES = {
     cut: 'orders',
     dropsAtOnce: 20,
     may(row, feed, cuts) {
-      const order = standingOf(row);
+      const order = orderFactsOf(row);
       return order !== undefined && mayDropOrder(order, feed, cuts);
     },
     remove(db, { orderId }) {
@@ -102,7 +102,8 @@ const FAMILIES = {
     key: 'e.seq',
     cut: 'events',
     dropsAtOnce: 100,
-    may: (row, feed, cuts) => mayDropEvent({ seq: row.key, observedAt: row.at }, standingOf(row), feed, cuts),
+    may: (row, feed, cuts) =>
+      mayDropEvent({ seq: row.key, observedAt: row.at }, orderFactsOf(row), feed, cuts),
     remove: removeFrom('order_events', 'seq'),
   },
   payloads: {
@@ -111,7 +112,7 @@ const FAMILIES = {
     key: 'p.payload_id',
     cut: 'payloads',
     dropsAtOnce: 50,
-    may: (row, _feed, cuts) => mayDropPayload({ receivedAt: row.at }, standingOf(row), cuts),
+    may: (row, _feed, cuts) => mayDropPayload({ receivedAt: row.at }, orderFactsOf(row), cuts),
     remove: removeFrom('order_payloads', 'payload_id'),
   },
   /** Only held webhooks that a poll has resolved are deleted. */
@@ -143,7 +144,7 @@ const FAMILIES = {
 } satisfies Record<string, Family>;
 type FamilyName = keyof typeof FAMILIES;
 
-function standingOf({ orderId, ...row }: KeptRow): OrderStanding | undefined {
+function orderFactsOf({ orderId, ...row }: KeptRow): OrderFacts | undefined {
   if (orderId == null) return undefined;
   const { status = null, updatedAt, orderSeq, isAcknowledged, usesAcks, heldBackSeq = null } = row;
   return {
@@ -156,7 +157,7 @@ function standingOf({ orderId, ...row }: KeptRow): OrderStanding | undefined {
   };
 }
 
-function feedStanding(db: Database.Database): FeedStanding {
+function feedFacts(db: Database.Database): FeedFacts {
   const sql = `
     SELECT (SELECT CASE WHEN EXISTS (SELECT 1 FROM holding_branches) THEN value ELSE -1 END FROM marks
         WHERE name = 'ledger.seen') AS seen,
@@ -173,7 +174,7 @@ function feedStanding(db: Database.Database): FeedStanding {
 function look(db: Database.Database, { select, key, cut, may }: Family, cuts: RetentionCuts, from: number) {
   const before = cuts[cut];
   if (before === null) return { keys: [], next: undefined };
-  const feed = feedStanding(db);
+  const feed = feedFacts(db);
   const sql = `${select} WHERE ${key} > ? ORDER BY ${key} LIMIT ${LOOK_ROWS}`;
   const rows = sqlOf(db).rows<KeptRow>(sql, from);
   // A row with a date in the future came from a wrong clock, and does not show that later rows are young.
@@ -188,7 +189,7 @@ function look(db: Database.Database, { select, key, cut, may }: Family, cuts: Re
 /** Deletes those rows that may still be deleted, in the caller's transaction. Returns their number. */
 function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys: readonly number[]): number {
   const { select, key, may, remove }: Family = FAMILIES[name];
-  const feed = feedStanding(db);
+  const feed = feedFacts(db);
   const sql = sqlOf(db);
   const dropped: number[] = [];
   for (const wanted of keys) {

@@ -15,7 +15,7 @@ export interface Verdict {
 }
 
 /** The findings, and the codes of findings that they hide. */
-export interface Standing {
+export interface Assessment {
   findings: Finding[];
   hidden: ReadonlySet<FindingCode>;
 }
@@ -26,7 +26,7 @@ const CODES = Object.keys(FINDINGS) as FindingCode[];
  * Returns the present findings, worst first, and the hidden codes, so that nobody is told that a hidden finding is
  * over. Both follow from the facts alone.
  */
-export function standing(facts: Facts): Standing {
+export function assess(facts: Facts): Assessment {
   const found = new Map<FindingCode, Finding>();
   for (const code of CODES) {
     const { when = () => undefined } = FINDINGS[code];
@@ -46,7 +46,7 @@ export function standing(facts: Facts): Standing {
 
 /** Returns the verdict: the level of the worst finding, and all findings. */
 export function verdictOf(facts: Facts): Verdict {
-  const { findings: found } = standing(facts);
+  const { findings: found } = assess(facts);
   return { level: found[0]?.level ?? 'green', findings: found };
 }
 

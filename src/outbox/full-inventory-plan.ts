@@ -55,11 +55,11 @@ interface JudgeSettings {
 
 /** Returns, for each change, what would happen to it if it were submitted now. Writes nothing. */
 export async function previewChanges<T extends Change>(
-  parts: { stores: MirrorStores; outbox: Pick<OutboxService, 'zeroHolds'>; config: JudgeSettings },
+  services: { stores: MirrorStores; outbox: Pick<OutboxService, 'zeroHolds'>; config: JudgeSettings },
   lines: readonly T[],
   hold: GuardReason | undefined,
 ): Promise<Preview<T>[]> {
-  const { stores, outbox, config } = parts;
+  const { stores, outbox, config } = services;
   const zeroHolds = await outbox.zeroHolds(lines);
   return stores.read((at) => {
     const judge = new Judge(at, config, { hold, zeroHolds });
@@ -252,11 +252,11 @@ export interface InventoryOptions<T> {
  * too many stocks. Throws `not-found` if the catalogue was never read.
  */
 export function planInventory<T extends { change: StockChange }>(
-  parts: { stores: MirrorStores; config: Pick<JudgeSettings, 'guard'> },
+  services: { stores: MirrorStores; config: Pick<JudgeSettings, 'guard'> },
   lines: readonly T[],
   options: InventoryOptions<T>,
 ): InventoryPlan<T> {
-  const { stores, config } = parts;
+  const { stores, config } = services;
   const { subsidiaryIds, zeroMissing, unreadable, isCatalogNew = false, readAtVersion } = options;
   const { isBranch = false } = options;
   return stores.read((at) => {

@@ -93,12 +93,12 @@ export interface OrdersDiff {
  * normal poll are used.
  */
 export async function diffOrders(
-  parts: Pick<Services, 'mirror' | 'platform' | 'config'>,
+  services: Pick<Services, 'mirror' | 'platform' | 'config'>,
   clock: Clock,
   { window: asked, ...call }: CallOptions & { window?: PollWindow | undefined },
 ): Promise<OrdersDiff> {
-  const { mirror, platform } = parts;
-  const { timezone, lookbackDays } = parts.config.orders;
+  const { mirror, platform } = services;
+  const { timezone, lookbackDays } = services.config.orders;
   const nowMs = clock.nowMs();
   const platformNowMs = nowMs + (platform.clock.skewMs() ?? 0);
   const days = { timezone, lookbackDays, lookbackDaysMax: lookbackDays, reachBackToMs: null };
@@ -108,7 +108,7 @@ export async function diffOrders(
     asOf = { seq: mirror.orders.newestSeq(), atMs: clock.nowMs() };
   };
   const answer = await platform.orderAll(window, { ...call, onSend });
-  const { readings, unreadable, morePages } = readingsOf(answer.body, parts.config);
+  const { readings, unreadable, morePages } = readingsOf(answer.body, services.config);
   const differences: OrderDifference[] = [];
   let moved = 0;
   for (const [orderId, reading] of readings) {

@@ -102,7 +102,7 @@ export async function openApi(options: ApiRigOptions = {}) {
   const limits = { endpointIntervalMs: 1, ordersIntervalMs: 1, windowMs: 1 };
   const plugin = localApi({
     ...options,
-    parts: {
+    services: {
       config: {
         platform: { baseUrl: 'http://platform.test' },
         limits: { ...limits, requestsPerWindow: 1, ordersPerWindow: 1 },
@@ -126,7 +126,7 @@ export async function openApi(options: ApiRigOptions = {}) {
           },
         },
       },
-    } as unknown as LocalApiOptions['parts'],
+    } as unknown as LocalApiOptions['services'],
     changes: signal,
     version: '1.0.0',
     clock,

@@ -19,8 +19,8 @@ import { product } from '../outbox/outbox-fixture.ts';
 import { ROOT } from '../support/workplace.ts';
 
 /** Serves the local API of one store of the chain. */
-async function serve(parts: Services, clock: Clock): Promise<(path: string) => Promise<Response>> {
-  const api = localApi({ parts, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog });
+async function serve(services: Services, clock: Clock): Promise<(path: string) => Promise<Response>> {
+  const api = localApi({ services, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog });
   const server = createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins: [api] });
   const { url } = await server.listen();
   onTestFinished(() => server.close());
@@ -28,9 +28,9 @@ async function serve(parts: Services, clock: Clock): Promise<(path: string) => P
 }
 
 /** Returns a function that reads the hub's metrics. */
-function scrapes({ hub: { parts }, clock }: Chain): () => Promise<string> {
-  const { config } = parts;
-  const options = { parts, config, counters: new Counters(), loopsAlive: () => [], version: '1.2.3' };
+function scrapes({ hub: { services }, clock }: Chain): () => Promise<string> {
+  const { config } = services;
+  const options = { services, config, counters: new Counters(), loopsAlive: () => [], version: '1.2.3' };
   const metrics = new Metrics({ ...options, clock, log: silentLog });
   onTestFinished(() => metrics.close());
   return async () => exposition(await metrics.collect(), 'text');
@@ -43,7 +43,7 @@ it('a hub tells how its branches fare, as documented', async () => {
   await hub.order(1, 'B1');
   await clock.advance(120_000);
   await branches[1].follower.hello();
-  const get = await serve(hub.parts, clock);
+  const get = await serve(hub.services, clock);
   const answer = branchesAnswer.strict().parse(await (await get('/branches')).json());
   expect(answer.branches).toMatchObject([
     { branch: 'B1', level: 'amber', reason: 'absent', behind: 1 },
@@ -58,7 +58,7 @@ it('a hub tells how its branches fare, as documented', async () => {
 it('a branch tells nothing of others, and misses no tokens of the platform', async () => {
   const chain = await openChain();
   await chain.settle();
-  const get = await serve(chain.branches[0].parts, chain.clock);
+  const get = await serve(chain.branches[0].services, chain.clock);
   expect((await get('/branches')).status).toBe(404);
   const { paths } = (await (await get('/openapi.json')).json()) as { paths: object };
   expect(Object.keys(paths)).not.toContain('/branches');
@@ -99,7 +99,7 @@ it('a hub measures its branches', async () => {
 
 it('a scrape tells the verdict, and of the mirror, though state.db cannot be read', async () => {
   const chain = await openChain();
-  chain.hub.parts.platform.tokens.describe = () => {
+  chain.hub.services.platform.tokens.describe = () => {
     throw new TillsyncError('storage-failed', 'state.db cannot be read.');
   };
   const metrics = await scrapes(chain)();
@@ -117,7 +117,7 @@ it('scrapes read the whole catalogue every five minutes only', async () => {
     /^tillsync_catalog_unmapped_products\{branch="B1"\} (\d+)$/m.exec(await scrape())?.[1];
   await hub.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { 'sub-1': ['A', 5] } }])]);
   expect(await unmapped()).toBe('0');
-  await hub.parts.mirror.write((db) => db.exec('DELETE FROM stocks'));
+  await hub.services.mirror.write((db) => db.exec('DELETE FROM stocks'));
   await clock.advance(299_000);
   expect(await unmapped()).toBe('0');
   await clock.advance(1_000);

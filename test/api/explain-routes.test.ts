@@ -17,10 +17,10 @@ import { product } from '../outbox/outbox-fixture.ts';
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { 'sub-1': ['A', 5], 'sub-2': ['A', 7] } }]);
 
 /** Serves the local API of one store. Each key of the tests is named after its right. */
-async function serve(parts: Services, clock: Clock, access: AccessOptions = {}) {
+async function serve(services: Services, clock: Clock, access: AccessOptions = {}) {
   const plugin = localApi({
     ...access,
-    ...{ parts, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog },
+    ...{ services, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog },
   });
   const server = createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins: [plugin] });
   const { url } = await server.listen();
@@ -47,7 +47,7 @@ it('a hub tells of an order what its branch has got and acknowledged, and the br
   await chain.settle();
   await hub.order(1, 'B1');
   const { order_id: orderId = '' } = hub.rows<{ order_id: string }>('SELECT order_id FROM orders')[0] ?? {};
-  const atHub = await serve(hub.parts, clock);
+  const atHub = await serve(hub.services, clock);
   const ask = async (get = atHub) => {
     const { body } = await get(`/orders/${orderId}/explain`);
     const explained = orderExplanation.strict().parse(body);
@@ -63,8 +63,8 @@ it('a hub tells of an order what its branch has got and acknowledged, and the br
   );
 
   await chain.settle();
-  await branches[0].parts.outbox.acknowledge([orderId], 'inbox');
-  expect((await ask(await serve(branches[0].parts, clock))).now).toContain(
+  await branches[0].services.outbox.acknowledge([orderId], 'inbox');
+  expect((await ask(await serve(branches[0].services, clock))).now).toContain(
     'Its acknowledgement waits to go up to the hub.',
   );
   await clock.advance(30_000);
@@ -83,7 +83,7 @@ it('a hub tells of a stock that the count came up, for each branch or for one', 
   await chain.settle();
   await branches[0].count('A', 3, 'first');
   await branches[0].follower.hello();
-  const get = await serve(hub.parts, clock);
+  const get = await serve(hub.services, clock);
   const ask = async (path: string) => {
     const { stocks } = stockExplanations.strict().parse((await get(path)).body);
     for (const each of stocks) expectSpanish(each);
@@ -113,7 +113,7 @@ it('a key needs the right to see orders, or stocks, or the screen', async () => 
     digest: keyDigest(name, 'utf8'),
   }));
   const namedKeys = { find: (digest: Buffer) => keys.find((key) => key.digest.equals(digest)) };
-  const get = await serve(hub.parts, clock, { apiKey: 'all', namedKeys });
+  const get = await serve(hub.services, clock, { apiKey: 'all', namedKeys });
   const statuses = async (path: string) =>
     Promise.all(
       [...keys.map(({ name }) => name), undefined].map(async (key) => (await get(path, key)).status),

@@ -59,7 +59,7 @@ beforeEach(async () => {
     ordersPerWindow: 1,
   };
   const plugin = localApi({
-    parts: {
+    services: {
       config: {
         limits,
         platform: { baseUrl: 'http://platform.test' },
@@ -76,7 +76,7 @@ beforeEach(async () => {
       outbox,
       state: { ledger: { waits: () => [] } },
       platform: { tokens: { describe: () => describeTokens(null, null, 0) } },
-    } as unknown as LocalApiOptions['parts'],
+    } as unknown as LocalApiOptions['services'],
     apiKey: undefined,
     changes: new ChangeSignal(),
     version: '1.2.3',

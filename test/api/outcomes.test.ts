@@ -54,7 +54,7 @@ describe('what became of a change', () => {
   it('is as far as it got where the time is over first, or at once where nobody waits', async () => {
     const { ask, daemon } = await selling();
     for (const endpoint of ['product.stock.put', 'product.stock.batch'] as const) {
-      daemon.parts.state.ledger.holdBack(endpoint, 600_000);
+      daemon.services.state.ledger.holdBack(endpoint, 600_000);
     }
     const { status, body } = await ask('/stock?wait=2', [COUNT]);
     expect([status, body.results[0].outcome.state, body.results[0].outcome.settledAt]).toEqual([

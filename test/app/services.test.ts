@@ -8,7 +8,7 @@ it.each([
 ])('auth.locked-out names the cause: $cause', async ({ cause, told }) => {
   const rig = storeRig();
   let isLost = cause === 'reply-lost';
-  const { mirror, platform } = await rig.parts(async (_request, pass) => {
+  const { mirror, platform } = await rig.services(async (_request, pass) => {
     const answer = await pass();
     if (!isLost) return answer;
     isLost = false;

@@ -37,7 +37,7 @@ const server = createLocalServer({
   log: silentLog,
   plugins: [
     localApi({
-      parts: {
+      services: {
         config: {
           limits,
           storage: { directory, group: '' },
@@ -53,7 +53,7 @@ const server = createLocalServer({
         outbox,
         state: { ledger: { waits: () => [] } },
         platform: { tokens: { describe: () => ({}) as never } },
-      } as unknown as LocalApiOptions['parts'],
+      } as unknown as LocalApiOptions['services'],
       apiKey: undefined,
       changes: new ChangeSignal(),
       version: '0',

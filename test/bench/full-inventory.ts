@@ -30,14 +30,14 @@ export async function measureInventory(
     const beganMs = performance.now();
     const lines = await read(file);
     const readMs = performance.now();
-    plan = planInventory(daemon.parts, lines, { subsidiaryIds: undefined, unreadable: 0 });
+    plan = planInventory(daemon.services, lines, { subsidiaryIds: undefined, unreadable: 0 });
     times.push({ read: readMs - beganMs, plan: performance.now() - readMs });
   }
   if (!plan || plan.changes.length !== DIFFERENT) {
     throw new Error(`${plan?.changes.length} differences were found instead of ${DIFFERENT}.`);
   }
   const before = place.stockCalls().length;
-  await daemon.parts.outbox.submitMany(
+  await daemon.services.outbox.submitMany(
     plan.changes.map(({ change }) => ({ kind: 'stock', change })),
     'cli',
   );

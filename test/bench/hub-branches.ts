@@ -60,7 +60,7 @@ class RunningBranch {
   readonly #branch: BenchBranch;
   #stopping = new AbortController();
   #ended: Promise<unknown> = Promise.resolve();
-  #parts: Services | undefined;
+  #services: Services | undefined;
 
   constructor({ directory, url, ca }: Place, branch: BenchBranch) {
     this.#ca = ca;
@@ -75,21 +75,21 @@ class RunningBranch {
 
   async start(): Promise<void> {
     const { name, seed } = this.#branch;
-    const parts = await openBranch(this.#directory, name, this.#url);
-    this.#parts = parts;
+    const services = await openBranch(this.#directory, name, this.#url);
+    this.#services = services;
     this.#stopping = new AbortController();
     const tls = { ca: this.#ca, serverName: null };
     const nats = new NatsBranchLink({ url: this.#url, branch: name, seed, tls });
-    const link = noting(name, nats, () => parts.mirror.read(linkCursor).mark);
-    const options = { ...OWN, config: parts.config, link: { branch: link } };
-    const loops = branchLoops(options, parts, () => {});
+    const link = noting(name, nats, () => services.mirror.read(linkCursor).mark);
+    const options = { ...OWN, config: services.config, link: { branch: link } };
+    const loops = branchLoops(options, services, () => {});
     this.#ended = Promise.all(loops.map(({ run }) => run(this.#stopping.signal, () => {})));
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#ended;
-    await this.#parts?.close();
+    await this.#services?.close();
   }
 }
 

@@ -170,10 +170,10 @@ interface HubQueue {
 /** Opens the hub's mirror with a swept catalogue: the first `productsOf` products of each branch. */
 async function openHubQueue(directory: string, productsOf: (branch: number) => number): Promise<HubQueue> {
   const clock = leapingClock();
-  const parts = await openHub(directory, clock);
-  const { mirror, stores, state } = parts;
-  const branches = feedBranches(parts.config, state.hub);
-  await fillCatalogue(parts, clock, productsOf);
+  const services = await openHub(directory, clock);
+  const { mirror, stores, state } = services;
+  const branches = feedBranches(services.config, state.hub);
+  await fillCatalogue(services, clock, productsOf);
   const hub = new Hub({
     ...{
       link: new InProcessServer().hub(),
@@ -244,9 +244,9 @@ async function openHubQueue(directory: string, productsOf: (branch: number) => n
         }
       }
     },
-    send: (onCall) => sendAll(parts, clock, workMs, onCall),
+    send: (onCall) => sendAll(services, clock, workMs, onCall),
     workMs,
-    close: () => parts.close(),
+    close: () => services.close(),
   };
 }
 

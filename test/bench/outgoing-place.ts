@@ -66,7 +66,7 @@ export async function openOutgoingPlace(options: {
       },
     },
   });
-  const { stores, outbox } = daemon.parts;
+  const { stores, outbox } = daemon.services;
   await until('the catalogue is swept', () => stores.read(({ lookup }) => lookup.isComplete), 120_000);
   const { control } = place.sandbox;
   return {

@@ -70,4 +70,4 @@ function itemsOf({ path, body }: TransportRequest): number {
   return (JSON.parse(body ?? '{}') as { products: unknown[] }).products.length;
 }
 
-const waitingIn = (daemon: Daemon) => daemon.parts.outbox.counts().pending;
+const waitingIn = (daemon: Daemon) => daemon.services.outbox.counts().pending;

@@ -70,11 +70,11 @@ export async function measureUrgent(
     await until('it is sold out', () => place.qtyOf(target) === 0, 60_000);
     tookMs.push(performance.now() - beganMs);
   }
-  const { pending } = place.daemon.parts.outbox.counts();
+  const { pending } = place.daemon.services.outbox.counts();
   if (pending < PER_CALL) throw new Error('The line was not long enough to be waited behind.');
-  for (const { changeId } of place.daemon.parts.outbox.list({ state: 'pending', limit: count })) {
+  for (const { changeId } of place.daemon.services.outbox.list({ state: 'pending', limit: count })) {
     // A change sent in the meantime cannot be dropped, and is settled with its call.
-    await place.daemon.parts.outbox.drop(changeId, 'cli bench').catch(() => undefined);
+    await place.daemon.services.outbox.drop(changeId, 'cli bench').catch(() => undefined);
   }
   await place.settled(60_000);
   return {

@@ -23,7 +23,7 @@ export async function measureSweep(options: BenchOptions): Promise<BenchResult[]
     seed: { branches: BRANCHES, products },
   });
   const { config, refreshToken, sandbox } = place;
-  const parts = await openServices({
+  const services = await openServices({
     config: { ...config, branches: BRANCHES, catalog: { ...config.catalog, pageSize: PAGE_SIZE } },
     secrets: { refreshToken, webhookSecrets: [SECRET] },
     clock: systemClock,
@@ -35,9 +35,9 @@ export async function measureSweep(options: BenchOptions): Promise<BenchResult[]
     const pages = BRANCHES.map((branch) =>
       Math.ceil(listedIn(sandbox.control.products(), branch.subsidiaryId) / PAGE_SIZE),
     );
-    const first = await sweepAll(parts);
-    emptyLog(parts);
-    const second = await sweepAll(parts);
+    const first = await sweepAll(services);
+    emptyLog(services);
+    const second = await sweepAll(services);
     const calls = sandbox.control.calls('product.list').length;
     const fewest = 2 * pages.reduce((sum, each) => sum + each);
     return [
@@ -55,13 +55,13 @@ export async function measureSweep(options: BenchOptions): Promise<BenchResult[]
       },
       {
         name: 'an unchanged sweep: pages written to the log for each branch',
-        ratio: pagesInLog(parts) / BRANCHES.length,
+        ratio: pagesInLog(services) / BRANCHES.length,
         bound: '<= 1',
         detail: 'the one page says when the branch was swept',
       },
     ];
   } finally {
-    await parts.close();
+    await services.close();
     await place.close();
   }
 }
@@ -76,23 +76,23 @@ function listedIn(products: CatalogProduct[], subsidiaryId: string): number {
   ).length;
 }
 
-async function sweepAll(parts: Services): Promise<{ written: number; products: number }> {
+async function sweepAll(services: Services): Promise<{ written: number; products: number }> {
   const total = { written: 0, products: 0 };
-  for (const branch of parts.branches) {
-    const report = await parts.catalogSweep.sweep(branch);
+  for (const branch of services.branches) {
+    const report = await services.catalogSweep.sweep(branch);
     total.written += report.written;
     total.products += report.products;
   }
   return total;
 }
 
-function emptyLog(parts: Services): void {
-  parts.stores.read(({ db }) => db.pragma('wal_checkpoint(TRUNCATE)'));
-  if (parts.mirror.walBytes() !== 0) throw new Error('The log could not be emptied.');
+function emptyLog(services: Services): void {
+  services.stores.read(({ db }) => db.pragma('wal_checkpoint(TRUNCATE)'));
+  if (services.mirror.walBytes() !== 0) throw new Error('The log could not be emptied.');
 }
 
 /** The log begins with a header of 32 bytes, and each page in it with one of 24. */
-function pagesInLog(parts: Services): number {
-  const pageBytes = parts.stores.read(({ db }) => Number(db.pragma('page_size', { simple: true })));
-  return Math.max(0, parts.mirror.walBytes() - 32) / (pageBytes + 24);
+function pagesInLog(services: Services): number {
+  const pageBytes = services.stores.read(({ db }) => Number(db.pragma('page_size', { simple: true })));
+  return Math.max(0, services.mirror.walBytes() - 32) / (pageBytes + 24);
 }

@@ -49,14 +49,14 @@ describe('reading the catalogue', () => {
       if (!isHeldUp(request)) return answer;
       isOn = false;
       const change = { sku: SKU, subsidiaryId: 'sub-1', qty: 3 };
-      await running.daemon?.parts.outbox.submit([{ kind: 'stock', change }], 'http');
+      await running.daemon?.services.outbox.submit([{ kind: 'stock', change }], 'http');
       await rig.clock.sleep(5_000);
       return answer;
     });
     await rig.clock.advance(20_000);
     expect(qtyOf(rig)).not.toBe(3);
     isOn = true;
-    await rig.run(running.daemon.parts.catalogSweep.sweep(BRANCH));
+    await rig.run(running.daemon.services.catalogSweep.sweep(BRANCH));
     expect(rig.sandbox.control.stockOf(Number(SKU), 'sub-1')).toBe(3);
     return qtyOf(rig);
   }
@@ -108,7 +108,7 @@ describe('reading the catalogue', () => {
       kind: 'stock' as const,
       change: { externalId: `NEW-${i}`, qty: 1 },
     }));
-    await daemon.parts.outbox.submitMany(unknown, 'http');
+    await daemon.services.outbox.submitMany(unknown, 'http');
     await rig.clock.advance(900_000);
     const tries = rig.sandbox.control.calls('product.list').length - before;
     expect(tries).toBeGreaterThanOrEqual(3);
@@ -118,12 +118,12 @@ describe('reading the catalogue', () => {
   it('that was overtaken while it stood still does not bring back what was', async () => {
     const rig = rigOfOneBranch();
     const clock = new FreezableClock(rig.clock);
-    const still = await rig.parts(async (request, pass) => {
+    const still = await rig.services(async (request, pass) => {
       const answer = await pass();
       if (isList(request)) await clock.frozen();
       return answer;
     }, clock);
-    const other = await rig.parts();
+    const other = await rig.services();
     const late = still.catalogSweep.sweep(BRANCH).catch((error) => error.code);
     await rig.clock.advance(610_000);
     const product = structuredClone(productOf(rig, SKU));
@@ -141,12 +141,12 @@ describe('reading the catalogue', () => {
     const clock = new FreezableClock(rig.clock);
     const gone = productOf(rig, SKU);
     if (!gone) throw new Error('no such product');
-    const still = await rig.parts(async (request, pass) => {
+    const still = await rig.services(async (request, pass) => {
       const answer = await pass();
       if (isAsked(request)) await clock.frozen();
       return answer;
     }, clock);
-    const other = await rig.parts();
+    const other = await rig.services();
     await rig.run(other.catalogSweep.sweep(BRANCH));
     rig.sandbox.control.removeProduct(gone.id);
     const late = still.catalogSweep.sweep(BRANCH).catch((error) => error.code);
@@ -176,9 +176,9 @@ describe('fields of products', () => {
   it('that the platform sends newly or no longer are named for a day, and those of the first day are not', async () => {
     const rig = rigOfOneBranch();
     let tamper: Tamper = (_request, pass) => pass();
-    const parts = await rig.parts((request, pass) => tamper(request, pass));
-    const sweep = () => rig.run(parts.catalogSweep.sweep(BRANCH));
-    const news = () => parts.mirror.read((db) => productFieldNews(db, rig.clock.nowMs()));
+    const services = await rig.services((request, pass) => tamper(request, pass));
+    const sweep = () => rig.run(services.catalogSweep.sweep(BRANCH));
+    const news = () => services.mirror.read((db) => productFieldNews(db, rig.clock.nowMs()));
     await sweep();
     expect(news()).toEqual({ added: [], gone: [] });
     await rig.clock.advance(25 * HOUR_MS);
@@ -202,18 +202,18 @@ describe('fields of products', () => {
   it('that few products have are no news', async () => {
     const rig = rigOfOneBranch();
     let isOn = false;
-    const parts = await rig.parts((request, pass) =>
+    const services = await rig.services((request, pass) =>
       isOn
         ? changed((product) => {
             if (String(product.id).endsWith('1')) product.origin = 'CL';
           })(request, pass)
         : pass(),
     );
-    await rig.run(parts.catalogSweep.sweep(BRANCH));
+    await rig.run(services.catalogSweep.sweep(BRANCH));
     await rig.clock.advance(25 * HOUR_MS);
     isOn = true;
-    await rig.run(parts.catalogSweep.sweep(BRANCH));
-    expect(parts.mirror.read((db) => productFieldNews(db, rig.clock.nowMs()))).toEqual({
+    await rig.run(services.catalogSweep.sweep(BRANCH));
+    expect(services.mirror.read((db) => productFieldNews(db, rig.clock.nowMs()))).toEqual({
       added: [],
       gone: [],
     });

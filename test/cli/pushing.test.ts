@@ -77,7 +77,9 @@ describe('a file of stock quantities', () => {
   test('waits in line without --wait, and an older change is followed to the one that replaced it', async () => {
     const first = await at.json(['push', 'stock', '-'], '[{"externalId":"A-1001-1","qty":20}]');
     expect(first).toMatchObject({ code: 0, document: { pending: 1, done: 0 } });
-    expect(first.stderr).toContain('tillsync is not running: it sends the queued changes when it runs again.');
+    expect(first.stderr).toContain(
+      'tillsync is not running: it sends the queued changes when it runs again.',
+    );
     expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(11);
     const second = await at.json(
       ['push', 'stock', '-', '--wait'],
@@ -172,7 +174,7 @@ describe('many', () => {
   });
 
   test('to zero are held as a whole, whatever the parts they are taken in', async () => {
-    const parts = await openServices({
+    const services = await openServices({
       config: { ...place.config, guard: { ...place.config.guard, zeroItemsMax: 50 } },
       secrets: { refreshToken: place.refreshToken, webhookSecrets: [SECRET] },
       clock: systemClock,
@@ -186,11 +188,11 @@ describe('many', () => {
       ...filler(600),
       ...zeros.slice(30).map(({ externalId }) => ({ externalId, qty: 0, subsidiaryId: 'sub-1' })),
     ];
-    const accepted = await parts.outbox.submitMany(
+    const accepted = await services.outbox.submitMany(
       items.map((change) => ({ kind: 'stock', change })),
       'cli',
     );
-    await parts.close();
+    await services.close();
     const held = accepted.filter(({ state }) => state === 'held');
     expect(held).toHaveLength(60);
     expect((await at.run(['outbox', 'drop', ...new Set(held.map((one) => String(one.changeId)))])).code).toBe(

@@ -50,7 +50,7 @@ it.each(RECEIVERS)(
       },
     });
     const daemon = await store.daemon();
-    const { mirror } = daemon.parts;
+    const { mirror } = daemon.services;
     const file = path.join(store.directory, 'heard');
     const heard = () => (existsSync(file) ? readFileSync(file, 'utf8') : '');
     /** Advances the clock until `isSo` is true, with real time for programs and sockets. */

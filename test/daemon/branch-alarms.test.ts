@@ -17,16 +17,16 @@ async function running(aheadMs = 0) {
   const { hub, branches, clock, server, settle } = await openChain({ aheadMs });
   await settle();
   const [branch] = branches;
-  const { follower, parts } = branch;
+  const { follower, services } = branch;
   const over = new AbortController();
   const options = {
-    config: parts.config,
+    config: services.config,
     secrets: { webhookSecrets: [] },
     clock: branch.own,
     log: silentLog,
   };
-  const loops = alarmLoops({ ...options, random: seededRandom(1) }, parts, new Counters());
-  const looking = loops.find(({ name }) => name === 'standing')?.run(over.signal, () => {});
+  const loops = alarmLoops({ ...options, random: seededRandom(1) }, services, new Counters());
+  const looking = loops.find(({ name }) => name === 'health-checks')?.run(over.signal, () => {});
   const handing = follower.upload(over.signal, () => {});
   onTestFinished(async () => {
     over.abort();
@@ -34,15 +34,15 @@ async function running(aheadMs = 0) {
   });
   const minutes = async (count: number, { hubPolls = true } = {}) => {
     for (let i = 0; i < count; i++) {
-      if (hubPolls) hub.parts.mirror.health.ok('orders.poll');
+      if (hubPolls) hub.services.mirror.health.ok('orders.poll');
       await clock.advance(MINUTE_MS);
     }
   };
   /** Returns the alarms of which a person is notified. */
   const alarms = () => {
-    const raised = parts.mirror.health.raised();
-    const beside = { alarms: raised, tokens: null, outbox: parts.outbox.counts(), disk: null };
-    const { findings } = verdictOn(parts.mirror, { config: parts.config, clock: branch.own }, beside);
+    const raised = services.mirror.health.raised();
+    const beside = { alarms: raised, tokens: null, outbox: services.outbox.counts(), disk: null };
+    const { findings } = verdictOn(services.mirror, { config: services.config, clock: branch.own }, beside);
     const codes = findings.map(({ code }) => code);
     return codes
       .filter((code) => FINDINGS[code].sent !== 'never')
@@ -50,11 +50,11 @@ async function running(aheadMs = 0) {
       .sort();
   };
   await minutes(5);
-  return { hub, server, clock, branch, parts, alarms, minutes };
+  return { hub, server, clock, branch, services, alarms, minutes };
 }
 
 it('a branch raises an alarm of a link that stays down and of orders that stop, and lowers both', async () => {
-  const { server, clock, parts, alarms, minutes } = await running();
+  const { server, clock, services, alarms, minutes } = await running();
   expect(alarms()).toEqual([]);
   server.isDown = true;
   await clock.advance(50_000);
@@ -65,7 +65,7 @@ it('a branch raises an alarm of a link that stays down and of orders that stop, 
   expect(alarms()).toEqual([]);
   await minutes(1);
   expect(alarms()).toEqual(['hub.link']);
-  expect(parts.mirror.health.freshness().find(({ subject }) => subject === 'hub.link')?.message).toBe(
+  expect(services.mirror.health.freshness().find(({ subject }) => subject === 'hub.link')?.message).toBe(
     'The link is down.',
   );
   await minutes(13);
@@ -100,12 +100,12 @@ it('a branch waits for orders as long as the schedule of its hub says', async ()
 
 it('a store that becomes a branch says nothing more of a platform that it calls no more', async () => {
   const { branches } = await openChain();
-  const { mirror, config } = branches[0].parts;
+  const { mirror, config } = branches[0].services;
   mirror.health.note('auth.other-company', 'The platform takes the tokens no more.');
   mirror.health.note('storage.low', 'The disk is nearly full.');
   mirror.health.report('auth', 'locked-out', 'The platform takes the tokens no more.');
   await mirror.health.flush();
-  await settleRole(config, branches[0].parts);
+  await settleRole(config, branches[0].services);
   expect(mirror.health.raised().map(({ key }) => key)).toEqual(['storage.low']);
   expect(mirror.health.freshness().find(({ subject }) => subject === 'auth')?.state).not.toBe('locked-out');
 });
@@ -113,10 +113,10 @@ it('a store that becomes a branch says nothing more of a platform that it calls 
 it('a hub raises an alarm of a server that answers and keeps nothing, and lowers it', async () => {
   const { hub, clock, server, settle } = await openChain();
   await settle();
-  const { mirror } = hub.parts;
+  const { mirror } = hub.services;
   const alarms = () => {
     const beside = { alarms: mirror.health.raised(), tokens: null, outbox: null, disk: null };
-    const { findings } = verdictOn(mirror, { config: hub.parts.config, clock }, beside);
+    const { findings } = verdictOn(mirror, { config: hub.services.config, clock }, beside);
     return findings.map(({ code }) => code).filter((code) => code.startsWith('hub.'));
   };
   const over = new AbortController();
@@ -141,14 +141,14 @@ it('a hub raises an alarm of a server that answers and keeps nothing, and lowers
 });
 
 it('a branch does not tell of changes that wait beside a link that is down', async () => {
-  const { server, branch, parts, alarms, minutes } = await running();
+  const { server, branch, services, alarms, minutes } = await running();
   server.isDown = true;
   await branch.count('P1', 5, 'count-1');
   await minutes(1);
   // The first change is being uploaded, and the second one waits.
   await branch.count('P2', 5, 'count-2');
   await minutes(45);
-  expect(parts.outbox.counts().pending).toBe(1);
+  expect(services.outbox.counts().pending).toBe(1);
   expect(alarms()).toEqual(['hub.link', 'orders.stale']);
   server.isDown = false;
   await minutes(2);
@@ -156,32 +156,32 @@ it('a branch does not tell of changes that wait beside a link that is down', asy
 });
 
 it('a branch raises an alarm of changes that were refused or are held, as a single store does', async () => {
-  const { server, branch, parts, alarms, minutes } = await running();
+  const { server, branch, services, alarms, minutes } = await running();
   server.isDown = true;
   await branch.count('P1', 5, 'count-1');
   await branch.count('P2', 0, 'count-2');
-  await parts.mirror.write((db) => {
+  await services.mirror.write((db) => {
     db.exec("UPDATE outbox SET state = 'rejected' WHERE reference = 'count-1'");
     db.exec("UPDATE outbox SET held_guard = 'zero-items' WHERE reference = 'count-2'");
   });
   server.isDown = false;
   await minutes(1);
   expect(alarms().sort()).toEqual(['outbox.held', 'outbox.rejected']);
-  await parts.mirror.write((db) => db.exec('DELETE FROM outbox'));
+  await services.mirror.write((db) => db.exec('DELETE FROM outbox'));
   await minutes(1);
   expect(alarms()).toEqual([]);
 });
 
 it('a store that is a hub or a branch no more says nothing of a link, nor of branches', async () => {
   const { hub } = await openChain();
-  const { mirror, config } = hub.parts;
+  const { mirror, config } = hub.services;
   const { health } = mirror;
   for (const key of ['hub.unassigned', 'hub.unapplied', 'storage.low'] as const) health.note(key, key);
   health.report('hub.link', 'failing', 'The link is down.');
   await mirror.write(() => {});
-  await settleRole(config, hub.parts);
+  await settleRole(config, hub.services);
   expect(mirror.health.raised()).toHaveLength(3);
-  await settleRole({ ...config, hub: { ...config.hub, nats: '' } }, hub.parts);
+  await settleRole({ ...config, hub: { ...config.hub, nats: '' } }, hub.services);
   expect(mirror.health.raised().map(({ key }) => key)).toEqual(['storage.low']);
   expect(mirror.health.freshness().map(({ subject }) => subject)).not.toContain('hub.link');
 });

@@ -47,5 +47,5 @@ it('incomingOrders takes callbacks that come after the poll for late ones, not f
     expect(await rig.announce(daemon, sampleNotification(code, { internalOrderId, code }))).toBe(200);
   }
   await rig.clock.advance(10 * 60_000);
-  expect(daemon.parts.mirror.health.raised().map(({ key }) => key)).not.toContain('webhook.silent');
+  expect(daemon.services.mirror.health.raised().map(({ key }) => key)).not.toContain('webhook.silent');
 });

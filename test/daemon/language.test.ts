@@ -76,7 +76,7 @@ it('alarms speak Spanish and tell the time of the shop where the shop does, and 
   isCut = false;
   expect((await heard('healed'))?.text).toMatch(/^\[TERMINÓ\] Local Centro: Ya terminó: /);
 
-  const { config } = daemon.parts;
+  const { config } = daemon.services;
   const { signal } = new AbortController();
   await testAlarms({ config, secrets: {}, env: {}, clock: store.clock, signal });
   expect(told.at(-1)?.text).toBe(

@@ -41,7 +41,7 @@ async function verdictOf({ localUrl }: Daemon): Promise<Verdict> {
 /** Makes a receiver of alarms. Each call advances the clock by some minutes and returns the messages of that time. */
 function receiver(store: StoreRig, daemon: Daemon): (minutes: number) => Promise<string[]> {
   const told: string[] = [];
-  const look = listener(daemon.parts, store.clock, (news, key) => void told.push(`${news} ${key}`));
+  const look = listener(daemon.services, store.clock, (news, key) => void told.push(`${news} ${key}`));
   return async (minutes) => {
     for (let ms = 0; ms < minutes * MINUTE_MS; ms += MINUTE_MS / 2) {
       await store.clock.advance(MINUTE_MS / 2);

@@ -87,7 +87,7 @@ const FAULTS: Fault[] = [
       what: `${code}, while signs of life get out`,
       begin({ line, daemon }) {
         const since = new Date(0).toISOString();
-        daemon.parts.state.alarms.rememberHeartbeat({ ok: true, since, message: '' });
+        daemon.services.state.alarms.rememberHeartbeat({ ok: true, since, message: '' });
         Object.assign(line, { isCut: true, code });
       },
     }),
@@ -181,7 +181,7 @@ const FAULTS: Fault[] = [
       reader.exec('BEGIN; SELECT count(*) FROM orders');
     },
     again: ({ daemon }) =>
-      void daemon.parts.mirror.write((db) =>
+      void daemon.services.mirror.write((db) =>
         db.exec(
           'UPDATE marks SET value = value + 1; CREATE TABLE IF NOT EXISTS filling (x); INSERT INTO filling VALUES (zeroblob(20000000)); DELETE FROM filling',
         ),
@@ -231,7 +231,7 @@ const FAULTS: Fault[] = [
   {
     // The disk is full: the mirror gets no more pages.
     key: 'storage.failing',
-    begin: ({ daemon }) => daemon.parts.mirror.read((db) => db.pragma('max_page_count = 1')),
+    begin: ({ daemon }) => daemon.services.mirror.read((db) => db.pragma('max_page_count = 1')),
     again: ({ store, daemon }) =>
       store.announce(daemon, sampleNotification(1, { name: 'x'.repeat(200_000) })),
   },
@@ -245,7 +245,7 @@ const FAULTS: Fault[] = [
         ids.push(String(order.internalOrderId));
         await store.announce(daemon, order);
       }
-      void daemon.parts.outbox.acknowledge(ids.slice(1), 'http');
+      void daemon.services.outbox.acknowledge(ids.slice(1), 'http');
     },
   },
 ];
@@ -280,7 +280,7 @@ describe('a person is told', { tags: ['bulk'] }, () => {
     await store.clock.advance(10 * MINUTE_MS);
     const told: string[] = [];
     const scene: Scene = { store, daemon, line };
-    const hear = () => listener(scene.daemon.parts, store.clock, (_news, key) => void told.push(key));
+    const hear = () => listener(scene.daemon.services, store.clock, (_news, key) => void told.push(key));
     let look = hear();
     await look();
     await begin?.(scene);
@@ -358,12 +358,12 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     {
       what: 'a disk of which nothing can be read any more',
       row: 'dead disk',
-      end: ({ daemon: { parts } }) => {
+      end: ({ daemon: { services } }) => {
         const dead = () => {
           throw new TillsyncError('storage-failed', 'disk I/O error');
         };
-        Object.assign(parts.mirror.health, { freshness: dead, raised: dead });
-        Object.assign(parts.mirror, { read: dead });
+        Object.assign(services.mirror.health, { freshness: dead, raised: dead });
+        Object.assign(services.mirror, { read: dead });
       },
     },
   ];
@@ -394,7 +394,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     const line = { isCut: false };
     const daemon = await store.daemon();
     const { port } = server.address() as AddressInfo;
-    const heartbeat = heartbeatTo(`http://127.0.0.1:${port}/secret`, daemon.parts, store.clock);
+    const heartbeat = heartbeatTo(`http://127.0.0.1:${port}/secret`, daemon.services, store.clock);
     const { signal } = new AbortController();
     let isDead = false;
     const pass = async () => {

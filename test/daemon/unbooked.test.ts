@@ -24,7 +24,7 @@ it('an order that the POS does not acknowledge is amber, then red, and over once
   const late = orderOf(3);
   expect(await rig.announce(daemon, late)).toBe(200);
   const ids = orders.map(({ internalOrderId }) => String(internalOrderId));
-  await rig.run(daemon.parts.outbox.acknowledge(ids, 'http'));
+  await rig.run(daemon.services.outbox.acknowledge(ids, 'http'));
   await rig.clock.advance(9 * MINUTE_MS);
   expect(await unbooked(daemon)).toBeUndefined();
   await rig.clock.advance(6 * MINUTE_MS);
@@ -32,7 +32,7 @@ it('an order that the POS does not acknowledge is amber, then red, and over once
   expect((await unbooked(daemon))?.detail).toContain(String(late.code));
   await rig.clock.advance(20 * MINUTE_MS);
   expect(await unbooked(daemon)).toMatchObject({ level: 'red' });
-  await rig.run(daemon.parts.outbox.acknowledge([String(late.internalOrderId)], 'cli'));
+  await rig.run(daemon.services.outbox.acknowledge([String(late.internalOrderId)], 'cli'));
   await rig.clock.advance(5 * MINUTE_MS);
   expect(await unbooked(daemon)).toBeUndefined();
 });
@@ -44,8 +44,8 @@ it('orders of weeks ago that are read again are left out, but for one that is du
   const taken = rig.sandbox.control.createOrder({ subsidiaryId: 'sub-1', status: 'inProcess' });
   await rig.clock.advance(MINUTE_MS);
   const today = dayOf(rig.clock.nowMs());
-  await rig.run(daemon.parts.orderPoll.poll({ window: { startDate: today, endDate: today } }));
-  await rig.run(daemon.parts.outbox.acknowledge([taken.internalOrderId], 'http'));
+  await rig.run(daemon.services.orderPoll.poll({ window: { startDate: today, endDate: today } }));
+  await rig.run(daemon.services.outbox.acknowledge([taken.internalOrderId], 'http'));
 
   const createdAtMs = rig.clock.nowMs() - 20 * DAY_MS;
   const old = (patch: object) =>
@@ -55,13 +55,13 @@ it('orders of weeks ago that are read again are left out, but for one that is du
     );
   for (const code of [901, 902, 903]) old({ code });
   const window = { startDate: dayOf(createdAtMs - DAY_MS), endDate: dayOf(createdAtMs + DAY_MS) };
-  expect((await rig.run(daemon.parts.orderPoll.poll({ window }))).created).toBe(3);
+  expect((await rig.run(daemon.services.orderPoll.poll({ window }))).created).toBe(3);
   await rig.clock.advance(45 * MINUTE_MS);
   expect(await verdictOf(daemon)).toMatchObject({ level: 'green', findings: [] });
 
   const scheduledDate = new Date(rig.clock.nowMs() + 30 * MINUTE_MS).toISOString();
   old({ code: 904, isScheduled: true, scheduledDate });
-  await rig.run(daemon.parts.orderPoll.poll({ window }));
+  await rig.run(daemon.services.orderPoll.poll({ window }));
   await rig.clock.advance(15 * MINUTE_MS);
   expect((await unbooked(daemon))?.detail).toContain('904');
   expect((await unbooked(daemon))?.detail).not.toContain('901');

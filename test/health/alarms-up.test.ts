@@ -7,7 +7,7 @@ import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Finding } from '../../src/health/facts.ts';
 import type { FindingCode } from '../../src/health/findings.ts';
-import { StandingNow } from '../../src/health/notifier.ts';
+import { CurrentAssessment } from '../../src/health/notifier.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { storeRig } from '../support/store-rig.ts';
@@ -25,7 +25,7 @@ const HELD: Finding = {
 it('tells of a mirror that cannot be read, and takes nothing else for over meanwhile', async () => {
   const clock = new FakeClock();
   let fault: TillsyncError | undefined;
-  const now = new StandingNow(() => {
+  const now = new CurrentAssessment(() => {
     if (fault) throw fault;
     return { findings: [HELD], hidden: new Set<FindingCode>() };
   }, clock);
@@ -62,7 +62,7 @@ it('what the mirror did not take keeps its level beside it', () => {
 });
 
 it('what the mirror did not take is told by commands as long as the daemon runs', async () => {
-  const { clock, parts: open } = storeRig();
+  const { clock, services: open } = storeRig();
   const { config, state } = await open();
   state.alarms.setAside([
     { key: 'orders.unbooked', message: 'One waits.', level: null, raisedAt: '2026-01-15T12:00:00.000Z' },
@@ -86,7 +86,7 @@ it.each([
 ])('orders that grew old while the machine %s are told: %#', async (_what, minutes, isTold) => {
   const clock = new FakeClock();
   const stale: Finding = { ...HELD, code: 'orders.stale', level: 'red' };
-  const now = new StandingNow(() => ({ findings: [stale], hidden: new Set<FindingCode>() }), clock);
+  const now = new CurrentAssessment(() => ({ findings: [stale], hidden: new Set<FindingCode>() }), clock);
   for (let looks = 0; looks < 20; looks++) {
     now.read();
     await clock.advance(15_000);

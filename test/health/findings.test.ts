@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 import { FRESHNESS_STATES, FRESHNESS_SUBJECTS, type FreshnessSubject } from '../../src/core/alarm.ts';
 import type { Facts } from '../../src/health/facts.ts';
 import { FINDINGS, type FindingCode } from '../../src/health/findings.ts';
-import { standing } from '../../src/health/verdict.ts';
+import { assess } from '../../src/health/verdict.ts';
 import { ROOT } from '../support/workplace.ts';
 
 const NOW_MS = Date.parse('2026-01-15T12:00:00.000Z');
@@ -81,7 +81,7 @@ it('does not depend on the order in which facts were reported', () => {
     fc.property(someFacts, fc.func(fc.integer()), (facts, key) => {
       const mixed = <T>(list: readonly T[]) => [...list].sort((a, b) => key(a) - key(b));
       const other = { ...facts, freshness: mixed(facts.freshness), alarms: mixed(facts.alarms) };
-      expect(standing(other).findings).toEqual(standing(facts).findings);
+      expect(assess(other).findings).toEqual(assess(facts).findings);
     }),
   );
 });
@@ -89,12 +89,12 @@ it('does not depend on the order in which facts were reported', () => {
 it('tells each code for some facts, and none once all is well', () => {
   const reached = new Set<FindingCode>();
   const note = (facts: Facts) => {
-    for (const { code } of standing(facts).findings) reached.add(code);
+    for (const { code } of assess(facts).findings) reached.add(code);
   };
   for (const key of CODES) note({ ...well, alarms: [{ key, message: 'words', raisedAt: ago(60_000) }] });
   for (const facts of fc.sample(someFacts, { seed: 7, numRuns: 1_500 })) note(facts);
   expect(CODES.filter((code) => !reached.has(code))).toEqual([]);
-  expect(standing(well).findings).toEqual([]);
+  expect(assess(well).findings).toEqual([]);
 });
 
 it('hides nothing beside itself, and nothing by what is hidden the other way round', () => {

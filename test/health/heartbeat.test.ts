@@ -8,7 +8,7 @@ import { silentLog } from '../../src/core/log.ts';
 import type { Finding } from '../../src/health/facts.ts';
 import type { FindingCode } from '../../src/health/findings.ts';
 import { Heartbeat, type HeartbeatMemory, heartbeatAddress } from '../../src/health/heartbeat.ts';
-import { StandingNow } from '../../src/health/notifier.ts';
+import { CurrentAssessment } from '../../src/health/notifier.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
@@ -63,7 +63,7 @@ describe('a heartbeat', () => {
     const logged: string[] = [];
     const place = { red: [] as FindingCode[], amber: [] as FindingCode[], fault: undefined as unknown };
     const say = (fields: object, message: string) => void logged.push(`${message} ${JSON.stringify(fields)}`);
-    const now = new StandingNow(() => {
+    const now = new CurrentAssessment(() => {
       if (place.fault) throw place.fault;
       const findings = (codes: readonly FindingCode[], level: FindingLevel) =>
         codes.map((code) => ({ code, level }) as Finding);
@@ -77,7 +77,7 @@ describe('a heartbeat', () => {
       everyMs: MINUTE_MS,
       timeoutMs: ANSWER_MS,
       version: '1.0.0',
-      standing: () => now.read(),
+      assessment: () => now.read(),
       remember: (memory) => remembered.push(memory),
       onSent: (outcome) => outcomes.push(outcome),
       clock,

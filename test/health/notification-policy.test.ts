@@ -8,7 +8,7 @@ import {
   type Notification,
   NotificationPolicy,
 } from '../../src/health/notification-policy.ts';
-import { standing } from '../../src/health/verdict.ts';
+import { assess } from '../../src/health/verdict.ts';
 
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
 const SINCE = '2026-11-21T10:00:00.000Z';
@@ -46,7 +46,7 @@ function receiver(
           const [key, level] = typeof each === 'string' ? [each, null] : each;
           return { key, level, message: 'Why.', raisedAt: SINCE };
         });
-        judge.observe(standing({ ...WELL, alarms }), memory, at);
+        judge.observe(assess({ ...WELL, alarms }), memory, at);
         for (let news = judge.next(memory, at); news; news = judge.next(memory, at)) {
           heard.push(`${news.state} ${news.key}`);
           memory = afterSending(memory, news, at);
@@ -168,10 +168,10 @@ describe('a message', () => {
     message: 'Cannot reach the platform: api.test refuses connections on port 443 (ECONNREFUSED).',
     failure: { code: 'ECONNREFUSED', since: SINCE, tries: 3 },
   };
-  const newsOf = (facts: Partial<Parameters<typeof standing>[0]>) => {
+  const newsOf = (facts: Partial<Parameters<typeof assess>[0]>) => {
     const judge = new NotificationPolicy(RULES);
-    judge.observe(standing({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_SENT, at);
-    judge.observe(standing({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_SENT, LATER);
+    judge.observe(assess({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_SENT, at);
+    judge.observe(assess({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_SENT, LATER);
     const news = judge.next(NOTHING_SENT, LATER);
     if (!news) throw new Error('nothing is told');
     return news;

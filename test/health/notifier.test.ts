@@ -4,7 +4,7 @@ import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { type AlarmMemory, NOTHING_SENT } from '../../src/health/notification-policy.ts';
 import { Notifier } from '../../src/health/notifier.ts';
-import { standing } from '../../src/health/verdict.ts';
+import { assess } from '../../src/health/verdict.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 /** Facts without any fault, except the alarms that a test adds. */
@@ -63,7 +63,7 @@ function rig() {
       const teller = it.teller();
       while (!stop.signal.aborted) {
         await teller.notify(
-          standing({
+          assess({
             ...WELL,
             alarms: it.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' })),
           }),
@@ -141,7 +141,7 @@ describe('a receiver that does not take alarms', () => {
     const alarms = () => place.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' }));
     const pass = async (ms: number) => {
       for (const endMs = place.clock.monotonicMs() + ms; place.clock.monotonicMs() < endMs; ) {
-        await teller.notify(standing({ ...WELL, alarms: alarms() }), signal);
+        await teller.notify(assess({ ...WELL, alarms: alarms() }), signal);
         await place.clock.advance(5_000);
       }
     };

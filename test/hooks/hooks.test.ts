@@ -32,7 +32,7 @@ function storeWith(hooks: HookSettings[], options: StoreRigOptions = {}) {
   };
   const status = (daemon: Daemon, name: string) => {
     const settings = hooks.find((each) => each.name === name) ?? hook(name);
-    return daemon.parts.mirror.read((db) => statusOf(db, settings, 'order'));
+    return daemon.services.mirror.read((db) => statusOf(db, settings, 'order'));
   };
   return { rig, announce, status };
 }
@@ -78,7 +78,7 @@ describe('a hook', () => {
       expect(headers['x-tillsync-signature']).toBe(`sha256=${digest}`);
       expect(headers['content-type']).toBe('application/json');
     }
-    await until(() => status(daemon, 'pos').seq === daemon.parts.mirror.orders.newestSeq());
+    await until(() => status(daemon, 'pos').seq === daemon.services.mirror.orders.newestSeq());
     expect(status(daemon, 'pos')).toMatchObject({ waiting: 0, failures: 0, lastFailure: null });
   });
 
@@ -338,7 +338,7 @@ describe('where a hook begins', () => {
     const first = await rig.daemon();
     await rig.clock.advance(MINUTE_MS);
     await rig.run(
-      first.parts.mirror.write((db) => db.exec("UPDATE hooks SET news_from = '2031-01-01T00:00:00.000Z'")),
+      first.services.mirror.write((db) => db.exec("UPDATE hooks SET news_from = '2031-01-01T00:00:00.000Z'")),
     );
     await rig.clock.advance(10 * MINUTE_MS);
     rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
@@ -367,7 +367,7 @@ describe('a hook of a machine whose clock is years behind until somebody sets it
       control.configure({ clockSkewMs: Math.max(-wrongByMs, 0) });
     };
     setClock(-BEHIND_MS);
-    const { parts } = await rig.daemon();
+    const { services } = await rig.daemon();
     await rig.clock.advance(STEP_MS);
     setClock(BEHIND_MS);
     await rig.clock.advance(5 * MINUTE_MS);
@@ -378,7 +378,7 @@ describe('a hook of a machine whose clock is years behind until somebody sets it
     const [startDate = '', endDate = ''] = [dayMs, oldMs + DAY_MS].map((ms) =>
       new Date(ms).toISOString().slice(0, 10),
     );
-    const report = await rig.run(parts.orderPoll.poll({ window: { startDate, endDate } }));
+    const report = await rig.run(services.orderPoll.poll({ window: { startDate, endDate } }));
     expect(report.created).toBe(3);
     const fresh = control.createOrder({ status: 'pending' }, { hidden: true });
     await runUntil(rig, () => receiver.received.length > 0);
@@ -396,7 +396,7 @@ it('a test with a real order leaves nothing of its customer in state.db, whateve
   await announce(daemon, announced);
   await receiver.until(1);
   receiver.answer = (response, event) => response.end(JSON.stringify(event.order?.customerEmail));
-  const { config } = daemon.parts;
+  const { config } = daemon.services;
   const { signal } = new AbortController();
   const asked = { hook: 'chat', event: 'order' as const, order: String(announced.internalOrderId) };
   const asking = { config, clock: rig.clock, signal, name: HOOK_TEST, asked };
@@ -421,7 +421,7 @@ describe('hooks skip', () => {
     await receiver.until(1);
     await until(() => status(daemon, 'pos').failures === 1);
     // A command opens a connection of its own to the mirror.
-    const { mirror } = await rig.parts();
+    const { mirror } = await rig.services();
     const skip = (to: number | null) => rig.run(mirror.write((db) => skipWaiting(db, settings, 'order', to)));
     const unknown = hook('unknown', { url: receiver.url });
     expect(await rig.run(mirror.write((db) => skipWaiting(db, unknown, 'order', null)))).toBeUndefined();
@@ -461,8 +461,8 @@ describe('hooks skip', () => {
     await announce(daemon, order(2), order(3), order(4));
     answer();
     await receiver.until(2);
-    const { mirror } = await rig.parts();
-    const newest = daemon.parts.mirror.orders.newestSeq();
+    const { mirror } = await rig.services();
+    const newest = daemon.services.mirror.orders.newestSeq();
     await rig.run(mirror.write((db) => skipWaiting(db, settings, 'order', newest)));
     receiver.answer = 204;
     answer();
@@ -473,7 +473,7 @@ describe('hooks skip', () => {
 
   it('passes over all up to a place, and never goes back or beyond the newest', async () => {
     const { rig, daemon, receiver, codes, status, skip } = await stuckStore();
-    const newest = daemon.parts.mirror.orders.newestSeq();
+    const newest = daemon.services.mirror.orders.newestSeq();
     expect(await skip(newest - 1)).toEqual({ seq: newest - 1, skipped: 3 });
     await runUntil(rig, () => codes().includes(4), 6 * MINUTE_MS);
     expect(codes()).not.toContain(2);

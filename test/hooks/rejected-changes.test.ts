@@ -40,13 +40,13 @@ function shop(hooks: HookSettings[]) {
     return results.at(-1)?.changeId ?? 0;
   };
   /** Waits until a change has settled. */
-  const settled = async ({ parts }: Daemon, changeId: number) => {
-    const isOpen = () => parts.outbox.get(changeId)?.settledAt === null;
+  const settled = async ({ services }: Daemon, changeId: number) => {
+    const isOpen = () => services.outbox.get(changeId)?.settledAt === null;
     for (let turns = 0; isOpen() && turns < 50; turns++) await rig.clock.advance(LOOK_EVERY_MS / 2);
     expect(isOpen()).toBe(false);
   };
-  const status = ({ parts }: Daemon, event: 'order' | 'change.rejected' = 'change.rejected') =>
-    parts.mirror.read((db) => statusOf(db, hooks[0] as HookSettings, event));
+  const status = ({ services }: Daemon, event: 'order' | 'change.rejected' = 'change.rejected') =>
+    services.mirror.read((db) => statusOf(db, hooks[0] as HookSettings, event));
   return { rig, open, submit, settled, status };
 }
 
@@ -196,12 +196,12 @@ it('a receiver that fails raises the alarm, which names the change; a change tha
   await settled(daemon, await submit(daemon, { externalId: 'A-1001-1', subsidiaryId: 'sub-1', qty: 7 }));
   await arrived(rig, receiver, 2);
   await rig.clock.advance(180_000);
-  const { settledSeq } = daemon.parts.outbox.get(changeId) ?? {};
+  const { settledSeq } = daemon.services.outbox.get(changeId) ?? {};
   expect((await lagging(daemon))?.detail).toMatch(
     new RegExp(`^The hook till has not taken rejected change ${settledSeq}, .* answered 503`),
   );
   expect(status(daemon)).toMatchObject({ waiting: 1, failures: expect.any(Number) });
-  await rig.run(daemon.parts.outbox.drop(changeId, 'cli ana'));
+  await rig.run(daemon.services.outbox.drop(changeId, 'cli ana'));
   const before = receiver.received.length;
   await rig.clock.advance(180_000);
   expect(await lagging(daemon)).toBeUndefined();
@@ -245,11 +245,11 @@ it('a hook gets all rejected changes of a mirror that was made anew, under other
     rmSync(path.join(rig.directory, `mirror.db${suffix}`), { force: true });
   }
   // A command makes the new mirror, and its change is rejected before the daemon starts.
-  const parts = await rig.parts();
+  const services = await rig.services();
   const gone = { externalId: '', qty: 1 };
   const fault = { code: 'bad-value', column: null, message: 'externalId is empty.' } as const;
-  await rig.run(parts.outbox.submit([{ kind: 'stock', fault, value: gone, reference: 'b' }], 'cli'));
-  await rig.run(parts.close());
+  await rig.run(services.outbox.submit([{ kind: 'stock', fault, value: gone, reference: 'b' }], 'cli'));
+  await rig.run(services.close());
   await open();
   await arrived(rig, receiver, 2);
   expect(references(receiver)).toEqual(['a', 'b']);
@@ -266,7 +266,7 @@ it('a hook is sent back, and skips, in the feed of rejected changes alone', asyn
   for (const n of [1, 2]) await submit(daemon, { externalId: `GONE-${n}`, subsidiaryId: 'sub-1', qty: n });
   await arrived(rig, receiver, 3);
   await until(() => status(daemon).waiting === 0);
-  const { mirror } = daemon.parts;
+  const { mirror } = daemon.services;
   const place = { name: 'till', event: 'change.rejected' } as const;
   const at = new Date(rig.clock.nowMs()).toISOString();
   await rig.run(mirror.write((db) => rewind(db, place, { from: 1, at })));

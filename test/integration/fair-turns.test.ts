@@ -8,7 +8,7 @@ it('a branch that hands over its whole stock keeps neither another branch nor wh
     config: (same) => ({ ...same, stock: { ...same.stock, holdBackUnbooked: false } }),
   });
   const daemon = await rig.daemon();
-  const { outbox, stores } = daemon.parts;
+  const { outbox, stores } = daemon.services;
   const { control } = rig.sandbox;
   /** Lets time pass, second by second, until `isSo`; fails after `maxS` seconds. */
   const passUntil = async (what: string, isSo: () => boolean, maxS: number) => {

@@ -18,7 +18,7 @@ beforeEach(async () => {
     random: seededRandom(3),
     log: silentLog,
   });
-  await until('the catalogue is swept', () => daemon.parts.stores.read(({ lookup }) => lookup.isComplete));
+  await until('the catalogue is swept', () => daemon.services.stores.read(({ lookup }) => lookup.isComplete));
 });
 afterEach(async () => {
   await daemon.stop();
@@ -31,7 +31,7 @@ it('a count that the shop has given up is forgotten, and the next one is obeyed'
   const has = (qty: number) =>
     until(`the platform has ${qty}`, () => place.sandbox.control.stockOf(1002, 'sub-1') === qty);
   const count = (qty: number) =>
-    daemon.parts.outbox.submit([{ kind: 'stock', change: { ...target, qty } }], 'http');
+    daemon.services.outbox.submit([{ kind: 'stock', change: { ...target, qty } }], 'http');
   /** Edits the quantity in the company panel. */
   const edited = (qty: number) => {
     const { control } = place.sandbox;
@@ -46,7 +46,7 @@ it('a count that the shop has given up is forgotten, and the next one is obeyed'
   };
   /** Runs the daemon's comparison as two minutes later. */
   const compare = () =>
-    daemon.parts.stores.write(({ differences }) => {
+    daemon.services.stores.write(({ differences }) => {
       differences.keep(differences.part(systemClock.nowMs() + 120_000));
       return differences.list(9).map(({ platformQty, countedQty }) => [platformQty, countedQty]);
     });

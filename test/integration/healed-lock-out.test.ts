@@ -7,7 +7,7 @@ const HOUR_MS = 3_600_000;
 test('once new tokens are in place, the verdict says so at once, and orders come within seconds', async () => {
   const poll = '0 */2 * * * *';
   const store = storeRig({ config: (config) => ({ ...config, orders: { ...config.orders, poll } }) });
-  const { parts } = await store.daemon();
+  const { services } = await store.daemon();
   await store.clock.advance(HOUR_MS / 4);
   const { control } = store.sandbox;
   control.revokeRefreshTokens();
@@ -16,9 +16,9 @@ test('once new tokens are in place, the verdict says so at once, and orders come
   const verdict = () =>
     verdictOf({
       nowMs: store.clock.nowMs(),
-      freshness: parts.mirror.health.freshness(),
-      alarms: parts.mirror.health.raised(),
-      tokens: parts.platform.tokens.describe(),
+      freshness: services.mirror.health.freshness(),
+      alarms: services.mirror.health.raised(),
+      tokens: services.platform.tokens.describe(),
       outbox: null,
       quarantine: 0,
       ordersStaleAfterMs: 600_000,
@@ -27,7 +27,7 @@ test('once new tokens are in place, the verdict says so at once, and orders come
   expect(codes()[0]).toBe('auth.locked-out');
   expect(codes()).not.toContain('orders.stale');
 
-  const command = await store.parts();
+  const command = await store.services();
   const calls = control.calls('order.all').length;
   await store.run(command.platform.tokens.tryOut(store.sandbox.issueTokens().refreshToken));
   await command.mirror.health.flush();

@@ -34,7 +34,7 @@ async function open(products: number, haste = 30): Promise<void> {
     random: seededRandom(SEED),
     log: silentLog,
   });
-  await until('the catalogue is swept', () => daemon.parts.stores.read(({ lookup }) => lookup.isComplete));
+  await until('the catalogue is swept', () => daemon.services.stores.read(({ lookup }) => lookup.isComplete));
 }
 
 afterEach(async () => {
@@ -76,14 +76,14 @@ const idle = (deadlineMs = 60_000) =>
   until(
     'nothing waits any more',
     () => {
-      const { pending, sending } = daemon.parts.outbox.counts();
+      const { pending, sending } = daemon.services.outbox.counts();
       return pending + sending === 0;
     },
     deadlineMs,
   );
 
 const refused = () =>
-  daemon.parts.outbox
+  daemon.services.outbox
     .list({ state: 'rejected', limit: 1_000 })
     .map(({ body, message }) => {
       const named = body as { externalId?: string; sku?: number; subsidiaryId?: string };
@@ -185,9 +185,11 @@ describe('thousands of changes', () => {
       expect(control.faults().filter(({ kind }) => kind !== 'batch-refused')).toEqual([]);
       expect(control.violations()).toEqual([]);
       expect(control.deadRefreshUses()).toEqual([]);
-      const alarms = daemon.parts.mirror.health.raised().map(({ key }) => key);
+      const alarms = daemon.services.mirror.health.raised().map(({ key }) => key);
       expect(alarms).toContain('outbox.rejected');
-      const fresh = daemon.parts.mirror.health.freshness().find(({ subject }) => subject === 'outbox.push');
+      const fresh = daemon.services.mirror.health
+        .freshness()
+        .find(({ subject }) => subject === 'outbox.push');
       expect(fresh?.state).toBe('ok');
     },
     limitMs(120_000),
@@ -221,9 +223,9 @@ describe('thousands of changes', () => {
       // Orders are fetched meanwhile, so the pauses are a tenth of the outage, and a try costs two calls.
       expect(duringOutage).toBeLessThan(90);
       const fresh = () =>
-        daemon.parts.mirror.health.freshness().find(({ subject }) => subject === 'outbox.push');
+        daemon.services.mirror.health.freshness().find(({ subject }) => subject === 'outbox.push');
       expect(fresh()?.state).toBe('failing');
-      expect(daemon.parts.outbox.counts().pending).toBeGreaterThan(900);
+      expect(daemon.services.outbox.counts().pending).toBeGreaterThan(900);
 
       control.clearFaults();
       const zeros = items.filter(({ qty }) => qty === 0).length;
@@ -268,12 +270,12 @@ describe('thousands of changes', () => {
       await until('the good one is there', () => control.stockOf(sku, subsidiaryId) === 77);
       await idle();
       expect(clock.monotonicMs() - startMs).toBeLessThan(5 * 60_000);
-      expect(daemon.parts.outbox.counts().rejected).toBe(3_000);
+      expect(daemon.services.outbox.counts().rejected).toBe(3_000);
       expect(control.calls('product.get').length).toBeLessThan(100);
       expect(control.calls('product.list').length - listed).toBeLessThan(20);
       await handOver('/v1/stock', unknown);
       await idle();
-      expect(daemon.parts.outbox.counts().rejected).toBe(3_000);
+      expect(daemon.services.outbox.counts().rejected).toBe(3_000);
       expect(control.violations()).toEqual([]);
     },
     limitMs(120_000),

@@ -30,7 +30,7 @@ async function stop(): Promise<void> {
 
 const equal = () => until('mirror and platform are equal', () => place.differences().length === 0);
 const stateOf = (subject: string) =>
-  daemon?.parts.mirror.health.freshness().find((each) => each.subject === subject);
+  daemon?.services.mirror.health.freshness().find((each) => each.subject === subject);
 
 afterEach(async () => {
   await stop();
@@ -151,7 +151,7 @@ describe('orders, end to end', () => {
       await systemClock.sleep(1_500);
       expect(control.calls()).toHaveLength(calls);
       const { refreshToken } = place.sandbox.issueTokens();
-      await daemon?.parts.platform.tokens.set({ refreshToken });
+      await daemon?.services.platform.tokens.set({ refreshToken });
       await until('it healed by itself', () => stateOf('orders.poll')?.state === 'ok');
       await until('the tokens work', () => stateOf('auth')?.state === 'ok');
     },

@@ -21,10 +21,10 @@ async function start(): Promise<void> {
 }
 
 const swept = () =>
-  until('the catalogue is swept', () => daemon.parts.stores.read(({ lookup }) => lookup.isComplete));
+  until('the catalogue is swept', () => daemon.services.stores.read(({ lookup }) => lookup.isComplete));
 const idle = () =>
   until('nothing waits any more', () => {
-    const { pending, sending, needsRead } = daemon.parts.outbox.counts();
+    const { pending, sending, needsRead } = daemon.services.outbox.counts();
     return pending + sending + needsRead === 0;
   });
 const stock = (externalId: string, qty: number, more: object = {}): SubmittedChange => ({
@@ -45,9 +45,9 @@ describe('stock and price changes', () => {
     await start();
     await swept();
     const { control } = place.sandbox;
-    const [first] = await daemon.parts.outbox.submit([stock('A-1001-1', 7)], 'cli');
+    const [first] = await daemon.services.outbox.submit([stock('A-1001-1', 7)], 'cli');
     expect(first?.state).toBe('pending');
-    await daemon.parts.outbox.submit(
+    await daemon.services.outbox.submit(
       [
         stock('A-1001-1', 5),
         stock('B-1003-1', 0),
@@ -69,14 +69,14 @@ describe('stock and price changes', () => {
   it('say why an item did not arrive, and let its neighbours go', async () => {
     await start();
     await swept();
-    const answers = await daemon.parts.outbox.submit(
+    const answers = await daemon.services.outbox.submit(
       [stock('A-1001-1', 3), stock('E-1002', 4), stock('no-such-product', 1), stock('B-1003-1', 2)],
       'cli',
     );
     await idle();
     expect(answers.map(({ state }) => state).slice(0, 2)).toEqual(['pending', 'rejected']);
     expect(answers[1]?.candidates.length).toBeGreaterThan(1);
-    const states = answers.map(({ changeId }) => daemon.parts.outbox.get(changeId)?.state);
+    const states = answers.map(({ changeId }) => daemon.services.outbox.get(changeId)?.state);
     expect(states).toEqual(['done', 'rejected', 'rejected', 'done']);
     expect(place.sandbox.control.stockOf(1003, 'sub-1')).toBe(2);
   });
@@ -116,13 +116,13 @@ describe('stock and price changes', () => {
           wanted.set(`${sku}@${subsidiaryId}`, qty);
           return stock(externalId, qty, { subsidiaryId });
         });
-        await daemon.parts.outbox.submit(items, 'cli');
+        await daemon.services.outbox.submit(items, 'cli');
         await systemClock.sleep(100);
       }
       await until(
         'all is sent',
         () => {
-          const { pending, sending } = daemon.parts.outbox.counts();
+          const { pending, sending } = daemon.services.outbox.counts();
           return pending + sending === 0;
         },
         60_000,
@@ -142,7 +142,7 @@ describe('stock and price changes', () => {
     await swept();
     place.sandbox.control.setFault({ kind: 'status', endpoint: 'product.stock.put' });
     place.sandbox.control.setFault({ kind: 'status', endpoint: 'product.stock.batch' });
-    await daemon.parts.outbox.submit([stock('A-1001-1', 9)], 'cli');
+    await daemon.services.outbox.submit([stock('A-1001-1', 9)], 'cli');
     await systemClock.sleep(300);
     await daemon.stop();
     place.sandbox.control.clearFaults();

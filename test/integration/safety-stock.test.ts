@@ -13,7 +13,7 @@ let daemon: Daemon;
 beforeEach(async () => {
   place = await openWorkplace(37);
   daemon = await started({});
-  await until('the catalogue is swept', () => daemon.parts.stores.read(({ lookup }) => lookup.isComplete));
+  await until('the catalogue is swept', () => daemon.services.stores.read(({ lookup }) => lookup.isComplete));
 });
 afterEach(async () => {
   await daemon.stop();
@@ -51,7 +51,7 @@ it('the platform gets the new numbers when the configuration or a person keeps b
     kind: 'stock' as const,
     change: { sku: '1002', subsidiaryId, qty: 10 },
   }));
-  const accepted = await daemon.parts.outbox.submit(counts, 'http');
+  const accepted = await daemon.services.outbox.submit(counts, 'http');
   expect(accepted.map(({ state, message }) => [state, message])).toEqual([
     ['pending', null],
     ['pending', null],
@@ -68,18 +68,18 @@ it('the platform gets the new numbers when the configuration or a person keeps b
   await has(5, 8);
 
   // A person sets the rule in another process while the daemon runs; both share the mirror.
-  await daemon.parts.stores.write(({ safety }) => safety.set({ sku: '1002', subsidiaryId: null, qty: 9 }));
+  await daemon.services.stores.write(({ safety }) => safety.set({ sku: '1002', subsidiaryId: null, qty: 9 }));
   await has(1, 1);
   await restart(configured);
   await has(1, 1);
-  await daemon.parts.stores.write(({ safety }) => safety.remove({ sku: '1002', subsidiaryId: null }));
+  await daemon.services.stores.write(({ safety }) => safety.remove({ sku: '1002', subsidiaryId: null }));
   await has(5, 8);
 
   // The next rule does not give back stock that is sold online in the meantime.
   place.sandbox.control.createOrder({ subsidiaryId: 'sub-2', items: [{ sku: 1002, qty: 3 }] });
   await has(5, 5);
   await until('the order is here', () =>
-    daemon.parts.stores.read(({ db }) => db.prepare('SELECT count(*) FROM orders').pluck().get() === 1),
+    daemon.services.stores.read(({ db }) => db.prepare('SELECT count(*) FROM orders').pluck().get() === 1),
   );
   await restart({ ...configured, ...withSafety(1) });
   await has(5, 6);
@@ -90,7 +90,7 @@ it('the platform gets the new numbers when the configuration or a person keeps b
 it('the command sets, shows and removes it, and what it changes is seen everywhere', async () => {
   const at = commandsAt(place);
   const target = { sku: '1002', subsidiaryId: 'sub-1' };
-  await daemon.parts.outbox.submit([{ kind: 'stock', change: { ...target, qty: 10 } }], 'http');
+  await daemon.services.outbox.submit([{ kind: 'stock', change: { ...target, qty: 10 } }], 'http');
   await until('it is there', () => offered()[0] === 10);
 
   const set = await at.json(['stock', 'safety', '1002', '3', '--branch', 'sub-1']);
@@ -101,7 +101,7 @@ it('the command sets, shows and removes it, and what it changes is seen everywhe
   });
   const mirrored = "SELECT qty FROM stocks WHERE sku = '1002' AND subsidiary_id = 'sub-1'";
   await until('the platform has less, and says so', () =>
-    daemon.parts.stores.read(({ db }) => db.prepare(mirrored).pluck().get() === 7),
+    daemon.services.stores.read(({ db }) => db.prepare(mirrored).pluck().get() === 7),
   );
   expect(offered()[0]).toBe(7);
   const list = await at.json(['stock', 'safety']);
@@ -145,13 +145,13 @@ it('a whole inventory is compared with what is offered', async () => {
   await at.run(['stock', 'safety', '1002', '3']);
   const push = (qty: number, ...more: string[]) =>
     at.json(['push', 'stock', '-', '--full', '--branch', 'sub-1', ...more], `[{"sku":1002,"qty":${qty}}]`);
-  await daemon.parts.outbox.submit(
+  await daemon.services.outbox.submit(
     [{ kind: 'stock', change: { sku: '1002', subsidiaryId: 'sub-1', qty: 10 } }],
     'http',
   );
   await until('it is there', () => offered()[0] === 7);
   await until('nothing waits', () => {
-    const { pending, sending } = daemon.parts.outbox.counts();
+    const { pending, sending } = daemon.services.outbox.counts();
     return pending + sending === 0;
   });
   expect((await push(10, '--dry-run')).document.inventory).toMatchObject({

@@ -31,7 +31,7 @@ async function seller(options: Parameters<typeof storeRig>[0] = {}, tamper: Tamp
 }
 
 const count = (daemon: Daemon, ...changes: [sku: number, qty: number][]) =>
-  daemon.parts.outbox.submit(
+  daemon.services.outbox.submit(
     changes.map(([sku, qty]) => ({
       kind: 'stock',
       change: { sku: String(sku), subsidiaryId: 'sub-1', qty },
@@ -58,7 +58,7 @@ describe('a count in line', () => {
 
   it('of a product that is sold out does not wait for a full call that may not leave', async () => {
     const { rig, daemon } = await seller();
-    daemon.parts.state.ledger.holdBack('product.stock.batch', 600_000);
+    daemon.services.state.ledger.holdBack('product.stock.batch', 600_000);
     await count(daemon, [1001, 5], [1003, 0]);
     await rig.clock.advance(5_000);
     expect(rig.sandbox.control.stockOf(1003, 'sub-1')).toBe(0);
@@ -90,7 +90,7 @@ describe('a count in line', () => {
     ]);
     const taken = await count(daemon, ...changes);
     await rig.clock.advance(30_000);
-    const found = taken.map(({ changeId }) => daemon.parts.outbox.get(changeId));
+    const found = taken.map(({ changeId }) => daemon.services.outbox.get(changeId));
     expect(found.map((change) => change?.state)).toEqual(['done', 'done', 'rejected', 'done', 'done']);
     expect(found[2]?.message).toContain('qty must not be 666');
   });
@@ -105,7 +105,7 @@ describe('a count in line', () => {
     // The calls have all changes, then the half with a refused change, until three are refused alone, and then the last
     // change of all.
     expect(sent.map(({ length }) => length)).toEqual([10, 5, 3, 2, 1, 1, 1, 5, 2, 1]);
-    expect(daemon.parts.outbox.counts()).toMatchObject({ rejected: 0, pending: 10 });
+    expect(daemon.services.outbox.counts()).toMatchObject({ rejected: 0, pending: 10 });
     expect(taken).toHaveLength(10);
   });
 
@@ -121,7 +121,7 @@ describe('a count in line', () => {
     await count(daemon, [1001, 3], [1002, 3], [1003, 3], [1004, 3]);
     await rig.clock.advance(3_000);
     expect(refusals).toBeGreaterThan(2);
-    expect(daemon.parts.outbox.counts()).toMatchObject({ rejected: 0 });
+    expect(daemon.services.outbox.counts()).toMatchObject({ rejected: 0 });
   });
 
   it('that waits for an hour does not make the watchdog think that the daemon hangs', async () => {
@@ -135,7 +135,7 @@ describe('a count in line', () => {
       await rig.clock.advance(60_000);
       expect(daemon.stalledLoops()).toEqual([]);
     }
-    expect(daemon.parts.outbox.counts()).toMatchObject({ pending: 1, rejected: 0 });
+    expect(daemon.services.outbox.counts()).toMatchObject({ pending: 1, rejected: 0 });
     // A group is sent at the start, and then whenever the platform's ten minutes are over.
     expect(sent).toEqual(Array(6).fill([3]));
   });

@@ -21,7 +21,7 @@ beforeEach(async () => {
     random: seededRandom(3),
     log: silentLog,
   });
-  await until('the catalogue is swept', () => daemon.parts.stores.read(({ lookup }) => lookup.isComplete));
+  await until('the catalogue is swept', () => daemon.services.stores.read(({ lookup }) => lookup.isComplete));
   await count(1);
   expect(onPlatform()).toBe(1);
 });
@@ -32,13 +32,13 @@ afterEach(async () => {
 
 /** The POS counts the product in sub-1; resolves when nothing waits any more. */
 async function count(qty: number): Promise<void> {
-  const { outbox } = daemon.parts;
+  const { outbox } = daemon.services;
   await outbox.submit([{ kind: 'stock', change: { externalId: 'A-1001-1', qty } }], 'http');
   await settled();
 }
 const settled = () =>
   until('nothing waits', () => {
-    const { pending, sending } = daemon.parts.outbox.counts();
+    const { pending, sending } = daemon.services.outbox.counts();
     return pending + sending === 0;
   });
 const onPlatform = () => place.sandbox.control.stockOf(SKU, 'sub-1');
@@ -46,8 +46,8 @@ const sell = (qty: number, how: { hidden?: boolean } = {}) =>
   place.sandbox.control.createOrder({ subsidiaryId: 'sub-1', items: [{ sku: SKU, qty }] }, how)
     .internalOrderId;
 const known = (orderId: string) =>
-  until('the order is here', () => daemon.parts.mirror.orders.get(orderId) !== undefined);
-const acknowledge = (orderId: string) => daemon.parts.outbox.acknowledge([orderId], 'http');
+  until('the order is here', () => daemon.services.mirror.orders.get(orderId) !== undefined);
+const acknowledge = (orderId: string) => daemon.services.outbox.acknowledge([orderId], 'http');
 const stockCalls = () => {
   const { control } = place.sandbox;
   return control.calls('product.stock.batch').length + control.calls('product.stock.put').length;

@@ -35,7 +35,7 @@ async function openShop({
   for (const product of control.products()) control.removeProduct(product.id);
   for (const [i, name] of ['Tea', 'Cup', 'Cake'].entries()) control.putProduct(product(i + 1, name));
   let daemon: Daemon = await rig.daemon();
-  const parts = () => daemon.parts;
+  const services = () => daemon.services;
   await rig.clock.advance(MINUTE_MS);
   const rest = async () => {
     for (let quiet = 0, looks = 0; quiet < 3; looks++) {
@@ -110,7 +110,7 @@ async function openShop({
     },
     async sweep() {
       for (const { subsidiaryId, externalId } of branches) {
-        await rig.run(parts().catalogSweep.sweep({ subsidiaryId, externalId }));
+        await rig.run(services().catalogSweep.sweep({ subsidiaryId, externalId }));
       }
       await rest();
     },
@@ -297,7 +297,7 @@ it('story 11: a count lies in the inbox of a stopped daemon while a newer one is
   await stop();
   insert(20);
   await rig.clock.advance(1_000);
-  const command = await rig.parts();
+  const command = await rig.services();
   await command.outbox.submit(
     [{ kind: 'stock', change: { externalId: 'E1', qty: 6, subsidiaryId: 'sub-1' } }],
     'cli',

@@ -39,7 +39,7 @@ it('a store with one branch is told of an order without a store, and of no store
     expect(status).toBe(200);
   };
   const told = () =>
-    daemon.parts.mirror.health.raised().find(({ key }) => key === 'orders.unassigned')?.message;
+    daemon.services.mirror.health.raised().find(({ key }) => key === 'orders.unassigned')?.message;
   await send(1, { externalId: 'elsewhere' });
   await send(2, null);
   await until('the order without a store is told', () => told() === 'Order and store: 2 (-).');

@@ -28,7 +28,7 @@ beforeAll(async () => {
     log: silentLog,
     lookEveryMs: 50,
   });
-  await until('the catalogue is swept', () => daemon.parts.stores.read(({ lookup }) => lookup.isComplete));
+  await until('the catalogue is swept', () => daemon.services.stores.read(({ lookup }) => lookup.isComplete));
 });
 afterAll(async () => {
   await daemon.stop();
@@ -58,7 +58,7 @@ const today = () => {
 async function newOrder(): Promise<{ code: number; orderId: string }> {
   const { code, internalOrderId } = place.sandbox.control.createOrder();
   const orderId = String(internalOrderId);
-  await until('the order arrived', () => daemon.parts.mirror.orders.get(orderId) !== undefined);
+  await until('the order arrived', () => daemon.services.mirror.orders.get(orderId) !== undefined);
   return { code: Number(code), orderId };
 }
 
@@ -73,7 +73,7 @@ function goods(n: number): number {
 }
 
 const count = (sku: number, qty: number, reference = 'count') =>
-  daemon.parts.outbox.submit(
+  daemon.services.outbox.submit(
     [{ kind: 'stock', change: { sku: String(sku), subsidiaryId: 'sub-1', qty }, reference }],
     'http',
   );
@@ -81,12 +81,14 @@ const atPlatform = (sku: number, qty: number) =>
   until('the platform has it', () => place.sandbox.control.stockOf(sku, 'sub-1') === qty);
 const isTold = (subject: string, state: string) =>
   until(`${subject} is ${state}`, () =>
-    daemon.parts.mirror.health.freshness().some((flow) => flow.subject === subject && flow.state === state),
+    daemon.services.mirror.health
+      .freshness()
+      .some((flow) => flow.subject === subject && flow.state === state),
   );
 const isNoted = (code: string, quietMs?: number) =>
   until(
     `${code} is noted`,
-    () => daemon.parts.mirror.health.raised().some(({ key }) => key === code),
+    () => daemon.services.mirror.health.raised().some(({ key }) => key === code),
     quietMs,
   );
 
@@ -104,7 +106,10 @@ const TICKETS: Ticket[] = [
     async bring() {
       const { code, orderId } = await newOrder();
       place.sandbox.control.advanceOrder(orderId, 'payment-approved');
-      await until('it moved', () => daemon.parts.mirror.orders.get(orderId)?.status === 'payment-approved');
+      await until(
+        'it moved',
+        () => daemon.services.mirror.orders.get(orderId)?.status === 'payment-approved',
+      );
       return { code };
     },
     typed: ['order list --code {code}', 'order show {code}'],
@@ -140,7 +145,7 @@ const TICKETS: Ticket[] = [
       await commandsAt(place).run(['stock', 'safety', String(sku), '3']);
       await count(sku, 8);
       await atPlatform(sku, 5);
-      await until('its answer is noted', () => daemon.parts.outbox.counts().sending === 0);
+      await until('its answer is noted', () => daemon.services.outbox.counts().sending === 0);
       return { sku };
     },
     typed: ['outbox list --state done'],
@@ -165,7 +170,7 @@ const TICKETS: Ticket[] = [
     heading: ['Changes that the platform rejected', 'Cambios que la plataforma rechazó'],
     async bring() {
       const change = { externalId: 'NOPE', qty: 1 };
-      await daemon.parts.outbox.submit([{ kind: 'stock', change, reference: 'one' }], 'http');
+      await daemon.services.outbox.submit([{ kind: 'stock', change, reference: 'one' }], 'http');
       await isNoted('outbox.rejected');
       return {};
     },

@@ -19,7 +19,7 @@ beforeEach(async () => {
     random: seededRandom(3),
     log: silentLog,
   });
-  await until('the catalogue is swept', () => daemon.parts.stores.read(({ lookup }) => lookup.isComplete));
+  await until('the catalogue is swept', () => daemon.services.stores.read(({ lookup }) => lookup.isComplete));
 });
 afterEach(async () => {
   await daemon.stop();
@@ -41,7 +41,7 @@ it(
       )
       .map(({ sku }) => sku);
     const handOver = (qty: number, reference: string, of = skus) =>
-      daemon.parts.outbox.submit(
+      daemon.services.outbox.submit(
         of.map((sku) => ({
           kind: 'stock' as const,
           change: { sku: String(sku), subsidiaryId: 'sub-1', qty },

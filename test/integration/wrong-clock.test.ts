@@ -95,11 +95,11 @@ describe("this machine's clock, when it is", () => {
     const store = openStore();
     store.sandbox.control.createOrder({}, { hidden: true });
     await store.clock.advance(20 * DAY_MS);
-    const parts = await store.parts();
-    parts.mirror.health.ok('orders.poll');
-    await parts.mirror.health.flush();
-    await parts.mirror.polls.note(store.clock.nowMs() + 100 * DAY_MS, false);
-    await store.run(parts.orderPoll.poll());
+    const services = await store.services();
+    services.mirror.health.ok('orders.poll');
+    await services.mirror.health.flush();
+    await services.mirror.polls.note(store.clock.nowMs() + 100 * DAY_MS, false);
+    await store.run(services.orderPoll.poll());
     expect(mirrored(store)).toEqual(placed(store));
   });
 });

@@ -13,7 +13,7 @@ const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 const MINUTE_MS = 60_000;
 
 const waitingAt = ({ hub, clock }: Chain) =>
-  hub.parts.mirror
+  hub.services.mirror
     .read((db) => waitingOrders(db, clock.nowMs(), 100))
     .map(({ orderId }) => orderId)
     .sort();
@@ -28,7 +28,7 @@ it('a branch that only reads orders lets none of them wait, whatever another one
   }
   await settle();
   expect(waitingAt(chain)).toEqual([]);
-  await branches[0].parts.outbox.acknowledge([idOf(1)], 'http');
+  await branches[0].services.outbox.acknowledge([idOf(1)], 'http');
   await settle();
   await clock.advance(40 * MINUTE_MS);
   // B1 acknowledged one order and none after that.
@@ -40,8 +40,8 @@ it('a branch that only reads orders lets none of them wait, whatever another one
   await settle();
   // Retention deletes an order 400 days after its end.
   const endDay = (clock.nowMs() - START_MS) / DAY_MS;
-  expect((await run(hub.parts.mirror, endDay + 399.9)).dropped.orders).toBeUndefined();
-  expect((await run(hub.parts.mirror, endDay + 400.1)).dropped.orders).toBe(3);
+  expect((await run(hub.services.mirror, endDay + 399.9)).dropped.orders).toBeUndefined();
+  expect((await run(hub.services.mirror, endDay + 400.1)).dropped.orders).toBe(3);
   expect(hub.rows('SELECT order_id FROM orders ORDER BY 1')).toEqual([
     { order_id: idOf(2) },
     { order_id: idOf(5) },

@@ -13,8 +13,8 @@ describe('orders that name no known branch', () => {
     await settle();
     for (const number of [1, 2]) await hub.order(number, 'B9');
     await hub.order(3, 'B8');
-    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 3, stores: ['B8', 'B9'] });
-    expect(await hub.parts.mirror.write((db) => assignStore(db, 'B9', 'B1', AT))).toBe(2);
+    expect(hub.services.mirror.read(unassigned)).toEqual({ orders: 3, stores: ['B8', 'B9'] });
+    expect(await hub.services.mirror.write((db) => assignStore(db, 'B9', 'B1', AT))).toBe(2);
     await hub.order(4, 'B9');
     await settle();
     await hub.order(1, 'B9', 'payment-approved');
@@ -26,7 +26,7 @@ describe('orders that name no known branch', () => {
       { order_id: idOf(1), status: 'payment-approved' },
     ]);
     expect(other.orders()).toEqual([]);
-    expect(hub.parts.mirror.read((db) => unassignedOrders(db, 10))).toEqual([
+    expect(hub.services.mirror.read((db) => unassignedOrders(db, 10))).toEqual([
       { orderId: idOf(3), store: 'B8' },
     ]);
   });
@@ -37,7 +37,7 @@ describe('orders that name no known branch', () => {
     await settle();
     for (const number of [1, 2]) await hub.order(number, 'B9');
     const assign = (number: number, to: string) =>
-      hub.parts.mirror.write((db) => assignOrder(db, idOf(number), to, AT));
+      hub.services.mirror.write((db) => assignOrder(db, idOf(number), to, AT));
     expect(await assign(1, 'B1')).toBe(true);
     expect(await assign(1, 'B1')).toBe(false);
     await expect(assign(1, 'B2')).rejects.toMatchObject({ code: 'usage' });
@@ -50,9 +50,9 @@ describe('orders that name no known branch', () => {
       { order_id: idOf(1), status: 'pending' },
       { order_id: idOf(1), status: 'payment-approved' },
     ]);
-    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 1, stores: ['B9'] });
+    expect(hub.services.mirror.read(unassigned)).toEqual({ orders: 1, stores: ['B9'] });
     for (const each of [other, branch]) {
-      await each.parts.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
+      await each.services.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
     }
     await other.follower.uploadOnce();
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
@@ -65,8 +65,8 @@ describe('orders that name no known branch', () => {
     const [branch] = branches;
     await settle();
     for (const number of [1, 2]) await hub.order(number, number === 1 ? 'B9' : 'B8');
-    await hub.parts.mirror.write((db) => assignStore(db, 'B9', 'B1', AT));
-    await hub.parts.mirror.write((db) => assignOrder(db, idOf(2), 'B1', AT));
+    await hub.services.mirror.write((db) => assignStore(db, 'B9', 'B1', AT));
+    await hub.services.mirror.write((db) => assignOrder(db, idOf(2), 'B1', AT));
     await settle();
     await hub.stop();
     await hub.start();
@@ -78,19 +78,21 @@ describe('orders that name no known branch', () => {
       idOf(1),
       idOf(2),
     ]);
-    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 0, stores: [] });
+    expect(hub.services.mirror.read(unassigned)).toEqual({ orders: 0, stores: [] });
   });
 
   it('are not taken from a branch that the configuration names', async () => {
     const { hub, settle } = await openChain();
     await settle();
     await hub.order(1, 'B2');
-    await expect(hub.parts.mirror.write((db) => assignStore(db, 'B2', 'B1', AT))).rejects.toMatchObject({
+    await expect(hub.services.mirror.write((db) => assignStore(db, 'B2', 'B1', AT))).rejects.toMatchObject({
       code: 'usage',
     });
-    await expect(hub.parts.mirror.write((db) => assignOrder(db, idOf(1), 'B1', AT))).rejects.toMatchObject({
-      code: 'usage',
-    });
+    await expect(hub.services.mirror.write((db) => assignOrder(db, idOf(1), 'B1', AT))).rejects.toMatchObject(
+      {
+        code: 'usage',
+      },
+    );
   });
 
   it('stay with the branch that a person gave them to, also once their store is a branch of its own', async () => {
@@ -98,10 +100,10 @@ describe('orders that name no known branch', () => {
     const [branch, other] = branches;
     await settle();
     await hub.order(1, 'B9');
-    await hub.parts.mirror.write((db) => assignOrder(db, idOf(1), 'B1', AT));
+    await hub.services.mirror.write((db) => assignOrder(db, idOf(1), 'B1', AT));
     await settle();
     // The configuration now names the order's store, so the store's branch gets the order again.
-    await hub.parts.mirror.write((db) =>
+    await hub.services.mirror.write((db) =>
       db.prepare("INSERT INTO feed_stores (store_id, branch) VALUES ('B9', 'B2')").run(),
     );
     await other.stop();
@@ -117,11 +119,11 @@ describe('orders that name no known branch', () => {
     const { hub, branches, settle } = await openChain();
     await settle();
     await hub.order(1, 'B9');
-    expect(hub.parts.mirror.read(unassigned).orders).toBe(1);
+    expect(hub.services.mirror.read(unassigned).orders).toBe(1);
     await hub.order(1, 'B1', 'payment-approved');
     await settle();
-    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 0, stores: [] });
-    const assign = hub.parts.mirror.write((db) => assignOrder(db, idOf(1), 'B2', AT));
+    expect(hub.services.mirror.read(unassigned)).toEqual({ orders: 0, stores: [] });
+    const assign = hub.services.mirror.write((db) => assignOrder(db, idOf(1), 'B2', AT));
     await expect(assign).rejects.toMatchObject({ code: 'usage' });
     expect(branches[1].orders()).toEqual([]);
   });
@@ -151,25 +153,25 @@ describe('open orders of a branch that the configuration does not have any more'
   it('are told as unassigned, those that it had as well as those that come, and not the ended ones', async () => {
     const { hub } = await lost();
     await hub.order(4, 'B2');
-    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 3, stores: ['B2'] });
+    expect(hub.services.mirror.read(unassigned)).toEqual({ orders: 3, stores: ['B2'] });
   });
 
   it('all go to the branch that their store is assigned to, also those that the lost one had', async () => {
     const { hub, branches, settle } = await lost();
     const [branch] = branches;
     await hub.order(4, 'B2');
-    expect(await hub.parts.mirror.write((db) => assignStore(db, 'B2', 'B1', AT))).toBe(3);
+    expect(await hub.services.mirror.write((db) => assignStore(db, 'B2', 'B1', AT))).toBe(3);
     await settle([branch]);
     expect(branch.rows<{ order_id: string }>(STEPS).map(({ order_id }) => order_id)).toEqual(
       [1, 2, 4].map(idOf),
     );
-    expect(hub.parts.mirror.read(unassigned).orders).toBe(0);
+    expect(hub.services.mirror.read(unassigned).orders).toBe(0);
   });
 
   it('all are there once it comes back, with what happened to them meanwhile, though another one had its store', async () => {
     const { hub, branches, settle } = await lost();
     const [branch, back] = branches;
-    await hub.parts.mirror.write((db) => assignStore(db, 'B2', 'B1', AT));
+    await hub.services.mirror.write((db) => assignStore(db, 'B2', 'B1', AT));
     await hub.order(1, 'B2', 'payment-approved');
     await hub.order(4, 'B2');
     await settle([branch]);
@@ -182,7 +184,7 @@ describe('open orders of a branch that the configuration does not have any more'
       { order_id: idOf(1), status: 'payment-approved' },
       { order_id: idOf(4), status: 'pending' },
     ]);
-    expect(hub.parts.mirror.read(unassigned).orders).toBe(0);
+    expect(hub.services.mirror.read(unassigned).orders).toBe(0);
     // After a restart there is nothing new to send.
     const said = hub.rows('SELECT count(*) AS n FROM feed');
     await hub.stop();

@@ -82,12 +82,12 @@ describe('the catalogue of a branch', () => {
     await chain.hub.sweep([TEA, NEW]);
     await chain.settle();
     const [branch] = chain.branches;
-    const { stores, mirror, branches } = branch.parts;
+    const { stores, mirror, branches } = branch.services;
     expect(mirror.read((db) => unmappedSkus(db, branches))).toMatchObject([{ branch: 'B1', sku: '40' }]);
     const [accepted] = await stores.write(({ intake }) =>
       intake.accept([{ kind: 'stock', change: { sku: '11', qty: 8 } }], {
         source: 'inbox',
-        guards: branch.parts.config.guard,
+        guards: branch.services.config.guard,
       }),
     );
     expect(accepted?.state).toBe('pending');
@@ -152,7 +152,7 @@ describe('the catalogue of a branch', () => {
     const chain = await openChain();
     await chain.hub.sweep([TEA]);
     await chain.settle();
-    await chain.hub.parts.mirror.write((db) =>
+    await chain.hub.services.mirror.write((db) =>
       db.prepare("UPDATE stocks SET qty = 41 WHERE sku = '11' AND subsidiary_id = 'sub-1'").run(),
     );
     await chain.settle();
@@ -166,7 +166,7 @@ describe('the catalogue of a branch', () => {
     await settle();
     await branches[0].count('D', 4, 'new');
     await settle();
-    const { stores } = hub.parts;
+    const { stores } = hub.services;
     const reads = new ProductReads({
       stores,
       platform: { productGet: async () => BREAD },
@@ -277,12 +277,13 @@ describe('the catalogue of a branch', () => {
     ]);
     expect(branch.rows('SELECT mark FROM link')).toEqual([{ mark: mark + 1 }]);
     await branch.follower.hello();
-    const [b1] = hub.parts.state.hub.branches();
+    const [b1] = hub.services.state.hub.branches();
     expect(b1?.report).toMatchObject({ quarantined: 1 });
     await hub.hub.catchUp();
-    const told = () => hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.unapplied')?.message;
+    const told = () =>
+      hub.services.mirror.health.raised().find(({ key }) => key === 'hub.unapplied')?.message;
     expect(told()).toBe('Branches, and entries in the quarantine of each: B1 (1).');
-    await branch.parts.mirror.write((db) => db.exec('DELETE FROM quarantine'));
+    await branch.services.mirror.write((db) => db.exec('DELETE FROM quarantine'));
     await branch.follower.hello();
     await hub.hub.catchUp();
     expect(told()).toBeUndefined();

@@ -28,8 +28,8 @@ const at = (branch: BranchStore) =>
 
 function accept(branch: BranchStore, values: object[]) {
   const items = values.map((value) => readChange('stock', value));
-  const how = { source: 'inbox', guards: branch.parts.config.guard } as const;
-  return branch.parts.stores.write(({ intake }) => intake.accept(items, how));
+  const how = { source: 'inbox', guards: branch.services.config.guard } as const;
+  return branch.services.stores.write(({ intake }) => intake.accept(items, how));
 }
 
 /** Returns the stock changes that wait at the hub to be sent to the platform. */
@@ -128,7 +128,7 @@ it('compares a whole inventory with the stocks of the branch, and hands all of i
 it('knows that the catalogue is whole by the word of the hub, and confirms no quantity by it', async () => {
   const { hub, branches, clock, settle } = await openChain();
   const [branch] = branches;
-  const isComplete = () => branch.parts.stores.read(({ lookup }) => lookup.isComplete);
+  const isComplete = () => branch.services.stores.read(({ lookup }) => lookup.isComplete);
   await hub.sweep([TEA]);
   await branch.follower.hello();
   await hub.publish();
@@ -142,8 +142,8 @@ it('knows that the catalogue is whole by the word of the hub, and confirms no qu
   expect(branch.rows('SELECT DISTINCT confirmed_seq AS seq FROM stock_beliefs')).toEqual([{ seq: 0 }]);
   // This backup of the branch is restored below.
   const backup = `${branch.mirrorFile}.backup`;
-  branch.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(backup));
-  const continueAfterSeq = branch.parts.mirror.orders.newestSeq();
+  branch.services.mirror.read((db) => db.prepare('VACUUM INTO ?').run(backup));
+  const continueAfterSeq = branch.services.mirror.orders.newestSeq();
   await branch.stop();
   const auditEvent = { who: 'a person', action: 'restore' } as const;
   prepareRestoredMirror(backup, { continueAfterSeq, audited: [], clock, auditEvent });
@@ -175,7 +175,7 @@ it('keeps no safety stock back, and says where it is set', async () => {
   expect(checked).toMatchObject({ code: 0, document: { ok: true } });
   expect(checked.document.warnings).toEqual([expect.stringMatching(/stock\.safety.*only its hub/)]);
   // Adds a rule that was made before this tillsync became a branch.
-  await branch.parts.stores.write(({ safety }) => safety.set({ sku: '10', subsidiaryId: null, qty: 4 }));
+  await branch.services.stores.write(({ safety }) => safety.set({ sku: '10', subsidiaryId: null, qty: 4 }));
   const left = await run(['stock', 'safety']);
   expect(left.stdout).toMatch(/10 .*4 .*command/);
   expect(left.stderr).toContain('At a branch none of this holds');

@@ -6,11 +6,11 @@ import { type Chain, openChain } from './chain-rig.ts';
 const MINUTE_MS = 60_000;
 
 const board = ({ hub, clock }: Chain, names = ['B1', 'B2', 'B3']) =>
-  hub.parts.mirror.read((db) =>
+  hub.services.mirror.read((db) =>
     branchBoard(
       db,
       names.map((name) => ({ branch: name, name })),
-      hub.parts.state.hub.branches(),
+      hub.services.state.hub.branches(),
       clock.nowMs(),
     ),
   );
@@ -34,7 +34,7 @@ describe('the board of branches', () => {
       behind: 0,
       waiting: 0,
     });
-    chain.hub.parts.state.hub.invite('B3', `U${'C'.repeat(55)}`, chain.clock.nowMs() + MINUTE_MS);
+    chain.hub.services.state.hub.invite('B3', `U${'C'.repeat(55)}`, chain.clock.nowMs() + MINUTE_MS);
     expect(of(chain, 'B3')).toMatchObject({ status: 'invited', level: 'never-joined' });
   });
 
@@ -113,7 +113,7 @@ describe('the board of branches', () => {
       reason: 'inbox.damaged',
       message: 'The inbox, where the POS writes its changes, cannot be used.',
     });
-    chain.hub.parts.state.hub.saw(
+    chain.hub.services.state.hub.saw(
       'B1',
       {
         ...{
@@ -144,7 +144,7 @@ describe('the board of branches', () => {
     await chain.settle();
     await chain.branches[0].count('A', 3, 'first');
     await chain.settle();
-    await chain.hub.parts.mirror.write((db) =>
+    await chain.hub.services.mirror.write((db) =>
       db.prepare("UPDATE outbox SET held_guard = 'zero-items' WHERE state = 'pending'").run(),
     );
     expect(of(chain, 'B1')).toMatchObject({ level: 'amber', reason: 'outbox.held', held: 1 });
@@ -155,7 +155,7 @@ describe('the board of branches', () => {
   it('tells of a branch that was invited for another machine as of one that works, until that one has joined', async () => {
     const chain = await openChain();
     await chain.settle();
-    chain.hub.parts.state.hub.invite('B1', `U${'C'.repeat(55)}`, chain.clock.nowMs() + MINUTE_MS);
+    chain.hub.services.state.hub.invite('B1', `U${'C'.repeat(55)}`, chain.clock.nowMs() + MINUTE_MS);
     expect(of(chain, 'B1')).toMatchObject({ level: 'green', status: 'joined' });
     expect(of(chain, 'B1')?.expiresAt).not.toBeNull();
   });
@@ -172,7 +172,7 @@ describe('why a branch is away, as far as the hub knows', () => {
     expect(spoken, message).toBeDefined();
     return { message, command, spoken };
   };
-  const rows = ({ hub }: Chain) => hub.parts.state.hub;
+  const rows = ({ hub }: Chain) => hub.services.state.hub;
   const ask = ({ hub }: Chain, question: 'hello', body: object) =>
     hub.hub.answer('B1', question, Buffer.from(JSON.stringify(body)));
 

@@ -32,7 +32,8 @@ it('tells the hub within a second that it heard where the hub will be', async ()
   Object.assign(branch.link, { ways });
   const over = new AbortController();
   const handing = branch.follower.upload(over.signal, () => {});
-  const told = () => hub.parts.state.hub.branches().find((each) => each.branch === 'B1')?.report?.ways?.stamp;
+  const told = () =>
+    hub.services.state.hub.branches().find((each) => each.branch === 'B1')?.report?.ways?.stamp;
   await vi.waitUntil(() => told() === 'before');
   await clock.advance(1_000);
   await vi.waitUntil(() => told() === 'announced');

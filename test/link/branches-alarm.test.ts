@@ -9,7 +9,8 @@ import { type Chain, openChain } from './chain-rig.ts';
 
 const MINUTE_MS = 60_000;
 
-const alarm = ({ hub }: Chain) => hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.branches');
+const alarm = ({ hub }: Chain) =>
+  hub.services.mirror.health.raised().find(({ key }) => key === 'hub.branches');
 
 it('hub.branches: a silent branch is told after three minutes, red once orders wait ten, and ends with its hello', async () => {
   const chain = await openChain();

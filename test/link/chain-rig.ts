@@ -49,7 +49,7 @@ abstract class Store {
   readonly own: Clock;
   readonly directory = mkdtempSync(path.join(tmpdir(), 'tillsync-chain-'));
   readonly clock: FakeClock;
-  #parts: Services | undefined;
+  #services: Services | undefined;
 
   constructor(clock: FakeClock, own: Clock = clock) {
     this.clock = clock;
@@ -64,13 +64,13 @@ abstract class Store {
 
   protected abstract readonly config: Config;
 
-  get parts(): Services {
-    if (!this.#parts) throw new Error('not started');
-    return this.#parts;
+  get services(): Services {
+    if (!this.#services) throw new Error('not started');
+    return this.#services;
   }
 
   protected async open(): Promise<Services> {
-    this.#parts = await openServices({
+    this.#services = await openServices({
       config: this.config,
       secrets: { webhookSecrets: [] },
       clock: this.own,
@@ -78,12 +78,12 @@ abstract class Store {
       log: silentLog,
       transport: { send: () => Promise.reject(new Error('nobody is called')), close: async () => {} },
     });
-    return this.#parts;
+    return this.#services;
   }
 
   async stop(): Promise<void> {
-    await this.#parts?.close();
-    this.#parts = undefined;
+    await this.#services?.close();
+    this.#services = undefined;
   }
 
   /** Deletes the mirror, as if the disk was replaced. Call it only between `stop` and `start`. */
@@ -191,8 +191,8 @@ export class HubStore extends Store {
   /** Publishes as the hub's loop does: reads the id of the server's stream, then publishes every waiting entry. */
   async publish(): Promise<void> {
     const place = (await this.#link?.prepare([])) ?? '';
-    const branches = this.parts.state.hub.branches();
-    await this.parts.mirror.write((db) => noteStream(db, place, branches, this.clock.nowMs()));
+    const branches = this.services.state.hub.branches();
+    await this.services.mirror.write((db) => noteStream(db, place, branches, this.clock.nowMs()));
     await this.hub.catchUp();
     while (await this.hub.publish());
   }
@@ -201,7 +201,7 @@ export class HubStore extends Store {
    * Sweeps every branch. A branch's list has the products with a stock there, each with the stocks of all branches.
    */
   async sweep(records: readonly ProductRecord[]): Promise<void> {
-    const { stores, branches } = this.parts;
+    const { stores, branches } = this.services;
     for (const branch of branches) {
       const mark = stores.read(({ catalog }) => catalog.readMark());
       const list = records.filter(({ children }) =>
@@ -227,7 +227,7 @@ export class HubStore extends Store {
     if ('unreadable' in reading) throw new Error(reading.unreadable);
     const observedAtMs = this.clock.nowMs();
     const observation = { source: 'webhook', observedAtMs, raw, reading } as const;
-    await this.parts.mirror.save([{ kind: 'order', observation }]);
+    await this.services.mirror.save([{ kind: 'order', observation }]);
   }
 }
 
@@ -300,7 +300,7 @@ export class BranchStore extends Store {
   /** Submits a count as the POS does. `store` is the name that the POS uses for its own store. */
   async count(externalId: string, qty: number, reference: string, store?: string): Promise<void> {
     const change = { externalId, qty, ...(store !== undefined && { subsidiaryExternalId: store }) };
-    await this.parts.stores.write(({ intake }) =>
+    await this.services.stores.write(({ intake }) =>
       intake.accept([{ kind: 'stock', change, reference }], { source: 'inbox', guards: this.config.guard }),
     );
   }

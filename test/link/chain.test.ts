@@ -103,7 +103,7 @@ describe('what goes down', () => {
     const snapshots = "SELECT count(*) AS n FROM feed WHERE branch = 'B1' AND kind = 'snapshot-begin'";
     const before = hub.rows(snapshots);
     for (const number of [1, 2, 3]) await hub.order(number, 'B1');
-    const entries = hub.parts.mirror.read((db) => unpublished(db, 10).map((entry) => composed(db, entry)));
+    const entries = hub.services.mirror.read((db) => unpublished(db, 10).map((entry) => composed(db, entry)));
     const late = entries.slice(1);
     expect(await branch.follower.take(late)).toBe(false);
     await clock.advance(GAP_MAX_MS - 1);
@@ -217,7 +217,9 @@ describe('what goes down', () => {
     await settle();
     await hub.order(1, 'B1', 'dispatched');
     const spellings = compileSpellings({});
-    await hub.parts.mirror.write((db) => forgetCustomer(db, idOf(1), spellings, '2026-03-01T00:00:00.000Z'));
+    await hub.services.mirror.write((db) =>
+      forgetCustomer(db, idOf(1), spellings, '2026-03-01T00:00:00.000Z'),
+    );
     const named = "SELECT count(*) AS n FROM feed WHERE instr(body, 'ana@example.com') > 0";
     expect(hub.rows(named)).toEqual([{ n: 0 }]);
     await settle();
@@ -237,13 +239,13 @@ describe('what goes down', () => {
     await settle();
     const before = branch.rows('SELECT order_id, status FROM order_events');
     // Adds the order to the branch's feed once more, unsent when the customer is removed.
-    await hub.parts.mirror.write((db) => {
+    await hub.services.mirror.write((db) => {
       const body = JSON.parse(
         db.prepare("SELECT body FROM feed WHERE kind = 'order' AND branch = 'B1'").pluck().get() as string,
       ) as SentOrder;
       addToFeed(db, 'B1', 'order', body, { at: body.observedAt, orderId: idOf(1) });
     });
-    await hub.parts.mirror.customers.forgetAll([idOf(1)]);
+    await hub.services.mirror.customers.forgetAll([idOf(1)]);
     await settle();
     expect(branch.rows('SELECT order_id, status FROM order_events')).toEqual(before);
     expect(branch.rows('SELECT customer_email FROM orders')).toEqual([{ customer_email: null }]);
@@ -312,7 +314,7 @@ describe('a branch that says hello', () => {
     expect(place()).toEqual(before.place);
     expect(hub.rows("SELECT 1 FROM feed WHERE branch = 'B1' AND kind = 'snapshot-begin'")).toHaveLength(1);
     await hub.hub.check();
-    expect(hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.misuse')?.message).toMatch(
+    expect(hub.services.mirror.health.raised().find(({ key }) => key === 'hub.misuse')?.message).toMatch(
       /^Branch B2 says/,
     );
     // The restarted branch follows the new epoch from its snapshot on.
@@ -332,7 +334,7 @@ describe('a branch that says hello', () => {
     const before = epoch();
     await hello({ mark: 1e9 });
     expect(epoch()).toBe(before);
-    await branches[0].parts.mirror.write((db) => db.exec('UPDATE link SET mark = 1000'));
+    await branches[0].services.mirror.write((db) => db.exec('UPDATE link SET mark = 1000'));
     await branches[0].follower.hello();
     expect(epoch()).not.toBe(before);
     expect(hub.rows('SELECT 1 FROM feed_branches WHERE epoch IS NOT NULL')).toEqual([]);
@@ -355,7 +357,7 @@ describe('a branch that says hello', () => {
     for (const mark of [2 ** 53 - 1, -1, 0.5]) expect(await hello({ mark })).toContain('refused');
     expect(known()).toEqual(before);
     await hub.hub.check();
-    expect(hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.misuse')?.message).toContain(
+    expect(hub.services.mirror.health.raised().find(({ key }) => key === 'hub.misuse')?.message).toContain(
       'Branch B2 names numbers that it cannot have given.',
     );
     await hub.order(2, 'B2');
@@ -386,7 +388,7 @@ describe('a branch that says hello', () => {
     const over = new AbortController();
     const handing = branch.follower.upload(over.signal, () => {});
     const push = () =>
-      branch.parts.mirror.health.freshness().find(({ subject }) => subject === 'outbox.push')?.state;
+      branch.services.mirror.health.freshness().find(({ subject }) => subject === 'outbox.push')?.state;
     await branch.clock.advance(2_000);
     server.lostAnswers = 1;
     await branch.count('P1', 5, 'count');
@@ -440,9 +442,9 @@ describe('what goes up', () => {
     await hub.order(1, 'B1');
     await settle();
     const [branch, other] = branches;
-    await hub.parts.mirror.write((db) => fillLine(db, 'sub-1', WAITING_MAX - 2));
+    await hub.services.mirror.write((db) => fillLine(db, 'sub-1', WAITING_MAX - 2));
     for (let i = 0; i < 5; i++) await branch.count(`P${i}`, 5, `count-${i}`);
-    await branch.parts.outbox.acknowledge([idOf(1)], 'http');
+    await branch.services.outbox.acknowledge([idOf(1)], 'http');
     await branch.follower.uploadOnce();
     const mine = () =>
       hub.rows<{ id: string; qty: number }>(`SELECT json_extract(body, '$.externalId') AS id,
@@ -469,7 +471,7 @@ describe('what goes up', () => {
     expect(hub.rows('SELECT 1 FROM order_acks')).toEqual([]);
     expect(waiting()).toEqual([{ n: 2 }]);
 
-    await hub.parts.mirror.write((db) =>
+    await hub.services.mirror.write((db) =>
       db.prepare("UPDATE outbox SET state = 'done', settled_at = created_at WHERE reference IS NULL").run(),
     );
     await clock.advance(5_000);
@@ -493,7 +495,7 @@ describe('what goes up', () => {
     const [branch] = branches;
     await branch.count('P1', 5, 'mine');
     await settle();
-    await hub.parts.mirror.write((db) =>
+    await hub.services.mirror.write((db) =>
       db
         .prepare(
           "UPDATE outbox SET state = 'rejected', message = 'No such product.', settled_at = '2026-01-01'",
@@ -512,13 +514,13 @@ describe('what goes up', () => {
     await settle();
     const [one, two] = branches;
     for (const branch of [one, two]) {
-      await branch.parts.stores.write(({ intake }) =>
+      await branch.services.stores.write(({ intake }) =>
         intake.accept(
           [
             { kind: 'stock', change: { externalId: 'P1', qty: 1, subsidiaryExternalId: 'B2' } },
             { kind: 'product', change: { externalId: 'P1', price: 990 } },
           ],
-          { source: 'inbox', guards: branch.parts.config.guard },
+          { source: 'inbox', guards: branch.services.config.guard },
         ),
       );
     }
@@ -541,7 +543,7 @@ describe('what goes up', () => {
     for (const [number, store] of ['B1', 'B2'].entries()) await hub.order(number + 1, store);
     await settle();
     const [branch] = branches;
-    await branch.parts.stores.write(({ reservations }) =>
+    await branch.services.stores.write(({ reservations }) =>
       reservations.acknowledge([idOf(1), idOf(2), ` ${idOf(2)}`], 'inbox'),
     );
     await settle();
@@ -563,13 +565,13 @@ describe('what goes up', () => {
       quarantine: 3,
       ordersStaleAfterMs: 0,
     });
-    await branch.parts.mirror.write((db) =>
+    await branch.services.mirror.write((db) =>
       quarantine(db, { source: 'webhook', receivedAtMs: 0, reason: 'It cannot be read.', payload: '{}' }),
     );
     await branch.count('A', -1, 'below nothing');
     await settle();
     const said = (name: string) =>
-      hub.parts.state.hub.branches().find((each) => each.branch === name)?.report;
+      hub.services.state.hub.branches().find((each) => each.branch === name)?.report;
     expect(said('B1')).toMatchObject({
       verdict: { level: 'amber', finding: 'quarantine' },
       quarantined: 1,
@@ -587,7 +589,7 @@ describe('what goes up', () => {
     const { hub, branches, settle } = await openChain();
     await settle();
     const [branch] = branches;
-    await branch.parts.stores.write(({ reservations }) =>
+    await branch.services.stores.write(({ reservations }) =>
       reservations.acknowledge([idOf(1), idOf(2), idOf(3)], 'inbox'),
     );
     await settle();
@@ -609,7 +611,7 @@ describe('what goes up', () => {
     const { branches, clock, server, settle } = await openChain();
     await settle();
     const [branch] = branches;
-    const { mirror, stores } = branch.parts;
+    const { mirror, stores } = branch.services;
     const { BranchFollower } = await import('../../src/link/branch.ts');
     const { silentLog } = await import('../../src/core/log.ts');
     const twin = new BranchFollower({

@@ -10,14 +10,14 @@ const stocks = { 'sub-1': ['P1', 30], 'sub-2': ['P1', 30] } as Record<string, [s
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks }]);
 
 /** Makes one call with all waiting changes. Returns the sent quantities by branch. */
-async function send({ parts }: HubStore): Promise<Record<string, number>> {
-  const { callId, items } = await parts.stores.write(({ calls }) => {
+async function send({ services }: HubStore): Promise<Record<string, number>> {
+  const { callId, items } = await services.stores.write(({ calls }) => {
     while (calls.catchUp(RULES));
     return calls.claim('stock', 100, RULES);
   });
   if (callId === null) return {};
   const answers = items.map(({ changeId }) => ({ changeId, state: 'done' as const }));
-  await parts.stores.write(({ calls }) => calls.settle(callId, answers));
+  await services.stores.write(({ calls }) => calls.settle(callId, answers));
   return Object.fromEntries(
     items.map(({ target, body }) => [target.split('@')[1], 'qty' in body ? body.qty : Number.NaN]),
   );
@@ -42,13 +42,13 @@ it("a hub holds back of each branch once that branch's own POS has acknowledged"
   await orderOfEach(chain, 1);
   // An acknowledgement that a person typed, at the branch or at the hub, does not start to hold stock back.
   await orderOfEach(chain, 11);
-  await one.parts.outbox.acknowledge([idOf(11)], 'cli');
-  await hub.parts.outbox.acknowledge([idOf(12)], 'cli');
+  await one.services.outbox.acknowledge([idOf(11)], 'cli');
+  await hub.services.outbox.acknowledge([idOf(12)], 'cli');
   await settle();
   await send(hub);
   expect(holding(hub)).toEqual([]);
 
-  await one.parts.outbox.acknowledge([idOf(1)], 'http');
+  await one.services.outbox.acknowledge([idOf(1)], 'http');
   await settle();
   await send(hub);
   expect(holding(hub)).toEqual([{ branch: 'sub-1' }]);
@@ -58,11 +58,11 @@ it("a hub holds back of each branch once that branch's own POS has acknowledged"
   expect(await send(hub)).toEqual({ 'sub-1': 18, 'sub-2': 20 });
 
   // An acknowledgement of another branch's order does not count for this branch.
-  await one.parts.outbox.acknowledge([idOf(4)], 'http');
+  await one.services.outbox.acknowledge([idOf(4)], 'http');
   await settle();
   await send(hub);
   expect(holding(hub)).toEqual([{ branch: 'sub-1' }]);
-  await two.parts.outbox.acknowledge([idOf(2)], 'http');
+  await two.services.outbox.acknowledge([idOf(2)], 'http');
   await settle();
   await send(hub);
   expect(holding(hub)).toEqual([{ branch: 'sub-1' }, { branch: 'sub-2' }]);
@@ -87,7 +87,7 @@ it('a hub undoes a hand-over of its branches, but what one of them has changed s
   await settle();
   expect(await send(hub)).toEqual({ 'sub-1': 6 });
 
-  const { outbox } = hub.parts;
+  const { outbox } = hub.services;
   // The hub puts the branch's name before the reference of the POS.
   const lines = ['B1: wrong', 'B2: wrong'].flatMap((reference) => outbox.undoLines({ reference }));
   const verdicts = lines.map(({ target, verdict, before }) => [target, verdict, before]);

@@ -54,7 +54,7 @@ const isQuiet = async (count: number) => {
       for (const [i, name] of names.entries()) {
         if (ms % HELLO_EVERY_MS === Math.floor((i / count) * 10) * LOOK_EVERY_MS) await hello(name);
       }
-      hub.parts.state.hub.writeHeard(clock.nowMs());
+      hub.services.state.hub.writeHeard(clock.nowMs());
       while (await hub.hub.publish());
       await clock.advance(LOOK_EVERY_MS);
       commits = versions().map((version, i) => (commits[i] ?? 0) + Number(version !== before[i]));

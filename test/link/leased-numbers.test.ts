@@ -100,7 +100,7 @@ it('a branch that gets more orders than it has numbers asks for more, and takes 
   const { hub, branches, settle } = await openChain();
   const [branch] = branches;
   await settle();
-  await hub.parts.mirror.write((db) =>
+  await hub.services.mirror.write((db) =>
     db.exec("UPDATE feed_branches SET leased_seq = 3 WHERE branch = 'B1'"),
   );
   await branch.stop();

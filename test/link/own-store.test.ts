@@ -94,7 +94,7 @@ async function order(daemon: Daemon, number: number, store: string, status = 'pe
   const reading = readSentOrder(value, raw, compileSpellings({}));
   if ('unreadable' in reading) throw new Error(reading.unreadable);
   const observation = { source: 'webhook', observedAtMs: systemClock.nowMs(), raw, reading } as const;
-  await daemon.parts.mirror.save([{ kind: 'order', observation }]);
+  await daemon.services.mirror.save([{ kind: 'order', observation }]);
 }
 
 function rows<T>(file: string, sql: string): T[] {
@@ -130,7 +130,7 @@ test('own store: a POS goes on where it read yesterday, and sees its own orders 
   await order(single, 2, 'B1');
   await order(single, 1, 'B1', 'payment-approved');
   const [first] = rows<{ order_id: string }>(shop.mirror, 'SELECT order_id FROM orders ORDER BY code');
-  await single.parts.stores.write(({ reservations }) =>
+  await single.services.stores.write(({ reservations }) =>
     reservations.acknowledge([first?.order_id ?? ''], 'inbox'),
   );
   const yesterday = events(shop.mirror);
@@ -204,7 +204,7 @@ test('own store: orders and counts come and go while the nats-server is down', {
   expect(page.statusCode).toBe(200);
   await page.body.dump();
   // A count that names no branch belongs to the shop on the hub's machine.
-  expect(hub.parts.stores.directory.ownId).toBe('sub-1');
+  expect(hub.services.stores.directory.ownId).toBe('sub-1');
 
   const { stdout } = await shop.run('--own-store', 'status', '--json');
   expect(JSON.parse(stdout)).toMatchObject({

@@ -13,7 +13,7 @@ const OUTBOX = `SELECT json_extract(body, '$.externalId') AS id, json_extract(bo
 async function backUp(hub: HubStore, withTokens = false) {
   const file = path.join(hub.directory, `backup-${withTokens}.tar.gz`);
   await writeBackup({
-    config: hub.parts.config,
+    config: hub.services.config,
     env: {},
     configFile: '/nowhere/config.toml',
     path: file,
@@ -27,7 +27,7 @@ async function backUp(hub: HubStore, withTokens = false) {
 
 /** Restores the hub from a backup. `lost` lists the databases that the hub lacks; another machine lacks both. */
 async function restore({ hub }: Chain, file: string, lost: readonly string[] = []) {
-  const { config } = hub.parts;
+  const { config } = hub.services;
   await hub.stop();
   for (const name of lost) {
     for (const end of ['', '-wal', '-shm']) rmSync(path.join(hub.directory, name + end), { force: true });
@@ -48,7 +48,9 @@ describe('a hub that is restored from a backup', () => {
     const before = hub.rows('SELECT epoch FROM hub');
     for (const number of [3, 4]) await hub.order(number, number === 3 ? 'B1' : 'B2');
     await settle();
-    await branches[0].parts.stores.write(({ reservations }) => reservations.acknowledge([idOf(3)], 'inbox'));
+    await branches[0].services.stores.write(({ reservations }) =>
+      reservations.acknowledge([idOf(3)], 'inbox'),
+    );
     await settle();
     await restore(chain, file);
     expect(hub.rows('SELECT order_id FROM orders')).toHaveLength(2);
@@ -81,7 +83,7 @@ describe('a hub that is restored from a backup', () => {
     // The server has lost its files when the backup is made, so every entry must be published again.
     server.lose();
     server.isDown = true;
-    await hub.parts.mirror.write((db) => noteStream(db, 'another place', [], hub.clock.nowMs()));
+    await hub.services.mirror.write((db) => noteStream(db, 'another place', [], hub.clock.nowMs()));
     const file = await backUp(hub);
     await settle();
     await restore(chain, file);
@@ -107,7 +109,7 @@ describe('a hub that is restored from a backup', () => {
     for (const number of [1, 2]) await hub.order(number, number === 1 ? 'B1' : 'B2', 'delivered');
     await settle();
     const file = await backUp(hub);
-    await hub.parts.mirror.customers.forget(idOf(1), () => {});
+    await hub.services.mirror.customers.forget(idOf(1), () => {});
     await settle();
     const known = 'SELECT order_id FROM orders WHERE customer_email IS NOT NULL ORDER BY 1';
     expect(branches[0].rows(known)).toEqual([]);
@@ -115,7 +117,7 @@ describe('a hub that is restored from a backup', () => {
     await hub.start();
     expect(hub.rows(known)).toHaveLength(2);
     // A branch's report about an order that it never had is ignored.
-    await branches[1].parts.mirror.write((db) =>
+    await branches[1].services.mirror.write((db) =>
       db.prepare('INSERT INTO forgotten_up (order_id) VALUES (?)').run(idOf(1)),
     );
     await settle([branches[1]]);
@@ -134,7 +136,7 @@ describe('a hub that is restored from a backup', () => {
     await settle();
     await hub.order(1, 'B1', 'delivered');
     await settle();
-    await branches[0].parts.mirror.write((db) =>
+    await branches[0].services.mirror.write((db) =>
       db.prepare('INSERT INTO forgotten_up (order_id) VALUES (?)').run(idOf(1)),
     );
     await settle();
@@ -152,7 +154,7 @@ describe('a hub that is restored from a backup', () => {
     // After the backup, the platform got a newer value of P1, and P2 was uploaded but not answered.
     await branch.count('P1', 7, 'newer');
     await settle();
-    await hub.parts.mirror.write((db) =>
+    await hub.services.mirror.write((db) =>
       db.prepare("UPDATE outbox SET state = 'done', settled_at = '2026-01-01'").run(),
     );
     await settle();
@@ -172,7 +174,7 @@ describe('a hub that is restored from a backup', () => {
       { id: 'P1', qty: 5, state: 'pending', held: 'restored' },
       { id: 'P2', qty: 9, state: 'pending', held: null },
     ]);
-    await hub.parts.mirror.write((db) =>
+    await hub.services.mirror.write((db) =>
       db
         .prepare("UPDATE outbox SET state = 'done', settled_at = '2026-01-01' WHERE held_guard IS NULL")
         .run(),
@@ -188,11 +190,11 @@ describe('a hub that is restored from a backup', () => {
     const { hub, branches, settle } = chain;
     await settle();
     const keys = { hub: 'SUHUB', system: 'SUSYS', storage: 'f00d' };
-    hub.parts.state.hub.keepKeys(keys);
+    hub.services.state.hub.keepKeys(keys);
     const place = { file: '/srv/nats/server.conf', storeDirectory: '/srv/nats/jetstream', tls: null };
-    hub.parts.state.hub.noteServerConfig(place);
-    hub.parts.state.hub.invite('B2', `U${'C'.repeat(55)}`, hub.clock.nowMs() + 3_600_000);
-    const known = hub.parts.state.hub.branches();
+    hub.services.state.hub.noteServerConfig(place);
+    hub.services.state.hub.invite('B2', `U${'C'.repeat(55)}`, hub.clock.nowMs() + 3_600_000);
+    const known = hub.services.state.hub.branches();
     await hub.order(1, 'B1');
     const file = await backUp(hub);
     const report = await restore(chain, file, ['mirror.db', 'state.db']);
@@ -200,9 +202,9 @@ describe('a hub that is restored from a backup', () => {
     await hub.start();
     // The backup has B2's key but not its invitation. Times in the backup may be a minute old.
     const none = { seenAt: null, seenLateMs: 60_000, report: null, invitedKey: null, expiresAt: null };
-    expect(hub.parts.state.hub.branches()).toEqual(known.map((each) => ({ ...each, ...none })));
-    expect(hub.parts.state.hub.serverConfig()).toEqual(place);
-    expect(hub.parts.state.hub.keys()).not.toMatchObject({ hub: keys.hub });
+    expect(hub.services.state.hub.branches()).toEqual(known.map((each) => ({ ...each, ...none })));
+    expect(hub.services.state.hub.serverConfig()).toEqual(place);
+    expect(hub.services.state.hub.keys()).not.toMatchObject({ hub: keys.hub });
     await settle();
     await settle();
     expect(branches[0].orders()).toHaveLength(1);
@@ -213,14 +215,14 @@ describe('a hub that is restored from a backup', () => {
     const { hub, settle } = chain;
     await settle();
     const keys = { hub: 'SUHUB', system: 'SUSYS', storage: 'f00d' };
-    hub.parts.state.hub.keepKeys(keys);
+    hub.services.state.hub.keepKeys(keys);
     const file = await backUp(hub, true);
     expect(hub.rows("SELECT who, action, subject, detail FROM audit WHERE action = 'backup'")).toEqual([
       { who: 'cli ana', action: 'backup', subject: 'backup-true.tar.gz', detail: 'with tokens' },
     ]);
     await restore(chain, file, ['mirror.db', 'state.db']);
     await hub.start();
-    expect(hub.parts.state.hub.keys()).toEqual(keys);
+    expect(hub.services.state.hub.keys()).toEqual(keys);
   });
 
   it('lets no branch in again that was removed or invited anew since the backup', async () => {
@@ -228,10 +230,10 @@ describe('a hub that is restored from a backup', () => {
     const { hub, settle } = chain;
     await settle();
     const file = await backUp(hub);
-    await hub.parts.stores.write(({ audit }) =>
+    await hub.services.stores.write(({ audit }) =>
       audit.note({ who: 'cli ana', action: 'branch.remove', subject: 'branch B1' }),
     );
-    hub.parts.state.hub.remove('B1');
+    hub.services.state.hub.remove('B1');
     // This hub has a branch, so its state is complete, and no branch is restored from the backup.
     expect(await restore(chain, file)).toMatchObject({ branches: [] });
     await hub.start();

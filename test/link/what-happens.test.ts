@@ -48,7 +48,7 @@ async function running(): Promise<Chain & { branch: BranchStore }> {
 
 /** Replaces the mirror by a backup, as the command `tillsync restore` does. */
 async function restore(store: BranchStore | HubStore, backup: string): Promise<void> {
-  const newest = store.parts.mirror.orders.newestSeq();
+  const newest = store.services.mirror.orders.newestSeq();
   await store.stop();
   prepareRestoredMirror(backup, {
     continueAfterSeq: newest,
@@ -63,7 +63,7 @@ async function restore(store: BranchStore | HubStore, backup: string): Promise<v
 
 function backUp(store: BranchStore | HubStore): string {
   const to = `${store.mirrorFile}.backup`;
-  store.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(to));
+  store.services.mirror.read((db) => db.prepare('VACUUM INTO ?').run(to));
   return to;
 }
 
@@ -159,7 +159,7 @@ describe('what happens when', () => {
     await hub.publish();
     await clock.advance(FEED_KEPT_MS + 1_000);
     server.expire('B1', server.pending('B1'));
-    await hub.parts.mirror.write((db) => pruneFeed(db, clock.nowMs()));
+    await hub.services.mirror.write((db) => pruneFeed(db, clock.nowMs()));
     await hub.order(3, 'B1');
     const beganMs = clock.monotonicMs();
     await branch.start();
@@ -185,7 +185,7 @@ describe('what happens when', () => {
     const [{ seq } = { seq: 0 }] = branch.rows<{ seq: number }>('SELECT min(seq) AS seq FROM order_events');
     expect(seq).toBeGreaterThan(1_000_000);
     // The later count has the same number as the earlier count, but must not get the earlier count's outcome.
-    await hub.parts.mirror.write((db) =>
+    await hub.services.mirror.write((db) =>
       db
         .prepare("UPDATE outbox SET state = 'rejected', message = 'No.' WHERE reference = 'B1: before'")
         .run(),
@@ -267,7 +267,7 @@ describe('what happens when', () => {
       await machine.stop();
       return seq;
     };
-    hub.parts.state.hub.remove('B1');
+    hub.services.state.hub.remove('B1');
     await hub.stop();
     await hub.start();
     // The number is above all numbers that were leased to the earlier process.
@@ -290,7 +290,7 @@ describe('what happens when', () => {
     await hub.order(1, 'B1', 'payment-approved');
     await hub.order(2, 'B1');
     await branch.count('P2', 6, 'after');
-    await branch.parts.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
+    await branch.services.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
     await settle();
     await restore(hub, backup);
     await settle();
@@ -312,7 +312,7 @@ describe('what happens when', () => {
     const backup = backUp(hub);
     await hub.order(1, 'B1');
     await hub.order(1, 'B1', 'payment-approved');
-    const before = hub.parts.mirror.read((db) => {
+    const before = hub.services.mirror.read((db) => {
       const sql =
         'SELECT (SELECT epoch FROM hub) AS epoch, branch, kind, body, feed_id AS feedId, order_id AS orderId';
       const rows = db.prepare(`${sql}, n AS n FROM feed WHERE branch = 'B1' ORDER BY n`).all();
@@ -356,7 +356,7 @@ describe('what happens when', () => {
 
   it('two machines work with the key of one branch', async () => {
     const { hub, branch, server, clock } = await running();
-    const { mirror, stores } = branch.parts;
+    const { mirror, stores } = branch.services;
     const twin = new BranchFollower({
       link: server.branch('B1'),
       mirror,
@@ -387,7 +387,7 @@ describe('what happens when', () => {
     await clock.advance(1_000);
     await branch.follower.hello();
     await hub.hub.check();
-    const alarm = hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.misuse');
+    const alarm = hub.services.mirror.health.raised().find(({ key }) => key === 'hub.misuse');
     expect(alarm?.message).toContain('Branch B1 was two machines with one key');
     await expect(twin.hello()).rejects.toMatchObject(refused);
   });
@@ -408,7 +408,8 @@ describe('what happens when', () => {
     await hub.order(2, 'B2', 'dispatched');
     await settle();
     const [place] = two.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link');
-    const alarm = () => hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.branches')?.message;
+    const alarm = () =>
+      hub.services.mirror.health.raised().find(({ key }) => key === 'hub.branches')?.message;
     hub.configure(RENAMED);
     await hub.stop();
     await hub.start();
@@ -422,16 +423,18 @@ describe('what happens when', () => {
       hint: 'At the hub, say that it is the same shop: sudo tillsync branch rename B2 Norte',
     });
     const at = isoUtc(hub.clock.nowMs());
-    await expect(hub.parts.mirror.write((db) => assignStore(db, 'B2', 'Norte', at))).rejects.toMatchObject({
-      code: 'config-invalid',
-    });
-    hub.parts.state.hub.rename('B2', 'Norte');
-    await hub.parts.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
+    await expect(hub.services.mirror.write((db) => assignStore(db, 'B2', 'Norte', at))).rejects.toMatchObject(
+      {
+        code: 'config-invalid',
+      },
+    );
+    hub.services.state.hub.rename('B2', 'Norte');
+    await hub.services.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
     await hub.hub.check();
     expect(alarm() ?? '').not.toMatch(/rename/);
     // The branch's own machine and an earlier invitation use this name.
     const configured = configOf(`[platform]\nbase_url = "http://platform.test"${RENAMED}`);
-    expect(() => requireBranch(configured, hub.parts.state.hub, 'B2')).toThrow(
+    expect(() => requireBranch(configured, hub.services.state.hub, 'B2')).toThrow(
       expect.objectContaining({ code: 'not-found', hint: 'It is called Norte now.' }),
     );
     // Orders still name the former name, until the last order with that name ends.
@@ -451,7 +454,7 @@ describe('what happens when', () => {
       hub.rows<{ store: string }>("SELECT store_id AS store FROM feed_stores WHERE branch = 'B2' ORDER BY 1");
     expect(routes().map(({ store }) => store)).toEqual(['B2', 'Norte', 'sub-2']);
     await hub.order(1, 'B2', 'dispatched');
-    await hub.parts.mirror.write((db) => pruneFeed(db, hub.clock.nowMs()));
+    await hub.services.mirror.write((db) => pruneFeed(db, hub.clock.nowMs()));
     expect(routes().map(({ store }) => store)).toEqual(['Norte', 'sub-2']);
   });
 
@@ -473,10 +476,11 @@ describe('what happens when', () => {
       await expect(branch.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
     expect([ids(one), ids(two)]).toEqual([[idOf(1)], [idOf(2)]]);
     await hub.hub.check();
-    const alarm = () => hub.parts.mirror.health.raised().find(({ key }) => key === 'hub.branches')?.message;
+    const alarm = () =>
+      hub.services.mirror.health.raised().find(({ key }) => key === 'hub.branches')?.message;
     expect(alarm()).toMatch(/B1: It has the subsidiary_id of B2.* branch rename B1 B1.* branch rename B2 B1/);
-    hub.parts.state.hub.rename('B2', 'B1', 'sub-2');
-    hub.parts.state.hub.rename('B1', 'B2', 'sub-1');
+    hub.services.state.hub.rename('B2', 'B1', 'sub-2');
+    hub.services.state.hub.rename('B1', 'B2', 'sub-1');
     await hub.hub.check();
     await settle();
     // The machine of sub-1 is now called B2.
@@ -495,7 +499,7 @@ describe('what happens when', () => {
     await hub.start();
     await hub.order(1, 'B1');
     expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 1 }]);
-    hub.parts.state.hub.rename('B1', 'B1', 'sub-2');
+    hub.services.state.hub.rename('B1', 'B1', 'sub-2');
     await hub.hub.check();
     await settle();
     expect(branches.map(ids)).toEqual([[idOf(1)], []]);
@@ -511,7 +515,7 @@ describe('what happens when', () => {
     await hub.order(1, 'B2');
     await hub.order(2, 'Norte');
     await expect(two.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
-    hub.parts.state.hub.rename('B2', 'Norte', 'sub-2');
+    hub.services.state.hub.rename('B2', 'Norte', 'sub-2');
     await hub.hub.check();
     await settle();
     expect(ids(two)).toEqual([idOf(2)]);
@@ -531,8 +535,8 @@ describe('what happens when', () => {
       hub.configure(named(['sub-1', 'B1'], ['sub-2', to]));
       await hub.stop();
       await hub.start();
-      hub.parts.state.hub.rename('B2', to, 'sub-2');
-      await hub.parts.mirror.write((db) => keepRoute(db, from, 'B2'));
+      hub.services.state.hub.rename('B2', to, 'sub-2');
+      await hub.services.mirror.write((db) => keepRoute(db, from, 'B2'));
       await hub.hub.check();
       await hub.order(to.length, to);
       await settle([one]);
@@ -575,24 +579,24 @@ describe('what happens when', () => {
     const [one, two] = branches;
     await hub.order(1, 'B2');
     await settle();
-    expect(hub.parts.state.hub.close({ branch: 'B2', name: 'B2' }, hub.clock.nowMs())).toBe(true);
+    expect(hub.services.state.hub.close({ branch: 'B2', name: 'B2' }, hub.clock.nowMs())).toBe(true);
     await hub.hub.check();
     await expect(two.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
     await hub.clock.advance(600_000);
     await one.follower.hello();
     await hub.hub.check();
-    const alarms = hub.parts.mirror.health.raised().map(({ key }) => key);
+    const alarms = hub.services.mirror.health.raised().map(({ key }) => key);
     expect(alarms).toContain('hub.unassigned');
     expect(alarms).not.toContain('hub.branches');
     expect(hub.rows('SELECT order_id, branch FROM unassigned_orders')).toEqual([
       { order_id: idOf(1), branch: null },
     ]);
     const key = `U${'D'.repeat(55)}`;
-    hub.parts.state.hub.invite('B2', key, hub.clock.nowMs() + 60_000);
-    hub.parts.state.hub.join('B2', key, hub.clock.nowMs());
+    hub.services.state.hub.invite('B2', key, hub.clock.nowMs() + 60_000);
+    hub.services.state.hub.join('B2', key, hub.clock.nowMs());
     await hub.hub.check();
     await settle();
-    expect(hub.parts.mirror.health.raised().map(({ key }) => key)).not.toContain('hub.unassigned');
+    expect(hub.services.mirror.health.raised().map(({ key }) => key)).not.toContain('hub.unassigned');
     expect(two.rows(EVENTS)).toEqual([{ order_id: idOf(1), status: 'pending' }]);
   });
 
@@ -606,7 +610,7 @@ describe('what happens when', () => {
     await settle();
     await hub.order(1, 'B2', 'payment-approved');
     await hub.publish();
-    await one.parts.stores.write(({ reservations }) => reservations.acknowledge([id], 'inbox'));
+    await one.services.stores.write(({ reservations }) => reservations.acknowledge([id], 'inbox'));
     await settle();
     const asMoved = [{ store: 'B2', status: 'payment-approved', customer: 'ana@example.com' }];
     expect([shown(one), shown(two)]).toEqual([asMoved, asMoved]);
@@ -620,7 +624,7 @@ describe('what happens when', () => {
     await settle();
     expect(shown(one)).toEqual(asMoved);
     await hub.order(1, 'B2', 'dispatched');
-    await hub.parts.mirror.customers.forgetAll([id]);
+    await hub.services.mirror.customers.forgetAll([id]);
     await settle();
     const atTheEnd = [{ store: 'B2', status: 'dispatched', customer: null }];
     expect([shown(one), shown(two)]).toEqual([atTheEnd, atTheEnd]);
@@ -632,7 +636,7 @@ describe('what happens when', () => {
     await hub.order(1, 'B1');
     await settle();
     await hub.order(1, 'B2');
-    await one.parts.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
+    await one.services.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
     await settle();
     await hub.order(1, 'B1');
     await settle();
@@ -648,7 +652,7 @@ describe('what happens when', () => {
     await hub.order(2, 'B1');
     await hub.order(3, 'B9');
     await hub.order(4, 'B9');
-    await hub.parts.mirror.write((db) => assignOrder(db, idOf(3), 'B2', '2026-01-15T12:00:00.000Z'));
+    await hub.services.mirror.write((db) => assignOrder(db, idOf(3), 'B2', '2026-01-15T12:00:00.000Z'));
     await settle();
     const noted = () => hub.rows('SELECT * FROM sent_orders ORDER BY order_id, branch');
     const before = noted();
@@ -660,13 +664,13 @@ describe('what happens when', () => {
     ]);
     const step = new URL('../../src/db/mirror/migrations/0021-sent-orders.sql', import.meta.url);
     const filling = /^INSERT.*/ms.exec(readFileSync(step, 'utf8'))?.[0];
-    await hub.parts.mirror.write((db) => db.exec(`DELETE FROM sent_orders; ${filling}`));
+    await hub.services.mirror.write((db) => db.exec(`DELETE FROM sent_orders; ${filling}`));
     expect(noted()).toEqual(before);
   });
 
   it('something that came down cannot be applied', async () => {
     const { hub, branch, settle } = await running();
-    await hub.parts.mirror.write((db) =>
+    await hub.services.mirror.write((db) =>
       addToFeed(db, 'B1', 'order', { reading: 7 }, { at: '2026-01-15T12:00:00.000Z' }),
     );
     await hub.order(1, 'B1');
@@ -676,14 +680,14 @@ describe('what happens when', () => {
       { reason: `Entry ${n} of the hub (order) could not be applied.`, payload: '{"reading":7}' },
     ]);
     expect(ids(branch)).toEqual([idOf(1)]);
-    const [report] = hub.parts.state.hub.branches();
+    const [report] = hub.services.state.hub.branches();
     expect(report?.report).toMatchObject({ quarantined: 1 });
   });
 
   it('an order is longer than the server takes', async () => {
     const { hub, branch, settle } = await running();
     const long = { reading: 'ñ'.repeat(4_100_000) };
-    await hub.parts.mirror.write((db) =>
+    await hub.services.mirror.write((db) =>
       addToFeed(db, 'B1', 'order', long, { at: '2026-01-15T12:00:00.000Z' }),
     );
     await hub.order(1, 'B1');

@@ -9,7 +9,7 @@ test('orders of another company are told of, until they stop or the store is sai
   const rig = storeRig({ platform: { orders: 0 } as object });
   const daemon = await rig.daemon();
   const raised = () =>
-    daemon.parts.mirror.health
+    daemon.services.mirror.health
       .raised()
       .map(({ key }) => key)
       .filter((key) => key === 'auth.other-company');
@@ -27,7 +27,7 @@ test('orders of another company are told of, until they stop or the store is sai
 
   await announce(5, 'theirs');
   expect(raised()).toEqual(['auth.other-company']);
-  await daemon.parts.mirror.write(beginOtherCompany);
+  await daemon.services.mirror.write(beginOtherCompany);
   await rig.clock.advance(MINUTES_MS);
   expect(raised()).toEqual([]);
   await announce(6, 'theirs');

@@ -38,12 +38,12 @@ describe('a poll', () => {
     const rig = storeRig();
     const { internalOrderId } = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
     const clock = new FreezableClock(rig.clock);
-    const still = await rig.parts(async (request, pass) => {
+    const still = await rig.services(async (request, pass) => {
       const answer = await pass();
       if (isList(request)) await clock.frozen();
       return answer;
     }, clock);
-    const other = await rig.parts();
+    const other = await rig.services();
     const late = still.orderPoll.poll().catch((error) => error.code);
     await rig.clock.advance(610_000);
     rig.sandbox.control.advanceOrder(internalOrderId, 'dispatched');
@@ -86,16 +86,16 @@ describe('a poll', () => {
 
   it('whose answer has no list of orders is not taken for an empty one', async () => {
     const rig = storeRig();
-    const parts = await rig.parts(async (request, pass) =>
+    const services = await rig.services(async (request, pass) =>
       isList(request) ? json({ success: true, data: { news: 'moved' } }) : pass(),
     );
-    await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
+    await expect(rig.run(services.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
     await rig.clock.advance(1_000);
     expect(freshness(rig)).toBe('failing');
     // A proxy's error page is usually gone within minutes. If it stays, an alarm is raised.
     expect(alarms(rig)).not.toContain('orders.unreadable');
     await rig.clock.advance(6 * 60_000);
-    await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
+    await expect(rig.run(services.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
     await rig.clock.advance(1_000);
     expect(alarms(rig)).toContain('orders.unreadable');
   });
@@ -108,30 +108,30 @@ describe('a poll', () => {
     });
     for (let i = 0; i < 5; i++) rig.sandbox.control.createOrder({}, { hidden: true });
     const pages: string[] = [];
-    const parts = await rig.parts(async (request, pass) => {
+    const services = await rig.services(async (request, pass) => {
       const answer = await pass();
       if (!isList(request)) return answer;
       pages.push(new URLSearchParams(request.path.split('?')[1]).get('page') ?? 'first');
       const body = JSON.parse(Buffer.from(answer.bytes).toString());
       return json({ ...body, data: { ...body.data, hasNextPage: true } });
     });
-    expect(await rig.run(parts.orderPoll.poll())).toMatchObject({ created: 5 });
+    expect(await rig.run(services.orderPoll.poll())).toMatchObject({ created: 5 });
     expect(pages).toEqual(['first', '2', '3', '4']);
     expect(rig.rows('SELECT 1 FROM orders')).toHaveLength(5);
   });
 
   it('of days that a person named says nothing of how today fares', async () => {
     const rig = storeRig();
-    const parts = await rig.parts();
+    const services = await rig.services();
     rig.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'order.all', times: 1 });
-    await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-failed' });
+    await expect(rig.run(services.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-failed' });
     await rig.clock.advance(300_000);
     const window = { startDate: '2025-12-20', endDate: '2025-12-21' };
-    await rig.run(parts.orderPoll.poll({ window }));
+    await rig.run(services.orderPoll.poll({ window }));
     await rig.clock.advance(1_000);
     expect(freshness(rig)).toBe('failing');
     await rig.clock.advance(300_000);
-    await rig.run(parts.orderPoll.poll());
+    await rig.run(services.orderPoll.poll());
     await rig.clock.advance(1_000);
     expect(freshness(rig)).toBe('ok');
   });
@@ -157,8 +157,8 @@ describe('a poll', () => {
     const createdAtMs = rig.clock.nowMs() - 1.6 * DAY_MS;
     rig.sandbox.control.createOrder({ status: 'pending', createdAtMs }, { hidden: true });
     const { queries, tamper } = asked();
-    const parts = await rig.parts(tamper);
-    await rig.run(parts.orderPoll.poll({ wide: true }));
+    const services = await rig.services(tamper);
+    await rig.run(services.orderPoll.poll({ wide: true }));
     expect(statusOf(rig, rig.sandbox.control.orders()[0]?.internalOrderId ?? '')).toBeDefined();
     expect(queries).toHaveLength(1);
   });
@@ -166,14 +166,14 @@ describe('a poll', () => {
   it('reaches back to the oldest open order when it is a wide one', async () => {
     const rig = storeRig();
     const { queries, tamper } = asked();
-    const parts = await rig.parts(tamper);
+    const services = await rig.services(tamper);
     const createdAtMs = rig.clock.nowMs() - 20 * DAY_MS;
     rig.sandbox.control.createOrder({ status: 'pending', createdAtMs }, { hidden: true });
     const window = { startDate: '2025-12-20', endDate: '2026-01-16' };
-    await rig.run(parts.orderPoll.poll({ window }));
-    await rig.run(parts.orderPoll.poll({ wide: true }));
+    await rig.run(services.orderPoll.poll({ window }));
+    await rig.run(services.orderPoll.poll({ wide: true }));
     expect(String(queries[1]?.get('startDate')) <= '2025-12-26').toBe(true);
-    await rig.run(parts.orderPoll.poll());
+    await rig.run(services.orderPoll.poll());
     expect(String(queries[2]?.get('startDate')) >= '2026-01-12').toBe(true);
   });
 
@@ -182,19 +182,19 @@ describe('a poll', () => {
       config: (same) => ({ ...same, orders: { ...same.orders, lookbackDays: 40, wideDays: 30 } }),
     });
     const { queries, tamper } = asked();
-    const parts = await rig.parts(tamper);
-    await rig.run(parts.orderPoll.poll());
+    const services = await rig.services(tamper);
+    await rig.run(services.orderPoll.poll());
     await rig.clock.advance(60_000);
-    await rig.run(parts.orderPoll.poll());
+    await rig.run(services.orderPoll.poll());
     expect(queries.every((query) => String(query.get('startDate')) <= '2025-12-06')).toBe(true);
   });
 
   it('that was stopped is told as nothing', async () => {
     const rig = storeRig();
-    const parts = await rig.parts();
+    const services = await rig.services();
     rig.sandbox.control.setFault({ kind: 'hang', endpoint: 'order.all' });
     const stopping = new AbortController();
-    const poll = parts.orderPoll.poll({ signal: stopping.signal }).catch((error) => error.code);
+    const poll = services.orderPoll.poll({ signal: stopping.signal }).catch((error) => error.code);
     await rig.clock.advance(3_000);
     stopping.abort();
     expect(await rig.run(poll)).toBe('aborted');
@@ -216,8 +216,8 @@ describe('the daemon', () => {
 
   it('tells that orders are stale only after ten minutes without a poll, and no longer once one came', async () => {
     const rig = asDocumented();
-    const { parts } = await rig.daemon();
-    const isStale = () => areOrdersStale(parts.mirror, { config: parts.config, clock: rig.clock });
+    const { services } = await rig.daemon();
+    const isStale = () => areOrdersStale(services.mirror, { config: services.config, clock: rig.clock });
     await rig.clock.advance(20 * 60_000);
     const once = rig.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'order.all' });
     await rig.clock.advance(3 * 60_000);
@@ -242,7 +242,7 @@ describe('the daemon', () => {
     const rig = asDocumented();
     const daemon = await rig.daemon();
     await rig.clock.advance(60_000);
-    daemon.parts.state.ledger.holdBack('order.all', 3 * 3_600_000);
+    daemon.services.state.ledger.holdBack('order.all', 3 * 3_600_000);
     for (let i = 0; i < 6; i++) {
       await rig.clock.advance(10 * 60_000);
       expect(daemon.stalledLoops()).toEqual([]);

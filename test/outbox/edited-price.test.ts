@@ -21,9 +21,9 @@ it('a price is sent though the catalogue had it, unless the platform said or too
   const { price } = sold();
   const handOver = async () => {
     const change = { sku: String(SKU), price };
-    const [taken] = await daemon.parts.outbox.submit([{ kind: 'product', change }], 'http');
+    const [taken] = await daemon.services.outbox.submit([{ kind: 'product', change }], 'http');
     await rig.clock.advance(5_000);
-    return daemon.parts.outbox.get(taken?.changeId ?? 0);
+    return daemon.services.outbox.get(taken?.changeId ?? 0);
   };
   expect(await handOver()).toMatchObject({ state: 'done', attempts: 0 });
   await rig.clock.advance(5 * MINUTE_MS);

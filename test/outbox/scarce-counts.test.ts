@@ -24,9 +24,9 @@ async function store(stock: Partial<Config['stock']> = {}) {
   const onPlatform = () => control.stockOf(SKU, 'sub-1');
   const count = async (qty: number) => {
     const change = { sku: String(SKU), subsidiaryId: 'sub-1', qty };
-    const [taken] = await daemon.parts.outbox.submit([{ kind: 'stock', change }], 'http');
+    const [taken] = await daemon.services.outbox.submit([{ kind: 'stock', change }], 'http');
     await rig.clock.advance(5_000);
-    return daemon.parts.outbox.get(taken?.changeId ?? 0);
+    return daemon.services.outbox.get(taken?.changeId ?? 0);
   };
   await count(4);
   // From here the next poll is at least four minutes away.
@@ -34,7 +34,8 @@ async function store(stock: Partial<Config['stock']> = {}) {
   const sell = (qty: number) =>
     control.createOrder({ subsidiaryId: 'sub-1', items: [{ sku: SKU, qty }] }).internalOrderId;
   const looks = () => control.calls('product.get').length;
-  const sweep = () => rig.run(daemon.parts.catalogSweep.sweep({ subsidiaryId: 'sub-1', externalId: 'B1' }));
+  const sweep = () =>
+    rig.run(daemon.services.catalogSweep.sweep({ subsidiaryId: 'sub-1', externalId: 'B1' }));
   /** A person changes the quantity in the company's panel. */
   const edit = (qty: number) => {
     const children = control.products().flatMap((product) => product.children);
@@ -58,7 +59,7 @@ describe('the last pieces, where orders come by polls alone', () => {
     expect(looks()).toBe(1);
     expect(onPlatform()).toBe(1);
     await rig.clock.advance(12 * MINUTE_MS);
-    expect(daemon.parts.mirror.orders.get(orderId)).toBeDefined();
+    expect(daemon.services.mirror.orders.get(orderId)).toBeDefined();
     expect(onPlatform()).toBe(1);
     expect(rig.rows('SELECT 1 FROM stock_looks')).toEqual([]);
   });
@@ -113,10 +114,10 @@ describe('the last pieces, where orders come by polls alone', () => {
       change: { sku: String(5_000 + i), subsidiaryId: 'sub-1', qty: 2 },
     }));
     const before = looks();
-    await daemon.parts.outbox.submit(items, 'http');
+    await daemon.services.outbox.submit(items, 'http');
     await rig.clock.advance(MINUTE_MS);
     expect(looks() - before).toBe(0);
-    expect(daemon.parts.outbox.counts()).toMatchObject({ pending: 0, sending: 0 });
+    expect(daemon.services.outbox.counts()).toMatchObject({ pending: 0, sending: 0 });
   });
 });
 
@@ -127,7 +128,7 @@ describe('a stock that was edited in the panel', () => {
     edit(500);
     await sweep();
     await rig.clock.advance(7 * MINUTE_MS);
-    const told = () => daemon.parts.mirror.health.raised().filter(({ key }) => key === 'stock.differs');
+    const told = () => daemon.services.mirror.health.raised().filter(({ key }) => key === 'stock.differs');
     expect(told()).toMatchObject([{ message: expect.stringContaining('1001 B1 500 ≠ 12') }]);
     edit(12);
     await sweep();
@@ -142,7 +143,7 @@ describe('a stock that was edited in the panel', () => {
     await sweep();
     await rig.clock.advance(7 * MINUTE_MS);
     expect(onPlatform()).toBe(12);
-    expect(daemon.parts.outbox.get(before!.changeId)?.message).toBe(
+    expect(daemon.services.outbox.get(before!.changeId)?.message).toBe(
       'Sent again as 12: the platform had 500, the POS counted 12.',
     );
   });

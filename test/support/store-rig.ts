@@ -95,7 +95,7 @@ export interface StoreRig {
   sandbox: SandboxCore;
   directory: string;
   /** Opens the parts of a command: everything but loops and listeners. Several share the files, as processes do. */
-  parts(tamper?: Tamper, ownClock?: Clock): Promise<Services>;
+  services(tamper?: Tamper, ownClock?: Clock): Promise<Services>;
   /** Starts the daemon with all its loops. */
   daemon(tamper?: Tamper, own?: { clock?: Clock; holders?: Holders }): Promise<Daemon>;
   /** Advances time until the promise is settled. */
@@ -170,10 +170,10 @@ export function storeRig({
     sandbox,
     directory,
     run,
-    async parts(tamper, ownClock) {
-      const parts = await openServices(process(tamper, ownClock));
-      onTestFinished(() => run(parts.close()));
-      return parts;
+    async services(tamper, ownClock) {
+      const services = await openServices(process(tamper, ownClock));
+      onTestFinished(() => run(services.close()));
+      return services;
     },
     async daemon(tamper, own = {}) {
       const options = { ...process(tamper, own.clock), ...(own.holders && { holders: own.holders }) };

@@ -1,4 +1,4 @@
-import { standingNow } from '../../src/app/read-only-services.ts';
+import { currentAssessment } from '../../src/app/read-only-services.ts';
 import type { Services } from '../../src/app/services.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
@@ -9,12 +9,12 @@ type Watched = Pick<Services, 'config' | 'mirror' | 'state' | 'platform' | 'outb
 
 /** Makes an alarm receiver with the store's settings; each call passes the due messages to `onNews`. */
 export function listener(
-  parts: Watched,
+  services: Watched,
   clock: Clock,
   onNews: (news: string, key: string) => void,
 ): () => Promise<void> {
-  const { config, state } = parts;
-  const now = standingNow({ ...parts, clock });
+  const { config, state } = services;
+  const now = currentAssessment({ ...services, clock });
   const notifier = new Notifier({
     receiver: { name: 'command', description: '', tell: async ({ state: news, key }) => onNews(news, key) },
     rules: config.alarms,
@@ -30,14 +30,14 @@ export function listener(
 }
 
 /** Makes the store's heartbeat to this address. */
-export function heartbeatTo(url: string, parts: Watched, clock: Clock): Heartbeat {
-  const now = standingNow({ ...parts, clock });
+export function heartbeatTo(url: string, services: Watched, clock: Clock): Heartbeat {
+  const now = currentAssessment({ ...services, clock });
   return new Heartbeat({
     url,
-    everyMs: parts.config.alarms.heartbeatEveryMs,
+    everyMs: services.config.alarms.heartbeatEveryMs,
     timeoutMs: 1_000,
     version: '',
-    standing: () => now.read(),
+    assessment: () => now.read(),
     remember() {},
     onSent() {},
     clock,

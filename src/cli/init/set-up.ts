@@ -91,7 +91,7 @@ export class SetUp {
   readonly #progress: Progress;
   /** Present group of the storage directory. The draft's group replaces it after the file was written. */
   #group: string;
-  #open: { key: string; parts: Services } | undefined;
+  #open: { key: string; services: Services } | undefined;
 
   constructor(options: SetUpOptions) {
     this.#options = options;
@@ -112,7 +112,7 @@ export class SetUp {
 
   /** Returns the state of the stored tokens without a call. Throws `storage-…`. */
   async tokenState(): Promise<'none' | 'ok' | 'locked-out'> {
-    return (await this.#parts()).platform.tokens.describe().state;
+    return (await this.#services()).platform.tokens.describe().state;
   }
 
   /**
@@ -120,8 +120,8 @@ export class SetUp {
    * (`auth-required`), the stored pair stays.
    */
   async useToken(refreshToken: string): Promise<void> {
-    const parts = await this.#parts();
-    const { tokens } = parts.platform;
+    const services = await this.#services();
+    const { tokens } = services.platform;
     if (this.offline) {
       if (tokens.describe().state !== 'ok') await tokens.set({ refreshToken });
       this.hasStoredTokens = true;
@@ -131,18 +131,18 @@ export class SetUp {
     const tryOut = () => tokens.tryOut(refreshToken, onWait);
     if ((await this.#during('trying the refresh token', tryOut)) === 'known') return this.tryStoredTokens();
     this.hasStoredTokens = true;
-    await parts.stores.write(({ audit }) =>
+    await services.stores.write(({ audit }) =>
       audit.note({ who: this.#options.cli.who, action: 'auth.set', subject: 'tokens', detail: 'by init' }),
     );
-    this.#tokensWork(parts);
+    this.#tokensWork(services);
   }
 
   /** Tries the stored tokens. Throws `auth-required` if there are none or the platform refuses them. */
   async tryStoredTokens(): Promise<void> {
-    const parts = await this.#parts();
+    const services = await this.#services();
     if (this.offline) return this.note('tokens', 'stored tokens', null, NOT_TRIED);
-    await this.#during('trying the stored tokens', () => parts.platform.tokens.ready(this.#call()));
-    this.#tokensWork(parts);
+    await this.#during('trying the stored tokens', () => services.platform.tokens.ready(this.#call()));
+    this.#tokensWork(services);
   }
 
   #tokensWork({ mirror, platform }: Services): void {
@@ -177,7 +177,7 @@ export class SetUp {
     key: string,
     name: string,
   ): Promise<{ count: number; first: string | undefined }> {
-    const { platform, config } = await this.#parts();
+    const { platform, config } = await this.#services();
     const { pageSize: limit } = config.catalog;
     const query = { ...address, page: 1, limit, order: 'asc', orderBy: 'CreatedDate' } as const;
     try {
@@ -197,7 +197,7 @@ export class SetUp {
 
   /** Makes a secret for callbacks if there is none. The platform gets the secret when tillsync starts. */
   async prepareSecret(): Promise<'made' | 'kept'> {
-    const { webhookSecrets } = await this.#parts();
+    const { webhookSecrets } = await this.#services();
     if (webhookSecrets.current() !== undefined) return 'kept';
     await webhookSecrets.commit(await webhookSecrets.begin());
     return 'made';
@@ -251,7 +251,7 @@ export class SetUp {
     mayStart,
   }: Parameters<SetUp['bringToWork']>[0]): Promise<Pick<AtWork, 'service' | 'next'>> {
     const { env } = this.#options.cli;
-    const isRunning = (await this.#parts()).state.leases.isHeld(RUNNING);
+    const isRunning = (await this.#services()).state.leases.isHeld(RUNNING);
     const service = unitsOf(this.draft.file);
     if (service === undefined || !(await isInstalled(service, env))) {
       if (!isRunning) return { service: null, next: [formatCommands('{tillsync} run')] };
@@ -285,7 +285,7 @@ export class SetUp {
     const config = this.draft.config();
     if (!config.webhook.enabled || config.webhook.port === 0) return;
     const { probeWebhook } = await import('../../support/webhook-probe.ts');
-    const secret = (await this.#parts()).webhookSecrets.current();
+    const secret = (await this.#services()).webhookSecrets.current();
     const { signal } = this.#options;
     const results = await this.#during('trying the receiver', () => probeWebhook({ config, secret, signal }));
     for (const { what, url, ok, message } of results) {
@@ -296,7 +296,7 @@ export class SetUp {
   /** Gives the storage directory its new group. Called after the file was written. Throws `config-invalid`. */
   async settle(): Promise<void> {
     this.#group = String(this.draft.value('storage.group'));
-    await this.#parts();
+    await this.#services();
   }
 
   /** Records and shows the result of a try. It replaces the result of an earlier try of the same answer. */
@@ -323,7 +323,7 @@ export class SetUp {
     this.#progress.end();
     const open = this.#open;
     this.#open = undefined;
-    await open?.parts.close();
+    await open?.services.close();
   }
 
   #call() {
@@ -336,11 +336,11 @@ export class SetUp {
   }
 
   /** Returns the daemon's services. They are opened again if an answer changed what they depend on. */
-  async #parts(): Promise<Services> {
+  async #services(): Promise<Services> {
     const draft = this.draft.config();
     const config: Config = { ...draft, storage: { ...draft.storage, group: this.#group } };
     const key = JSON.stringify([config.platform.baseUrl, config.storage]);
-    if (this.#open?.key === key) return this.#open.parts;
+    if (this.#open?.key === key) return this.#open.services;
     await this.close();
     const { openServices } = await import('../../app/services.ts');
     const { createLogger } = await import('../../core/logger.ts');
@@ -358,8 +358,8 @@ export class SetUp {
       clock,
       secrets: [...secrets.webhookSecrets],
     });
-    const parts = await openServices({ config, secrets: others, clock, random, log });
-    this.#open = { key, parts };
-    return parts;
+    const services = await openServices({ config, secrets: others, clock, random, log });
+    this.#open = { key, services };
+    return services;
   }
 }

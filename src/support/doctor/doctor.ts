@@ -159,8 +159,8 @@ class Examination {
   }
 
   async close(): Promise<void> {
-    const [parts, stored] = [await this.#parts.made(), await this.#stored.made()];
-    if (parts && !isOutcome(parts)) await parts.close();
+    const [services, stored] = [await this.#services.made(), await this.#stored.made()];
+    if (services && !isOutcome(services)) await services.close();
     if (stored && !isOutcome(stored)) await stored.readers.close();
   }
 
@@ -258,16 +258,16 @@ class Examination {
       return own;
     };
     return {
-      'hub.server': this.#withParts(async (parts) => {
+      'hub.server': this.#withServices(async (services) => {
         const unit = await readUnit(SERVER_UNIT);
-        return serverOutcome(nats, parts.state.hub.serverConfig(), await ownServer(parts), unit);
+        return serverOutcome(nats, services.state.hub.serverConfig(), await ownServer(services), unit);
       }),
-      'hub.certificate': this.#withParts(async (parts) => {
-        const place = parts.state.hub.serverConfig();
+      'hub.certificate': this.#withServices(async (services) => {
+        const place = services.state.hub.serverConfig();
         if (place === undefined) return skipped('The nats-server has no configuration yet.');
-        return certificateOutcome(publicUrl, place, await ownServer(parts), clock.nowMs());
+        return certificateOutcome(publicUrl, place, await ownServer(services), clock.nowMs());
       }),
-      'hub.branches': this.#withParts(({ state, mirror }) => {
+      'hub.branches': this.#withServices(({ state, mirror }) => {
         const watched = config.branches.filter((branch) => branch.watched !== false);
         const names = state.hub.open(configuredNames(watched));
         const invited = state.hub.branches();
@@ -292,7 +292,7 @@ class Examination {
         if (isBranch(config)) return this.#wayOfBranch();
         if (publicUrl === '')
           return skipped('hub.public_url is empty: only branches on this machine can join.');
-        return this.#withParts(async ({ state }) =>
+        return this.#withServices(async ({ state }) =>
           wayOutcome(
             config,
             await lookAt(publicUrl, { caFile: state.hub.serverConfig()?.tls?.caFile }, signal),
@@ -306,7 +306,7 @@ class Examination {
   #wayOfBranch(): Promise<CheckOutcome> | CheckOutcome {
     const { signal } = this.#o;
     const config = this.#config;
-    return this.#withParts(async ({ state }) => {
+    return this.#withServices(async ({ state }) => {
       const { link } = config;
       const [way] = waysOf(configuredWays(link), state.linkWays.read());
       const { url = link.hub, authorities = [] } = way ?? {};
@@ -327,14 +327,14 @@ class Examination {
         this.#reached = outcome.level === 'ok';
         return outcome;
       },
-      'platform.limits': this.#withParts((parts, { verdict }) => {
-        const waits = parts.state.ledger.waits(config.limits);
+      'platform.limits': this.#withServices((services, { verdict }) => {
+        const waits = services.state.ledger.waits(config.limits);
         return outcomeOfFindings(verdict, 'platform.limits', { waits }) ?? limitsOutcome(waits);
       }),
-      'platform.products': this.#withParts(({ platform }) =>
+      'platform.products': this.#withServices(({ platform }) =>
         listOutcome(platform, configuredBranches(config), attempt),
       ),
-      'platform.product': this.#withParts(({ platform, mirror }) =>
+      'platform.product': this.#withServices(({ platform, mirror }) =>
         productOutcome(
           platform,
           mirror.read((db) => db.prepare('SELECT sku FROM skus LIMIT 1').pluck().get()),
@@ -342,7 +342,7 @@ class Examination {
         ),
       ),
       'webhook.registered': this.#ofWebhook(async () => {
-        const outcome = await this.#withParts(({ webhookRegistration, state }) =>
+        const outcome = await this.#withServices(({ webhookRegistration, state }) =>
           attempt(async (how) => {
             const there = await webhookRegistration.look(how);
             return registeredOutcome(callbackUrl, there, state.webhook.read().registered);
@@ -391,7 +391,7 @@ class Examination {
    * The parts that share the daemon's rate budget and token pair, or an outcome with the reason why they are
    * unavailable.
    */
-  readonly #parts = once(async (): Promise<Services | CheckOutcome> => {
+  readonly #services = once(async (): Promise<Services | CheckOutcome> => {
     const stored = await this.#stored();
     if (isOutcome(stored) || !stored.tokens) {
       return skipped('Not tried, since what is stored cannot be looked into.');
@@ -407,8 +407,8 @@ class Examination {
   });
 
   readonly #probes = once(async () => {
-    const parts = await this.#parts();
-    const secret = isOutcome(parts) ? undefined : parts.webhookSecrets.current();
+    const services = await this.#services();
+    const secret = isOutcome(services) ? undefined : services.webhookSecrets.current();
     const { webhook } = this.#config;
     const callbackUrl = this.#whyNot() === undefined ? webhook.callbackUrl : '';
     const config = { ...this.#config, webhook: { ...webhook, callbackUrl } };
@@ -422,8 +422,8 @@ class Examination {
   }
 
   async #clockNow(): Promise<CheckOutcome> {
-    const [parts, stored] = [await this.#parts(), await this.#stored()];
-    const skewMs = isOutcome(parts) ? undefined : parts.platform.clock.skewMs();
+    const [services, stored] = [await this.#services(), await this.#stored()];
+    const skewMs = isOutcome(services) ? undefined : services.platform.clock.skewMs();
     if (skewMs !== undefined) return clockOutcome({ skewMs, source: 'answer' });
     const tokens = isOutcome(stored) ? null : stored.tokens;
     // Tokens that were handed in and never refreshed contain no time of the platform.
@@ -444,12 +444,12 @@ class Examination {
     };
   }
 
-  #withParts(check: (parts: Services, stored: Stored) => CheckOutcome | Promise<CheckOutcome>): Check {
+  #withServices(check: (services: Services, stored: Stored) => CheckOutcome | Promise<CheckOutcome>): Check {
     return async () => {
-      const [parts, stored] = [await this.#parts(), await this.#stored()];
-      if (!isOutcome(parts) && !isOutcome(stored)) return check(parts, stored);
+      const [services, stored] = [await this.#services(), await this.#stored()];
+      if (!isOutcome(services) && !isOutcome(stored)) return check(services, stored);
       const why = this.#whyNot();
-      return why === undefined && isOutcome(parts) ? parts : skipped(why ?? 'Not tried.');
+      return why === undefined && isOutcome(services) ? services : skipped(why ?? 'Not tried.');
     };
   }
 

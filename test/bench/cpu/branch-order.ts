@@ -30,7 +30,7 @@ export const BRANCH_ORDER: CpuMeasure = {
   rounds: 40,
   async open(directory) {
     const server = new InProcessServer();
-    const { hub, parts } = await openHub(path.join(directory, 'hub'), server);
+    const { hub, services } = await openHub(path.join(directory, 'hub'), server);
     const branch = await openBranch(path.join(directory, 'branch'), server);
     const commit = await sameRowsCommit(directory);
     const link = server.branch(BRANCH);
@@ -45,7 +45,7 @@ export const BRANCH_ORDER: CpuMeasure = {
         const observation = { source: 'webhook', observedAtMs: systemClock.nowMs(), raw, reading } as const;
         return { kind: 'order', observation } as const;
       });
-      return parts.mirror.save(entries);
+      return services.mirror.save(entries);
     };
     const follow = async () => {
       const over = new AbortController();
@@ -66,7 +66,7 @@ export const BRANCH_ORDER: CpuMeasure = {
             while (await hub.publish());
             await follow();
           }
-          const there = branch.parts.mirror.read((db) =>
+          const there = branch.services.mirror.read((db) =>
             db.prepare<[], number>('SELECT count(*) FROM orders').pluck().get(),
           );
           if (there !== number) throw new Error(`${there} of ${number} orders are at the branch.`);
@@ -79,19 +79,19 @@ export const BRANCH_ORDER: CpuMeasure = {
         }),
       async close() {
         commit.close();
-        await parts.close();
-        await branch.parts.close();
+        await services.close();
+        await branch.services.close();
       },
     };
   },
 };
 
-async function openStore(directory: string, text: string): Promise<{ config: Config; parts: Services }> {
+async function openStore(directory: string, text: string): Promise<{ config: Config; services: Services }> {
   mkdirSync(directory);
   const storage = `[storage]\ndirectory = ${JSON.stringify(directory)}\n`;
   const read = readConfig({ file: 'bench.toml', env: {}, text: `${storage}${text}` });
   if ('faults' in read) throw configError(read.faults);
-  const parts = await openServices({
+  const services = await openServices({
     config: read.config,
     secrets: { webhookSecrets: [] },
     clock: systemClock,
@@ -99,11 +99,14 @@ async function openStore(directory: string, text: string): Promise<{ config: Con
     log: silentLog,
     transport: { send: () => Promise.reject(new Error('nobody is called')), close: async () => {} },
   });
-  return { config: read.config, parts };
+  return { config: read.config, services };
 }
 
-async function openHub(directory: string, server: InProcessServer): Promise<{ hub: Hub; parts: Services }> {
-  const { config, parts } = await openStore(
+async function openHub(
+  directory: string,
+  server: InProcessServer,
+): Promise<{ hub: Hub; services: Services }> {
+  const { config, services } = await openStore(
     directory,
     `[platform]
 base_url = "http://platform.test"
@@ -114,7 +117,7 @@ subsidiary_id = "sub-1"
 external_id = "${BRANCH}"
 `,
   );
-  const { mirror, stores, state } = parts;
+  const { mirror, stores, state } = services;
   const link = server.hub();
   const branches = feedBranches(config, state.hub);
   const hub = new Hub({
@@ -139,18 +142,18 @@ external_id = "${BRANCH}"
   await link.answer((branch, question, body) => hub.answer(branch, question, body));
   const place = (await link.prepare([])) ?? '';
   await mirror.write((db) => noteStream(db, place, state.hub.branches(), systemClock.nowMs()));
-  return { hub, parts };
+  return { hub, services };
 }
 
 async function openBranch(
   directory: string,
   server: InProcessServer,
-): Promise<{ follower: BranchFollower; parts: Services }> {
-  const { parts } = await openStore(
+): Promise<{ follower: BranchFollower; services: Services }> {
+  const { services } = await openStore(
     directory,
     `[link]\nhub = "nats://127.0.0.1:4222"\nbranch = "${BRANCH}"\n`,
   );
-  const { mirror, stores, platform } = parts;
+  const { mirror, stores, platform } = services;
   const follower = new BranchFollower({
     link: server.branch(BRANCH),
     mirror,
@@ -166,5 +169,5 @@ async function openBranch(
   });
   await follower.begin();
   await follower.hello();
-  return { follower, parts };
+  return { follower, services };
 }

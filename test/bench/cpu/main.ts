@@ -9,7 +9,7 @@ import { CALLBACK, IDLE_MINUTE, START } from './daemon.ts';
 import { type CpuFigure, type CpuMeasure, measureCpu } from './measure.ts';
 import { LEDGER, MERGE } from './merge.ts';
 import { UNCHANGED_POLL } from './poll.ts';
-import { type Kept, sentenceOf, standingOf } from './verdict.ts';
+import { comparisonOf, type Kept, sentenceOf } from './verdict.ts';
 
 const MEASURES: readonly CpuMeasure[] = [
   ...[CALLBACK, MERGE, LEDGER, UNCHANGED_POLL, COUNT_BY_INBOX, COUNT_BY_HTTP],
@@ -45,7 +45,7 @@ async function main(): Promise<number> {
     // A busy moment of the machine passes, and so does an unlucky memory layout; a real slowdown stays.
     for (
       let more = 1;
-      more < TRIES_MAX && standingOf(figure.ratio, kept[measure.name]) === 'slower';
+      more < TRIES_MAX && comparisonOf(figure.ratio, kept[measure.name]) === 'slower';
       more++
     ) {
       const again = await measureOnce(measure);
@@ -59,7 +59,7 @@ async function main(): Promise<number> {
         `    ${us(figure.oursUs)}; ${beside}: ${us(figure.bareUs)}\n`,
     );
     if (wanted.keep) kept[name] = Number(figure.ratio.toPrecision(3));
-    else if (standingOf(figure.ratio, before) === 'slower') isSlower = true;
+    else if (comparisonOf(figure.ratio, before) === 'slower') isSlower = true;
   }
   if (wanted.keep) writeFileSync(KEPT_FILE, `${JSON.stringify(kept, null, 2)}\n`);
   return isSlower ? 3 : 0;

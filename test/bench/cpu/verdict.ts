@@ -6,9 +6,9 @@ export type Kept = Record<string, number>;
 /** A ratio beyond this factor of the stored one differs; less is noise of the machine. */
 const ROOM = 1.15;
 
-export type Standing = 'as kept' | 'slower' | 'faster' | 'not kept yet';
+export type Comparison = 'as kept' | 'slower' | 'faster' | 'not kept yet';
 
-export function standingOf(ratio: number, kept: number | undefined): Standing {
+export function comparisonOf(ratio: number, kept: number | undefined): Comparison {
   if (kept === undefined) return 'not kept yet';
   if (ratio > kept * ROOM) return 'slower';
   return ratio * ROOM < kept ? 'faster' : 'as kept';
@@ -22,7 +22,7 @@ export function sentenceOf(
 ): string {
   const seen = ratio.toFixed(2);
   const before = kept?.toFixed(2);
-  switch (standingOf(ratio, kept)) {
+  switch (comparisonOf(ratio, kept)) {
     case 'slower':
       return `${name}: ${seen} times its bare loop, and ${before} is kept: ${percent(ratio, kept)} % more processor time. Find what it does more, or write it down with npm run test:speed -- --keep "${name}".`;
     case 'faster':

@@ -73,14 +73,14 @@ export class CrashStore {
 
   private constructor(
     options: CrashStoreOptions,
-    parts: { place: Workplace; gate: PlatformGate; gateUrl: string; callbacks: CallbackWatch },
+    services: { place: Workplace; gate: PlatformGate; gateUrl: string; callbacks: CallbackWatch },
     closeTransport: () => Promise<void>,
   ) {
-    const { place, gate } = parts;
+    const { place, gate } = services;
     this.#options = options;
     this.place = place;
     this.#gate = gate;
-    this.#callbacks = parts.callbacks;
+    this.#callbacks = services.callbacks;
     this.#closeTransport = closeTransport;
     this.#random = seededRandom(options.seed ^ 0x5eed);
     const { storage, directory, sandbox, config } = place;
@@ -95,7 +95,7 @@ export class CrashStore {
     this.#power?.adopt();
     this.#env = {
       ...place.env,
-      TILLSYNC_PLATFORM_BASE_URL: parts.gateUrl,
+      TILLSYNC_PLATFORM_BASE_URL: services.gateUrl,
       TILLSYNC_GUARD_PRICE_FACTOR_MAX: '0',
       TILLSYNC_OUTBOX_LINGER: '50ms',
       ...this.#power?.env,

@@ -80,7 +80,7 @@ function judgeOf(words: Words, products: () => ReturnType<typeof rig.place.sandb
       const { body } = item;
       const told = said.get(sorted(body)) ?? [];
       const why = `${state} (${message}): ${JSON.stringify(body)}, of which was said ${told}\n${where}`;
-      const row = rig.parts.outbox.get(changeId);
+      const row = rig.services.outbox.get(changeId);
       const { attempts } = item;
       if (state === 'done') {
         const isSeen = calls.some((call) => call.items.length === 0 && shows(call, { ...body }));
@@ -102,7 +102,7 @@ function judgeOf(words: Words, products: () => ReturnType<typeof rig.place.sandb
 }
 
 function secrets(): string[] {
-  const pair = rig.parts.state.tokens.read();
+  const pair = rig.services.state.tokens.read();
   return [pair?.refreshToken ?? '', pair?.accessToken ?? ''].filter((text) => text !== '');
 }
 
@@ -110,7 +110,7 @@ function secrets(): string[] {
 function expectNoSecret(where: string): void {
   const tables = ['outbox', 'freshness', 'alarms', 'quarantine'];
   const kept = tables.map((table) =>
-    JSON.stringify(rig.parts.mirror.read((db) => db.prepare(`SELECT * FROM ${table}`).all())),
+    JSON.stringify(rig.services.mirror.read((db) => db.prepare(`SELECT * FROM ${table}`).all())),
   );
   for (const text of [rig.log(), ...kept]) {
     for (const secret of secrets()) expect(text.includes(secret), where).toBe(false);
@@ -118,16 +118,16 @@ function expectNoSecret(where: string): void {
   }
 }
 
-const open = () => rig.parts.outbox.counts().pending;
-const sending = () => rig.parts.outbox.counts().sending;
+const open = () => rig.services.outbox.counts().pending;
+const sending = () => rig.services.outbox.counts().sending;
 
 /** Submits given-up changes again, as a person would, until only what the platform really refuses is left. */
 async function settleHonestly(where: string): Promise<void> {
   for (let again = 0; again < 3; again++) {
     await until(`all is settled: ${where}`, () => open() + sending() === 0, 60_000);
-    const rejected = rig.parts.outbox.list({ state: 'rejected', limit: 10_000 });
+    const rejected = rig.services.outbox.list({ state: 'rejected', limit: 10_000 });
     for (const { changeId } of rejected.reverse()) {
-      await rig.parts.outbox.retry(changeId, 'cli ana').catch((error: Error) => {
+      await rig.services.outbox.retry(changeId, 'cli ana').catch((error: Error) => {
         expect(error.message, where).toContain('is older than change');
       });
     }
@@ -137,7 +137,7 @@ async function settleHonestly(where: string): Promise<void> {
 
 describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
   it.each<ChangeKind>(['stock', 'product'])('settle a %s only as they say', async (kind) => {
-    const { parts, place, transport } = rig;
+    const { services, place, transport } = rig;
     const { control } = place.sandbox;
     const dice = new Dice(SEED + (kind === 'stock' ? 10 : 11));
     const words = new Words();
@@ -172,7 +172,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
       const bodies = Array.from({ length: single ? 1 : 1 + dice.below(25) }, () =>
         drawChange(dice.chance(0.05) ? gone : stay, kind, dice),
       );
-      const accepted = await parts.outbox.submit(
+      const accepted = await services.outbox.submit(
         bodies.map((body) => ({ kind, change: asChange(body) }) as never),
         'http',
       );
@@ -189,7 +189,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
       await until(`no call is under way: ${where}`, () => sending() === 0, 60_000);
       if (failures.length > 0) throw failures[0];
       for (const { changeId } of accepted) {
-        const entry = parts.outbox.follow(changeId as number);
+        const entry = services.outbox.follow(changeId as number);
         expect(['pending', 'done', 'rejected'], `${where}: ${JSON.stringify(entry)}`).toContain(entry?.state);
       }
       expectNoSecret(where);
@@ -211,7 +211,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
   });
 
   it('to GET /product lose no change whose product the mirror does not know, and hold up no other', async () => {
-    const { parts, place, transport } = rig;
+    const { services, place, transport } = rig;
     const { control } = place.sandbox;
     const dice = new Dice(SEED + 12);
     const words = new Words();
@@ -243,7 +243,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
         const value = 2 + dice.below(1_000_000);
         return dice.chance(0.5) ? { sku, price: value } : { externalId: extId, subsidiaryId, qty: value };
       });
-      const accepted = await parts.outbox.submit(
+      const accepted = await services.outbox.submit(
         bodies.map(
           (body) => ({ kind: 'qty' in body ? 'stock' : 'product', change: asChange(body) }) as never,
         ),
@@ -253,7 +253,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
       const wanted = 1 + dice.below(4);
       await until(`products are asked for: ${where}`, () => lies >= wanted || open() === 0, 60_000);
       for (const { changeId } of accepted) {
-        const entry = parts.outbox.follow(changeId as number);
+        const entry = services.outbox.follow(changeId as number);
         expect(['pending', 'sending', 'done', 'rejected'], where).toContain(entry?.state);
         if (entry?.state === 'rejected') expect(entry.message, where).toMatch(/\S/);
       }

@@ -34,7 +34,7 @@ export type Judge = (
 /** The daemon's own parts for changes, with a platform that can be made to lie. */
 export interface ChangeRig {
   place: Workplace;
-  parts: Services;
+  services: Services;
   transport: LyingTransport;
   log(): string;
   /** Runs the daemon's sender of both kinds, and the reads of products that changes name. */
@@ -65,7 +65,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
     clock,
     stream: { write: (text) => lines.push(text) },
   });
-  const parts = await openServices({
+  const services = await openServices({
     config: {
       ...place.config,
       guard: GUARDS_OFF,
@@ -79,16 +79,16 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
     transport,
     onSecret: registerSecret,
   });
-  for (const branch of parts.branches) await parts.catalogSweep.sweep(branch);
+  for (const branch of services.branches) await services.catalogSweep.sweep(branch);
   return {
     place,
-    parts,
+    services,
     transport,
     log: () => lines.join(''),
     everything: (signal) => {
-      const { config } = parts;
+      const { config } = services;
       const whole = new OutboxSender({
-        parts,
+        services,
         config,
         clock,
         log,
@@ -98,9 +98,9 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
       const maintenance = whole.maintenance(() => {}).run(signal);
       return Promise.all([maintenance, ...KINDS.map((kind) => whole.push(kind, signal, () => {}))]);
     },
-    sender: (kind, wishes) => sender(parts, transport, kind, wishes),
+    sender: (kind, wishes) => sender(services, transport, kind, wishes),
     async close() {
-      await parts.close();
+      await services.close();
       await place.close();
     },
   };

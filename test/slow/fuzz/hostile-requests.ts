@@ -13,7 +13,7 @@ export interface RequestParts {
   body: Buffer;
 }
 
-type Make = (parts: RequestParts, dice: Dice) => { head: string; body?: Buffer; mayBeKept?: boolean };
+type Make = (services: RequestParts, dice: Dice) => { head: string; body?: Buffer; mayBeKept?: boolean };
 
 const line = ({ path }: RequestParts, method = 'POST', version = 'HTTP/1.1') =>
   `${method} ${path} ${version}\r\nHost: x\r\n`;
@@ -99,8 +99,8 @@ const ODD: readonly Make[] = [
 ];
 
 /** Draws a request of any kind around the body. */
-export function hostileRequest(parts: RequestParts, dice: Dice): HostileRequest {
+export function hostileRequest(services: RequestParts, dice: Dice): HostileRequest {
   const kind = dice.pick([UNPROVEN, MALFORMED, ODD]);
-  const { head, body = parts.body, mayBeKept = kind === ODD } = dice.pick(kind)(parts, dice);
+  const { head, body = services.body, mayBeKept = kind === ODD } = dice.pick(kind)(services, dice);
   return { bytes: Buffer.concat([Buffer.from(head, 'latin1'), body]), mayBeKept };
 }

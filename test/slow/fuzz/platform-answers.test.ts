@@ -22,7 +22,7 @@ const NO_LIMITS = {
 };
 
 let place: Workplace;
-let parts: Services;
+let services: Services;
 let transport: GarblingTransport;
 
 beforeAll(async () => {
@@ -30,7 +30,7 @@ beforeAll(async () => {
   place = await openWorkplace(SEED, { clock, limits: NO_LIMITS, seed: { products: 30, orders: 25 } });
   const { config, refreshToken } = place;
   transport = new GarblingTransport(createHttpTransport({ baseUrl: config.platform.baseUrl, clock }));
-  parts = await openServices({
+  services = await openServices({
     config: { ...config, platform: { ...config.platform, timeoutMs: 600_000 } },
     secrets: { refreshToken, webhookSecrets: [] },
     clock,
@@ -40,7 +40,7 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  await parts?.close();
+  await services?.close();
   await place?.close();
 });
 
@@ -74,13 +74,13 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
   it('of GET /order/all bring only rows that they say, and take none away', async () => {
     const dice = new Dice(SEED);
     const { control } = place.sandbox;
-    await parts.orderPoll.poll();
+    await services.orderPoll.poll();
     const ids = () =>
-      parts.mirror.read((db) => db.prepare<[], string>('SELECT order_id FROM orders').pluck().all());
+      services.mirror.read((db) => db.prepare<[], string>('SELECT order_id FROM orders').pluck().all());
     for (let n = 0; n < rounds(150); n++) {
       const before = ids();
       transport.spoil('order.all', garbler(dice));
-      const code = await codeOf(parts.orderPoll.poll(), `round ${n}`);
+      const code = await codeOf(services.orderPoll.poll(), `round ${n}`);
       const where = `round ${n} (${code}): ${sentText().slice(0, 2_000)}`;
       const after = new Set(ids());
       expect(
@@ -91,11 +91,11 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
       // No answer contains this character, so its presence means that invalid bytes were replaced.
       const isPatched = 'SELECT order_id FROM orders WHERE instr(payload, char(0xfffd))';
       expect(
-        parts.mirror.read((db) => db.prepare(isPatched).all()),
+        services.mirror.read((db) => db.prepare(isPatched).all()),
         where,
       ).toEqual([]);
       transport.stop();
-      await parts.orderPoll.poll();
+      await services.orderPoll.poll();
       expect(wrongOrders(), where).toEqual([]);
       if (dice.chance(0.3)) control.createOrder({}, { hidden: true });
     }
@@ -104,7 +104,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
   /** Checks that every row equals the platform's order, or the payload that it was read from. */
   function judgeOrders(where: string): void {
     const wrong = new Set(wrongOrders().map((text) => /\((.+)\)/.exec(text)?.[1] ?? ''));
-    const strange = parts.mirror
+    const strange = services.mirror
       .read((db) => db.prepare<[], Record<string, unknown>>('SELECT * FROM orders').all())
       .filter(({ order_id }) => wrong.has(String(order_id)));
     for (const row of strange) {
@@ -120,21 +120,22 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
   }
 
   function wrongOrders(): string[] {
-    const rows = parts.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+    const rows = services.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
     const { differences } = compareOrders(place.sandbox.control.orders(), rows);
     return differences.filter((text) => !text.endsWith('alone'));
   }
 
   it('of GET /product/list take no product for gone, and are made up for by the next sweep', async () => {
     const dice = new Dice(SEED + 1);
-    const [branch] = parts.branches;
+    const [branch] = services.branches;
     if (!branch) throw new Error('There is no branch.');
-    await parts.catalogSweep.sweep(branch);
-    const count = (sql: string) => parts.mirror.read((db) => db.prepare<[], number>(sql).pluck().get() ?? 0);
+    await services.catalogSweep.sweep(branch);
+    const count = (sql: string) =>
+      services.mirror.read((db) => db.prepare<[], number>(sql).pluck().get() ?? 0);
     const skus = () => count('SELECT count(*) FROM skus');
     const vanished = (text: string) => {
       const sql = 'SELECT product_id FROM products WHERE vanished_at IS NOT NULL';
-      const gone = parts.mirror.read((db) => db.prepare<[], string>(sql).pluck().all());
+      const gone = services.mirror.read((db) => db.prepare<[], string>(sql).pluck().all());
       // A product known only from a damaged answer may disappear again, and so may one whose SKUs such an answer gave
       // to another product.
       const others = ownersIn(text);
@@ -146,13 +147,13 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
     const differences = () =>
       place.sandbox.control.products().flatMap(({ children }) =>
         children.flatMap(({ sku, price, stocks }) => {
-          const row = parts.mirror.read((db) =>
+          const row = services.mirror.read((db) =>
             db.prepare<[string], { price: unknown }>('SELECT price FROM skus WHERE sku = ?').get(String(sku)),
           );
           const wrong = stocks.filter(({ subsidiaryId, qty }) => {
             const select = 'SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?';
             return (
-              parts.mirror.read((db) => db.prepare(select).pluck().get(String(sku), subsidiaryId)) !== qty
+              services.mirror.read((db) => db.prepare(select).pluck().get(String(sku), subsidiaryId)) !== qty
             );
           });
           return row?.price === price && wrong.length === 0 ? [] : [`${sku}: ${row?.price} for ${price}`];
@@ -162,11 +163,11 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
     for (let n = 0; n < rounds(60); n++) {
       const before = skus();
       transport.spoil('product.list', garbler(dice));
-      const code = await codeOf(parts.catalogSweep.sweep(branch), `round ${n}`);
+      const code = await codeOf(services.catalogSweep.sweep(branch), `round ${n}`);
       const where = `round ${n} (${code}): ${sentText().slice(0, 2_000)}`;
       expect(vanished(sentText()), where).toEqual([]);
       transport.stop();
-      await parts.catalogSweep.sweep(branch);
+      await services.catalogSweep.sweep(branch);
       expect(skus(), where).toBeGreaterThanOrEqual(Math.min(before, place.sandbox.control.products().length));
       expect(differences(), where).toEqual([]);
     }
@@ -174,15 +175,15 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
 
   it('of POST /token/refresh lose no pair that they name, and a person can always hand in another', async () => {
     const dice = new Dice(SEED + 2);
-    const { tokens } = parts.platform;
+    const { tokens } = services.platform;
     for (let n = 0; n < rounds(80); n++) {
-      const before = parts.state.tokens.read();
+      const before = services.state.tokens.read();
       transport.spoil('token.refresh', garbler(dice));
       const code = await codeOf(tokens.refresh(), `round ${n}`);
       transport.stop();
       const text = sentText();
       const where = `round ${n} (${code}): ${text.slice(0, 2_000)}`;
-      const after = parts.state.tokens.read();
+      const after = services.state.tokens.read();
       const named = pairIn(text);
       if (named !== undefined && transport.last?.status === 200)
         expect(after?.refreshToken, where).toBe(named);
@@ -191,9 +192,9 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
         expect(after?.refreshToken, where).toMatch(/^[\x21-\x7e]+$/);
       }
       // Whatever tokens are stored now, a call must end with an error that a person is notified of.
-      await codeOf(parts.orderPoll.poll(), `${where}\nthe call after it`);
+      await codeOf(services.orderPoll.poll(), `${where}\nthe call after it`);
       await tokens.set({ refreshToken: place.sandbox.issueTokens().refreshToken });
-      await parts.orderPoll.poll();
+      await services.orderPoll.poll();
       // Twice in a row, so that the pair stored by the first one is known to be valid.
       await tokens.refresh();
       await tokens.refresh();

@@ -28,7 +28,7 @@ export async function letFare(
   names: readonly string[],
   fares: Readonly<Record<string, Fares | null>> = {},
 ): Promise<void> {
-  const { state, mirror } = daemon.parts;
+  const { state, mirror } = daemon.services;
   for (const branch of names) {
     const how = fares[branch];
     if (how === null) continue;

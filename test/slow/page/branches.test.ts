@@ -163,7 +163,7 @@ describe.skipIf(!hasChromium)('the board of branches in Chromium', () => {
 
   it('is not at a branch, whose own page asks for no tokens and shows the way to its hub', async () => {
     store = await openStore({ branch: 'B1' });
-    store.daemon.parts.mirror.health.adopt({
+    store.daemon.services.mirror.health.adopt({
       ...{
         subject: 'orders.poll',
         lastOkAt: new Date().toISOString(),

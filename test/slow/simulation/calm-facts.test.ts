@@ -7,9 +7,9 @@ import {
   NOTHING_SENT,
   NotificationPolicy,
 } from '../../../src/health/notification-policy.ts';
-import { StandingNow } from '../../../src/health/notifier.ts';
+import { CurrentAssessment } from '../../../src/health/notifier.ts';
 import { PushMonitor } from '../../../src/health/push-monitor.ts';
-import { standing } from '../../../src/health/verdict.ts';
+import { assess } from '../../../src/health/verdict.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { SEED } from '../../support/seed.ts';
 
@@ -109,7 +109,7 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     tokens: { state: 'ok', refreshExpiresInMs: 20 * 86_400_000 },
     ordersStaleAfterMs: 10 * MINUTE_MS,
   });
-  let now = new StandingNow(() => standing(factsNow()), clock);
+  let now = new CurrentAssessment(() => assess(factsNow()), clock);
   const called = (flow: 'poll' | 'push'): Call => {
     const isDown = trouble?.what === 'line' || (trouble?.what === 'platform' && random.next() < 0.7);
     const code = isDown ? trouble?.code : undefined;
@@ -159,7 +159,7 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
       if (trouble.what === 'restart') {
         judge = new NotificationPolicy(RULES);
         pushMonitor = new PushMonitor(nowMs);
-        now = new StandingNow(() => standing(factsNow()), clock);
+        now = new CurrentAssessment(() => assess(factsNow()), clock);
       }
       trouble = undefined;
       nextMs = nowMs + (60 + 240 * random.next()) * MINUTE_MS;

@@ -197,13 +197,13 @@ async function watch(
     if (!daemon) return;
     if (daemon !== life) {
       const listen = listener(
-        daemon.parts,
+        daemon.services,
         clock,
         (news, key) => void report.told.push(`${news} ${key} ${circumstances()}`),
       );
       [life, ears] = [
         daemon,
-        { listen, heartbeat: heartbeatTo('http://watcher.test/', daemon.parts, clock) },
+        { listen, heartbeat: heartbeatTo('http://watcher.test/', daemon.services, clock) },
       ];
     }
     if (!ears) return;

@@ -21,15 +21,15 @@ export class Operator {
   }
 
   async look(): Promise<void> {
-    const parts = this.#store.daemon?.parts;
-    if (!parts) return;
+    const services = this.#store.daemon?.services;
+    if (!services) return;
     try {
-      if (parts.platform.tokens.describe().state !== 'ok') {
+      if (services.platform.tokens.describe().state !== 'ok') {
         this.handOvers += 1;
         const { refreshToken } = this.#store.sandbox.issueTokens();
-        await parts.platform.tokens.set({ refreshToken });
+        await services.platform.tokens.set({ refreshToken });
       }
-      const { outbox } = parts;
+      const { outbox } = services;
       if (outbox.counts().held > 0) await outbox.release({ guard: null }, 'cli ana');
       for (const { changeId } of outbox.list({ state: 'rejected', limit: 1000 }).reverse()) {
         await outbox.retry(changeId, 'cli ana').catch((error: unknown) => {

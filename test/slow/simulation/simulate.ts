@@ -212,7 +212,7 @@ async function usedBytes(): Promise<number> {
 /** Sweeps as a person would, because only a sweep shows which orders the platform subtracted. Returns the errors. */
 async function sweep({ daemon, world }: SimulatedStore): Promise<string[]> {
   if (!daemon) return [];
-  const { catalogSweep, branches } = daemon.parts;
+  const { catalogSweep, branches } = daemon.services;
   let faults: string[] | undefined;
   const sweeping = (async () => {
     for (const branch of branches) await catalogSweep.sweep(branch);

@@ -90,9 +90,9 @@ export class SimulatedStore {
   async pollBeside(): Promise<void> {
     const holders = this.#lives.begin();
     const { signal } = this.#life.ending;
-    const parts = await openServices(this.#process(holders));
-    await parts.orderPoll.poll({ signal }).catch(() => {});
-    await parts.close();
+    const services = await openServices(this.#process(holders));
+    await services.orderPoll.poll({ signal }).catch(() => {});
+    await services.close();
     this.#lives.end(holders);
   }
 

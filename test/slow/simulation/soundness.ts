@@ -35,7 +35,7 @@ export function faultsOf(
   excuses: Excuses,
 ): string[] {
   const { control } = store.sandbox;
-  const rows = daemon.parts.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+  const rows = daemon.services.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
   return [
     ...compareOrders(control.orders(), rows).differences,
     ...productDifferences(daemon, control.products()),
@@ -44,7 +44,7 @@ export function faultsOf(
     ...feedFaults(daemon, pos, history, store.profile.keptDays !== null),
     ...limitFaults(store),
     ...tokenFaults(store, excuses),
-    ...standingFaults(daemon),
+    ...alarmFaults(daemon),
     ...diskFaults(store, control.orders().length),
   ];
 }
@@ -56,7 +56,7 @@ export function faultsOf(
 export function nightFaults(store: SimulatedStore, pos: SimulatedPos): string[] | undefined {
   const { daemon, clock } = store;
   if (!daemon) return undefined;
-  const { mirror, outbox } = daemon.parts;
+  const { mirror, outbox } = daemon.services;
   const { pending, sending, needsRead, held, rejected } = outbox.counts();
   const isPolled = clock.nowMs() - (mirror.polls.lastOkMs() ?? 0) < POLLED_WITHIN_MS;
   const isQuiet = pending + sending + needsRead + held + rejected === 0 && isPolled;
@@ -69,19 +69,19 @@ export function digestOf(store: SimulatedStore, daemon: Daemon): string {
   hash.update(JSON.stringify(store.sandbox.control.calls()));
   hash.update(JSON.stringify(store.sandbox.control.deliveries()));
   for (const table of ['orders', 'order_items', 'order_events', 'stocks', 'skus', 'freshness', 'outbox']) {
-    const rows = daemon.parts.mirror.read((db) => db.prepare(`SELECT * FROM ${table}`).all());
+    const rows = daemon.services.mirror.read((db) => db.prepare(`SELECT * FROM ${table}`).all());
     hash.update(JSON.stringify(rows));
   }
   return hash.digest('hex').slice(0, 16);
 }
 
-function productDifferences({ parts }: Daemon, platform: readonly CatalogProduct[]): string[] {
+function productDifferences({ services }: Daemon, platform: readonly CatalogProduct[]): string[] {
   const text = (value: unknown) => JSON.stringify(value);
   const bySku = (a: { sku: unknown }, b: { sku: unknown }) => Number(a.sku) - Number(b.sku);
   const byBranch = (a: { subsidiaryId: string }, b: { subsidiaryId: string }) =>
     a.subsidiaryId.localeCompare(b.subsidiaryId);
   const mirrored = new Map(
-    parts.stores
+    services.stores
       .read(({ catalogQueries }) => catalogQueries.products({ limit: 10_000 }))
       .map((product) => [product.productId, product]),
   );
@@ -133,7 +133,7 @@ function fromBit(value: unknown): unknown {
 }
 
 function feedFaults(
-  { parts }: Daemon,
+  { services }: Daemon,
   pos: SimulatedPos,
   history: Shop['history'],
   areForgotten: boolean,
@@ -142,7 +142,7 @@ function feedFaults(
   const last = new Map<string, string>();
   let before = 0;
   for (;;) {
-    const events = parts.mirror.orders.eventsAfter(before, 1_000);
+    const events = services.mirror.orders.eventsAfter(before, 1_000);
     for (const { seq, orderId, status, previousStatus, source } of events) {
       if (seq <= before) faults.push(`event ${seq} follows ${before}`);
       before = seq;
@@ -164,7 +164,7 @@ function feedFaults(
   }
   for (const seq of pos.events.keys()) if (seq > before) faults.push(`event ${seq} was seen and is gone`);
   for (const [orderId, status] of last) {
-    const now = parts.mirror.orders.get(orderId)?.status;
+    const now = services.mirror.orders.get(orderId)?.status;
     if (now !== status) faults.push(`the last event of ${orderId} says ${status}, the order ${now}`);
   }
   return faults;
@@ -222,25 +222,25 @@ function tokenFaults(store: SimulatedStore, { revocations, lostRefreshes, holida
   return faults;
 }
 
-function standingFaults({ parts, stalledLoops }: Daemon): string[] {
-  const flows = parts.mirror.health
+function alarmFaults({ services, stalledLoops }: Daemon): string[] {
+  const flows = services.mirror.health
     .freshness()
     // The simulation makes no backups, because a backup needs a process of its own.
     .filter(({ subject, state, lastOkAt }) => subject !== 'backup' && (state !== 'ok' || lastOkAt === null))
     .map(({ subject, state, message }) => `${subject} is ${state}: ${message}`);
-  const alarms = parts.mirror.health
+  const alarms = services.mirror.health
     .raised()
     // Excludes the machine's own disk, and the true finding that products without an id of the shop are shown.
     .filter(({ key }) => !key.startsWith('storage.') && !key.startsWith('catalog.unmapped'))
     .map(({ key, message }) => `the alarm ${key} is up: ${message}`);
-  const inDoubt = parts.mirror.read((db) =>
+  const inDoubt = services.mirror.read((db) =>
     db
       .prepare<[], { orderId: string; status: string | null }>(
         'SELECT order_id AS orderId, status FROM held_notifications WHERE resolved_at IS NULL',
       )
       .all(),
   );
-  const { pending, sending, needsRead, held, rejected } = parts.outbox.counts();
+  const { pending, sending, needsRead, held, rejected } = services.outbox.counts();
   const left = pending + sending + needsRead + held + rejected;
   return [
     ...flows,

@@ -67,7 +67,7 @@ export class SimulatedBranch extends ChainStore {
    */
   async take(items: readonly SubmittedChange[], orderIds: readonly string[]): Promise<void> {
     const { guard: guards } = this.config;
-    await this.parts.stores.write(({ intake, reservations }) => {
+    await this.services.stores.write(({ intake, reservations }) => {
       intake.accept(items, { source: 'inbox', guards });
       reservations.acknowledge(orderIds, 'inbox');
     });

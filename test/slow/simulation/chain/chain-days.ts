@@ -116,7 +116,7 @@ export class ChainDays {
   async #handOverTokens(): Promise<void> {
     const { hub, sandbox } = this.world;
     const { refreshToken } = sandbox.issueTokens();
-    await this.#try(() => this.world.run(hub.parts.platform.tokens.set({ refreshToken }).then(() => {})));
+    await this.#try(() => this.world.run(hub.services.platform.tokens.set({ refreshToken }).then(() => {})));
   }
 
   get #openBranch(): SimulatedBranch | undefined {
@@ -227,12 +227,12 @@ export class ChainDays {
       for (const [name, { backup }] of this.#copied) {
         const branch = this.world.branches.find((each) => each.name === name) as SimulatedBranch;
         if (!branch.isOpen) await branch.open();
-        const newest = branch.parts.mirror.orders.newestSeq();
+        const newest = branch.services.mirror.orders.newestSeq();
         await branch.close();
         prepareRestored(backup, newest - SEQ_JUMP, this.world);
         branch.replaceMirror(backup);
         await branch.open();
-        await branch.parts.stores.write(({ queries, decisions }) => {
+        await branch.services.stores.write(({ queries, decisions }) => {
           for (const { changeId } of queries.list({ state: 'held', limit: 1_000 })) decisions.drop(changeId);
         });
         await this.world.posOf(name).tellAll();
@@ -307,7 +307,7 @@ export class ChainDays {
       );
       if (orders.length === 0) return;
       const { order_id: id } = drawFrom(this.#random, orders);
-      await this.world.hub.parts.mirror.customers.forgetAll([id]);
+      await this.world.hub.services.mirror.customers.forgetAll([id]);
       this.forgotten.add(id);
     }),
   };

@@ -19,7 +19,7 @@ async function noticed(what: RegExp, sabotage?: Sabotage): Promise<string> {
 const atHub =
   (sql: string): Sabotage =>
   (world) =>
-    world.hub.parts.mirror.write((db) => void db.exec(sql));
+    world.hub.services.mirror.write((db) => void db.exec(sql));
 
 describe('the simulation notices', { timeout: 600_000 }, () => {
   afterEach(() => {
@@ -29,7 +29,7 @@ describe('the simulation notices', { timeout: 600_000 }, () => {
   it('a mark that moves though nothing was applied', async () => {
     const sql = `CREATE TRIGGER sabotage BEFORE INSERT ON orders WHEN NEW.code % 3 = 0 BEGIN SELECT RAISE(IGNORE); END`;
     const sabotage: Sabotage = async ({ branches }) => {
-      for (const branch of branches) await branch.parts.mirror.write((db) => void db.exec(sql));
+      for (const branch of branches) await branch.services.mirror.write((db) => void db.exec(sql));
     };
     expect(await noticed(/is lost/, sabotage)).not.toBe('');
   });

@@ -113,7 +113,8 @@ export class SimulatedHub extends ChainStore {
   }
 
   async sweep(): Promise<void> {
-    for (const branch of this.parts.branches) await this.world.run(this.parts.catalogSweep.sweep(branch));
+    for (const branch of this.services.branches)
+      await this.world.run(this.services.catalogSweep.sweep(branch));
   }
 
   /** A callback of the platform. */
@@ -122,16 +123,16 @@ export class SimulatedHub extends ChainStore {
     if ('unreadable' in reading) throw new Error(reading.unreadable);
     const observedAtMs = this.world.clock.nowMs();
     const observation = { source: 'webhook', observedAtMs, raw: body, reading } as const;
-    await this.parts.mirror.save([{ kind: 'order', observation }]);
+    await this.services.mirror.save([{ kind: 'order', observation }]);
   }
 
   async poll(): Promise<void> {
-    await this.world.run(this.parts.orderPoll.poll());
+    await this.world.run(this.services.orderPoll.poll());
   }
 
   /** Publishes like the loop: reads the server's message store, then publishes everything that waits. */
   async publish(): Promise<void> {
-    const { mirror, state } = this.parts;
+    const { mirror, state } = this.services;
     const { clock } = this.world;
     const place = await this.#link.prepare([]);
     await mirror.write((db) => noteStream(db, place, state.hub.branches(), clock.nowMs()));
@@ -145,7 +146,7 @@ export class SimulatedHub extends ChainStore {
    * a call and before the outcome was written.
    */
   async push(dies = false): Promise<boolean> {
-    const { platform } = this.parts;
+    const { platform } = this.services;
     while (await this.world.run(this.#reads.step({})));
     let hasSent = false;
     for (const kind of ['stock', 'product'] as const) {
@@ -166,7 +167,7 @@ export class SimulatedHub extends ChainStore {
   /** Puts an entry that no branch can read into one branch's feed. */
   async poison(branch: string, body: object): Promise<void> {
     const at = new Date(this.world.clock.nowMs()).toISOString();
-    await this.parts.mirror.write((db) => addToFeed(db, branch, 'order', body, { at }));
+    await this.services.mirror.write((db) => addToFeed(db, branch, 'order', body, { at }));
   }
 
   /**
@@ -174,12 +175,12 @@ export class SimulatedHub extends ChainStore {
    * person would.
    */
   async restore(file: string): Promise<void> {
-    const newest = this.parts.mirror.orders.newestSeq();
+    const newest = this.services.mirror.orders.newestSeq();
     await this.close();
     prepareRestored(file, newest, this.world);
     this.replaceMirror(file);
     await this.open();
-    await this.parts.stores.write(({ queries, decisions }) => {
+    await this.services.stores.write(({ queries, decisions }) => {
       for (const { changeId } of queries.list({ state: 'held', limit: 1_000 })) decisions.drop(changeId);
     });
     await this.poll();

@@ -26,7 +26,7 @@ export abstract class ChainStore {
   readonly config: Config;
   readonly #secrets: { refreshToken?: string };
   readonly #transport: Transport;
-  #parts: Services | undefined;
+  #services: Services | undefined;
 
   constructor(
     world: ChainWorld,
@@ -42,16 +42,16 @@ export abstract class ChainStore {
   }
 
   get isOpen(): boolean {
-    return this.#parts !== undefined;
+    return this.#services !== undefined;
   }
 
-  get parts(): Services {
-    if (!this.#parts) throw new Error('not started');
-    return this.#parts;
+  get services(): Services {
+    if (!this.#services) throw new Error('not started');
+    return this.#services;
   }
 
   async open(): Promise<void> {
-    this.#parts = await openServices({
+    this.#services = await openServices({
       config: this.config,
       secrets: { webhookSecrets: [], ...this.#secrets },
       clock: this.world.clock,
@@ -59,15 +59,15 @@ export abstract class ChainStore {
       log: silentLog,
       transport: this.#transport,
     });
-    await this.begin(this.#parts);
+    await this.begin(this.#services);
   }
 
-  protected abstract begin(parts: Services): Promise<void>;
+  protected abstract begin(services: Services): Promise<void>;
 
   async close(): Promise<void> {
-    const parts = this.#parts;
-    this.#parts = undefined;
-    await parts?.close();
+    const services = this.#services;
+    this.#services = undefined;
+    await services?.close();
   }
 
   get mirrorFile(): string {
@@ -77,7 +77,7 @@ export abstract class ChainStore {
   /** Copies the mirror as a backup would. */
   copyMirror(to: string): void {
     rmSync(to, { force: true });
-    this.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(to));
+    this.services.mirror.read((db) => db.prepare('VACUUM INTO ?').run(to));
   }
 
   /** Replaces the mirror of a closed branch by the file `from`; without `from` the mirror is deleted. */
@@ -110,7 +110,8 @@ export abstract class ChainStore {
 
   /** Reads as a POS or another program beside the daemon does. */
   rows<T>(sql: string, ...values: unknown[]): T[] {
-    if (this.#parts) return this.#parts.mirror.read((db) => db.prepare<unknown[], T>(sql).all(...values));
+    if (this.#services)
+      return this.#services.mirror.read((db) => db.prepare<unknown[], T>(sql).all(...values));
     const db = new Database(this.mirrorFile, { readonly: true });
     try {
       return db.prepare<unknown[], T>(sql).all(...values);

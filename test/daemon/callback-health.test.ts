@@ -5,18 +5,18 @@ import { CALLBACKS_SILENT } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { CallbackHealth } from '../../src/daemon/callback-health.ts';
+import { openTestMirror } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
-import { openTestMirror } from './open-test-mirror.ts';
 
 const DAY_MS = 86_400_000;
 
 function setUp() {
   const clock = new FakeClock();
   const { mirror } = openTestMirror({ clock });
-  const standing = () => new CallbackHealth({ mirror, clock, log: silentLog });
+  const health = () => new CallbackHealth({ mirror, clock, log: silentLog });
   const state = () => mirror.health.freshness().find(({ subject }) => subject === 'orders.webhook')?.state;
   const alarms = () => mirror.health.raised().map(({ key }) => key);
-  return { clock, mirror, standing, state, alarms };
+  return { clock, mirror, health, state, alarms };
 }
 
 const unreadable = (receivedAtMs: number) => ({
@@ -26,28 +26,28 @@ const unreadable = (receivedAtMs: number) => ({
 
 describe('CallbackHealth', () => {
   it('leaves nothing of an earlier run that is true no more', () => {
-    const { mirror, standing, state } = setUp();
-    standing().begin({ enabled: false, hasSecret: true });
+    const { mirror, health, state } = setUp();
+    health().begin({ enabled: false, hasSecret: true });
     expect(state()).toBe('off');
-    standing().begin({ enabled: true, hasSecret: false });
+    health().begin({ enabled: true, hasSecret: false });
     expect(state()).toBe('degraded');
-    standing().begin({ enabled: true, hasSecret: true });
+    health().begin({ enabled: true, hasSecret: true });
     expect(state()).toBe('unknown');
     mirror.health.ok('orders.webhook');
-    standing().begin({ enabled: true, hasSecret: true });
+    health().begin({ enabled: true, hasSecret: true });
     expect(state()).toBe('ok');
   });
 
   it('leaves a silence to the callback that ends it', () => {
-    const { mirror, standing, state } = setUp();
+    const { mirror, health, state } = setUp();
     mirror.health.report('orders.webhook', 'degraded', 'None came.', CALLBACKS_SILENT);
-    standing().begin({ enabled: true, hasSecret: true });
+    health().begin({ enabled: true, hasSecret: true });
     expect(state()).toBe('degraded');
   });
 
   it('tells of an unreadable callback until the quarantine holds none', async () => {
-    const { clock, mirror, standing } = setUp();
-    const mine = standing();
+    const { clock, mirror, health } = setUp();
+    const mine = health();
     expect(mine.unreadableTrouble()).toBeNull();
     await mirror.save([unreadable(clock.nowMs())]);
     mine.unreadable('No order id was found.');
@@ -57,10 +57,10 @@ describe('CallbackHealth', () => {
   });
 
   it('tells of it for a day, over a restart, and again when it comes once more', async () => {
-    const { clock, mirror, standing } = setUp();
+    const { clock, mirror, health } = setUp();
     await mirror.save([unreadable(clock.nowMs())]);
-    standing().unreadable('No order id was found.');
-    const restarted = standing();
+    health().unreadable('No order id was found.');
+    const restarted = health();
     await clock.advance(DAY_MS - 1);
     expect(restarted.unreadableTrouble()).toContain('No order id was found.');
     await clock.advance(1);
@@ -71,20 +71,20 @@ describe('CallbackHealth', () => {
   });
 
   it('tells that callbacks cannot be stored, and when they can be again', () => {
-    const { standing, alarms } = setUp();
-    const mine = standing();
+    const { health, alarms } = setUp();
+    const mine = health();
     mine.kept();
     mine.putOff(new TillsyncError('storage-busy', 'Locked for a moment.'));
     expect(alarms()).toEqual([]);
     mine.putOff(new TillsyncError('storage-full', 'The disk is full.'));
     expect(alarms()).toEqual(['storage.failing']);
-    standing().kept();
+    health().kept();
     expect(alarms()).toEqual([]);
   });
 
   it('takes the disk for well again after good polls between which none was put off', () => {
-    const { standing, alarms } = setUp();
-    const mine = standing();
+    const { health, alarms } = setUp();
+    const mine = health();
     for (const _round of [1, 2]) {
       mine.putOff(new TillsyncError('storage-full', 'The disk is full.'));
       mine.settle();
@@ -94,7 +94,7 @@ describe('CallbackHealth', () => {
     expect(alarms()).toEqual([]);
     // An earlier process may have left the alarm raised.
     mine.putOff(new TillsyncError('storage-full', 'The disk is full.'));
-    standing().settle();
+    health().settle();
     expect(alarms()).toEqual([]);
   });
 });
