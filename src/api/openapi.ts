@@ -167,14 +167,15 @@ function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
     });
   }
   const example = EXAMPLES[operationId];
+  const more = Object.entries(EXAMPLES).filter(([name]) => name.startsWith(`${operationId}?`));
   // Of the accepted content types, only JSON can be described by a schema.
   const answered =
     streams === 'always'
       ? { 'text/event-stream': { schema: { type: 'string' }, example: example?.answer } }
-      : contentOf(named.ref(answer, 'output'), example?.answer);
+      : contentOf(named.ref(answer, 'output'), example?.answer, asVariants(more, 'answer'));
   const asked = bodyTypes.map((type) =>
     body && type === 'application/json'
-      ? contentOf(named.ref(body, 'input'), example?.request)
+      ? contentOf(named.ref(body, 'input'), example?.request, asVariants(more, 'request'))
       : { [type]: { schema: { type: 'string' } } },
   );
   const refusals = [...OF_ALL, ...(body ? OF_BODIES : []), ...(doc.refusals ?? [])];
@@ -260,8 +261,19 @@ const HOOK_HEADERS = {
   'x-tillsync-signature': 'sha256= and the HMAC-SHA256 of the body in hex',
 };
 
-function contentOf(schema: Json, example?: unknown): Json {
-  return { 'application/json': { schema, ...(example !== undefined && { example }) } };
+/** Returns examples by their query, such as `full=true&missing=zero`. */
+function asVariants(all: readonly [string, Example | undefined][], side: keyof Example): [string, unknown][] {
+  return all.map(([name, example]) => [name.slice(name.indexOf('?') + 1), example?.[side]]);
+}
+
+/** `variants` are examples of further queries, by the query; a document has either one `example` or named `examples`. */
+function contentOf(schema: Json, example?: unknown, variants: readonly [string, unknown][] = []): Json {
+  if (variants.length === 0) {
+    return { 'application/json': { schema, ...(example !== undefined && { example }) } };
+  }
+  const named = variants.map(([query, value]) => [query.split('=')[0], { summary: `With ?${query}`, value }]);
+  const examples = { usual: { value: example }, ...Object.fromEntries(named) };
+  return { 'application/json': { schema, examples } };
 }
 
 function parametersOf(schema: z.ZodObject | undefined, place: 'path' | 'query'): Json[] {

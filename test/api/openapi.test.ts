@@ -3,11 +3,15 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type ApiRig, openApi } from './api-rig.ts';
 
 type Json = Record<string, unknown>;
+interface Shown {
+  example?: unknown;
+  examples?: Record<string, { value: unknown }>;
+}
 interface Operation {
   operationId: string;
   tags: string[];
-  requestBody?: { content: Record<string, { example?: unknown }> };
-  responses: Record<string, { content?: Record<string, { example?: unknown }> }>;
+  requestBody?: { content: Record<string, Shown> };
+  responses: Record<string, { content?: Record<string, Shown> }>;
 }
 
 let rig: ApiRig;
@@ -51,7 +55,7 @@ describe('the OpenAPI document', () => {
     expect(told).toEqual([]);
     const broken = structuredClone(document);
     const body = broken.paths['/stock']?.post?.requestBody?.content['application/json'] as Json;
-    body.example = [{ externalId: 'A', quantity: 1 }];
+    body.examples = { usual: { value: [{ externalId: 'A', quantity: 1 }] } };
     expect(await lintFromString({ source: JSON.stringify(broken), config })).not.toEqual([]);
   });
 
@@ -60,15 +64,28 @@ describe('the OpenAPI document', () => {
     for (const { operationId, requestBody, responses } of operations()) {
       const answers = Object.values(responses['200']?.content ?? {});
       expect(
-        answers.map(({ example }) => example === undefined),
+        answers.map(({ example, examples }) => example ?? examples?.usual?.value),
         operationId,
-      ).toEqual([false]);
+      ).toEqual([expect.anything()]);
       const asked = requestBody?.content['application/json'];
-      if (requestBody) expect(asked?.example, operationId).toBeDefined();
+      if (requestBody) expect(asked?.example ?? asked?.examples?.usual?.value, operationId).toBeDefined();
     }
     for (const { requestBody } of hooks.flatMap((methods) => Object.values(methods))) {
       expect(requestBody?.content['application/json']?.example).toBeDefined();
     }
+  });
+
+  it('shows a whole inventory and a preview by examples of their own', () => {
+    const { requestBody, responses } = operations().find(
+      (each) => each.operationId === 'setStock',
+    ) as Operation;
+    const answers = responses['200']?.content?.['application/json']?.examples ?? {};
+    expect(Object.keys(answers)).toEqual(['usual', 'dryRun', 'full']);
+    expect(Object.keys(requestBody?.content['application/json']?.examples ?? {})).toEqual(
+      Object.keys(answers),
+    );
+    expect(answers.full?.value).toMatchObject({ inventory: { missingBecome: 'zero' } });
+    expect(answers.dryRun?.value).toMatchObject({ results: [{ preview: { verdict: 'send' } }, {}] });
   });
 
   it('names its schemas, and closes those of requests alone', () => {

@@ -25,6 +25,13 @@ export async function liveExamples(place: Workplace, localUrl: string): Promise<
   await until('the order is in the mirror', () => place.mirrorRows().length > 0);
   await until('the catalogue is read', async () => of(await ask('/products?limit=1')).products.length > 0);
   const counts = [{ externalId: 'A-1001-1', qty: 12, reference: 'till-7/88' }, { qty: 3 }];
+  const shown = {
+    'setStock?dryRun=true': await ask('/stock?dryRun=true', counts),
+    'setStock?full=true&missing=zero&branch=sub-1&dryRun=true': await ask(
+      '/stock?full=true&missing=zero&branch=sub-1&dryRun=true',
+      [{ externalId: 'A-1001-1', qty: 12 }],
+    ),
+  };
   const setStock = await ask('/stock', counts);
   const setProducts = await ask('/products', [{ sku: 1001, price: 2490 }]);
   const changeId = of(setStock).results[0].changeId as number;
@@ -46,6 +53,7 @@ export async function liveExamples(place: Workplace, localUrl: string): Promise<
     explainStock: await ask('/stock/1001/explain'),
     findProducts: await ask('/products?sku=1001'),
     setStock,
+    ...shown,
     setProducts,
     listChanges: await ask('/outbox?reference=till-7/88'),
     getChange: await ask(`/outbox/${changeId}`),
