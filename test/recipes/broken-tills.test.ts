@@ -136,6 +136,31 @@ const FAULTS: { what: string; fails: number[]; edits: [from: string, to: string]
   },
 ];
 
+/** Says, posts and inserts without a pause, and looks at no answer. */
+const FLOODING_TILL = `
+const { TILL_URL = '', TILL_INBOX = '', TILL_ARTICLES = '' } = process.env;
+const { readFileSync } = await import('node:fs');
+const { DatabaseSync } = await import('node:sqlite');
+const [sku, id] = readFileSync(TILL_ARTICLES, 'utf8').split('\\n')[1]?.split('\\t') ?? [];
+const body = JSON.stringify(Array.from({ length: 1_000 }, (_, i) => ({ externalId: id, qty: i })));
+const headers = { 'content-type': 'application/json', 'x-api-key': process.env.TILL_KEY ?? '' };
+const post = async () => {
+  for (;;) await fetch(TILL_URL + '/v1/stock', { method: 'POST', headers, body }).then((answer) => answer.text(), () => {});
+};
+for (let i = 0; i < 20; i++) void post();
+for (;;) {
+  process.stdout.write(sku + ' '.repeat(100_000));
+  try {
+    const inbox = new DatabaseSync(TILL_INBOX, { timeout: 100 });
+    inbox.exec("BEGIN IMMEDIATE");
+    for (let i = 0; i < 1_000; i++) inbox.prepare('INSERT INTO stock_changes (qty, external_id) VALUES (?, ?)').run(i, id ?? null);
+    inbox.exec("COMMIT");
+    inbox.close();
+  } catch {}
+  await new Promise((resolve) => setImmediate(resolve));
+}
+`;
+
 /** Writes the till with the edits into the directory, and returns the file to start. */
 function writeBroken(directory: string, edits: [from: string, to: string][]): string {
   const texts = FILES.map((name) => readFileSync(path.join(import.meta.dirname, 'typescript', name), 'utf8'));
@@ -213,6 +238,21 @@ describe.concurrent('a till that', () => {
       expect(saw).toContain('It said: no printer');
       expect(code).toBe(3);
       expect(durationMs).toBeLessThan(limitMs(120_000));
+    },
+    limitMs(300_000),
+  );
+
+  it(
+    'floods its output, the API and the inbox fails everything too, in a few minutes',
+    async ({ onTestFinished }) => {
+      const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-flood-'));
+      onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+      const file = path.join(directory, 'till.ts');
+      writeFileSync(file, FLOODING_TILL);
+      const { code, failed, saw, durationMs } = await judge([NODE, file], '--way', 'http');
+      expect(failed, saw).toHaveLength(25);
+      expect(code).toBe(3);
+      expect(durationMs).toBeLessThan(limitMs(240_000));
     },
     limitMs(300_000),
   );

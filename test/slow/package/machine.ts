@@ -81,11 +81,12 @@ export class Machine {
     return machine;
   }
 
-  /** Runs a shell command as root; throws with its output when it fails. */
+  /** Runs a shell command as root; throws with its output when it fails, and with the journal where it is of systemd. */
   run(command: string): string {
     const { code, text } = this.try(command);
-    if (code !== 0) throw new Error(`${command}\nended with ${code}:\n${text}`);
-    return text;
+    if (code === 0) return text;
+    const journal = command.includes('systemctl') ? this.try('journalctl -n 40 --no-pager -o cat').text : '';
+    throw new Error([`${command}\nended with ${code}:\n${text}`, journal].join('\n').trim());
   }
 
   /** Waits until a shell command ends with 0, checking often. */
