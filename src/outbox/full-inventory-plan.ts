@@ -275,8 +275,8 @@ export function planInventory<T extends { change: StockChange }>(
     // At a branch, the hub compares lines with the platform, so every stock is unsure here.
     if (isBranch) for (const stock of stocks.values()) stock.unsure = true;
     const safetyOf = at.safety.lookup();
-    // Two counts may lead to the same quantity on the platform, such as all counts below the safety stock. So a line
-    // is also compared with the last count.
+    // Different counts may lead to the same quantity on the platform: with a safety stock of 3, both 1 and 2 offer 0.
+    // So a line is also compared with the last count.
     const isLastKnown = at.reservations.holdsBack || at.safety.list().length > 0;
     const counts = isLastKnown ? at.ledger.counts() : undefined;
     const unknown: string[] = [];

@@ -22,7 +22,7 @@ const PROCESSOR_SECONDS = 900;
 const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
 /** Longest time without an answer. It is longer than a slow disk needs to delete the largest row. */
 const SILENT_MAX_MS = 20_000;
-/** Time for a last read of an answer before the process is killed. It may have come while this process was frozen. */
+/** Time for a last read before the process is killed. Its answer may have come while tillsync was frozen. */
 const LAST_LOOK_MS = 500;
 const RETRY_AFTER_MS = 300;
 /** Time that running requests get when the daemon stops. */

@@ -32,7 +32,7 @@ export const SECRETS = {
   urlQuery: 'url-query-Kk73',
   jwtUnknownHere: 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJOb2JvZHkifQ.c2lnbmF0dXJlLVpaMDA',
 };
-/** Secrets known here only by the names before them. */
+/** Secrets that can be recognised only by the name before them. */
 export const NAMED_SECRETS = {
   authorization: 'Opaque-Aa84-unknown',
   'x-webhook-secret': 'hdr-Bb95-unknown',

@@ -56,7 +56,7 @@ async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
     if (look instanceof Error) throw look;
     return look ?? NOTHING;
   };
-  // Time passes by itself, with a read every half second.
+  // Each sleep advances the clock at once; the inbox is read every half second.
   const own = {
     ...clock,
     nowMs: () => clock.nowMs(),

@@ -198,7 +198,7 @@ export function outboxOutcome({ verdict, stores }: Stored): CheckOutcome {
   return well(message, { ...outbox });
 }
 
-/** `pos` for its orders, `pos (change.rejected)` for its rejected changes. */
+/** Returns the name of a hook as shown: `pos` for orders, `pos (change.rejected)` for rejected changes. */
 function calledHook({ name, event }: HookStatus): string {
   return event === 'order' ? name : `${name} (${event})`;
 }

@@ -31,7 +31,7 @@ export type Judge = (
   calls: readonly Delivered[],
 ) => void;
 
-/** The daemon's own parts for changes, with a platform that can be made to lie. */
+/** The daemon's services and senders of changes, with a platform that can be made to lie. */
 export interface ChangeRig {
   place: Workplace;
   services: Services;

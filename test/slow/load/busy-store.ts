@@ -32,7 +32,7 @@ interface Shelf {
   subsidiaryId: string;
 }
 
-/** Orders and their changes at ten times the busiest store's rate, and counts of the whole stock each minute. */
+/** Makes orders and their changes at ten times the busiest store's rate, and counts of the whole stock each minute. */
 export class BusyStore {
   readonly #o: BusyStoreOptions;
   readonly #shelves: Shelf[];

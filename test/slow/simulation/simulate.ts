@@ -117,7 +117,7 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
     overruns: store.stillness.overruns,
     bytes: store.fileBytes(),
   };
-  // A younger process still fills its caches.
+  // In the first days a process still fills its caches, so its growth says nothing.
   return { ...report, grownBytes: profile.days < GROWN_DAYS_MIN ? null : await grownBytes(store) };
 }
 
