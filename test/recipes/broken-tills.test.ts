@@ -147,7 +147,7 @@ const headers = { 'content-type': 'application/json', 'x-api-key': process.env.T
 const post = async () => {
   for (;;) await fetch(TILL_URL + '/v1/stock', { method: 'POST', headers, body }).then((answer) => answer.text(), () => {});
 };
-for (let i = 0; i < 20; i++) void post();
+for (let i = 0; i < 4; i++) void post();
 for (;;) {
   process.stdout.write(sku + ' '.repeat(100_000));
   try {
@@ -249,15 +249,15 @@ describe.concurrent('a till that', () => {
       onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
       const file = path.join(directory, 'till.ts');
       writeFileSync(file, FLOODING_TILL);
-      // Five of the behaviours, because a flood takes the processor.
+      // Three of the behaviours, because a flood takes the processor.
       const { code, failed, saw, durationMs } = await judge(
         [NODE, file],
         '--way',
         'http',
         '--only',
-        '1,2,11,20,24',
+        '1,11,24',
       );
-      expect(failed, saw).toEqual([1, 2, 11, 20, 24]);
+      expect(failed, saw).toEqual([1, 11, 24]);
       expect(code).toBe(3);
       expect(durationMs).toBeLessThan(limitMs(90_000));
     },
