@@ -374,14 +374,14 @@ describe('a payload without its customer', () => {
         fc.record({ user: unknown, customer: unknown, address: unknown, comment: unknown, strange: unknown }),
         fc.record({ note: unknown, by: unknown }),
         fc.boolean(),
-        (services, ofItem, isWrapped) => {
+        (ofOrder, ofItem, isWrapped) => {
           const sample = orderOf(1, 'ready');
           const items = sample.items.map((item) => ({ ...item, ...ofItem, comment: ofItem.note }));
-          const sent = { ...sample, ...services, items };
-          const raw = JSON.stringify(isWrapped ? { order: sent, meta: services.strange } : sent);
+          const sent = { ...sample, ...ofOrder, items };
+          const raw = JSON.stringify(isWrapped ? { order: sent, meta: ofOrder.strange } : sent);
           const blanked = payloadWithoutCustomer(raw, spellings);
           const left = new Set(texts(JSON.parse(blanked)).map(String));
-          const personal = [...texts(services), ...texts(ofItem), ...texts(personOf(1))].map(String);
+          const personal = [...texts(ofOrder), ...texts(ofItem), ...texts(personOf(1))].map(String);
           expect(personal.filter((value) => left.has(value))).toEqual([]);
           // The structure and all fields that a POS needs are kept.
           expect(payloadWithoutCustomer(blanked, spellings)).toBe(blanked);

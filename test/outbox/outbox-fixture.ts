@@ -99,7 +99,7 @@ export function outgoing(
   };
 
   /** Makes the objects that a process creates when it starts. */
-  const services = () => {
+  const parts = () => {
     const { intake, calls, decisions, queries, reservations, inbox, safety, differences } = open();
     return { intake, calls, decisions, queries, reservations, inbox, safety, differences };
   };
@@ -113,8 +113,8 @@ export function outgoing(
     sweep,
     resolve,
     skew,
-    ...services(),
-    restart: () => void Object.assign(out, services()),
+    ...parts(),
+    restart: () => void Object.assign(out, parts()),
   };
   return out;
 }
