@@ -56,6 +56,8 @@ export interface BenchModule {
   run(options: BenchOptions): Promise<BenchResult[]>;
   /** Duration on an idle machine, to estimate the remaining time. */
   expectedSeconds: { quick: number; full: number };
+  /** Returns how many times as long it takes with these options; once if left out. */
+  timesAsLong?(options: Pick<BenchOptions, 'quick' | 'oversell'>): number;
 }
 
 /** Result of one bench module. */

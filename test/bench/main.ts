@@ -124,9 +124,12 @@ async function measure(
 ): Promise<Section[]> {
   const modules: { name: string; module: BenchModule }[] = [];
   for (const name of names) modules.push({ name, module: (await import(`./${name}.ts`)) as BenchModule });
-  const parts = modules.map(({ name, module: { expectedSeconds } }) => ({
+  const parts = modules.map(({ name, module: { expectedSeconds, timesAsLong } }) => ({
     name,
-    expectedMs: (quick ? expectedSeconds.quick : expectedSeconds.full) * 1000,
+    expectedMs:
+      (quick ? expectedSeconds.quick : expectedSeconds.full) *
+      (timesAsLong?.({ quick, oversell }) ?? 1) *
+      1_000,
   }));
   const clock = new RunClock(parts, performance.now());
   const sections: Section[] = [];

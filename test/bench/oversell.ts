@@ -11,6 +11,14 @@ import { SWEPT_STRATEGIES } from './oversell/plots.ts';
 import { DAY } from './oversell/shop-day.ts';
 
 export const expectedSeconds = { quick: 12, full: 60 };
+const USUAL_DAYS = { quick: 30, full: 200 };
+/** The days of a sweep in those of all strategies. */
+const SWEPT_AS_DAYS = 330;
+
+export function timesAsLong({ quick, oversell = {} }: Pick<BenchOptions, 'quick' | 'oversell'>): number {
+  const usual = quick ? USUAL_DAYS.quick : USUAL_DAYS.full;
+  return ((oversell.days ?? usual) + (oversell.sweep ? SWEPT_AS_DAYS : 0)) / usual;
+}
 
 /** Allowed factor above the optimum. */
 const ROOM: Readonly<Record<string, number>> = {
@@ -38,7 +46,7 @@ interface Wanted {
 
 /** Measures what is sold twice when a till and a web shop share a shelf, for each strategy on the same days. */
 export async function run({ quick, progress, oversell = {} }: BenchOptions): Promise<BenchResult[]> {
-  const { days = quick ? 30 : 200, seed = 1, strategy, csv, report } = oversell;
+  const { days = quick ? USUAL_DAYS.quick : USUAL_DAYS.full, seed = 1, strategy, csv, report } = oversell;
   const { resume = false, sweep = false } = oversell;
   const own = strategy === undefined ? [] : [{ file: path.resolve(strategy) }];
   const strategies = [...BUILT_IN_STRATEGIES.map(({ name }) => ({ name })), ...own];
