@@ -61,7 +61,7 @@ export async function upgradeThereAndBack(seed: number, versions: Versions): Pro
   try {
     await steps.live('now');
     await steps.live('later');
-    const faults = await steps.goBack();
+    await steps.goBack();
     await steps.live('now');
     const life = steps.start('later');
     await life.running();
@@ -70,8 +70,9 @@ export async function upgradeThereAndBack(seed: number, versions: Versions): Pro
     await arriving;
     await sandbox.control.settled();
     const read = await untilRead(place, reader, old);
+    const faults = [...read.faults];
     if ((await life.stop()) !== 0) faults.push('SIGTERM ended the last daemon otherwise than with 0');
-    faults.push(...read.faults, ...mirrorFaults(mirror, old, read.acked), ...lostOrders(place));
+    faults.push(...mirrorFaults(mirror, old, read.acked), ...lostOrders(place));
     return { from, faults, confirmed: confirmedBy(sandbox.control), reads: read.reads, kills: steps.kills };
   } finally {
     customers.abort();
@@ -128,7 +129,7 @@ class Steps {
   }
 
   /** Restores, and is killed there once too; what it says then decides whether it had done its work. */
-  async goBack(): Promise<string[]> {
+  async goBack(): Promise<void> {
     const words = ['restore', '--before-upgrade', '--json'];
     const begun = this.#versions.now.start(words, this.#place.env);
     const isKilled = new AbortController();
@@ -137,12 +138,15 @@ class Steps {
     });
     const first = await runCommand(begun);
     isKilled.abort();
-    if (first.code === 0) return [];
-    if (first.code !== null) return [`restore --before-upgrade ended with ${first.code}: ${first.stderr}`];
+    if (first.code === 0) return;
+    const fail = ({ code, stderr }: typeof first, which: string) => {
+      throw new Error(`The ${which} restore --before-upgrade ended with ${code}: ${stderr}`);
+    };
+    if (first.code !== null) fail(first, 'first');
     this.kills += 1;
     const second = await runCommand(this.#versions.now.start(words, this.#place.env));
     const isDone = second.code === 0 || (second.code === 2 && second.stderr.includes('of this version'));
-    return isDone ? [] : [`restore --before-upgrade ended with ${second.code}: ${second.stderr}`];
+    if (!isDone) fail(second, 'second');
   }
 
   end(): void {
