@@ -34,10 +34,9 @@ export interface BeforeUpgradeReport {
 export async function restoreBeforeUpgrade(options: RestoreOptions): Promise<BeforeUpgradeReport> {
   const { config, clock } = options;
   const paths = storagePaths(config.storage.directory);
-  const isMirrorNewer = await isNewer(() => openMirror({ path: paths.mirror, clock }).close());
-  const isStateNewer = await isNewer(async () => {
-    (await openWhenFree(clock, () => openState({ path: paths.state, clock }))).close();
-  });
+  // A POS that opens or closes the mirror at this moment keeps it locked for a moment.
+  const isMirrorNewer = await isNewer(clock, () => openMirror({ path: paths.mirror, clock }));
+  const isStateNewer = await isNewer(clock, () => openState({ path: paths.state, clock }));
   if (!isMirrorNewer && !isStateNewer) {
     throw new TillsyncError(
       'usage',
@@ -57,9 +56,10 @@ export async function restoreBeforeUpgrade(options: RestoreOptions): Promise<Bef
   return { stateKeptAt, mirror: isMirrorNewer ? await restoreMirror(paths.mirror, options) : null };
 }
 
-async function isNewer(open: () => unknown): Promise<boolean> {
+async function isNewer(clock: Clock, open: () => { close(): unknown }): Promise<boolean> {
   try {
-    await open();
+    const opened = await openWhenFree(clock, open);
+    await opened.close();
     return false;
   } catch (error) {
     if (hasCode(error, 'storage-newer')) return true;

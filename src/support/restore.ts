@@ -10,7 +10,7 @@ import { type ConfigOptions, loadConfig, readConfig } from '../config/config.ts'
 import type { Config } from '../config/config-type.ts';
 import { isHub } from '../config/roles.ts';
 import { configError, configPath, isSetUp } from '../config/source.ts';
-import { TillsyncError } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
 import { freeName, giveToGroup, groupId, openWhenFree, replaceText, stampOf } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
 import type { AuditEntry } from '../db/audit.ts';
@@ -80,13 +80,13 @@ interface KnownElsewhere extends KnownSince {
  * Collects what came since the backup. The mirror that is replaced knows it best; where that is lost, differential
  * backups do. `noted` is the feed's last known number, whatever is there now.
  */
-function knownElsewhere(
+async function knownElsewhere(
   mirror: string,
   { manifest, differentials }: { manifest: Manifest; differentials: readonly Differential[] },
   { noted, clock }: { noted: number; clock: Clock },
-): KnownElsewhere {
+): Promise<KnownElsewhere> {
   const { createdAt: since, mirror: backup } = manifest;
-  const here = knownHere(mirror, manifest, clock);
+  const here = await knownHere(mirror, manifest, clock);
   const isSameHistory = here?.isSameHistory ?? false;
   const all = [...differentials.map(({ known }) => known), ...(here ? [here.known] : [])];
   const newest = Math.max(backup.newestSeq, noted, ...all.map(({ newestSeq }) => newestSeq));
@@ -111,14 +111,24 @@ function knownElsewhere(
   };
 }
 
-/** Returns what the present mirror has since the backup; undefined if it is missing or unreadable. */
-function knownHere(mirror: string, { createdAt: since, mirror: { newestEvent } }: Manifest, clock: Clock) {
+/**
+ * Returns what the present mirror has since the backup; undefined if it is missing or unreadable. Throws `storage-busy`
+ * if another program keeps it locked, because what it knows would be lost.
+ */
+async function knownHere(
+  mirror: string,
+  { createdAt: since, mirror: { newestEvent } }: Manifest,
+  clock: Clock,
+) {
   try {
-    return lookInto(mirror, (db) => ({
-      ...knownSince(db, { since, clock }),
-      isSameHistory: newestEvent !== null && hasEvent(db, newestEvent),
-    }));
-  } catch {
+    return await openWhenFree(clock, () =>
+      lookInto(mirror, (db) => ({
+        ...knownSince(db, { since, clock }),
+        isSameHistory: newestEvent !== null && hasEvent(db, newestEvent),
+      })),
+    );
+  } catch (error) {
+    if (hasCode(error, 'storage-busy')) throw error;
     // A mirror that cannot be read may be the reason for the restore.
     return undefined;
   }
@@ -333,7 +343,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const fresh = join(staging, MIRROR_FILE);
     refuseForeign(fresh, source, differentials);
     const noted = state.feed.highestSeq() ?? 0;
-    const known = knownElsewhere(paths.mirror, { manifest, differentials }, { noted, clock });
+    const known = await knownElsewhere(paths.mirror, { manifest, differentials }, { noted, clock });
     const { audited, feedJumps: feedJumped } = known;
     const continueAfterSeq = known.newestSeq + (feedJumped ? SEQ_JUMP : 0);
     keepUnsent(known.unsent, staging);
@@ -349,12 +359,13 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
     const wasThere = swapDatabase(fresh, paths.mirror, keptAt);
-    // The mirror keeps its -wal and -shm files, so that the POS can read it before the daemon starts.
     const { feed } = state;
-    await openMirror({ path: paths.mirror, clock, feed, ...(group !== '' && { group }) }).close();
     const changes = keepChanges(staging, directory, stamp);
     const tokens = manifest.hasTokens ? restoreTokens(join(staging, TOKENS_FILE), state) : 'none';
     const branches = isHub(config) ? await restoreHub(staging, state, audited, nowMs) : [];
+    // The mirror keeps its -wal and -shm files, so that the POS can read it before the daemon starts.
+    const options = { path: paths.mirror, clock, feed, ...(group !== '' && { group }) };
+    await (await openWhenFree(clock, () => openMirror(options))).close();
     return {
       manifest,
       directory,

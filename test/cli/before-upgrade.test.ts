@@ -1,10 +1,12 @@
 /** Tests src/support/before-upgrade.ts. */
 
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished } from 'vitest';
 import { openState } from '../../src/app/state.ts';
 import { markRunning } from '../../src/app/storage.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -12,6 +14,7 @@ import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { observation } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { NODE } from '../support/workplace.ts';
 import { commandsAt } from './invoke.ts';
 
 /** A store that was upgraded to an unknown later version and used with it. */
@@ -97,6 +100,39 @@ function makeNewer(file: string, changes: string): void {
 
 const STATE_CHANGES = 'ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE later (x)';
 const MIRROR_CHANGES = 'ALTER TABLE orders ADD COLUMN of_later TEXT';
+
+/** Another program keeps the file locked for half a second, longer than any busy timeout; resolves once it does. */
+async function lockForAMoment(file: string): Promise<void> {
+  const hold = `const db = new (require('node:sqlite').DatabaseSync)(process.argv[1]);
+    db.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE');
+    process.stdout.write('held');
+    setTimeout(() => process.exit(), 500);`;
+  const child = spawn(NODE, ['-e', hold, file], { stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  await once(child.stdout, 'data');
+}
+
+it('restore --before-upgrade waits for a program that keeps the mirror locked, and loses nothing for it', async () => {
+  const { paths, run, json } = await upgradedStore();
+  makeNewer(paths.state, STATE_CHANGES);
+  makeNewer(paths.mirror, MIRROR_CHANGES);
+  await lockForAMoment(paths.mirror);
+  const { code, document, stderr } = await json(['restore', '--before-upgrade']);
+  expect([code, stderr]).toEqual([0, '']);
+  expect(document.mirror).toMatchObject({ acks: 1, changes: [{ kind: 'stock' }] });
+  expect((await run(['order', 'list'])).code).toBe(0);
+});
+
+it('restore of a backup waits for a program that keeps the mirror locked, and takes over what it knows', async () => {
+  const { storage, paths, run, json } = await upgradedStore();
+  const backup = path.join(storage, '../backup.tar.gz');
+  expect((await run(['backup', backup])).code).toBe(0);
+  expect((await run(['feed', 'ack', idOf(paths.mirror, 3)])).code).toBe(0);
+  await lockForAMoment(paths.mirror);
+  const { code, document } = await json(['restore', backup]);
+  expect(code).toBe(0);
+  expect(document).toMatchObject({ feedJumped: false, acks: 1 });
+});
 
 it('restore --before-upgrade gives the earlier version its files, with what came since', async () => {
   const { storage, paths, run, json } = await upgradedStore();
