@@ -260,9 +260,7 @@ describe('the house', () => {
       return door !== undefined && !door.some((part) => `${roomOf(name)}/${part}` === name);
     });
     expect([...new Set(passedBy)].sort()).toEqual([...BESIDE_THE_DOOR].sort());
-    const doors = Object.entries(DOORS).flatMap(([room, parts]) =>
-      parts.map((part) => `${room}/${part}.ts`),
-    );
+    const doors = Object.entries(DOORS).flatMap(([room, parts]) => parts.map((part) => `${room}/${part}.ts`));
     expect(doors.filter((door) => !files.includes(door))).toEqual([]);
   });
 
