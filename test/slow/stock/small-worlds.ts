@@ -58,6 +58,10 @@ export interface SmallWorld {
   isCountedInTurn?: boolean;
 }
 
+/** Title of the test of a world; `npm run prove` finds a world by it. */
+export const titleOf = (name: string, { gives, follows }: { gives: boolean; follows: boolean }): string =>
+  `a small world in which ${name} ends as counted, where the platform gives back (${gives}) and follows edits (${follows})`;
+
 const PLACED = { id: 'A', name: 'place A', branch: 's1', lines: { 10: 2 } } as const;
 const CUT = { id: 'A', name: 'cut A to 1', lines: { 10: 1 } } as const;
 const RAISED = { id: 'A', name: 'raise A to 5', lines: { 10: 5 } } as const;
