@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { countsOf, type FieldNews, fieldsOf, topmost } from '../core/values.ts';
-import { isStored, sqlOf } from '../db/sqlite.ts';
+import { isStored, preparedOnUse, sqlOf } from '../db/sqlite.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { BranchProducts } from './branch-catalog.ts';
 import {
@@ -46,69 +46,84 @@ export function branchKey(branch: Branch): string {
 }
 
 function statements(db: Database.Database) {
-  return {
-    digest: db.prepare<[string, string], { digest: string | null; vanished: string | null }>(`
+  return preparedOnUse({
+    digest: () =>
+      db.prepare<[string, string], { digest: string | null; vanished: string | null }>(`
       SELECT b.digest, p.vanished_at AS vanished FROM branch_products b JOIN products p USING (product_id)
       WHERE b.branch = +? AND b.product_id = +?`),
-    listings: db.prepare<[string], { branch: string; digest: string | null }>(
-      'SELECT branch, digest FROM branch_products WHERE product_id = ?',
-    ),
-    putListing: db.prepare<[string, string, string | null]>(`
+    listings: () =>
+      db.prepare<[string], { branch: string; digest: string | null }>(
+        'SELECT branch, digest FROM branch_products WHERE product_id = ?',
+      ),
+    putListing: () =>
+      db.prepare<[string, string, string | null]>(`
       INSERT INTO branch_products (branch, product_id, digest) VALUES (?, ?, ?)
       ON CONFLICT (branch, product_id) DO UPDATE SET digest = excluded.digest`),
-    forgetDigests: db.prepare<string[]>(
-      'UPDATE branch_products SET digest = NULL WHERE product_id = ? AND digest <> ?',
-    ),
-    listed: db.prepare<[string], Unlisted>(`
+    forgetDigests: () =>
+      db.prepare<string[]>('UPDATE branch_products SET digest = NULL WHERE product_id = ? AND digest <> ?'),
+    listed: () =>
+      db.prepare<[string], Unlisted>(`
       SELECT product_id AS productId,
         (SELECT min(sku) FROM skus s WHERE s.product_id = b.product_id) AS sku
       FROM branch_products b WHERE branch = ?`),
-    dropListing: db.prepare<string[]>('DELETE FROM branch_products WHERE branch = ? AND product_id = ?'),
-    markVanished: db.prepare<string[]>(`
+    dropListing: () =>
+      db.prepare<string[]>('DELETE FROM branch_products WHERE branch = ? AND product_id = ?'),
+    markVanished: () =>
+      db.prepare<string[]>(`
       UPDATE products SET vanished_at = ?, updated_at = ? WHERE product_id = ? AND vanished_at IS NULL
         AND NOT EXISTS (SELECT 1 FROM branch_products b WHERE b.product_id = products.product_id)`),
-    dropMappings: db.prepare<[string]>(`
+    dropMappings: () =>
+      db.prepare<[string]>(`
       DELETE FROM integrations WHERE sku IN (SELECT sku FROM skus WHERE product_id = ?)`),
-    dropStocksOf: db.prepare<string[]>(`
+    dropStocksOf: () =>
+      db.prepare<string[]>(`
       DELETE FROM stocks WHERE subsidiary_id = ? AND sku IN (SELECT sku FROM skus WHERE product_id = ?)`),
-    dropMappingsOf: db.prepare<string[]>(`
+    dropMappingsOf: () =>
+      db.prepare<string[]>(`
       DELETE FROM integrations WHERE subsidiary_id = ? AND sku IN (SELECT sku FROM skus WHERE product_id = ?)`),
-    setVanished: db.prepare<(string | null)[]>('UPDATE products SET vanished_at = ? WHERE product_id = ?'),
-    idsBetween: db
-      .prepare<[{ after: string; to: string | null }], string>(`
+    setVanished: () =>
+      db.prepare<(string | null)[]>('UPDATE products SET vanished_at = ? WHERE product_id = ?'),
+    idsBetween: () =>
+      db
+        .prepare<[{ after: string; to: string | null }], string>(`
         SELECT product_id FROM products
         WHERE product_id > @after AND (@to IS NULL OR product_id <= @to) AND vanished_at IS NULL`)
-      .pluck(),
-    putSweep: db.prepare(`
+        .pluck(),
+    putSweep: () =>
+      db.prepare(`
       INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, completed_ms, as_of_seq, pages, products)
       VALUES (@branch, @subsidiaryId, @startedAt, @completedAt, @completedMs, @asOfSeq, @pages, @products)
       ON CONFLICT (branch) DO UPDATE SET subsidiary_id = excluded.subsidiary_id,
         started_at = excluded.started_at, completed_at = excluded.completed_at,
         completed_ms = excluded.completed_ms, as_of_seq = excluded.as_of_seq,
         pages = excluded.pages, products = excluded.products`),
-    sizes: db.prepare<[], { branch: string; products: number }>('SELECT branch, products FROM sweeps'),
-    dropSweep: db.prepare<[string]>('DELETE FROM sweeps WHERE branch = ?'),
+    sizes: () => db.prepare<[], { branch: string; products: number }>('SELECT branch, products FROM sweeps'),
+    dropSweep: () => db.prepare<[string]>('DELETE FROM sweeps WHERE branch = ?'),
     // Finds each branch by one step in the index, instead of reading all rows.
-    branches: db
-      .prepare<[], string>(`
+    branches: () =>
+      db
+        .prepare<[], string>(`
         WITH RECURSIVE listing (branch) AS (
           SELECT min(branch) FROM branch_products
           UNION ALL SELECT (SELECT min(branch) FROM branch_products WHERE branch > listing.branch)
           FROM listing WHERE branch IS NOT NULL)
         SELECT branch FROM listing WHERE branch IS NOT NULL UNION SELECT branch FROM sweeps`)
-      .pluck(),
-    moveOrdered: db.prepare(`
+        .pluck(),
+    moveOrdered: () =>
+      db.prepare(`
       UPDATE stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
         SELECT sku, subsidiary_id FROM stock_steps WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))
         AND counted_version > refused_version
         AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))`),
-    stock: db.prepare<[string, string | null], { qty: number | string | null }>(
-      'SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?',
-    ),
-    mark: db.prepare<[], ReadMark>(`
+    stock: () =>
+      db.prepare<[string, string | null], { qty: number | string | null }>(
+        'SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?',
+      ),
+    mark: () =>
+      db.prepare<[], ReadMark>(`
       SELECT (SELECT value FROM marks WHERE name = 'push') AS push,
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS orderSeq`),
-  };
+  });
 }
 
 /** Mirrors the platform's catalogue. Each method is one short transaction. */
@@ -337,26 +352,37 @@ interface MappingQuery {
   within: string | null;
 }
 
+function lookups(db: Database.Database) {
+  return preparedOnUse({
+    sweeps: () =>
+      db.prepare<[], { branch: string; startedAt: string }>(
+        'SELECT branch, started_at AS startedAt FROM sweeps',
+      ),
+    product: () =>
+      db
+        .prepare<[string], string>(
+          `SELECT s.product_id FROM skus s JOIN products p USING (product_id)
+         WHERE s.sku = +? AND p.vanished_at IS NULL`,
+        )
+        .pluck(),
+    ofSku: () =>
+      db.prepare<[MappingQuery], CatalogMapping>(
+        selectMappings((column) => `sku = @name AND ${column} <> ''`),
+      ),
+    byExternalId: () =>
+      db.prepare<[MappingQuery], CatalogMapping>(selectMappings((column) => `${column} = @name`)),
+  });
+}
+
 /** Finds in the mirror which product a change means. A vanished product counts as unknown. */
 export class MirrorCatalog implements CatalogLookup {
   readonly #branches: readonly string[];
-  readonly #sweeps: Database.Statement<[], { branch: string; startedAt: string }>;
-  readonly #product: Database.Statement<[string], string>;
-  readonly #ofSku: Database.Statement<[MappingQuery], CatalogMapping>;
-  readonly #byExternalId: Database.Statement<[MappingQuery], CatalogMapping>;
+  readonly #sql: ReturnType<typeof lookups>;
   #isComplete = false;
 
   constructor({ db, branches }: { db: Database.Database; branches: readonly Branch[] }) {
     this.#branches = branches.map(branchKey);
-    this.#sweeps = db.prepare('SELECT branch, started_at AS startedAt FROM sweeps');
-    this.#product = db
-      .prepare<[string], string>(
-        `SELECT s.product_id FROM skus s JOIN products p USING (product_id)
-         WHERE s.sku = +? AND p.vanished_at IS NULL`,
-      )
-      .pluck();
-    this.#ofSku = db.prepare(selectMappings((column) => `sku = @name AND ${column} <> ''`));
-    this.#byExternalId = db.prepare(selectMappings((column) => `${column} = @name`));
+    this.#sql = lookups(db);
   }
 
   get isComplete(): boolean {
@@ -366,21 +392,23 @@ export class MirrorCatalog implements CatalogLookup {
 
   /** Start of the oldest of the branches' last complete sweeps; undefined while a branch has none. */
   get sweptMs(): number | undefined {
-    const swept = new Map(this.#sweeps.all().map(({ branch, startedAt }) => [branch, Date.parse(startedAt)]));
+    const swept = new Map(
+      this.#sql.sweeps.all().map(({ branch, startedAt }) => [branch, Date.parse(startedAt)]),
+    );
     const times = this.#branches.map((branch) => swept.get(branch));
     return times.length > 0 && times.every((each) => each !== undefined) ? Math.min(...times) : undefined;
   }
 
   productOf(sku: string): string | undefined {
-    return this.#product.get(sku);
+    return this.#sql.product.get(sku);
   }
 
   mappingsOf(sku: string, within: string | null = null): CatalogMapping[] {
-    return this.#ofSku.all({ name: sku, within }).sort(byPlace);
+    return this.#sql.ofSku.all({ name: sku, within }).sort(byPlace);
   }
 
   byExternalId(externalId: string, within: string | null = null): CatalogMapping[] {
-    return this.#byExternalId.all({ name: externalId, within }).sort(byPlace);
+    return this.#sql.byExternalId.all({ name: externalId, within }).sort(byPlace);
   }
 }
 

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import { asBit, asSent, fromBit, isStored, type SqlValue } from '../db/sqlite.ts';
+import { asBit, asSent, fromBit, isStored, preparedOnUse, type SqlValue } from '../db/sqlite.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import type { MirroredProduct, ProductFilter } from './product.ts';
 
@@ -44,65 +44,76 @@ const SKU = `SELECT sku, product_id AS productId, barcode, price, with_discount 
 
 /** Statements on `products` and the tables below it. The caller opens the transaction. */
 function statements(db: Database.Database) {
-  return {
-    product: db.prepare<[string], ProductRow>(`
+  return preparedOnUse({
+    product: () =>
+      db.prepare<[string], ProductRow>(`
       SELECT name, category, show, vanished_at AS vanishedAt, pushed_mark AS pushedMark, uncertain
       FROM products WHERE product_id = ?`),
-    putProduct: db.prepare<Named>(`
+    putProduct: () =>
+      db.prepare<Named>(`
       INSERT INTO products (product_id, name, category, show, payload, updated_at)
       VALUES (@id, @name, @category, @show, @payload, @at)
       ON CONFLICT (product_id) DO UPDATE SET name = excluded.name, category = excluded.category,
         show = excluded.show, payload = excluded.payload, vanished_at = NULL, uncertain = @uncertain,
         updated_at = excluded.updated_at`),
-    setPayload: db.prepare<string[]>('UPDATE products SET payload = ?, updated_at = ? WHERE product_id = ?'),
-    sku: db.prepare<[string], SkuRow>(`${SKU} WHERE sku = ?`),
+    setPayload: () =>
+      db.prepare<string[]>('UPDATE products SET payload = ?, updated_at = ? WHERE product_id = ?'),
+    sku: () => db.prepare<[string], SkuRow>(`${SKU} WHERE sku = ?`),
     // The plus keeps SQLite from planning the statement again for each product.
-    skusOf: db.prepare<[string], SkuRow>(`${SKU} WHERE product_id = +? ORDER BY sku`),
-    putSku: db.prepare<Named>(`
+    skusOf: () => db.prepare<[string], SkuRow>(`${SKU} WHERE product_id = +? ORDER BY sku`),
+    putSku: () =>
+      db.prepare<Named>(`
       INSERT INTO skus (sku, product_id, barcode, price, with_discount, discount, show)
       VALUES (@sku, @productId, @barcode, @price, @withDiscount, @discount, @show)
       ON CONFLICT (sku) DO UPDATE SET product_id = excluded.product_id, barcode = excluded.barcode,
         price = excluded.price, with_discount = excluded.with_discount, discount = excluded.discount,
         show = excluded.show, uncertain = @uncertain`),
-    dropSku: db.prepare<[string]>('DELETE FROM skus WHERE sku = ?'),
-    stocks: db.prepare<[string], StockRow>(`
+    dropSku: () => db.prepare<[string]>('DELETE FROM skus WHERE sku = ?'),
+    stocks: () =>
+      db.prepare<[string], StockRow>(`
       SELECT subsidiary_id AS subsidiaryId, qty, show, pushed_mark AS pushedMark,
         uncertain OR show_uncertain AS uncertain, confirmed_seq AS confirmedSeq
       FROM stocks WHERE sku = ?`),
-    putStock: db.prepare<Named>(`
+    putStock: () =>
+      db.prepare<Named>(`
       INSERT INTO stocks (sku, subsidiary_id, qty, show, confirmed_seq, confirmed_ms)
       VALUES (@sku, @subsidiaryId, @qty, @show, @confirmedSeq, @confirmedMs)
       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET qty = excluded.qty, show = excluded.show,
         confirmed_seq = excluded.confirmed_seq, confirmed_ms = excluded.confirmed_ms, uncertain = 0,
         show_uncertain = 0`),
-    confirmStock: db.prepare<Named>(`
+    confirmStock: () =>
+      db.prepare<Named>(`
       UPDATE stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
       WHERE sku = @sku AND subsidiary_id = @subsidiaryId`),
     /**
      * Marks the last count to be computed again, because the platform's quantity is not the expected one, perhaps
      * because of an order.
      */
-    moveStock: db.prepare<string[]>(
-      `UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
+    moveStock: () =>
+      db.prepare<string[]>(
+        `UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
          AND counted_version > refused_version
          AND EXISTS (SELECT 1 FROM stock_steps s
            WHERE s.sku = stock_counts.sku AND s.subsidiary_id = stock_counts.subsidiary_id)
          AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))`,
-    ),
+      ),
     /**
      * Marks order lines of unknown products to be matched again, because one may belong to the product written now.
      */
-    lookAgain: db.prepare('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0'),
-    dropStock: db.prepare<string[]>('DELETE FROM stocks WHERE sku = ? AND subsidiary_id = ?'),
-    mappings: db.prepare<[string], MappingRow>(`
+    lookAgain: () =>
+      db.prepare('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0'),
+    dropStock: () => db.prepare<string[]>('DELETE FROM stocks WHERE sku = ? AND subsidiary_id = ?'),
+    mappings: () =>
+      db.prepare<[string], MappingRow>(`
       SELECT subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA,
         product_code_pos_b AS productCodePosB, ext_id AS extId, product_id AS productId
       FROM integrations WHERE sku = +? ORDER BY subsidiary_id, rowid`),
-    addMapping: db.prepare<Named>(`
+    addMapping: () =>
+      db.prepare<Named>(`
       INSERT INTO integrations (sku, subsidiary_id, product_id_pos_a, product_code_pos_b, ext_id, product_id)
       VALUES (@sku, @subsidiaryId, @productIdPosA, @productCodePosB, @extId, @productId)`),
-    dropMappings: db.prepare<string[]>('DELETE FROM integrations WHERE sku = ? AND subsidiary_id = ?'),
-  };
+    dropMappings: () => db.prepare<string[]>('DELETE FROM integrations WHERE sku = ? AND subsidiary_id = ?'),
+  });
 }
 
 export interface WriteContext {

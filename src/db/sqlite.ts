@@ -425,6 +425,22 @@ export class Sql {
   }
 }
 
+/** Prepares each statement at its first use, because most commands and starts use few of them. */
+export function preparedOnUse<T extends Record<string, () => unknown>>(
+  makers: T,
+): { readonly [Name in keyof T]: ReturnType<T[Name]> } {
+  const statements = {};
+  for (const [name, prepare] of Object.entries(makers)) {
+    const get = () => {
+      const value = prepare();
+      Object.defineProperty(statements, name, { value });
+      return value;
+    };
+    Object.defineProperty(statements, name, { configurable: true, get });
+  }
+  return statements as { [Name in keyof T]: ReturnType<T[Name]> };
+}
+
 /** Returns the bytes in use, so without free pages, which are reused before the file grows. */
 export function usedBytes(db: Database.Database): number {
   const sql = `SELECT (page_count - freelist_count) * page_size AS used

@@ -3,7 +3,7 @@ import { TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, formatDuration, type Random } from '../core/time.ts';
 import type { BootTime, Holders } from '../db/lease.ts';
-import { storing } from '../db/sqlite.ts';
+import { preparedOnUse, storing } from '../db/sqlite.ts';
 import {
   type CallOptions,
   ENDPOINTS,
@@ -90,83 +90,106 @@ interface BlockRow {
 type Named = [Record<string, unknown>];
 
 function statements(db: Database.Database) {
-  const count = 'SELECT count(*) FROM calls WHERE counts_from_mono_ms > ?';
-  const nth = (where: string) =>
-    `SELECT counts_from_mono_ms FROM calls ${where} ORDER BY counts_from_mono_ms DESC LIMIT 1 OFFSET ?`;
-  const ofOrders = "endpoint = 'order.all'";
+  return preparedOnUse({ ...ofSlots(db), ...ofCallsAndBlocks(db) });
+}
+
+function ofSlots(db: Database.Database) {
   return {
-    slot: db.prepare<[string], SlotRow>(
-      `SELECT generation, taken_mono_ms AS takenMs, taken_until_mono_ms AS takenUntilMs,
+    slot: () =>
+      db.prepare<[string], SlotRow>(
+        `SELECT generation, taken_mono_ms AS takenMs, taken_until_mono_ms AS takenUntilMs,
          settled_mono_ms AS settledMs, held_from_mono_ms AS heldFromMs, held_ms AS heldMs
        FROM lanes WHERE endpoint = ?`,
-    ),
-    newestTime: db
-      .prepare<[], number>(
-        `SELECT max(t) FROM (
+      ),
+    newestTime: () =>
+      db
+        .prepare<[], number>(
+          `SELECT max(t) FROM (
            SELECT max(max(coalesce(taken_mono_ms, 0), coalesce(settled_mono_ms, 0), coalesce(held_from_mono_ms, 0)))
              AS t FROM lanes
            UNION ALL SELECT max(from_mono_ms) FROM blocks)`,
-      )
-      .pluck(),
-    othersInFlight: db
-      .prepare<[number, string], number>(
-        'SELECT 1 FROM lanes WHERE taken_until_mono_ms > ? AND endpoint <> ?',
-      )
-      .pluck(),
-    takenSlots: db.prepare<[], { endpoint: string; holder: string }>(
-      'SELECT endpoint, holder FROM lanes WHERE taken_until_mono_ms IS NOT NULL AND holder IS NOT NULL',
-    ),
-    takeSlot: db
-      .prepare<Named, number>(
-        `INSERT INTO lanes (endpoint, generation, taken_mono_ms, taken_until_mono_ms, holder)
+        )
+        .pluck(),
+    othersInFlight: () =>
+      db
+        .prepare<[number, string], number>(
+          'SELECT 1 FROM lanes WHERE taken_until_mono_ms > ? AND endpoint <> ?',
+        )
+        .pluck(),
+    takenSlots: () =>
+      db.prepare<[], { endpoint: string; holder: string }>(
+        'SELECT endpoint, holder FROM lanes WHERE taken_until_mono_ms IS NOT NULL AND holder IS NOT NULL',
+      ),
+    takeSlot: () =>
+      db
+        .prepare<Named, number>(
+          `INSERT INTO lanes (endpoint, generation, taken_mono_ms, taken_until_mono_ms, holder)
            VALUES (:endpoint, 1, :nowMs, :untilMs, :holder)
          ON CONFLICT DO UPDATE SET generation = generation + 1, taken_mono_ms = :nowMs,
            taken_until_mono_ms = :untilMs, holder = :holder
          RETURNING generation`,
-      )
-      .pluck(),
-    extendSlot: db.prepare<[number, string, number]>(
-      `UPDATE lanes SET taken_until_mono_ms = ?
+        )
+        .pluck(),
+    extendSlot: () =>
+      db.prepare<[number, string, number]>(
+        `UPDATE lanes SET taken_until_mono_ms = ?
          WHERE endpoint = ? AND generation = ? AND taken_until_mono_ms IS NOT NULL`,
-    ),
-    leaveSlot: db.prepare<[number, string]>(
-      'UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL, settled_mono_ms = ? WHERE endpoint = ?',
-    ),
-    giveSlotBack: db.prepare<[string, number]>(
-      'UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL WHERE endpoint = ? AND generation = ?',
-    ),
-    holdSlot: db.prepare<Named>(
-      `INSERT INTO lanes (endpoint, generation, held_from_mono_ms, held_ms) VALUES (:endpoint, 0, :nowMs, :waitMs)
+      ),
+    leaveSlot: () =>
+      db.prepare<[number, string]>(
+        'UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL, settled_mono_ms = ? WHERE endpoint = ?',
+      ),
+    giveSlotBack: () =>
+      db.prepare<[string, number]>(
+        'UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL WHERE endpoint = ? AND generation = ?',
+      ),
+    holdSlot: () =>
+      db.prepare<Named>(
+        `INSERT INTO lanes (endpoint, generation, held_from_mono_ms, held_ms) VALUES (:endpoint, 0, :nowMs, :waitMs)
          ON CONFLICT DO UPDATE SET held_from_mono_ms = :nowMs, held_ms = :waitMs`,
-    ),
-    addCall: db.prepare<[string, number]>('INSERT INTO calls (endpoint, counts_from_mono_ms) VALUES (?, ?)'),
-    dateCall: db.prepare<[number, number]>('UPDATE calls SET counts_from_mono_ms = ? WHERE call_id = ?'),
-    dropCall: db.prepare<[number]>('DELETE FROM calls WHERE call_id = ?'),
-    pruneCalls: db.prepare<[number]>('DELETE FROM calls WHERE counts_from_mono_ms < ?'),
-    countCalls: db.prepare<[number], number>(count).pluck(),
-    countOrders: db.prepare<[number], number>(`${count} AND ${ofOrders}`).pluck(),
-    nthCall: db.prepare<[number], number>(nth('')).pluck(),
-    nthOrder: db.prepare<[number], number>(nth(`WHERE ${ofOrders}`)).pluck(),
-    blocks: db.prepare<[], BlockRow>(
-      `SELECT scope, endpoint, from_mono_ms AS fromMs, duration_ms AS durationMs, message,
+      ),
+  };
+}
+
+function ofCallsAndBlocks(db: Database.Database) {
+  const count = 'SELECT count(*) FROM calls WHERE counts_from_mono_ms > ?';
+  const nth = (where: string) =>
+    `SELECT counts_from_mono_ms FROM calls ${where} ORDER BY counts_from_mono_ms DESC LIMIT 1 OFFSET ?`;
+  return {
+    addCall: () =>
+      db.prepare<[string, number]>('INSERT INTO calls (endpoint, counts_from_mono_ms) VALUES (?, ?)'),
+    dateCall: () =>
+      db.prepare<[number, number]>('UPDATE calls SET counts_from_mono_ms = ? WHERE call_id = ?'),
+    dropCall: () => db.prepare<[number]>('DELETE FROM calls WHERE call_id = ?'),
+    pruneCalls: () => db.prepare<[number]>('DELETE FROM calls WHERE counts_from_mono_ms < ?'),
+    countCalls: () => db.prepare<[number], number>(count).pluck(),
+    countOrders: () => db.prepare<[number], number>(`${count} AND endpoint = 'order.all'`).pluck(),
+    nthCall: () => db.prepare<[number], number>(nth('')).pluck(),
+    nthOrder: () => db.prepare<[number], number>(nth("WHERE endpoint = 'order.all'")).pluck(),
+    blocks: () =>
+      db.prepare<[], BlockRow>(
+        `SELECT scope, endpoint, from_mono_ms AS fromMs, duration_ms AS durationMs, message,
          others_answered AS othersAnswered, endpoint_answered AS endpointAnswered FROM blocks`,
-    ),
+      ),
     // `webhook.get` is left out. The document does not show it, so a platform may refuse it for good.
-    forbidden: db.prepare<[], { endpoint: Endpoint; message: string }>(
-      `SELECT endpoint, message FROM blocks
+    forbidden: () =>
+      db.prepare<[], { endpoint: Endpoint; message: string }>(
+        `SELECT endpoint, message FROM blocks
          WHERE scope = endpoint AND endpoint_answered = 0 AND endpoint <> 'webhook.get' ORDER BY endpoint`,
-    ),
-    block: db.prepare<Named>(
-      `INSERT OR REPLACE INTO blocks (scope, endpoint, from_mono_ms, duration_ms, message)
+      ),
+    block: () =>
+      db.prepare<Named>(
+        `INSERT OR REPLACE INTO blocks (scope, endpoint, from_mono_ms, duration_ms, message)
          VALUES (:scope, :endpoint, :nowMs, :waitMs, :message)`,
-    ),
+      ),
     /** Records an answer in the rows of blocks that had ended before this call was sent. */
-    noteAnswer: db.prepare<Named>(
-      `UPDATE blocks SET endpoint_answered = endpoint_answered OR endpoint = :endpoint,
+    noteAnswer: () =>
+      db.prepare<Named>(
+        `UPDATE blocks SET endpoint_answered = endpoint_answered OR endpoint = :endpoint,
          others_answered = others_answered OR endpoint <> :endpoint
        WHERE from_mono_ms + duration_ms <= :takenMs AND (scope = 'all' OR endpoint = :endpoint)
          AND iif(endpoint = :endpoint, endpoint_answered, others_answered) = 0`,
-    ),
+      ),
   };
 }
 

@@ -4,7 +4,7 @@ import { decodeJwt, type JWTPayload } from 'jose';
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc, parseDurationMs } from '../core/time.ts';
 import type { Leases } from '../db/lease.ts';
-import { storing } from '../db/sqlite.ts';
+import { preparedOnUse, storing } from '../db/sqlite.ts';
 
 /** The token pair as stored in state.db. It is never in a log or an error. */
 export interface TokenPair extends NewTokenPair {
@@ -326,38 +326,44 @@ interface TokenRow extends Omit<TokenPair, 'lockedOut'> {
 }
 
 function statements(db: Database.Database) {
-  return {
-    pair: db.prepare<[], TokenRow>(
-      `SELECT generation, refresh_token AS refreshToken, access_token AS accessToken, saved_at_ms AS savedAtMs,
+  return preparedOnUse({
+    pair: () =>
+      db.prepare<[], TokenRow>(
+        `SELECT generation, refresh_token AS refreshToken, access_token AS accessToken, saved_at_ms AS savedAtMs,
          access_expires_at_ms AS accessExpiresAtMs, access_issued_at_ms AS accessIssuedAtMs,
          refresh_expires_at_ms AS refreshExpiresAtMs, clock_skew_ms AS clockSkewMs,
          locked_out_at_ms AS lockedOutAtMs, locked_out_cause AS lockedOutCause
        FROM tokens`,
-    ),
-    putPair: db.prepare<[Record<string, unknown>]>(
-      `INSERT OR REPLACE INTO tokens (one, generation, refresh_token, access_token, saved_at_ms,
+      ),
+    putPair: () =>
+      db.prepare<[Record<string, unknown>]>(
+        `INSERT OR REPLACE INTO tokens (one, generation, refresh_token, access_token, saved_at_ms,
          access_expires_at_ms, access_issued_at_ms, refresh_expires_at_ms, clock_skew_ms)
        VALUES (1, :generation, :refreshToken, :accessToken, :savedAtMs,
          :accessExpiresAtMs, :accessIssuedAtMs, :refreshExpiresAtMs, :clockSkewMs)`,
-    ),
-    intent: db.prepare<[], { generation: number; startedAtMs: number }>(
-      `SELECT intent_generation AS generation, coalesce(intent_at_ms, 0) AS startedAtMs FROM tokens
+      ),
+    intent: () =>
+      db.prepare<[], { generation: number; startedAtMs: number }>(
+        `SELECT intent_generation AS generation, coalesce(intent_at_ms, 0) AS startedAtMs FROM tokens
        WHERE intent_generation IS NOT NULL`,
-    ),
-    putIntent: db.prepare<[number, number, number]>(
-      'UPDATE tokens SET intent_generation = ?, intent_at_ms = ? WHERE generation = ?',
-    ),
-    clearIntent: db.prepare<[number]>(
-      'UPDATE tokens SET intent_generation = NULL, intent_at_ms = NULL WHERE intent_generation = ?',
-    ),
-    lockOut: db.prepare<[number, string, number]>(
-      'UPDATE tokens SET locked_out_at_ms = ?, locked_out_cause = ? WHERE generation = ?',
-    ),
-    noteHandedIn: db.prepare<[string]>('INSERT OR IGNORE INTO handed_in VALUES (?)'),
-    handedIn: db.prepare<[string], number>('SELECT 1 FROM handed_in WHERE fingerprint = ?').pluck(),
-    company: db.prepare<[], string>('SELECT company_id FROM company').pluck(),
-    putCompany: db.prepare<[string]>('INSERT OR REPLACE INTO company VALUES (1, ?)'),
-  };
+      ),
+    putIntent: () =>
+      db.prepare<[number, number, number]>(
+        'UPDATE tokens SET intent_generation = ?, intent_at_ms = ? WHERE generation = ?',
+      ),
+    clearIntent: () =>
+      db.prepare<[number]>(
+        'UPDATE tokens SET intent_generation = NULL, intent_at_ms = NULL WHERE intent_generation = ?',
+      ),
+    lockOut: () =>
+      db.prepare<[number, string, number]>(
+        'UPDATE tokens SET locked_out_at_ms = ?, locked_out_cause = ? WHERE generation = ?',
+      ),
+    noteHandedIn: () => db.prepare<[string]>('INSERT OR IGNORE INTO handed_in VALUES (?)'),
+    handedIn: () => db.prepare<[string], number>('SELECT 1 FROM handed_in WHERE fingerprint = ?').pluck(),
+    company: () => db.prepare<[], string>('SELECT company_id FROM company').pluck(),
+    putCompany: () => db.prepare<[string]>('INSERT OR REPLACE INTO company VALUES (1, ?)'),
+  });
 }
 
 interface TokenRowsOptions {
