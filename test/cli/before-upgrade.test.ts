@@ -112,7 +112,9 @@ async function lockForAMoment(file: string): Promise<void> {
   await once(child.stdout, 'data');
 }
 
-it('restore --before-upgrade waits for a program that keeps the mirror locked, and loses nothing for it', async () => {
+it('restore --before-upgrade waits for a program that keeps the mirror locked, and loses nothing for it', {
+  tags: ['bulk'],
+}, async () => {
   const { paths, run, json } = await upgradedStore();
   makeNewer(paths.state, STATE_CHANGES);
   makeNewer(paths.mirror, MIRROR_CHANGES);
@@ -123,7 +125,9 @@ it('restore --before-upgrade waits for a program that keeps the mirror locked, a
   expect((await run(['order', 'list'])).code).toBe(0);
 });
 
-it('restore of a backup waits for a program that keeps the mirror locked, and takes over what it knows', async () => {
+it('restore of a backup waits for a program that keeps the mirror locked, and takes over what it knows', {
+  tags: ['bulk'],
+}, async () => {
   const { storage, paths, run, json } = await upgradedStore();
   const backup = path.join(storage, '../backup.tar.gz');
   expect((await run(['backup', backup])).code).toBe(0);

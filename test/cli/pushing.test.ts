@@ -434,7 +434,7 @@ describe('waiting', () => {
     expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(32);
   });
 
-  test('ends at Ctrl-C with the change in line, and without tokens with 4', async () => {
+  test('ends at Ctrl-C with the change in line, and without tokens with 4', { tags: ['bulk'] }, async () => {
     const { control } = place.sandbox;
     control.setFault({ kind: 'status', endpoint: 'product.stock.put' });
     control.setFault({ kind: 'status', endpoint: 'product.stock.batch' });

@@ -6,8 +6,8 @@ import { observation, openTestMirror, sampleNotification } from '../orders/open-
 import { eventReceiver, hook, until } from './event-receiver.ts';
 import { loneHookLoop } from './lone-hook-loop.ts';
 
-const EVENTS = 4_000;
-const LOOKS = 4;
+const EVENTS = 8_000;
+const LOOKS = 8;
 /** Most growth of memory between two measurements: 200 bytes per event. A single event has ten times as many. */
 const GROWS_BYTES_MAX = 200 * (EVENTS / LOOKS);
 

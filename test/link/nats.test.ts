@@ -46,7 +46,9 @@ it('NatsHubLink.ask throws link-down for a branch that nobody is', async () => {
   });
 });
 
-it('NatsWire stands refusals while the server reads its file again, and tells of a key that stays unknown', async () => {
+it('NatsWire stands refusals while the server reads its file again, and tells of a key that stays unknown', {
+  tags: ['bulk'],
+}, async () => {
   const server = await NatsStandIn.start();
   server.serve('up.B1.hello', ({ reply }) => server.deliver(reply, { body: '{}' }));
   server.refusals = 2;

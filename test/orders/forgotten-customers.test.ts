@@ -242,7 +242,9 @@ describe('a customer who is forgotten', () => {
     expect(mirror.walBytes()).toBeLessThan(WAL_BYTES_MAX);
   });
 
-  it('is not written away a second time where only the log still holds pages of before', async () => {
+  it('is not written away a second time where only the log still holds pages of before', {
+    tags: ['bulk'],
+  }, async () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, orderOf(1, 'dispatched'));
     const reader = await readerProcess(path);

@@ -20,7 +20,9 @@ afterEach(async () => {
 const order = (id: string) => JSON.stringify({ internalOrderId: id });
 const head = `POST /webhook HTTP/1.1\r\nHost: x\r\nx-webhook-secret: ${SECRET}\r\nContent-Length: 24\r\n\r\n`;
 
-it('answers what came on an idle connection while its thread stood still, however long that was', async () => {
+it('answers what came on an idle connection while its thread stood still, however long that was', {
+  tags: ['bulk'],
+}, async () => {
   // Node closes an idle connection a second later than it announces to its clients.
   const idleMs = 1_100;
   started = await startReceiver({ limits: { keepAliveMs: 100, checkEveryMs: 50 } });

@@ -34,7 +34,9 @@ async function busyDay(name: string, day: number) {
   });
 }
 
-it('oversell: on one busy day tillsync offers nothing wrong, and a plain push does', async () => {
+it('oversell: on one busy day tillsync offers nothing wrong, and a plain push does', {
+  tags: ['bulk'],
+}, async () => {
   const [best, own, byPolling, push] = [
     await busyDay('optimum', 1),
     await busyDay('tillsync', 1),
