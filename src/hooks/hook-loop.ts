@@ -134,7 +134,7 @@ class HookQueue {
   #seq = 0;
   /** How often the cursor had been moved back when `#seq` was read; undefined before the first read. */
   #rewinds: number | undefined;
-  /** Deliveries that are not saved yet. */
+  /** The newest deliveries that are not saved yet, at most `DELIVERIES_KEPT`. */
   #unnoted: Try[] = [];
   #isBegunNoted = false;
   /** When the newest unsaved event was delivered; null if all are saved. */
@@ -322,12 +322,17 @@ class HookQueue {
     if (this.#unnotedOkAt === null) this.#noteDueMonoMs = clock.monotonicMs() + NOTE_EVERY_MS;
     this.#unnotedOkAt = isoUtc(clock.nowMs());
     this.#unnoted.push({ ...tryOf(sent), at: this.#unnotedOkAt, taken: true, answer: answer.what });
+    if (this.#unnoted.length > DELIVERIES_KEPT) this.#unnoted.shift();
     return true;
   }
 
   async #note(): Promise<void> {
-    const deliveries = this.#unnoted.slice(-DELIVERIES_KEPT);
-    const moved = { seq: this.#seq, okAt: this.#unnotedOkAt, rewinds: this.#rewinds ?? 0, deliveries };
+    const moved = {
+      seq: this.#seq,
+      okAt: this.#unnotedOkAt,
+      rewinds: this.#rewinds ?? 0,
+      deliveries: this.#unnoted,
+    };
     await this.#cursors.moved(this.#key, moved);
     this.#unnotedOkAt = null;
     this.#unnoted = [];
