@@ -337,7 +337,7 @@ export class OutboxIntake {
     const needed = aboveZeroNeeded(zeros, guards);
     if (needed === undefined) return undefined;
     const since = isoUtc(this.#options.clock.nowMs() - guards.zeroItemsWindowMs);
-    // Stocks that went to zero within the window count as above zero, because they were so before.
+    // A stock that was set to zero within the window counts as above zero, as it was before.
     const gone = `SELECT count(*) FROM outbox o JOIN stocks s ON s.sku = o.sku AND s.subsidiary_id = o.subsidiary_id
       WHERE o.zeroed_at >= @since AND o.held_guard IS NULL AND o.branch = @branch AND CAST(s.qty AS REAL) <= 0`;
     const goneQty = this.#sql.value(gone, { since, branch }) ?? 0;

@@ -12,8 +12,8 @@ const SCRYPT_LOG_N = 16;
 export type ReadableBy = { recipient: string } | { passphrase: string };
 
 /**
- * Encrypts, and decrypts its own output for the check. For a recipient it adds a second key, which exists only in
- * this process. Decrypting throws `usage` for a wrong secret and `TarFault` for a cut or altered file. Throws
+ * Returns a function that encrypts a backup, and one that decrypts what this process encrypted, to check it. For a
+ * recipient it adds a second key, which exists only in this process. Decrypting throws `usage` for a wrong secret and `TarFault` for a cut or altered file. Throws
  * `config-invalid` if the recipient is not one of age.
  */
 export async function encryption(readableBy: ReadableBy): Promise<{ encrypt: Convert; decrypt: Convert }> {

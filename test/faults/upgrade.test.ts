@@ -122,7 +122,7 @@ it(
     expect(after.slice(4, 6).map((rows) => (rows as unknown[]).length)).toEqual([3, 5]);
 
     const mirror = path.join(place.storage, 'mirror.db');
-    // Opens the stores for writing and finds nothing to do.
+    // Upgrades the files, because it opens them for writing; no change has the number 999, so it changes nothing else.
     const upgrade = () => place.command('outbox', 'drop', '999');
     const seen = { old: 0, new: 0 };
     let step = 1;

@@ -119,10 +119,7 @@ const NAMED =
   /([\w.-]*(?:authorization|cookie|secret|token|passw(?:or)?d|credential|api[-_]?key)[\w.-]*\\*["']?\s*[:=]\s*\\*["']?(?:(?:bearer|basic|digest)\s+)?)([^\s"'\\,;&}\]]{4,})/gi;
 const NAMED_TEST = new RegExp(NAMED.source, 'i');
 const USER_IN_ADDRESS = /(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/?#"'\\@]+@/gi;
-/**
- * The letter of an escape such as `\
- * ` is not part of a word.
- */
+/** A word does not begin with the letter of an escape: `\nToken123` holds the word `Token123`. */
 const WORD = /(?<=\\[nrt])[\w.~+/=%-]{8,}|(?<!\\)[\w.~+/=%-]{8,}/g;
 const DECODED_LENGTH_MAX = 64 * 1024;
 

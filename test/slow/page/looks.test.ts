@@ -13,7 +13,10 @@ import { until } from '../../support/workplace.ts';
 import { letFare } from './branch-board.ts';
 import { hasChromium, launchBrowser, openPage, openStore, type PageStore } from './browser-rig.ts';
 
-/** `TILLSYNC_PICTURES` is a directory for a picture of each look. Without it every pair of two choices is checked. */
+/**
+ * `TILLSYNC_PICTURES` is a directory for a picture of each look. Without it, as many looks are checked as are needed
+ * for each pair of choices, such as dark and Spanish, to occur in one.
+ */
 const PICTURES = process.env.TILLSYNC_PICTURES;
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
