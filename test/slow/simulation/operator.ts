@@ -34,7 +34,7 @@ export class Operator {
       for (const { changeId } of outbox.list({ state: 'rejected', limit: 1000 }).reverse()) {
         await outbox.retry(changeId, 'cli ana').catch((error: unknown) => {
           // A newer one is on its way.
-          if (!hasCode(error, 'usage')) throw error;
+          if (!hasCode(error, 'conflict')) throw error;
         });
       }
     } catch (error) {
