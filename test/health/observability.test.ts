@@ -50,9 +50,12 @@ beforeAll(async () => {
   const config = { ...demo, orders: { ...demo.orders, poll: '0 0 1 1 *' }, limits: QUICK_LIMITS };
   const secrets = { refreshToken: place.refreshToken, webhookSecrets: [SECRET] };
   daemon = await startDaemon({ config, secrets, clock: systemClock, random: systemRandom, log: silentLog });
-  await until('the daemon has polled and swept', async () =>
-    /flow="catalog.sweep",state="ok"} 1/.test(await look()),
-  );
+  await until('the daemon has polled and swept', async () => {
+    await look();
+    return ['flow="catalog.sweep",state="ok"} 1', 'tillsync_orders 1\n'].every((text) =>
+      scrape.includes(text),
+    );
+  });
   await fetch(daemon.webhookUrl as string, {
     method: 'POST',
     headers: { 'x-webhook-secret': SECRET },
