@@ -140,7 +140,7 @@ export class MirrorFile {
       feed.noteSeq(newest);
       this.#notedSeq = newest;
     } catch {
-      // The next write tries again. After a loss of the mirror, the jump skips all numbers used in the meantime.
+      // The next write tries again. If the mirror is lost before, `SEQ_JUMP` skips the numbers that were not recorded.
     }
   }
 

@@ -408,7 +408,7 @@ export class Reservations {
     this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
   }
 
-  /** Adds the difference to the order's earlier steps: had 2, now 3 → +1. `isNews`: even if nothing changed. */
+  /** Adds the difference to the earlier steps: had 2, now 3 → +1. With `isNews` it adds one even if it is 0. */
   #follow(orderId: string, seq: number, isNews: boolean): void {
     const order = this.#known(orderId);
     if (!order) return;

@@ -7,7 +7,7 @@ import type { SimulatedStore } from './simulated-store.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
-/** A shorter run would consist of nothing else. */
+/** Days of a run that may have a holiday; a shorter one would be nothing but a holiday. */
 const HOLIDAY_DAYS_MIN = 5;
 
 /** A fault that lasts for a while. */
