@@ -243,11 +243,25 @@ export function branchLoops(options: Options, services: Services, onOrders: () =
         }
       },
     },
+    ...copyLoops(options, services, made),
+  ];
+}
+
+/**
+ * Returns the loop that sends a branch's backups to its hub, or no loop if none are sent. A loop that ended at once
+ * would be started again for ever, and the watchdog would restart the service.
+ */
+function copyLoops(
+  options: Options,
+  services: Services,
+  made: () => Promise<{ follower: BranchFollower }>,
+): NamedLoop[] {
+  const { config, configFile } = options;
+  if (!sendsCopies(config) || configFile === undefined) return [];
+  return [
     {
       name: 'link.copy',
       async run(signal, beat) {
-        const { configFile } = options;
-        if (!sendsCopies(config) || configFile === undefined) return;
         const { follower } = await made();
         await sendCopies({ ...options, configFile, services, follower, beat }, signal);
       },

@@ -43,6 +43,7 @@ function machine() {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-own-'));
   const server = new InProcessServer();
   const daemons: Daemon[] = [];
+  const errors: string[] = [];
   onTestFinished(async () => {
     await Promise.all(daemons.map((daemon) => daemon.stop()));
     rmSync(directory, { recursive: true, force: true });
@@ -50,6 +51,8 @@ function machine() {
   return {
     directory,
     server,
+    /** What the daemon logged as errors. */
+    errors,
     mirror: path.join(directory, 'mirror.db'),
     run: (...words: string[]) =>
       invoke(words, { env: { TILLSYNC_CONFIG: path.join(directory, 'config.toml') } }),
@@ -78,7 +81,7 @@ function machine() {
         openInbox: inboxHere,
         clock: systemClock,
         random: seededRandom(3),
-        log: silentLog,
+        log: { ...silentLog, error: (_fields, message) => void errors.push(message) },
         link: { hub: server.hub() },
         transport: { send: () => Promise.reject(new Error('nobody is called')), close: async () => {} },
       });
@@ -122,6 +125,14 @@ async function api(daemon: Daemon, place: string) {
   const answer = await request(daemon.localUrl + place);
   return { status: answer.statusCode, body: (await answer.body.json()) as Record<string, unknown[]> };
 }
+
+test('own store: each of its loops runs on', async () => {
+  const shop = machine();
+  const hub = await shop.start(TWO_SHOPS);
+  await until('the shop has its snapshot', () => taken(shop.mirror, 'snapshot-end') === 1);
+  await hub.stop();
+  expect(shop.errors).not.toContain('a loop ended by itself; starting it again');
+});
 
 test('own store: a POS goes on where it read yesterday, and sees its own orders alone', async () => {
   const shop = machine();

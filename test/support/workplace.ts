@@ -192,6 +192,7 @@ export async function runDaemon(
     async end(signal) {
       child.kill(signal);
       await closed;
+      if (text.includes('a loop ended by itself')) throw new Error(`A loop ended by itself:\n${text}`);
       return child.exitCode;
     },
   };
