@@ -80,9 +80,13 @@ function takeStoresBack(db: Database.Database, known: string): void {
   sqlOf(db).run(`DELETE FROM left_stores WHERE ${isBack}`, known);
 }
 
-/** Stores an earlier id of the branch as one of its stores, because open orders still name the id. */
+/**
+ * Makes an earlier id of the branch one of its stores when `beginRoutes` runs next, because open orders still name
+ * the id. Until then a renamed branch may have no feed, and an order that comes for it waits as unassigned.
+ */
 export function keepRoute(db: Database.Database, store: string, branch: string): void {
-  const route = 'INSERT INTO feed_stores (store_id, branch, by_hand) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
+  const route = `INSERT INTO left_stores (store_id, branch, by_hand) VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET branch = excluded.branch, by_hand = excluded.by_hand WHERE branch <> excluded.branch`;
   sqlOf(db).run(route, store, branch, FORMER);
 }
 

@@ -430,6 +430,9 @@ describe('what happens when', () => {
     );
     hub.services.state.hub.rename('B2', 'Norte');
     await hub.services.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
+    // The hub looks for new names only every few seconds.
+    await hub.order(4, 'B2');
+    await hub.order(2, 'B2', 'refund');
     await hub.hub.check();
     expect(alarm() ?? '').not.toMatch(/rename/);
     // The branch's own machine and an earlier invitation use this name.
@@ -442,7 +445,9 @@ describe('what happens when', () => {
     await two.count('A', 3, 'counted', 'B2');
     await settle();
     expect(two.rows(EVENTS).slice(2)).toEqual([
+      { order_id: idOf(4), status: 'pending' },
       { order_id: idOf(3), status: 'pending' },
+      { order_id: idOf(2), status: 'refund' },
       { order_id: idOf(1), status: 'payment-approved' },
     ]);
     expect(ids(one)).toEqual([]);
@@ -453,7 +458,7 @@ describe('what happens when', () => {
     const routes = () =>
       hub.rows<{ store: string }>("SELECT store_id AS store FROM feed_stores WHERE branch = 'B2' ORDER BY 1");
     expect(routes().map(({ store }) => store)).toEqual(['B2', 'Norte', 'sub-2']);
-    await hub.order(1, 'B2', 'dispatched');
+    for (const number of [1, 4]) await hub.order(number, 'B2', 'dispatched');
     await hub.services.mirror.write((db) => pruneFeed(db, hub.clock.nowMs()));
     expect(routes().map(({ store }) => store)).toEqual(['Norte', 'sub-2']);
   });
