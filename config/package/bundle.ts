@@ -1,7 +1,8 @@
-import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { build, type Plugin } from 'esbuild';
+import { bundlePage, pageFiles } from '../../src/api/page-routes.ts';
 import { readPackage } from './read-package.ts';
 import { type Findings, sourceUrls } from './source-urls.ts';
 import { type Target, thisTarget } from './target.ts';
@@ -19,7 +20,8 @@ const NATIVE = 'better_sqlite3.node';
 
 /**
  * The program as few files: `main.cjs`, one bundle for each worker, the native SQLite, and what is read at run
- * time. CommonJS, because Node starts it in half the time of ES modules. Gives the files that were bundled.
+ * time, the status page as a browser takes it. CommonJS, because Node starts it in half the time of ES modules. Gives
+ * the files that were bundled.
  */
 export async function bundle({ root, directory, target = thisTarget() }: BundleOptions): Promise<string[]> {
   mkdirSync(directory, { recursive: true });
@@ -57,6 +59,13 @@ export async function bundle({ root, directory, target = thisTarget() }: BundleO
   for (const [source, place] of findings.data) {
     cpSync(source, path.join(directory, place), { recursive: true, filter: (file) => !file.endsWith('.ts') });
   }
+  // The page is bundled too, in place of its sources.
+  rmSync(path.join(directory, 'page'), { recursive: true });
+  mkdirSync(path.join(directory, 'page'));
+  for (const [name, content] of await pageFiles()) {
+    writeFileSync(path.join(directory, 'page', name), content);
+  }
+  for (const input of (await bundlePage()).inputs) inputs.add(path.resolve(input));
   cpSync(
     path.join(root, `node_modules/better-sqlite3/prebuilds/${target.platform}.node`),
     path.join(directory, NATIVE),

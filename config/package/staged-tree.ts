@@ -1,7 +1,6 @@
-import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { bundlePage, pageFiles } from '../../src/api/page-routes.ts';
 import { billOfMaterials } from './bill-of-materials.ts';
 import { bundle } from './bundle.ts';
 import { commandTree } from './command-tree.ts';
@@ -38,11 +37,7 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
   const { root, stage, facts, target, date } = options;
   const { put, copy } = tools(options);
   const home = path.join(stage, HOME);
-  const program = await bundle({ root, directory: home, target });
-  // As a browser takes it, in place of its sources.
-  rmSync(path.join(home, 'page'), { recursive: true });
-  for (const [name, content] of await pageFiles()) put(`${HOME}/page/${name}`, content);
-  const page = (await bundlePage()).inputs.map((input) => path.resolve(input));
+  const bundled = await bundle({ root, directory: home, target });
   put(`${HOME}/node`, shippedNode(root, target), PROGRAM);
   copy('systemd/notify-exec', `${HOME}/notify-exec`, PROGRAM);
   copy('config/package/debian/launcher', 'usr/bin/tillsync', PROGRAM);
@@ -59,7 +54,7 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
   put('usr/share/bash-completion/completions/tillsync', bashCompletion(commands));
   put('usr/share/zsh/vendor-completions/_tillsync', zshCompletion());
   put('usr/share/fish/vendor_completions.d/tillsync.fish', fishCompletion(commands));
-  const packages = shippedPackages(root, target, [...program, ...page]);
+  const packages = shippedPackages(root, target, bundled);
   put('usr/share/doc/tillsync/copyright', licences(root, packages));
   put('usr/share/doc/tillsync/changelog.gz', zipped(facts.changelog));
   for (const file of ['prometheus/alerts.yml', 'prometheus/scrape.yml', 'grafana/tillsync.json']) {
