@@ -4,8 +4,6 @@ import { limitMs, shared } from './test/support/shared-config.ts';
 export default defineConfig({
   test: {
     ...shared,
-    // Node runs the tests as it runs the program: Vite's runner takes a third more of the processor.
-    experimental: { viteModuleRunner: false, nodeLoader: false },
     include: ['test/**/*.test.ts'],
     exclude: [
       'test/integration/**',

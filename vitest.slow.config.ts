@@ -1,10 +1,10 @@
 import { defineConfig } from 'vitest/config';
-import { limitMs, shared } from './test/support/shared-config.ts';
+import { limitMs, withProcesses } from './test/support/shared-config.ts';
 
 /** The slower tiers, each a command of its own: real processes and users, and simulated days. */
 export default defineConfig({
   test: {
-    ...shared,
+    ...withProcesses,
     include: ['test/integration/**/*.test.ts', 'test/slow/{simulation,stock}/**/*.test.ts'],
     pool: 'forks',
     // Much of it waits for processes.

@@ -1,10 +1,10 @@
 import { defineConfig } from 'vitest/config';
-import { limitMs, shared } from '../support/shared-config.ts';
+import { limitMs, withProcesses } from '../support/shared-config.ts';
 
 /** `npm run test:faults` makes real faults against real processes. It needs root, gcc, tmpfs and loop devices. */
 export default defineConfig({
   test: {
-    ...shared,
+    ...withProcesses,
     include: ['test/faults/*.test.ts'],
     pool: 'forks',
     maxWorkers: 2,

@@ -1,10 +1,10 @@
 import { defineConfig } from 'vitest/config';
-import { limitMs, shared } from '../support/shared-config.ts';
+import { limitMs, withProcesses } from '../support/shared-config.ts';
 
 /** `npm run test:recipes` tests the programs that the docs link, with this machine's compilers and proxies. */
 export default defineConfig({
   test: {
-    ...shared,
+    ...withProcesses,
     include: ['test/recipes/*.test.ts'],
     pool: 'forks',
     fileParallelism: false,

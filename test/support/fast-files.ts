@@ -1,17 +1,11 @@
-import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statfsSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync, statfsSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { keepCompiledCode } from './compiled-code.ts';
 
 const MEMORY = '/dev/shm';
 /** A run leaves at most some hundred megabytes until they are removed. */
 const ROOM_MIN_BYTES = 2 * 1024 ** 3;
-/**
- * Node caches each test file once per run, because Vitest imports it under a new name each time; with more files than
- * this, the cache is deleted.
- */
-const COMPILED_FILES_MAX = 8_000;
-const ROOT = path.resolve(import.meta.dirname, '../..');
-
 /**
  * Gives a test run files in memory if the machine has room, so that no test waits for the disk, and keeps the
  * compiled code of processes that tests start. Returns a function that removes the files.
@@ -21,10 +15,7 @@ export default function fastFiles(): () => void {
   // Like /tmp, because some tests read as another Unix user.
   chmodSync(directory, 0o1777);
   process.env.TMPDIR = directory;
-  const compiled = path.join(ROOT, 'node_modules/.cache/compiled');
-  if (existsSync(compiled) && readdirSync(compiled, { recursive: true }).length > COMPILED_FILES_MAX)
-    rmSync(compiled, { recursive: true, force: true });
-  process.env.NODE_COMPILE_CACHE ??= compiled;
+  keepCompiledCode();
   return () => rmSync(directory, { recursive: true, force: true });
 }
 

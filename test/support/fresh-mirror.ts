@@ -1,10 +1,12 @@
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import type Database from 'better-sqlite3';
 import { openConnection } from '../../src/db/mirror-connection.ts';
 import { openStateFile } from '../../src/db/state-file.ts';
 
 let made: string | undefined;
+let putFault: (db: Database.Database) => void = () => {};
 
 /**
  * Puts a new mirror into `directory` unless there is one, and returns its path. Copying and opening one takes half
@@ -16,7 +18,9 @@ export function freshMirror(directory: string): string {
   mkdirSync(directory, { recursive: true });
   if (made === undefined || !existsSync(made)) {
     made = path.join(mkdtempSync(path.join(tmpdir(), 'tillsync-fresh-')), 'mirror.db');
-    openConnection({ path: made, readonly: false, group: undefined }).close();
+    const db = openConnection({ path: made, readonly: false, group: undefined });
+    putFault(db);
+    db.close();
   }
   copyFileSync(made, file);
   return file;
@@ -39,7 +43,8 @@ export function freshState(directory: string): string {
   return file;
 }
 
-/** Makes the next mirror from SQL again, for a test that has put a fault into the migrations. */
-export function forgetFreshMirror(): void {
+/** Makes the next mirrors from SQL again, each with the fault that `put` puts into its schema. */
+export function forgetFreshMirror(put: typeof putFault = () => {}): void {
   made = undefined;
+  putFault = put;
 }

@@ -11,14 +11,16 @@ import { demoConfig, freePort } from '../../src/demo/sandbox-platform.ts';
 import type { PlatformLimits } from '../../src/platform/platform.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import type { SandboxServerOptions } from '../../src/sandbox/shop.ts';
+import { COMPILED_CODE } from './compiled-code.ts';
 import { seededRandom } from './fake-clock.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 export const NODE = path.join(ROOT, 'node_modules/.bin/node');
-export const MAIN = path.join(ROOT, 'src/cli/main.ts');
+/** The program: bundled in the tiers that start it most (see bundled-program.ts), otherwise its sources. */
+export const MAIN = process.env.BUNDLED_TILLSYNC ?? path.join(ROOT, 'src/cli/main.ts');
 export const SECRET = 'workplace-secret';
-/** Lets a command of the checkout start with a third of the processor time, because its code is compiled only once. */
-export const COMPILED = { NODE_COMPILE_CACHE: path.join(ROOT, 'node_modules/.cache/compiled') };
+/** Lets a command start with a third of the processor time, because its code is compiled only once. */
+export const COMPILED = { NODE_COMPILE_CACHE: COMPILED_CODE };
 
 /** The platform's limits with shorter times. */
 export const QUICK_LIMITS: PlatformLimits = {

@@ -1,5 +1,4 @@
-import type Database from 'better-sqlite3';
-import { expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import { PLATFORMS, type PlatformKind, StockModel } from '../../outbox/stock-model.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { forgetFreshMirror } from '../../support/fresh-mirror.ts';
@@ -51,27 +50,16 @@ const FAULTS = [
   },
 ];
 
-const { spoiled } = vi.hoisted(() => ({ spoiled: { from: /./, to: '' } }));
+type Fault = (typeof FAULTS)[number];
 
-vi.mock(import('../../../src/db/mirror-connection.ts'), async (importOriginal) => {
-  const original = await importOriginal();
-  return {
-    ...original,
-    openConnection(options) {
-      const db = original.openConnection(options);
-      spoil(db);
-      return db;
-    },
-  };
-});
-
-function spoil(db: Database.Database): void {
-  const view = db.prepare<[], string>("SELECT sql FROM sqlite_schema WHERE name = 'stock_ledger'").pluck();
-  const sql = view.get() ?? '';
-  // A mirror copied from a spoiled one has the fault already.
-  if (sql.includes(spoiled.to) && !spoiled.from.test(sql)) return;
-  expect(sql).toMatch(spoiled.from);
-  db.exec(`DROP VIEW stock_ledger; ${sql.replace(spoiled.from, spoiled.to)}`);
+/** Lets every new mirror have the fault. */
+function spoil({ from, to }: Fault): void {
+  forgetFreshMirror((db) => {
+    const view = db.prepare<[], string>("SELECT sql FROM sqlite_schema WHERE name = 'stock_ledger'").pluck();
+    const sql = view.get() ?? '';
+    expect(sql).toMatch(from);
+    db.exec(`DROP VIEW stock_ledger; ${sql.replace(from, to)}`);
+  });
 }
 
 const WALKS = 300;
@@ -79,8 +67,7 @@ const STEPS = 200;
 const REST_EVERY = 8;
 
 it.each(FAULTS)('every order of events finds that $name', { timeout: 600_000 }, (fault) => {
-  Object.assign(spoiled, fault);
-  forgetFreshMirror();
+  spoil(fault);
   expect(new Interleavings('takes-off', fault.without).explore().fault).not.toBeNull();
 });
 
@@ -89,8 +76,7 @@ it.each(process.env.TILLSYNC_WORLDS === 'half' ? [] : FAULTS)(
   'random walks find that $name',
   { timeout: 600_000 },
   async (fault) => {
-    Object.assign(spoiled, fault);
-    forgetFreshMirror();
+    spoil(fault);
     for (let seed = 0; seed < WALKS; seed++) {
       if (await goesWrong(seed, PLATFORMS[seed % PLATFORMS.length] ?? 'neither')) return;
     }

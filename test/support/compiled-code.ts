@@ -1,0 +1,21 @@
+import { existsSync, readdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+
+/**
+ * Node caches each test file once per run, because Vitest imports it under a new name each time; with more files than
+ * this, the cache is deleted.
+ */
+const COMPILED_FILES_MAX = 8_000;
+/** Directory of the compiled code. */
+export const COMPILED_CODE = path.resolve(import.meta.dirname, '../../node_modules/.cache/compiled');
+
+/** Lets the tests and the processes that they start use the code that an earlier process compiled. */
+export function keepCompiledCode(): void {
+  if (
+    existsSync(COMPILED_CODE) &&
+    readdirSync(COMPILED_CODE, { recursive: true }).length > COMPILED_FILES_MAX
+  ) {
+    rmSync(COMPILED_CODE, { recursive: true, force: true });
+  }
+  process.env.NODE_COMPILE_CACHE ??= COMPILED_CODE;
+}
