@@ -57,7 +57,7 @@ interface Steps {
 
 /** Measures a hub while nobody orders or counts anything. */
 async function measureIdle(place: HubPlace, { quick, progress }: BenchOptions): Promise<BenchResult> {
-  const seconds = quick ? 30 : 120;
+  const seconds = quick ? 10 : 120;
   progress(`nothing happens for ${seconds} s`);
   await systemClock.sleep(CALM_MS);
   const percent = await place.busyPercent(seconds * 1000);

@@ -182,10 +182,13 @@ describe('a POS of another user', () => {
   });
 });
 
-/** Takes a read lock on the byte that every writer needs, through a descriptor that may only read. */
+/**
+ * Takes a read lock on the byte that every writer needs, through a descriptor that may only read. Waits while a writer
+ * has it.
+ */
 const LOCK = `use Fcntl; open(my $f, '<', $ARGV[0]) or die $!;
   my $lock = pack('s s x4 q q i x4', F_RDLCK, 0, 120, 1, 0);
-  fcntl($f, F_SETLK, $lock) or die $!; $| = 1; print "locked"; sleep 600;`;
+  fcntl($f, F_SETLKW, $lock) or die $!; $| = 1; print "locked"; sleep 600;`;
 
 describe('a reader that takes a lock as no SQLite does', () => {
   it('is told with its process although the mirror takes no alarm, and all is well again without a person', async () => {

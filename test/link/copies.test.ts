@@ -44,7 +44,7 @@ let store: CopyStore;
 const nowMs = { jumped: 0 };
 const clock = {
   ...systemClock,
-  monotonicMs: () => systemClock.monotonicMs() + nowMs.jumped,
+  monotonicMs: () => nowMs.jumped,
   sleep: async (ms: number) => void pauses.push(ms),
 };
 const signal = new AbortController().signal;
