@@ -14,6 +14,8 @@ export interface BundleOptions {
   directory: string;
   /** The machine that it shall run on; without it, this one. */
   target?: Target;
+  /** What the program says its version is; without it, that of the package. */
+  version?: string;
 }
 
 const NATIVE = 'better_sqlite3.node';
@@ -23,7 +25,8 @@ const NATIVE = 'better_sqlite3.node';
  * time, the status page as a browser takes it. CommonJS, because Node starts it in half the time of ES modules. Gives
  * the files that were bundled.
  */
-export async function bundle({ root, directory, target = thisTarget() }: BundleOptions): Promise<string[]> {
+export async function bundle(options: BundleOptions): Promise<string[]> {
+  const { root, directory, target = thisTarget() } = options;
   mkdirSync(directory, { recursive: true });
   const findings: Findings = { workers: new Map(), data: new Map(), packages: new Set() };
   const inputs = new Set<string>();
@@ -71,13 +74,13 @@ export async function bundle({ root, directory, target = thisTarget() }: BundleO
     path.join(directory, NATIVE),
   );
   cpSync(path.join(import.meta.dirname, 'start.cjs'), path.join(directory, 'start.cjs'));
-  writeFileSync(path.join(directory, 'package.json'), packageJson(root));
+  writeFileSync(path.join(directory, 'package.json'), packageJson(options));
   return [...inputs].sort();
 }
 
-function packageJson(root: string): string {
-  const { name, version } = readPackage(root);
-  return `${JSON.stringify({ name, version, type: 'commonjs' }, null, 2)}\n`;
+function packageJson({ root, version }: BundleOptions): string {
+  const facts = readPackage(root);
+  return `${JSON.stringify({ name: facts.name, version: version ?? facts.version, type: 'commonjs' }, null, 2)}\n`;
 }
 
 /**
