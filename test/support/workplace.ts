@@ -124,13 +124,19 @@ export async function openWorkplace(
   };
 }
 
-/** Waits until `condition` holds, checking often; fails with `what` after the deadline. */
+/**
+ * Waits until `condition` holds, checking often; fails with `what` after the deadline. A check that starts a process is
+ * repeated less often, because the process that is waited for needs the processor.
+ */
 export async function until(what: string, condition: () => boolean | Promise<boolean>, quietMs = 15_000) {
   const deadlineMs = quietMs * Number(process.env.TILLSYNC_SLOW ?? 1);
   const endMs = performance.now() + deadlineMs;
-  while (!(await condition())) {
-    if (performance.now() > endMs) throw new Error(`Waited ${deadlineMs} ms in vain until ${what}`);
-    await systemClock.sleep(20);
+  for (;;) {
+    const startedMs = performance.now();
+    if (await condition()) return;
+    const nowMs = performance.now();
+    if (nowMs > endMs) throw new Error(`Waited ${deadlineMs} ms in vain until ${what}`);
+    await systemClock.sleep(Math.max(20, 2 * (nowMs - startedMs)));
   }
 }
 
