@@ -12,12 +12,15 @@ export function priorityOf(body: object): number {
 
 /** Share of a call's items, in percent, that sold-out stocks may take while other changes wait. */
 const SOLD_OUT_OF_100 = 80;
-/** Most waiting changes of one branch, without sold-out ones. A sender with more must retry later. */
+/** Maximum number of waiting changes of one branch, without sold-out ones. A sender with more must retry later. */
 export const WAITING_MAX = 20_000;
 const COME_BACK_MS_PER_BRANCH = 5_000;
 const COME_BACK_MS_MAX = 300_000;
 
-/** Most skipped targets that are remembered per branch. Once reached, every further row of the branch is skipped. */
+/**
+ * Maximum number of skipped targets that are remembered per branch. Beyond it, every further row of the branch is
+ * skipped.
+ */
 const PASSED_MAX = 100_000;
 
 /**
@@ -47,7 +50,7 @@ export class PassedOver {
   }
 }
 
-/** The changes that wait for one kind of call. */
+/** What waits in the queue, for one kind of changes. */
 export interface QueueOutlook {
   waiting: number;
   /** Whether a sold-out change waits, which is sent first. */
@@ -67,16 +70,16 @@ export function chooseEndpoint(
 }
 
 /**
- * Returns the milliseconds after which a sender should retry a full queue. By then about five hundred of its changes
- * have been sent, since branches are sent by turns.
+ * Returns the milliseconds after which the sender of a branch with a full queue should retry. By then about five
+ * hundred changes of the branch have been sent, because the branches take turns.
  */
 export function comeBackMs(branchesWaiting: number): number {
   return Math.min(COME_BACK_MS_MAX, COME_BACK_MS_PER_BRANCH * Math.max(1, branchesWaiting));
 }
 
 /**
- * Yields waiting items branch by branch. Each round takes one item of every branch: [a1, a2, a3] and [b1] → a1, b1,
- * a2, a3. The next call begins behind the branch of the last item.
+ * Yields waiting items in rounds of one item of each branch: [a1, a2, a3] and [b1] → a1, b1, a2, a3. The next call
+ * begins after the branch of the last item.
  */
 export class Turns {
   readonly #start: number;
@@ -114,7 +117,7 @@ export class Turns {
   }
 }
 
-/** Yields the elements of two lists in turns, then the rest of the longer list: [a, b, c] and [x] → a, x, b, c. */
+/** Yields the elements of two lists alternately, then the rest of the longer list: [a, b, c] and [x] → a, x, b, c. */
 export function* alternate<T>(a: Iterable<T>, b: Iterable<T>): Generator<T, undefined> {
   const lines = [a[Symbol.iterator](), b[Symbol.iterator]()];
   while (lines.length > 0) {
@@ -161,11 +164,11 @@ function ofSoldOut(count: number): number {
 /**
  * - `done`: the platform counted the item as updated
  * - `rejected`: the platform discarded the item, with a message
- * - `unclear`: the answer does not say it; the item is read or sent again, which is harmless because values are absolute
+ * - `unclear`: the answer shows neither; the item is read or sent again, which is harmless because values are absolute
  */
 type ItemAnswer = { state: 'done' } | { state: 'rejected' | 'unclear'; message: string };
 
-/** Longest message of an item, in characters; several messages are joined. */
+/** Length of an item's joined messages, in characters, from which no further message is added. */
 const MESSAGE_MAX = 500;
 
 type BatchError = BatchAnswer['errors'][number];

@@ -13,7 +13,7 @@ import {
 } from './change.ts';
 import { Csv, type DecimalSign, RECORD_LENGTH_MAX } from './csv.ts';
 
-/** Most bytes of an incomplete character at the end of a chunk: one less than the longest character of UTF-8. */
+/** Maximum number of bytes of an incomplete character at the end of a chunk. The longest UTF-8 character has four. */
 const PENDING_MAX = 3;
 
 /**
@@ -26,7 +26,7 @@ class FileText {
   readonly #mayBe1252: boolean;
   #decoder = new TextDecoder();
   #isSettled: boolean;
-  /** Bytes at the end of the last chunk that may begin a character. */
+  /** Bytes at the end of the last chunk that may be the beginning of a character. */
   #pending = new Uint8Array(0);
 
   constructor(mayBe1252: boolean) {
@@ -102,8 +102,8 @@ const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
 /**
- * Splits a JSON array into elements by counting brackets outside texts, and parses each element alone. So a bad
- * element does not affect others, and a large array is never in memory as a whole.
+ * Splits a JSON array into elements by counting the brackets outside strings, and parses each element separately. So a
+ * bad element does not affect the others, and a large array is never in memory as a whole.
  */
 class JsonArray implements ItemParser {
   #text = '';
@@ -142,7 +142,7 @@ class JsonArray implements ItemParser {
       this.#text = '';
       return;
     }
-    // The format is known to be an array, by this bracket or because a person chose it.
+    // Without an opening bracket, the file is read as JSON because a person chose it; the first element begins here.
     this.#state = 'within';
     this.#at = this.#start = this.#text[start] === '[' ? start + 1 : start;
   }
@@ -196,7 +196,7 @@ function neverEnds(what: string): { fault: ChangeFault } {
   return cut(`The ${what} that begins here is too long; nothing from it on was read.`);
 }
 
-/** NDJSON: one JSON value per line; empty lines are skipped. */
+/** Splits NDJSON, which has one JSON value per line, into items. Empty lines are skipped. */
 class JsonLines implements ItemParser {
   #rest = '';
   #line = 0;
@@ -218,7 +218,7 @@ class JsonLines implements ItemParser {
     const [last] = this.#item(this.#rest);
     this.#rest = '';
     if (!last) return [];
-    // Without a line break at its end, a last line that is no JSON was cut off.
+    // Without a line break at the end of the file, a last line that cannot be parsed was cut off.
     return ['fault' in last ? { ...last, ...cut('The file ends in the middle of this line.') } : last];
   }
 
@@ -231,7 +231,7 @@ class JsonLines implements ItemParser {
 export type FileFormat = 'csv' | 'json' | 'ndjson';
 
 interface ReadChangeFileOptions {
-  /** Left out: the first character decides. `[` is a JSON array, `{` is NDJSON, anything else is CSV. */
+  /** If left out, the first character decides: `[` means a JSON array, `{` means NDJSON, anything else CSV. */
   format?: FileFormat;
   /** Decimal sign of the numbers in a CSV file. If left out, an ambiguous number is refused. */
   decimal?: DecimalSign | undefined;
@@ -244,8 +244,8 @@ interface ReadChangeFileOptions {
 
 /**
  * Reads changes from a file or stream: CSV with a header, a JSON array, or NDJSON. Yields one array per chunk. Each
- * item is checked alone, and has its line or index. Throws `usage` if nothing is readable, as with another encoding
- * or a wrong header.
+ * item is checked separately, and has its index and, except in a JSON array, its line. Throws `usage` if nothing is
+ * readable, as with another encoding or a wrong header.
  */
 export async function* readChangeFile(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,

@@ -137,7 +137,7 @@ export interface AckResult {
   message?: string;
 }
 
-/** An acknowledgement from a backup, under its old key. Without `seq`, it covers all events of the order. */
+/** An acknowledgement from a backup, with its former `change_key`. Without `seq`, it covers all events of the order. */
 export interface RestoredAck {
   orderId: string;
   key: string;

@@ -13,14 +13,14 @@ import {
 /** Decimal sign of the numbers in a file. The other sign separates thousands. */
 export type DecimalSign = 'point' | 'comma';
 
-/** Signs in a file's cells. `decimal` is undefined if nobody named the decimal sign. */
+/** Delimiter of a file's cells and decimal sign of its numbers; `decimal` is undefined if nobody named the sign. */
 type CellRules = { delimiter: string; decimal: DecimalSign | undefined };
 
 /** A long id that a spreadsheet wrote as 7.8E+12, so that digits are lost. */
 const SPOILT_ID = /^\d([.,]\d+)?E\+?\d+$/i;
 
 /**
- * Reads a cell by the type of its column. A text where a number belongs stays a text, which the later check reports.
+ * Reads a cell by the type of its column. Text in a column of numbers stays text, which the later check reports.
  * Returns a fault for a cell that might be misread.
  */
 function readCell(
@@ -149,7 +149,7 @@ function readPlain(text: string, start: number, delimiter: string): CsvCell {
 
 const DELIMITERS = [',', ';', '\t'] as const;
 const DELIMITER_NAMES: Record<string, string> = { ',': 'comma', ';': 'semicolon', '\t': 'tab' };
-/** Most columns of an unknown file that a message lists. */
+/** Maximum number of column names that a message lists. */
 const NAMED_MAX = 12;
 
 /** Other accepted names of columns, in the form that `plainName` returns. */
@@ -348,7 +348,7 @@ export class Csv implements ItemParser {
     return this.#item({ value });
   }
 
-  /** Reads the header from the first lines; a line `sep=` is not the header. */
+  /** Reads a line as the header, or as the line `sep=` that may come before the header. */
   #readHeader(line: string): void {
     const { kind, tell } = this.#options;
     if (this.#saidDelimiter === undefined) {

@@ -18,16 +18,16 @@ type Compared = Pick<
  */
 export interface GivenBack {
   /**
-   * Whether there is such an order. An order that had ended before it first came counts here, but adds 0 to `qty`.
+   * Whether there is such an order. An order that had already ended when it first arrived counts, but adds 0 to `qty`.
    */
   isSome: boolean;
   qty: number;
 }
 
 /**
- * Whether the platform's quantity differs from the wanted one. Returns `kept` if it is lower and the platform may not
- * have added back the pieces of ended orders; returns undefined while it cannot be judged. In a branch that does not
- * hold back, the platform may or may not have subtracted orders: counted 10, ordered 2 → 8, 9 and 10 are all equal.
+ * Whether the platform's quantity differs from the wanted one. Returns `kept` if the quantity is lower and the platform
+ * may not have added back the pieces of ended orders, and undefined while it cannot be judged. In a branch that does
+ * not hold back, the platform may or may not have subtracted orders: counted 10, ordered 2 → 8, 9 and 10 do not differ.
  */
 export function isDifferent(
   stock: Compared,

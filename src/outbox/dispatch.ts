@@ -71,7 +71,7 @@ export interface Claim {
   /** Id of the call for `settle`; null if nothing is to be sent. */
   callId: number | null;
   items: BatchItem[];
-  /** Changes settled without a call, because the platform has their values. */
+  /** Number of changes that were settled without a call, because the platform has their values. */
   settled: number;
   /** Scarce stocks that must be read on the platform first. Their changes wait until then. */
   toLook: StockKey[];
@@ -82,18 +82,19 @@ type Candidate =
   | { row: OutboxChange; stock: LedgerStock | null; before?: string | null }
   | { row: null; stock: LedgerStock };
 
-/** Most changes of one branch that are read at once. */
+/** Maximum number of changes of one branch that are read at once. */
 const READ_AT_ONCE = 200;
 /**
- * Most candidates examined for one call. Otherwise a long queue without anything to send could block the event loop.
+ * Maximum number of candidates examined for one call. Otherwise a long queue without anything to send could block the
+ * event loop.
  */
 const LOOK_MAX = 2_000;
-/** Most stocks without a waiting count that are examined for one call. More of them are not counted either. */
+/** Maximum number of stocks without a waiting count that are examined for one call, and limit of the queue's count. */
 const STOCKS_AT_ONCE = 500;
 
 /**
- * Claims queued changes, and stocks that orders moved, for one call, and settles the call. Outbox and mirror change
- * in one transaction.
+ * Claims queued changes, and stocks whose wanted quantity orders changed, for one call, and settles the call. Outbox
+ * and mirror change in one transaction.
  */
 export class OutboxDispatcher {
   readonly #sql: Sql;
@@ -132,9 +133,9 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Claims the next changes for one call: sold-out ones first, then branch by branch, each branch's oldest first.
-   * They are marked `sending` in a durable transaction. Changes with a value that the platform already has are
-   * settled meanwhile.
+   * Claims the next changes for one call: sold-out ones first, then the others, one of each branch in turn and each
+   * branch's oldest first. They are marked `sending` in a durable transaction. Changes with a value that the platform
+   * already has are settled meanwhile.
    */
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#sql.transaction(() => {
@@ -189,7 +190,9 @@ export class OutboxDispatcher {
     return { waiting: waiting + moved, urgent: urgent === 1 };
   }
 
-  /** Number of stocks without a waiting count that orders or a safety stock moved, counted up to `STOCKS_AT_ONCE`. */
+  /**
+   * Number of stocks without a waiting count whose quantity orders or a safety stock changed; at most `STOCKS_AT_ONCE`.
+   */
   get movedCount(): number {
     return this.#ledger.countDirty(STOCKS_AT_ONCE);
   }
@@ -276,7 +279,7 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Leaves a change waiting. Its count is stored in the ledger already, so the value that it replaces is saved now.
+   * Leaves a change waiting. Saves the value that the change replaces now, because its count is in the ledger already.
    */
   #letWait({ row, stock, ...candidate }: Candidate): StockKey {
     const before = 'before' in candidate ? (candidate.before ?? null) : null;
@@ -414,8 +417,8 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Settles a stock that was sent without a waiting count. Its last change was settled long ago and gets this
-   * message.
+   * Settles a stock that was sent without a waiting count. The change with its last count, settled long ago, gets the
+   * new message.
    */
   #settleMoved(
     stock: LedgerStock,

@@ -29,13 +29,16 @@ export type Verdict = 'send' | 'unchanged' | 'read' | 'held' | 'rejected';
 type ChangeValues = Partial<Pick<StockChange, 'qty'> & Omit<ProductChange, 'sku' | 'externalId'>>;
 
 export interface Preview<T> {
-  /** Last line with this target. For a product, it includes the values of earlier lines. */
+  /** The last line with this target. */
   line: T;
   target: string;
-  /** Values that would be sent. */
+  /**
+   * Last value of each field from all lines of the target. If `verdict` is `send` or `unchanged`, the quantity is less
+   * the safety stock.
+   */
   values: ChangeValues;
   verdict: Verdict;
-  /** One sentence for a person. */
+  /** Reason for the verdict, in a sentence for a person. */
   why: string;
 }
 
@@ -145,7 +148,7 @@ class Judge {
 
   #guard({ line, target, values, resolution }: Place<Change>): GuardReason | undefined {
     const { sku, subsidiaryId } = target;
-    // A price is judged when its product is found.
+    // While the product is unknown, the change is not judged; it is judged when the product is found.
     if (resolution.state === 'needs-read') return undefined;
     if (line.kind === 'stock') {
       const isFresh = values.qty === 0 && !this.#values.isZero(sku, subsidiaryId);
@@ -219,7 +222,7 @@ export interface InventoryPlan<T> {
   unknown: number;
   unknownSample: string[];
   /**
-   * Number of lines that are unreadable or unresolved, and of `unknown` ones if the catalogue is old. They may be the
+   * Number of unreadable and unresolved lines, and of `unknown` ones if the catalogue is not new. They may be the
    * missing stocks, so no stock is set to zero if there are any.
    */
   unclear: number;
@@ -235,7 +238,8 @@ export interface InventoryOptions<T> {
   /** Number of further lines that were unreadable. */
   unreadable: number;
   /**
-   * True if the catalogue was read after the inventory was made. A product that is still unknown is not sold online.
+   * True if the catalogue was read after the inventory was made, so that a product that is still unknown is not sold
+   * online.
    */
   isCatalogNew?: boolean;
   /** Whether this tillsync is a branch of a hub, which cannot compare with the platform; false if left out. */
@@ -248,8 +252,8 @@ export interface InventoryOptions<T> {
 }
 
 /**
- * Compares a whole inventory with the mirror, so that only differences are submitted. Holds the inventory if it lacks
- * too many stocks. Throws `not-found` if the catalogue was never read.
+ * Compares a whole inventory with the mirror, so that only differences are submitted. Returns a reason to hold the
+ * inventory if it lacks too many stocks. Throws `not-found` if the catalogue was never read.
  */
 export function planInventory<T extends { change: StockChange }>(
   services: { stores: MirrorStores; config: Pick<JudgeSettings, 'guard'> },

@@ -46,8 +46,8 @@ function heldZeros(why: string): string {
 }
 
 /**
- * Holds the stocks of a submission that go to zero if they and the earlier zeros of the window exceed the limit. A
- * stock that was zero before does not count.
+ * Returns a reason to hold the stocks of a submission that go to zero, if they and the earlier zeros of the window
+ * exceed the limit. A stock that was zero before does not count.
  */
 export function guardZeroItems(
   counts: { inHandOver: number; withinWindow: number },
@@ -72,7 +72,9 @@ export function aboveZeroNeeded(zeros: number, { zeroShareMax }: GuardSettings):
   return Math.ceil(Number((zeros / zeroShareMax).toFixed(9)));
 }
 
-/** Holds a branch's stocks that go to zero if they are too large a share of its stocks above zero. */
+/**
+ * Returns a reason to hold a branch's stocks that go to zero, if they are too large a share of its stocks above zero.
+ */
 export function guardZeroShare(
   { branch, zeros, aboveZero }: { branch: string; zeros: number; aboveZero: number },
   settings: GuardSettings,
@@ -88,7 +90,7 @@ export function guardZeroShare(
   };
 }
 
-/** Holds a price that differs from the mirror's price by more than the allowed factor. */
+/** Returns a reason to hold a price, if it differs from the mirror's price by more than the allowed factor. */
 export function guardPrice(
   known: number | string | null | undefined,
   price: number,
@@ -113,7 +115,7 @@ export function sameNumber(sent: number | string | null, wanted: number | undefi
   return Number(sent) === wanted;
 }
 
-/** Holds a full inventory that lacks too large a share of the known stocks. */
+/** Returns a reason to hold a full inventory, if it lacks too large a share of the known stocks. */
 export function guardMissing(
   counts: { known: number; missing: number },
   settings: GuardSettings,
@@ -158,7 +160,7 @@ interface InventoryDiff<T> {
 
 /**
  * Compares a whole inventory with the mirror. If a stock has several lines, the last one counts: [A=5, A=3] → A=3.
- * Missing stocks are listed only.
+ * Missing stocks are only listed.
  */
 export function diffInventory<T extends CountedStock>(
   lines: Iterable<T>,

@@ -23,7 +23,7 @@ export const EVERY_BRANCH = '';
 
 /**
  * Decides for each branch whether hold-back is on. `acknowledging` are the stores, as orders name them, whose POS has
- * acknowledged orders. The store `''` is the only branch.
+ * acknowledged orders; `''` stands for the only branch.
  */
 export function holdBackOf(
   branches: readonly Branch[],
@@ -60,7 +60,7 @@ export function storesOf({ subsidiaryId, externalId }: Branch, branches: readonl
   return [subsidiaryId, externalId, branches.length === 1 ? '' : null].filter((store) => store !== null);
 }
 
-/** The keys of `holding_branches`. */
+/** Returns the keys to store in `holding_branches`. */
 export function holdingKeys(
   branches: readonly Branch[],
   setting: HoldBackSetting,

@@ -5,12 +5,12 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { EVERY_BRANCH, type HoldBackSetting, holdingKeys, storesOf } from './hold-back.ts';
 
-/** An order that came at most this long before the POS's first acknowledgement may be unbooked. */
+/** An order that arrived at most this long before the POS's first acknowledgement may be unbooked. */
 const JUST_CAME_MS = 10 * 60_000;
 /** An open order this old counts as booked, if its POS acknowledges orders but never acknowledged this one. */
 const BOOKED_WITHIN_MS = 24 * 3_600_000;
 
-/** Branches in which hold-back starts (`on`) or stops (`off`), by their keys. */
+/** Keys of branches: `now` are all that must hold back, `on` those that start to, and `off` those that stop. */
 interface HoldBackSwitch {
   now: ReadonlySet<string>;
   on: string[];
@@ -27,7 +27,7 @@ export class HoldingBranches {
   readonly #db: Database.Database;
   readonly #sql: Sql;
   readonly #branches: BranchDirectory;
-  /** Setting and table sizes of the last decision. */
+  /** Setting and table sizes at the last check that found nothing to switch. */
   #seen = '';
 
   constructor(db: Database.Database, branches: BranchDirectory) {
@@ -71,9 +71,9 @@ export class HoldingBranches {
   }
 
   /**
-   * Starts hold-back in a branch, and marks as booked every ended order, and with `auto` also older open orders. With
-   * `auto`, recent open orders are held back until they are acknowledged, at most for `editHoldMs`. Earlier counts
-   * that differ from the platform are not sent because of the start.
+   * Starts hold-back in a branch. Ended orders, and with `auto` also older open orders, are marked as booked. With
+   * `auto`, recent open orders are held back until they are acknowledged, at most for `editHoldMs`. Counts that differ
+   * from the platform are given up, so that the start itself sends nothing.
    */
   begin(key: string, setting: HoldBackSetting, { nowMs, editHoldMs }: { nowMs: number; editHoldMs: number }) {
     const facts = {

@@ -3,9 +3,9 @@ import { StringDecoder } from 'node:string_decoder';
 import { InboxAnswerer, type InboxLocation, type InboxRequest } from './inbox-protocol.ts';
 
 /**
- * Program of the process that opens the inbox. It reads requests from standard input, answers each on standard
- * output, and ends with its input. It has no event loop, network or signal handler, so it can be killed at once
- * whatever a POS's file does to it.
+ * Program of the process that opens the inbox. It reads requests from standard input, answers each on standard output,
+ * and exits when the input ends. It has no event loop, network or signal handler, so it can be killed at once whatever
+ * a POS's file does to it.
  */
 
 const READ_AT_ONCE_BYTES = 64 * 1024;

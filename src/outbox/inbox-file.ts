@@ -45,13 +45,13 @@ const EARLIER: Record<InboxTable, readonly string[]> = {
   ],
 };
 /**
- * ALTER TABLE writes this text into an older file, so it equals the column's text in the schema letter for letter.
+ * ALTER TABLE writes this text into an older file, so it must equal the column's text in the schema letter for letter.
  */
 const ADD_SEQ = `ALTER TABLE order_acks ADD COLUMN seq NUMERIC CONSTRAINT "seq must be a whole number of 0 or more" CHECK (seq IS NULL OR (typeof(seq) = 'integer' AND seq >= 0 AND seq <= 9007199254740991))`;
-/** Most rows of the schema that are read. An inbox to which a POS added its own tables has far fewer. */
+/** Maximum number of schema rows that are read. An inbox to which a POS added its own tables has far fewer. */
 const SCHEMA_ROWS_MAX = 200;
 const SCHEMA_BYTES_MAX = 1024 * 1024;
-/** Names reserved for SQLite. A POS can insert others by `PRAGMA writable_schema`. */
+/** Names reserved for SQLite. With `PRAGMA writable_schema`, a POS can give such a name to an object of its own. */
 const OF_SQLITE = /^sqlite_/i;
 const SQLITE_TABLE = /^sqlite_(sequence|stat[1-4])$/i;
 /** Objects that are not evaluated unless a statement names them. tillsync names only its own three tables. */
@@ -86,9 +86,9 @@ function bringToSchema(db: Database.Database, path: string): void {
 }
 
 /**
- * Throws `storage-corrupt` if one of the three tables differs, by a letter, from those of every tillsync version, or
- * if the file has an object that reads or deletes would evaluate: a POS's trigger, view or generated column would run
- * inside tillsync. Evaluates nothing of the file itself.
+ * Throws `storage-corrupt` if one of the three tables differs by a letter from those of every tillsync version, or if
+ * the file has an object of a POS, such as a trigger, that would run inside tillsync when rows are read or deleted.
+ * Evaluates nothing of the file itself.
  */
 export function requireSchema(db: Database.Database, path: string): void {
   const version = Number(db.pragma('user_version', { simple: true }));
@@ -179,7 +179,7 @@ const BUSY_TIMEOUT_MS = 50;
 const READ_AT_ONCE_BYTES = 1024 * 1024;
 /** Largest file that is read. No POS inserts so much in weeks. */
 const FILE_BYTES_MAX = 2 * 1024 ** 3;
-/** Most bytes checked when the file is opened. In a larger file, damage shows only when its rows are read. */
+/** Size up to which a file is checked when it is opened. In a larger file, damage shows only when its rows are read. */
 const CHECKED_BYTES_MAX = 16 * 1024 ** 2;
 /** Files that SQLite keeps beside a database. */
 const SIDE_FILES = ['-journal', '-wal', '-shm'];

@@ -19,7 +19,7 @@ const FIRST_MAX_MS = 1_000;
 /** Longest time that a POS may lock the inbox, for example while it stores a delivery. A longer lock is a mistake. */
 const LOCKED_MAX_MS = 30_000;
 
-/** After a pass that skipped rows, the loop pauses for the pass's duration times this factor. */
+/** After a pass that skipped rows, the next pass begins at the earliest after this many times the pass's duration. */
 const REST_OF_PASS = 10;
 const ID_MAX = 2n ** 63n - 1n;
 
@@ -82,7 +82,7 @@ export class InboxLoop {
   /** Last text of each alarm; undefined if it is not known yet. */
   readonly #told = new Map<AlarmKey, string | null>();
   readonly #failing = new Set<AlarmKey>();
-  /** For each program that had a transaction open at every read so far, the time of the first of these reads. */
+  /** Process ids of programs with a transaction open at the last read, and the time of the first such read in a row. */
   #heldSinceMs: ReadonlyMap<number, number> = new Map();
   #pass: Pass | undefined;
   /** The running read. A second read waits for it, because two at once would copy a row twice. */
@@ -143,8 +143,8 @@ export class InboxLoop {
   }
 
   /**
-   * Copies the inbox before a change of another interface, so that the last submitted value wins: 40 by SQL, then 10
-   * by HTTP → 10. Returns false if rows may be left because the file is locked, broken, full or too slow.
+   * Copies the inbox before a change of another interface, so that the last submitted value wins: 40 by SQL, then 10 by
+   * HTTP → 10. Returns false if rows may be left (file locked, broken or slow, or a full queue).
    */
   async ingestFirst(): Promise<boolean> {
     const { clock } = this.#options;

@@ -7,22 +7,20 @@ import type { InboxTrouble } from './inbox.ts';
 import type { InboxAnswers, InboxLocation, InboxReply, InboxRequest } from './inbox-protocol.ts';
 
 const CHILD = new URL('./inbox-child.ts', import.meta.url);
-/**
- * Heap limit in MiB. It covers rows of a megabyte at once and a short program; SQLite's memory is outside the heap.
- */
+/** Heap limit in MiB, enough for a megabyte of rows and a short program. SQLite's memory is outside the heap. */
 const HEAP_MIB = 64;
 /**
  * Limit of writable memory (RLIMIT_DATA). V8 reserves some 550 MiB that it does not use, so about 300 are left. A
  * limit of address space (RLIMIT_AS) does not work with Node.
  */
 const DATA_KIB = 880 * 1024;
-/** Limit of processor time in total (RLIMIT_CPU). A new process replaces one that used it up. */
+/** Limit of the process's CPU time in seconds (RLIMIT_CPU). A new process replaces one that used it up. */
 const PROCESSOR_SECONDS = 900;
 /** Longest answer. Real ones have a few megabytes. */
 const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
 /** Longest time without an answer. It is longer than a slow disk needs to delete the largest row. */
 const SILENT_MAX_MS = 20_000;
-/** Time for a last read before the process is killed. Its answer may have come while tillsync was frozen. */
+/** Time for a last read before the process is killed, since its answer may have arrived while tillsync was frozen. */
 const LAST_LOOK_MS = 500;
 const RETRY_AFTER_MS = 300;
 /** Time that running requests get when the daemon stops. */
@@ -31,8 +29,8 @@ const STDERR_BYTES_MAX = 4_000;
 const HINT = 'Have whoever looks after the POS check inbox.db, what lies beside it, and the disk.';
 
 /**
- * Returns a shell script that starts the process with limits that it cannot lift. The process dies with this one, so
- * it is never left behind. Without setpriv (util-linux) it ends when its input ends.
+ * Returns a shell script that starts the inbox's process with limits that it cannot lift, and has it killed when this
+ * process dies. Without setpriv (util-linux), it exits only when its input ends.
  */
 function limited(): string {
   const { getuid, geteuid, getgid, getegid } = process;
@@ -57,7 +55,7 @@ export interface InboxProcessOptions extends InboxLocation {
   signal?: AbortSignal | undefined;
 }
 
-/** Interface of the inbox for all other code. The inbox runs in its own process; some tests run it in theirs. */
+/** Interface of the inbox for all other code. The inbox runs in a process of its own, in some tests in the test's. */
 export type InboxAsker = Pick<InboxProcess, 'ask' | 'close'>;
 
 interface PendingRequest {
@@ -237,7 +235,7 @@ export class InboxProcess {
   }
 }
 
-/** The process ended before it answered. */
+/** The error of a process that ended before it answered. */
 class ProcessEnded extends Error {
   readonly why: string;
   readonly said: string;

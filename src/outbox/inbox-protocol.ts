@@ -13,7 +13,7 @@ import {
 } from './inbox.ts';
 import { damageOf, type InboxTable, openInboxForReading, requireSchema } from './inbox-file.ts';
 
-// Requests and answers of the process that opens the inbox. Each is one JSON document on one line.
+// Requests to the process that opens the inbox, and its answers. Each is one line of JSON.
 
 /** Location of the inbox, which is the first argument of its process. */
 export interface InboxLocation {
@@ -21,17 +21,17 @@ export interface InboxLocation {
   group?: string | undefined;
 }
 
-/** Id, for each table, of the first wanted row. */
+/** The id of the first wanted row of each table; a table without an id is read from its beginning. */
 export type InboxFrom = Partial<Record<InboxTable, string>>;
 
 export interface InboxAnswers {
-  /** Creates the inbox if it is missing, and returns the oldest rows from these ids on. */
+  /** Creates the inbox if it is missing. Returns the oldest rows from the ids in `from` on. */
   look: { batch: InboxBatch; waiting: InboxWaiting; keptFiles: string[]; holders: LockHolder[] };
   remove: Record<string, never>;
   insertAcks: Record<string, never>;
-  /** Rows from these ids on. The file is not changed. */
+  /** Returns the rows from the ids in `from` on, without changing the file. */
   copy: InboxBatch;
-  /** State of the file. The file is not changed. */
+  /** Returns the state of the file, without changing the file. */
   health: InboxHealth;
 }
 
@@ -99,11 +99,11 @@ export class InboxAnswerer {
     switch (request.do) {
       case 'look': {
         const batch = inbox.read(request.limit, request.from);
-        // Skipped rows wait in the inbox even if no row follows them.
+        // If reading does not begin at the first row, skipped rows wait in the inbox even if the batch is empty.
         const isWhole = Object.keys(request.from).length === 0;
         const none = isWhole && batch.changes.length + batch.acks.length === 0;
         const waiting = none ? { rows: 0, oldest: null } : inbox.waiting();
-        // While rows wait, removing them shows a lock. Only an empty inbox needs a search for locks.
+        // While rows wait, their removal fails if a POS holds a lock. So locks are searched only if the inbox is empty.
         const found = none ? this.#holders() : [];
         const isHeld = found.length > 0 && inbox.locksMatter();
         return { batch, waiting, keptFiles: inbox.keptFiles(), holders: isHeld ? found : [] };
@@ -135,7 +135,7 @@ export class InboxAnswerer {
     }
   }
 
-  /** Puts an error into words for whoever maintains the POS. */
+  /** Returns the error with a message for the person who maintains the POS. */
   #plainly(error: unknown): TillsyncError {
     const known = asTillsyncError(error);
     if (known.code === 'storage-busy') {

@@ -25,11 +25,11 @@ export interface InboxRow {
   table: InboxTable;
   /** A 64-bit integer in decimal digits. */
   id: string;
-  /** Unique key of the row. No deleted row ever had it. */
+  /** Key of the row, by which a row that was copied already is recognised. */
   key: string;
-  /** Bytes of the row's key in hex; `#` and their number if there are too many. */
+  /** The row's `change_key` in hex; if it is too long, `#` and the number of its bytes. */
   keyHex: string;
-  /** First value that is too long. The row then comes without its long values. */
+  /** The first value that is too long; null if there is none. The row is then sent without its too long values. */
   tooLong: { column: string; bytes: number; maxBytes: number } | null;
 }
 
@@ -44,7 +44,7 @@ export interface InboxChange extends InboxRow {
 
 export interface InboxAck extends InboxRow {
   orderId: string;
-  /** Newest event of the order that was booked; null means the newest of all. */
+  /** Newest event of the order that the POS has booked; null means the newest one when the row was inserted. */
   seq: number | null;
   /** Time of the insert (ISO 8601 UTC, milliseconds); null if the row contains none. */
   handedAt: string | null;
@@ -67,10 +67,10 @@ export interface InboxWaiting {
 /** The smallest 64-bit integer, so no row comes before it. */
 export const FIRST_ID = '-9223372036854775808';
 export const COUNTED_MAX = 100_000;
-/** Ids above this count as used up. No POS reaches it by counting. */
+/** A table whose last id is higher has used up its ids. Ids that SQLite assigns one after the other never get there. */
 const NUMBERS_MAX = 2n ** 62n;
 
-/** Most bytes of an id (200 characters), a reference (1,000) and a text (100,000) that are accepted. */
+/** Maximum number of bytes of an id (200 characters), a reference (1,000) and a text (100,000): four per character. */
 const ID_BYTES = 800;
 const REFERENCE_BYTES = 4_000;
 const TEXT_BYTES = 400_000;
@@ -95,12 +95,14 @@ const COLUMNS: Record<InboxTable, Record<string, number>> = {
   },
   order_acks: { order_id: ID_BYTES, seq: ID_BYTES },
 };
-/** Most bytes of one batch, so that memory is limited and no row waits long behind others. */
+/** Maximum number of bytes of one batch, so that memory is limited and no row waits long behind others. */
 const BATCH_BYTES = 1024 * 1024;
-/** Most bytes of rows deleted per batch, because SQLite visits every page of a long value. */
+/**
+ * Maximum number of bytes of too long rows per batch. Their deletion is slow, because SQLite visits all their pages.
+ */
 const REMOVED_BYTES = 64 * 1024 * 1024;
 
-/** Names in a change of the columns that hold ids. */
+/** Names that the columns with ids have in a change. */
 export const WIRE_NAMES: Readonly<Record<string, string>> = {
   external_id: 'externalId',
   subsidiary_id: 'subsidiaryId',
@@ -144,8 +146,8 @@ export class InboxRows {
   }
 
   /**
-   * Reads the oldest rows from these ids on in one transaction: at most `limit` per table and about a megabyte
-   * together. Returns acknowledgements only if it returned all counts.
+   * Reads the oldest rows from the ids in `from` on, in one transaction: at most `limit` per table and about a megabyte
+   * in total. Returns acknowledgements only if no count is left unread.
    */
   read(limit: number, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
     return this.#db.transaction(() => {
@@ -380,7 +382,7 @@ interface InboxOptions {
  * - `damaged`: the file was unusable; it was moved to `keptAt`, and a new file replaces it
  * - `deleted`: somebody removed the file; a new file replaces it
  * - `replaced`: somebody put another file there, which is used from now on
- * - `obstructed`: something else was at the path of SQLite's journal; it was moved to `keptAt`
+ * - `obstructed`: something that is no file was at the path of SQLite's journal or log; it was moved to `keptAt`
  */
 export interface InboxTrouble {
   kind: 'damaged' | 'deleted' | 'replaced' | 'obstructed';
@@ -416,8 +418,8 @@ export class Inbox {
   }
 
   /**
-   * Reads the oldest rows from these ids on, at most `limit` per table. Returns acknowledgements only if it returned
-   * all counts, so that no count is copied after an acknowledgement that was inserted later.
+   * Reads the oldest rows from the ids in `from` on, at most `limit` per table. Returns acknowledgements only if no
+   * count is left unread, so that no count is copied after an acknowledgement that was inserted later.
    */
   read(limit = 1000, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
     return this.#use((rows) => rows.read(limit, from));
@@ -585,7 +587,7 @@ function restartNumbers(rows: InboxRows): void {
   }
 }
 
-/** Returns the fault without the hints of a TillsyncError, which are for other databases. */
+/** Describes the damage without the general message of a SQLite error, which says that the file was left as it is. */
 function damageIn(error: TillsyncError, path: string): string {
   const { cause } = error;
   if (!(cause instanceof Error && 'code' in cause)) return error.message;

@@ -64,7 +64,7 @@ interface AcceptOptions {
   zeroHolds?: ZeroHolds | undefined;
   /** Newest event of the order feed at the time of submission, if the changes were submitted earlier than now. */
   asOfSeq?: number;
-  /** Branch in whose turn changes are sent that name no branch. */
+  /** Branch in whose turn the changes without a branch are sent. */
   branch?: string | undefined;
   /**
    * Time of submission (ISO 8601 UTC), set if the inbox may still contain earlier rows. These rank below this
@@ -134,8 +134,8 @@ export class OutboxIntake {
   }
 
   /**
-   * Removes the branch's own name from a change. At a branch, a change with its name and one without a name mean the
-   * same stock.
+   * Removes from a change the name that this branch has at its hub, because a change with that name means the same
+   * stock as a change without a branch.
    */
   #withoutOwnName<T extends SubmittedChange>(item: T): T {
     const { db, ownName } = this.#options;
@@ -180,7 +180,7 @@ export class OutboxIntake {
       const fresh = this.#freshZeros(placed);
       const zeros = [...fresh.values()].flat();
       const [first] = zeros;
-      // If this submission is for one branch, zeros of other branches do not count for it.
+      // If this submission is for one branch, earlier zeros of other branches do not count.
       const within = first && options.branch !== undefined ? this.#branchOf(first, options) : undefined;
       const holds = options.zeroHolds ?? this.holdsFor(byBranch(fresh.values()), guards, within);
       for (const each of zeros) {
@@ -214,7 +214,7 @@ export class OutboxIntake {
    */
   #lateBy(items: readonly SubmittedChange[]): (item: SubmittedChange) => Versions | undefined {
     if (items.every(({ handedAt }) => !handedAt)) return () => undefined;
-    // Times in the future are ignored: they were noted before somebody set the clock back.
+    // Times in the future are ignored, because they were noted before the clock was set back.
     const later = this.#sql.rows<Versions & { handedAt: string }>(
       `SELECT first_version AS first, last_version AS last, handed_at AS handedAt FROM hand_overs
        WHERE handed_at <= ? ORDER BY first_version`,
@@ -227,13 +227,13 @@ export class OutboxIntake {
     };
   }
 
-  /** Records that the inbox was empty at `at`, so that no row inserted before that time is still to come. */
+  /** Records that the inbox was empty at `at`, so that all rows inserted before that time are copied. */
   inboxWasEmpty(at: string): void {
     this.#sql.run('DELETE FROM hand_overs WHERE handed_at <= ?', at);
     this.#reservations.inboxWasEmpty(at);
   }
 
-  /** Whether rows may still come that were inserted before a submission noted up to `at`. */
+  /** Whether a submission or acknowledgement noted up to `at` still has to give way to earlier rows of the inbox. */
   mayComeLate(at: string): boolean {
     const late = 'SELECT 1 FROM hand_overs WHERE handed_at <= ? LIMIT 1';
     return this.#sql.value(late, at) !== undefined || this.#reservations.waitsForInbox(at);
@@ -307,8 +307,8 @@ export class OutboxIntake {
   }
 
   /**
-   * Returns, by branch, why a guard holds these stocks that go to zero. Earlier zeros of the window count too; with
-   * `within`, only those of that branch.
+   * Returns for each branch why a guard holds its stocks that go to zero. Stocks that were set to zero earlier in the
+   * window count too; with `within`, only those of that branch.
    */
   holdsFor(zeros: ZerosByBranch, guards: GuardSettings, within?: string): ZeroHolds {
     const holds = new Map<string, GuardReason>();
@@ -431,8 +431,8 @@ export class OutboxIntake {
   }
 
   /**
-   * Groups the items that newly set a stock to zero by target. If a waiting change of the target already does so, the
-   * items get the time of that change and are left out.
+   * Returns the items that newly set a stock to zero, by target. If a change that waits or is being sent already does
+   * so for the target, the items are left out and get the time of that change.
    */
   #freshZeros(items: readonly Placed[]): Map<string, Placed[]> {
     const fresh = new Map<string, Placed[]>();
@@ -488,7 +488,10 @@ interface InboxIngested {
   full: TillsyncError | null;
 }
 
-/** Age at which the note of a copied row is deleted even if the deletion of the row was never recorded. */
+/**
+ * Age at which notes of copied rows are deleted even if the deletion of the rows was never recorded, and at which
+ * refused acknowledgements are deleted.
+ */
 const FORGET_AFTER_MS = 30 * 24 * 3_600_000;
 
 /**
@@ -514,8 +517,8 @@ export class InboxIntake {
   }
 
   /**
-   * Copies counts first, then acknowledgements, which say that these counts include the orders. Rows and
-   * acknowledgements of a branch with a full queue stay in the inbox. `passed` has the rows that this pass skipped.
+   * Copies changes first, then acknowledgements, which say that earlier counts include the order. Both stay in the
+   * inbox if their branch's queue is full. `passed` has the skipped rows.
    */
   ingest(batch: InboxBatch, guards: GuardSettings, passed = new PassedOver()): InboxIngested {
     return this.#sql.transaction(() => {
@@ -540,7 +543,7 @@ export class InboxIntake {
       for (const ack of batch.acks) if (!mayBook(ack)) stay.add(ack);
       for (const { key } of stay) this.#sql.run('DELETE FROM inbox_copied WHERE inbox_key = ?', key);
       const goes = (row: { key: string }) => !stay.has(row);
-      // No order has an id this long, so these acknowledgements are dropped.
+      // An acknowledgement with a value that is too long is dropped, because no order has an id this long.
       const acked = batch.acks
         .filter(goes)
         .filter(isNew)

@@ -28,7 +28,9 @@ type Sent = Pick<OutboxChange, 'sku' | 'subsidiaryId' | 'body'>;
 
 const PRODUCT_OF_SKU = 'product_id = (SELECT product_id FROM skus WHERE sku = ?)';
 
-/** The mirror's values of the targets of changes. The caller opens the transaction. */
+/**
+ * Reads and writes the mirror's values of the stocks and products that changes set. The caller opens the transaction.
+ */
 export class KnownValues {
   readonly #sql: Sql;
 

@@ -23,7 +23,7 @@ const MARGIN_MS = 10_000;
 
 const LOOK_EVERY_MS = 1_000;
 const PRUNE_EVERY_MS = 3_600_000;
-/** Rows deleted per transaction: so few that no callback waits noticeably. */
+/** Maximum number of rows deleted per transaction, so that no callback waits noticeably. */
 const PRUNED_AT_ONCE = 250;
 
 interface OutboxMaintenanceOptions extends ProductReadsOptions {
@@ -78,7 +78,7 @@ export class OutboxMaintenance {
     return this.#isReady && this.#lease.leftMs > MARGIN_MS;
   }
 
-  /** Runs all parts beside each other, so that the lease is renewed while a product is being read. */
+  /** Runs all parts concurrently, so that the lease is renewed while a product is being read. */
   async run(signal: AbortSignal): Promise<void> {
     const { beat, sent } = this.#options;
     try {
@@ -94,7 +94,7 @@ export class OutboxMaintenance {
     }
   }
 
-  /** Runs all parts once, without product reads. Used by a command that starts to send. */
+  /** Acquires the lease and maintains once, without comparing and reading. For a command that starts to send. */
   async step(): Promise<void> {
     await this.#holdLease();
     await this.#maintain();
@@ -122,8 +122,7 @@ export class OutboxMaintenance {
   }
 
   /**
-   * Adds the steps of new orders to the ledger. It does so even if no branch holds back, so that a branch can start
-   * to.
+   * Adds the steps of new orders to the ledger, even if no branch holds back, so that a branch can start to hold back.
    */
   protected async catchUp(): Promise<void> {
     const { stores, holdBack, onQueued } = this.#options;
@@ -146,7 +145,7 @@ export class OutboxMaintenance {
     return this.#options.stores.read(({ queries }) => queries.forPeople());
   }
 
-  /** Repeats `action`, and pauses only after it returned false because no work is left. */
+  /** Repeats `action`, and pauses after each run, unless the run returned true because work is left. */
   async #often(action: () => Promise<unknown>, signal: AbortSignal): Promise<void> {
     const { clock, log, beat, lookEveryMs = LOOK_EVERY_MS } = this.#options;
     while (!signal.aborted) {

@@ -141,7 +141,7 @@ export class OutboxAdmin {
       const { key: target, conflictKey, sku, subsidiaryId } = resolution.target;
       const basis = resolution.state === 'resolved' ? 'mirror' : 'as-is';
       if (change.basis === basis && change.target === target) return;
-      // Other values may have been merged into the change since it was read, so it is resolved by its present body.
+      // Values may have been merged into the change since it was read, so the new body is made from its present values.
       const words = inOwnWords(change)?.change;
       const body = words ? bodyFor(words, resolution.address) : change.body;
       const moved: OutboxChange = { ...change, target, conflictKey, sku, subsidiaryId, basis, body };
@@ -150,7 +150,9 @@ export class OutboxAdmin {
     });
   }
 
-  /** Moves a change, without the fields for which its target got newer values under another id while it waited. */
+  /**
+   * Moves a change to its target, without the fields for which the target got newer values under another id meanwhile.
+   */
   #moveUnlessOutdated(change: OutboxChange): void {
     const { changeId, kind, target, conflictKey, versions } = change;
     // A guard can judge the change only now that its product is known.
@@ -162,7 +164,7 @@ export class OutboxAdmin {
     const which = 'WHERE kind = ? AND conflict_key = ? AND version > ? AND state';
     const since = [kind, conflictKey, Math.min(...Object.values(versions))];
     const newerOnes = this.#queue.all(`${which} IN ('sending', 'done') ORDER BY version`, ...since);
-    // A held change is not merged with a waiting one, so newer waiting values count here as well.
+    // A held change is not merged with the waiting one, so fields with newer values there are removed from it here.
     if (hold) newerOnes.push(...this.#queue.all(`${which} = 'pending' AND held_guard IS NULL`, ...since));
     for (const newer of newerOnes) {
       if (newer.changeId === changeId) continue;

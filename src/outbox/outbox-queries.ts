@@ -32,11 +32,11 @@ export interface OutboxCounts {
   oldestPendingAt: string | null;
 }
 
-/** The last outcomes of the changes of one kind that were really sent. */
+/** Last outcomes of the changes of one kind that were sent. Changes settled without a call do not count. */
 export interface LastSent {
-  /** Time of the last accepted change, ISO 8601 UTC; null if no stored change was accepted. */
+  /** Time at which the platform last accepted a change, ISO 8601 UTC; null if no stored change was accepted. */
   takenAt: string | null;
-  /** The newest change that the platform refused and no newer change superseded; null if there is none. */
+  /** The newest change that the platform refused and that no newer change superseded; null if there is none. */
   refused: { changeId: number; at: string; message: string } | null;
   /** A sent change with an unknown outcome, which waits to be sent again; null if there is none. */
   trouble: { changeId: number; attempts: number; message: string } | null;
@@ -48,7 +48,8 @@ const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, mes
 
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
-// Each count is a query of its own, so that it uses its own index; settled changes stay in the table for a month.
+// Each number is counted by its own query with its own index, because a scan of the whole table would also read a month
+// of settled changes.
 const HELD = "(SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held";
 const REJECTED = "(SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected";
 const COUNTS = `
@@ -152,8 +153,8 @@ export class OutboxQueries {
   }
 
   /**
-   * Returns when a change was last accepted, the last refused change, and a change that fails now. It reads settled
-   * changes from the newest back, so it is too slow for a loop.
+   * Returns when a change was last accepted, the last refused change, and a change that is failing now. Too slow for a
+   * loop, because it searches the settled changes from the newest back.
    */
   lastSent(kind: ChangeKind): LastSent {
     const one = <T>(columns: string, where: string, order: string) =>

@@ -18,7 +18,7 @@ interface OutboxOptions {
   holdBack: HoldBackSetting;
 }
 
-/** Changes per transaction. */
+/** Maximum number of changes per transaction. */
 const PART = 500;
 
 /** Accepts changes of all interfaces except the inbox, and people's decisions about changes. */
@@ -94,9 +94,9 @@ export class OutboxService {
   }
 
   /**
-   * Accepts one large submission in transactions of 500 changes, so that others can write in between. The guards
-   * judge it as a whole; `hold` holds all of it. If the disk fails, parts that were accepted stay. If a branch's
-   * queue is full, `makeRoom` gets the changes accepted since its last call.
+   * Accepts one large submission in transactions of 500 changes, so that others can write in between. The guards judge
+   * the submission as a whole; `hold` is a reason to hold all of it. If the disk fails, the parts accepted so far stay.
+   * If a branch's queue is full, `makeRoom` gets the changes that were accepted since its last call.
    */
   async submitMany(
     items: readonly SubmittedChange[],

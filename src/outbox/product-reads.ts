@@ -14,9 +14,9 @@ import type { StockKey } from './stock-ledger.ts';
  */
 const ASK_MAX = 100;
 const REFUSALS_MAX = 3;
-/** A sweep is evidence for changes that were submitted up to this long after its start. */
+/** For changes submitted up to this long after the start of a sweep, a product that the sweep lacks does not exist. */
 const CATALOG_SPEAKS_MS = 15 * 60_000;
-/** Changes examined per transaction. */
+/** Maximum number of changes examined per transaction. */
 const PART = 200;
 
 export interface ProductReadsOptions {
@@ -30,8 +30,8 @@ export interface ProductReadsOptions {
 }
 
 /**
- * Reads products that changes name and the mirror does not know. If an answer is unreadable, the change waits behind
- * the others. A product that the platform refuses three times counts as unknown.
+ * Reads products that the mirror does not know and that a change refers to. If an answer is unreadable, the change
+ * waits behind the others. A product that the platform refuses three times counts as unknown.
  */
 export class ProductReads {
   readonly #options: ProductReadsOptions;
@@ -110,7 +110,7 @@ export class ProductReads {
   async judgeByCatalog(): Promise<boolean> {
     const { stores, wantCatalog, clock } = this.#options;
     const sweptMs = stores.read(({ lookup }) => lookup.sweptMs);
-    // The first sweep starts by itself, and without branches there is none, so none is requested.
+    // No sweep is requested, because the first one starts by itself, and without branches there is none.
     if (sweptMs === undefined) return true;
     // The last sweep has a time in the future, because the clock was set back. So it is unknown which changes came
     // after it.
@@ -152,7 +152,7 @@ function byCatalog({ intake }: Stores, kept: Change): Resolution {
  * the whole inventory.
  */
 const LOOKS_MAX = 30;
-/** Longest time spent on such reads in a row. */
+/** Longest time spent on such reads in a row, and the time for which they are switched off afterwards. */
 const LOOKING_MAX_MS = 60_000;
 
 interface LookerOptions {

@@ -5,7 +5,9 @@ import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts'
 import { readBatchAnswer, type Verification, verifyApplied } from './call-plan.ts';
 import type { Answer, BatchItem, ChangeKind } from './change.ts';
 
-/** Most items with an unclear outcome that are read one by one. If there are more, all are sent again. */
+/**
+ * Maximum number of items with an unclear outcome that are read one by one. The others are sent again without a read.
+ */
 const ASK_MAX = 10;
 /** Number of sendings after which an unclear item is left to a person. */
 const DOUBTFUL_SENDS_MAX = 3;
@@ -48,9 +50,9 @@ export class PushCall {
   }
 
   /**
-   * Sends the items and never rejects. An item with an unknown outcome is to be sent again, because values are
-   * absolute. `isOutage` means that the previous call failed. `trouble` is the error for which the sender should
-   * pause; undefined if only single items failed.
+   * Sends the items; the promise never rejects. An item with an unknown outcome is to be sent again, because values are
+   * absolute. `isOutage` means that the previous call failed. `trouble` is the error for which the sender should pause;
+   * undefined if only single items failed.
    */
   async run(items: readonly BatchItem[], isOutage = false): Promise<{ answers: Answer[]; trouble: unknown }> {
     const alone = new Map<BatchItem, TillsyncError>();
@@ -71,9 +73,9 @@ export class PushCall {
   }
 
   /**
-   * Sends a call. If the platform refuses it, sends it in halves until the bad items are `alone`. A call that failed
-   * several times is split too. During an outage it sends small parts at the beginning and end first, smaller each
-   * time, so that a bad item is found with few calls. Throws errors that no item causes.
+   * Sends a call. If the platform refuses it, or if it failed several times, sends it in halves until the bad items are
+   * `alone`. During an outage, small parts at the beginning and end are sent first, smaller each time, so that a bad
+   * item is found with few calls. Throws errors that no item causes.
    */
   async #sendOrSplit(
     items: readonly BatchItem[],
@@ -105,7 +107,7 @@ export class PushCall {
           doubts += HOPELESS_AFTER;
           failures += 1;
         }
-        // So many failures have another cause than the items.
+        // So many failures, or refusals before any item was accepted, have another cause than single items.
         if (failures > FAILURES_MAX || (!isAnyTaken && doubts > HOPELESS_AFTER)) throw error;
         continue;
       }
@@ -143,8 +145,7 @@ export class PushCall {
   }
 
   /**
-   * Reads the products of items with an unclear outcome. If it stays unclear, an item is sent again, a few times at
-   * most.
+   * Reads the products of items with an unclear outcome. An item that stays unclear is sent again, a few times at most.
    */
   async #settleDoubtful(doubtful: readonly BatchItem[]): Promise<void> {
     for (const item of doubtful.slice(0, ASK_MAX)) {

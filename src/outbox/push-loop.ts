@@ -44,7 +44,7 @@ export class PushFreshness {
     this.#report(kind, 'locked-out', message);
   }
 
-  /** Records that no change of the kind waits, which ends its trouble. */
+  /** Records that no change of this kind waits, so that its last failure no longer counts. */
   idle(kind: ChangeKind): void {
     if (this.#troubles.delete(kind) && this.#troubles.size === 0) this.#board.report(SUBJECT, 'ok', '');
   }
@@ -52,15 +52,15 @@ export class PushFreshness {
   #report(kind: ChangeKind, state: FreshnessState, message: string, failure?: string): void {
     const before = this.#troubles.get(kind);
     this.#troubles.set(kind, state);
-    // A longer wait for a person is no new state, because no call was tried.
+    // `locked-out` is reported only once, because no call was tried since then.
     if (state === 'locked-out' && before === 'locked-out') return;
     this.#board.report(SUBJECT, state, message, failure);
   }
 }
 
 /**
- * A change that fails alone, while others of its call succeed, is left to a person after this many tries and this
- * time.
+ * A change that fails alone while others of its call succeed is rejected, for a person to decide, as soon as it has
+ * failed this many times over at least this time.
  */
 const FAILS_ALONE_MAX = 3;
 const FAILS_ALONE_MS = 3_600_000;
@@ -76,8 +76,8 @@ const SETTLE_AGAIN_MS = 2_000;
  */
 const ORDERS_KNOWN_MS = 900_000;
 /**
- * Most failures that count for the length of a pause while polls of orders work, by error code. Three failures are a
- * pause of ten to twenty seconds, five of up to eighty. Codes that are not listed count all failures.
+ * Maximum number of failures from which a pause is computed while polls of orders succeed, by error code. Three
+ * failures give 10 to 20 seconds, five give 40 to 80. For codes that are not listed, all failures count.
  */
 const REACHED_FAILURES_MAX: Partial<Record<ErrorCode, number>> = {
   'platform-unreachable': 3,
@@ -85,9 +85,9 @@ const REACHED_FAILURES_MAX: Partial<Record<ErrorCode, number>> = {
   'platform-garbled': 3,
   'platform-refused': 5,
 };
-/** While polls of orders work, a pause has at least this share of the time since sending began to fail. */
+/** While polls of orders succeed, a pause lasts at least this share of the time since sending began to fail. */
 const REACHED_PART = 0.1;
-/** Changes whose targets are resolved per transaction. */
+/** Maximum number of changes whose targets are resolved in one transaction. */
 const TARGETS_AT_ONCE = 500;
 
 export interface PushLoopOptions {
@@ -95,7 +95,7 @@ export interface PushLoopOptions {
   platform: PushPlatform & Pick<PlatformClient, 'delayMs'>;
   stores: MirrorStores;
   rules: Omit<SendRules, 'sendAsIs'>;
-  /** Whether branches are configured. Then changes of unknown targets wait for the first sweep. */
+  /** Whether branches are configured. If so, changes with unknown targets wait for the first complete sweep. */
   hasBranches: boolean;
   /** Time of the last complete poll of orders, by the wall clock; null before the first one. */
   lastPollOkMs: () => number | null;
@@ -139,13 +139,13 @@ export class PushLoop {
   readonly #waker: Waker;
   readonly #lookEveryMs: number;
   #failures = 0;
-  /** Time of the first of these failures, by the wall clock. */
+  /** Time of the first failed call since the last successful one, by the wall clock. */
   #failingSinceMs: number | undefined;
   /** Changes that failed alone while others of their call succeeded, by id. */
   readonly #failing = new Map<number, { times: number; sinceMonoMs: number }>();
   /**
-   * Identifies the sweep by which waiting changes were last resolved, and whether they may be sent with their own
-   * ids.
+   * State for which waiting changes were last resolved: the newest sweep, and whether changes with unknown targets are
+   * sent with their own ids.
    */
   #targetsOf: string | undefined;
 
@@ -233,8 +233,8 @@ export class PushLoop {
   }
 
   /**
-   * Whether changes of unknown targets are sent with their own ids. Where counts hold back orders, they are not:
-   * orders cannot be subtracted from a stock that is not known.
+   * Whether changes with unknown targets are sent with their own ids: none before the first sweep of configured
+   * branches, and no count if a branch holds back, because orders cannot be subtracted from an unknown stock.
    */
   #sendsAsIs({ lookup, reservations }: Stores): boolean {
     const { kind, rules, hasBranches } = this.#options;
@@ -242,7 +242,10 @@ export class PushLoop {
     return !holds && (!hasBranches || lookup.isComplete);
   }
 
-  /** Whether waiting changes were resolved since the last whole sweep. */
+  /**
+   * Whether waiting changes were resolved since the last sweep; also true before the first complete sweep, for which
+   * they wait.
+   */
   #areTargetsFound(at: Stores): boolean {
     const mayComeYet = this.#options.hasBranches && !at.lookup.isComplete;
     return mayComeYet || this.#targetsNow(at) === this.#targetsOf;
@@ -350,7 +353,7 @@ export class PushLoop {
     const countedMs = retryDelayMs(Math.min(this.#failures, countedMax), trouble, random);
     const shortMs = Math.min(longMs, Math.max(countedMs, REACHED_PART * (clock.nowMs() - sinceMs)));
     const isReached = () => (lastPollOkMs() ?? 0) > sinceMs;
-    // These changes may fail through their own fault, so a newly submitted change ends the pause.
+    // If each change of the call failed alone before, the changes may be the cause, so a new change ends the pause.
     const isAlone = items.every(({ changeId }) => this.#failing.has(changeId));
     for (;;) {
       const leftMs = beginMonoMs + (isReached() ? shortMs : longMs) - clock.monotonicMs();
@@ -419,7 +422,7 @@ export class PushLoop {
   }
 }
 
-/** Adds the milliseconds from submission to settlement; null if the change is not settled. */
+/** Returns the answer with the milliseconds from submission to settlement; null if the change is not settled. */
 function withDelay({ db }: Stores, answer: Answer): Answer & { delayMs: number | null } {
   const times = 'SELECT created_at AS createdAt, settled_at AS settledAt FROM outbox WHERE change_id = ?';
   const { createdAt = '', settledAt = null } =

@@ -44,7 +44,8 @@ const SIBLINGS = `
 const REFUSED = `
   SELECT ${COLUMNS} FROM outbox INDEXED BY outbox_rejected_target
   WHERE kind = ? AND target = ? AND state = 'rejected' AND version < ?`;
-// Each condition is a query of its own, so that it uses its own index; settled changes stay in the table for a month.
+// Each condition is a separate query with its own index, because a scan of the whole table would also read a month of
+// settled changes.
 const NEWER = [
   "target = @target AND state = 'pending' AND held_guard IS NULL",
   "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
@@ -86,9 +87,9 @@ const spanOf = (kind: ChangeKind) => {
   return `coalesce(${end('max')} - ${end('min')} + 1, 0)`;
 };
 
-/** Columns that are overwritten by a newer value of the same fields. No index contains them. */
+/** Columns that a newer change of the same fields overwrites in the waiting change. No index contains them. */
 const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
-/** Columns that must be equal for that; otherwise the two changes are merged. */
+/** Columns that must be equal in both changes for an overwrite; otherwise the two are merged. */
 const SAME_COLUMNS = [
   ...['fields', 'priority', 'basis', 'conflict_key', 'sku', 'subsidiary_id', 'branch', 'zeroed_at'],
 ];
@@ -144,8 +145,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Must be called at the start of each transaction that queues changes. Until its end, the transaction may insert
-   * only these changes, and rows with other ids.
+   * Must be called at the start of each transaction that queues changes. After the call, the transaction must not
+   * insert a row into another table with a rowid that is the id of one of its changes.
    */
   begin(): void {
     const start = this.#sql.row<{ anyHeld: number; lastId: number }>(`
@@ -177,8 +178,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Returns the rest of a change that was submitted before other changes (versions `first` to `last`) but accepted
-   * after them, less the fields that those set. A count of 40 by SQL, accepted after a command's 5, leaves nothing.
+   * Returns a change without the fields that the changes with versions `first` to `last` set, which were submitted
+   * after it but accepted before it. Nothing is left of a count of 40 by SQL accepted after a command's later 5.
    */
   restOfLate(change: NewChange, { first, last }: Versions): Rest | { overruledBy: number } {
     const version = first - 1;
@@ -252,8 +253,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Supersedes rejected changes of which a newer change sets every field. Without one, a rejected change stays for a
-   * person.
+   * Supersedes each rejected change of the target if `newer` sets all its fields. Otherwise the rejected change stays,
+   * for a person to decide.
    */
   supersedeRejected(
     newer: Pick<OutboxChange, 'kind' | 'target' | 'changeId' | 'version' | 'body'>,
@@ -275,8 +276,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Returns a change without the fields that later changes of its target set, even if those were rejected. If only a
-   * stock's `show` is left, it gets the newest quantity. Changes with a version above `lastVersion` do not count.
+   * Returns a change without the fields that later changes of its target set, even rejected ones. A stock change with
+   * only `show` left gets the newest quantity, which the platform demands. Versions above `lastVersion` are ignored.
    */
   restOf<T extends Rest>(
     change: T,
@@ -326,8 +327,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Removes the fields that a newer change sets from held changes, and the shared ones from changes of the product's
-   * other skus.
+   * Removes the fields that `newer` sets from the held change of its target, and the shared fields from the waiting
+   * changes of the product's other skus.
    */
   #overrule(
     newer: Newer & Pick<OutboxChange, 'kind' | 'target' | 'conflictKey' | 'changeId'>,
@@ -527,7 +528,7 @@ export function withQtyOf<T extends Rest>(
   return { ...older, body, versions: { ...older.versions, qty: version }, version, asOfSeq, zeroedAt: null };
 }
 
-/** Returns the columns that follow from the body. */
+/** Returns the columns that are computed from the body. */
 function bodyColumns(body: ChangeBody): { body: string; fields: string; priority: number } {
   const keys = valueKeys(body);
   const fields = keys.length === 1 ? (keys[0] as string) : keys.sort().join();

@@ -18,9 +18,9 @@ import {
   stockTarget,
 } from './stock-ledger.ts';
 
-/** Most milliseconds by which two clocks may differ. An order may have been placed so much earlier. */
+/** Maximum difference of two clocks. An order may have been placed so much earlier than its time says. */
 const CLOCKS_MARGIN_MS = 30_000;
-/** Events of the feed, or orders that are resolved again, per transaction. */
+/** Maximum number per transaction of feed events, and of orders that are resolved again. */
 const PART = 500;
 const EDIT_HOLD_MS = 30 * 60_000;
 /** Booked steps are deleted after this time if their stock is not counted again. */
@@ -64,13 +64,13 @@ interface SentLine extends Record<'sku' | 'externalId' | 'name', string | null> 
 type StockQty = StockKey & { qty: number };
 /** Quantities by target key of the stock. */
 type Quantities = Map<string, StockQty>;
-/** Stocks of each line, as they were found when the line first came. */
+/** Stocks of each line, as they were found when the line first arrived. */
 type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
 
 /**
- * Writes the table `stock_steps`: how many pieces each event of an order takes from a stock or gives back, and
- * whether the POS has booked them. Example: event 7 takes 2, event 9 gives back 1. A line's stocks are found when it
- * first comes, and again only while its product is unknown. The caller opens the transaction.
+ * Writes the table `stock_steps`: how many pieces each event of an order takes from a stock or gives back, and whether
+ * the POS has booked them. Example: event 7 takes 2, event 9 gives back 1. A line's stocks are found when the line
+ * first arrives, and again only while its product is unknown. The caller opens the transaction.
  */
 export class Reservations {
   readonly #db: Database.Database;
@@ -110,7 +110,7 @@ export class Reservations {
     return newestSeq(this.#db);
   }
 
-  /** First event that the ledger followed. Confirmations from before it do not count. */
+  /** Newest event when the ledger began. Older confirmations of the platform's quantity do not count. */
   get fromSeq(): number {
     return this.#mark('ledger.from');
   }
@@ -184,9 +184,9 @@ export class Reservations {
   }
 
   /**
-   * Records that the POS has booked these orders. With `branch`, only the stocks of that branch are booked, else
-   * those of the store that the order had then. With `beforeInbox` (ISO 8601 UTC), the booking waits until counts
-   * inserted into the inbox before that time are copied.
+   * Records that the POS has booked these orders: with `branch` the stocks of that branch, else those of the order's
+   * store at the acknowledged event. With `beforeInbox` (ISO 8601 UTC), the booking waits until counts inserted into
+   * the inbox before that time are copied.
    */
   acknowledge(
     acks: readonly Acknowledgement[],
@@ -197,7 +197,7 @@ export class Reservations {
     const newest = this.newestSeq;
     const handed = acks.map((each) => (typeof each === 'string' ? null : each.handedAt));
     const newestAt = newestSeqAt(this.#db, handed, at);
-    // The acknowledgement covers earlier events, so they are added first; in a long feed they are booked later.
+    // Adds the steps of earlier events, so that they can be booked; in a long feed, the rest are booked later.
     if (this.#mark('ledger.seen') >= 0 && acks.length > 0) this.#takeEvents();
     return acks.map((given) => {
       const { orderId: named, seq: said, handedAt } = typeof given === 'string' ? { orderId: given } : given;
@@ -241,7 +241,7 @@ export class Reservations {
     });
   }
 
-  /** Whether an order is known, and neither the order nor its steps belong to these branches (internal ids). */
+  /** Whether an order is known, and neither its store nor any of its steps belongs to these branches (internal ids). */
   isOfOthers(orderId: string, branches: readonly string[]): boolean {
     if (this.#mark('ledger.seen') >= 0) this.#takeEvents();
     const order = this.#order(orderId.trim());
@@ -257,7 +257,7 @@ export class Reservations {
     return !took.some((subsidiaryId) => branches.includes(subsidiaryId));
   }
 
-  /** Stores why acknowledgements by SQL were refused, because SQL gets no answer. Deleted once one is accepted. */
+  /** Stores why acknowledgements by SQL were refused, as SQL gets no answer. An accepted one deletes the reason. */
   noteRefused(
     results: readonly AckResult[],
     acks: readonly { seq?: number | null | undefined }[] = [],
@@ -283,7 +283,7 @@ export class Reservations {
     }
   }
 
-  /** Whether an acknowledgement that came before `at` waits for the inbox. */
+  /** Whether an acknowledgement that arrived by `at` waits for the inbox. */
   waitsForInbox(at: string): boolean {
     return this.#sql.value('SELECT 1 FROM order_acks WHERE waits_since <= ? LIMIT 1', at) !== undefined;
   }
@@ -294,7 +294,7 @@ export class Reservations {
     return this.#sql.value(text, orderId, store, asOf) !== undefined;
   }
 
-  /** Books the steps of an order up to an event. Returns whether a step was not booked before. */
+  /** Books an order's steps up to an event; later ones get a time limit. Returns whether it booked any pieces. */
   #book(orderId: string, asOf: number, branch: AckBranch | undefined): boolean {
     const steps = this.#toBook(orderId, asOf, branch);
     const book = `UPDATE stock_steps SET booked_version = ?

@@ -154,8 +154,8 @@ function namedBranch(change: StockChange, branches: BranchDirectory): NamedBranc
 }
 
 /**
- * Returns the change for the one stock of the mappings `places`, with ids that mean only that stock. `mappings` are
- * all mappings with the externalId, at least those in the named branch.
+ * Resolves a change to the one stock of `places`, by ids that mean only that stock. Rejects it if there are several.
+ * `mappings` are all mappings with the change's id, or those of them in the named branch.
  */
 function ofStocks(
   change: StockChange,
@@ -250,8 +250,8 @@ function rejectedAmong(
 }
 
 /**
- * Rejects a change whose product is in another branch. Only a caller that may know of other branches gets `told` and
- * the candidates.
+ * Rejects a change whose product is in another branch. The message is `told` with the candidates; if each branch has
+ * its own tillsync, it is `why`, which names no other branch.
  */
 function rejectedElsewhere(
   code: Rejection['code'],

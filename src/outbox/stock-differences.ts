@@ -3,7 +3,7 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { type GivenBack, isDifferent } from './differences.ts';
 import { type LedgerStock, type StockKey, StockLedger, stockTarget } from './stock-ledger.ts';
 
-/** Counted stocks per part. */
+/** Maximum number of counted stocks per part. */
 const LOOKED_AT = 2_000;
 
 /** A stock whose quantity on the platform is not the wanted one. */
@@ -36,8 +36,8 @@ export interface ComparedPart {
 
 const FIRST: StockKey = { sku: '', subsidiaryId: '' };
 /**
- * SQL for the next counts. A stock with `mayDiffer = 0` needs no look at the ledger: its quantity is equal and no
- * order moved it.
+ * SQL for the next counts. A stock with `mayDiffer = 0` is skipped: it is marked to be judged anyway, or its quantity
+ * is equal and no order or safety stock affects it.
  */
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,
@@ -123,7 +123,7 @@ export class StockDifferences {
     for (const { sku, subsidiaryId } of stocks) this.#sql.run(text, sku, subsidiaryId);
   }
 
-  /** Whether the differences of a part are not the stored ones. */
+  /** Whether the differences of a part differ from the stored ones. */
   isNews({ found, unsure, next }: ComparedPart, after: StockKey = FIRST): boolean {
     const kept = new Set(this.#kept(after, next).map(stockTarget));
     const now = new Set(found.map(stockTarget));

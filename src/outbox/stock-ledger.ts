@@ -36,7 +36,7 @@ export interface LedgerStock {
   /** Pieces ordered since the platform's quantity was confirmed. */
   orderedQty: number;
   confirmedSeq: number;
-  /** Time of that confirmation, in milliseconds by this machine's clock. */
+  /** Time of the platform quantity's last confirmation, in milliseconds by this machine's clock. */
   confirmedMs: number;
   show: boolean | null;
   /** Whether the stock's branch subtracts pieces of unbooked orders from its counts. */
@@ -85,7 +85,7 @@ const DUE = `
       AND o.target = 'sku:' || n.sku || '@' || n.subsidiary_id AND o.state = 'pending' AND o.held_guard IS NULL)`;
 const nextDirty = (after: string) =>
   `SELECT min(subsidiary_id) FROM stock_counts INDEXED BY stock_counts_dirty WHERE dirty = 1 ${after}`;
-/** SQL for the branches of these stocks. It finds each branch by one step in the index. */
+/** SQL for the branches with stocks marked `dirty`. It finds each branch by one step in the index. */
 const DIRTY_BRANCHES = `
   WITH RECURSIVE dirty_in (branch) AS (
     SELECT (${nextDirty('')})
@@ -94,7 +94,7 @@ const DIRTY_BRANCHES = `
 
 /** A number that is larger than the number of orders of any stock. */
 const MANY = 10_000;
-/** Most changes of unknown products that are searched, the newest first. */
+/** Maximum number of rejected changes among which those of unknown products are searched, the newest first. */
 const UNKNOWN_MAX = 500;
 /**
  * SQL for whether a change with an unknown id was refused before the stock's last count. Then the id belongs to
@@ -122,8 +122,8 @@ const HANDED_VERSION = `SELECT max(version) FROM (
     WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId) AND NOT ${isOlderThanCount('u')})`;
 
 /**
- * The desired state of each stock. The view `stock_ledger` computes the wanted quantity and the platform's expected
- * one; this class does all writes. The caller opens the transaction.
+ * Writes the last count of each stock (`stock_counts`), and reads the view `stock_ledger`, which computes the wanted
+ * quantity and the platform's expected one. The caller opens the transaction.
  */
 export class StockLedger {
   readonly #sql: Sql;
@@ -240,7 +240,7 @@ export class StockLedger {
     return this.#sql.value(`SELECT count(*) FROM (SELECT 1 ${DUE} LIMIT +?)`, limit) ?? 0;
   }
 
-  /** Records that the platform has the wanted quantity. */
+  /** Records that the stock needs no call: the platform has the wanted quantity, or the stock no longer exists. */
   markSettled(stock: StockKey): void {
     this.#set(stock, 'dirty = 0');
   }
@@ -409,9 +409,9 @@ export interface SafetyRule {
 
 type SafetyScope = Pick<SafetyRule, 'sku' | 'subsidiaryId'>;
 
-/** A rule by which nothing can be sold of any of its stocks. */
+/** A rule that is probably a mistake: nothing can be sold of any of its stocks, or it applies to no known stock. */
 interface OddRule extends SafetyRule {
-  /** Highest count among the stocks of the rule; null if no stock is known. */
+  /** Highest count among the stocks of the rule; null if none of them was counted. */
   highestQty: number | null;
 }
 
@@ -501,7 +501,7 @@ export class SafetyStock {
     return safetyQty > 0 && qty > 0 ? { safetyQty, offeredQty: lessSafety(qty, safetyQty) } : undefined;
   }
 
-  /** Returns rules by which nothing can be sold, probably by mistake, and rules for unknown products. */
+  /** Returns rules by which nothing can be sold, probably by mistake, and rules that apply to no known stock. */
   odd(): OddRule[] {
     return this.#sql.rows<OddRule>(`
       SELECT sku, subsidiaryId, qty, highestQty FROM (

@@ -9,8 +9,8 @@ import type { StockKey, StockLedger } from './stock-ledger.ts';
 const LOOK_SPEAKS_MS = 60_000;
 
 /**
- * Reads of the platform's quantity before scarce counts are sent, stored in `stock_looks`. The caller opens the
- * transaction.
+ * Stores in `stock_looks` what the platform showed of scarce stocks that are read before their counts are sent. The
+ * caller opens the transaction.
  */
 export class StockLooks {
   readonly #db: Database.Database;
@@ -61,8 +61,8 @@ export class StockLooks {
   }
 
   /**
-   * Deletes reads of the platform that are older than the last good poll. If no order explains the missing pieces by
-   * then, they were not sold, so the POS's count is sent.
+   * Deletes reads a minute or more older than the last good poll, which has brought all orders before them. Missing
+   * pieces that no order explains were not sold, so their stocks are judged again. Returns whether there are any.
    */
   end(lastPollOkMs: number): boolean {
     const before = lastPollOkMs - HEARD_WITHIN_MS;

@@ -27,7 +27,7 @@ interface ValueBefore {
 
 /**
  * - `undo`: the earlier value is submitted
- * - `changed-since`: a newer change of the target came; it is left alone unless forced
+ * - `changed-since`: the target has a newer change, so its value is left alone unless a person forces the undo
  * - `unknown`: the earlier value is unknown
  * - `same`: the earlier value equals the submitted one
  */

@@ -143,7 +143,7 @@ it('an inbox of the version before gets seq in its place, beside a POS that has 
   ]);
   const text = "SELECT sql FROM sqlite_schema WHERE name = 'order_acks'";
   expect(pos(path).prepare(text).pluck().get()).toBe(pos(tempInbox().path).prepare(text).pluck().get());
-  // Opening the inbox waits for a POS that holds its lock.
+  // While a POS holds a lock, the inbox cannot be migrated; a later attempt does it.
   const locked = tempInbox();
   locked.inbox.close();
   const holder = pos(locked.path);

@@ -5,7 +5,7 @@ import { PushCall } from '../../src/outbox/push-call.ts';
 
 type ErrorDetails = ConstructorParameters<typeof TillsyncError>[2];
 
-/** Sends `size` changes in one call to a platform that refuses any call with a bad one in it. */
+/** Sends `size` changes in one call to a platform that refuses each call with a bad change. */
 async function run(size: number, isBad: (item: number) => boolean, details: ErrorDetails = {}) {
   let calls = 0;
   const sent: number[] = [];

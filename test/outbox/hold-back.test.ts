@@ -48,10 +48,10 @@ describe('the hold-back', () => {
     out.accept('stock', [{ externalId: 'B', qty: 10 }]);
     send(out);
     out.reservations.begin(false);
-    // off for a while; the POS acknowledges nothing
+    // Hold-back is off for a while, and the POS acknowledges nothing.
     order(out, 'o1', 'B1', [['B', 2]]);
     order(out, 'o1', 'B1', [['B', 2]], 'dispatched');
-    // on
+    // Hold-back is switched on again.
     out.reservations.begin(true);
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([9]);

@@ -34,7 +34,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(directory, { recursive: true }));
 
-// A power cut itself is among the slow tests; these show at once which of its steps is missing.
+// A simulated power cut is among the slow tests. The tests here show at once which sync is missing.
 it('an inbox is there after a power cut: the file, its directory and that one’s entry are synced', () => {
   openInboxFile({ path: inbox }).db.close();
   expect(statSync(inbox).size).toBeGreaterThan(0);

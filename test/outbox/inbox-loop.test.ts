@@ -36,7 +36,9 @@ class ScriptedLoop extends InboxLoop {
   }
 }
 
-/** Runs the loop over these results; returns the reports and log lines in order, and `warnings` apart. */
+/**
+ * Runs the loop with these results. Returns alarms and log lines in order; warnings are added to `warnings` instead.
+ */
 async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
   const clock = new FakeClock();
   const words: string[] = [];

@@ -6,7 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { InboxProcess } from '../../src/outbox/inbox-process.ts';
 import { insert, pos, tempInbox } from './temp-inbox.ts';
 
-/** The first `deaths` processes are killed when they start, as by a kernel that lacks memory. */
+/** Makes an inbox whose first `deaths` processes are killed when they start, as by a kernel that lacks memory. */
 function inboxThatDies(deaths: number) {
   const { path } = tempInbox();
   insert(pos(path), 'cola', 5);

@@ -8,7 +8,7 @@ import type { MirrorStores } from '../../src/outbox/repositories.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
-/** Leases that one test can take away from another. */
+/** Leases in memory, which a test can take away from their holder. */
 class TestLeases {
   holder: number | undefined;
   untilMs = 0;

@@ -287,7 +287,7 @@ describe("a person's decisions", () => {
     send('product', { sku: 10, price: 8 }, 'done');
     expect(out.queries.get(retry(older))).toMatchObject({ state: 'pending', body: { sku: 10, name: 'x' } });
 
-    // If two changes were refused, the quantity of the newer one counts. `show` is sent only with a quantity.
+    // If two changes were refused, the quantity of the newer one is used. `show` is sent only with a quantity.
     const shown = send('stock', { externalId: 'B', qty: 0, show: true }, 'rejected');
     send('stock', { externalId: 'B', qty: 5 }, 'done');
     const counted = send('stock', { externalId: 'B', qty: 6 }, 'rejected');

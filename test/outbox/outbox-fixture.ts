@@ -37,7 +37,7 @@ export function tempMirror(): Database.Database {
 export interface Shelf {
   sku: string;
   price?: number;
-  /** Branch to [externalId, qty]. */
+  /** The externalId and the quantity of the stock in each branch. */
   stocks: Record<string, [externalId: string, qty: number]>;
 }
 
@@ -62,7 +62,7 @@ export function product(id: string, name: string, shelves: Shelf[], extra: objec
   return { ...content, raw: JSON.stringify({ ...content, ...extra }) };
 }
 
-/** Makes everything of the outgoing direction on one mirror. */
+/** Makes the objects with which a process accepts and sends changes, on one mirror. */
 export function outgoing(
   db = tempMirror(),
   branches: readonly Branch[] = BRANCHES,
@@ -146,7 +146,7 @@ export function order(
   mergeOrder(out.db, observation, SPELLINGS, null);
 }
 
-/** Makes a sender of one kind that is asked for its calls one by one. */
+/** Makes a sender of one kind of changes whose calls the test claims one by one. */
 export function pushLoop(
   kind: ChangeKind,
   stores: MirrorStores,
@@ -172,5 +172,5 @@ export function pushLoop(
   });
 }
 
-/** Whatever waits may leave. */
+/** Rules by which every waiting change may be sent. */
 export const SEND_ALL = { skipUnchanged: true, holdBack: false, sendAsIs: true };

@@ -93,7 +93,10 @@ const step = fc.oneof(
   { weight: 1, arbitrary: fc.constantFrom('sweep', 'crash', 'resolve') },
 );
 
-/** An older `show` returns under a newer price of its own sku, while another sku of the product has a newer `show`. */
+/**
+ * A case in which an older `show` is requeued under a newer price of its sku, while another sku of the product has a
+ * newer `show`.
+ */
 const OLDER_SHOW_PUT_BACK = [
   'sweep' as const,
   [

@@ -24,7 +24,7 @@ const days = (strategies: Parameters<typeof playAll>[0]['strategies'], count: nu
     ...more,
   });
 
-/** Returns the outcome of one busy day for a strategy of the box. */
+/** Returns the outcome of one busy day for a built-in strategy. */
 async function busyDay(name: string, day: number) {
   const strategy = BUILT_IN_STRATEGIES.find((each) => each.name === name);
   if (!strategy) throw new Error(name);

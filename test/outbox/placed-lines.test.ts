@@ -19,7 +19,7 @@ const SHIRT = product('p3', 'Shirt', [
   { sku: '31', stocks: { s1: ['A-31', 9] } },
   { sku: '32', stocks: { s1: ['A-32', 9] } },
 ]);
-/** Each branch's POS counts from 1, so an id means another product in each branch. */
+/** Each branch's POS numbers its products from 1, so an id means another product in each branch. */
 const ONES = [
   product('p4', 'Salt', [{ sku: '41', stocks: { s1: ['1', 9] } }]),
   product('p5', 'Sugar', [{ sku: '51', stocks: { s2: ['1', 9] } }]),

@@ -22,7 +22,10 @@ const says = (status: number, body: string): TransportAnswer => ({
   bytes: Buffer.from(body),
 });
 
-/** Makes a sender of stocks on a mirror with the sandbox's catalogue; `meets` returns a proxy's answer instead. */
+/**
+ * Makes a sender of stocks on a mirror with the sandbox's catalogue. `meets` may return the answer of a proxy, so that
+ * a call never reaches the platform.
+ */
 async function seller(meets: (request: TransportRequest) => TransportAnswer | undefined = () => undefined) {
   const { clock, sandbox, client } = await rig({ seed: { products: 240 } });
   const direct = sandboxTransport(sandbox, clock);

@@ -25,7 +25,7 @@ const product = (price: number): ProductRecord => ({
   ],
 });
 
-/** Sends product changes to a platform that answers unclearly, and shows a product or refuses to. */
+/** Sends product changes to a platform whose answers are unclear, and which shows the product or refuses to show it. */
 async function push(
   bodies: readonly ChangeBody[],
   how: { shown: ProductRecord | null | Error; endpoint?: 'batch' | 'single'; attempts?: number },

@@ -137,7 +137,7 @@ describe('the sender', () => {
   });
 
   it('tries often once orders are fetched, if the failure may end at any moment', async () => {
-    /** The pauses of ten minutes that begin with a good poll. */
+    /** Returns the pauses between calls in the ten minutes after a good poll. */
     const pausesOf = async (code: ErrorCode, failedBeforeMs: number) => {
       const { clock, calls, trouble, polled, put, stop } = setUp();
       trouble.call = new TillsyncError(code, 'No.');
@@ -154,7 +154,7 @@ describe('the sender', () => {
     };
     for (const code of ['platform-failed', 'platform-unreachable', 'platform-garbled'] as const) {
       const soon = await pausesOf(code, MINUTE_MS);
-      // Ten to twenty seconds in the first minutes, at last a tenth of eleven.
+      // Ten to twenty seconds in the first minutes; in the end a tenth of the eleven minutes of failures.
       expect(Math.max(...soon.slice(1, 12))).toBeLessThanOrEqual(30_000);
       expect(Math.min(...soon)).toBeGreaterThanOrEqual(10_000);
       expect(Math.max(...soon)).toBeLessThanOrEqual(67_000);

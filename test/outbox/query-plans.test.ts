@@ -5,10 +5,13 @@ import { outgoing, SEND_ALL, tempMirror } from './outbox-fixture.ts';
 import { StockModel } from './stock-model.ts';
 import { TEA } from './swept-outbox.ts';
 
-/** Open orders and counts are read once when a branch starts to hold back; the newest products end at their LIMIT. */
+/** Statements that may read a whole table: they run once when a branch starts to hold back, or end at their LIMIT. */
 const ONCE =
   /FROM orders INDEXED BY orders_open|expected_qty IS NOT wanted_qty|FROM products WHERE vanished_at IS NULL ORDER BY rowid DESC LIMIT/;
-/** A table of the catalogue or of orders, by its alias, that is read as a whole; or an index made for one query. */
+/**
+ * Step of a query plan that reads a whole table of the catalogue or of orders (by name or alias), or that makes an
+ * index for one query.
+ */
 const READS_ALL =
   /\bSCAN (i|k|s|p|o|e|c|integrations|stocks|skus|products|orders|order_items|order_events)\b|AUTOMATIC/;
 

@@ -133,7 +133,7 @@ describe('CSV', () => {
 });
 
 describe('CSV of a spreadsheet', () => {
-  /** Reads a file as for a person; returns the notes on how it is read too. */
+  /** Reads a file as for a person, in chunks of several sizes. Also returns the notes on how the file was read. */
   async function told(
     text: string | Uint8Array,
     options: { decimal?: 'point' | 'comma' } = {},

@@ -7,7 +7,7 @@ import { storeRig } from '../support/store-rig.ts';
 const MINUTE_MS = 60_000;
 const SKU = 1001;
 
-/** Makes a store without callbacks whose POS has counted three of a product; its next poll is minutes away. */
+/** Makes a store without callbacks whose POS has counted four pieces of a product; its next poll is minutes away. */
 async function store(stock: Partial<Config['stock']> = {}) {
   const rig = storeRig({
     lookEveryMs: 30_000,
@@ -36,7 +36,7 @@ async function store(stock: Partial<Config['stock']> = {}) {
   const looks = () => control.calls('product.get').length;
   const sweep = () =>
     rig.run(daemon.services.catalogSweep.sweep({ subsidiaryId: 'sub-1', externalId: 'B1' }));
-  /** A person changes the quantity in the company's panel. */
+  /** Changes the quantity as a person does in the company's panel. */
   const edit = (qty: number) => {
     const children = control.products().flatMap((product) => product.children);
     const stocks = children.find(({ sku }) => sku === SKU)?.stocks ?? [];

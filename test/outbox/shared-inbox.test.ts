@@ -17,7 +17,7 @@ const GOODS = Array.from({ length: 8 }, (_, i) =>
   product(`p${i}`, `Product ${i}`, [{ sku: `${i}`, stocks: { s1: [`A${i}`, 50], s2: [`B${i}`, 50] } }]),
 );
 
-/** The first of two branches has room for only `room` more changes. */
+/** Makes a store of two branches; the first has room for only `room` more changes. */
 function almostFull(room: number) {
   const out = outgoing();
   out.db.pragma('synchronous = OFF');
@@ -57,7 +57,7 @@ it('rows of a branch whose line is full stay in a shared inbox; those of others 
   const report = out.inbox.ingest(inbox.read(), GUARDS_OFF, passed);
   inbox.remove(rowsOf({ ...report.taken, more: false }));
   out.inbox.forget(report.taken);
-  // A1 = 0 is behind A1 = 1, which would undo it.
+  // A1 = 0 stays behind the skipped A1 = 1, which would undo it if it were copied later.
   expect(taken()).toEqual([
     { target: 'sku:0@s1', qty: 3 },
     { target: 'sku:0@s2', qty: 7 },

@@ -92,10 +92,10 @@ describe('corrections of what was held back', () => {
   it('are not made of a count from before the hold-back was switched off', () => {
     const out = holding();
     countShortOfTwo(out);
-    // off
+    // Hold-back is switched off.
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
     expect(send(out, 'done', SEND_ALL)).toEqual([]);
-    // on
+    // Hold-back is switched on again.
     out.reservations.acknowledge(['o1'], 'http');
     expect(send(out)).toEqual([]);
   });
@@ -253,7 +253,7 @@ describe('a visibility whose quantity is outdated', () => {
     // The order is booked and older than the count.
     expect(send(out)).toEqual([9]);
     expect(out.queries.get(held!.changeId)?.state).toBe('done');
-    // The earlier count set no stock to zero.
+    // The released change did not set its stock to zero, so the guard does not count it.
     expect(out.accept('stock', zeros.slice(1), GUARDS)).toMatchObject([{ state: 'pending' }]);
     expect(send(out)).toEqual([0]);
     out.accept('stock', [{ externalId: 'B', qty: 4 }]);

@@ -11,7 +11,9 @@ const STEPS = process.env.TILLSYNC_RUNS === undefined ? 80 : 200;
 const REST_EVERY = 8;
 const RUNS = Number(process.env.TILLSYNC_RUNS ?? 1);
 
-/** `TILLSYNC_RUNS` makes it longer, `TILLSYNC_SEED` chooses other walks. */
+/**
+ * `TILLSYNC_RUNS` is the number of walks of each platform, which are then longer too; `TILLSYNC_SEED` chooses others.
+ */
 it.each(PLATFORMS)(
   'a platform that %s ends with each last count less what is sold and not part of it',
   {

@@ -6,8 +6,8 @@ import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 const ITEMS: readonly (string | undefined)[] = ['X', 'Y'];
 const RULES = { holdBack: true, sendAsIs: false, trustMs: 600_000 };
 /**
- * Behaviour of the platform with its stock at a sale and at a cancellation, which the document does not
- * describe.
+ * Ways in which the platform may change its own stock at a sale and at a cancellation. The platform's document does not
+ * describe them.
  */
 export const PLATFORMS = ['takes-off', 'takes-off-and-gives-back', 'neither'] as const;
 export type PlatformKind = (typeof PLATFORMS)[number];
@@ -19,9 +19,9 @@ interface ModelOrder {
   status: string;
   /** Status as tillsync knows it; null if it does not know the order. */
   heard: string | null;
-  /** Whether the order was acknowledged before it came. */
+  /** Whether the order was acknowledged before tillsync knew it. */
   isBookedEarly: boolean;
-  /** Pieces that each event took or gave back; `booked` is the newest count at its acknowledgement. */
+  /** Pieces that each event took or gave back. `booked` is the version of the newest count at its acknowledgement. */
   moves: { item: number; qty: number; seq: number; booked: number | null }[];
   store: 'B1' | 'B2';
   /** Beginning of the product names in its lines. */
@@ -59,7 +59,7 @@ export class StockModel {
   readonly #out = outgoing(undefined, undefined, undefined, { editHoldMs: 86_400_000 });
   readonly #platform = [40, 40];
   readonly #words: (Word | null)[] = [null, null];
-  /** A refused count is not sent again, but a newer count does not include it. */
+  /** Refused counts, which are not sent again; null stands for a stock without a count. A newer count is sent. */
   readonly #refused = new Set<Word | null>([null]);
   readonly #held: ((Word & { changeId: number }) | null)[] = [null, null];
   readonly #orders: ModelOrder[] = [];
@@ -69,9 +69,9 @@ export class StockModel {
   readonly #waiting = new Set<string>();
   /** Safety stock by product and branch; '' stands for all. */
   readonly #kept = new Map<string, number>();
-  /** Acknowledgements that came while counts were in the inbox; they book once these are copied. */
+  /** Acknowledgements that came while counts were in the inbox. They take effect once these counts are copied. */
   #owed: { order: ModelOrder; asOf: number }[] = [];
-  /** The last count with an unknown id, which may be of any stock that was not counted since. */
+  /** Version of the last count with an unknown id, which may mean any stock that was not counted since. */
   #nameless = 0;
   /** Whether the catalogue has the second product, so that its lines can be resolved. */
   #isListed = true;
@@ -90,13 +90,13 @@ export class StockModel {
   constructor(random: Random, kind: PlatformKind) {
     this.#random = random;
     this.#kind = kind;
-    // Crashes are played between transactions, so the disk is not tested here.
+    // Crashes are simulated between transactions, so durability is not tested here.
     this.#out.db.pragma('synchronous = off');
     this.#out.db.pragma('journal_mode = memory');
     this.#skipUnchanged = this.#below(4) > 0;
     this.#followsEdits = this.#below(2) === 0;
     const isTold = this.#below(2) === 0;
-    // A clock difference that no answer shows stays within the allowed margin.
+    // A clock difference that tillsync does not know stays within the margin that it allows.
     this.#skewMs =
       this.#below(isTold ? (this.#below(2) ? 7_200_000 : 120_000) : 25_000) * (this.#below(2) ? 1 : -1);
     if (isTold) this.#out.skew.ms = this.#skewMs;
@@ -158,7 +158,7 @@ export class StockModel {
     return Math.max(0, qty - reserved.reduce((sum, each) => sum + each, 0) - this.#safetyOf(wanted));
   }
 
-  /** The most special rule speaks. */
+  /** Returns the quantity of the most specific rule. */
   #safetyOf(item: number): number {
     const places = [`1${item}@s1`, `1${item}@`, '@s1', '@'];
     return this.#kept.get(places.find((place) => this.#kept.has(place)) ?? '') ?? 0;
@@ -212,7 +212,7 @@ export class StockModel {
     this.steps.push(`misname with ${this.#nameless}`);
   }
 
-  /** Adds a product that earlier orders took. */
+  /** Adds the second product to the catalogue, after orders have taken pieces of it. */
   #appear(): void {
     if (this.#isListed || this.#sweep || this.#below(4) > 0) return;
     this.#catchUp();
@@ -227,7 +227,7 @@ export class StockModel {
     this.steps.push('appear');
   }
 
-  /** Events of an order whose lines cannot be resolved count as soon as the lines can. */
+  /** Whether an order has a line that cannot be resolved yet. Its events take effect once the line can be resolved. */
   #isUnplaced({ lines }: ModelOrder): boolean {
     return !this.#isListed && lines.some(({ item }) => item === 1);
   }
@@ -281,7 +281,7 @@ export class StockModel {
     if (changes.length > 0) this.steps.push(`take in ${changes.length}`);
   }
 
-  /** Places an order; the platform subtracts it if it is of that kind. */
+  /** Places an order. The platform subtracts the pieces, unless its kind is `neither`. */
   #place(): void {
     const byName = this.#below(4) === 0;
     const both = [0, 1].map((item) => ({ item, qty: 1 + item, byName }));
@@ -304,7 +304,7 @@ export class StockModel {
     if (this.#below(2)) this.#hear(placed);
   }
 
-  /** The ledger follows each event of an order alone, perhaps late, but never two of them at once. */
+  /** Lets tillsync learn an order's state. The ledger may follow late, but never two events of one order at once. */
   #hear(heard: ModelOrder): void {
     const { id, status, createdAt, lines, store, moves, isBookedEarly } = heard;
     if (this.#waiting.has(id)) this.#catchUp();
@@ -349,8 +349,8 @@ export class StockModel {
   }
 
   /**
-   * Edits an order. Nobody knows whether the platform changes its stock at an edit. If it does not, and the order was
-   * unknown before, its first known content counts as subtracted.
+   * Edits an order. Whether the platform then changes its stock is drawn, because nobody knows it. It always does for
+   * an order unknown to tillsync, whose first known content counts as subtracted (except for the kind `neither`).
    */
   #edit(): void {
     const pending = this.#orders.filter(({ status }) => status === 'pending');
@@ -358,8 +358,8 @@ export class StockModel {
     if (!edited || isUntold(edited) || this.#isUnplaced(edited)) return;
     const follows = this.#kind !== 'neither' && (edited.heard === null || this.#followsEdits);
     const lines = edited.lines.map((line) => ({ ...line, qty: this.#below(4) }));
-    // The platform sells only stock that it has. tillsync would not hear of further pieces, and the POS would
-    // lose them when they are given back.
+    // An edit beyond the platform's stock would be subtracted only in part, without tillsync knowing it. If it were
+    // given back later, the stock would be too high.
     const has = (item: number, i: number) => (this.#platform[item] ?? 0) + (edited.lines[i]?.qty ?? 0);
     if (follows && lines.some(({ item, qty }, i) => has(item, i) < qty)) return;
     if (follows) this.#move(edited.lines, 1);
@@ -376,7 +376,7 @@ export class StockModel {
     }
   }
 
-  /** Moves an order to another store, which has neither stock. */
+  /** Moves an order to a store that has neither stock, or back. */
   #moveAway(): void {
     const heard = this.#orders.filter(({ heard, isNews }) => heard !== null && !isNews);
     const moved = heard[this.#below(heard.length)];
@@ -417,7 +417,7 @@ export class StockModel {
 
   /** Renames one of the products in the catalogue, or restores its name. */
   #rename(): void {
-    // An order line with a name that no product has any more cannot be resolved.
+    // The ledger follows all orders first, because a line with a name that no product has any more cannot be resolved.
     if (this.#sweep || !this.#isListed) return;
     this.#catchUp();
     this.#isRenamed = !this.#isRenamed;
@@ -519,7 +519,7 @@ export class StockModel {
     }
   }
 
-  /** Sets so many stocks to zero that the guard holds them, if none was zero. */
+  /** Sets both stocks to zero. The guard holds them if neither was zero before. */
   #zeros(): void {
     if (!this.#isListed) return;
     this.#look();

@@ -206,7 +206,7 @@ it.each([
   // The first quantity of the order is unknown by now, so all of it waits for the acknowledgement of the
   // edit.
   ['it took one more', 3, 'inProcess', 5],
-  // Pieces that were given back count once the POS has booked the return, too.
+  // The returned pieces are not added: the POS's count contains them once it has booked the return.
   ['it was cancelled', 2, 'cancel', 8],
 ])(
   'stock: two events heard in one breath, the first booked, after which %s',

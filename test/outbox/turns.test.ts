@@ -13,7 +13,7 @@ interface Waiting {
   since: number;
 }
 
-/** Waiting changes, and the calls that carry them, by the rule of turns. */
+/** A queue of changes, and its calls, which `Turns` and `fillCall` fill. */
 class Planner {
   readonly #waiting: Waiting[] = [];
   readonly #turns = [new Turns(0), new Turns(0)];
@@ -33,7 +33,7 @@ class Planner {
     }
   }
 
-  /** Returns the next call; changes found to be known leave the queue with it. */
+  /** Removes the next call's changes from the queue and returns them. Removes the known changes that it passes too. */
   call(places = 100, lookMax = 2_000): Waiting[] {
     const lane = (isSoldOut: boolean) => {
       const lines = Map.groupBy(

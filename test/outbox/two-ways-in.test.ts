@@ -108,7 +108,7 @@ describe('two ways in', () => {
       body: JSON.stringify([{ ...stock, qty: 10 }]),
     });
     expect(answer.ok).toBe(true);
-    // The count of the inbox was queued before, and its row is gone.
+    // The count of the inbox was queued first, and the change by HTTP replaced it.
     expect(rig.rows("SELECT source, json_extract(body, '$.qty') AS qty, replaced FROM outbox")).toEqual([
       { source: 'http', qty: 10, replaced: 1 },
     ]);
@@ -137,7 +137,7 @@ describe('two ways in', () => {
           else command('product', { sku: '10', ...given });
           out.clock.jumpWall(10);
           if (lookAfter) inbox.look();
-          // An answered change is no longer queued, but is still older.
+          // A change that was sent is no longer queued, but must still win over older rows of the inbox.
           if (isSent) out.db.exec("UPDATE outbox SET state = 'done' WHERE state = 'pending'");
         });
         inbox.look();

@@ -35,7 +35,7 @@ it('undo names the count before a wrong inventory, and what the platform had whe
   handOver(out, { A: 4 }, 'good');
   send(out);
   handOver(out, { A: 0, B: 0 }, 'wrong', 'cli ana, stock.csv');
-  // If a file was submitted twice, the value before the first submission counts.
+  // If a file was submitted twice, the undo restores the value before the first submission.
   send(out);
   handOver(out, { A: 0 }, 'wrong', 'cli ana, stock.csv');
   send(out);

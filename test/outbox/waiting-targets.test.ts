@@ -255,7 +255,7 @@ describe('a count under way while its order is booked', () => {
     const { callId, items } = await sender.claim(100);
     expect(items.map(({ body }) => body)).toMatchObject([{ qty: 17 }]);
     await holding.acknowledge([reading.orderId], 'http');
-    // The acknowledgement books once the inbox holds nothing older.
+    // The acknowledgement takes effect once the inbox has no older rows.
     await stores.write(({ intake }) => intake.inboxWasEmpty(isoUtc(clock.nowMs())));
     await sender.settle(
       callId ?? 0,
