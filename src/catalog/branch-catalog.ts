@@ -25,7 +25,9 @@ export const BRANCH_PRODUCTS = z.object({
 });
 export type BranchProducts = z.infer<typeof BRANCH_PRODUCTS>;
 
-/** Most products and skus in one entry of a feed. Both are limited, because a product may have many skus. */
+/**
+ * Maximum numbers of products and skus in one entry of a feed. Both are limited, because a product may have many skus.
+ */
 const PRODUCTS_AT_ONCE = 50;
 const SKUS_AT_ONCE = 500;
 

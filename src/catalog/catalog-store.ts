@@ -21,7 +21,8 @@ export interface ReadMark {
 }
 
 /**
- * A mirrored product that was missing in a list. `sku` is one of its skus, to request it by; null if none is known.
+ * A mirrored product that was missing in a list. `sku` is one of the product's skus, by which it can be requested; null
+ * if none is known.
  */
 export interface Unlisted {
   productId: string;
@@ -36,7 +37,7 @@ export interface CompletedSweep {
   pages: number;
   /** Ids of all products on the pages. */
   seen: ReadonlySet<string>;
-  /** When the values were read, if other branches' lists had them before the sweep's end. */
+  /** When the branch's values were read, if they come from other branches' lists instead of the branch's own. */
   readUntilMs?: number;
 }
 
@@ -310,8 +311,8 @@ export class CatalogStore {
     const known = this.#sql.digest.get(key, record.id);
     if (known?.digest === digest && known.vanished === null) return false;
     const otherBranches = this.#sql.listings.all(record.id).some((listing) => listing.branch !== key);
-    // The stocks of a branch known only by its external id cannot be told apart from others, unless it is the only
-    // branch.
+    // The stocks of a branch known only by its external id cannot be distinguished from those of other branches, unless
+    // it is the only branch.
     const own = subsidiaryId === null ? [] : [subsidiaryId];
     const result = this.#writer.write(record, this.#context(mark, otherBranches ? own : 'all'));
     this.#sql.putListing.run(key, record.id, result.kept > 0 ? null : digest);
@@ -418,8 +419,8 @@ function byPlace(a: CatalogMapping, b: CatalogMapping): number {
 }
 
 /**
- * Numbers of products that are read to learn their fields. A few suffice, because a new version of the platform
- * changes all.
+ * Maximum and minimum number of products that are read to learn their fields. A few suffice, because a new version of
+ * the platform changes the fields of all products.
  */
 const FIELDS_READ = 200;
 const FIELDS_READ_MIN = 5;

@@ -1,7 +1,7 @@
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { Branch } from './product.ts';
 
-/** Products of a page of a hundred that may differ, because shops sell while the catalogue is read. */
+/** Number of products per hundred whose quantities may differ, because shops sell while the catalogue is read. */
 const DIFFERENT_OF_100 = 20;
 const PRODUCTS_AT_FIRST = 1_024;
 
@@ -14,7 +14,8 @@ export class CrossBranchListing {
   readonly #ids: string[] = [];
   readonly #places = new Map<string, number>();
   /**
-   * By branch, for each product: 0 if the branch does not have it, otherwise one more than its number of stocks there.
+   * For each branch, one number per product: 0 if the branch lacks the product, otherwise 1 plus the product's number
+   * of stocks in the branch.
    */
   readonly #counts: ReadonlyMap<string, { of: Uint8Array }>;
   #namesOtherBranches = false;
@@ -33,7 +34,8 @@ export class CrossBranchListing {
   }
 
   /**
-   * Returns whether `of` may know this branch's products: records named other branches, and this branch's id is known.
+   * Returns whether `of` may know this branch's products: records must have named other branches, and this branch's id
+   * must be known.
    */
   mayHave({ subsidiaryId }: Branch): boolean {
     return this.#namesOtherBranches && subsidiaryId !== null && this.#counts.has(subsidiaryId);
@@ -78,7 +80,7 @@ export class CrossBranchListing {
   }
 }
 
-/** Returns for each branch in the record one more than the record's number of stocks there. */
+/** Returns, for each branch that the record names, 1 plus the record's number of stocks in the branch. */
 function countsIn({ children }: ProductRecord): Map<string, number> {
   const counts = new Map<string, number>();
   for (const { stocks, integrations } of children) {

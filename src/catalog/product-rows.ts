@@ -42,7 +42,7 @@ type Named = [Record<string, SqlValue>];
 const SKU = `SELECT sku, product_id AS productId, barcode, price, with_discount AS withDiscount, discount, show,
   pushed_mark AS pushedMark, uncertain FROM skus`;
 
-/** Statements on `products` and the tables below it. The caller opens the transaction. */
+/** Statements on `products` and its dependent tables. The caller opens the transaction. */
 function statements(db: Database.Database) {
   return preparedOnUse({
     product: () =>
@@ -59,7 +59,7 @@ function statements(db: Database.Database) {
     setPayload: () =>
       db.prepare<string[]>('UPDATE products SET payload = ?, updated_at = ? WHERE product_id = ?'),
     sku: () => db.prepare<[string], SkuRow>(`${SKU} WHERE sku = ?`),
-    // The plus keeps SQLite from planning the statement again for each product.
+    // The plus prevents SQLite from planning the statement again for each product.
     skusOf: () => db.prepare<[string], SkuRow>(`${SKU} WHERE product_id = +? ORDER BY sku`),
     putSku: () =>
       db.prepare<Named>(`
@@ -86,7 +86,7 @@ function statements(db: Database.Database) {
       UPDATE stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
       WHERE sku = @sku AND subsidiary_id = @subsidiaryId`),
     /**
-     * Marks the last count to be computed again, because the platform's quantity is not the expected one, perhaps
+     * Marks the stock's last count to be computed again. The platform's quantity is not the expected one, perhaps
      * because of an order.
      */
     moveStock: () =>
@@ -126,8 +126,8 @@ export interface WriteContext {
   /** The present time, ISO 8601 UTC. */
   at: string;
   /**
-   * Branches that the record covers: their entries are deleted if the record lacks them. A branch's list covers only
-   * that branch, because it may leave others out. `all` means every branch; with `[]` nothing is deleted.
+   * Branches that the record covers; their stocks and mappings are deleted if the record lacks them. A branch's list
+   * covers only that branch, because it may leave others out. `all` means every branch; with `[]` nothing is deleted.
    */
   speaksFor: 'all' | readonly string[];
 }
@@ -137,7 +137,9 @@ export class ProductWriter {
   readonly #sql: ReturnType<typeof statements>;
   #changed = 0;
   #kept = 0;
-  /** True if the product is new, or is listed again after it had vanished. */
+  /**
+   * True if the record has a stock or mapping that the mirror lacks, as a new product has, or one that is listed again.
+   */
   #isNew = false;
 
   constructor(db: Database.Database) {
@@ -179,7 +181,7 @@ export class ProductWriter {
       stored.category === category &&
       stored.uncertain === uncertain;
     if (isSame && stored.vanishedAt === null) {
-      // The texts may differ in fields that have no column.
+      // The record's text is stored anyway, because it may differ in fields that have no column.
       this.#sql.setPayload.run(payload, at, id);
       return;
     }

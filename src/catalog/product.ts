@@ -127,7 +127,7 @@ export interface ProductDifference {
   productId: string;
   sku: string | null;
   subsidiaryId: string | null;
-  /** Name of the field; `product`, `sku`, `stock` or `mapping` if one side lacks the whole entry. */
+  /** Name of the field; `product`, `sku`, `stock` or `mapping` if the mirror or the platform lacks the whole entry. */
   field: string;
   /** Value in the mirror; null if it is unknown or the entry does not exist. */
   mirror: Scalar;
@@ -135,8 +135,8 @@ export interface ProductDifference {
 }
 
 /**
- * Compares a mirrored product with the platform's record. Missing entries count only in the branches of `speaksFor`,
- * because a branch's list may leave others out; undefined means all branches.
+ * Compares a mirrored product with the platform's record. A stock or mapping that the record lacks is reported only in
+ * the branches of `speaksFor` (undefined: in all), because a branch's list may leave other branches out.
  */
 export function productDifferences(
   mirrored: MirroredProduct | undefined,

@@ -54,7 +54,7 @@ export interface SweepRequest extends CallOptions {
   onProgress?: (done: number, total: number | null) => void;
   /** Called before each branch. */
   onBranch?: (branch: Branch) => void;
-  /** Called if another process is sweeping, so that this process waits. */
+  /** Called while this process waits because another process is sweeping. */
   onBusy?: () => void;
 }
 
@@ -64,7 +64,7 @@ interface SweepSoFar {
   /** State of the mirror before the first list was requested. */
   mark: ReadMark;
   startedAtMs: number;
-  /** When the last whole list was read. */
+  /** When the last complete list was read. */
   readUntilMs: number;
 }
 
@@ -234,7 +234,7 @@ export class CatalogSweep {
     }
     pass.written += (await this.#target.page(answer.docs, mark)).written;
     for (const text of answer.unreadable) {
-      // A product that is readable in part is also among the products of the answer.
+      // A product that is readable in part is also in `answer.docs`, so it does not count as unreadable.
       if (!answer.docs.some(({ raw }) => raw === text)) pass.unreadable += 1;
       await this.#target.unreadable(text);
     }
@@ -271,8 +271,8 @@ export class CatalogSweep {
 }
 
 /**
- * Returns whether the answer is the last page. If the answer does not say it, the list ends with the first page
- * without new products, because any page may be shorter than requested.
+ * Returns whether the answer is the last page. If the answer states neither this nor its limit, the list ends with the
+ * first page without new products, because any page may be shorter than requested.
  */
 function isLast(answer: ProductPage, page: number): boolean {
   if (answer.hasNextPage !== null) return !answer.hasNextPage;
@@ -301,7 +301,7 @@ export class LeasedSweep {
     this.#o = options;
   }
 
-  /** Starts a sweep of all configured branches, largest first by the last sweep. */
+  /** Starts a sweep of all configured branches. The branches with most products in their last sweep are first. */
   begin(branches: readonly Branch[]): { largestFirst: Branch[]; soFar: SweepSoFar } {
     const { stores, clock } = this.#o;
     const { sizes, mark } = stores.read(({ catalog }) => ({
@@ -370,8 +370,8 @@ interface SweepAllOptions {
 }
 
 /**
- * Sweeps every configured branch once and reports the result. The largest are swept first, so that few lists must be
- * read whole. Throws the error that stopped the sweep.
+ * Sweeps every configured branch once and reports the result. The largest branches are swept first, so that few lists
+ * must be read completely. Throws the error that stopped the sweep.
  */
 export async function sweepAll(
   { sweep, branches, freshness }: SweepAllOptions,
@@ -385,8 +385,8 @@ export async function sweepAll(
       try {
         reports.set(branch, await sweep.sweep(branch, request, soFar));
       } catch (error) {
-        // The platform may refuse one branch's list and answer the others. If it refuses the first few, the sweep
-        // ends.
+        // The platform may refuse one branch's list and answer the others. If it refuses the first `REFUSED_MAX` lists,
+        // the sweep ends.
         if (branches.length < 2 || !hasCode(error, 'platform-refused')) throw error;
         refused.push({ branch, error: asTillsyncError(error) });
         if (reports.size === 0 && refused.length >= REFUSED_MAX) throw error;
@@ -511,7 +511,7 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
     dueMs = Math.min(dueMs, schedule.nextAfter(clock.nowMs()));
     return dueMs;
   };
-  /** Pauses for the whole time, even if the clock jumps or a sweep is requested. */
+  /** Pauses for `restMs`, even if the clock jumps or a sweep is requested. The next sweep is due afterwards. */
   const again = async (restMs: number) => {
     await rest(clock, restMs, signal, beat);
     dueMs = clock.nowMs();

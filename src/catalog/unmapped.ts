@@ -5,7 +5,7 @@ import type { Branch } from './product.ts';
 /** Numbers of a branch's shown products with and without an id of the POS. */
 export interface BranchMapping {
   branch: Branch;
-  /** Products that customers can see in the branch, by the last sweep. */
+  /** Number of products that customers can see in the branch, by the last sweep. */
   shown: number;
   /** Number of shown products that have a sku without an id in the branch. */
   unmapped: number;
@@ -23,7 +23,9 @@ export interface UnmappedSku {
   barcode: string | null;
 }
 
-/** Share of products with an id from which the shop counts as assigning ids. Below it, the shop may not intend to. */
+/**
+ * Minimum share of products with an id at which a shop counts as assigning ids. Below it, the shop may not intend to.
+ */
 const MAPPING_SHARE = 0.5;
 
 /** SQL for the stocks that customers see in the branch `?`: product, sku and stock must be shown. */
@@ -35,8 +37,8 @@ const IS_MAPPED = `EXISTS (SELECT 1 FROM integrations i WHERE i.sku = k.sku AND 
   AND (trim(i.ext_id) <> '' OR trim(i.product_id_pos_a) <> '' OR trim(i.product_code_pos_b) <> ''))`;
 
 /**
- * Returns the branch's id in `stocks`. A branch configured only by its external id gets the only id that no other
- * branch has. Returns null if there are several.
+ * Returns the branch's id in `stocks`. A branch configured only by its external id gets the id that no other branch
+ * has. Returns null if it is uncertain which id that is.
  */
 export function subsidiaryOf(
   db: Database.Database,
@@ -53,7 +55,7 @@ export function subsidiaryOf(
 /** Time for which the result is cached, because the query reads the whole catalogue, which seldom changes. */
 export const MAPPINGS_FOR_MS = 5 * 60_000;
 
-/** Returns an entry for each branch whose products are known. */
+/** Returns the numbers of each branch in which customers can see products. */
 export function branchMappings(db: Database.Database, branches: readonly Branch[]): BranchMapping[] {
   return branches.flatMap((branch) => {
     const counts = sqlOf(db).row<{ shown: number; unmapped: number }>(
@@ -100,13 +102,13 @@ export interface UnmappedItem {
   productName: string | null;
 }
 
-/** Number of newest orders in which is checked whether the platform sends ids at all. */
+/** Number of newest orders that show whether the platform sends ids at all. */
 const NEWEST_ORDERS = 200;
 
 /**
- * Returns items without an id in open, paid orders of these branches that came at `from` or later and that no POS
- * acknowledged. Items with modifiers never have an id, so they do not count. Returns nothing if most items of the
- * newest orders lack ids, because the platform then sends none.
+ * Returns items without an id in open, paid orders of these branches that were first seen paid at `from` or later and
+ * that no POS acknowledged. Items with modifiers are left out, because they never have an id. Returns nothing if most
+ * items of the newest orders lack ids, because the platform then sends none.
  */
 export function unmappedItems(
   db: Database.Database,

@@ -6,19 +6,22 @@ import { type OrderSpellings, snakeCase } from './field-aliases.ts';
 import { knownOrder, ORDER_FIELDS } from './order-rows.ts';
 
 /**
- * Name of the mark that counts customers removed since the file was last rewritten. A negative value means that the
- * file was rewritten, but the write-ahead log still holds old pages.
+ * Name of the mark with the number of removals of personal data since mirror.db was last rewritten. A negative value
+ * means that mirror.db was rewritten, but its write-ahead log still has old pages.
  */
 export const TO_CLEAN = 'customers.to-clean';
 
-/** Records that personal data was deleted whose bytes may still be in the file. Runs in the caller's transaction. */
+/** Records that bytes of deleted personal data may still be in the file. Runs in the caller's transaction. */
 export function noteToClean(db: Database.Database): void {
   const sql =
     'INSERT INTO marks (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = max(value, 0) + 1';
   sqlOf(db).run(sql, TO_CLEAN);
 }
 
-/** Returns orders that ended before this time (ISO 8601 UTC) and still have customer data, earliest end first. */
+/**
+ * Returns the ids of orders that ended before this time (ISO 8601 UTC) and still have customer data, earliest end
+ * first.
+ */
 export function customersOf(db: Database.Database, endedBefore: string, limit: number): string[] {
   // An end before 2020 was written by a clock that was never set, so the order's age is unknown.
   const sql = `SELECT order_id FROM orders WHERE ended_at IS NOT NULL AND forgotten_at IS NULL
@@ -26,7 +29,7 @@ export function customersOf(db: Database.Database, endedBefore: string, limit: n
   return sqlOf(db).values<string>(sql, endedBefore, limit);
 }
 
-/** Tables with earlier payloads of an order (the newest is in `orders`), with their key columns. */
+/** Tables with an order's other payloads (the newest payload is in `orders`), each with its primary key. */
 const PAYLOADS = [
   ['order_payloads', 'payload_id'],
   ['held_notifications', 'held_id'],
@@ -49,7 +52,8 @@ export function forgetCustomer(
   const sql = sqlOf(db);
   const known = knownOrder(db, orderId);
   if (known === undefined || known.forgottenAt !== null) return false;
-  // SQLite then overwrites deleted values in their pages. Copies of moved rows in other pages are removed by `clean`.
+  // With this setting, SQLite overwrites deleted values in their pages. `clean` removes the copies in other pages that
+  // SQLite left when it moved rows.
   db.pragma('secure_delete = 1');
   sql.run(FORGET_ORDER, payloadWithoutCustomer(known.payload, spellings), at, orderId);
   sql.run(FORGET_ITEMS, orderId);
@@ -65,13 +69,13 @@ export function forgetCustomer(
   return true;
 }
 
-/** Shortest text that is searched for; a shorter text would also match entries of other people. */
+/** Minimum length of an unquoted text to search for; a shorter one would also match entries of other people. */
 const NAMED_LENGTH_MIN = 6;
 const NAMED_BY = ['customerEmail', 'customerPhoneNumber', 'addressPhoneNumber'] as const;
 
 /**
- * Deletes quarantined entries that name the order or its customer. Other orders of a deleted poll answer come again
- * with the next poll.
+ * Deletes quarantined entries that name the order or its customer. If a poll's answer is deleted, the next poll brings
+ * its other orders again.
  */
 export function forgetQuarantined(db: Database.Database, orderId: string): void {
   const values = knownOrder(db, orderId)?.values ?? [];

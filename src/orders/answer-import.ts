@@ -27,7 +27,7 @@ class IdGuess {
   /** Number of bytes of a record's text that a guess reads. */
   #reach = 0;
 
-  /** Learns under which name `text` has this id. */
+  /** Remembers from a parsed record which field has the order id, and where this field is in the record's text. */
   learn(text: string, orderId: string): void {
     for (const id of [`"${orderId}"`, orderId]) {
       const at = text.indexOf(id);
@@ -198,8 +198,8 @@ export class AnswerImport {
   }
 
   /**
-   * Writes prepared records in the caller's transaction and returns each outcome. `samePrepared`: the records were
-   * prepared in the same transaction, so an order that was unknown then is still unknown.
+   * Writes prepared records in the caller's transaction and returns each outcome. `samePrepared` is true if they were
+   * prepared in the same transaction, so that an order that was unknown then is still unknown.
    */
   write(
     db: Database.Database,

@@ -31,7 +31,7 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
   const branch = branchOf(db, orderId);
   if (branch !== undefined) {
     noteSent(db, branch, orderId);
-    // The order was unassigned before and now names its store.
+    // An order that was unassigned before now names its store. A person's assignment, which has a branch, is kept.
     sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ? AND branch IS NULL', orderId);
   } else {
     const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
@@ -90,8 +90,8 @@ export function addToFeed(
 }
 
 /**
- * Removes an order's customer from entries that were not sent yet, and tells each branch that had the order to remove
- * it too.
+ * Removes an order's customer from the stored feed entries. Adds an entry for each branch that had the order, so that
+ * the branch removes the customer too.
  */
 export function forgetInFeed(
   db: Database.Database,

@@ -124,7 +124,7 @@ export class CallbackLog {
   }
 }
 
-/** Refusals within `WITHIN_MS` from which an alarm is raised; a single stray request is no reason for one. */
+/** Minimum number of refusals within `WITHIN_MS` for an alarm, because a single stray request is no reason for one. */
 const REFUSED_MIN = 3;
 const WITHIN_MS = 3_600_000;
 /** Time without a refusal after which the alarm ends. */
@@ -133,7 +133,7 @@ const QUIET_MS = 86_400_000;
 interface RefusedCallbacksOptions {
   bodyLimitBytes: number;
   clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
-  /** Callbacks that were stored before this start, oldest first. */
+  /** Callbacks that were stored before the daemon started, oldest first. */
   before?: readonly KeptCallback[];
 }
 
@@ -155,7 +155,7 @@ function oneMore({ times: before, isRepeated }: Refused, last: Callback, atMonoM
   return { times, last, isRepeated: isNow || (isRepeated && !wasQuiet) };
 }
 
-/** Decides when repeatedly refused callbacks are worth an alarm: refused for a wrong secret or for their size. */
+/** Decides when an alarm is raised because callbacks were refused repeatedly, for their secret or for their size. */
 export class RefusedCallbacks {
   readonly #options: RefusedCallbacksOptions;
   #secret = NONE_REFUSED;
@@ -236,7 +236,7 @@ export class CallbackRows {
     return storing(() => keepAll.immediate());
   }
 
-  /** Returns the newest `limit` callbacks after `id`, oldest first. */
+  /** Returns the newest `limit` callbacks with an id above `after`, oldest first. */
   list(after: number, limit: number): KeptCallback[] {
     const sql = 'SELECT id, entry FROM callbacks WHERE id > ? ORDER BY id DESC LIMIT +?';
     const rows = storing(() => sqlOf(this.#db).rows<{ id: number; entry: string }>(sql, after, limit));

@@ -59,8 +59,8 @@ function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<
     const onEnd = () => {
       if (!isSettled) settle(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes));
     };
-    // Without a listener, the error of a cut connection would end the process. `close` follows it. The listeners stay,
-    // because removing them would cost each callback more time.
+    // Without an `error` listener, a cut connection would end the process; `close` follows and resolves the promise.
+    // The listeners are not removed, because removing them would cost each callback more time.
     request
       .on('data', onData)
       .on('end', onEnd)
@@ -78,7 +78,7 @@ export class SecretGate {
   #known: readonly string[] = [];
   #digests: readonly Buffer[] = [];
 
-  /** `secrets` returns all valid secrets: none if none is configured, one usually, several during a rotation. */
+  /** `secrets` returns all valid secrets: usually one, several during a rotation, none if none is configured. */
   constructor(secrets: () => readonly string[]) {
     this.#secrets = secrets;
   }
@@ -107,21 +107,21 @@ export class SecretGate {
 
 /**
  * Reads the order in a notification, or returns a sentence that says what is missing. `raw` is the JSON text of
- * `value`, needed for numbers too long for JavaScript.
+ * `value`, because the text has all digits of numbers that are too long for JavaScript.
  */
 export type NotificationReader = (value: unknown, raw: string) => OrderReading | { unreadable: string };
 
 interface Notification {
   entry: IncomingEntry;
-  /** False if the body is not JSON, which only a faulty sender explains. */
+  /** False if the body is not JSON, which means that the sender is faulty. */
   isJson: boolean;
 }
 
 const BYTE_ORDER_MARK = '\u{FEFF}';
 
 /**
- * Turns an authenticated body into an order, or into an entry for quarantine. Never throws. A key such as `__proto__`
- * is plain data, because JSON.parse creates it as an own property.
+ * Turns an authenticated body into an order, or into an entry for quarantine. Never throws. A field name such as
+ * `__proto__` does no harm, because JSON.parse creates it as an own property.
  */
 export function readNotification(
   body: Buffer,
@@ -148,8 +148,8 @@ export function readNotification(
     const observation = { source: 'webhook' as const, observedAtMs: receivedAtMs, raw: json, reading };
     return { entry: { kind: 'order', observation }, isJson: true };
   } catch (error) {
-    // The JSON is nested too deeply for the stack, or has an unexpected shape. The notification is put into quarantine
-    // whole.
+    // The JSON is nested too deeply for the stack, or has an unexpected shape. The whole notification is put into
+    // quarantine.
     const why = error instanceof Error ? error.name : 'unknown error';
     return unreadable(`The notification could not be taken apart (${why}).`, raw, true);
   }
@@ -172,8 +172,8 @@ export interface CallbackRouteOptions {
 }
 
 /**
- * Facts about a request that are noted before its answer. They are stored on the response, so that both are freed
- * together.
+ * Facts about a request that are noted before its answer. They are stored on the response object, so that they are
+ * freed together with it.
  */
 type Noted = Partial<Pick<Callback, 'fault' | 'orderId' | 'code' | 'orderStatus'>>;
 const NOTED = Symbol('noted');

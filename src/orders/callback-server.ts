@@ -16,9 +16,11 @@ interface HttpServerLimits {
   keepAliveMs: number;
   /** Interval at which slow requests are searched for. */
   checkEveryMs: number;
-  /** Most open connections. Further ones are closed at once. */
+  /** Maximum number of open connections. Further connections are closed at once. */
   connectionsMax: number;
-  /** Most open connections of one address, except a proxy on this machine. Further ones are closed at once. */
+  /**
+   * Maximum number of open connections of one address, except a proxy on this machine. Further ones are closed at once.
+   */
   connectionsPerAddressMax: number;
   /** Longest time from a connection's first byte to the end of its headers. */
   headersTimeoutMs: number;
@@ -79,8 +81,8 @@ function createHttpServer(options: ReceiverOptions): FastifyInstance {
 }
 
 /**
- * Closes a connection on its timeout only if no byte is waiting on it. After the event loop was blocked, timers fire
- * before data is read, so the connection may have a callback that would be lost by a reset.
+ * Closes a connection on its timeout, unless a byte arrived that was not read yet. After the event loop was blocked,
+ * timers fire before data is read, so the connection may have a callback that would be lost by a reset.
  */
 function cutIdle(server: Server): void {
   server.on('timeout', (socket: Socket) => {
@@ -130,7 +132,7 @@ const LINE_OF_CLIENT_ERROR: Record<string, string> = {
   ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
 };
 
-/** Answers bytes that Node could not parse as a request. */
+/** Answers a request that Node could not parse or that took too long. */
 function clientErrorHandler(error: ConnectionError, socket: Socket): void {
   if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
     socket.destroy();
@@ -146,8 +148,8 @@ function clientErrorHandler(error: ConnectionError, socket: Socket): void {
 }
 
 /**
- * Keeps idle connections open when the server closes, because a request may be on its way, and a closed connection
- * would reset it. Returns a function that closes them after the grace period.
+ * Keeps idle connections open when the server closes, because a request may be on its way and would be lost with its
+ * connection. Returns a function that closes idle connections, to be called after the grace period.
  */
 function holdIdleConnections(server: Server): () => void {
   const sockets = new Set<Socket>();
@@ -181,9 +183,7 @@ export interface ReceiverOptions extends CallbackRouteOptions {
   listenFd?: number | undefined;
   /** Called once per commit with the entries that became durable, after their answers were sent. */
   onSaved?: (kept: readonly Saved[]) => void;
-  /**
-   * Called when a disk fault kept notifications from being stored, after their senders were asked to send them again.
-   */
+  /** Called when a disk fault prevented storing notifications, after their senders were asked to send them again. */
   onPutOff?: (error: TillsyncError) => void;
   /** Called with the reason for each authenticated notification that was put into quarantine. */
   onUnreadable?: (reason: string) => void;

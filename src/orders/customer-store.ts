@@ -10,7 +10,7 @@ import type { MirrorFile } from './mirror-file.ts';
 interface CustomerStoreOptions {
   file: MirrorFile;
   spellings: OrderSpellings;
-  /** Rewrites the mirror's file. Resolves to false if a reader kept the old bytes. */
+  /** Rewrites the mirror's file. Resolves to false if a reader prevented the removal of old bytes. */
   vacuum: () => Promise<boolean>;
 }
 
@@ -22,7 +22,10 @@ export class CustomerStore {
     this.#options = options;
   }
 
-  /** Removes the customers of these orders durably, and returns their number. Then `clean` removes the remaining bytes. */
+  /**
+   * Removes the customers of these orders durably, and returns their number. `clean` must then remove the remaining
+   * bytes.
+   */
   forgetAll(orderIds: readonly string[]): Promise<number> {
     const { file, spellings } = this.#options;
     const at = isoUtc(file.clock.nowMs());
@@ -48,14 +51,14 @@ export class CustomerStore {
 
   /**
    * Rewrites the file if customers were removed after the last rewrite, so that none of their bytes remain. Returns
-   * false if a reader blocks the log; then call it again. Callbacks wait meanwhile, about a second for 100 MiB.
+   * false if a reader blocks the log's truncation; call again then. Callbacks wait meanwhile, about 1 s per 100 MiB.
    */
   async clean(): Promise<boolean> {
     const { file, vacuum } = this.#options;
     const waiting = file.read((db) => mark(db, TO_CLEAN)) ?? 0;
     if (waiting === 0) return true;
     const isAnew = waiting < 0;
-    // While a reader blocks the log's truncation, the log would also hold each rewritten file.
+    // While a reader blocks the log's truncation, each rewrite would add a copy of the whole file to the log.
     if ((isAnew || walBytes(file.path) > WAL_BYTES_MAX) && !file.read(truncateWal)) return false;
     const isClean = isAnew || (await vacuum());
     const sql = 'UPDATE marks SET value = ? WHERE name = ? AND value = ?';

@@ -41,7 +41,7 @@ const ENTRIES: Readonly<Record<string, keyof SpellingTrees>> = {
  */
 const PERSONAL_PART =
   /address|user|customer|client|buyer|shopper|recipient|receiver|contact|person|phone|mobile|mail|location|geo|coord|^lat|^lng|^lon|ship|deliver|billing|invoice|document|passport|birth|^rut$|^dni$/i;
-/** Largest number that is kept in an unknown field; a larger one may be a telephone or card number. */
+/** Limit below which a number in an unknown field is kept; a larger number may be a telephone or card number. */
 const HARMLESS_MAX = 1_000_000;
 
 /**
@@ -60,7 +60,7 @@ export function payloadWithoutCustomer(raw: string, spellings: OrderSpellings): 
     ]);
     return JSON.stringify(Object.fromEntries(wrapped));
   } catch {
-    // Text that is not JSON, or is nested too deeply, is removed whole, because its parts cannot be judged.
+    // Text that is not JSON, or is nested too deeply, is removed entirely, because its parts cannot be judged.
     return 'null';
   }
 }

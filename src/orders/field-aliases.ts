@@ -199,8 +199,8 @@ function readId(value: unknown): string | undefined {
 }
 
 function readText(value: unknown): string | undefined {
-  // Half a surrogate pair would come back from the database as another text. SQL functions and receipt printers end a
-  // text at a NUL.
+  // The database would return half a surrogate pair as another text, and SQL functions and receipt printers end a text
+  // at a NUL, so both are replaced.
   if (typeof value === 'string') {
     const text = value.toWellFormed();
     // Every text of an order passes here, and `replaceAll` takes three times as long as `includes`.
@@ -277,7 +277,9 @@ function readFlag(value: unknown): boolean | undefined {
  */
 
 const UTC_WITH_MS = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
-/** The same form with a day from 1 to 28, which exists in every month, so that the date needs no further check. */
+/**
+ * Like `UTC_WITH_MS`, with a day from 1 to 28, which exists in every month, so that the date needs no further check.
+ */
 const SURE_UTC = /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z$/;
 const CLOCK = String.raw`(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?(?:\s*([ap])\.?\s?m\.?)?`;
 const ZONE = String.raw`(?:\s?(Z|[+-]\d{2}(?::?\d{2})?))?`;
@@ -299,8 +301,8 @@ function timeReader(timezone: string | undefined): (value: unknown) => string | 
   return (value) => {
     if (typeof value === 'number') return epochTime(value);
     if (typeof value !== 'string' || value.length > SENT_LENGTH_MAX) return undefined;
-    // Most times have the mirror's form already. `toISOString` prints 31 February as another day, so comparing refuses
-    // it.
+    // Most times have the mirror's form already. `toISOString` turns a 31 February into another day, so the comparison
+    // rejects such a time.
     if (value.length === 24 && SURE_UTC.test(value)) return value;
     if (value.length === 24 && UTC_WITH_MS.test(value)) {
       const ms = Date.parse(value);
@@ -355,7 +357,8 @@ function offsetMs(zone: string): number {
 }
 
 /**
- * Reads a number as a time. Between 1973 and 5138, seconds and milliseconds since 1970 are told apart by their size.
+ * Reads a number as seconds or milliseconds since 1970. For times from 1973 to 5138, the size shows which of the two is
+ * meant.
  */
 function epochTime(value: number): string | undefined {
   if (value >= 1e8 && value < 1e11) return isoOf(value * 1000);
@@ -390,7 +393,10 @@ const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
   'map',
 ]);
 
-/** Fields that the document describes without their names. A guessed name may hold something else. */
+/**
+ * Fields that the document describes without their names. All known names of such a field are guesses and may mean
+ * something else.
+ */
 const UNNAMED: ReadonlySet<string> = new Set(['scheduledFor']);
 
 /** Meanings of one name in a record: fields, an object with further names, or both. */
@@ -399,8 +405,8 @@ export interface SpellingNode {
   hits: { slot: number; rank: number; read: ValueReader; isTold: boolean }[];
   inside: Map<string, SpellingNode> | undefined;
   /**
-   * Slot of the first field inside the object that is reported if unreadable. That field counts as unreadable if the
-   * value is not an object.
+   * Slot of the first field inside this object that is reported if unreadable. It is reported if a value is sent that
+   * is not an object, unless this value is empty or readable itself.
    */
   holds: number | undefined;
 }

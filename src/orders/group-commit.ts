@@ -30,14 +30,14 @@ interface GroupCommitOptions {
   log: Log;
   /** Called with the entries that became durable, after their senders were answered. */
   onSaved?: ((saved: readonly Saved[]) => void) | undefined;
-  /** Called when the disk did not store a group or its rest, after the senders were asked to send again. */
+  /** Called when the disk did not store a group, or the rest of a group, after the senders were asked to send again. */
   onPutOff?: ((error: TillsyncError) => void) | undefined;
 }
 
 const QUIET_TURNS = 3;
 const GROUP_MAX = 200;
 const COLLECT_MAX_MS = 5;
-/** Longest time of collecting on a slow disk. With only 5 ms, each few entries would need a commit of their own. */
+/** Longest time of collecting on a slow disk. With only 5 ms, every few entries would need a commit of their own. */
 const COLLECT_SLOW_MAX_MS = 100;
 /** Limits of the entries that wait during a commit. `add` refuses entries beyond them. */
 const WAITING_MAX = 2_000;
@@ -54,8 +54,8 @@ interface QueuedEntry {
 
 /**
  * Makes many notifications durable in one commit. A group closes after three turns of the event loop without a new
- * entry; Node accepts one connection a turn, so after one turn a group would always have one entry. While entries
- * arrive, the group stays open for 5 ms, or for as long as the last commit took.
+ * entry. One turn would be too short, because Node accepts one connection per turn, so each group would have one entry.
+ * While entries arrive, the group stays open for 5 ms, or for as long as the last commit took.
  */
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
@@ -68,8 +68,8 @@ export class GroupCommit {
   #lastCommitMs = 0;
   #idle: (() => void)[] = [];
   /**
-   * Number of notifications refused after the disk last worked, and the time of the last log line about them;
-   * undefined while the disk works.
+   * Number of notifications refused after the disk last worked, and the time of the last log line about them. The time
+   * is undefined while the disk works.
    */
   #putOff = 0;
   #toldMonoMs: number | undefined;
@@ -176,7 +176,7 @@ export class GroupCommit {
     if (diskFault) this.#notePutOff(diskFault, putOff);
   }
 
-  /** Stores an entry. An order that the store cannot accept is put into quarantine whole. */
+  /** Stores an entry. An order that the store cannot accept is put into quarantine with its whole payload. */
   async #saveOrQuarantine(entry: IncomingEntry): Promise<Saved | TillsyncError> {
     const first = await this.#saveOne(entry);
     if (!(first instanceof TillsyncError) || entry.kind !== 'order' || isOfTheWholeDisk(first)) return first;
@@ -194,7 +194,7 @@ export class GroupCommit {
     }
   }
 
-  /** Logs the fault of the disk at once, then once a minute until the disk works again. */
+  /** Logs the fault of the disk at once, then at most once a minute until the disk works again. */
   #notePutOff(error: TillsyncError, notifications: number): void {
     const { clock, log, onPutOff } = this.#options;
     this.#putOff += notifications;

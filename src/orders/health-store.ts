@@ -76,15 +76,18 @@ function storedAlarms(db: Database.Database): RaisedAlarm[] {
 }
 
 /**
- * Stores freshness and alarms. A report must be synchronous, while the database may be busy; so a report counts at
- * once in this process and is written right after. A failed write is repeated with the next report.
+ * Stores freshness and alarms. Reporting is synchronous although the database may be busy: a report takes effect in
+ * this process at once and is written afterwards. A failed write is repeated with the next report.
  */
 export class HealthStore implements FreshnessBoard, Alarms {
   readonly #file: MirrorFile;
   readonly #freshness = new Map<FreshnessSubject, Freshness>();
   readonly #alarms = new Map<AlarmKey, PendingAlarm>();
   #flushing: Promise<void> | undefined;
-  /** Gets the raised alarms after each failed write. It must not throw. */
+  /**
+   * Called with the raised alarms that are not on the disk, after each write and when the mirror is locked. Must not
+   * throw.
+   */
   onUnwritten: (alarms: readonly RaisedAlarm[]) => void = () => {};
 
   constructor(file: MirrorFile) {
@@ -116,7 +119,7 @@ export class HealthStore implements FreshnessBoard, Alarms {
     }
   }
 
-  /** Stores a flow's state at a branch, as the hub reported it. */
+  /** Stores a flow's state as the hub reported it to this branch. */
   adopt(freshness: Freshness): void {
     this.#put(freshness);
   }
@@ -149,7 +152,7 @@ export class HealthStore implements FreshnessBoard, Alarms {
     return [...up.values()];
   }
 
-  /** Passes the raised alarms that are not on the disk to the listener. Called after each failed write. */
+  /** Passes the raised alarms that are not on the disk to the listener; none if all reports were written. */
   notifyUnwritten(): void {
     const raised = [...this.#alarms].flatMap(([key, { message, level, at }]) =>
       message === null ? [] : { key, message, level, raisedAt: at, changedAt: at },
@@ -180,7 +183,7 @@ export class HealthStore implements FreshnessBoard, Alarms {
   }
 
   /**
-   * Returns an alarm's state, without message if the alarm is not raised; undefined if the database is unavailable.
+   * Returns an alarm's state, with a null message if the alarm is not raised; undefined if the database is unavailable.
    */
   #alarmOf(key: AlarmKey): Pick<PendingAlarm, 'message' | 'level'> | undefined {
     const pending = this.#alarms.get(key);

@@ -34,7 +34,7 @@ export type ImportMessage =
 
 /** Records between two checks of the gate; few enough to stay in the processor's cache. */
 const CHUNK_RECORDS = 16;
-/** Most records in one transaction. A transaction ends sooner if the main thread wants the lock. */
+/** Maximum number of records in one transaction. A transaction ends sooner if the main thread wants the lock. */
 const TRANSACTION_RECORDS = 1024;
 /** Size of the write-ahead log at which a checkpoint is made. A passive checkpoint needs no write lock. */
 const CHECKPOINT_BYTES = 1024 * 1024;
@@ -78,8 +78,8 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   const { report } = answer;
 
   /**
-   * Writes the prepared records in one transaction, and prepares and writes further chunks in it while they bring
-   * changes.
+   * Writes the prepared records in one transaction, and prepares and writes further chunks in the same transaction
+   * while these bring changes.
    */
   const write = (prepared: readonly PreparedRecord[]): void => {
     const transaction = db.transaction(() => {
@@ -122,15 +122,15 @@ function post(message: ImportMessage): void {
   parentPort?.postMessage(message);
 }
 
-/** How often the log's truncation is tried, and how far apart. */
+/** Number of attempts to truncate the log, and the pause between two of them. */
 const TRUNCATIONS = 20;
 const TRUNCATE_AGAIN_MS = 50;
 
 function vacuum({ gate: memory }: VacuumTask, db: Database.Database): boolean {
   const gate = new WriteGate(memory);
   whenFree(gate, () => atWork(gate, () => db.exec('VACUUM')));
-  // The log still holds old pages until it is truncated. The short read or write of another process can prevent that, so
-  // it is tried for a second.
+  // The log still holds old pages until it is truncated. A short read or write of another process can prevent the
+  // truncation, so it is tried for a second.
   const pause = new Int32Array(new SharedArrayBuffer(4));
   for (let left = TRUNCATIONS; left > 0; left--) {
     if (whenFree(gate, () => atWork(gate, () => truncateWal(db)))) return true;

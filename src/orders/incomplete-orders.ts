@@ -6,7 +6,8 @@ import { IS_OPEN, isEnded, type OrderObservation } from './order.ts';
 import { quarantine, quarantinedAs, removeFromQuarantine } from './quarantine.ts';
 
 /**
- * Orders of which a part could not be read. Each has a row until a later observation is complete or the order ends.
+ * Orders of which a part could not be read. Such an order has a row until a later observation is complete or the order
+ * ends.
  */
 
 export interface IncompleteOrder {
@@ -18,7 +19,7 @@ export interface IncompleteOrder {
   lacksTime: number;
 }
 
-/** Most unreadable parts that a message names. */
+/** Maximum number of unreadable parts that a message names. */
 const PARTS_MAX = 5;
 /** Age up to which incomplete orders are reported, because nobody prepares an older order. */
 const TOLD_FOR = '-7 days';
@@ -51,13 +52,15 @@ export function noteIncomplete(
     if (!isNew && (items !== undefined || isEnded(status))) endIncomplete(db, orderId);
     return;
   }
-  // The existing row is about the whole order, and this observation without items is only a part.
+  // The existing row is about the whole order, so an observation without items, which is only a part, does not replace
+  // it.
   if (!isNew && items === undefined && reasonOf(db, orderId) !== undefined) return;
   const named = parts.slice(0, PARTS_MAX).join(', ') + (parts.length > PARTS_MAX ? ', …' : '');
   const reason = `Order ${orderId} is incomplete: ${named}. What came is its payload.`;
   if (reasonOf(db, orderId) === reason) return;
   endIncomplete(db, orderId);
-  // The row has no copy of the order, because the payload contains the customer and is stored with the order.
+  // The quarantine entry has no copy of the order, because the payload contains the customer and is stored with the
+  // order.
   const entry = { source, receivedAtMs: observedAtMs, reason, payload: reason };
   quarantine(db, entry);
   sqlOf(db).run(
@@ -119,8 +122,8 @@ export interface OddOrder {
 }
 
 /**
- * Returns open orders of the last day, newest first, that name no store or a store not in `stores`. `stores` is null
- * if any name may be a branch's. An order without creation time counts by its arrival.
+ * Returns open orders of the last day, newest first, that name no store or a store not in `stores`. `stores` is null if
+ * any name may be a branch's. For an order without a creation time, the time of its last change decides.
  */
 export function strayOrders(
   db: Database.Database,
@@ -147,7 +150,7 @@ export interface SumsOfOrders {
   usualShare: number;
 }
 
-/** Most orders that are read, to limit the time. */
+/** Maximum number of orders that are read for the day and for the week before, to limit the time. */
 const SUMMED_MAX = 5_000;
 
 export function sumsOfOrders(db: Database.Database, nowMs: number): SumsOfOrders {
@@ -178,7 +181,7 @@ export interface MissingCodes {
 const RUN_MAX = 200;
 /** Age from which an order must be in a poll's answer. Younger orders may not be visible yet. */
 const SETTLED_AFTER_MS = 5 * 60_000;
-/** Least number of order numbers in the week before; with fewer, the usual share is unknown. */
+/** Minimum number of order numbers in the week before; with fewer, the usual share is unknown and counts as 1. */
 const USUAL_MIN = 10;
 
 /**
@@ -225,7 +228,7 @@ function gapsIn(codes: readonly number[]): { missing: number[]; codes: number } 
   return { missing, codes: known.length + missing.length };
 }
 
-/** Numbers of orders to compare: the newest ones of the day, and the ones of the two weeks before. */
+/** Maximum and minimum numbers of orders to compare: of the newest ones of the day, and of the two weeks before. */
 const NEWEST_READ = 20;
 const NEWEST_MIN = 5;
 const EARLIER_READ = 200;
@@ -235,8 +238,8 @@ const ADDED_SHARE = 0.8;
 
 /**
  * Returns how the fields of payloads changed. `added`: in at least 80 % of the newest orders and in no earlier one.
- * `gone`: in all earlier orders and in no newest one. Orders of different kinds are not compared: a pickup order has
- * no address.
+ * `gone`: in all earlier orders and in no newest one. Orders of different kinds are not compared, because a pickup
+ * order, for example, has no address.
  */
 export function fieldNews(db: Database.Database, nowMs: number): FieldNews {
   const kind = ['payload_source', 'delivery_type', 'is_scheduled'];

@@ -72,7 +72,7 @@ export function replay<Step extends ReplayStep>(orderId: string, steps: readonly
   return { reading, last, held };
 }
 
-/** Returns the reading, without its status if the status would take an order of `status` backwards. */
+/** Returns the reading. Its status is left out if it would take an order that has `status` backwards. */
 export function neverBackwards(reading: OrderReading, status: string | null): OrderReading {
   if (!isBackwards(status, reading.fields.status)) return reading;
   const { status: _earlier, ...fields } = reading.fields;

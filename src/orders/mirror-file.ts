@@ -78,8 +78,8 @@ interface OpenFile {
 }
 
 /**
- * The main thread's connection to the mirror, in one of three states. Open; failed, because the disk refused (closed,
- * and opened again at the next use after a pause); closed for good.
+ * The main thread's connection to the mirror, in one of three states: open; failed after a fault of the disk, which
+ * means closed, and opened again at the next use after a pause; closed for good.
  */
 export class MirrorFile {
   readonly gate = new WriteGate();
@@ -222,7 +222,7 @@ export class MirrorFile {
     this.#notedSeq = feed.highestSeq() ?? 0;
   }
 
-  /** Closes the writing connection first and the keeper last. Continues if one of them fails. */
+  /** Closes the writing connection first and the keeper last. Continues if closing one of them fails. */
   #release(): void {
     // After this, somebody may replace the file by an older copy, so the exact seq is recorded.
     if (!this.#options.readonly) this.noteFeed(1);
@@ -280,12 +280,12 @@ export class EventCursorRows {
 /** Time of a submitted change, ISO 8601 UTC; null or undefined means now. */
 type Time = string | null | undefined;
 
-/** Events of the feed read at once. */
+/** Number of the feed's events that are read at once. */
 const PART = 500;
 
 /**
- * Returns a function that finds the newest event at one of these times. A count covers only events up to the time when
- * it was submitted, however late it is read.
+ * Returns a function that returns the seq of the newest event at a time in `times`. A count covers only events up to
+ * the time when the POS submitted it, however late tillsync reads it.
  */
 export function newestSeqAt(
   db: Database.Database,
@@ -299,10 +299,10 @@ export function newestSeqAt(
     null,
   );
   if (earliest === null) return () => newest;
-  // An event later than the present was written before the clock was set back.
+  // An event later than the present was written before the clock was set back, so it counts as earlier than any time.
   const isHeard = (observedAt: string, time: string) => observedAt <= time || observedAt > now;
-  // Events after the earliest time, newest first. Usually there is one or none, because the inbox is read within a
-  // second.
+  // The newest events, back to the first one that is not after `earliest`. Usually this is only the newest event,
+  // because the inbox is read within a second.
   const later: { seq: number; observedAt: string }[] = [];
   for (let from = newest; ; ) {
     const page = sql.rows<{ seq: number; observedAt: string }>(

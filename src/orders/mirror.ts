@@ -22,7 +22,7 @@ interface MirrorOptions {
   /** Path of `mirror.db`. */
   path: string;
   clock: Clock;
-  /** Unix group, by name or number, that may read the mirror. If left out, the directory's group may. */
+  /** Unix group, by name or number, that may read the mirror. If left out, the directory's group may read it. */
   group?: string | undefined;
   /** Remembers the feed's seq of earlier mirrors. Without it, a new mirror's feed begins at 1. */
   feed?: SeqMemory;

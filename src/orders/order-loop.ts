@@ -38,7 +38,7 @@ export class WebhookMonitor {
     }
     if (this.#silentInARow === 0) return;
     this.#options.freshness.ok('orders.webhook');
-    // These orders are older than the callback that ended the silence, so their lost notifications show no new
+    // The pending orders are older than the callback that ended the silence, so their missing notifications show no new
     // silence.
     this.#pending = [];
     this.#silentInARow = 0;
@@ -77,7 +77,9 @@ interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
   schedule: Schedule;
   watch: Pick<WebhookMonitor, 'polled'>;
-  /** Returns the codes missing after a complete poll, each once. They are a reason to poll a wider window. */
+  /**
+   * Returns the codes that are missing after a complete poll, each only once. They are a reason to poll a wider window.
+   */
   newGaps: (report: PollReport) => number[];
   /** Returns false while no call can succeed until a person brings new tokens. */
   mayCall: () => boolean;
@@ -177,8 +179,8 @@ export class OrderLoop {
     } catch (error) {
       if (signal.aborted) return;
       this.#failures += 1;
-      // The answer may be too large to ever arrive, so this wide window is tried again later, and polls of smaller
-      // windows go on.
+      // The answer may be too large to ever arrive, so this window is tried again later, and polls of smaller windows
+      // go on.
       const againMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
       if (wide) this.#wideDueMs = againMs;
       else if (!runningDay) this.#lookbackDueMs = againMs;

@@ -12,7 +12,7 @@ import { covers, type PollWindow, pollWindow } from './poll-window.ts';
 const LEASE = 'orders.poll';
 const LEASE_HOLD_MS = 600_000;
 const LEASE_LOOK_MS = 500;
-/** Interval of checks during a long wait, because a person may have ended its reason. */
+/** Interval of checks during a long wait, because a person may have removed the reason for the wait. */
 const LOOK_AGAIN_MS = 60_000;
 const STORE_PATIENCE_MS = 10_000;
 const PAGES_MAX = 1_000;
@@ -22,7 +22,7 @@ const FUTURE_MS = 300_000;
 interface OrderPollSettings {
   timezone: string;
   lookbackDays: number;
-  /** Most days that a wide poll, or a poll after a long outage, reaches back. */
+  /** Maximum number of days that a wide poll, or a poll after a long outage, reaches back. */
   wideDays: number;
   /** Query parameter of the page number. If empty, further pages are not requested. */
   pageParameter: string;
@@ -54,7 +54,7 @@ interface PollRequest extends CallOptions {
   wide?: boolean;
   /** True to request only the dates of orders after the last poll. */
   runningDay?: boolean;
-  /** Delay once a poll is allowed, so that a poll that a person waits for is sent first. */
+  /** Delay after a poll becomes allowed, so that a poll that a person waits for is sent first. */
   giveWayMs?: number;
   onProgress?: (done: number, total: number) => void;
 }
@@ -261,7 +261,8 @@ export class OrderPoll {
       this.#garbledSinceMonoMs ??= nowMs;
       if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) health.note('orders.unreadable', message);
     }
-    // This alarm ends when a callback is stored after a complete poll.
+    // `CallbackHealth` ends this alarm after a complete poll, unless callbacks could not be stored since the poll
+    // before.
     if (hasCode(known, 'storage-full', 'storage-readonly', 'storage-corrupt', 'storage-failed'))
       health.note('storage.failing', `Polls keep nothing: ${message}`);
     health.report('orders.poll', freshnessOfFailure(known.code), message, failureCode(known));

@@ -60,19 +60,20 @@ export function* eachOrder(db: Database.Database, filter: OrderFilter): Generato
   for (const row of rows) yield withItems(db, row);
 }
 
-/** Most events that one read examines for a store's orders, to limit the time. */
+/** Maximum number of events that one read examines for a store's orders, to limit the time. */
 const STORE_WINDOW = 5_000;
 
 /**
- * Returns events after `after` of a store's orders, which are complete up to the number `upTo`. `stores` are the
- * store's ids. Orders that the store booked or supplied are included too, so that the store learns if one moves to
- * another store.
+ * Returns events above seq `after` of a store's orders. No such event up to seq `upTo` is missing, unless it was
+ * deleted. `stores` are the store's ids. Orders that the store booked or supplied are included too, so that the store
+ * learns if one moves to another store.
  */
 export function eventsOfStore(
   db: Database.Database,
   { stores, after, limit }: { stores: readonly string[]; after: number; limit: number },
 ): { events: OrderEvent[]; upTo: number } {
-  // The window counts events, because after a jump the numbers of a new mirror are far apart.
+  // The window is a number of events and not a range of seqs, because after a jump the seqs of a new mirror are far
+  // apart.
   const window = 'SELECT max(seq) FROM (SELECT seq FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?)';
   const end = sqlOf(db).value<number | null>(window, after, STORE_WINDOW) ?? after;
   const named = 'IN (SELECT value FROM json_each(@stores))';
@@ -135,7 +136,9 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 /** Time without an acknowledgement after which a POS counts as one that does not acknowledge. */
 const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
-/** SQL interval before the POS's first acknowledgement. Orders that arrived in it also wait to be acknowledged. */
+/**
+ * SQL interval before the POS's first acknowledgement. Orders that arrived in this time also wait to be acknowledged.
+ */
 const BEFORE_FIRST_ACK = '-1 hour';
 /**
  * Age after which an order no longer counts as waiting, because nobody books it. `order list --unbooked` still shows
@@ -148,13 +151,14 @@ export function lastAcknowledgedAt(db: Database.Database): string | null {
   return sqlOf(db).value<string | null>('SELECT max(acked_at) FROM order_acks') ?? null;
 }
 
-/** Most waiting orders that are counted, to limit the time. */
+/** Maximum number of waiting orders that are counted, to limit the time. */
 export const WAITING_MAX = 1_000;
 
 /**
- * Returns open, paid orders that no POS acknowledged, longest wait first. Left out are stores whose POS acknowledged
- * nothing in thirty days, and orders that were old when they arrived, as a poll of earlier days brings them. The wait
- * starts when the order was first seen open and paid; for a scheduled order, at the earliest an hour before it is due.
+ * Returns open, paid orders that no POS acknowledged, longest wait first. Leaves out stores whose POS acknowledged
+ * nothing in thirty days, and orders that were created more than a week ago or before the POS began to acknowledge; a
+ * scheduled order counts by its scheduled time. The wait starts when the order was first seen open and paid; for a
+ * scheduled order, at the earliest an hour before it is due.
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
   const active = isoUtc(nowMs - ACKNOWLEDGES_FOR_MS);
@@ -247,7 +251,7 @@ export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: 
   return boardOrders(rows, waitingOrders(db, nowMs, WAITING_MAX));
 }
 
-/** Most settled changes that are read per hour, newest first, to limit the time. */
+/** Maximum number of settled changes that are read per hour, newest first, to limit the time. */
 const SAMPLE = 500;
 const SETTLED = 'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?';
 const CREATED = 'SELECT count(*) FROM orders WHERE created_at >= ? AND created_at < ?';
@@ -270,7 +274,7 @@ export function readTrends(db: Database.Database, nowMs: number, hours: number):
     const delays = sample
       .filter(({ state }) => state === 'done')
       .map(({ createdAt, settledAt }) => Math.max(Date.parse(settledAt) - Date.parse(createdAt), 0));
-    // Above the sample's size, the sample's share of sent changes is applied to all changes.
+    // If the hour has more changes than the sample, the share of sent changes in the sample is applied to all changes.
     const all = sample.length < SAMPLE ? sample.length : (sql.value(SETTLED, from, to) ?? 0);
     const pushed = sample.length === 0 ? 0 : Math.round((delays.length / sample.length) * all);
     const [pushMedianMs, pushP95Ms] = [quantile(delays, 0.5), quantile(delays, 0.95)];
@@ -284,7 +288,7 @@ function quantile(values: readonly number[], share: number): number | null {
   return sorted[Math.max(Math.ceil(share * sorted.length) - 1, 0)] ?? null;
 }
 
-/** Most open orders that are counted, to limit the time where orders are never closed. */
+/** Maximum number of open orders that are counted, to limit the time where orders are never closed. */
 const OPEN_MAX = 500;
 
 /** Counts the newest open orders by status, in one indexed read. */
@@ -339,7 +343,7 @@ export interface ReceivedFilter {
 /**
  * - `newest`: the order's payload as the mirror has it
  * - `earlier`: merged, and later replaced or confirmed
- * - `held`: a webhook that would take the order backwards, noted and not merged
+ * - `held`: a webhook that would take the order backwards, stored and not merged
  * - `quarantined`: could not be read
  */
 type ReceivedState = 'newest' | 'earlier' | 'held' | 'quarantined';
@@ -436,7 +440,7 @@ export function getReceived(db: Database.Database, id: string): ReceivedDetail |
   return sqlOf(db).row<ReceivedDetail>(sql, Number(number));
 }
 
-/** Returns one page of orders that have a matching payload, after the row `after`. */
+/** Returns one page of orders with a matching payload: those with a row number above `after`. */
 export function ordersReceived(
   db: Database.Database,
   filter: ReceivedFilter,
@@ -470,7 +474,7 @@ export interface QuarantineEntry {
   source: Unreadable['source'];
   receivedAt: string;
   reason: string;
-  /** How often the payload was received. Polls do not count, because they repeat themselves. */
+  /** How often the payload was received. Repetitions in polls are not counted, because each poll repeats them. */
   seen: number;
   bytes: number;
 }

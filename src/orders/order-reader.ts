@@ -79,7 +79,7 @@ function noteUnread({ values, unread }: Found, { fields }: SpellingTree, at: str
   }
 }
 
-/** Returns every field of the tree by name; null if it was not sent. */
+/** Returns every field of the tree by name; null for a field that was not sent. */
 function readRecord<T>(sent: Record<string, unknown>, tree: SpellingTree, at: string, notes: string[]): T {
   const found = findValues(sent, tree);
   noteUnread(found, tree, at, notes);
@@ -155,7 +155,7 @@ function readEntries(sent: unknown[] | null, name: string, notes: string[]): Rec
   return entries;
 }
 
-/** Returns the rows of a modifier: one for each option; without options, one for each count; without counts, one. */
+/** Returns the rows of a modifier: one for each option, and those of `countRows` for counts without an option. */
 function readModifier(
   sent: Record<string, unknown>,
   spellings: OrderSpellings,
@@ -203,7 +203,7 @@ function optionRow(
   };
 }
 
-/** Returns rows for counts that belong to no option, because only these counts have the quantities. */
+/** Returns a row for each count that belongs to no option; one row if there are neither options nor counts. */
 function countRows(
   { name, shortName, description, externalId, price, quantity }: SentModifier,
   options: readonly OrderModifier[],
@@ -220,7 +220,7 @@ function countRows(
   const withIds = () => ids.map(([id, pieces]) => row(id, externalId, pieces));
   const withExternalIds = () => externalIds.map(([id, pieces]) => row(null, id, pieces));
   if (options.some((option) => option.quantity !== null)) {
-    // If one of the two maps counts an option, the same map also counts the others.
+    // If one of the two maps counts an option, the same map has all counts, so only its remaining ids become rows.
     if (ids.length < byId.size) return withIds();
     return externalIds.length < byExternalId.size ? withExternalIds() : [];
   }
@@ -233,7 +233,7 @@ function countRows(
   return [row(id ?? null, externalId ?? ownId ?? null, only ?? (options.length === 0 ? quantity : null))];
 }
 
-/** Returns the quantity for each id. */
+/** Returns the quantity for each id; null if it cannot be read, which is noted. */
 function readCounts(sent: Counts, at: string, notes: string[]): ReadonlyMap<string, number | null> {
   if (sent === null) return NO_COUNTS;
   const counts = new Map<string, number | null>();
@@ -248,8 +248,8 @@ function readCounts(sent: Counts, at: string, notes: string[]): ReadonlyMap<stri
 const NO_COUNTS: ReadonlyMap<string, number | null> = new Map();
 
 /**
- * Returns the only count of a map. In the document's `countById` the key is the modifier, so one count belongs to one
- * option.
+ * Returns the count of a map that has only one. In the document's `countById` each count belongs to the modifier's id,
+ * so a single count is the quantity of a single option.
  */
 function onlyOf(counts: ReadonlyMap<string, number | null>): number | null | undefined {
   return counts.size === 1 ? counts.values().next().value : undefined;
@@ -258,7 +258,7 @@ function onlyOf(counts: ReadonlyMap<string, number | null>): number | null | und
 /**
  * Reads a notification, or a record of GET /order/all, as an order. Never throws: an unreadable field counts as not
  * sent, and a value without an order id gives a sentence with the reason. The document shows no record of GET
- * /order/all, so its lines count only if all are readable, and nothing in it makes an order incomplete.
+ * /order/all, so a record's lines are used only if all are readable, and a record makes no order incomplete.
  */
 export function readOrder(
   value: unknown,
@@ -297,7 +297,7 @@ export function readOrder(
   noteUnread(found, spellings.order, '', notes);
   if (guessed !== undefined && hasValueOf('scheduledFor', sent, spellings.order))
     notes.push('scheduledFor cannot be read, and another time stands in its place');
-  // An unreadable value clears the field, because the old value would look like the present one.
+  // An unreadable amount or time clears the field, because the old value would look like the present one.
   for (const slot of found.unread ?? []) {
     const name = names[slot] as keyof typeof ORDER_SPELLINGS;
     if (values[slot] === undefined && CLEARED.has(ORDER_SPELLINGS[name].kind)) fields[name] = null;
@@ -313,7 +313,7 @@ const OTHER_TIMES =
   /updat|modif|creat|chang|edit|pay|paid|confirm|accept|approv|cancel|reject|refund|dispatch|delivered|ready|start|finish|clos|sent|receiv|notif|sync|expir|delet|print|last|birth|regist|valid/i;
 const SCHEDULED_WITHIN_MS = 400 * 24 * 3_600_000;
 
-/** Returns the only value of unknown name that is a time after the creation; the document does not name the field. */
+/** Returns the only time after the creation that is sent under an unknown name; the document names no field for it. */
 function onlyUnknownTime(
   sent: Record<string, unknown>,
   { createdAt, deliveryTime }: OrderFields,
@@ -341,7 +341,7 @@ function clearAddress(fields: OrderFields): void {
   for (const field of ADDRESS_FIELDS) fields[field] = null as never;
 }
 
-/** Reads JSON text as `readOrder` does, and keeps ids exact that are too large for JavaScript's numbers. */
+/** Reads JSON text like `readOrder`. Ids that are too large for JavaScript's numbers stay exact. */
 export function readOrderText(
   raw: string,
   spellings: OrderSpellings,
@@ -354,7 +354,7 @@ export function readOrderText(
   }
 }
 
-/** Reads a parsed value like `readOrderText`, given with its text. The text may begin with a byte order mark. */
+/** Reads like `readOrderText`, from a value that is parsed already. Its text `raw` may begin with a byte order mark. */
 export function readSentOrder(
   value: unknown,
   raw: string,
@@ -399,9 +399,7 @@ function namesOf(value: Record<string, unknown>): string {
 
 export interface ReadingRules {
   spellings: OrderSpellings;
-  /**
-   * Path of the list, from the configuration; empty if not configured. A leading `$` or `root` means the whole answer.
-   */
+  /** Path of the list, from the configuration; empty if not configured. `$` or `root` alone means the whole answer. */
   listPath: string;
 }
 
@@ -420,22 +418,22 @@ const LIST_NAMES = [
   '',
 ];
 
-/** Names of lists that hold no orders. They are empty while all is well. */
+/** Names of lists without orders. They are usually empty, and must not be taken for an empty list of orders. */
 const OTHER_NAMES = new Set(['errors', 'warnings', 'messages', 'links', 'filters', 'tags']);
 
 const SAMPLES = 20;
 
 /**
- * Finds the list of orders in an answer of GET /order/all, which the document does not show. The configured path is
- * tried first, then likely names and readable elements. An empty list is accepted if its name is likely or it is the
- * only list.
+ * Finds the list of orders in an answer of GET /order/all, which the document does not show. Tried one after the other:
+ * the configured path, lists with likely names, other lists whose elements look like orders. An empty list is accepted
+ * if its name is likely or it is the only list.
  */
 export function chooseOrderList(
   body: Uint8Array,
   answer: ScannedAnswer,
   { listPath, spellings }: ReadingRules,
 ): RecordList | undefined {
-  /** Returns whether an element is accepted, of a sample over the whole list. */
+  /** Returns whether `accept` is true for an element of a sample that is spread over the whole list. */
   const some = (list: RecordList, accept: (reading: OrderReading) => boolean): boolean => {
     const step = Math.max(1, Math.floor(list.length / SAMPLES));
     for (let index = 0; index < list.length; index += step) {
@@ -495,7 +493,7 @@ function normalPath(path: string): string | undefined {
   return trimmed === 'root' ? '' : trimmed.replace(/^\$\.?/, '');
 }
 
-/** Checks an order's sums. A difference reveals a line that the platform left out or sent twice, if nothing explains it. */
+/** Checks an order's sums. A difference that nothing explains reveals a line that was left out or sent twice. */
 
 type Sums = Pick<OrderFields, 'amount' | 'amountToPay' | 'deliveryFee' | 'couponDiscount'>;
 
@@ -534,7 +532,7 @@ export function doSumsDiffer(
   return isNone(paid - amount - priceOfTwins(items));
 }
 
-/** Returns the total of the lines, once for each way to read their prices; empty if a line has no price. */
+/** Returns the total of the lines for each way to read their prices. A way is left out if a line has no such price. */
 function lineSums(items: readonly OrderItem[]): number[] {
   const readings = [
     (item: OrderItem) => numberOf(item.productPrice),
@@ -575,7 +573,7 @@ function numberOf(value: unknown): number | null {
   return typeof value === 'number' ? value : null;
 }
 
-/** Returns the numbers in a payload and in the objects inside it. */
+/** Returns the numbers in a payload and in the objects inside it, but not those in lists. */
 export function statedNumbers(payload: string): number[] {
   let value: unknown;
   try {

@@ -142,12 +142,12 @@ interface Inserts {
   texts: string[];
 }
 
-/** Most rows per statement. A longer order needs several statements. */
+/** Maximum number of rows per statement. A longer order needs several statements. */
 const ROWS_AT_ONCE = 8;
 
 /**
- * Builds INSERT statements. OR FAIL avoids a statement journal, which costs as much as a row; the transaction is
- * rolled back on an error anyway.
+ * Builds INSERT statements. OR FAIL avoids a statement journal, which would take as long as another row. The
+ * transaction is rolled back on an error anyway.
  */
 function insertsOf(table: string, columns: number): Inserts {
   const row = `(${marks(columns)})`;
@@ -285,8 +285,8 @@ export interface EarlierPayload {
 }
 
 /**
- * Stores a payload. `applied`: the payload caused the event `seq`. Otherwise its content was known, and the same text
- * is stored only once for each event, however often it comes.
+ * Stores a payload. `applied` is true if the payload caused the event `seq`. Otherwise its content was known already,
+ * and the same text is stored only once per event, however often it arrives.
  */
 export function addPayload(
   db: Database.Database,
@@ -327,7 +327,7 @@ export function holdNotification(
   { reading, raw, observedAtMs }: Pick<OrderObservation, 'reading' | 'raw' | 'observedAtMs'>,
   knownStatus: string | null,
 ): void {
-  // A webhook that a poll resolved, but that comes again, is unresolved again.
+  // A held webhook that arrives again after a poll resolved it is unresolved again.
   const insert = `INSERT INTO held_notifications (order_id, status, known_status, digest, received_at, payload)
     VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (order_id, digest) DO UPDATE
@@ -344,7 +344,7 @@ export function holdNotification(
   sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= ${newest} - ?`, HELD_MAX);
 }
 
-/** Resolves held webhooks, because a poll reported `status` for the order. */
+/** Marks the order's held webhooks as confirmed or refuted, because a poll reported `status`. */
 function resolveHeld(db: Database.Database, orderId: string, status: string | null, atMs: number): void {
   const sql = `UPDATE held_notifications
     SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
@@ -486,7 +486,7 @@ function sumsOf(
   return differ === null ? null : Number(differ);
 }
 
-/** Records the store of an acknowledgement that came before its order, because only the order names the store. */
+/** Records the store of an acknowledgement that arrived before its order, because only the order names the store. */
 function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values: readonly Value[]): void {
   // Without max(), this query is four times as fast, and it runs for every new order.
   const acks = sqlOf(db).values<string>(
@@ -501,8 +501,8 @@ function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values
 }
 
 /**
- * Stores a text with known content, if it comes from the payload's source. Of polls only the last text is stored,
- * because they repeat; of webhooks every text is stored, because they are not sent again.
+ * Stores a text whose content was known already. Each text of a webhook is stored, because it is not sent again. A
+ * poll's text only replaces the text of an earlier poll, because polls repeat.
  */
 function noteConfirmed(
   db: Database.Database,

@@ -45,12 +45,12 @@ export class OrderStore {
     return this.#file.read(newestSeq);
   }
 
-  /** Returns the seq up to which old events were deleted, except each order's newest and needed ones; 0 if none were. */
+  /** Returns the seq up to which old events were deleted; 0 if none were. Each order's newest event is still there. */
   trimmedTo(): number {
     return this.#file.read((db) => mark(db, 'events.trimmed')) ?? 0;
   }
 
-  /** Returns the order numbers next to a missing one; null on a side without any. */
+  /** Returns the nearest order numbers below and above a missing one; null if there is none. */
   codesBeside(code: number): { before: number | null; after: number | null } {
     const sql = `SELECT (SELECT max(code) FROM orders WHERE code < ?) AS before,
       (SELECT min(code) FROM orders WHERE code > ?) AS after`;

@@ -9,8 +9,8 @@ import type { MirroredOrder, OrderItem } from './mirrored-order.ts';
 export type OrderSource = 'webhook' | 'poll';
 
 /**
- * The scalar fields of an order. A missing key means that the source did not send the field, so the known value is
- * kept. null means that the source sent an empty value.
+ * The scalar fields of an order. A missing property means that the source did not send the field, so the known value is
+ * kept. null clears the known value, as for an unreadable amount or the address of a pickup order.
  */
 export type OrderFields = Partial<Omit<MirroredOrder, 'orderId' | 'seq' | 'updatedAt' | 'channel' | 'items'>>;
 
@@ -54,7 +54,7 @@ export interface OrderObservation {
  */
 export type OrderOutcome = 'created' | 'changed' | 'confirmed' | 'held' | 'superseded';
 
-/** Unreadable input, stored whole for a person to read. */
+/** Unreadable input, stored in full for a person to read. */
 export interface Unreadable {
   source: OrderSource | 'catalog' | 'outbox' | 'inbox';
   receivedAtMs: number;
@@ -120,7 +120,7 @@ function statusNotIn(statuses: readonly string[]): string {
   return `(status IS NULL OR status NOT IN (${statuses.map((status) => `'${status}'`).join(', ')}))`;
 }
 
-/** Returns whether a change of status is a step back. It never is one if the document does not name both statuses. */
+/** Returns whether a change of status is a step back; always false if the document does not name both statuses. */
 export function isBackwards(from: string | null | undefined, to: string | null | undefined): boolean {
   return from != null && to != null && isKnownStatus(from) && isKnownStatus(to) && RANK[to] < RANK[from];
 }
@@ -148,9 +148,9 @@ export interface OrderFilter {
   due?: boolean | undefined;
   /** Only orders with a newer event than this `seq`, in the order of `seq`. */
   after?: number | undefined;
-  /** Most orders to return; newest created first, unless `due` or `after` says otherwise. */
+  /** Maximum number of orders to return; newest created first, unless `due` or `after` says otherwise. */
   limit: number;
-  /** Only orders created before this time (ISO 8601 UTC), which is the key for the next page. */
+  /** Only orders created before this time, ISO 8601 UTC. The creation time of the last order gives the next page. */
   createdBefore?: string | undefined;
   /** Only orders created at this time or later, ISO 8601 UTC. */
   createdFrom?: string | undefined;
@@ -176,7 +176,7 @@ export interface OrderHistory {
   refused: { at: string; seq: number | null; message: string } | null;
 }
 
-/** Stores observations durably. The receiver waits for it before it answers 2xx. */
+/** Stores observations durably. The receiver answers 2xx only after `save` has resolved. */
 export interface OrderSink {
   /**
    * Merges all entries in one transaction, which is on the disk when the promise resolves. Returns one outcome per
@@ -223,7 +223,7 @@ export interface ImportReport {
  */
 export const SEQ_JUMP = 1_000_000;
 
-/** An order that no POS acknowledged in time. */
+/** An order that waits for a POS to acknowledge it. */
 export interface WaitingOrder {
   orderId: string;
   code: number | null;

@@ -13,7 +13,7 @@ interface OwnOrders {
   hooks: readonly string[];
 }
 
-/** Tables whose row numbers a POS may have stored, so that they are copied unchanged. */
+/** Tables that are copied with their row numbers, because a POS may have stored these numbers. */
 const TABLES = [
   ...['order_items', 'order_item_modifiers', 'order_events', 'order_payloads', 'held_notifications'],
   'order_acks',
@@ -33,7 +33,8 @@ export async function beginOwnOrders(mirror: Mirror, { from, stores, hooks }: Ow
       const named = JSON.stringify(stores);
       copy(db, 'orders', 'store_external_id IN (SELECT value FROM json_each(?))', named);
       for (const table of TABLES) copy(db, table, 'order_id IN (SELECT order_id FROM main.orders)');
-      // The shop counts its own settled changes from 1, so only the places in the order feed are copied.
+      // The shop's mirror numbers its settled changes from 1, so only the hooks' positions in the order feed are
+      // copied.
       const which = "event = 'order' AND name IN (SELECT value FROM json_each(?))";
       copy(db, 'hooks', which, JSON.stringify(hooks));
       const trimmed = `UPDATE main.marks SET value = (SELECT value FROM hub.marks WHERE name = 'events.trimmed')

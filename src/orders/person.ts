@@ -42,9 +42,9 @@ export interface Found {
 }
 
 /**
- * Number of last digits by which phone numbers are compared, because the country code may be missing: `+56 9 1234
- * 5678` is `912345678`. With eight digits, a mobile and a landline of Santiago could be equal. Shorter numbers are
- * compared whole.
+ * Number of last digits by which phone numbers are compared, because the country code may be missing: `+56 9 1234 5678`
+ * is `912345678`. With eight digits, a mobile and a landline of Santiago could be equal. Of a shorter number, all
+ * digits are compared.
  */
 const PHONE_DIGITS = 9;
 const PHONE_DIGITS_MIN = 7;
@@ -100,8 +100,8 @@ function personsOf(orders: readonly PersonalOrder[]): Person[] {
 }
 
 /**
- * Returns the keys by which two orders are of one person. The name is a key only if there is no e-mail and no phone
- * number.
+ * Returns the texts that tell to whom an order belongs: two orders that share a text are of one person. The name is
+ * used only if there is no e-mail and no phone number.
  */
 function keysOf({ name, email, phones }: PersonalOrder): string[] {
   const contacts = [...(email === null ? [] : [fold(email)]), ...phones.map(phoneKey)];

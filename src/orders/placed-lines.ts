@@ -17,7 +17,8 @@ interface Ends {
 
 const ENDS =
   'min(sku) AS sku, max(sku) AS lastSku, min(product_id) AS productId, max(product_id) AS lastProductId';
-// min and max read the matches once, while a callback waits. ORDER BY with LIMIT would take three times as long.
+// A callback waits for this query. min and max read the matches once; ORDER BY with LIMIT would take three times as
+// long.
 const BY_ID = `SELECT ${ENDS} FROM (${['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map((column) => `SELECT sku, product_id FROM integrations WHERE ${column} = @id`)
   .join(' UNION ALL ')})`;
@@ -83,8 +84,8 @@ function placeOf(
 }
 
 /**
- * Stores the sku of a line that had none, because its product came later, or because only the branch decides between
- * several skus. `places` are the ledger's matches.
+ * Stores the sku of a line that had none, because the catalogue got its product later, or because only the branch
+ * decides between several skus. `places` are the ledger's matches.
  */
 export function noteSku(
   sql: Sql,

@@ -14,17 +14,17 @@ interface PollWindowInput {
   platformNowMs?: number;
   /** IANA zone of the company's calendar. */
   timezone: string;
-  /** Least number of whole days to look back. If null, the window reaches back only to `reachBackToMs`. */
+  /** Minimum number of whole days to look back. If null, the window reaches back only to `reachBackToMs`. */
   lookbackDays: number | null;
   /** Time on the platform's clock that the window must include, such as the last complete poll; null if none. */
   reachBackToMs: number | null;
-  /** Most days to look back, however old `reachBackToMs` is. */
+  /** Maximum number of days to look back, however old `reachBackToMs` is. */
   lookbackDaysMax: number;
 }
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Time after its creation within which an order may still be invisible. It also covers differences between clocks. */
+/** Time for which a new order may be missing from answers. It also covers differences between clocks. */
 const OVERLAP_MS = HOUR_MS;
 /** Offsets of the calendars furthest behind and furthest ahead of UTC. */
 const BEHIND_MS_MAX = 12 * HOUR_MS;

@@ -46,7 +46,8 @@ export interface OrderReplayReport {
   /** Number of those payloads that name no order, or another order, by the present rules. */
   unreadable: number;
   /**
-   * Number of payloads from quarantine that would take the order backwards. They are stored as held, as on arrival.
+   * Number of payloads from quarantine that would take the order backwards. They are held, like such a webhook on its
+   * arrival.
    */
   held: number;
   outcome: 'created' | 'changed' | 'unchanged';
@@ -157,11 +158,11 @@ export interface RetryReport {
   kept: string[];
   /** Ids of orders for which the mirror has the same or newer content. The payload is stored with the order. */
   overtaken: string[];
-  /** Why the rest is still unreadable, one sentence each. If empty, the entry can be deleted. */
+  /** Why the other records are still unreadable, one sentence each. If empty, the entry can be deleted. */
   unreadable: string[];
 }
 
-/** Orders of one quarantined answer that are merged in one transaction. */
+/** Number of a quarantined answer's orders that are merged in one transaction. */
 const TOGETHER = 10;
 
 /**
@@ -216,9 +217,9 @@ function readingsOf(payload: string | Uint8Array, source: OrderSource, rules: Re
   }
 }
 
-/** Orders that are looked up in one read. */
+/** Number of orders that are looked up in one read. */
 const PAGE = 200;
-/** Pause between two transactions, in which callbacks of the daemon can write. */
+/** Pause between two transactions, in which the daemon can store callbacks. */
 const PAUSE_MS = 2;
 
 interface EventsReplayOptions extends ReadingRules {

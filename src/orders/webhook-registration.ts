@@ -23,7 +23,8 @@ export interface WebhookMemory {
    */
   pending: readonly string[];
   /**
-   * SHA-256 of the configured secret at the last rotation. If another secret is configured later, that one is used.
+   * SHA-256 of the configured secret at the last rotation. If another secret is configured later, the configured one is
+   * used.
    */
   handedInDigest: string | null;
   /** Last registration that PUT /webhook confirmed; null if there is none, or if a later rotation got no answer. */
@@ -51,7 +52,7 @@ type WebhookMemoryStore = Pick<WebhookRows, 'read' | 'update'>;
 const SECRETS_CACHE_MS = 250;
 /** Time for which the previous secret is still accepted, because notifications with it may be on their way. */
 const PREVIOUS_VALID_MS = 3_600_000;
-/** Most unconfirmed secrets that are accepted at the same time. */
+/** Maximum number of unconfirmed secrets that are accepted at the same time. */
 const PENDING_MAX = 8;
 
 interface WebhookSecretsOptions {
@@ -62,8 +63,8 @@ interface WebhookSecretsOptions {
 }
 
 /**
- * Knows which secrets a callback may carry. A secret that tillsync rotated replaces the configured one, until another
- * is configured. During a rotation both are accepted, whatever the platform answered.
+ * Knows which secrets a callback may carry. A secret that tillsync rotated replaces the configured one until another
+ * secret is configured. During a rotation the old and the new secret are accepted, whatever the platform answered.
  */
 export class WebhookSecrets {
   readonly #options: WebhookSecretsOptions;
@@ -247,8 +248,8 @@ export class WebhookRegistration {
   }
 
   /**
-   * Registers a new secret with the platform. The new secret is accepted here before, and the old one after, so that
-   * no callback is refused, even if the answer is lost.
+   * Registers a new secret with the platform. The new secret is accepted here before the call, and the old one still
+   * after it, so that no callback is refused, even if the answer is lost.
    */
   async rotateSecret(call?: CallOptions): Promise<WebhookState> {
     const { secrets, callbackUrl, clock } = this.#options;

@@ -216,7 +216,7 @@ describe('a sweep', () => {
     shelf = items(15);
     await sweep();
     shelf = [...shelf.slice(1), product('p16', 'Product 16', [{ sku: '1', stocks: { s1: ['E1', 1] } }])];
-    // Another branch lists the product, but this branch does not.
+    // Another branch lists product 16, but this branch does not.
     shape = ({ docs, totalDocs, ...page }) => ({
       ...page,
       docs: docs.filter(({ id }) => id !== 'p16'),

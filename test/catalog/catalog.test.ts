@@ -98,7 +98,7 @@ describe('a sweep', () => {
     out.store.keepOnly([S1]);
     expect(out.store.sizes()).toEqual(new Map([['s1', 1]]));
     expect(out.catalog.byExternalId('C')).toEqual([]);
-    // The other branch still lists the product.
+    // Branch s1 still lists TEA, whose mappings are kept.
     expect(out.catalog.byExternalId('A')).toHaveLength(2);
     expect(out.store.unlisted(S2, new Set())).toEqual([]);
   });

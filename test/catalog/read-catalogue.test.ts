@@ -26,7 +26,7 @@ const qtyOf = (rig: Rig) =>
   rig.rows<{ qty: number }>('SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?', SKU, 'sub-1')[0]
     ?.qty;
 
-/** Returns the page without one product, as a list that shifts while it is read. */
+/** Returns the page without one product, like a page of a list that shifted while it was read. */
 function without(answer: TransportAnswer, productId: string): TransportAnswer {
   const body = JSON.parse(Buffer.from(answer.bytes).toString());
   const docs = body.data.docs.filter(({ id }: { id: string }) => id !== productId);
@@ -38,7 +38,10 @@ const productOf = (rig: Rig, sku: string) =>
   rig.sandbox.control.products().find(({ children }) => children.some((child) => String(child.sku) === sku));
 
 describe('reading the catalogue', () => {
-  /** Sends a count of 3 while an answer, which `isHeldUp` selects, is being delivered. */
+  /**
+   * Sends a count of 3 while the answer that `isHeldUp` selects is delayed. Returns the quantity in the mirror
+   * afterwards.
+   */
   async function countMeanwhile(isHeldUp: (request: TransportRequest) => boolean, tamper: Tamper) {
     const rig = rigOfOneBranch();
     let isOn = false;

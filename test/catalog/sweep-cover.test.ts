@@ -90,7 +90,7 @@ async function sweep(refused: readonly string[] = []) {
 }
 
 const rows = (sql: string) => mirror.read((db) => db.prepare(sql).raw().all());
-/** Returns the branches whose lists were read whole. */
+/** Returns the branches whose lists were read completely, and not only one page. */
 const whole = () => calls.filter((call) => call.endsWith('asc 1')).map((call) => call.split(' ')[0]);
 
 /** Checks that the mirror has every stock of the platform and the listings of each branch. */

@@ -55,7 +55,7 @@ function daemonAt(startMs: number, sweptMs: number | undefined) {
   return { clock, sweptAt, stop };
 }
 
-/** Returns how often a loop started at noon has swept its only branch after this many hours. */
+/** Starts a loop at noon and returns how often it swept its only branch within this many hours. */
 async function sweepsAfter(hours: number, sweptMs: number | undefined): Promise<number> {
   const { clock, sweptAt, stop } = daemonAt(NOON_MS, sweptMs);
   await clock.advance(hours * HOUR_MS);

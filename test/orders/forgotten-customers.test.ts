@@ -66,7 +66,7 @@ function orderOf(number: number, status: string, more: Record<string, unknown> =
   };
 }
 
-/** Returns those personal values of these orders that the bytes of the files still contain. */
+/** Returns the personal values of these orders that are still in the bytes of mirror.db, its log or state.db. */
 function foundIn(path: string, numbers: readonly number[]): string[] {
   const bytes = Buffer.concat(
     [path, `${path}-wal`, `${path.replace(/mirror\.db$/, 'state.db')}`].map((file) =>
@@ -231,7 +231,7 @@ describe('a customer who is forgotten', () => {
       expect(await run(mirror, 20 + hour / 24)).toMatchObject({ isComplete: false });
       expect(mirror.walBytes()).toBeLessThan(roomBytes);
     }
-    // A customer who is removed now is not part of the rewritten file.
+    // The rewritten file still has the customer who is removed now, so the file must be rewritten again.
     await mirror.customers.forgetAll([idOf(2)]);
     expect(await mirror.customers.clean()).toBe(false);
     expect(mirror.walBytes()).toBeLessThan(roomBytes);

@@ -9,7 +9,7 @@ export interface Answer {
   text: string;
 }
 
-/** Sends one POST on a connection of its own, with the right secret by default. */
+/** Sends one request, by default a POST with the right secret on a connection of its own. */
 export async function post(
   url: string,
   body: string | Uint8Array | null,

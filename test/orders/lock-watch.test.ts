@@ -6,7 +6,10 @@ import { LOCKING, lockPids, READ_MARKS } from '../../src/db/file-locks.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { openTestMirror } from './open-test-mirror.ts';
 
-/** A clock with long sleeps, so that few tries are made at a locked file; each try takes 10 ms of real time. */
+/**
+ * A clock that sleeps at least 500 ms, so that a locked file is tried only a few times; each try takes 10 ms of real
+ * time.
+ */
 class CoarseClock extends FakeClock {
   override sleep(ms: number, signal?: AbortSignal): Promise<void> {
     return super.sleep(Math.max(ms, 500), signal);

@@ -8,7 +8,7 @@ import { sampleNotification } from '../support/order-samples.ts';
 
 /**
  * Stores orders one after the other and prints each order's number when it is on the disk. Arguments: path of the
- * mirror, number of the first order, and `stop COUNT` (close after that many) or `on`.
+ * mirror, number of the first order, and `stop COUNT` (close after COUNT orders) or `on` (never stop).
  */
 const [, , path = '', first = '1', mode = 'on', count = '1'] = process.argv;
 const mirror = openMirror({ path, clock: systemClock });

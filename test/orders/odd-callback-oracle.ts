@@ -14,7 +14,7 @@ export interface Found {
   order: Row | undefined;
   lines: readonly Row[];
   modifiers: readonly Row[];
-  /** Reasons of quarantined entries that name the order or contain its text. */
+  /** Why the order is incomplete, as the mirror reports it; empty if the mirror reports nothing. */
   reasons: string;
   isStray: boolean;
   payloadInQuarantine: boolean;
@@ -39,7 +39,8 @@ const isHollow = (value: unknown): boolean => {
 type Way = { is: unknown; told?: boolean };
 
 /**
- * Returns the allowed values for an unreadable value: NULL with a report, or the known value if the sent one is empty.
+ * Returns the allowed values for an unreadable value: NULL with a report, with `mayKeep` also the known value with a
+ * report. An empty value leaves the known value.
  */
 function unread(value: unknown, known: unknown, mayKeep: boolean): Way[] {
   if (isNothing(value) || isEmpty(value)) return [{ is: known }];
@@ -243,7 +244,7 @@ export class Verdict {
     else if (order.store_external_id !== null && !isHollow(store)) this.#mustTell('store', show(store));
   }
 
-  /** Checks the scheduled time. The document does not name its field, so the value of another name may be used. */
+  /** Checks the scheduled time. The document does not name its field, so a time under another name may be used. */
   #schedule({ scheduledDate, when }: Sent, order: Row): void {
     const due = order.scheduled_for;
     if (order.is_scheduled !== 1) return;
@@ -251,7 +252,7 @@ export class Verdict {
     const [way] = isNothing(scheduledDate) ? [] : time(scheduledDate, null);
     const named = way?.is ?? null;
     const other = when === undefined ? null : '2026-01-16T11:30:00.000Z';
-    // Without a creation time, no value can be recognised as later than the creation.
+    // Without a creation time, no value can be recognised as later than the creation, so NULL is right too.
     const right: unknown[] = [
       named ?? other ?? known,
       ...(named === null && order.created_at === null ? [null] : []),

@@ -50,7 +50,7 @@ function lookAt(mirror: Mirror, orderId: string | undefined, raw: string): Found
   });
 }
 
-/** Returns the lost or wrong values of a case as sentences; empty if all of it is in the mirror or reported. */
+/** Returns the lost or wrong values of a case as sentences; empty if each value is in the mirror or reported. */
 async function breachesOf(mirror: Mirror, { title, before, raw }: OddCallback): Promise<string[]> {
   const earlierId = before === undefined ? undefined : await receiveText(mirror, before);
   const earlier = earlierId === undefined ? undefined : lookAt(mirror, earlierId, '');

@@ -17,7 +17,7 @@ const DROPPED = readdirSync(MIGRATIONS).flatMap((name) =>
   Array.from(readFileSync(join(MIGRATIONS, name), 'utf8').matchAll(/^DROP INDEX (\w+);/gm), ([, it]) => it),
 );
 
-/** Makes a mirror as the last version before that migration left it, with all kinds of values. */
+/** Makes a mirror with the schema of migration `LAST_STRICT` and with all kinds of values. */
 function oldMirror() {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-old-mirror-'));
   const steps = mkdtempSync(join(tmpdir(), 'tillsync-steps-'));
@@ -93,7 +93,8 @@ test('nothing in the mirror needs a SQLite that is younger than 2018', () => {
   const db = open(join(mkdtempSync(join(tmpdir(), 'tillsync-new-mirror-')), 'mirror.db'));
   const all = db.prepare('SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL').pluck().all() as string[];
   const code = all.map((sql) => sql.replace(/--.*$/gm, '')).join('\n');
-  // Readers parse triggers too, because they parse the whole schema. `npm run test:recipes` tries real libraries.
+  // Readers parse triggers too, because they parse the whole schema. `npm run test:recipes` tries real SQLite
+  // libraries.
   expect(code).not.toMatch(
     /\bSTRICT\b|\bANY\b|GENERATED|->|\biif\b|json|ON CONFLICT|RETURNING|\bUPDATE\b.*\bFROM\b/i,
   );

@@ -8,8 +8,8 @@ import { openDatabase } from '../../src/db/sqlite.ts';
 const MIGRATIONS = fileURLToPath(new URL('../../src/db/mirror/migrations/', import.meta.url));
 
 /**
- * Makes a mirror from before the stock ledger, with the first `schemaSteps` migrations. It has counts that were sent
- * less unbooked orders, a queued correction, a count being sent, a held count, and acknowledgements.
+ * Makes a mirror from before the stock ledger, with the first `schemaSteps` migrations. It has counts from which
+ * unbooked orders were subtracted, a queued correction, a count being sent, a held count, and acknowledgements.
  */
 export function oldStockMirror(path: string, schemaSteps: number): void {
   const steps = mkdtempSync(join(tmpdir(), 'tillsync-steps-'));

@@ -258,8 +258,8 @@ describe('callbacks during a large import', () => {
       changes.find(({ isKept }) => !isKept)?.seq,
       changes.findLast(({ isKept }) => !isKept)?.seq,
     ];
-    // How many callbacks are stored during the import depends on the machine. One proves that callbacks do not wait
-    // for its end.
+    // How many callbacks are stored during the import depends on the machine. One proves that callbacks do not wait for
+    // the end of the import.
     expect(changes.some(({ seq, isKept }) => isKept && seq > Number(first) && seq < Number(last))).toBe(true);
     expect(report.created + report.superseded + report.changed + report.confirmed).toBe(MANY);
     for (let i = 0; i < kept; i++) {

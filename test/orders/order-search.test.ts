@@ -34,7 +34,7 @@ it('finds orders by code, customer, address and item, the newest first', async (
   expect(codes({ text: 'E-7' })).toEqual([2]);
   expect(codes({ text: 'nueces' })).toEqual([2]);
   expect([codes({ text: '40' }), codes({ text: '#40' })]).toEqual([[40], [40]]);
-  // A code is found only if it is typed whole, and special characters are no pattern.
+  // A code is found only if it is typed completely, and special characters are searched for as plain text.
   expect(codes({ text: '#4' })).toEqual([]);
   expect(codes({ text: '%' })).toEqual([]);
 });

@@ -19,7 +19,9 @@ async function mirrorOf(
   return mirror;
 }
 
-/** Returns orders of the previous week, one every six hours, except those in `without`. */
+/**
+ * Returns 24 orders of the previous week, one every six hours, with codes from `first` on, but not those in `without`.
+ */
 const week = (first: number, without: readonly number[] = []) =>
   Array.from({ length: 24 }, (_, i): [number, number] => [first + i, 8 * 24 - 2 - i * 6]).filter(
     ([code]) => !without.includes(code),
@@ -75,7 +77,7 @@ describe('fields of orders', () => {
       { deliveryTime: undefined, taxes: [{ rate: 19, name: 'IVA' }] },
     );
     expect({ added, gone }).toEqual({ added: ['taxes'], gone: ['deliveryTime'] });
-    // A day later, the new field counts as usual.
+    // A day later, these orders are no longer the day's newest, so nothing is compared.
     const later = mirror.read((db) => fieldNews(db, NOW_MS + DAY_MS));
     expect(later).toEqual({ added: [], gone: [] });
   });

@@ -20,8 +20,8 @@ function acknowledge(mirror: Mirror, number: number, branch: string): Promise<un
 }
 
 /**
- * Returns, from a document's table of statuses, whether the view has orders of each status. `yes` is the word in the
- * table.
+ * Reads a table in a file of docs/: for each status, whether the POS must book an order with this status. `yes` is the
+ * table's word for that.
  */
 function told(file: string, yes: string): Map<string, boolean> {
   const text = readFileSync(new URL(`../../docs/${file}`, import.meta.url), 'utf8');
@@ -55,7 +55,7 @@ it('has an order without a status, and none that the POS of its own store acknow
   await receive(mirror, at(1, 'B1'), at(2, 'B1'), at(3, 'B2'), at(4, null), at(5, 'B1'));
   await receive(mirror, sampleNotification(6, { status: undefined, store: { externalId: 'B1' } }));
   await acknowledge(mirror, 1, 'B1');
-  // The order was moved, and the store that had it before acknowledges it.
+  // B2 acknowledges an order of B1, as if the order had been moved from B2 to B1.
   await acknowledge(mirror, 2, 'B2');
   await acknowledge(mirror, 3, 'B2');
   await acknowledge(mirror, 4, '');

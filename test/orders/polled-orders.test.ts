@@ -14,7 +14,7 @@ const json = (body: unknown): TransportAnswer => ({
   bytes: Buffer.from(JSON.stringify(body)),
 });
 
-/** Records the requests of polls, in order. */
+/** Records the query of each poll, in the order of the polls. */
 function asked(): { queries: URLSearchParams[]; tamper: Tamper } {
   const queries: URLSearchParams[] = [];
   return {

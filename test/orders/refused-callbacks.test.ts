@@ -54,7 +54,7 @@ describe('RefusedCallbacks', () => {
       refused.answered({ ...REFUSED, from: '203.0.113.7' });
     }
     expect(refused.trouble()).toMatch(/another secret.*401.*203\.0\.113\.7/);
-    // In a quiet hour fewer callbacks come, but their secret is still wrong.
+    // In a quiet hour fewer callbacks arrive, but their secret is still wrong, so the trouble does not end.
     await clock.advance(120 * MINUTE_MS);
     refused.answered(REFUSED);
     expect(refused.trouble()).toContain('another secret');

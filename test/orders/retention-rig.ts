@@ -26,7 +26,7 @@ const SETTINGS: RetentionSettings = {
 };
 const log = { trace() {}, debug() {}, info() {}, warn() {}, error() {}, fatal() {} };
 
-/** Makes a clock that advances only by sleeps, which take no real time. */
+/** Makes a clock whose wall time stands still. Its monotonic time advances only by sleeps, which take no real time. */
 function clockOn(day: number): Clock {
   let monoMs = 0;
   return {
@@ -131,7 +131,7 @@ export function snapshot(mirror: Mirror): Snapshot {
   };
 }
 
-/** Checks that retention kept the documented promises, without using the rule under test. */
+/** Checks that retention kept the documented promises, without calling the rules of retention. */
 export function judge(
   before: Snapshot,
   after: Snapshot,
@@ -171,7 +171,10 @@ export function judge(
   }
 }
 
-/** Adds an order to the stock ledger that takes pieces from the event `seq` on, by default from its newest event. */
+/**
+ * Adds to the stock ledger an order that takes pieces since the event `seq`; by default, since the order's newest
+ * event.
+ */
 export function holdBack(db: Database.Database, orderId: string, seq?: number): void {
   db.prepare(
     `INSERT OR IGNORE INTO ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)

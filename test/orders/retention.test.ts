@@ -84,7 +84,7 @@ describe('retention', () => {
         revived = true;
         return await mirror.write(action);
       };
-      // Only this kind of rows has a limit of age, so the first deletion is one of its rows.
+      // Only rows of this kind have a retention time, so the first deletion is one of such a row.
       const settings = { ordersMs: 0, eventsMs: 0, payloadsMs: 0, [`${family}Ms`]: 30 * DAY_MS };
       const report = await run(mirror, 100, { settings, mirror: { write } });
       expect(report.dropped[family] ?? 0).toBe(0);
@@ -237,7 +237,7 @@ describe('retention', () => {
     action: fc.constantFrom('keep', 'keep', 'keep', 'ack', 'hold', 'run', 'tight'),
   });
 
-  /** The only acknowledged order is deleted before an order that was not acknowledged. */
+  /** Steps in which the only acknowledged order is deleted before an order that was not acknowledged. */
   const LAST_ACK_GOES = [
     { number: 1, status: 'dispatched', days: 0, action: 'keep' },
     { number: 2, status: 'dispatched', days: 0, action: 'keep' },
@@ -254,7 +254,7 @@ describe('retention', () => {
         const { mirror } = openTestMirror();
         let day = 0;
         const acked = new Set<string>();
-        // An acknowledgement of an order that never came does not show which POS acknowledges.
+        // An acknowledgement of an order that never arrived does not show which store's POS acknowledges.
         let isAcknowledging = false;
         for (const { number, status, days, action } of steps) {
           day += days;

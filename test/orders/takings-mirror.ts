@@ -6,9 +6,7 @@ import { migrate } from '../../src/db/migrate.ts';
 import { openDatabase } from '../../src/db/sqlite.ts';
 
 const MIGRATIONS = fileURLToPath(new URL('../../src/db/mirror/migrations/', import.meta.url));
-/**
- * Number of the last schema in which an order had one quantity per stock (`order_takings`) and was booked as a whole.
- */
+/** Number of the last schema in which an order had one quantity per stock (`order_takings`) and one flag `booked`. */
 export const TAKINGS_SCHEMA = 28;
 const NOON = '2026-01-15T12:00:00.000Z';
 const NOON_MS = Date.parse(NOON);
@@ -21,8 +19,8 @@ interface Count {
 }
 
 /**
- * Makes a mirror as the last version with `order_takings` left it when it was killed. An open order takes 2 of each
- * stock, E10 to E15 at s1; the orders of E11 and E14 were acknowledged.
+ * Makes a mirror as the last version with `order_takings` left it when it was killed. Each stock, 10 to 15 at s1, has
+ * one open order that takes 2; the orders of stocks 11 and 14 were acknowledged.
  */
 export function takingsMirror(path: string): void {
   const steps = mkdtempSync(join(tmpdir(), 'tillsync-steps-'));
@@ -94,14 +92,14 @@ export function takingsMirror(path: string): void {
     counted('10', { qty: 10, version: 1, state: 'done' });
     shelf('11', 2, 11, true);
     counted('11', { qty: 11, version: 2, state: 'done' });
-    // Stock 12 was in a call when the old version was killed.
+    // The count of stock 12 was in a call to the platform when the old version was killed.
     shelf('12', 3, 7);
     counted('12', { qty: 12, version: 3, state: 'sending' }, { callQty: 10 });
     // Stock 13 was sent as 11; then a guard held a count of zero.
     shelf('13', 4, 11);
     counted('13', { qty: 13, version: 4, state: 'done' });
     change('13', { qty: 0, version: 8, state: 'pending', guard: 'zero-items' });
-    // The count of stock 14 was refused. The acknowledgement left the stock dirty, as in that version.
+    // The platform refused the count of stock 14. The acknowledgement then marked the stock dirty, as that version did.
     shelf('14', 5, 3, true);
     counted('14', { qty: 14, version: 5, state: 'rejected' }, { isDirty: true });
     // The count of stock 15 waits to be sent.

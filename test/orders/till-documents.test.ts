@@ -10,7 +10,7 @@ import { openTestMirror, receive, sampleNotification, temporaryDirectory } from 
 
 const read = (file: string) => readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
 
-/** Returns the cells of the table below a mark. */
+/** Returns the cells of a Markdown table, row by row. `mark` is the table's name in the comment above it. */
 function tableOf(text: string, mark: string): string[][] {
   const table = text.split(`<!-- table: ${mark} -->\n`)[1]?.split('\n\n')[0] ?? '';
   return table.split('\n').map((row) =>
@@ -59,7 +59,7 @@ it.each(['docs/pos.md', 'docs/pos.es.md'])(
   },
 );
 
-/** Returns the SQL blocks of a chapter: for setting up, booking, submitting and forgetting. */
+/** Returns the statements of each SQL block in a chapter: for setting up, booking, handing over and forgetting. */
 function tillSql(file: string, heading: string): string[][] {
   const chapter = read(file).split(`### ${heading}\n`)[1]?.split(/^## /m)[0] ?? '';
   return [...chapter.matchAll(/```sql\n(.*?)```/gs)].map(([, block = '']) =>

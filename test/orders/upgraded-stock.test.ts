@@ -29,7 +29,8 @@ test('a store that holds back unbooked stock goes on after the upgrade where it 
   };
   const sent = send();
   expect(sent).toMatchObject({ 'sku:11@s1': 11, 'sku:12@s1': 10, 'sku:14@s1': 14 });
-  // A quantity that may not have arrived is sent once more; a held quantity is not sent.
+  // Sku 10 may be sent once more, but only with the quantity that was sent before. The held count of sku 13 is not
+  // sent.
   expect(sent['sku:10@s1'] ?? 8).toBe(8);
   expect(sent).not.toHaveProperty('sku:13@s1');
   expect(send()).toEqual({});

@@ -48,7 +48,9 @@ function readMirror(path: string): { applied: number; check: unknown; facts: unk
   }
 }
 
-/** Opens the mirror as a start does. Returns the items of the first calls. */
+/**
+ * Opens the mirror as the daemon does at its start. `send` makes the next call and returns its quantities by target.
+ */
 function start(path: string) {
   const db = openConnection({ path, readonly: false, group: undefined });
   const out = outgoing(db);
@@ -64,7 +66,7 @@ function start(path: string) {
 }
 
 /**
- * Items of the first calls: the interrupted call with the same value, and the waiting count less its order and the
+ * Quantities of the first call: the interrupted call with the same value, and the waiting count less its order and the
  * safety stock.
  */
 const FIRST_CALL = { 'sku:12@s1': 10, 'sku:15@s1': 12 };
@@ -98,7 +100,7 @@ test('a store whose orders were booked whole loses nothing in the upgrade and go
   const [held] = out.queries.list({ state: 'held', limit: 1 });
   out.decisions.release({ changeId: held?.changeId ?? 0 });
   expect(send()).toEqual({ 'sku:12@s1': 12, 'sku:13@s1': 0 });
-  // The order was acknowledged before it came, so it is booked when it comes.
+  // The order was acknowledged before it arrived, so it is booked as soon as it arrives.
   order(out, 'o99', 'B1', [['E11', 3]]);
   expect(
     db.prepare("SELECT count(*) FROM order_acks WHERE order_id = 'o99' AND seq IS NOT NULL").pluck().get(),
@@ -110,8 +112,8 @@ test('a store whose orders were booked whole loses nothing in the upgrade and go
 });
 
 /**
- * Checks that the mirror has the old schema with every fact or the new one, and that the next start does the same as
- * always.
+ * Checks that the mirror has every fact in the old or in the new schema, and that the next start sends the same
+ * quantities as after an upgrade without interruption.
  */
 function expectWhole(path: string, before: ReturnType<typeof readMirror>, what: string): 'old' | 'new' {
   const { applied, check, facts } = readMirror(path);
@@ -145,7 +147,7 @@ test('an upgrade that ends before any of its statements is done by the next star
   takingsMirror(old);
   const before = readMirror(old);
 
-  // A process killed at a statement leaves the files as they are at that moment.
+  // A process killed at a statement leaves the files as they are at that moment, so copies of them stand for the kills.
   const path = copyOf(old, directory());
   const left: string[] = [];
   const steps = stepThrough(

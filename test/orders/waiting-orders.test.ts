@@ -77,7 +77,7 @@ it('says nothing where nobody acknowledges, of what was there before, and of wha
   expect(waiting(mirror, 6 * HOUR_MS)).toEqual([]);
   await hear(mirror, 3, 5 * HOUR_MS, { status: 'inProcess' });
   await acknowledge(mirror, 3, 5.5 * HOUR_MS);
-  // The first order came long before the POS began to acknowledge.
+  // The first order arrived long before the POS began to acknowledge, so it does not wait.
   expect(waiting(mirror, 6 * HOUR_MS)).toEqual(['2 300']);
   expect(waiting(mirror, 6 * DAY_MS)).toEqual(['2 300']);
   expect(waiting(mirror, 8 * DAY_MS)).toEqual([]);

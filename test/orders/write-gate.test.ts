@@ -6,8 +6,8 @@ import { expect, it } from 'vitest';
 import { WriteGate } from '../../src/db/mirror-connection.ts';
 
 /**
- * Starts a worker that works in turns until it is aborted. Cell 0 counts the turns, cell 1 the overlaps with other
- * writers.
+ * Starts a worker that enters and leaves the gate in a loop until the gate is aborted. `counts[0]` is the number of its
+ * turns, `counts[1]` the number of times that it found the main thread in the gate too.
  */
 function startWorker(gate: WriteGate, counts: Int32Array<SharedArrayBuffer>): Promise<void> {
   const url = new URL('../../src/db/mirror-connection.ts', import.meta.url);
@@ -74,7 +74,8 @@ it('lets a worker sleep while the main thread has the lock, rather than ask all 
   const counts = new Int32Array(new SharedArrayBuffer(16));
   await gate.enter();
   const ended = startWorker(gate, counts);
-  // `notify` returns how many workers it woke. A woken worker checks the gate and sleeps again.
+  // `notify` returns how many threads it woke, so 1 shows that the worker slept. A woken worker checks the gate and
+  // sleeps again.
   await expect.poll(() => Atomics.notify(new Int32Array(gate.memory), 0)).toBe(1);
   expect(Atomics.load(counts, 0)).toBe(0);
   gate.abort();
