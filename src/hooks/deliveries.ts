@@ -32,8 +32,8 @@ export interface Delivery extends Try {
 }
 
 /**
- * Records tries of one hook in one feed, in order, in the caller's transaction. A repeated try of the newest event
- * updates its row.
+ * Records tries of one hook in one feed, in order, in the caller's transaction. If the newest try failed, a further try
+ * of the same event updates its row.
  */
 export function noteTries(db: Database.Database, { name, event }: CursorKey, tries: readonly Try[]): void {
   const sql = sqlOf(db);

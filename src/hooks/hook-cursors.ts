@@ -79,7 +79,7 @@ export function eventsFrom(
   }));
 }
 
-/** Returns the highest seq of a feed that was ever used. */
+/** Returns the highest seq that was ever used in a feed. */
 export function newestOf(db: Database.Database, event: EventName): number {
   return event === 'order' ? newestSeq(db) : new OutboxQueries(db).newestSettled();
 }
@@ -101,7 +101,7 @@ export function isWanted(
   return !(isFirstHeardOf && isOlder);
 }
 
-/** Returns the event in the form that is sent; undefined if there is nothing to tell any more. */
+/** Returns the event in the form that is sent; undefined for a change that is not rejected any more. */
 export function hookMessage(db: Database.Database, found: FoundEvent): HookMessage | undefined {
   return 'change' in found ? rejectionOf(db, found) : orderEventOf(db, found);
 }
@@ -122,7 +122,7 @@ function rejectionOf(db: Database.Database, found: FoundChange): RejectedChangeE
 }
 
 const COUNT_AT_ONCE = 2_000;
-/** Most events that are examined to count the waiting ones. */
+/** Maximum number of events that are examined to count the waiting ones. */
 const COUNT_EVENTS_MAX = 20_000;
 
 /** Returns the states of hooks, one for each kind of event that a hook gets. */
@@ -210,8 +210,8 @@ function beginPlace(db: Database.Database, { name, event, begun, from, at, seq }
 }
 
 /**
- * Returns the seq of the newest event before `newsFrom`. A hook that started in an earlier mirror continues after it,
- * and gets all rejected changes of the new mirror.
+ * Returns the seq of the newest event before `newsFrom`, after which a hook of an earlier mirror continues. If
+ * `newsFrom` is null, as for rejected changes, returns 0, so that the hook gets all events of the new mirror.
  */
 function seqBefore(db: Database.Database, newsFrom: string | null): number {
   if (newsFrom === null) return 0;
@@ -278,8 +278,8 @@ export class HookCursors {
 }
 
 /**
- * Skips waiting events up to `to`, or only the first if `to` is null, in the caller's transaction. Returns undefined
- * if the hook has not started. Throws `usage` if `to` is not ahead of the cursor.
+ * Skips waiting events up to `to`, or only the first if `to` is null, in the caller's transaction. Returns undefined if
+ * the hook has not started. Throws `usage` if `to` is behind the cursor or beyond the newest event.
  */
 export function skipWaiting(
   db: Database.Database,
@@ -328,8 +328,8 @@ export interface Resending {
 }
 
 /**
- * Returns which events would be sent again from seq `from` on; undefined if the hook has not started. Throws `usage`
- * if `from` is not behind the cursor.
+ * Returns which events would be sent again from seq `from` on; undefined if the hook has not started. Throws `usage` if
+ * `from` is beyond the cursor.
  */
 export function resendingFrom(
   db: Database.Database,
@@ -407,7 +407,10 @@ export class HookRows {
   }
 }
 
-/** `printer` for its orders, `printer change.rejected` for rejected changes; no name of a hook has a blank. */
+/**
+ * Returns the name of a row: `printer` for orders, `printer change.rejected` for rejected changes. No hook name has a
+ * blank.
+ */
 function rowName({ name, event }: CursorKey): string {
   return event === 'order' ? name : `${name} ${event}`;
 }

@@ -39,7 +39,7 @@ export interface HookLoopOptions {
   /** Returns the platform's clock minus this machine's; undefined if not known yet. */
   platformSkewMs: () => number | undefined;
   onTried: (hook: string, outcome: 'ok' | 'failed') => void;
-  /** Handles the test requests of commands. It is called often. */
+  /** Handles the test requests of commands. Called about once a second. */
   answerTest: (signal: AbortSignal) => Promise<void>;
   clock: Clock;
   random: Random;
@@ -55,7 +55,7 @@ const LOOK_FOR_ALARM_MS = 60_000;
 /** Pauses between tries. They are short, because the receiver is near and somebody may be repairing the printer. */
 const RETRY_FIRST_MS = 2_000;
 const RETRY_LONGEST_MS = 60_000;
-/** Events read at once. Their orders are read one by one. */
+/** Number of events read at once. Their orders are read one by one. */
 const PAGE = 100;
 /**
  * Interval at which the cursor is saved while many events wait. After a crash, events of this interval are sent twice.
@@ -105,7 +105,7 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
   for (const { receiver } of targets) receiver.close();
 }
 
-/** Makes a receiver get one event at a time, even if several feeds have one for it. */
+/** Wraps a receiver so that it gets one event at a time, even if several feeds have events for it. */
 function oneByOne(receiver: HookReceiver): HookReceiver {
   let before: Promise<unknown> = Promise.resolve();
   return {
@@ -252,7 +252,7 @@ class HookQueue {
   }
 
   /**
-   * Returns the cursor, and creates one in a new mirror. Returns undefined until the platform's clock is known,
+   * Returns the cursor. A missing one is created only once the platform's clock is known, and is undefined until then,
    * because this machine's clock may be years behind after a power cut.
    */
   async #cursor(signal: AbortSignal): Promise<HookCursor | undefined> {

@@ -17,7 +17,7 @@ export interface HooksOptions {
     hookSecrets?: Readonly<Record<string, readonly string[]>> | undefined;
     hookUrls?: Readonly<Record<string, string>> | undefined;
   };
-  /** Version of tillsync that receivers are told. */
+  /** Version of tillsync, which receivers get in the header `user-agent`. */
   version: string;
   /** Environment of this process. A program gets only a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
@@ -44,8 +44,8 @@ export function namedHook({ hooks }: ConfiguredHooks, name: string): HookSetting
 }
 
 /**
- * Returns the kind of event that a command is about; without a name, the first that the hook gets. Throws `usage` for
- * a kind that the hook does not get.
+ * Returns the kind of event that a command names, or the first kind that the hook gets if the command names none.
+ * Throws `usage` for a kind that the hook does not get.
  */
 export function namedEvent({ name, events }: HookSettings, event: EventName | undefined): EventName {
   const found = event === undefined ? events[0] : events.find((each) => each === event);

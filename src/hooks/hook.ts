@@ -9,7 +9,7 @@ export interface HookSettings {
   /** Address of the receiver; empty if the receiver is a command. */
   readonly url: string;
   readonly command: readonly string[];
-  /** Kinds of events that it gets; at least one, in the order of `HOOK_EVENTS`. */
+  /** Kinds of events that the hook gets; at least one, in the order of `HOOK_EVENTS`. */
   readonly events: readonly EventName[];
   /** Statuses of which order events are sent; empty for all order events. */
   readonly statuses: readonly string[];
@@ -40,17 +40,16 @@ export interface RejectedChangeEvent {
 /** The body that a receiver gets. */
 export type HookMessage = HookEvent | RejectedChangeEvent;
 
-/** Names the cursor of one hook in one feed of events. */
+/** Identifies the cursor of one hook in one feed of events. */
 export interface CursorKey {
   /** Name of the hook. */
   name: string;
   event: EventName;
 }
 
-/**
- * Lag from which the alarm is amber, because somebody should check the hook, and red, because somebody is needed now.
- */
+/** Lag from which the alarm is amber, because somebody should check the hook. */
 export const LAGS_AFTER_MS = 2 * 60_000;
+/** Lag from which the alarm is red, because somebody must act now. */
 export const LAGS_BADLY_AFTER_MS = 15 * 60_000;
 
 /** A hook's state in one of its feeds, for the commands and the metrics. */
@@ -59,7 +58,7 @@ export interface HookStatus extends CursorKey {
   to: string;
   /** Seq up to which all events were delivered or skipped; null if the hook has not started. */
   seq: number | null;
-  /** Number of waiting events, up to the counting limit. */
+  /** Number of waiting events, at most `COUNTED_MAX`. */
   waiting: number;
   /** True if more events may wait than were counted. */
   isMore: boolean;
@@ -72,7 +71,7 @@ export interface HookStatus extends CursorKey {
   nextTryAt: string | null;
 }
 
-/** Most waiting events that are counted. */
+/** Maximum number of waiting events that are counted. */
 export const COUNTED_MAX = 10_000;
 
 /** Fields of an order that identify the customer. */

@@ -4,7 +4,7 @@ import { runProgram } from '../core/program.ts';
 import type { Clock } from '../core/time.ts';
 import { type HookMessage, type HookSettings, withoutCustomer } from './hook.ts';
 
-/** Result of one try to deliver an event. It contains no customer data. */
+/** Result of one try to deliver an event. It contains no customer data, except in a test of a hook. */
 export interface HookAnswer {
   ok: boolean;
   /** Sentence without its full stop, such as `printer.local answered 500`. */

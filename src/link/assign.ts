@@ -81,8 +81,8 @@ function takeStoresBack(db: Database.Database, known: string): void {
 }
 
 /**
- * Makes an earlier id of the branch one of its stores when `beginRoutes` runs next, because open orders still name
- * the id. Until then a renamed branch may have no feed, and an order that comes for it waits as unassigned.
+ * Makes an earlier id of the branch a route to it at the next `beginRoutes`, because open orders still name the id.
+ * Until then a renamed branch may have no feed, and new orders for it are unassigned.
  */
 export function keepRoute(db: Database.Database, store: string, branch: string): void {
   const route = `INSERT INTO left_stores (store_id, branch, by_hand) VALUES (?, ?, ?)

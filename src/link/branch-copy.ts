@@ -11,19 +11,19 @@ import { COPY_PART_BYTES, GET_ANSWER, type HeldCopy, isForAKey, LIST_ANSWER, PUT
 
 /** Time after which the hub is asked again whether it still has a file. */
 const ASK_AGAIN_MS = 3_600_000;
-/** Least pause between two parts: with it a branch stays below the hub's limit of questions. */
+/** Shortest pause between two parts, which keeps a branch below the hub's limit of questions. */
 const PAUSE_MS = 150;
 const TRIES = 20;
 const AGAIN_AFTER_MS = 1_000;
 
-/** Asks the hub a question of `COPY` and returns the answer's text. */
+/** Sends the hub a question of the schema `COPY` and returns the text of the answer. */
 export type AskCopy = (question: object) => Promise<string>;
 
 interface Known {
-  /** Changes whenever the file does. */
+  /** Inode, size and modification time, which change whenever the file changes. */
   key: string;
   sha256: string;
-  /** When the hub had it whole; undefined if it does not yet. */
+  /** Monotonic time at which the hub confirmed that it has the complete file; undefined before. */
   atHubMs?: number;
 }
 
@@ -34,11 +34,11 @@ export interface CopySenderOptions {
   beat: () => void;
 }
 
-/** Sends a branch's encrypted backups to its hub, in small parts with pauses, so that orders and counts go first. */
+/** Sends a branch's encrypted backups to its hub in small parts, with pauses for orders and stock counts in between. */
 export class CopySender {
   readonly #o: CopySenderOptions;
   #known = new Map<string, Known>();
-  /** Number of files that were found at the hub whole. */
+  /** Number of times that the hub confirmed a file as complete, whether the file was sent now or earlier. */
   sent = 0;
 
   constructor(options: CopySenderOptions) {
@@ -46,9 +46,8 @@ export class CopySender {
   }
 
   /**
-   * Sends what the hub lacks of these files, in their order, for about `forMs`; the next call goes on from there. A
-   * file that is not encrypted for a key is refused (`usage`). Returns true once the hub has all of them. Throws
-   * `link-…`; `not-found` if the hub keeps no copies.
+   * Sends the parts of these files that the hub lacks, for about `forMs`; the next call continues. Returns true once
+   * the hub has all files. Throws `link-…`, `usage` (a file is not encrypted for a key) and `not-found` (an older hub).
    */
   async send(files: readonly string[], forMs: number, signal: AbortSignal): Promise<boolean> {
     const endMs = this.#o.clock.monotonicMs() + forMs;
@@ -84,7 +83,10 @@ export class CopySender {
     }
   }
 
-  /** Returns the hash of a file that may leave this machine. Throws `usage`. */
+  /**
+   * Returns the hash of a file. Throws `usage` if the file must not leave this machine, because it is not encrypted for
+   * a key.
+   */
   async #checked(file: FileHandle, path: string): Promise<string> {
     const hash = createHash('sha256');
     let isFirst = true;
@@ -99,7 +101,7 @@ export class CopySender {
     return hash.digest('hex');
   }
 
-  /** Asks one question, and pauses for as long as it took at least, so that half of a slow line stays free. */
+  /** Sends one question, then pauses at least as long as the answer took, so that half of a slow line stays free. */
   async #put(question: object, signal: AbortSignal): Promise<number> {
     const { ask, clock, beat } = this.#o;
     const beganMs = clock.monotonicMs();
@@ -112,8 +114,8 @@ export class CopySender {
 }
 
 /**
- * Fetches the newest backup of this branch from its hub, or the one called `name`, and the differential ones, into an
- * empty directory. `makeRoom` is told the bytes before. Throws `not-found`, `link-…`, `storage-corrupt`.
+ * Fetches this branch's newest backup, or the one called `name`, and all differential ones from its hub. `into` gets
+ * their size in bytes and returns an empty directory. Throws `not-found`, `link-…`, `storage-corrupt`.
  */
 export async function fetchCopies(
   into: (bytes: number) => string,

@@ -25,10 +25,7 @@ import {
   SNAPSHOT_END,
 } from './link.ts';
 
-/**
- * Applies what a branch downloads from its hub to the branch's mirror. Each function works in the caller's
- * transaction.
- */
+/** Applies the hub's entries to the mirror of a branch. Each function works in the caller's transaction. */
 
 /** Returns the hub's epochs that this mirror followed before the present epoch. */
 export function leftEpochs(db: Database.Database): string[] {
@@ -51,7 +48,7 @@ export interface Applied {
   isLeaseSpent: boolean;
 }
 
-/** Most stored earlier epochs. A server never holds messages of more epochs than this. */
+/** Maximum number of earlier epochs that are stored. A server never holds messages of more epochs than this. */
 const LEFT_MAX = 20;
 
 const ORDER = z.object({

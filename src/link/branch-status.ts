@@ -49,8 +49,7 @@ export type BranchStatus = z.output<typeof branchStatus>;
 /** Silence after which a branch counts as absent. A branch reports every 30 seconds. */
 const ABSENT_AFTER_MS = 90_000;
 /**
- * Age below which an unapplied entry is no delay: the branch may have applied the entry after its last
- * report.
+ * Age below which an unapplied entry is no delay, because the branch may have applied the entry after its last report.
  */
 const BEHIND_AFTER_MS = 120_000;
 /** An entry younger than this at the branch's last report was still being delivered, so it is no delay. */
@@ -274,8 +273,8 @@ export function newestNumber(db: Database.Database, branch: string): number {
 }
 
 /**
- * Returns how many entries a branch's mirror lacks. If all were written after a connected branch's last report, it is
- * 0, because the branch has probably applied them.
+ * Returns how many entries a branch's mirror lacks, and since when. Returns 0 if the branch is connected and the oldest
+ * of them was written since its last report, because it has probably applied them by now.
  */
 function behindOf(
   db: Database.Database,

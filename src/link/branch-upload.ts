@@ -10,8 +10,8 @@ import { type HelloAnswer, UP_ITEMS_MAX, type UpItem } from './link.ts';
 import { QUESTION_BYTES_MAX } from './question-gate.ts';
 
 /**
- * Numbers what a branch uploads to its hub and stores it until the hub has accepted it. Each function works
- * in the caller's transaction.
+ * Gives a number to each item that a branch uploads to its hub, and stores the item until the hub has accepted it. Each
+ * function works in the caller's transaction.
  */
 
 /** Position of a branch in the hub's feed, and the numbering of what it uploads. */
@@ -70,14 +70,14 @@ export function beginUplink(db: Database.Database, isCopy: boolean): string {
   return uplinkId;
 }
 
-/** Returns whether the hub may lack an item that has a number already. */
+/** Returns whether an item has a number already, but was not confirmed by the hub. */
 export function isUnderWay(db: Database.Database): boolean {
   return sqlOf(db).row('SELECT 1 FROM up_items') !== undefined;
 }
 
 /**
- * Requeues the changes being uploaded, because the branch's queue at the hub is full. Starts a new uplink, so
- * that a late answer for the old uplink is ignored, and returns its id.
+ * Requeues the items being uploaded, because the branch's queue at the hub is full. Starts a new uplink, so that a late
+ * answer for the old uplink is ignored. Returns the id of the new uplink.
  */
 export function requeue(db: Database.Database, nowMs: number): string {
   const queue = new OutboxQueue(db);
@@ -97,8 +97,8 @@ export function requeue(db: Database.Database, nowMs: number): string {
 type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf'>;
 
 /**
- * Returns the items to upload: items with a number, else the oldest changes, and acknowledgements once no
- * change waits. `onlySoldOut`: the hub accepts only sold-out changes for now.
+ * Returns the items to upload: those with a number if there are any, otherwise the oldest changes, and acknowledgements
+ * only if no further change waits. `onlySoldOut`: the hub accepts only sold-out changes for now.
  */
 export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
   const { db } = stores;
@@ -158,8 +158,8 @@ function waitingChanges(db: Database.Database, priority: number): OutboxChange[]
 }
 
 /**
- * Merges changes that were submitted before the catalogue came with newer changes of the same product. Kept
- * apart, a newer sold-out change would be sent first, and the older change would then overwrite it.
+ * Merges a change that was submitted before the catalogue arrived into a newer change of the same product. Otherwise a
+ * newer sold-out change would be sent first, and the older change would then overwrite it.
  */
 function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxChange[]): void {
   for (const { changeId, kind, body, basis } of waiting) {
@@ -177,8 +177,8 @@ export function markAcked(db: Database.Database, ackedUpTo: number): void {
 }
 
 /**
- * Counts the changes and acknowledgements that the hub does not have yet; also returns the time of the oldest
- * change.
+ * Returns how many changes and acknowledgements the hub does not have yet, and when the oldest waiting change was
+ * submitted.
  */
 export function waitingUp(db: Database.Database): { waiting: number; oldestWaitingAt: string | null } {
   const sql = `SELECT

@@ -48,14 +48,14 @@ const HELLO_EVERY_MS = 30_000;
 const WISH_EVERY_MS = 5_000;
 const AGAIN_AFTER_MS = 2_000;
 const LOOK_EVERY_MS = 500;
-/** Number of unused leased numbers below which the branch asks the hub for more. */
+/** Number of unused leased event numbers below which the branch asks the hub for more. */
 const LEASE_AHEAD = 500;
 /** Longest time for which an orderly stop waits for the hub's answer. */
 const LAST_WORD_MS = 2_000;
 const PRUNED_AT_ONCE = 1_000;
-/** Most characters of messages applied in one transaction. The last message may exceed the limit. */
+/** Maximum number of characters of messages applied in one transaction. The last message may exceed the limit. */
 const PART_LENGTH = 500_000;
-/** Change of the measured clock difference that may come from the travel time of a request, so that it is ignored. */
+/** Changes of the clock difference up to this size are ignored, because a request's travel time may cause them. */
 const CLOCK_JITTER_MS = 5_000;
 /**
  * Age after which a gap in the feed will not close by itself. The server resends an unacknowledged message
@@ -99,7 +99,7 @@ export class BranchFollower {
   #isStart = true;
   /** Milliseconds by which this machine's clock is ahead of the hub's. */
   #aheadMs = 0;
-  /** True if the hub refuses this machine, because it serves another machine under the same name. */
+  /** True while the hub refuses this machine, for example because another machine uses the same branch key. */
   #isRefused = false;
   #following = new AbortController();
   #wantsSnapshot = false;
@@ -211,8 +211,8 @@ export class BranchFollower {
   }
 
   /**
-   * Applies entries in one transaction. Returns undefined after this branch's last hello, when nothing is
-   * applied any more.
+   * Applies entries in one transaction. Returns undefined and applies nothing after this branch's last hello, or while
+   * the hub has not leased numbers yet.
    */
   async #apply(messages: readonly DownMessage[]): Promise<Applied | undefined> {
     const { stores, spellings, clock } = this.#options;
@@ -376,7 +376,7 @@ export class BranchFollower {
     }
   }
 
-  /** Stores the freshness of the hub's orders, with times converted to this machine's clock. */
+  /** Stores the freshness of the hub's orders and catalogue, with times converted to this machine's clock. */
   async #adopt({ freshness, nowMs, ordersStaleAfterMs }: HelloAnswer): Promise<void> {
     const { mirror, clock, onHubClock } = this.#options;
     if (nowMs !== null) {

@@ -5,10 +5,7 @@ import { type Cause, type ExaminedBranch, LOST_AFTER_MS } from './branch-status.
 /** Makes one alarm of all faults of the hub's branches, with the level of the worst branch. */
 
 const SILENT_AFTER_MS = 180_000;
-/**
- * Reasons that are left out here, because the hub reports them in findings of its own: `outbox.held`,
- * `hub.unapplied`.
- */
+/** Reasons that the alarm leaves out, because the hub's own findings `outbox.held` and `hub.unapplied` report them. */
 const TOLD_BY_HUB: ReadonlySet<Cause['reason']> = new Set<Cause['reason']>(['outbox.held', 'quarantine']);
 
 export interface BranchesAlarmFacts {

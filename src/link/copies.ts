@@ -11,10 +11,10 @@ import { COPY_PART_BYTES, type CopyQuestion, isForAKey } from './link.ts';
 /** Directory of the copies inside the hub's storage directory, with one directory for each branch. */
 const COPIES = 'copies';
 
-/** A stored file's name: the backup's name, the hash of its content, and `.part` until it is whole. */
+/** Name of a stored file: the backup's name, the hash of its content, and `.part` until the file is complete. */
 const STORED = /^(tillsync-.+-(\d{8}T\d{6}Z)(\.differential)?\.tar\.gz\.age)\.([0-9a-f]{64})(\.part)?$/;
 
-/** Number of backups, and of differential backups, that are kept of a branch. */
+/** Number of full backups, and of differential backups, that are stored for each branch. */
 const WHOLE_KEPT = 2;
 const DIFFERENTIAL_KEPT = 4;
 /** Bytes that all branches together may send in a second, so that orders are not slowed. */
@@ -29,14 +29,14 @@ interface Stored {
   sha256: string;
   isPart: boolean;
   bytes: number;
-  /** When its last part came. */
+  /** When the last part of the file arrived, milliseconds since 1970. */
   atMs: number;
 }
 
 export interface CopyStoreOptions {
   /** The hub's storage directory. */
   storage: string;
-  /** Most bytes that are kept of one branch. */
+  /** Maximum number of bytes that are stored for one branch. */
   maxBytes: number;
   /** Returns the room on the disk; null if the system does not report it. */
   space: () => DiskSpace | null;
@@ -44,19 +44,19 @@ export interface CopyStoreOptions {
 }
 
 /**
- * Keeps the newest backups of the branches at the hub. They are encrypted for a key that the hub does not have. A file
- * arrives in parts under a name of its own, and takes the place of an older one only when it is whole.
+ * Stores the newest backups of the branches at the hub, encrypted for a key that the hub does not have. A file arrives
+ * in parts under a temporary name, and replaces an older one only when it is complete.
  */
 export class CopyStore {
   readonly #o: CopyStoreOptions;
-  /** Time at which the parts that came would have come at the allowed rate. */
+  /** Monotonic time at which all parts received so far would have arrived at the allowed rate. */
   #paidMs = 0;
 
   constructor(options: CopyStoreOptions) {
     this.#o = options;
   }
 
-  /** Answers a branch. Asked by one branch, it must be called one at a time. Throws `storage-…`. */
+  /** Answers a branch's question. Call it again for the same branch only after the answer. Throws `storage-…`. */
   async answer(branch: string, asked: CopyQuestion): Promise<object> {
     const directory = join(this.#o.storage, COPIES, branch);
     try {
@@ -73,7 +73,7 @@ export class CopyStore {
     }
   }
 
-  /** Appends a part. Returns the bytes that the hub has of the file. */
+  /** Appends a part to a file. Returns how many bytes of the file the hub has. */
   async #put(
     directory: string,
     { name, bytes, sha256, at, part }: Extract<CopyQuestion, { do: 'put' }>,
@@ -105,11 +105,14 @@ export class CopyStore {
     return bytes;
   }
 
-  /** Deletes what a new file replaces before it begins, but never the newest backup. Throws `storage-full`. */
+  /**
+   * Makes room for a new file: deletes abandoned parts, and old copies if the branch would exceed its limit, but never
+   * the newest backup. Throws `storage-full`.
+   */
   async #makeRoom(files: readonly Stored[], { name, bytes }: Pick<Stored, 'name' | 'bytes'>): Promise<void> {
     const { maxBytes, space } = this.#o;
     const isDifferential = name.includes('.differential.');
-    // The branch sends one file of a kind at a time, so another part is of a file that it gave up.
+    // A branch sends one file of each kind at a time, so an earlier part is of a file that it no longer sends.
     const given = files.filter((file) => file.isPart && file.isDifferential === isDifferential);
     const newest = files.find((file) => !file.isPart && !file.isDifferential);
     const older = files.filter((file) => !file.isPart && newest && file.stamp < newest.stamp).reverse();
@@ -146,7 +149,7 @@ export async function copyDirectories(storage: string): Promise<string[]> {
   return names.sort().map((name) => join(storage, COPIES, name));
 }
 
-/** Returns a branch's files, the one that came last first; none if the directory does not exist. */
+/** Returns a branch's files, last arrived first; none if the directory does not exist. */
 async function storedIn(directory: string): Promise<Stored[]> {
   const names = await readdir(directory).catch(nothingIfMissing);
   const files: Stored[] = [];
@@ -166,7 +169,10 @@ function nothingIfMissing(error: unknown): string[] {
   throw error;
 }
 
-/** Returns the whole files that newer ones replace. What counts is when a file came, for a branch's clock may be wrong. */
+/**
+ * Returns the complete files that newer ones replace. The newer file is the one that arrived later, because the clock
+ * of a branch, and so the time in a file's name, may be wrong.
+ */
 async function superfluous(directory: string): Promise<Stored[]> {
   const all = (await storedIn(directory)).filter(({ isPart }) => !isPart);
   const files = [...new Map(all.toReversed().map((file) => [file.name, file])).values()].reverse();

@@ -23,16 +23,13 @@ import type { DownMessage, Hello, Result } from './link.ts';
 const STAGES = ['open', 'results', 'catalog', 'ended'] as const;
 type Stage = (typeof STAGES)[number];
 
-/** Most orders examined for one page, and most results on one page. */
+/** Maximum number of orders that are examined for one page, and of results on one page. */
 const LOOKED_AT = 500;
-/**
- * Most branches that get a catalogue page in one transaction. The number is small, so that an order waits only
- * shortly.
- */
+/** Maximum number of branches that get a catalogue page in one transaction; small, so that orders wait only shortly. */
 const CHANGED_AT_ONCE = 4;
 /**
- * Most catalogue pages in a branch's feed that the branch has not read yet. They hold 2,000 products, some 800 kB on
- * the server.
+ * Maximum number of catalogue pages in a branch's feed that the branch has not read yet. They have 2,000 products, some
+ * 800 kB on the server.
  */
 const PAGES_AHEAD = 40;
 
@@ -129,8 +126,8 @@ function addOrders(
       seq,
     }),
   );
-  // These orders do not follow from the branch's stores: a person assigned them to the branch, or they moved
-  // to another branch.
+  // The branch's stores do not lead to these orders, because a person assigned them to the branch, or they moved to
+  // another branch.
   const others = sqlOf(db).rows<(typeof found)[number]>(
     `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders
      WHERE order_id IN (SELECT order_id FROM unassigned_orders WHERE branch = @branch
@@ -176,7 +173,7 @@ interface Changed {
 const HAS_NEWS = `(EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = '' AND c.rev > b.catalog_rev)
   OR EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))`;
 
-/** Returns branches that lack catalogue changes. The branch that lacks most comes first. */
+/** Returns branches that lack catalogue changes. The branch whose catalogue is oldest comes first. */
 function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
   const changed = sqlOf(db).rows<Changed>(
     `SELECT branch, catalog_rev AS rev FROM feed_branches b

@@ -102,7 +102,7 @@ export function nameInCatalog(db: Database.Database, branches: readonly FeedBran
   }
 }
 
-/** Most outcomes sent to branches in one transaction. */
+/** Maximum number of outcomes that are sent to branches in one transaction. */
 const SETTLED_AT_ONCE = 500;
 
 /** Returns whether outcomes of branches' changes wait to be sent. */
@@ -202,7 +202,10 @@ export function noteStream(
   return true;
 }
 
-/** Deletes published entries older than the retention. Returns true if more remain to be deleted. */
+/**
+ * Deletes published entries older than the retention, and routes and acknowledgements that are no longer needed.
+ * Returns true if more entries remain to be deleted.
+ */
 export function pruneFeed(db: Database.Database, nowMs: number): boolean {
   pruneRoutes(db);
   sqlOf(db).run('DELETE FROM handed_up WHERE change_id NOT IN (SELECT change_id FROM outbox)');
@@ -223,9 +226,8 @@ export interface IngestOptions {
 }
 
 /**
- * Accepts a branch's items, each once and in order; counts come before the acknowledgements of orders they
- * include. `comeBackMs` is set if the branch's queue is full and items after `upTo` were not accepted.
- * Returns undefined if the items do not follow the earlier ones.
+ * Accepts a branch's items, each once: first the changes, then the acknowledgements, because a count may already
+ * include these orders. `comeBackMs` is set if the queue is full after `upTo`. Returns undefined if an item is missing.
  */
 export function ingestChanges(
   stores: Stores,
@@ -340,8 +342,8 @@ export function hasWaitingAcks(db: Database.Database): boolean {
 }
 
 /**
- * Records which hub change carries a branch's change. If it replaced a waiting change of another item, the
- * earlier submitter gets an answer.
+ * Records which hub change carries a branch's change. If the hub change carried another change before, the branch of
+ * that change is notified that it was superseded.
  */
 function noteHandedUp(
   db: Database.Database,
@@ -368,8 +370,8 @@ function noteHandedUp(
 }
 
 /**
- * Returns the change if the branch may make it: its own stocks, and the company's values only with
- * `may_price`.
+ * Returns the change, or the reason why the branch may not make it. A branch may change its own stocks, and the
+ * company's values only with `may_price`.
  */
 function changeOf(
   db: Database.Database,
@@ -386,7 +388,7 @@ function changeOf(
   if ('fault' in reading) return { refused: reading.fault.message };
   if (reading.kind === 'product') return { ...reading, reference };
   const { subsidiaryId, subsidiaryExternalId, ...change } = reading.change;
-  // Earlier ids count too, because the branch's machine may still use them.
+  // Earlier ids of the branch are accepted too, because its machine may still use them.
   const isOwn = (id: string | undefined) =>
     id === undefined ||
     [branch.branch, branch.subsidiaryId, branch.externalId].includes(id) ||

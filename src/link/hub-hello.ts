@@ -13,7 +13,9 @@ import type { Hello, HelloAnswer } from './link.ts';
 
 /** Time after which a snapshot that a branch still lacks is made again. */
 const SNAPSHOT_AGAIN_MS = 600_000;
-/** Time within which doubts of two branches make the hub's database count as an older copy. */
+/**
+ * If two branches have entries that the hub never sent, and report so within this time, its database is an older copy.
+ */
 const DOUBT_MS = 7 * 86_400_000;
 
 export interface BranchRow {
@@ -41,7 +43,7 @@ export function epochOf(db: Database.Database, branch: string): string | undefin
   return sqlOf(db).value<string>(sql, branch);
 }
 
-/** Returns whether the hello changes a stored fact about the branch. */
+/** Returns whether the hello must be handled in a write transaction, because it may change what the hub stores. */
 export function isNews(db: Database.Database, branch: string, hello: Hello): boolean {
   const row = branchRow(db, branch);
   return (
@@ -127,15 +129,15 @@ export function uplinkState(
   return { upTo: isLineKnown ? row.ackedUpTo : 0, isLineKnown, seq: row?.seq ?? 0 };
 }
 
-/** Returns the number with which a snapshot begins that the branch must wait for, or 0 if there is none. */
+/** Returns the feed number at which the branch's coming snapshot begins; 0 if no snapshot is coming. */
 export function snapshotAhead(db: Database.Database, branch: string, hello: Hello): number {
   const row = branchRow(db, branch);
   return row && hello.epoch === epochOf(db, branch) && hello.mark < row.snapshotN ? row.snapshotN : 0;
 }
 
 /**
- * Returns the feed number up to which the branch's feed was published to the server. Everything up to `mark`,
- * which the branch has, was published, so only the entries after it are read.
+ * Returns the feed number up to which the branch's feed was published to the server. Reads only the entries after
+ * `mark`, because the branch already has all entries up to `mark`.
  */
 export function publishedTo(db: Database.Database, branch: string, mark: number): number {
   const sql = `SELECT coalesce(
@@ -216,8 +218,8 @@ export function handleHello(
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  // If the branch reported that it had the snapshot, but lacks it now, then a lost mirror had it and this
-  // mirror needs another.
+  // If an earlier report says that the branch had the snapshot, a mirror that was lost since had it, and this mirror
+  // needs another snapshot.
   const isUnderWay = isOtherEpoch || (hello.mark < row.snapshotN && heardMark < row.snapshotN);
   if (isRecent && isUnderWay) return 'nothing';
   beginSnapshot(db, branch, hello.line, nowMs);
@@ -252,8 +254,8 @@ function beginLife(db: Database.Database, branch: string, nowMs: number): void {
 const REPLAYED_MS = 90 * 86_400_000;
 
 /**
- * Returns those orders of the branch whose customer the hub must remove again, because the restored backup
- * still has the customer.
+ * Returns the orders whose customer a restored backup brought back, so that the hub must remove the customer again.
+ * Orders that were never sent to the branch are left out.
  */
 export function forgottenAgain(
   db: Database.Database,

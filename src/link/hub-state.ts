@@ -9,7 +9,7 @@ import { KEPT_WAYS, type KeptWays, type WaysStore } from './ways.ts';
 const text = z.string().min(1);
 
 /**
- * Secret keys of the hub (nkey seeds): of its own user, of the user that makes the server reload its
+ * Secret keys of the hub: the nkey seeds of its own user and of the user that makes the server reload its
  * configuration, and the key that encrypts the server's files.
  */
 export const HUB_KEYS = z.object({ hub: text, system: text, storage: text });
@@ -88,11 +88,9 @@ export interface InvitedBranch {
   /** When the invitation expires, ISO 8601 UTC. */
   expiresAt: string | null;
   joinedAt: string | null;
+  /** When the branch last reported, ISO 8601 UTC. */
   seenAt: string | null;
-  /**
-   * When the branch last reported, ISO 8601 UTC. The value may be up to `seenLateMs` too old, if another
-   * process stored it.
-   */
+  /** Time by which `seenAt` may be too old. It is 0 if this process received the report itself. */
   seenLateMs: number;
   report: BranchReport | null;
   /** Reason of the last refusal; null once the branch was accepted again. */
@@ -102,8 +100,9 @@ export interface InvitedBranch {
 /** Stands in place of a public key for the shop on the hub's machine, which does not connect to the server. */
 const NO_KEY = 'own';
 
-/** Intervals of writing to state.db: changed reports, all in one transaction, and the times of the last reports. */
+/** Interval at which changed reports of branches are written to state.db, all in one transaction. */
 const REPORTS_EVERY_MS = 3_000;
+/** Interval at which all reports are written, changed or not, with the times at which they arrived. */
 const TIMES_EVERY_MS = 60_000;
 
 /** The last report of a branch in this process. */
@@ -232,8 +231,8 @@ export class HubRows {
   }
 
   /**
-   * Makes this branch the shop on the hub's machine; an empty name means none. A shop that was there before
-   * loses its place and must join.
+   * Makes this branch the shop on the hub's machine; an empty name means that there is none. The shop that was there
+   * before loses its access and must join like any other branch.
    */
   joinOwnStore(name: string, nowMs: number): void {
     const branch = name === '' ? '' : this.idOf(name);
@@ -290,7 +289,8 @@ export class HubRows {
   }
 
   /**
-   * Replaces this hub's state by the copy of another machine. This hub must have keys and no branches yet.
+   * Adds the branches of another machine's hub, and its server configuration if this hub has none. This hub must have
+   * keys and no branches yet.
    */
   takeOver({ serverConfig, branches }: HubCopy, nowMs: number): void {
     const sql = sqlOf(this.#db);
@@ -307,8 +307,8 @@ export class HubRows {
   }
 
   /**
-   * Returns the configured branches with their permanent ids. A branch with an unknown name but the
-   * `subsidiaryId` of a branch that is no longer configured is probably that branch under a new name.
+   * Returns the configured branches with their permanent ids. An unknown name with the `subsidiaryId` of a joined
+   * branch that is no longer configured is probably the new name of that branch.
    */
   named(configured: readonly ConfiguredName[]): NamedBranch[] {
     const rows = this.branches();
@@ -348,7 +348,7 @@ export class HubRows {
     storing(() => sqlOf(this.#db).run(sql, { branch, subsidiaryId }));
   }
 
-  /** Renames a branch. Deletes the row of a branch without a key that had this name. */
+  /** Renames a branch. Deletes another branch's row of that name if it has neither a key nor an invitation. */
   rename(branch: string, name: string, subsidiaryId: string | null = null): void {
     const sql = sqlOf(this.#db);
     storing(() =>
@@ -455,7 +455,7 @@ export class HubRows {
     storing(() => sqlOf(this.#db).run(sql, now && JSON.stringify(now), branch));
   }
 
-  /** Writes the reports received since the last call, if they are due or `isLast` is true. */
+  /** Writes changed reports to state.db if they are due, and all reports if the times are due or `isLast` is true. */
   writeHeard(nowMs: number, isLast = false): void {
     const areTimesDue = isLast || Math.abs(nowMs - this.#timesMs) >= TIMES_EVERY_MS;
     if (!areTimesDue && Math.abs(nowMs - this.#reportsMs) < REPORTS_EVERY_MS) return;

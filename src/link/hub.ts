@@ -73,7 +73,7 @@ const IN_FLIGHT = 64;
 const SILENT_MS = 300_000;
 /** Longest body of a message, in bytes. With its headers it fits into the server's `max_payload`. */
 const MESSAGE_BYTES_MAX = 8_000_000;
-/** Most branches named in a finding. */
+/** Maximum number of branches that a finding names. */
 const NAMED_MAX = 5;
 
 /** Remedy for a branch that the configuration does not name. */
@@ -98,10 +98,7 @@ export interface HubOptions {
   announcement?: () => Announcement;
   /** Called when a branch's changes were queued. */
   onQueued: () => void;
-  /**
-   * Name of the branch on the hub's machine, which reads its feed without the server. Left out if there is
-   * none.
-   */
+  /** Name of the branch on the hub's machine, which reads its feed without the server; undefined if there is none. */
   ownStore?: string | undefined;
   /** Keeps copies of the branches' backups. If left out, none are kept. */
   copies?: CopyStore;
@@ -114,13 +111,13 @@ export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
-  /** Copies have a limit of their own, so that they hold up no other question. */
+  /** Limits questions about copies of backups separately, so that they do not delay other questions. */
   readonly #copyGate: QuestionGate;
   readonly #misuse: MisuseMonitor;
   readonly #room = new CatalogRoom();
-  /** By branch, the process whose messages are accepted. */
+  /** Maps each branch to the process whose messages are accepted. */
   readonly #heard: Map<string, string>;
-  /** By branch, the process that was last informed that a newer one replaced it. */
+  /** Maps each branch to the process that was last informed that a newer one replaced it. */
   readonly #toldReplaced = new Map<string, string>();
   #branches: readonly FeedBranch[];
   #connectedAtMs = 0;
@@ -163,14 +160,12 @@ export class Hub {
     await mirror.write((db) => beginHub(db, this.#fed(), clock.nowMs()));
   }
 
-  /**
-   * Returns the branches with a feed. A branch that was probably renamed gets no feed until a person decides.
-   */
+  /** Returns the branches with a feed. A branch that was probably renamed gets no feed until a person decides. */
   #fed(): FeedBranch[] {
     return this.#branches.filter(hasFeed);
   }
 
-  /** Checks and publishes until the signal or an error. */
+  /** Checks the server and publishes entries until the signal aborts or an error occurs. */
   async #connected(signal: AbortSignal, beat: () => void): Promise<void> {
     const { link, rows, clock } = this.#options;
     this.#connectedAtMs = clock.nowMs();
@@ -201,8 +196,8 @@ export class Hub {
   }
 
   /**
-   * Checks the server and the branches: creates missing streams and consumers, has lost entries published
-   * again, and updates the alarms.
+   * Checks the server and the branches: creates missing streams and consumers, marks lost entries so that they are
+   * published again, and updates the alarms.
    */
   async check(): Promise<void> {
     const { link, branches, mirror, rows, ownStore = '', clock, log } = this.#options;
@@ -254,7 +249,7 @@ export class Hub {
     health.note('hub.unapplied', found.length === 0 ? null : words);
   }
 
-  /** Adds new orders, catalogue changes and acknowledgements of the branches. */
+  /** Books acknowledgements whose orders have arrived, and updates catalogue names and the finding `hub.unapplied`. */
   async catchUp(): Promise<void> {
     const { mirror, stores } = this.#options;
     const branches = this.#fed();
@@ -267,7 +262,7 @@ export class Hub {
     this.#tellUnapplied();
   }
 
-  /** Publishes up to `IN_FLIGHT` waiting entries. Returns true if there may be more. */
+  /** Publishes waiting entries, or adds the next page to the feeds if none wait. Returns true if there may be more. */
   async publish(): Promise<boolean> {
     const { mirror, link, rows, ownStore, clock } = this.#options;
     const own = ownStore === undefined ? undefined : rows.idOf(ownStore);
@@ -282,8 +277,8 @@ export class Hub {
     const messages = await this.#composed(entries);
     await link.publish(
       messages.map((message) => {
-        // The server would refuse a message of this length every time, and all later messages would wait. An
-        // empty body reaches the branch, which puts it into quarantine.
+        // The server would refuse a message of this length every time, and all later messages would wait. So the entry
+        // is sent with an empty body, and the branch puts it into quarantine.
         const isTooLong = Buffer.byteLength(message.body) > MESSAGE_BYTES_MAX;
         return isTooLong ? { ...message, body: '{}' } : message;
       }),
@@ -469,7 +464,7 @@ export class Hub {
     } satisfies HelloAnswer);
   }
 
-  /** Removes again the customers that branches report as removed, which a restored backup brought back. */
+  /** Removes again the customers that a restored backup brought back and that a branch reports as removed. */
   async #forgetAgain(branch: string, orderIds: readonly string[]): Promise<void> {
     const { mirror, clock, log } = this.#options;
     const lost =
@@ -535,8 +530,8 @@ export class Hub {
   }
 
   /**
-   * Answers an older machine of a branch that a newer machine replaced it. The older machine may have
-   * received the snapshot of the newer one, so the newer one may request another at once.
+   * Tells an older machine that a newer machine of the branch replaced it. The newer machine may request another
+   * snapshot at once, because the older machine may have received the last one.
    */
   async #tellReplaced(branch: string, instance: string, replaced: string): Promise<string> {
     if (this.#toldReplaced.get(branch) !== instance) {
@@ -564,7 +559,7 @@ function refusal(code: Refusal['code'], message: string, hint?: string): string 
   return JSON.stringify({ refused: { code, message, hint } satisfies Refusal });
 }
 
-/** Reports the link as down after `LINK_PATIENCE_MS`, because a restart of the server takes less time. */
+/** Reports a lost link only after `LINK_PATIENCE_MS`, but a refused key or an invalid configuration at once. */
 export class LinkFreshness {
   readonly #mirror: Pick<Mirror, 'health'>;
   readonly #clock: Clock;

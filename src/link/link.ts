@@ -5,7 +5,7 @@ import { TillsyncError } from '../core/errors.ts';
 /** An entry of a branch's feed, sent from the hub to the branch. */
 export interface DownMessage {
   branch: string;
-  /** Epoch of the hub's database to which `n` belongs. */
+  /** Epoch of the branch's feed in which the hub gave the number `n`. */
   epoch: string;
   /** Number of the entry in the branch's feed, rising without gaps. */
   n: number;
@@ -39,8 +39,8 @@ export interface HubLink {
    */
   prepare(branches: readonly string[]): Promise<string>;
   /**
-   * Publishes in order and resolves when all messages are on the server's disk. After `link-down` some may
-   * have arrived.
+   * Publishes messages in order, and resolves when all of them are on the server's disk. Throws `link-down`; some
+   * messages may have arrived all the same.
    */
   publish(messages: readonly DownMessage[]): Promise<void>;
   /** Sets the handler of the branches' questions. */
@@ -59,13 +59,13 @@ export type SupportHandler = (question: SupportQuestion, body: string) => Promis
 /** A branch's connection to its hub. */
 export interface BranchLink {
   /**
-   * Passes messages to `take`, in the order of publishing. If `take` returns false, the messages are passed
-   * again after earlier ones; accepted messages are not passed again if possible. An empty list means that
-   * the server has none for now. Ends with the signal. Throws `link-down`, and what `take` throws.
+   * Passes messages to `take` in published order, or [] while none wait, until the signal aborts. If `take` returns
+   * false or an acknowledgement is lost, they are passed again. Throws `link-down` and errors of `take`.
    */
   follow(take: (messages: DownMessage[]) => Promise<boolean>, signal: AbortSignal): Promise<void>;
   /**
-   * Sends one question and returns the answer, both JSON texts. Throws `link-down` if no answer came in time.
+   * Sends one question and returns the answer, both JSON texts. Throws `link-down` if no answer arrives in time, and
+   * `not-found` if a hub of an older version does not know the question `copy`.
    */
   ask(question: Question, body: string): Promise<string>;
   /** Sets the handler of the hub's questions. It takes effect with the next connection. */
@@ -73,8 +73,8 @@ export interface BranchLink {
   /** Present if the hub can have several addresses. */
   ways?: {
     /**
-     * Handles the announcement of addresses in the hub's answer. Returns a sentence with the reason if it is
-     * refused.
+     * Handles the announcement of addresses in the hub's answer. Returns the reason as a sentence if the announcement
+     * is refused, otherwise null.
      */
     heard(announced: unknown): string | null;
     told(): Hello['ways'];
@@ -84,7 +84,7 @@ export interface BranchLink {
 
 const text = z.string().max(10_000);
 
-/** Highest accepted counting number: 35,000 a second for a year. A higher number is forged. */
+/** Highest accepted number. Counting up to it takes a year at 35,000 a second, so a higher number is forged. */
 export const NUMBER_MAX = 2 ** 40;
 const number = z.number().int().min(0).max(NUMBER_MAX);
 
@@ -94,7 +94,7 @@ export const FORGOTTEN_MAX = 100;
 
 /** A branch's hello: its regular report to the hub, which is also its heartbeat. */
 export const HELLO = z.object({
-  /** Id of the branch's process. If two machines have one key, the hub answers only the newer process. */
+  /** Id of the branch's process. If two machines use the same branch key, the hub accepts only the newer process. */
   instance: text,
   isStart: z.boolean(),
   /** Epoch that the mirror follows; null for a mirror that never received an entry. */
@@ -105,11 +105,11 @@ export const HELLO = z.object({
   /** True if the branch found a gap in the feed. */
   wantsSnapshot: z.boolean(),
   /**
-   * Id of the uplink, the numbering of a branch's items. Messages and columns say `line`, `u` and `upTo`,
-   * because older versions do; the code says `uplinkId`, `seqUp` and `ackedUpTo`.
+   * Id of the uplink, which numbers the items that a branch uploads. Messages and columns keep older names: `line` is
+   * the code's `uplinkId`, `u` its `seqUp` and `upTo` its `ackedUpTo`.
    */
   line: text,
-  /** True if this process started the uplink. From another process the hub does not accept an unknown uplink. */
+  /** True if this process started the uplink. The hub accepts a new uplink only from the process that started it. */
   isOwnLine: z.boolean().default(true),
   /** Number of the newest event in the branch's mirror. */
   seq: number.default(0),
@@ -128,12 +128,13 @@ export const HELLO = z.object({
     .default(null),
   version: text,
   /**
-   * Orders whose customer was removed here but came again, because the hub was restored from an older backup.
+   * Orders whose customer was removed at this branch, but whose customer data the hub sent again, because the hub was
+   * restored from an older backup.
    */
   forgotten: z.array(text).max(FORGOTTEN_MAX).default([]),
   /**
-   * Stamp of the announcement that the branch uses, and why it refused the last one; null from an older
-   * branch.
+   * Stamp of the announced hub addresses that the branch uses, and why it refused the last announcement; null from an
+   * older branch.
    */
   ways: z
     .object({ stamp: z.string().max(100).nullable(), refused: z.string().max(1_000).nullable() })
@@ -154,8 +155,8 @@ export const HELLO_ANSWER = z.object({
   /** Number up to which the hub has accepted the items of the uplink. */
   upTo: number,
   /**
-   * False if the hub knows a later uplink of the branch. This mirror is then an older copy, or one of two
-   * copies.
+   * False if the hub did not know this uplink before the hello. If another process started the uplink, the mirror of
+   * the branch or of the hub is then an older copy.
    */
   isLineKnown: z.boolean().default(true),
   /** Highest `seq` that this branch ever reported, perhaps from a newer copy or another machine. */
@@ -169,11 +170,11 @@ export const HELLO_ANSWER = z.object({
   leasedSeq: number.nullable().default(null),
   /** Number up to which the branch's feed was published to the server. */
   published: number.default(0),
-  /** Number with which a snapshot begins; no entry before it will close a gap. 0 if there is no snapshot. */
+  /** Feed number at which a coming snapshot begins, so that the branch does not wait for earlier entries; else 0. */
   snapshotN: number.default(0),
-  /** True if the branch has the hub's whole catalogue, and the hub has read every branch's catalogue. */
+  /** True if the branch has its whole catalogue, and the hub has read the catalogues of all branches. */
   hasCatalog: z.boolean().default(false),
-  /** Freshness of the hub's own orders, in times of the hub's clock. */
+  /** Freshness of the hub's orders and catalogue, with times of the hub's clock. */
   freshness: z.array(freshness),
   /** The hub's clock in milliseconds since 1970; null from an older hub. */
   nowMs: z.number().nullable().default(null),
@@ -182,22 +183,22 @@ export const HELLO_ANSWER = z.object({
   /** True if the hub has handled the `forgotten` orders of the hello. */
   hasForgotten: z.boolean().default(false),
   /**
-   * The hub's `Announcement` of addresses; null from an older hub. Checked apart, so that a bad one does not
-   * void the answer.
+   * The hub's `Announcement` of addresses; null from an older hub. It is validated separately, so that an invalid
+   * announcement does not make the whole answer invalid.
    */
   ways: z.unknown().default(null),
 });
 export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
 
 /**
- * Start of a snapshot. `line` is the uplink of the branch that asked; a branch ignores snapshots for other
- * uplinks.
+ * Start of a snapshot. `line` is the uplink of the mirror that asked. A mirror that follows another epoch ignores a
+ * snapshot for another uplink.
  */
 export const SNAPSHOT = z.object({ line: text.optional() });
 
 /**
- * End of a snapshot. `underWay`: ids of the branch's changes that the hub will send without a person's
- * decision.
+ * End of a snapshot. `underWay`: ids of the branch's changes that wait at the hub and will be sent to the platform
+ * without a person's decision.
  */
 export const SNAPSHOT_END = z.object({ underWay: z.array(z.number().int()).default([]) });
 
@@ -237,7 +238,10 @@ export const CHANGES_ANSWER = z.object({
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 /** Name of an encrypted automatic backup: `tillsync-b1-20261125T080000Z.differential.tar.gz.age`. */
 const copyName = z.string().regex(/^tillsync-[a-z0-9-]{1,100}-\d{8}T\d{6}Z(\.differential)?\.tar\.gz\.age$/);
-/** Bytes of a file that one question, or one answer, brings. Orders never wait for more than one of them. */
+/**
+ * Maximum number of bytes of a file in one question (`up`) and in one answer (`down`). It is small, because orders may
+ * wait for one question or answer.
+ */
 export const COPY_PART_BYTES = { up: 64 * 1024, down: 256 * 1024 };
 
 /**
@@ -259,19 +263,22 @@ export const COPY = z.discriminatedUnion('do', [
 ]);
 export type CopyQuestion = z.infer<typeof COPY>;
 
-/** `have`: bytes that the hub has of the file; it is whole once these are all. `waitMs`: pause before the next part. */
+/** `have`: bytes that the hub has; the file is complete when all are there. `waitMs`: pause before the next part. */
 export const PUT_ANSWER = z.object({ have: number, waitMs: z.number().min(0) });
-/** Whole copies, the one that came last first. `at` is ISO 8601 in UTC. */
+/** Complete copies, last arrived first. `at`: when the copy arrived, ISO 8601 UTC. */
 export const LIST_ANSWER = z.object({
   files: z.array(z.object({ name: copyName, bytes: number, sha256, at: text })).max(100),
 });
 export type HeldCopy = z.infer<typeof LIST_ANSWER>['files'][number];
 export const GET_ANSWER = z.object({ part: z.string() });
 
-/** First bytes of a file that age encrypted for a key. A file for a passphrase could be opened by guessing. */
+/**
+ * First bytes of a file that the program age encrypted for a public key. A file encrypted for a passphrase could be
+ * opened by guessing.
+ */
 const FOR_A_KEY = Buffer.from('age-encryption.org/v1\n-> X25519 ');
 
-/** Returns whether a file with these first bytes is encrypted for a key. Only such a file may be kept at the hub. */
+/** Returns whether a file with these first bytes is encrypted for a public key. The hub may store only such files. */
 export function isForAKey(begin: Uint8Array): boolean {
   return FOR_A_KEY.equals(begin.subarray(0, FOR_A_KEY.length));
 }

@@ -28,17 +28,17 @@ import { authoritiesText, type BranchWays, type Way } from './ways.ts';
 
 const CONNECT_TIMEOUT_MS = 10_000;
 /**
- * Refusals in a row after which a key counts as unknown. A server that reloads its configuration refuses
- * known clients too, for up to three reloads in a row.
+ * Number of refusals in a row after which a client's key counts as unknown. A server that reloads its configuration
+ * refuses known keys too, for up to three reloads in a row.
  */
 const REFUSALS_MAX = 4;
 const AFTER_REFUSAL_MS = 250;
 /**
- * Attempts to reconnect, about five seconds in all. Then a new connection is made, to another address if
- * there is one.
+ * Number of attempts to reconnect, which take about five seconds in all. Then a new connection is made, to another
+ * address if there is one.
  */
 const TRIES_OF_A_WAY = 2;
-/** Unanswered questions in a row after which another address is tried, although the server is connected. */
+/** Number of unanswered questions in a row after which another address is tried, although the server is connected. */
 const UNANSWERED_MAX = 3;
 export const ANSWER_TIMEOUT_MS = 15_000;
 const PUBLISH_TIMEOUT_MS = 10_000;
@@ -46,11 +46,9 @@ const FETCH_MAX = 200;
 /** Duration of one fetch. It is limited because an endless fetch may stop silently after a reconnect. */
 const FETCH_MS = 15_000;
 const HEARTBEAT_MS = 5_000;
-/**
- * Interval at which a branch reports that it still works on an answer, and the silence after which the hub
- * gives up.
- */
+/** Interval at which a branch reports that it still works on an answer. */
 const SIGN_EVERY_MS = 2_000;
+/** Silence of a branch after which the hub stops waiting for its answer. */
 const SILENCE_MS = 8_000;
 /**
  * Size of one part of an answer. The server accepts 8 MB, but other messages would wait behind so long a
@@ -105,7 +103,7 @@ export class NatsWire {
   #way: Way | undefined;
   /** Address to try after all others. */
   #shunned: string | undefined;
-  /** Called after a reconnect, because the server has then forgotten the client's requests. */
+  /** Called after a reconnect or a close, because the server has then forgotten the client's requests. */
   onAgain: () => void = () => {};
   #connecting: Promise<NatsConnection> | undefined;
 
@@ -127,7 +125,7 @@ export class NatsWire {
     return this.#connecting;
   }
 
-  /** Address of the working connection; undefined before the first connection. */
+  /** Address of the newest connection; undefined before the first one, and if the options have no `ways`. */
   get way(): Way | undefined {
     return this.#way;
   }
@@ -153,8 +151,7 @@ export class NatsWire {
         this.#way = way;
         return made;
       } catch (error) {
-        // An unknown key is reported rather than an unreachable server, because it tells the person what to
-        // do.
+        // A refused key or a too old server is reported rather than an unreachable one, because a person can act on it.
         if (!hasCode(fault, 'link-refused', 'config-invalid')) fault = error;
       }
     }
@@ -213,7 +210,7 @@ export class NatsWire {
       // reason.
       if (status.type === 'error' && isUnknownKey(status.error)) await made.close();
     }
-    // The connection was closed to use another address, so open requests get no answer.
+    // The connection was closed, for example to use another address, so open requests get no answer.
     this.onAgain();
   }
 
@@ -349,8 +346,8 @@ export class NatsHubLink implements HubLink {
     this.#answering = connection;
     const respond = (message: Msg) => {
       const [, branch = '', question = ''] = message.subject.split('.');
-      // A configuration by an older tillsync has one account for all, so a forged reply subject would make
-      // the hub publish there.
+      // The server's configuration by an older tillsync has one account for all users, so with a forged reply subject a
+      // branch would make the hub publish to any subject.
       const isOwn =
         message.reply?.startsWith(REPLY_ACROSS_ACCOUNTS) || message.reply?.startsWith(`${inboxOf(branch)}.`);
       if (!isOwn) return;
@@ -500,7 +497,7 @@ export class NatsBranchLink implements BranchLink {
     }
   }
 
-  /** Passes all messages that have already arrived to `take` in one call. */
+  /** Calls `take` with all messages that have arrived, at most `FETCH_MAX` at once, or with [] if none arrived. */
   async #takeAll(
     messages: AsyncIterable<JsMsg>,
     take: (messages: DownMessage[]) => Promise<boolean>,
@@ -555,8 +552,8 @@ export class NatsBranchLink implements BranchLink {
 }
 
 /**
- * Returns whether the hub wrote the message for this branch, because another branch can make the server
- * deliver its own entries to our subject.
+ * Returns whether the hub wrote the message for this branch. Another branch can make the server deliver entries of its
+ * own feed to this branch's subject.
  */
 function isOf(branch: string, { headers }: JsMsg): boolean {
   const header = (name: string) => headers?.get(name) ?? '';

@@ -18,7 +18,7 @@ export interface OwnStoreLinkOptions {
 }
 
 /**
- * Links a hub with the shop at its place, inside one process. The shop reads the hub's feed directly, so it
+ * Links a hub with the shop on the hub's machine, inside one process. The shop reads the hub's feed directly, so it
  * gets orders even while nats-server is down.
  */
 export class OwnStoreLink implements BranchLink {

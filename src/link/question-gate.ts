@@ -5,22 +5,22 @@ import type { Clock } from '../core/time.ts';
  * bytes.
  */
 export const QUESTION_BYTES_MAX = 2_000_000;
-/** A long question counts as several: as one more for each of this many bytes. */
+/** A question counts as one more question for each of this many bytes, so one with 100,000 bytes counts as three. */
 const BYTES_OF_ONE = 50_000;
 /** Questions that a branch may ask at once and per second. A healthy branch never asks so many. */
 const BURST = 60;
 const PER_SECOND = 20;
 /**
- * Changes and acknowledgements accepted at once and per second; the platform accepts no more from the whole
- * company.
+ * Changes and acknowledgements that one branch may send at once and per second; the platform accepts no more from the
+ * whole company.
  */
 const ITEMS_BURST = 5_000;
 const ITEMS_PER_SECOND = 330;
 const TOLD_EVERY_MS = 60_000;
-/** Most snapshots that one branch may cause within a minute. */
+/** Maximum number of snapshots that one branch may cause within a minute. */
 const SNAPSHOTS_MAX = 10;
 const SNAPSHOTS_WINDOW_MS = 60_000;
-/** Most refusals sent to a branch per second; further questions get no answer. */
+/** Maximum number of refusals sent to a branch per second; further questions get no answer. */
 const REFUSALS_PER_SECOND = 20;
 
 /**

@@ -8,8 +8,8 @@ export const upSubject = (branch: string, question: string) => `up.${branch}.${q
 /** Returns the subject of the hub's questions to a branch. */
 export const askSubject = (branch: string, question: string) => `ctl.${branch}.${question}`;
 /**
- * Returns the subject of a branch's answers, which the branch may publish to. `allow_responses` would do too,
- * but the server would then remember the reply subject of every feed message.
+ * Returns the subject of a branch's answers, which the branch may publish to. The permission `allow_responses` would
+ * work too, but the server would then remember the reply subject of every feed message.
  */
 export const answerSubject = (branch: string, id: string) => `up.${branch}.answer.${id}`;
 /** Returns the name by which a client identifies itself to the server. */
@@ -48,12 +48,12 @@ export function accountNames({ branches }: Pick<ServerConfig, 'branches'>): stri
 }
 
 /**
- * Makes the configuration of nats-server, which forbids everything that is not allowed. It listens only for clients,
- * knows only these keys, and acknowledges only what is on its disk.
+ * Returns the configuration of nats-server. The server listens only for clients, knows only these keys, permits only
+ * what is listed, and acknowledges only messages that are on its disk.
  *
- * Each branch has its own account. The server answers to the reply subject that a branch names; with one account for
- * all, that could be `$JS.API.STREAM.DELETE.DOWN`. Across accounts, an answer goes to the asker's account, and a
- * branch's account has only the hub's subjects that it imports.
+ * Each branch has its own account, because the server answers to the reply subject that a branch names. In an account
+ * that all share, that could be `$JS.API.STREAM.DELETE.DOWN`. Across accounts, an answer goes to the asker's account,
+ * and a branch's account has only the hub's subjects that it imports.
  */
 export function serverConfig(config: ServerConfig): string {
   const { listen, storeDirectory, storageKey, tls, hubKey, systemKey, branches } = config;
@@ -85,12 +85,12 @@ system_account: SYS
 `;
 }
 
-/** Most connections of one key. A branch usually has one, and two while it reconnects. */
+/** Maximum number of connections of one branch. A branch usually has one, and two while it reconnects. */
 const CONNECTIONS_MAX = 8;
 const SUBSCRIPTIONS_MAX = 100;
 /**
- * Longest message of a branch at the server. Twice the hub's maximum, so that the hub can still report longer
- * questions.
+ * Longest message that the server accepts from a branch, in bytes. It is twice the hub's maximum, so that a question
+ * that is too long still reaches the hub, which reports it.
  */
 const UP_BYTES_MAX = 2 * QUESTION_BYTES_MAX;
 

@@ -122,8 +122,7 @@ async function wantedConfig(
 type ServerFiles = Pick<NonNullable<ServerConfigPlace['tls']>, 'certFile' | 'keyFile'>;
 
 /**
- * Remaining time at which a certificate counts as not renewed. Automatic renewal happens a month before
- * expiry.
+ * Remaining validity below which a certificate counts as not renewed. Automatic renewal happens a month before expiry.
  */
 export const RENEWED_BEFORE_MS = 14 * 86_400_000;
 
@@ -135,7 +134,7 @@ export interface CertificateWarning {
 
 /** Result of writing the server's file, with a warning about the certificate. */
 interface Written {
-  /** Digest that changes when the configuration or the certificate changes. */
+  /** Text that changes when the configuration or the certificate changes. */
   stamp: string;
   changed: boolean;
   warning: CertificateWarning | null;
@@ -197,8 +196,8 @@ function seenAs(
 }
 
 /**
- * Writes a file with the mode of `like`, if its text changed. Returns whether it changed. Throws
- * `config-invalid`.
+ * Writes `text` into `file`, with the mode of the file `like`, unless the file has this text already. Returns whether
+ * the file was written. Throws `config-invalid`.
  */
 function keepFile(file: string, text: string, like: string): boolean {
   const part = `${file}.${process.pid}.part`;
@@ -230,10 +229,7 @@ export class ServerKeeper {
    */
   #read: string | undefined;
   #refusedToMs = Number.NEGATIVE_INFINITY;
-  /**
-   * Inputs and digest of the last written configuration, cached because composing it for 500 branches takes
-   * 14 ms.
-   */
+  /** Inputs and result of the last check, cached because composing a configuration for 500 branches takes 14 ms. */
   #looked: { basis: string; made: string; atMs: number; warning: CertificateWarning | null } | undefined;
 
   constructor(rows: HubRows, addresses: HubAddresses) {

@@ -91,8 +91,7 @@ export async function lookAtServer(
 ): Promise<ServerSeen> {
   const { host, port } = placeOf(url);
   const socket = connect({ host, port });
-  // Without this listener a later error of the socket would end the process; the code that reads the socket
-  // reports it.
+  // Without this listener a later error of the socket would end the process. The code that reads reports the error.
   socket.on('error', () => {});
   const ends = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
   try {
@@ -152,9 +151,8 @@ export interface CertificateSeen {
 }
 
 /**
- * Checks a certificate (PEM, the server's own first) and its key as a branch does that connects to
- * `publicUrl`; with an empty `publicUrl` the name is not checked. Throws `config-invalid` for unreadable
- * files.
+ * Checks a certificate (PEM, the server's own first) and its key for branches that connect to `publicUrl`; an empty
+ * `publicUrl` skips the check of the name. Throws `config-invalid` for unreadable files.
  */
 export function lookAtCertificate(
   { certFile, keyFile }: { certFile: string; keyFile: string },
@@ -189,7 +187,7 @@ export function lookAtCertificate(
   }
 }
 
-/** Returns whether the server's rights forbid the question. */
+/** Returns whether a request failed because the server does not permit the client to ask this question. */
 export async function isForbidden(cause: unknown): Promise<boolean> {
   const { errors } = await import('@nats-io/transport-node');
   return cause instanceof Error && cause.cause instanceof errors.PermissionViolationError;

@@ -17,8 +17,8 @@ const ANNOUNCEMENT = z.object({ addresses: texts, authorities: texts });
 export type Announcement = z.infer<typeof ANNOUNCEMENT>;
 
 /**
- * An address with the authorities to trust there, as PEM or `KNOWN_AUTHORITIES`. Unused for unencrypted
- * addresses.
+ * An address of the hub with the certificate authorities to trust there, each a PEM text or `KNOWN_AUTHORITIES`. The
+ * authorities are unused without TLS.
  */
 const way = z.object({ url: z.string(), authorities: texts });
 export type Way = z.infer<typeof way>;
@@ -27,7 +27,7 @@ export type Way = z.infer<typeof way>;
 export const KEPT_WAYS = z.object({ announced: ANNOUNCEMENT.nullable(), worked: way.nullable() });
 export type KeptWays = z.infer<typeof KEPT_WAYS>;
 
-/** Returns whether the text consists of certificates only. */
+/** Returns whether the text is `KNOWN_AUTHORITIES` or contains PEM certificates, all of which can be read. */
 export function isAuthority(text: string): boolean {
   if (text === KNOWN_AUTHORITIES) return true;
   if (text.length > PEM_LENGTH_MAX) return false;
@@ -141,7 +141,8 @@ export class BranchWays {
   }
 
   /**
-   * Returns which announcement the branch uses. The hub reports branches that would not find it after a move.
+   * Returns the stamp of the announcement that the branch uses, and why it refused the last one. The hub lists branches
+   * without its present announcement, because they would not find the hub after a move.
    */
   told(): { stamp: string | null; refused: string | null } {
     const { announced } = this.#store.read();

@@ -8,7 +8,9 @@ import { loneHookLoop } from './lone-hook-loop.ts';
 
 const EVENTS = 8_000;
 const LOOKS = 8;
-/** Most growth of memory between two measurements: 50 bytes per event, less than the smallest object that is kept. */
+/**
+ * Maximum growth of memory between two measurements: 50 bytes per event, less than the smallest object that may leak.
+ */
 const GROWS_BYTES_MAX = 50 * (EVENTS / LOOKS);
 
 it('holds on to nothing of the events that it has sent, however fast it sends', {
@@ -65,10 +67,10 @@ it('holds on to nothing of the events that it has sent, however fast it sends', 
     answers.shift()?.();
   }
   stop.abort();
-  // The first measurement warms up.
+  // The growth between the first two measurements is warm-up and is not checked.
   const grown = held.slice(1).map((bytes, i) => bytes - (held[i] ?? 0));
   console.info(`held MiB ${held.map((bytes) => (bytes / 1024 ** 2).toFixed(2)).join(', ')}`);
-  // A leak grows in every measurement; in a single one, garbage collection may be unfinished. So the least growth
-  // counts.
+  // A leak grows between all measurements, but unfinished garbage collection affects only some. So the smallest growth
+  // is checked.
   expect(Math.min(...grown.slice(1))).toBeLessThan(GROWS_BYTES_MAX);
 });

@@ -16,9 +16,9 @@ import { type EventReceiver, eventReceiver, hook, until } from './event-receiver
 
 const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 const REJECTIONS = { events: ['change.rejected'], from: 'now' } as const;
-/** Long enough that a test does not spend its time on idle loops. */
+/** Interval of reading the feed, long enough that a test does not spend its time on idle loops. */
 const LOOK_EVERY_MS = 5_000;
-/** A count for a branch in which the product is not. */
+/** Returns a stock count for a branch that does not have the product. */
 const count = (reference: string) => ({ externalId: 'A-1001-1', subsidiaryId: 'sub-3', qty: 1, reference });
 
 /** Makes a shop with these hooks, which a test may change between two starts. */
@@ -54,7 +54,7 @@ const bodies = ({ received }: EventReceiver) =>
   received.map(({ body }) => JSON.parse(body) as RejectedChangeEvent);
 const references = (receiver: EventReceiver) => bodies(receiver).map(({ change }) => change?.reference);
 
-/** Advances the clock until so much has arrived. */
+/** Advances the clock until this number of events has arrived. */
 async function arrived(rig: StoreRig, receiver: EventReceiver, number: number): Promise<void> {
   for (let turns = 0; receiver.received.length < number; turns++) {
     if (turns > 200) throw new Error(`${receiver.received.length} of ${number} arrived`);
@@ -95,7 +95,7 @@ it('a hook gets each rejected change in order, signed and as /v1/outbox shows it
   expect(changes.map(({ state }) => state).sort()).toEqual(['done', 'rejected', 'rejected', 'superseded']);
   expect(till.seqs()).toEqual([...till.seqs()].sort((a, b) => a - b));
   for (const { body, headers } of till.received) {
-    // The platform's clock stands elsewhere than this machine's, so only the signature is checked.
+    // The injected clock differs from the real one, so `verify` would refuse the time. The signature alone is compared.
     const at = Number(headers['webhook-timestamp']);
     const signed = new Webhook(SECRET).sign(String(headers['webhook-id']), new Date(at * 1_000), body);
     expect(headers['webhook-signature']).toBe(signed);

@@ -102,7 +102,7 @@ describe('orders that name no known branch', () => {
     await hub.order(1, 'B9');
     await hub.services.mirror.write((db) => assignOrder(db, idOf(1), 'B1', AT));
     await settle();
-    // The configuration now names the order's store, so the store's branch gets the order again.
+    // The order's store now belongs to B2, whose snapshot must not contain the order.
     await hub.services.mirror.write((db) =>
       db.prepare("INSERT INTO feed_stores (store_id, branch) VALUES ('B9', 'B2')").run(),
     );

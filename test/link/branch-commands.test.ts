@@ -6,7 +6,7 @@ import { commandsAt } from '../cli/invoke.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { type BranchStore, type HubStore, openChain } from './chain-rig.ts';
 
-/** Tests what a POS and a person submit at a branch, in the same words as at a store without a hub. */
+/** Tests what a POS and a person submit at a branch, which is the same as at a store without a hub. */
 
 const TEA = product('p1', 'Tea', [
   { sku: '10', stocks: { 'sub-1': ['A', 5], 'sub-2': ['A', 7] } },

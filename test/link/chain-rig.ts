@@ -34,7 +34,7 @@ export function configOf(text: string): Config {
   return read.config;
 }
 
-/** Cache of parsed configurations by their text. The stores of a file's tests differ only by their directories. */
+/** Parsed configurations by their text. The stores in one test file differ only by their directories. */
 const configs = new Map<string, Config>();
 
 function configIn(directory: string, text: string): Config {
@@ -136,7 +136,7 @@ export class HubStore extends Store {
     this.config = this.#configWith(TWO_BRANCHES);
   }
 
-  /** Sets the branches, from the next start on. By default these are the first two. */
+  /** Sets the branches in the configuration, from the next start on. The default is B1 and B2. */
   configure(branches = TWO_BRANCHES): void {
     this.config = this.#configWith(branches);
   }
@@ -297,7 +297,7 @@ export class BranchStore extends Store {
     }, over.signal);
   }
 
-  /** Submits a count as the POS does. `store` is the name that the POS uses for its own store. */
+  /** Submits a stock count as the POS does. `store` is the name that the POS uses for its own store. */
   async count(externalId: string, qty: number, reference: string, store?: string): Promise<void> {
     const change = { externalId, qty, ...(store !== undefined && { subsidiaryExternalId: store }) };
     await this.services.stores.write(({ intake }) =>
@@ -311,7 +311,7 @@ export interface Chain {
   server: InProcessServer;
   hub: HubStore;
   branches: [BranchStore, BranchStore];
-  /** Delivers messages until none is left. With `among`, only these branches report. */
+  /** Repairs the link, then exchanges all messages in three rounds, or only those of the branches `among`. */
   settle(among?: readonly BranchStore[]): Promise<void>;
 }
 

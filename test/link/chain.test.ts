@@ -29,7 +29,7 @@ function expectSame({ hub }: Chain, branch: BranchStore): void {
   expect(branch.orders()).toEqual(hub.orders(branch.name));
 }
 
-/** Returns what a store has of the catalogue that the branch sells: products, stocks and ids. */
+/** Returns the part of a store's catalogue that this branch sells: products, stocks and ids. */
 function catalogOf(store: Chain['hub'] | BranchStore, subsidiaryId: string): unknown[][] {
   const has = `sku IN (SELECT sku FROM stocks WHERE subsidiary_id = '${subsidiaryId}')
     AND product_id IN (SELECT product_id FROM products WHERE vanished_at IS NULL)`;
@@ -503,7 +503,7 @@ describe('what goes up', () => {
         .run(),
     );
     await settle();
-    // The branch's own feed of settled changes has it, so a hook at the branch gets it.
+    // The outcome is also in the branch's own feed of settled changes, so a hook at the branch gets it.
     expect(branch.rows('SELECT reference, state, message, settled_seq FROM outbox')).toEqual([
       { reference: 'mine', state: 'rejected', message: 'No such product.', settled_seq: 1 },
     ]);

@@ -34,10 +34,10 @@ let hub: string;
 let branch: string;
 let maxBytes: number;
 let space: DiskSpace | null;
-/** Parts that came to the hub; the next one after `cutAfter` is lost with the line. */
+/** Number of parts sent to the hub. Parts after number `cutAfter` are lost, as if the line were cut. */
 let parts: number;
 let cutAfter: number;
-/** Pauses between the parts. */
+/** Pauses between the parts, in milliseconds. */
 let pauses: number[];
 let store: CopyStore;
 
@@ -67,7 +67,7 @@ const heldBy = (name: string) => {
 };
 const namesOf = (files: string[]) => files.map((file) => file.replace(/\.[0-9a-f]{64}/, ''));
 
-/** Writes a file as age does for a key, with bytes of its own. */
+/** Writes a file that begins like one that age encrypted for a key, filled with `fill` up to `bytes`. */
 function backup(name: string, bytes = THREE_PARTS, fill = name): string {
   const head = 'age-encryption.org/v1\n-> X25519 ';
   writeFileSync(at(name), head + fill.repeat(Math.ceil(bytes / fill.length)).slice(0, bytes - head.length));
@@ -195,7 +195,7 @@ it('pauses after each part, and longer the more all branches send', async () => 
     ),
   );
   expect(Math.min(...pauses)).toBeGreaterThanOrEqual(150);
-  // Eight parts of 85 kB at 2 MiB a second.
+  // The four branches send eight large parts of 85 KiB in base64, which take 333 ms at 2 MiB a second.
   expect(Math.max(...pauses)).toBeGreaterThan(300);
 });
 

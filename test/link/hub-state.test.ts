@@ -156,7 +156,7 @@ it('branches keep who they are under another name, and no name of one is given t
   rows.rename('B2', 'Norte');
   expect(of('B1', 'Norte')[1]).toEqual({ branch: 'B2', name: 'Norte' });
   expect(rows.copy().branches[1]).toMatchObject({ branch: 'B2', name: 'Norte', publicKey: 'UB2' });
-  // A new branch gets the name that the first branch had originally.
+  // A new branch gets the name B2, which the branch that is now Norte had before.
   expect(of('B2', 'Norte')).toEqual([
     { branch: 'B2-2', name: 'B2' },
     { branch: 'B2', name: 'Norte' },

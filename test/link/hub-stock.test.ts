@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { product } from '../outbox/outbox-fixture.ts';
 import { type Chain, type HubStore, openChain } from './chain-rig.ts';
 
-/** Tests how a hub handles the counts of its branches. */
+/** Tests how a hub handles the stock counts of its branches. */
 
 const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 const RULES = { holdBack: 'auto', sendAsIs: true, skipUnchanged: true } as const;
@@ -40,7 +40,7 @@ it("a hub holds back of each branch once that branch's own POS has acknowledged"
   await hub.sweep([TEA]);
   await settle();
   await orderOfEach(chain, 1);
-  // An acknowledgement that a person typed, at the branch or at the hub, does not start to hold stock back.
+  // An acknowledgement that a person typed, at the branch or at the hub, does not make the hub hold stock back.
   await orderOfEach(chain, 11);
   await one.services.outbox.acknowledge([idOf(11)], 'cli');
   await hub.services.outbox.acknowledge([idOf(12)], 'cli');

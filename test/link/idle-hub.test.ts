@@ -61,7 +61,7 @@ const isQuiet = async (count: number) => {
     }
     return commits;
   };
-  // Runs until every order is known, because new orders are written.
+  // The first minutes are not counted, because the first hello of each branch is written to both databases.
   for (let i = 0; i < 3; i++) await minute();
   let [mirror, state] = [0, 0];
   for (let i = 0; i < MINUTES; i++) {

@@ -15,7 +15,7 @@ function down(): TillsyncError {
 export class InProcessServer {
   #made = 1;
   readonly #kept = new Map<string, DownMessage[]>();
-  /** By branch, the number of messages that the branch has received. */
+  /** Number of messages that each branch has received. */
   readonly #taken = new Map<string, number>();
   readonly #waiting = new Set<() => void>();
   #handler: QuestionHandler | undefined;

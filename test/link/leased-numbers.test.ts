@@ -8,7 +8,7 @@ import { openChain } from './chain-rig.ts';
 
 const ACTIONS = ['order', 'settle', 'copy', 'kill', 'stop', 'go back', 'hub restarts'] as const;
 
-/** Number of random walks. A walk has sixty steps with restarts; the everyday tests run a third of a walk. */
+/** Number of random walks of sixty steps with restarts. The everyday tests run one walk of twenty steps. */
 const WALKS = Math.ceil(Number(process.env.TILLSYNC_RUNS ?? 10) / 10);
 const STEPS = process.env.TILLSYNC_RUNS === undefined ? 20 : 60;
 
@@ -59,7 +59,7 @@ it.each(Array.from({ length: WALKS }, (_, i) => SEED + i))(
       }
       look();
     }
-    // An older copy learns by the next entry what it lacks. A lost snapshot is made again after ten minutes.
+    // With the next entry, an older copy learns what it lacks. A lost snapshot is made again after ten minutes.
     await hub.order(++orders, 'B1');
     await settle();
     await clock.advance(600_000);

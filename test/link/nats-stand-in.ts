@@ -40,7 +40,10 @@ export class NatsStandIn {
     this.#served.push({ pattern, serve });
   }
 
-  /** Delivers a message as if the server sent it. `headers` have their form on the wire, after the first line. */
+  /**
+   * Delivers a message as if the server sent it. `status` ends the first line of the headers, such as 503 for no
+   * responder.
+   */
   deliver(
     to: string,
     { subject = to, reply = '', headers = {}, status = '', body = '' as string | Buffer } = {},

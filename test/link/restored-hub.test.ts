@@ -25,7 +25,7 @@ async function backUp(hub: HubStore, withTokens = false) {
   return file;
 }
 
-/** Restores the hub from a backup. `lost` lists the databases that the hub lacks; another machine lacks both. */
+/** Restores the hub from a backup. `lost` names the databases to delete before; another machine has neither. */
 async function restore({ hub }: Chain, file: string, lost: readonly string[] = []) {
   const { config } = hub.services;
   await hub.stop();
@@ -234,7 +234,7 @@ describe('a hub that is restored from a backup', () => {
       audit.note({ who: 'cli ana', action: 'branch.remove', subject: 'branch B1' }),
     );
     hub.services.state.hub.remove('B1');
-    // This hub has a branch, so its state is complete, and no branch is restored from the backup.
+    // This hub still has branches of its own, so no branch is restored from the backup.
     expect(await restore(chain, file)).toMatchObject({ branches: [] });
     await hub.start();
     expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: ['B2'] });

@@ -435,12 +435,12 @@ describe('what happens when', () => {
     await hub.order(2, 'B2', 'refund');
     await hub.hub.check();
     expect(alarm() ?? '').not.toMatch(/rename/);
-    // The branch's own machine and an earlier invitation use this name.
+    // A person may still use the old name B2, which stands on the branch's machine and in an earlier invitation.
     const configured = configOf(`[platform]\nbase_url = "http://platform.test"${RENAMED}`);
     expect(() => requireBranch(configured, hub.services.state.hub, 'B2')).toThrow(
       expect.objectContaining({ code: 'not-found', hint: 'It is called Norte now.' }),
     );
-    // Orders still name the former name, until the last order with that name ends.
+    // Orders with the old name are sent to the branch until the last order with that name ends.
     await hub.order(1, 'B2', 'payment-approved');
     await two.count('A', 3, 'counted', 'B2');
     await settle();
