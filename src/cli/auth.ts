@@ -43,7 +43,7 @@ export function authReport(status: TokenStatus, nowMs: number, needsNone = false
 
 export type AuthReport = ReturnType<typeof authReport>;
 
-/** Time within which a refresh ends. Younger refreshes without a saved answer may still be running. */
+/** Longest duration of a refresh. A younger refresh may still be running, although no answer is saved yet. */
 const REFRESH_TAKES_MS = 60_000;
 const NEEDS_NONE = 'This is a branch, which needs no tokens: only its hub calls the platform.';
 const NEW_PAIR = 'Get a new pair from the company panel and hand it over: {tillsync} auth set';
@@ -95,7 +95,7 @@ function iso(ms: number | null): string | null {
   return ms === null ? null : isoUtc(ms);
 }
 
-/** The token pair that a person handed in. A person may have no access token. */
+/** Tokens that a person handed in. The access token is optional, because a refresh token alone is enough. */
 interface TokenInput {
   refreshToken: string;
   accessToken?: string;
@@ -106,7 +106,7 @@ const HINT =
   'Give the bare refresh token, or JSON such as {"refreshToken": "…", "token": "…"}, on standard input:\n' +
   '  {tillsync} auth set < FILE';
 
-/** Reads all of standard input. It is never echoed and never repeated in an error. */
+/** Reads the tokens from standard input, which is never echoed and never repeated in an error. Throws `usage`. */
 export async function readTokenInput(stdin: Cli['stdin']): Promise<TokenInput> {
   if (stdin.isTTY) {
     throw new TillsyncError('usage', 'Tokens are not typed at a terminal, where they would be shown.', {
@@ -206,7 +206,10 @@ async function stored({ platform, mirror }: Services, tokens: OfferedTokens): Pr
   return 'stored';
 }
 
-/** Tries the tokens. Adds to the error of a failed try that nothing is lost, and what to do. */
+/**
+ * Tries the tokens at the platform. Throws `auth-required` if the platform refuses them. If the try itself fails, the
+ * error says that nothing was changed, and what to do.
+ */
 async function tried(
   { services, progress, call }: CommandTools,
   { refreshToken, otherCompany }: OfferedTokens,

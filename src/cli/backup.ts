@@ -170,7 +170,7 @@ function loadedConfig(call: Parameters<typeof sourceOf>[0]): { config: Config; f
   return read;
 }
 
-/** Ending of encrypted files, the same as of the program `age`. */
+/** Ending of the names of encrypted backups, the same that the program `age` uses. */
 const ENCRYPTED = '.age';
 
 /**
@@ -198,8 +198,8 @@ async function makePhrase(config: Config, configFile: string) {
 }
 
 /**
- * Runs `use`, and removes the backup if it fails. The phrase is then never shown, and nothing else decrypts the
- * backup.
+ * Runs `use`. If `use` fails, deletes the backup `file`, because its phrase is then never shown and nothing else
+ * decrypts the backup.
  */
 function useOrRemove(use: () => string | null, file: string): string | null {
   try {
@@ -294,7 +294,7 @@ type RestoreCall = Parameters<typeof sourceOf>[0] & {
 interface RestoreFrom {
   /** A backup, or a directory of backups. */
   argument: string;
-  /** Returns what to type in place of the file to restore it again. */
+  /** Returns the words to type after `restore` to restore the same backup once more. */
   again: (file: string) => string;
   decryptBy: ((file: string) => Convert) | undefined;
 }
@@ -393,7 +393,10 @@ async function beforeUpgrade(call: Pick<Call, 'cli' | 'options'>): Promise<Resul
 
 const PHRASE_BYTES_MAX = 10_000;
 
-/** Restores the newest backup that the hub has of this branch. It is fetched first, so that the hub may fail meanwhile. */
+/**
+ * Restores a backup that the hub has of this branch: the one named by `argument`, else the newest. All files are
+ * fetched before anything is changed, so that a lost connection does no harm.
+ */
 async function fromHub(
   call: RestoreCall & { argument: string | undefined; options: object },
 ): Promise<Result> {
@@ -411,7 +414,7 @@ async function fromHub(
     );
   }
   const decryptBy = await decryptionOf(call, true);
-  // A mistake in the words is told before anything is fetched.
+  // This call decrypts nothing. It only reports a mistake in a recovery phrase before anything is fetched.
   decryptBy?.('the backup');
   const read = asRoot(() => readSecrets(cli.env, serviceOf(resolve(configFile))));
   const handedIn = 'secrets' in read ? read.secrets.linkSeed : undefined;
@@ -491,7 +494,7 @@ function describe(manifest: Manifest): string {
   });
 }
 
-/** Secrets that are used only once. Later the token pair is in state.db. */
+/** Secrets that a restored machine does not lack: they are used only once, and later the token pair is in state.db. */
 const USED_UP: ReadonlySet<string> = new Set(['refresh-token', 'access-token']);
 
 /** Returns sentences that say where to put the secrets that no backup contains. */

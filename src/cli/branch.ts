@@ -88,8 +88,8 @@ const invite = command({
 });
 
 /**
- * Returns the permanent id of an invited branch: `was` if given, else the id `named` that the hub knows. `was` is the
- * first name of the branch, which a hub that lost its backup does not know. Throws `usage`.
+ * Returns the permanent id (the first name) of an invited branch: `was` if given, for a hub that lost its rows, else
+ * the id `named` that the hub knows. With `was`, it deletes an invitation under the present name. Throws `usage`.
  */
 function idOfInvited(
   rows: CommandTools['services']['state']['hub'],
@@ -239,7 +239,7 @@ const remove = command({
     withHub(call, async ({ services: { state }, config, note }) => {
       const name = call.argument;
       refuseOwnStore(config, name);
-      // The branch may be missing in the configuration by now.
+      // The branch is looked up in the hub's rows, because it may no longer be in the configuration.
       const known = state.hub.branches().find((each) => each.name === name);
       const removed =
         known !== undefined && (await whenFree(call.cli.clock, () => state.hub.remove(known.branch)));
@@ -307,7 +307,8 @@ const rename = command({
       const known = state.hub.branches();
       const configured = configuredNames(config.branches);
       const names = configured.map((each) => each.name);
-      // While two branches swap their names, both have the same name.
+      // During a swap of two names, both branches have the same name after the first rename, so the subsidiary id
+      // decides which of them is meant.
       const isOffered = state.hub.named(configured).find((each) => each.name === name)?.renamedFrom === old;
       const id = configured.find((each) => each.name === name)?.subsidiaryId ?? null;
       const called = known.filter((each) => each.name === old);

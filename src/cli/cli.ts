@@ -52,7 +52,7 @@ export interface Cli {
   readonly who: string;
   /** Aborts when the person or the system asks the process to end. */
   readonly signal: AbortSignal;
-  /** Sets the exit code. If the command ends with an error, the error's exit code counts. */
+  /** Sets the exit code. If the command ends with an error, the error's exit code is used instead. */
   endWith(code: ExitCode): void;
 }
 
@@ -64,7 +64,7 @@ const UNSEEN =
   /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
 /**
- * Returns text from elsewhere on one line, with control characters made visible, so that it cannot control the
+ * Returns untrusted text on one line, with control characters made visible, so that the text cannot control the
  * terminal.
  */
 export function printable(text: string): string {

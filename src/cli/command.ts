@@ -20,7 +20,7 @@ import { speaker, spokenError } from './speech.ts';
 export interface Opt<T> {
   description: string;
   set(option: Option): Option;
-  /** Has the type only; never set. */
+  /** Carries only the type `T`; it is never set. */
   value?: T;
 }
 
@@ -223,7 +223,7 @@ export function becomeOwner({ cli, options }: Call, { storage }: Config, writes:
   becomeStorageUser({ directory: storage.directory, configFile, writes });
 }
 
-/** Runs `use` with read-only access to the stored data, for commands that write nothing. Closes it in any case. */
+/** Runs `use` with read-only access to the stored data, for commands that write nothing. Always closes the data. */
 export async function withReaders<T>(
   call: Call,
   use: (readers: ReadOnlyServices, config: Config) => Promise<T> | T,
@@ -241,7 +241,10 @@ export async function withReaders<T>(
   }
 }
 
-/** Waits for a command that speaks the shop's language, and tells its error in it too. With `--json` it is in English. */
+/**
+ * Waits for a command whose texts are in the shop's language, and translates its error too. The error stays English
+ * with `--json` and if the configuration is unreadable.
+ */
 export async function spokenFaults<T>(call: Call, running: Promise<T>): Promise<T> {
   try {
     return await running;
@@ -259,17 +262,17 @@ export interface CommandTools {
   config: Config;
   progress: Progress;
   /**
-   * Records an action outside the mirror in the audit log, such as new tokens or a poll. The record follows the
-   * action in its own transaction. Actions on the mirror are recorded in the transaction of the action.
+   * Records an action in the audit log after the action, in a transaction of its own, such as new tokens or a poll.
+   * A write to the mirror is not recorded by this function, but in the transaction of the write.
    */
   note(auditEvent: Omit<AuditEvent, 'who'>): Promise<void>;
-  /** Log of the services. Warnings are written to the daemon's log; errors are also shown above the progress line. */
+  /** Log of the services. Its errors are shown on standard error when the command ends; other entries are dropped. */
   log: Log;
   /** Files with the service's secrets that this user is not permitted to read. */
   unseen: readonly string[];
   /**
-   * Options of a call. Ctrl-C aborts it, and the progress line shows why it waits. With `--no-wait`, the first wait
-   * throws `rate-limited`.
+   * Options of a call to the platform. Ctrl-C aborts the call, and the progress line shows why it waits. With
+   * `--no-wait`, a wait before the first request throws `rate-limited`.
    */
   call: CallOptions & { signal: AbortSignal; onWait: Progress['wait'] };
 }

@@ -63,7 +63,7 @@ const check = command({
   },
 });
 
-/** Returns the state of the stored tokens. `tokens` is null if this user is not permitted to read it. */
+/** Returns the state of the stored tokens. If it cannot be read, `tokens` is null and `message` says why. */
 async function tokensOf(call: Call, config: Config) {
   const { storedTokens } = await import('../app/read-only-services.ts');
   const { clock } = call.cli;

@@ -42,7 +42,7 @@ It sells nothing else meanwhile. What it has to do is in docs/pos.md. Exit code 
     const progress = new Progress(cli);
     const report = await judgeTill({
       ...{ clock: cli.clock, seed, way, only, command: argument, env: cli.env, signal: cli.signal },
-      // This process's own program and its options.
+      // The command line that started this process. The kit's script `tillsync` runs the same program.
       program: [process.execPath, ...process.execArgv, process.argv[1] ?? ''],
       onReady(tillEnv) {
         if (argument.length > 0)

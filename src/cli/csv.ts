@@ -1,7 +1,7 @@
 import { parsePlainDecimal } from '../core/values.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 
-/** Value of a cell. An `amount` is a number in the spreadsheet's number format; a text stays a text. */
+/** Value of a cell. An `amount` becomes a number with the chosen decimal sign; a string never becomes a formula. */
 type CsvValue = string | number | boolean | null | undefined | { amount: number | string | null };
 /** Content of a cell. Values of a list are separated by `|`. */
 type CsvCell = CsvValue | readonly CsvValue[];
@@ -14,8 +14,8 @@ const BYTE_ORDER_MARK = '\ufeff';
 const LINE_END = '\r\n';
 
 /**
- * Writes rows as a file that a spreadsheet opens directly (RFC 4180). With a decimal comma, semicolons separate
- * cells, as spreadsheets of those countries expect.
+ * Returns rows as the text of a file that a spreadsheet opens directly (RFC 4180). If the decimal sign is a comma,
+ * semicolons separate cells, as spreadsheets expect in countries with a decimal comma.
  */
 export function csvText<Row>(
   rows: Iterable<Row>,

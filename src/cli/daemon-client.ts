@@ -18,7 +18,7 @@ interface ApiAnswer {
 
 /**
  * Sends a command to the running tillsync, for a user who may not write the service's files, such as the till's user.
- * It uses the Unix socket of the group, else the local address with the key from the environment.
+ * It tries the Unix socket first, then the local address. Both get the API key, if this command has one.
  */
 export class DaemonClient {
   readonly #config: Config;
@@ -59,7 +59,7 @@ export class DaemonClient {
     throw this.#unanswered(tried);
   }
 
-  /** Returns the answer, or the system's error code if there is no connection. Throws the error in an answer. */
+  /** Returns the answer, or the system's error code if there is no connection. Throws `internal` for a cut answer. */
   async #askAt(
     url: string,
     dispatcher: Dispatcher,
@@ -114,7 +114,7 @@ export function refusedBy({ status, body }: ApiAnswer): void {
   throw new TillsyncError(error.code as ErrorCode, error.message, { hint: error.hint ?? '' });
 }
 
-/** Returns the host to call. A wildcard address is called by the loopback address. */
+/** Returns the host to call. For a wildcard address, this is the loopback address. */
 function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   const v6 = host === '::' ? '::1' : host;

@@ -10,9 +10,9 @@ import { duration } from './options.ts';
 import { Progress } from './progress.ts';
 import { fields, table } from './table.ts';
 
-/** Interval of lines if the output is no terminal. */
+/** Interval at which a progress line is written if standard error is no terminal. */
 const PLAIN_EVERY_MS = 5_000;
-/** Most branches of a demo. A laptop can run so many in one process. */
+/** Maximum number of branches in a demo. A laptop can run this many in one process. */
 const BRANCHES_MAX = 50;
 
 export const demo = command({

@@ -97,7 +97,7 @@ function tellWait(wait: Wait | undefined, progress: Progress): void {
 /** Shortest wait that is shown. A shorter one is over before anybody has read the message. */
 const TOLD_FROM_MS = 2_000;
 
-/** Compares the last counts with the platform's stock in the mirror. Calls nothing. */
+/** Compares the last counts with the platform's stock as the mirror has it. Does not call the platform. */
 async function stockDiff(
   { mirror, stores }: Pick<Services, 'mirror' | 'stores'>,
   config: Config,

@@ -83,7 +83,7 @@ function spoken(result: CheckResult, say: Say): CheckResult {
   };
 }
 
-/** Removes the remedy of a skipped check if an earlier check had the same remedy. */
+/** Removes the remedy of a skipped check if an earlier skipped check had the same remedy (`advised`). */
 function withoutRepeat(result: CheckResult, advised: Set<string>): CheckResult {
   const { level, remedy } = result;
   if (remedy === null || level !== 'skipped') return result;

@@ -9,7 +9,7 @@ const PAGE = 500;
 interface FeedOptions {
   mirror: { orders: { eventsAfter(seq: number, limit: number): OrderEvent[] } };
   clock: Clock;
-  /** Only events with a higher `seq`. */
+  /** Only events with a higher `seq` are yielded. */
   after: number;
   /** Whether to wait for new events until the signal aborts. */
   follow: boolean;

@@ -166,7 +166,7 @@ async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
   );
 }
 
-/** Checks order ids. In an array, each may have a `seq` of the feed. */
+/** Checks order ids. An element of a JSON array (`index`) may also have a `seq`. Throws `usage` for an invalid id. */
 function checkAcks(given: readonly unknown[], place: 'index' | 'id'): NamedAck[] {
   return given.map((each, i) => {
     const isItem = place === 'index' && typeof each === 'object' && each !== null && 'orderId' in each;

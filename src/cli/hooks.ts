@@ -76,7 +76,7 @@ function hooksText(
   return getsChanges ? `${newest}Newest settled change: ${newestSettledSeq}\n` : newest;
 }
 
-/** The words for one event, for counts. */
+/** Singular noun for each kind of event, from which `counted` makes texts such as `2 rejected changes`. */
 const NOUN = { order: 'event', 'change.rejected': 'rejected change' } as const;
 
 const test = command({

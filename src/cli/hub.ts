@@ -17,7 +17,7 @@ export function requireBranch(config: CommandTools['config'], rows: HubRows, nam
   const known = rows.named(configuredNames(config.branches));
   const found = known.find((each) => each.name === name);
   if (found) return found;
-  // An invitation and the branch's machine use the first name of the branch.
+  // A person may type the branch's first name, because its invitation and its machine keep using that name.
   const renamed = known.find((each) => each.branch === name);
   const hint = renamed && `It is called ${renamed.name} now.`;
   throw new TillsyncError('not-found', `There is no branch ${name} in the configuration.`, {

@@ -162,7 +162,7 @@ const remove = command({
     }),
 });
 
-/** The command for the key with all rights. Its subcommands are for keys with a name. */
+/** The command for the API key with all rights. Its subcommands are for named API keys, which have single rights. */
 export const key: MakeCommand = (name, cli) => {
   const made = own(name, cli);
   for (const [word, make] of Object.entries({ add, list, remove })) made.addCommand(make(word, cli));

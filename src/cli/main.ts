@@ -15,7 +15,7 @@ const LINGER_MS = 1000;
 const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
-    // The first request stops the command in order. A second Ctrl-C ends the process at once.
+    // The first signal lets the command finish in an orderly way. A Ctrl-C after it ends the process at once.
     if (stop.signal.aborted && signal === 'SIGINT') process.exit(EXIT.interrupted);
     stop.abort();
   });

@@ -180,7 +180,7 @@ function* linesOf(orders: Iterable<MirroredOrder>): Generator<OrderLine> {
   }
 }
 
-/** Columns of a line, under the names of the mirror's columns. All lists about modifiers are in the same order. */
+/** Columns of an order line, named as the mirror's columns. The lists of its modifiers are all in the same order. */
 const LINE_COLUMNS: CsvColumns<OrderLine> = {
   seq: ({ order }) => order.seq,
   line: ({ line }) => line,
@@ -294,7 +294,7 @@ const list = command({
     }),
 });
 
-/** Most orders with the same number that are shown. Several are rare, and a person then chooses one by its id. */
+/** Maximum number of listed orders with the same number, which are rare. A person then chooses one by its id. */
 const SAME_CODE_MAX = 10;
 
 const show = command({

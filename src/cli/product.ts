@@ -11,7 +11,7 @@ import { addressText, valuesText } from './outbox.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './submit.ts';
 import { fields, inCurrency, table, when } from './table.ts';
 
-/** Quantities of a counted stock: its last count, the pieces that are held back, and those that are offered. */
+/** Quantities of a counted stock: its last count, its safety stock, and the pieces that are offered. */
 interface Offer {
   counted: number;
   safety: number;
@@ -92,7 +92,7 @@ function productText(
 
 const CHANGES_SHOWN = 10;
 
-/** Returns the last changes of a product as a table, with who submitted them. */
+/** Returns the last changes of a product as a table, with who handed them over. */
 function changeTable(changes: readonly OutboxEntry[], timeZone: string): string {
   return table(
     changes,
@@ -169,7 +169,7 @@ const show = command({
   },
 });
 
-/** Returns what a word without an option may name, in the order in which it is searched. */
+/** Returns the names to search for, in order. A word without an option may be a product id, a sku or an external id. */
 function meaningsOf(name: ProductName): ProductName[] {
   if (!('productId' in name)) return [name];
   const word = name.productId;

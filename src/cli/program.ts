@@ -71,8 +71,8 @@ const COMMANDS: Record<string, MakeCommand> = {
 };
 
 /**
- * Makes the command line. If `words` name a command, it makes only that one, because making all takes a tenth of the
- * start. Commander's exits become errors, so that only main.ts ends the process.
+ * Makes the command line. If `words` name a command, it makes only that command, because making all of them takes a
+ * tenth of the start time. Commander's exits become errors, so that only main.ts ends the process.
  */
 export function createProgram(cli: Cli, words: readonly string[] = []): Command {
   const program = new Command('tillsync')
@@ -123,14 +123,14 @@ function requireActsOnFiles(name: string | undefined): void {
   });
 }
 
-/** Removes `--config FILE` from the words, because the installation adds it by itself. */
+/** Removes `--config FILE` from the words, because texts that name a command add it again by themselves. */
 function withoutConfig(words: readonly string[]): string[] {
   return words.filter(
     (word, i) => word !== '--config' && words[i - 1] !== '--config' && !word.startsWith('--config='),
   );
 }
 
-/** Applies settings to a command. Commander passes them on only to commands that their parent created. */
+/** Applies settings to a command and its subcommands. Commander does not pass them on to commands made by `new`. */
 function prepare(command: Command, cli: Cli): void {
   command
     .exitOverride()
@@ -164,7 +164,7 @@ export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>
   };
   const wantsJson = words.includes('--json');
   try {
-    // Inherits from `process` instead of copying it, because a copy would open standard input.
+    // Inherits from `cli` instead of copying it, because a copy would call its getters and so open standard input.
     const own = Object.assign(Object.create(cli) as typeof cli, { endWith });
     await createProgram(own, words).parseAsync(words, { from: 'user' });
     return code;

@@ -35,14 +35,14 @@ const TICK_MS = 1000;
 /** Intervals of counts and countdowns if the output is no terminal. They are long, because a log keeps every line. */
 const PLAIN_EVERY_MS = 10_000;
 const PLAIN_WAIT_EVERY_MS = 30_000;
-/** A wait is shown again if it ends later than shown by more than this. */
+/** A wait that is shown already is shown again only if it now ends at least this much later. */
 const SAME_WAIT_MS = 2_000;
 const CLEAR_TO_END = '\u001b[K';
 const COLUMNS_DEFAULT = 80;
 
 /**
  * Shows what a command is doing. On a terminal it overwrites one line, which is cleared at the end; elsewhere it
- * writes plain lines without repeating any.
+ * writes plain lines, never the same one twice in a row.
  */
 export class Progress {
   /** Translates what is shown. */
@@ -90,7 +90,7 @@ export class Progress {
     void this.#tick(wait, endMs, this.#countdown.signal);
   }
 
-  /** Writes a line above the progress line. It is not overwritten. */
+  /** Writes a line above the progress line. The written line stays. */
   note(text: string): void {
     this.#stream.write(`${this.#stream.isTTY ? `\r${CLEAR_TO_END}` : ''}${printable(this.say(text))}\n`);
     this.#lastPlain = '';

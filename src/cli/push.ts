@@ -92,7 +92,7 @@ const INVENTORY_OPTIONS = {
   '--branch <id>': 'the branch of every line that names none, and with --full the one it counts',
 };
 
-/** Options of `push`. `push products` has only the first group. */
+/** Options of `push`. `push products` has only INPUT_OPTIONS. */
 type PushOptions = Values<typeof INPUT_OPTIONS> & Partial<Values<typeof INVENTORY_OPTIONS>>;
 
 /** Submits the changes in a file; with `--dry-run`, shows what would happen to them. */
@@ -260,7 +260,7 @@ async function outcomeOf(
   }
 }
 
-/** Returns the line for a stock that the file does not contain. `target` is a key such as `sku:1001@sub-1`. */
+/** Returns the line for a stock that the file does not contain. `target` is a text such as `sku:1001@sub-1`. */
 function unnamedLine(index: number, unnamed: string, target: string): Line {
   const [, sku = '', subsidiaryId = ''] = /^sku:(.*)@(.*)$/.exec(target) ?? [];
   return { index, line: null, unnamed, kind: 'stock', change: { sku, subsidiaryId, qty: 0 } };

@@ -18,8 +18,8 @@ export function spanish(): Translator {
 }
 
 /**
- * Returns a function that translates the texts of `status`, `doctor` and `alarms`. It returns the English text if the
- * configuration is unreadable or the shop's language is English.
+ * Returns a function that translates the texts of commands such as `status` and `doctor`, and shows times in the shop's
+ * zone. In a shop with English texts, it changes only the times; without a readable configuration, it changes nothing.
  */
 export function speaker(
   config: Pick<Config, 'shop' | 'orders'> | undefined,
@@ -43,7 +43,7 @@ export function spokenError(error: unknown, say: Say): unknown {
   });
 }
 
-/** Returns the texts of the findings, from which `doctor` makes its sentences, with their translations. */
+/** Returns the English texts of the findings, which `doctor` shows too, each with its translation. */
 function findings(): Record<string, string> {
   const table: Record<string, string> = {};
   for (const [code, told] of Object.entries(SPANISH_FINDINGS)) {

@@ -62,7 +62,7 @@ async function configuredBranch(call: Call, name: string): Promise<Branch> {
   const { configuredBranches } = await import('../app/read-only-services.ts');
   const config = loadConfig(sourceOf(call));
   if (!isBranch(config) || name === config.link.branch) return namedBranch(configuredBranches(config), name);
-  // At a branch, the mirror's catalogue has the internal id of the branch.
+  // At a branch, only the mirror's catalogue has the subsidiary_id of the branch.
   return withReaders(call, ({ mirror }) => namedBranch(configuredBranches(config, mirror), name));
 }
 

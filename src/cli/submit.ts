@@ -66,8 +66,8 @@ export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Proble
 export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped', number>;
 
 /**
- * Queues changes durably. With `wait`, it also waits until each is settled. `file` is the name of their file. Returns
- * the ids of the changes in order; several lines may have the same id.
+ * Queues changes durably; with `wait`, also waits until each change is settled. `file` is the name of the file that
+ * the changes are from. `changeIds` are in the order of `changes`; several changes may get the same id.
  */
 export async function handOver(
   cli: Cli,

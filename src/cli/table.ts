@@ -2,7 +2,7 @@ import { formatDuration } from '../core/time.ts';
 import { printable } from './cli.ts';
 
 /**
- * Longest text in the last column and in other columns. A long text in the last column does not move other columns.
+ * Maximum length of a cell in the last column, and in any other column. A long last cell moves no other column.
  */
 const [LAST_MAX, CELL_MAX] = [1_000, 120];
 
@@ -78,7 +78,7 @@ function formatIn(timeZone: string): Intl.DateTimeFormat {
   return new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' });
 }
 
-/** Returns a time as `when` does, with the name of the zone. Used outside a column whose title has the name. */
+/** Returns a time as `when` does, with the name of the zone, for places where no column title names the zone. */
 export function whenIn(iso: string | null | undefined, timeZone: string): string | null {
   const text = when(iso, timeZone);
   return text === null || text === iso ? text : `${text} (${timeZone})`;

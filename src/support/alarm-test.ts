@@ -24,7 +24,7 @@ export function alarmReceivers({ config, secrets, env }: ReceiverSettings): Alar
   return receivers;
 }
 
-/** Returns the shop's name, language and clock for messages. */
+/** Returns what messages need to know: the shop's name, language and time zone, and the daily limit of messages. */
 export function reportContext({ shop, alarms, orders }: ReceiverSettings['config']) {
   return {
     shop: alarms.name || shopName({ shop, alarms }),
@@ -51,7 +51,7 @@ export function heartbeatTarget({
   return { url, timeoutMs, version: programVersion() };
 }
 
-/** Name of the request for a test. */
+/** Name of the request by which a command has the daemon send test messages. */
 export const ALARM_TEST = 'alarms.test';
 
 /** Result of a test message. */

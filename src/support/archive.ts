@@ -66,7 +66,7 @@ export class TarFault extends Error {
   override readonly name = 'TarFault';
 }
 
-/** Yields the plain files of an archive in order, without holding one whole. Throws TarFault. */
+/** Yields the plain files of an archive in order, without holding a complete file in memory. Throws TarFault. */
 export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
   const entries = ReadableStream.from(source).pipeThrough(createTarDecoder({ strict: true }));
   for await (const { header, body } of judged(entries)) {
@@ -99,7 +99,7 @@ export type Convert = (source: AsyncIterable<Uint8Array>) => AsyncIterable<Uint8
 
 export interface MakeFileOptions {
   path: string;
-  /** Replaces an existing file. */
+  /** Whether an existing file is replaced. */
   force: boolean;
   modifiedMs: number;
   signal?: AbortSignal | undefined;
@@ -110,9 +110,9 @@ export interface MakeFileOptions {
 }
 
 /**
- * Writes a compressed archive (mode 0600) under its name only when it is complete and on the disk. Returns its size
- * in bytes. If root acts as the owner of a storage directory, root still owns the file, and `files` are read as that
- * owner; otherwise `files` may use a temporary directory beside it. Throws `usage` for an existing file, `storage-…`,
+ * Writes a compressed archive (mode 0600), which gets its name only when it is complete and on the disk. Returns its
+ * size in bytes. If root acts as the owner of a storage directory, `files` are read as that owner, but root owns the
+ * archive; otherwise `files` may use the temporary directory. Throws `usage` for an existing file, `storage-…`,
  * `aborted`.
  */
 export async function makeArchive(
@@ -166,7 +166,7 @@ function judge(error: unknown, path: string): TillsyncError {
   });
 }
 
-/** Throws `usage` for an existing file that may not be overwritten. */
+/** Throws `usage` if the directory of the path is missing, or if the path exists and may not be overwritten. */
 export function refuseExisting(path: string, force: boolean): void {
   if (!lookAt(dirname(path))?.isDirectory()) {
     throw new TillsyncError('usage', `There is no directory ${dirname(path)}; nothing was written.`, {
@@ -195,8 +195,8 @@ function lookAt(path: string): Stats | undefined {
 }
 
 /**
- * Gives the whole file its name. A hard link fails if the name was created in the meantime. A USB stick without hard
- * links gets a rename, because it has only one writer.
+ * Gives the complete file its name. Without `force`, a hard link is used, which fails if the name exists meanwhile. On
+ * a disk without hard links, such as a USB stick, the file is renamed, because such a disk has only one writer.
  */
 function place(whole: string, path: string, force: boolean): void {
   try {

@@ -21,8 +21,8 @@ export function differentialStampMs(name: string, label: string): number | undef
 }
 
 /**
- * Returns the paths of the differential backups that belong to a whole one, oldest first: its own, and later ones that
- * lie beside it. None belong to a backup made by hand.
+ * Returns the paths of the differential backups that belong to the whole backup `path`, oldest first: those of the same
+ * shop and directory with the same or a later time. None belong to a backup made by hand, which is named otherwise.
  */
 export function differentialsFor(path: string): string[] {
   const [, shop, stamp = '', isDifferential] = NAME.exec(basename(path)) ?? [];
@@ -69,7 +69,7 @@ function isDirectory(path: string): boolean {
   try {
     return statSync(path).isDirectory();
   } catch {
-    // The caller opens the path next; the error of that says why.
+    // The caller opens the path next, and the error of opening says what is wrong.
     return false;
   }
 }
@@ -92,8 +92,8 @@ export function differentialState(db: Database.Database): { notedMs: number | un
 }
 
 /**
- * Notes the time of the whole backup that is about to be made, so that its copy of the mirror has it too: later
- * differential backups are named by it, and those of another machine are never overwritten.
+ * Notes the time of a whole backup before it is made, so that the backup's copy of the mirror has the time too. Later
+ * differential backups have this time in their names, so that they never overwrite those of another machine.
  */
 export function noteBackup(db: Database.Database, atMs: number): void {
   db.prepare(

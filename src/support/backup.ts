@@ -59,7 +59,7 @@ export const ACKS_FILE = 'order-acks.ndjson';
 /** Raised when an older tillsync can no longer restore the format. */
 const FORMAT_VERSION = 1;
 
-/** First file of a backup: its kind and its required content. */
+/** The manifest, the first file of a backup: what the backup contains, and the list of the files that must follow. */
 const manifestSchema = z.object({
   format: z.literal('tillsync-backup'),
   formatVersion: count,
@@ -109,7 +109,7 @@ export const tokensSchema = z.object({
     handedInDigest: z.string().nullable(),
     registered: z.object({ callbackUrl: z.string(), secretDigest: z.string().nullable() }).nullable(),
   }),
-  /** Keys of the hub itself. */
+  /** Secret keys of the hub itself; null if this is no hub. */
   hubKeys: HUB_KEYS.nullable().default(null),
 });
 
@@ -155,7 +155,7 @@ const NO_ROOM = {
   hint: 'Free some space, and back up again.',
 };
 
-/** Most inbox rows in a backup. No inbox has more, because the daemon empties it within a second. */
+/** Maximum number of inbox rows in a backup. Inboxes have fewer, because the daemon empties them within a second. */
 const ROWS_MAX = 200_000;
 
 interface InboxCopy {
@@ -196,8 +196,8 @@ async function copyInbox(options: LookIntoInboxOptions): Promise<InboxCopy> {
 }
 
 /**
- * Reads page by page, so that a POS is never locked out for long. Rows copied by the daemon meanwhile are in the
- * mirror.
+ * Reads the inbox's rows page by page, so that a POS is never locked out for long. Rows that the daemon takes over
+ * meanwhile are in the mirror, which is copied afterwards.
  */
 function inboxRows(options: LookIntoInboxOptions): Promise<{ changes: InboxChange[]; acks: InboxAck[] }> {
   // Rows that are too long are left out, because the daemon rejects them.
@@ -224,9 +224,9 @@ const TEXT_BYTES_MAX = 1024 * 1024;
 export interface ReadBackupOptions {
   /** Descriptor of the open file, if another user opened it. Without it the file is opened by its path. */
   file?: number | undefined;
-  /** Writes the files into this directory with mode 0600, durable on return. */
+  /** Directory into which the files are written, with mode 0600. They are durable on return. */
   into?: string;
-  /** Returns the text of this small file. */
+  /** Name of a small file whose text is returned. */
   text?: string;
   /** Decrypts an encrypted backup. */
   decrypt?: Convert | undefined;
@@ -252,7 +252,7 @@ export async function readArchive<T>(
 ): Promise<T> {
   const gunzip = createGunzip();
   const source = createReadStream(path, fd === undefined ? {} : { fd, start: 0, autoClose: false });
-  // An error of a stream is thrown by the code that reads the stream.
+  // The pipeline's rejection is ignored, because the code that reads the stream throws the same error.
   const opened = (bytes: AsyncIterable<Uint8Array>) => openedBy(decrypt, bytes, path);
   pipeline(source, opened, gunzip, ...(signal ? [{ signal }] : [])).catch(() => {});
   try {
@@ -404,9 +404,9 @@ export interface BackupOptions {
 export interface BackupReport {
   bytes: number;
   manifest: Manifest;
-  /** Whether a running daemon would use up the backup's token; null if the backup has none. */
+  /** Whether a running daemon would use up the backup's tokens; null if the backup has no tokens. */
   tokensInUse: boolean | null;
-  /** Why the backup has no inbox. */
+  /** Why the backup does not contain the inbox; null if it does. */
   inboxFault: TillsyncError | null;
 }
 

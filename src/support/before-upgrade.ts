@@ -34,7 +34,7 @@ export interface BeforeUpgradeReport {
 export async function restoreBeforeUpgrade(options: RestoreOptions): Promise<BeforeUpgradeReport> {
   const { config, clock } = options;
   const paths = storagePaths(config.storage.directory);
-  // A POS that opens or closes the mirror at this moment keeps it locked for a moment.
+  // Waits until the files are free, because a POS that opens or closes the mirror locks it for a moment.
   const isMirrorNewer = await isNewer(clock, () => openMirror({ path: paths.mirror, clock }));
   const isStateNewer = await isNewer(clock, () => openState({ path: paths.state, clock }));
   if (!isMirrorNewer && !isStateNewer) {

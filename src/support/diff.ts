@@ -60,7 +60,7 @@ const OF_MIRROR: Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'> = {
   matchedBy: null,
 };
 
-/** Compares the lines without sku and product, which only the mirror knows. */
+/** Returns order lines as text for a comparison, without sku and product, which only the mirror knows. */
 function itemsText(items: readonly (OrderItem | PlacedItem)[]): string {
   return JSON.stringify(
     items.map(({ modifiers, ...item }) => [
@@ -78,10 +78,10 @@ function sorted(fields: object): [string, unknown][] {
 
 export interface OrdersDiff {
   window: PollWindow;
-  /** Orders in the platform's answer. */
+  /** Number of orders in the platform's answer. */
   compared: number;
   differences: OrderDifference[];
-  /** Orders that were left out, because a callback changed them during the call. */
+  /** Number of orders that were left out, because a callback changed them during the call. */
   moved: number;
   unreadable: number;
   /** Whether the answer names further pages, so that missing orders are not reported. */
@@ -144,8 +144,8 @@ function readingsOf(body: Uint8Array, { orders: { fields, timezone, listPath } }
 }
 
 /**
- * Returns orders that the answer should contain but does not. They were created before the call, on a day
- * that is inside the window in every calendar.
+ * Returns orders of the mirror that the answer should contain but does not: those created before the call, on a day
+ * that is inside the window in every time zone.
  */
 function missingOf(
   mirror: Services['mirror'],
@@ -166,12 +166,12 @@ function missingOf(
 }
 
 export interface ProductsDiff {
-  /** Listed products, counted once per branch. */
+  /** Number of listed products. Each product counts once per branch. */
   compared: number;
   differences: ProductDifference[];
-  /** Products that were left out, because changes for them arrived during the comparison. */
+  /** Number of products that were left out, because changes for them were sent during the comparison. */
   moved: number;
-  /** List entries that are not readable as a product. */
+  /** Number of list entries that are not readable as a product. */
   unreadable: number;
 }
 
@@ -202,7 +202,7 @@ export async function diffProducts(
 
 /** Takes the place of the mirror in a sweep: it compares each product instead of writing it. */
 class Comparer implements SweepTarget {
-  /** Differences of each product when it was last seen; a shifted list is read again. */
+  /** Differences of each product as last read. A product is read again if the list shifted while it was read. */
   readonly byProduct = new Map<string, ProductDifference[]>();
   readonly moved = new Set<string>();
   readonly #stores: Services['stores'];
@@ -243,7 +243,7 @@ class Comparer implements SweepTarget {
     this.moved.delete(record.id);
     this.byProduct.delete(record.id);
     if (differences.length === 0) return;
-    // The answer of a call does not have a change that was pushed after the call.
+    // A change that was sent after the call cannot be in the answer, so the product is not compared.
     if (this.#pushedSince(record.id, mark.push)) this.moved.add(record.id);
     else this.byProduct.set(record.id, differences);
   }
@@ -258,7 +258,7 @@ class Comparer implements SweepTarget {
   }
 }
 
-/** A stock that has another quantity on the platform than tillsync last sent. */
+/** A counted stock whose quantity on the platform is not the wanted one. */
 interface StockDifferenceTold {
   sku: string;
   branch: string;
@@ -276,7 +276,7 @@ interface StockDifferenceTold {
 export interface StockDiff {
   /** Counted stocks that were compared. */
   compared: number;
-  /** Stocks that cannot be judged now. */
+  /** Number of stocks that cannot be judged now. */
   unsure: number;
   /** The largest first. */
   differences: StockDifferenceTold[];

@@ -13,8 +13,8 @@ import type { ReadableBy } from './encryption.ts';
 import { feedMarkSchema, knownSince, knownSinceSchema } from './restored-mirror.ts';
 
 /**
- * A differential backup: what a mirror alone knows and what came to it since the last whole backup. Orders and the
- * catalogue are not in it, because the platform has them, and no customer.
+ * The only file of a differential backup: what a mirror got since the last whole backup and the platform does not have.
+ * It contains no orders and no catalogue, which the platform has, and no customer data.
  */
 const DOCUMENT = 'differential.json';
 /** Raised when an older tillsync can no longer restore the format. */
@@ -26,7 +26,7 @@ const differentialSchema = z.object({
   formatVersion: z.literal(FORMAT_VERSION),
   /** Time of the mirror's state, ISO 8601 in UTC. */
   createdAt: z.iso.datetime(),
-  /** What came earlier is not in it. */
+  /** Start of the period, ISO 8601 in UTC. Anything earlier is not included. */
   since: z.iso.datetime(),
   tillsync: z.string(),
   /** Host of the platform (at a branch, of the hub). */
@@ -41,7 +41,7 @@ export type Differential = z.infer<typeof differentialSchema> & { name: string }
 export interface DifferentialOptions {
   config: Config;
   path: string;
-  /** ISO 8601 UTC. */
+  /** Start of the period that the backup covers, ISO 8601 UTC. */
   since: string;
   readableBy?: ReadableBy | undefined;
   clock: Clock;
@@ -88,8 +88,8 @@ export async function writeDifferential(options: DifferentialOptions): Promise<D
 }
 
 /**
- * Reads a differential backup. Throws `not-found`; `storage-corrupt` when it is none, cut or altered; `usage` if
- * nothing here decrypts it; `aborted`.
+ * Reads a differential backup. Throws `not-found`; `storage-corrupt` if the file is no differential backup, is cut or
+ * was altered; `usage` if nothing here decrypts it; `aborted`.
  */
 export async function readDifferential(
   path: string,

@@ -5,16 +5,19 @@ import { identityOf } from './recovery-phrase.ts';
 
 /** Backups that only the holder of a secret can read, in the age format (age-encryption.org/v1). */
 
-/** scrypt then needs 64 MiB and half a second. age's default needs four times as much, too much for small machines. */
+/**
+ * Work factor of scrypt, as log2(N). scrypt then needs 64 MiB and half a second. age's default needs four times as
+ * much, which is too much for small machines.
+ */
 const SCRYPT_LOG_N = 16;
 
 /** Who can read a backup: an age recipient, or whoever knows a passphrase. */
 export type ReadableBy = { recipient: string } | { passphrase: string };
 
 /**
- * Returns a function that encrypts a backup, and one that decrypts what this process encrypted, to check it. For a
- * recipient it adds a second key, which exists only in this process. Decrypting throws `usage` for a wrong secret and `TarFault` for a cut or altered file. Throws
- * `config-invalid` if the recipient is not one of age.
+ * Returns a function that encrypts a backup, and one that decrypts the result again, to check it. As a recipient's
+ * secret is not here, the backup is also encrypted for a key that only this process has. `decrypt` throws `usage` for a
+ * wrong secret and `TarFault` for a cut or altered file. Throws `config-invalid` if the recipient is not one of age.
  */
 export async function encryption(readableBy: ReadableBy): Promise<{ encrypt: Convert; decrypt: Convert }> {
   const encrypter = new Encrypter();

@@ -52,7 +52,7 @@ export function identityOf(secret: string): string | undefined {
   throw mistaken('Each word can be right, but not all of them in this order.', cause);
 }
 
-/** Reads a phrase by one list. `wrong` are the numbers of the words that are not in it; `cause` is a wrong checksum. */
+/** Reads a phrase by one word list. `wrong` are the numbers of words not in the list; `cause` is a wrong checksum. */
 function readingBy(list: string[], words: string[]): { identity?: string; wrong: number[]; cause?: unknown } {
   const byStart = new Map(list.map((word) => [startOf(word), word]));
   const known = words.map((word) => byStart.get(startOf(word)));

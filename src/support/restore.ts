@@ -77,8 +77,8 @@ interface KnownElsewhere extends KnownSince {
 }
 
 /**
- * Collects what came since the backup. The mirror that is replaced knows it best; where that is lost, differential
- * backups do. `noted` is the feed's last known number, whatever is there now.
+ * Collects what happened since the backup: from the mirror that is replaced, which knows most, and from differential
+ * backups, in case that mirror is lost. `noted` is the feed's highest number that state.db recorded.
  */
 async function knownElsewhere(
   mirror: string,
@@ -90,7 +90,7 @@ async function knownElsewhere(
   const isSameHistory = here?.isSameHistory ?? false;
   const all = [...differentials.map(({ known }) => known), ...(here ? [here.known] : [])];
   const newest = Math.max(backup.newestSeq, noted, ...all.map(({ newestSeq }) => newestSeq));
-  // Differential backups reach back further than the whole one that they belong to.
+  // Rows from before the backup are left out, because differential backups reach back further than the whole one.
   const later = <T extends { at: string }>(rows: readonly T[]) => rows.filter(({ at }) => at >= since);
   const ofThisShop = [
     ...differentials.map(({ known }) => known.acks),
@@ -112,8 +112,8 @@ async function knownElsewhere(
 }
 
 /**
- * Returns what the present mirror has since the backup; undefined if it is missing or unreadable. Throws `storage-busy`
- * if another program keeps it locked, because what it knows would be lost.
+ * Returns what the present mirror got since the backup; undefined if the mirror is missing or unreadable. Throws
+ * `storage-busy` if another program keeps the mirror locked, because its knowledge would otherwise be lost.
  */
 async function knownHere(
   mirror: string,
@@ -157,7 +157,7 @@ function refuseForeign(
   });
 }
 
-/** Adds changes that the POS handed over since the backup and that were not sent. */
+/** Appends unsent changes from after the backup to the backup's files of changes, which a person decides about. */
 function keepUnsent(unsent: KnownSince['unsent'], staging: string): void {
   for (const { kind, document } of unsent) {
     appendFileSync(join(staging, kind === 'stock' ? STOCK_FILE : PRODUCT_FILE), `${document}\n`, {
@@ -178,21 +178,21 @@ function acksToRestore(staging: string, acks: KnownSince['acks'], newestSeq: num
   ].map(({ orderId, key, seq }: Ack) => ({
     orderId,
     key: key.replace(/^ack:/, ''),
-    // An event after the backup gets another number when it comes again.
+    // The number of an event after the backup is left out, because the event gets another number when it arrives again.
     ...(seq !== undefined && seq <= newestSeq && { seq }),
   }));
 }
 
 /**
- * - `none`: the backup has none
- * - `taken`: they are used from now on
- * - `own-kept`: this machine has a working pair, and the newer pair is always used
+ * - `none`: the backup has no tokens
+ * - `taken`: the backup's tokens are used from now on
+ * - `own-kept`: this machine keeps its own pair, because it works, or because the backup has the same refused token
  */
 type TokensRestored = 'none' | 'taken' | 'own-kept';
 
 /**
- * Restores a lost hub's branches with their keys, except those that got another key, or none, since. Branches that
- * this machine knows are not changed. Returns those that need not join again.
+ * Restores a lost hub's branches with their public keys, except branches that were invited, removed or closed since.
+ * Does nothing if this machine already knows branches. Returns the branches that need not join again.
  */
 async function restoreHub(
   staging: string,
@@ -236,14 +236,14 @@ function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webhook'>): 
 const RESTORE_TAKES_AT_MOST_MS = 3_600_000;
 const ACKS_AT_ONCE = 5_000;
 
-/** What is restored. */
+/** Source of a restore. */
 export interface RestoreSource {
   /** Name for the audit, such as the backup's. */
   name: string;
   manifest: Manifest;
-  /** Differential backups that belong to it, oldest first. */
+  /** Differential backups that belong to the backup, oldest first. */
   differentials?: readonly Differential[];
-  /** Writes the files of the manifest into this directory. */
+  /** Writes the files of the manifest into the directory `into`. */
   stage(into: string): Promise<unknown>;
 }
 
@@ -253,14 +253,14 @@ export interface RestoreBackupOptions extends RestoreOptions {
   file: number;
   /** Decrypts an encrypted backup. */
   decrypt?: Convert | undefined;
-  /** Differential backups that belong to it, oldest first. */
+  /** Differential backups that belong to the backup, oldest first. */
   differentials?: readonly Differential[];
 }
 
 export interface RestoreOptions {
   config: Config;
   clock: Clock;
-  /** Who restores it. */
+  /** Person or program that restores. */
   who: string;
   signal?: AbortSignal | undefined;
 }
@@ -363,7 +363,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const changes = keepChanges(staging, directory, stamp);
     const tokens = manifest.hasTokens ? restoreTokens(join(staging, TOKENS_FILE), state) : 'none';
     const branches = isHub(config) ? await restoreHub(staging, state, audited, nowMs) : [];
-    // The mirror keeps its -wal and -shm files, so that the POS can read it before the daemon starts.
+    // Opening and closing the mirror once creates -wal and -shm, so that the POS can read it before the daemon starts.
     const options = { path: paths.mirror, clock, feed, ...(group !== '' && { group }) };
     await (await openWhenFree(clock, () => openMirror(options))).close();
     return {

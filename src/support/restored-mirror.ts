@@ -41,7 +41,7 @@ const COUNTS = `
     (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending')) AS unsentChanges,
     coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`;
 
-/** Checks a whole copy. Throws `storage-corrupt` when SQLite finds it damaged. */
+/** Checks a complete copy of a mirror and returns facts about it. Throws `storage-corrupt` if the copy is damaged. */
 export function checkMirrorCopy(path: string): MirrorFacts {
   return lookInto(path, (db) => {
     refuseUnsound(db, path);
@@ -66,7 +66,7 @@ function mirrorFacts(db: Database.Database): MirrorFacts {
 
 const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM order_events';
 
-/** What a mirror has and an earlier backup lacks, and nobody else knows. */
+/** What a mirror got since an earlier backup, and neither the backup nor the platform has. */
 export const knownSinceSchema = z.object({
   /** The highest number that the order feed ever gave. */
   newestSeq: count,
@@ -88,7 +88,7 @@ export const knownSinceSchema = z.object({
 });
 export type KnownSince = z.infer<typeof knownSinceSchema>;
 
-/** Most changes without an answer in a differential backup: as many as the whole inventory of a large shop. */
+/** Maximum number of changes without an answer in a differential backup: the whole inventory of a large shop. */
 const UNSENT_MAX = 200_000;
 const ACKED = `SELECT order_id AS orderId, max(seq) AS seq FROM order_acks WHERE acked_at >= ?
   GROUP BY order_id ORDER BY min(acked_at)`;
@@ -96,8 +96,8 @@ const UNSENT = `SELECT kind, body AS document, created_at AS at FROM outbox
   WHERE state IN ('pending', 'sending') AND created_at >= ? ORDER BY version DESC LIMIT ?`;
 
 /**
- * Returns what a mirror has since this time (ISO 8601), as of one moment, and the newest event from before it. Of
- * changes without an answer, only the newest are there if they are very many.
+ * Returns what a mirror got since this time (ISO 8601), as of one moment, and the newest event from before the time. If
+ * there are too many changes without an answer, only the newest are returned.
  */
 export function knownSince(
   db: Database.Database,
@@ -160,13 +160,13 @@ interface PrepareOptions {
   continueAfterSeq: number;
   /** Operators' actions on the present mirror since the backup. */
   audited: readonly AuditEntry[];
-  /** The restore itself. */
+  /** Audit record of the restore itself. */
   auditEvent: AuditEvent;
   clock: Clock;
 }
 
-// A branch sends changes without a final outcome again, so a hub's held copies of them are useless. The feed's entries
-// belong to an earlier epoch, and repeated in the new one they would take a branch's orders backwards.
+// A branch sends changes without a final outcome to the hub again, so the hub's rows about them (`handed_up`) are
+// deleted. Entries of `feed` belong to the earlier epoch; sent in the new one, they would take orders backwards.
 const DISTRUST_CATALOGUE = `
   UPDATE products SET uncertain = 1;
   UPDATE skus SET uncertain = 1;
@@ -204,7 +204,7 @@ export function prepareRestoredMirror(
       continueFeedAfter(db, continueAfterSeq);
       db.exec(DISTRUST_CATALOGUE);
       db.prepare('UPDATE hub SET restored_at = ?').run(isoUtc(clock.nowMs()));
-      // Differential backups of the mirror that is replaced stay as they are.
+      // Gives later differential backups a new name, so that those of the replaced mirror are not overwritten.
       noteBackup(db, clock.nowMs());
       const audit = new Audit({ db, clock });
       audit.takeOver(audited);
@@ -226,15 +226,15 @@ export function prepareRestoredMirror(
 }
 
 /**
- * Replaces a database by another while the daemon is stopped, and keeps the old one under `kept`. A crash leaves either
- * database whole. Readers see the old one until they reopen. Returns whether there was one. Throws `storage-…`.
+ * Replaces a database by another while the daemon is stopped, and keeps the old one under `kept`. A crash damages
+ * neither of them. Readers see the old one until they reopen. Returns whether there was an old one. Throws `storage-…`.
  */
 export function swapDatabase(fresh: string, path: string, kept: string): boolean {
   return storing(() => {
     const isThere = existsSync(path) || existsSync(`${path}-wal`);
     if (isThere && foldLog(path) && linked(path, kept)) {
-      // Both files are empty by now. Their names must be free, because readers of the old mirror must not
-      // share them with the new one.
+      // The log is empty by now. The names of -wal and -shm must be free, because readers of the old mirror must not
+      // share these files with readers of the new one.
       for (const suffix of ['-wal', '-shm']) rmSync(path + suffix, { force: true });
     } else if (isThere) {
       // The database is moved first, because a log alone is refused at a start and never mistaken for an

@@ -58,7 +58,7 @@ export async function probeWebhook({ config, secret, signal }: ProbeOptions): Pr
   }
 }
 
-/** Lines of `/proc/net/tcp` with local address, state (0A means listening), and the socket's user. */
+/** Matches a line of `/proc/net/tcp` of a listening socket (state 0A), with its local port and its user. */
 const LISTENER = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A \S+ \S+ \S+\s+(\d+)/gm;
 
 /**
@@ -137,10 +137,10 @@ export async function reachPlatform(way: PlatformWay, signal: AbortSignal): Prom
   try {
     if (proxy !== undefined && isTls) socket = await throughProxy(proxy, to, stop);
     const tunnel = socket ? { socket } : {};
-    // The proxy itself takes requests without TLS, so the proxy is what must be reached.
+    // Requests without TLS are sent to the proxy itself, so the connection to the proxy is tried.
     const nearest = proxy === undefined ? to : proxyAddress(proxy);
     socket = isTls ? connectSecure({ ...to, ...named, ...trusted, ...tunnel }) : connectPlain(nearest);
-    // An error that comes after the result has no effect.
+    // Without this listener, an error after the result would end the process.
     socket.on('error', () => {});
     await once(socket, isTls ? 'secureConnect' : 'connect', { signal: stop });
   } catch (error) {

@@ -10,7 +10,7 @@ import { invoke } from './invoke.ts';
 const directory = mkdtempSync(join(tmpdir(), 'tillsync-at-branch-'));
 const env = { TILLSYNC_CONFIG: join(directory, 'config.toml') };
 
-/** Freshness of the hub's polls and sweeps, as in its last hello. */
+/** Makes the mirror of a branch, with an alarm, a stock, and the freshness of the hub's polls and sweeps. */
 beforeAll(async () => {
   writeFileSync(
     env.TILLSYNC_CONFIG,
@@ -82,7 +82,7 @@ test('stock set --branch takes at a branch the id that its catalogue has for it,
 
 test('init asks at a branch for nothing of the platform', async () => {
   const group = String(process.getgid?.());
-  // A service of this machine may have the usual port.
+  // A service of this machine may use the usual port.
   const listen = ['--local-listen', `127.0.0.1:${await freePort()}`];
   const words = ['init', '--yes', '--group', group, '--no-start', '--json'];
   const told = await invoke([...words, ...listen], { env });

@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => place.close());
 
-/** Newest first. */
+/** Returns the audit entries, newest first. */
 async function audited(...words: string[]) {
   const { document } = await at.json(['audit', ...words]);
   return document.audit as { who: string; action: string; subject: string; detail: string | null }[];

@@ -17,7 +17,7 @@ import { sampleNotification } from '../support/order-samples.ts';
 import { NODE } from '../support/workplace.ts';
 import { commandsAt } from './invoke.ts';
 
-/** A store that was upgraded to an unknown later version and used with it. */
+/** Makes a store with the copies that an upgrade makes, and uses it afterwards; `makeNewer` then changes its schema. */
 async function upgradedStore() {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-upgraded-'));
   const storage = path.join(directory, 'storage');
@@ -101,7 +101,9 @@ function makeNewer(file: string, changes: string): void {
 const STATE_CHANGES = 'ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE later (x)';
 const MIRROR_CHANGES = 'ALTER TABLE orders ADD COLUMN of_later TEXT';
 
-/** Another program keeps the file locked for half a second, longer than any busy timeout; resolves once it does. */
+/**
+ * Has another program lock the file for half a second, longer than any busy timeout. Resolves when the file is locked.
+ */
 async function lockForAMoment(file: string): Promise<void> {
   const hold = `const db = new (require('node:sqlite').DatabaseSync)(process.argv[1]);
     db.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE');

@@ -296,7 +296,7 @@ describe('the webhook', () => {
 });
 
 describe('the daemon', () => {
-  // Within the process the next test runs it every day.
+  // Runs only with the bulk tests, because the next test, which runs the daemon inside this process, always runs.
   test('runs as a process, hides secrets from its log, and ends with 0 at SIGTERM', {
     tags: ['bulk'],
   }, async () => {
@@ -357,7 +357,7 @@ test('with --no-wait a command that would have to wait for its turn ends at once
   expect(sandbox.control.calls('order.all')).toHaveLength(calls);
   const { document } = await json(['diff', 'orders', '--no-wait'], tokens);
   expect(document.error).toMatchObject({ code: 'rate-limited', retryAfterMs: expect.any(Number) });
-  // A wait of less than two seconds is not worth a word.
+  // A wait of less than two seconds is not shown, so the interval is an hour here.
   const branches = {
     ...tokens,
     TILLSYNC_BRANCHES: '[{"subsidiary_id":"sub-1"}]',

@@ -160,7 +160,7 @@ describe('catalog unmapped', () => {
   const unmapped = (...words: string[]) => at.run(['catalog', 'unmapped', ...words]);
 
   test('lists what is shown and has none: as a table, as JSON, as a file, of one branch', async () => {
-    // The stocks of a branch without a subsidiary_id are unknown here.
+    // B2 has no subsidiary_id here, so its stocks are unknown and none of its products is listed.
     expect((await unmapped('--branch', 'B2')).stderr).toContain('Every shown product has an id of yours.');
     const { control } = place.sandbox;
     const product = control.products().find(({ children }) => children[0]?.integrations.length === 0);

@@ -14,7 +14,7 @@ const FIRST_EVA = { firstName: 'Eva', lastName: 'Rojas', email: 'eva@example.com
 const OTHER_EVA = { firstName: 'Eva', lastName: 'Rojas', email: 'eva.rojas@example.com' };
 const HOME = { phoneNumber: '+56 2 2222 2222', streetAddress: 'Av. Uno' };
 
-/** Orders of three people, of whom two have one name. */
+/** Makes a shop with orders of four people, two of whom have the same name. */
 async function shop() {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-customer-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));

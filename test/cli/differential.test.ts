@@ -25,7 +25,7 @@ const WHOLE = 'tillsync-till-20260301T080000Z.tar.gz';
 const DIFFERENTIAL = 'tillsync-till-20260301T080000Z.differential.tar.gz';
 const SINCE = '2026-03-01T07:50:00Z';
 
-/** A store, and the directory of its backups. Backups are encrypted for `recipient`. */
+/** Makes a store and a directory for its backups, which are encrypted for `recipient`. */
 function store(recipient = '', platform = 'https://platform.test') {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-differential-'));
   const storage = path.join(directory, 'storage');
@@ -126,7 +126,7 @@ it('changes without an answer are kept for a person, once', async () => {
       queue_seq, basis, source, version)
     VALUES (1, 'stock', 'a', 'a', '{"sku":"a","qty":3}', 'qty', 'pending', '2999-03-01T09:00:00.000Z', 1, 1, 'mirror', 'http', 1)`);
   await json(['backup', at(DIFFERENTIAL), '--since', SINCE]);
-  // The mirror that is replaced says the same.
+  // The mirror that is replaced has the same change as the differential backup.
   const { document } = await json(['restore', backups]);
   expect(document.changes).toHaveLength(1);
   expect(readFileSync(document.changes[0].path, 'utf8')).toBe('{"sku":"a","qty":3}\n');

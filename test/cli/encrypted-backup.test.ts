@@ -18,7 +18,7 @@ import { commandsAt } from './invoke.ts';
 
 const CUSTOMER = 'Rosa Fuentes Encrypted';
 
-/** A store with one order. */
+/** Makes a store with one order. */
 async function store(more = '', env: Record<string, string> = {}) {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-encrypted-'));
   const storage = path.join(directory, 'storage');
@@ -68,7 +68,7 @@ it('a backup for a recipient is read by the program age', async () => {
   expect((await forOne.run(['restore', `${forOne.file}.age`, '--check', '--phrase'], identity)).code).toBe(0);
 });
 
-// scrypt takes half a second of processor each of four times.
+// Runs only with the bulk tests, because scrypt runs four times and takes half a second of CPU time each.
 it('a backup for a passphrase is read by the machine that has it', { tags: ['bulk'] }, async () => {
   const TILLSYNC_BACKUP_PASSPHRASE = 'a-passphrase-of-some-length';
   const known = await store('', { TILLSYNC_BACKUP_PASSPHRASE });

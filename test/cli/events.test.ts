@@ -40,7 +40,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }));
 
-/** Runs the command line on a copy of that mirror. */
+/** Returns a function that runs `events` commands on a new copy of the template mirror. */
 function shop() {
   const storage = mkdtempSync(join(ROOT, 'shop-'));
   cpSync(TEMPLATE, storage, { recursive: true });

@@ -10,7 +10,7 @@ import { invoke, unreachedEnv } from './invoke.ts';
 
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5], s2: ['A', 7] } }]);
 
-/** A shop that counted ten of tea, of which an order that nobody booked has two. */
+/** Makes a shop whose POS counted ten pieces of tea, after an order for two of them that the POS has not booked. */
 function shop() {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-explain-'));
   const db = openConnection({ path: freshMirror(directory), readonly: false, group: undefined });

@@ -45,7 +45,7 @@ const observe = (told: Told) => ({
         status: told.status,
         code: told.code,
         storeExternalId: told.store ?? 'B1',
-        // In Santiago the evening before.
+        // In Santiago, this is the evening before.
         createdAt: told.createdAt ?? '2026-01-02T02:00:00.000Z',
         customerFirstName: told.customer?.[0] ?? 'Ana',
         customerLastName: told.customer?.[1] ?? 'Rojas',

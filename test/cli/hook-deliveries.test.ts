@@ -11,7 +11,7 @@ import { invoke, unreachedEnv } from './invoke.ts';
 
 const AT = '2026-01-10T12:00:00.000Z';
 
-/** A store with three orders, of which the hook `printer` took two. */
+/** Makes a store with three orders, of which the hook `printer` took two. */
 function shop() {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-hooks-'));
   const db = openConnection({ path: freshMirror(directory), readonly: false, group: undefined });
@@ -34,7 +34,7 @@ function shop() {
     ...unreachedEnv(directory),
     TILLSYNC_HOOKS: '[{"name":"printer","url":"http://printer.test/"}]',
   };
-  /** Has `till` get rejected changes, and one of them taken at place 1. */
+  /** Adds the hook `till`, which gets rejected changes and orders, and has taken one rejected change (place 1). */
   const withTill = () => {
     env.TILLSYNC_HOOKS = JSON.stringify([
       { name: 'till', url: 'http://till.test/', events: ['change.rejected', 'order'] },

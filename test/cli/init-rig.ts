@@ -40,7 +40,7 @@ export interface Talk {
   screen: string;
 }
 
-/** Answers one question after the other at a terminal. Fails when one never comes. */
+/** Runs a command at a terminal and answers its questions. Fails if a question of `script` is never asked. */
 export async function talk(
   words: readonly string[],
   script: Script,

@@ -16,7 +16,7 @@ import { invoke } from './invoke.ts';
 
 let place: NewPlace;
 let here: string[];
-/** A service of this machine may have the usual ports. */
+/** Free addresses, because a service of this machine may use the usual ports. */
 let ports: { webhook: string; local: string };
 
 beforeEach(async () => {
@@ -25,7 +25,7 @@ beforeEach(async () => {
   const sample = sampleConfig()
     .replace('"127.0.0.1:8787"', `"${ports.webhook}"`)
     .replace('\nlisten = "127.0.0.1:8788"', `\nlisten = "${ports.local}"`)
-    // The sample's limits apply to every init; this platform has quicker ones.
+    // The sandbox allows a shorter interval than the sample; a longer one would only slow the tests down.
     .replace('endpoint_interval = "1s"', 'endpoint_interval = "60ms"');
   writeFileSync(place.file, sample);
   here = ['init', '--config', place.file, '--directory', place.storage];

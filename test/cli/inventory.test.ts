@@ -125,7 +125,7 @@ test('a count that says what orders have left is known all the same when one of 
     const result = await at.run(words, input);
     expect(result.code, result.stdout + result.stderr).toBe(0);
   };
-  /** Stocks moved by orders are sent with the next change. */
+  /** Hands over a count of another sku, because stocks that orders moved are sent with the next change. */
   const send = (qty: number) =>
     run(['push', 'stock', '-', '--wait'], `[{"sku":1003,"subsidiaryId":"sub-1","qty":${qty}}]`);
   const set = (qty: number) => run([...FULL, '--wait'], csv(`A-1001-1,${qty}`));

@@ -38,7 +38,7 @@ export async function invoke(
 
 const ONE_BRANCH = '[{"external_id":"B1"}]';
 
-/** Environment of commands on the files in `directory`, of a platform that does not answer. `branches` is JSON. */
+/** Returns the environment for commands on the files in `directory`, with a platform that does not answer. */
 export function unreachedEnv(directory: string, branches = ONE_BRANCH) {
   return {
     TILLSYNC_CONFIG: path.join(import.meta.dirname, '../../config/tillsync.sample.toml'),
@@ -48,7 +48,7 @@ export function unreachedEnv(directory: string, branches = ONE_BRANCH) {
   };
 }
 
-/** Runs the command line at a workplace, as people and as scripts use it. */
+/** Returns functions that run the command line at a workplace: `run` for texts, and `json` with `--json`. */
 export function commandsAt(place: Pick<Workplace, 'env'>, who?: string) {
   const run = (words: string[], input?: string, stop?: AbortController) =>
     invoke(words, {

@@ -25,7 +25,7 @@ it('makes a key that the service can take, prints it once and says what comes ne
   expect(readFileSync(file, 'utf8')).toBe(stdout);
   expect(stderr).toContain('sudo systemctl restart tillsync\n');
   expect(stderr).not.toContain(stdout.trim());
-  // systemd passes a credential in such a file.
+  // The directory has no file `local-api-key`, so the key is read from the variable, without its line break.
   const env = { CREDENTIALS_DIRECTORY: directory, TILLSYNC_LOCAL_API_KEY: stdout };
   expect(loadSecrets(env).localApiKey).toBe(stdout.trim());
 });

@@ -295,7 +295,7 @@ describe('a whole inventory', () => {
     const full = ['push', 'stock', '-', '--full', '--branch', 'sub-1'];
     const csv = (counted: { externalId: string; qty: number | string }[]) =>
       `externalId,qty\n${counted.map(({ externalId, qty }) => `${externalId},${qty}`).join('\n')}\n`;
-    /** Leaves out the last three, of which the first is sold out already. */
+    /** Returns the inventory without its last three stocks, and these three, of which the first is zero already. */
     const lacking = async () => {
       const [sold] = inventory().slice(-3);
       await at.run(

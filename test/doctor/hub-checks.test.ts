@@ -26,7 +26,7 @@ const tlsOf = (name: string) => ({
   caFile: at('ca.pem'),
 });
 
-/** An elliptic key is made in a hundredth of an RSA key's time. */
+/** Options of openssl for an elliptic-curve key, which is made in a hundredth of the time of an RSA key. */
 const QUICK_KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1'];
 
 /** Makes a certificate for hub.example.com, signed by our own authority. */

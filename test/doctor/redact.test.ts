@@ -5,7 +5,7 @@ import { PeopleMask } from '../../src/support/bundle/redact.ts';
 import { observation, openTestMirror } from '../orders/open-test-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
-/** Knows Ana Núñez of Calle Sol 12. */
+/** Returns a mask that knows one customer, Ana Núñez of Calle Sol 12. */
 async function mask(): Promise<PeopleMask> {
   const { mirror } = openTestMirror();
   const user = { firstName: 'Ana', lastName: 'Núñez' };

@@ -211,7 +211,7 @@ async function answer({ cli, options, secrets, setUp, terminal }: Answering): Pr
   else await tryAnswers(steps, { cli, options, secrets, setUp });
 }
 
-/** Tries all answers of a script, each after those that it depends on. Throws at the first fault. */
+/** Tries all answers that were given as options, each after those that it depends on. Throws at the first fault. */
 async function tryAnswers(
   steps: readonly Step[],
   { cli, options, secrets, setUp }: Omit<Answering, 'terminal'>,

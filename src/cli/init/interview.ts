@@ -12,7 +12,7 @@ import type { Terminal } from './terminal.ts';
 
 /** Codes of errors that another answer can correct. */
 const WRONG_ANSWER = ['usage', 'config-invalid'] as const;
-/** Codes of errors that may pass, or that the connection causes. */
+/** Codes of errors that may be temporary. The person may try again, or continue without the platform. */
 const NO_ANSWER = [
   'platform-unreachable',
   'platform-failed',
@@ -21,7 +21,7 @@ const NO_ANSWER = [
   'forbidden',
   'unauthorized',
 ] as const;
-/** Codes of errors that a server causes which is probably not the platform. */
+/** Codes of errors that suggest that the server at the address is not the platform. */
 const NO_PLATFORM = ['platform-refused', 'platform-garbled'] as const;
 
 const ALL = [
@@ -36,7 +36,7 @@ const ALL = [
 ] as const;
 export type Step = (typeof ALL)[number] | 'store';
 
-/** Questions of each role, in order. A branch calls no platform, so its questions leave that out. */
+/** Questions of each role, in order. A branch has none about the platform, because only its hub calls the platform. */
 const STEPS: Record<(typeof ROLES)[number], readonly Step[]> = {
   store: ALL,
   hub: ['platform', 'branches', 'store', 'callbacks', 'local', 'timezone', 'customers', 'backups', 'group'],
@@ -50,7 +50,10 @@ export function stepsOf(draft: ConfigDraft): readonly Step[] {
   return STEPS[draft.role()];
 }
 
-/** Sets the callback address. An address switches callbacks on; without one, orders arrive only by polls. */
+/**
+ * Sets the callback address. An address switches callbacks on. Removing the address, or giving none in a new set-up,
+ * switches them off.
+ */
 export function setCallback(draft: ConfigDraft, callbackUrl: string): void {
   const before = draft.value('webhook.callback_url');
   draft.set('webhook.callback_url', callbackUrl);
@@ -285,7 +288,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     });
   }
 
-  /** Asks for the value of a key until an answer is valid. */
+  /** Asks for the value of a configuration key until an answer is valid. */
   async #ask(
     key: AskedKey,
     label: string,

@@ -38,8 +38,8 @@ export interface JoinOptions extends CommonOptions {
 }
 
 /**
- * Makes this tillsync a branch of the hub that invited it, then starts the service. The branch's new key is stored
- * before the hub gets it, beside an existing key. The invitation's key is useless afterwards.
+ * Makes this tillsync a branch of the hub that invited it, then starts the service. The branch's new link key is
+ * stored, beside an existing one, before the hub gets its public half. The invitation's key is useless afterwards.
  */
 export async function joinHub(cli: Cli, options: JoinOptions, given: string): Promise<Result> {
   const invitation = readInvitation(given === '-' ? await lineOf(cli) : given);
@@ -171,7 +171,7 @@ function refuseOther(file: string, { link, storage }: Config): void {
   );
 }
 
-/** Joins the hub and stores the key. Throws `link-refused` or `link-down`. */
+/** Joins the hub and stores the branch's link key. Throws `link-refused` or `link-down`. */
 async function join(
   cli: Cli,
   invitation: Invitation,
@@ -187,7 +187,7 @@ async function join(
   const paths = prepareStorage(directory, group === '' ? undefined : group);
   const state = await openWhenFree(cli.clock, () => openState({ path: paths.state, clock: cli.clock }));
   try {
-    // If the last answer was lost, the hub may already know the proposed key, so it is used again.
+    // If the hub's last answer was lost, the hub may already know the proposed key, so that key is proposed again.
     const proposed = state.linkKey.next();
     const own =
       proposed === undefined ? await newKey() : { seed: proposed, publicKey: await publicKeyOf(proposed) };

@@ -118,7 +118,7 @@ export async function freePortBeside(file: string, host: string, from: number): 
   return freePort(host, from, ports);
 }
 
-/** Returns two consecutive free ports for callbacks and local API, which no other company on the machine uses. */
+/** Returns two different free ports, for callbacks and local API, that no other company on the machine uses. */
 export async function freePortsBeside(
   file: string,
   webhook: Address,
@@ -218,8 +218,8 @@ export function commandsFor({ unit, socket }: Service, moved: boolean): string[]
     // The generator of systemd reads the listen address and the writable directories from the file.
     ['daemon-reload'],
     ['enable', unit],
-    // A socket unit can change only while its service is stopped. If its address stays, it is not stopped, so that
-    // callbacks wait in it.
+    // A socket unit can change its address only while its service is stopped. If the address stays, the socket stays
+    // open, so that callbacks wait in it during the restart.
     ...(moved ? [['stop', unit, socket]] : []),
     ['start', socket],
     ['restart', unit],

@@ -217,7 +217,7 @@ export class SetUp {
     this.phrase = phrase;
   }
 
-  /** Throws `usage` if another program listens at the address of `key`. */
+  /** Throws `usage` if another program listens at an address of the configuration key `key`. */
   async tryListener(key: ListenKey): Promise<void> {
     const { webhook, local, storage } = this.draft.config();
     if (key === 'webhook.listen' && !webhook.enabled) return;

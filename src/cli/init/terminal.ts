@@ -12,7 +12,7 @@ interface Question {
   kept?: string;
 }
 
-/** Most lines of pasted JSON that are joined to one answer. */
+/** Maximum number of pasted lines that are joined into one JSON answer. */
 const PASTED_LINES_MAX = 40;
 
 /**
@@ -37,7 +37,7 @@ export class Terminal {
       },
     });
     this.#lines = createInterface({
-      // The standard input of a terminal is such a stream.
+      // The cast is safe, because the standard input of a terminal is a ReadableStream.
       input: cli.stdin as unknown as NodeJS.ReadableStream,
       output: Object.assign(screen, { columns: cli.stderr.columns ?? 80 }),
       terminal: true,

@@ -37,7 +37,7 @@ interface RenderedFile {
   text: string;
   /** Reason why the part could not be read; null if it was. */
   fault: string | null;
-  /** Whether it was cut to the size limit. */
+  /** Whether the text was cut to the size limit. */
   isCut: boolean;
 }
 
@@ -60,7 +60,7 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   const { file, env, isOwnStore, withCustomerData, signal } = options;
   const source = { file, env, isOwnStore };
   const setup = readSetup(source);
-  // The configuration may be valid while the secrets are not.
+  // If the secrets are invalid, the configuration may still be valid, so it is read without them.
   const read = 'config' in setup ? setup : readConfig(source);
   const config = 'config' in read ? read.config : undefined;
   const doctorSetup = readDoctorSetup(source);
@@ -96,7 +96,7 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   for (const section of sections) {
     if (signal.aborted) break;
     if (section.isForeign && known.fault !== undefined) {
-      // An unknown secret cannot be searched for.
+      // Without state.db not all secrets are known, so an unknown one could stay in text that others wrote.
       leftOut.push(`${section.name}, for state.db with its secrets could not be read (run it as root)`);
       continue;
     }
@@ -190,13 +190,13 @@ export function writeBundle(
   return makeArchive(options, () => filesIn(bundle));
 }
 
-/** The same archive in memory. */
+/** Returns a bundle's archive as bytes, for standard output. */
 export async function packBundle(bundle: Bundle, modifiedMs: number): Promise<Buffer> {
   const packed = Readable.from(writeTar(filesIn(bundle), { modifiedMs, mode: 0o600 })).pipe(createGzip());
   return Buffer.concat(await packed.toArray());
 }
 
-/** The bundle unpacks into its own directory. */
+/** Returns the files of a bundle's archive, below one directory, so that unpacking makes only that directory. */
 function filesIn({ files }: Bundle) {
   return files.map(({ name, text }) => textFile(`tillsync-bundle/${name}`, text));
 }

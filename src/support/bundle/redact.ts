@@ -32,7 +32,7 @@ const PHONE = /\+\d[\d\s().-]{6,}\d|(?<![\d.:T-])\(?\d{2,4}\)?[ ]\d{3,4}[ -]?\d{
 const NAMED_PERSON =
   /(\\*"(?:[\w-]*(?:name|phone|mobile|mail|address|street|comment|details|notes?|instructions|zip|lat|lng|customer|document|rut|dni))\\*"\s*:\s*\\*")((?:[^"\\]|\\(?!\\*"))*)/gi;
 
-/** The mirror's customer data, to be found in any text that repeats it. */
+/** Query for the mirror's customer data, which is then removed from every text that repeats it. */
 const VALUES = `
   SELECT customer_first_name, customer_last_name, customer_email, customer_phone_number, address_address,
     address_street_address, address_details, address_phone_number FROM orders ORDER BY seq DESC LIMIT ${ORDERS_MAX}`;
@@ -85,7 +85,7 @@ export class PeopleMask {
   #withoutValues(text: string): string {
     if (this.#values.size === 0) return text;
     const small = text.toLowerCase();
-    // Letters whose length changes with their case are rare; then the text itself is searched.
+    // Few letters change their length with their case. A text with such a letter is searched without lower-casing.
     const where = small.length === text.length ? small : text;
     let told = '';
     let end = 0;
@@ -114,7 +114,7 @@ export const HIDDEN = '[redacted]';
 const JWT = /\beyJ[\w-]{6,}(?:\.[\w-]*){0,4}/g;
 const SCHEME = /\b(Bearer|Basic|Digest)(\s+)[^\s"'\\,;]+/gi;
 const SECRET_NAME = /authorization|cookie|secret|token|passw|credential|api[-_ ]?key/i;
-/** `x-webhook-secret: …`, `"token":"…"` (also in JSON inside JSON), `?api_key=…`. */
+/** Matches a secret by the name before it: `x-webhook-secret: …`, `"token":"…"` (also in nested JSON), `?api_key=…`. */
 const NAMED =
   /([\w.-]*(?:authorization|cookie|secret|token|passw(?:or)?d|credential|api[-_]?key)[\w.-]*\\*["']?\s*[:=]\s*\\*["']?(?:(?:bearer|basic|digest)\s+)?)([^\s"'\\,;&}\]]{4,})/gi;
 const NAMED_TEST = new RegExp(NAMED.source, 'i');
@@ -250,7 +250,7 @@ export function knownSecrets(options: {
     for (const copy of [statePath, `${statePath}.before-upgrade`]) {
       if (existsSync(copy)) lookInto(copy, (db) => addStored(db, known.fingerprints, add));
     }
-    // If even the directory is not accessible, the file looks as if it did not exist.
+    // Reading throws if the directory is not accessible. Without it, state.db would only seem not to exist.
     const directory = dirname(statePath);
     if (existsSync(directory)) readdirSync(directory);
   } catch (error) {
@@ -259,7 +259,7 @@ export function knownSecrets(options: {
   return known;
 }
 
-/** Includes hooks that are no longer configured. */
+/** Returns the names of all hook secrets that exist here, also of hooks that are no longer configured. */
 function hookSecretNames(
   { CREDENTIALS_DIRECTORY: directory, ...env }: Environment,
   service: string | undefined,
@@ -311,7 +311,7 @@ function addStored(
 const ADDRESS = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]+/gi;
 const NAMED_SECRET = /^[\w.\s-]*(?:secret|token|passw|api_?key)[\w\s-]*=\s*["']+([^"'\n]{4,})/gim;
 
-/** Whoever has this address can report in the shop's name. */
+/** Matches the heartbeat address, whose path is secret, because whoever has it can report in the shop's name. */
 const HEARTBEAT = /^[\w.\s-]*heartbeat_url\s*=\s*["'][^"'\n]+/gim;
 const PART_LENGTH_MIN = 8;
 

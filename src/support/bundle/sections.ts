@@ -269,7 +269,7 @@ const WITHOUT_CUSTOMER = `order_id, code, status, seq, store_external_id, create
 
 type Row = Record<string, unknown>;
 
-/** Sections of the mirror, by plain queries, so that they also work with another schema. */
+/** Returns the sections of the mirror. They use plain queries, so that they also work with another schema. */
 export function mirrorSections({ paths, withCustomerData }: Subject): Section[] {
   const look = <T>(read: (db: Database.Database) => T): T => {
     mustExist(paths.mirror);
@@ -325,7 +325,7 @@ export function mirrorSections({ paths, withCustomerData }: Subject): Section[] 
   ];
 }
 
-/** Lists of the overview, by name. */
+/** Queries for the lists in `mirror.json`, by the names of the lists. */
 const LISTS = {
   schemaSteps: 'SELECT number, name FROM schema_migrations ORDER BY number',
   sequences: 'SELECT name, seq FROM sqlite_sequence',
@@ -421,7 +421,7 @@ function textShape(text: string): string {
   return `text of ${text.length}`;
 }
 
-/** A field name is a short word; anything else is a value used as a key. */
+/** Returns a field name if it is a short word. Anything else may be a value used as a key, so it is only described. */
 function keyShape(key: string, index: number): string {
   return /^[A-Za-z_$][\w$-]{0,39}$/.test(key) && !/\d{4}/.test(key)
     ? key
@@ -471,7 +471,7 @@ function outputOf(program: string, words: string[]): Promise<string> {
       maxBuffer: OUTPUT_BYTES_MAX,
       env: { PATH: process.env.PATH ?? '', LC_ALL: 'C' },
     };
-    // Not every user may read the journal.
+    // Runs as root if root started the command, because not every user may read the journal.
     asRoot(() =>
       execFile(program, words, options, (error, stdout, stderr) => {
         const failed =

@@ -75,7 +75,7 @@ export interface CheckOutcome {
   isHidden?: boolean;
 }
 
-/** Runs one check; an error is its result. */
+/** Runs one check. If it throws, the error becomes the result. */
 export type Check = () => CheckOutcome | Promise<CheckOutcome>;
 
 export interface CheckResult extends CheckOutcome {
@@ -147,7 +147,7 @@ export function outcomeOfFindings(
   { findings }: Verdict,
   check: FindingCheck & CheckId,
   facts: Facts = {},
-  /** Findings that the caller describes better itself. */
+  /** Findings whose detail is left out, because the caller describes it better itself. */
   ...saidBetter: readonly FindingCode[]
 ): CheckOutcome | undefined {
   const found = findings.filter(({ code }) => FINDINGS[code].check === check);

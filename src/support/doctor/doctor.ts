@@ -95,8 +95,8 @@ export function checksNamed(word: string): CheckId[] {
 }
 
 /**
- * Runs every possible check and yields each when it is done. Storage and platform are only read, within the rate
- * budget that all processes here share. Throws only its own faults.
+ * Runs every possible check and yields each result when it is known. Storage and platform are only read, within the
+ * rate budget that all processes here share. A check that throws yields a result with its error.
  */
 export async function* examine(options: DoctorOptions): AsyncGenerator<CheckResult> {
   const { setup, only, onCheck } = options;
@@ -146,7 +146,7 @@ function concerns(id: CheckId, config: Config | undefined): boolean {
   return !/^hub/.test(id) || (config !== undefined && (isBranch(config) || isHub(config)));
 }
 
-/** The checks that need a configuration. What several of them need is read at the first request. */
+/** The checks that need a configuration. Data that several of them need is read only once, when first needed. */
 class Examination {
   readonly #o: DoctorOptions;
   readonly #config: Config;
@@ -174,7 +174,7 @@ class Examination {
     const { directory, group } = this.#config.storage;
     const paths = storagePaths(directory);
     return {
-      // First, because opening the mirror creates its missing side files.
+      // `storage.files` runs before the mirror is opened, because opening creates missing -wal and -shm files.
       'storage.disk': () => diskOutcome(directory),
       'storage.files': async () =>
         filesOutcome({ directory, group, configFile: setup.file, running: await this.#running() }),
@@ -302,7 +302,7 @@ class Examination {
     };
   }
 
-  /** Checks the hub's present address, which may have changed. */
+  /** Checks the way to the hub, at the hub's present address, which may differ from the configured one. */
   #wayOfBranch(): Promise<CheckOutcome> | CheckOutcome {
     const { signal } = this.#o;
     const config = this.#config;
@@ -314,7 +314,7 @@ class Examination {
     })();
   }
 
-  /** Checks of the other side: the platform's endpoints, its clock, its webhook, and the path of callbacks to here. */
+  /** Checks of the platform: its endpoints, its clock, its webhook, and the path of callbacks to this machine. */
   #ofPlatform(): Partial<Record<CheckId, Check>> {
     const { clock, signal, offline } = this.#o;
     const config = this.#config;
@@ -388,7 +388,7 @@ class Examination {
   readonly #stored = once(async () => openStored(this.#config, this.#o.clock, await this.#running()));
 
   /**
-   * The parts that share the daemon's rate budget and token pair, or an outcome with the reason why they are
+   * The services that share the daemon's rate budget and token pair, or an outcome with the reason why they are
    * unavailable.
    */
   readonly #services = once(async (): Promise<Services | CheckOutcome> => {

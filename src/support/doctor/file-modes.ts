@@ -22,7 +22,7 @@ interface ModeRule {
   /** Bits whose presence does harm. */
   harmful: number;
   harm: string;
-  /** Bits that the POS of another user needs. */
+  /** Bits that a POS needs if it runs as another user. */
   needed: number;
   lack: string;
 }
@@ -98,7 +98,7 @@ function ownerProblem(
   { uid, user, group, unit }: RightOwner,
   nameOf: (uid: number) => string,
 ): FileProblem[] {
-  // In the inbox's directory the POS creates files too.
+  // The inbox may belong to another user, because the POS creates files in its directory too.
   const wrong = files.filter((file) => file.role !== 'inbox' && file.uid !== uid);
   const [first] = wrong;
   const [directory] = files;

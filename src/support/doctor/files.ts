@@ -25,7 +25,7 @@ interface FilesOptions {
   running: boolean | null;
 }
 
-/** Checks owners and modes of the storage directory's content against the table of files. */
+/** Restores missing -wal and -shm files of the mirror, and checks owners and modes of the storage directory's files. */
 export function filesOutcome(options: FilesOptions): CheckOutcome {
   const mended = mendMirrorFiles(storagePaths(options.directory).mirror, options.running);
   const judged = judge(options);
@@ -86,7 +86,7 @@ function rightOwner({ uid, gid }: SeenFile, { group, configFile }: FilesOptions)
   };
 }
 
-/** Returns `hidden` if this user may not see it. */
+/** Returns a file's attributes; `hidden` if this user may not see them, undefined if there is no file. */
 function see(path: string, role: SeenFile['role']): SeenFile | 'hidden' | undefined {
   try {
     const { mode, uid, gid } = statSync(path);
@@ -195,12 +195,12 @@ export function diskOutcome(directory: string): CheckOutcome {
   return say(`${message} ${free}`, remedy, { ...space, directory });
 }
 
-/** Short reads end within this time; a process that reads before and after it holds the log. */
+/** Pause between two looks. Short reads end within this time, so a process that reads at both looks holds the log. */
 const BETWEEN_LOOKS_MS = 300;
 
 /**
- * Finds programs that keep a read of the mirror open, so that its log cannot shrink. `daemon` is the daemon's process
- * id, whose own reads do not count; undefined if unknown.
+ * Finds programs that keep a read of the mirror open, so that its log cannot shrink. `daemon` is the process id of the
+ * daemon, whose own reads are ignored; undefined if unknown.
  */
 export async function readersNow(
   mirrorPath: string,

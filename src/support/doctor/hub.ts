@@ -18,8 +18,8 @@ const NOT_WRITTEN = 'Write it with: {tillsync} hub server-config';
 export type Seen = ServerSeen | { error: unknown };
 
 /**
- * `ca` is PEM; `caFile` is none or empty for an authority that this machine trusts; `calledAs` is another name of the
- * server.
+ * Tries the server at `url`. `caFile`, or `ca` as PEM text, is its authority; without both, the machine's authorities
+ * are trusted. `calledAs` is the address that the certificate must name, if it is not `url`.
  */
 export async function lookAt(
   url: string,
@@ -170,7 +170,7 @@ export function wayOutcome(
   return well(`nats-server ${version} is reached at ${url}.`, { url, version });
 }
 
-/** Most branches that are listed by name. */
+/** Maximum number of branches that are listed by name. */
 const NAMED_MAX = 5;
 
 /** Checks a hub's branches by their last reports and by the entries that wait for them here. */

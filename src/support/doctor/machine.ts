@@ -31,7 +31,7 @@ export function sqliteVersion(): string {
   }
 }
 
-/** Checks that a connection to the platform's address is possible. It sends no request, so it uses no limit. */
+/** Checks that a connection to the platform's address is possible. It sends no request, so no limit counts it. */
 export async function networkOutcome(way: PlatformWay, signal: AbortSignal): Promise<CheckOutcome> {
   const { isTls: tls, ...to } = addressOf(way.baseUrl);
   const proxyUrl = proxyOf(way);
@@ -143,7 +143,7 @@ function real(path: string): string {
   }
 }
 
-/** A wildcard address is reached by this machine's loopback address. */
+/** Returns the host to call. For a wildcard address, this is the loopback address. */
 function reachable(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   const v6 = host === '::' ? '::1' : host;
@@ -188,7 +188,7 @@ export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null
   return well(unit ? `tillsync runs as ${name} of systemd.` : 'tillsync runs.', facts);
 }
 
-/** `answer` is null if the daemon's port is unknown. */
+/** Checks the status page and the local API by the daemon's `answer`, which is null if the daemon's port is unknown. */
 export function apiOutcome(running: boolean | null, answer: DaemonAnswer | null): CheckOutcome {
   const facts = { answer };
   if (answer === null)

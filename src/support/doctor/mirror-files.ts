@@ -7,9 +7,9 @@ import { FINDINGS } from '../../health/findings.ts';
 import { type CheckOutcome, failed, hidden, warned, well } from './check.ts';
 
 /**
- * Restores the mirror's -wal and -shm, without which a POS of another user cannot read it while tillsync is stopped.
- * The last process to close the mirror deletes them if it may, for example root's sqlite3. Does so only if nothing
- * runs; returns undefined if none is missing. `running` is null if unknown.
+ * Restores a stopped mirror's -wal and -shm, without which a POS of another user cannot read it. The last process that
+ * closes the mirror deletes them if it may, for example root's sqlite3. `running` says whether the daemon runs; null if
+ * unknown. Returns undefined if no file is missing.
  */
 export function mendMirrorFiles(mirrorPath: string, running: boolean | null): CheckOutcome | undefined {
   if (!existsSync(mirrorPath)) return undefined;
@@ -40,7 +40,7 @@ export function mendMirrorFiles(mirrorPath: string, running: boolean | null): Ch
   );
 }
 
-/** `held` are programs with an open read; `logBytes` is the size of -wal. */
+/** Reports the programs with an open read of the mirror (`held`). `logBytes` is the size of -wal. */
 export function readersOutcome(held: readonly LockHolder[], logBytes: number): CheckOutcome {
   const facts = { logBytes, logMaxBytes: WAL_BYTES_MAX, readers: held };
   const names = namesOf(held);

@@ -49,7 +49,7 @@ export function clockOutcome(reading: ClockReading | null): CheckOutcome {
 }
 
 const DAY_MS = 86_400_000;
-/** The daemon's alarm waits for the same number in a row. */
+/** Number of unannounced orders from which a warning is given; the daemon uses the same number. */
 const SILENT_IN_A_ROW = 3;
 
 /** Numbers of orders of the last day that a webhook, or a poll, brought first. */
@@ -58,7 +58,7 @@ interface FirstSights {
   poll: number;
   /** Time of the last webhook, ISO 8601 UTC; null if none ever came. */
   lastWebhookAt: string | null;
-  /** New orders that polls brought, without a callback, since the last callback. */
+  /** Number of new orders of the last day that polls, and no callback, brought since the last callback. */
   unannounced: number;
 }
 
@@ -82,7 +82,7 @@ export function firstSights(mirror: Pick<Mirror, 'read' | 'health'>, nowMs: numb
       )
       .pluck()
       .get();
-    // A callback for an order that a poll had brought already makes no event.
+    // A callback for an order that a poll had already brought makes no event, so freshness is used too.
     const lastWebhookAt = [lastEventAt ?? '', lastOkAt ?? ''].sort().at(-1) || null;
     const unannounced = db
       .prepare<[string, string], number>(
@@ -164,7 +164,7 @@ export function attempts({ signal, onWait, hopeless }: AttemptOptions): Attempt 
   };
 }
 
-/** Tries the read-only endpoints: one product of the list, and one product. */
+/** Tries GET /product/list by asking for one product of the first branch. */
 export function listOutcome(
   platform: Pick<PlatformClient, 'productList'>,
   branches: readonly Branch[],
@@ -188,7 +188,7 @@ export function listOutcome(
   });
 }
 
-/** `known` is a SKU of the mirror; undefined if it has none. */
+/** Tries GET /product. `known` is a sku of the mirror; undefined if the mirror has none. */
 export function productOutcome(
   platform: Pick<PlatformClient, 'productGet'>,
   known: unknown,
@@ -202,7 +202,7 @@ export function productOutcome(
   });
 }
 
-/** Reports what waits now: an endpoint's wait is normal, a block is not. */
+/** Reports the pauses that the platform asked for. That an endpoint waits for its turn is normal and not reported. */
 export function limitsOutcome(waits: readonly Wait[]): CheckOutcome {
   const blocked = waits.filter(({ reason }) => reason === 'blocked' || reason === 'retry-after');
   const facts = { waits };
@@ -259,7 +259,7 @@ export function addressOutcome(results: readonly ProbeResult[]): CheckOutcome {
   const facts = { results };
   if (!wrong) return well(`${first.url}: ${results.map(({ message }) => message).join('; ')}.`, facts);
   const message = `${wrong.url}: ${wrong.message}${wrong.message.endsWith('?') ? '' : '.'}`;
-  // Orders still come by polling.
+  // A fault of the public address is only a warning, because orders still arrive by polling.
   return wrong.what === 'public'
     ? warned(
         message,

@@ -34,7 +34,7 @@ import { lockedAway } from './files.ts';
 /** Failed tries in a row that count as a fault. Two are normal, for example during a restart. */
 const TROUBLED_FROM = 3;
 
-/** Checks a writing endpoint by the last changes that were really sent; nothing is sent for it. */
+/** Checks a writing endpoint by the last changes that were really sent. The check itself sends nothing. */
 export function sentOutcome(
   { takenAt, refused, trouble }: LastSent,
   what: string,
@@ -104,7 +104,7 @@ export function backupOutcome(
   return well([made, atHub?.says].filter(Boolean).join(' '), facts);
 }
 
-/** Returns what a branch knows of its backups at the hub; undefined elsewhere. */
+/** Returns what a branch knows of its backups at the hub; undefined if this is no branch or `backup.to_hub` is off. */
 function atHubWords(
   config: Pick<Config, 'link' | 'backup'>,
   atMs: number | undefined,
@@ -229,7 +229,6 @@ export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clo
   return well(told.join(' '), facts);
 }
 
-/** Reports safety stock rules that leave nothing to sell or match nothing. */
 /** Checks that the platform has the quantities that the POS counted. */
 export function differsOutcome({ verdict, stores }: Stored): CheckOutcome {
   const { differing, counted: counts } = stores.read(({ differences, ledger }) => ({
@@ -261,6 +260,7 @@ export function heldBackOutcome({ mirror }: Stored, config: Config): CheckOutcom
   return branches.every(({ isOn }) => isOn) ? well(message, facts) : skipped(message, null, facts);
 }
 
+/** Reports safety stock rules that leave nothing to sell, or whose product the mirror does not know. */
 export function safetyOutcome({ stores }: Stored): CheckOutcome {
   const { rules, odd } = stores.read(({ safety }) => ({ rules: safety.list(), odd: safety.odd() }));
   const facts = { rules, odd };
@@ -281,7 +281,7 @@ export function safetyOutcome({ stores }: Stored): CheckOutcome {
   );
 }
 
-/** A running refresh is not stored yet either. */
+/** Longest duration of a refresh. A younger refresh may still be running, so its missing answer is no fault. */
 const REFRESH_TAKES_MS = 60_000;
 
 const WHY = {
@@ -315,14 +315,14 @@ function rest(token: string, restMs: number | null): string {
   return restMs > 0 ? `${token} is good for ${formatDuration(restMs)}` : `${token} is due to be renewed`;
 }
 
-/** Whether the daemon runs on this directory, by the mark it holds, and its process id. */
+/** What the daemon's mark, a lease in state.db, says: whether the daemon runs on this directory, and its process id. */
 export interface RunningMark {
   /** Whether the daemon runs; null if state.db is unreadable. */
   running: boolean | null;
   pid: number | undefined;
 }
 
-/** Reads the mark and creates no missing file. */
+/** Reads the daemon's mark. Does not create a missing state.db. */
 export async function readRunningMark(directory: string, clock: Clock): Promise<RunningMark> {
   const { state: path } = storagePaths(directory);
   if (lockedAway(path)) return { running: null, pid: undefined };

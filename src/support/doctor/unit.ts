@@ -11,7 +11,7 @@ export interface ServiceUnit {
 
 export const PROPERTIES = ['LoadState', 'ActiveState', 'UnitFileState', 'MainPID', 'NRestarts'];
 
-/** Reads lines such as `ActiveState=active`. */
+/** Reads lines such as `ActiveState=active`. Returns null if systemd has not loaded the unit. */
 export function parseUnit(name: string, text: string): ServiceUnit | null {
   const value = (property: string) => new RegExp(`^${property}=(.*)$`, 'm').exec(text)?.[1] ?? '';
   if (value('LoadState') !== 'loaded') return null;
