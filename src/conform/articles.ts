@@ -7,7 +7,7 @@ export const OTHER = { subsidiaryId: 'sub-2', externalId: 'B2' };
 /** An article in the till's shop. */
 export interface Article {
   sku: number;
-  /** Id of the article at the till, which the platform has for it in the till's branch. */
+  /** The till's id of the article, which the platform has in the mapping of the till's branch. */
   externalId: string;
   name: string;
   qty: number;
@@ -17,8 +17,8 @@ export interface Article {
 }
 
 /**
- * Quantity and number of articles for each behaviour, by its id. 0 is for the article of the fences. Behaviours never
- * share an article.
+ * Quantity and number of articles by behaviour id, where they are unusual. Id 0 is for the article that `Stage.fence`
+ * orders. Behaviours never share an article.
  */
 const PLAN: Readonly<Record<number, { qty: number; articles?: number }>> = {
   0: { qty: 100_000 },
@@ -62,7 +62,7 @@ function idIn(id: number, sku: number, shop: string): string {
   return id === ODD_ID ? `K "${sku}" it's ñ 🍕 ${shop}` : `K-${sku}-${shop}`;
 }
 
-/** Returns the articles as products of the platform. Each article is one product, in both branches. */
+/** Returns the articles that the platform sells, each as one product with a stock in both branches. */
 export function productsOf(
   articles: readonly Article[],
   nowMs: number,

@@ -7,16 +7,19 @@ import { Failing, Stage, Unjudged } from './stage.ts';
 import { Till } from './till.ts';
 
 /**
- * Order of the last behaviours: first those that may leave a till stuck, then those that wait for repeats of others.
- * The lost mirror (`LAST`) comes last of all.
+ * Ids of the behaviours that run after all others, in this order; most of them may leave a till stuck. 23 judges all
+ * reads of the mirror so far. `LAST` loses the mirror and runs at the very end.
  */
 const LATE = [16, 21, 22, 17, 20, 18, 19, 6, 25, 9, 24, 23];
 const LAST = 7;
 
-/** Longest waits for a till's first acknowledgement, if a command starts the till (`STARTS_MS`) or a person does. */
+/**
+ * Time limits for a till's first acknowledgement: `STARTS_MS` if a command starts the till, `COMES_MS` if a person
+ * does.
+ */
 const STARTS_MS = 30_000;
 const COMES_MS = 600_000;
-/** Shortest time after a behaviour before it is checked again. */
+/** Shortest time between a behaviour and its second check, `close`. */
 const REPEATS_MS = 12_000;
 
 export type Verdict = 'passed' | 'failed' | 'not-judged';
@@ -57,7 +60,7 @@ export interface ConformOptions {
   only: readonly number[];
   /** Command that starts the till; empty if a person starts the till. */
   command: readonly string[];
-  /** Words that start tillsync's commands. */
+  /** Start of the command line of each tillsync command: the program and its first arguments. */
   program: readonly string[];
   env: NodeJS.ProcessEnv;
   signal: AbortSignal;
@@ -67,7 +70,10 @@ export interface ConformOptions {
   onJudged(judgement: Judgement): void;
 }
 
-/** Plays a shop's day with a till and judges each behaviour. If the signal aborts, the rest is not judged. */
+/**
+ * Plays a shop's day with a till and judges each behaviour. If the signal is aborted, the remaining behaviours are not
+ * judged.
+ */
 export async function conform(options: ConformOptions): Promise<Report> {
   const { clock, seed, way, command, program, env, signal } = options;
   const startMs = clock.monotonicMs();

@@ -14,7 +14,7 @@ import type { Clock } from '../core/time.ts';
 
 /** A request of the till, with its answer. */
 export interface Asked {
-  /** Number of the request in the order of arrival. `answered` is its number in the order of answers. */
+  /** Place of the request in the order of arrival. `answered` is how many requests had arrived when it was answered. */
   number: number;
   answered: number;
   atMs: number;
@@ -37,7 +37,7 @@ const ASKED_MAX = 50_000;
  */
 export class Gate {
   readonly asked: Asked[] = [];
-  /** Number of requests that arrived, with those that are not answered yet. */
+  /** Number of requests that arrived, including those that are not answered yet. */
   arrived = 0;
   /** Returns how to refuse a request; undefined passes it on. Set only while requests are to be refused. */
   refuse: ((method: string) => Refusal | undefined) | undefined;
@@ -128,20 +128,26 @@ function jsonOf(body: Buffer): unknown {
   }
 }
 
-/** Files beside the script by which it tells what it was called with, and is told to refuse. */
+/**
+ * Files beside the script: it writes a line per call to `calls` and per refused call to `refused`, and refuses while
+ * `refuse` exists.
+ */
 const CALLS = 'calls';
 const REFUSED = 'refused';
 const REFUSE = 'refuse';
 
 /**
- * Stands between the till and the commands of tillsync: a script `tillsync` that notes each call and the files handed
- * over, and refuses some as a locked store would. It acts on the kit's own tillsync, never on the machine's.
+ * A script `tillsync` between the till and tillsync's commands. It records each call, copies the files handed over, and
+ * refuses some calls as a locked store would. It runs the kit's own tillsync, never the machine's.
  */
 export class CommandGate {
   /** Directory of the script, for the till's PATH. */
   readonly directory: string;
 
-  /** `program`: the words that start tillsync; `env`: what it needs, such as its configuration. */
+  /**
+   * `program` is the command line that starts tillsync; `env` has the variables that tillsync needs, such as its
+   * configuration.
+   */
   constructor(directory: string, program: readonly string[], env: Record<string, string>) {
     this.directory = directory;
     mkdirSync(join(directory, 'files'), { recursive: true });
@@ -170,7 +176,7 @@ ${settings.join('')}exec ${program.map(quoted).join(' ')} "$@"
     writeFileSync(join(directory, 'tillsync'), text, { mode: 0o755 });
   }
 
-  /** Number of calls. */
+  /** Number of calls, including refused ones. */
   get arrived(): number {
     return this.#lines(CALLS);
   }
@@ -180,7 +186,7 @@ ${settings.join('')}exec ${program.map(quoted).join(' ')} "$@"
     return this.#lines(REFUSED);
   }
 
-  /** Refuses counts and acknowledgements from now on, or no longer. */
+  /** Starts or stops the refusal of calls that hand over changes or acknowledgements. */
   refuse(isRefusing: boolean): void {
     const file = join(this.directory, REFUSE);
     if (isRefusing) writeFileSync(file, '');

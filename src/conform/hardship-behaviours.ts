@@ -12,7 +12,10 @@ const REFUSED_MS = 7_000;
 /** Time within which the till must process 1,000 events after a day off, its longest task. */
 const DAY_OFF_MS = 90_000;
 const DAY_ORDERS = 250;
-/** Most repeats of a refused count. A till that repeats it more often would probably never stop. */
+/**
+ * Maximum number of times that a till may repeat a refused or held count. A till that repeats it more often would
+ * probably never stop.
+ */
 const AGAIN_MAX = 3;
 const QUIET_MS = 6_000;
 const ASKS_A_SECOND = 2;

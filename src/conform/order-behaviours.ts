@@ -284,7 +284,7 @@ export const ORDER_BEHAVIOURS: readonly Behaviour[] = [
 ];
 
 const SOON_MS = 6_000;
-/** Longest delay after which a scheduled order must be prepared. */
+/** Time after the due time within which a scheduled order must be prepared. */
 const LATE_MS = 10_000;
 /** A till may read its clock in whole seconds, so it may be this much early. */
 const EARLY_MS = 1_000;
@@ -338,7 +338,7 @@ function requireCountFirst(stage: Stage, inbox: InboxRows, orderId: string, qty:
   if (ack) {
     const isBefore = (each: Asked) =>
       each.path === '/v1/stock' && each.answered < ack.number && hasCount(each, qty);
-    // The count may have come by the inbox.
+    // The till may have inserted the count into the inbox instead.
     if (!taken.some(isBefore) && !inbox.hasCount(qty, new Date(ack.atMs).toISOString())) throw fault;
     return;
   }
@@ -397,7 +397,7 @@ class InboxRows {
     this.#over.abort();
   }
 
-  /** Whether the count was inserted, and if `at` (ISO 8601) is given, not later than that. */
+  /** Returns whether the count was inserted, and if `at` (ISO 8601) is given, whether that was not later than `at`. */
   hasCount(qty: number, at?: string): boolean {
     return this.#counts.some((count) => count.qty === qty && (at === undefined || count.at <= at));
   }

@@ -29,14 +29,14 @@ const CATALOGUE_WITHIN_MS = 120_000;
  */
 const START_TRIES = 5;
 const START_AGAIN_MS = 1_000;
-/** Number of zeros that may be handed over at once. More look like a mistake and are held for a person. */
+/** Number of counts of 0 that may be handed over at once. More look like a mistake and are held for a person. */
 const ZEROS_MAX = 8;
 
 export interface PlaceOptions {
   clock: Clock;
   seed: number;
   way: Way;
-  /** Words that start tillsync's commands. */
+  /** Start of the command line of each tillsync command: the program and its first arguments. */
   program: readonly string[];
   /** Environment of this process. The till gets it without tillsync's own variables. */
   env: NodeJS.ProcessEnv;
@@ -56,7 +56,7 @@ export class Place {
   readonly #releasers: Releasers;
   readonly #config: Config;
   readonly #key: string;
-  /** As Standard Webhooks writes secrets. */
+  /** Secret of the till's hook, in the format of Standard Webhooks. */
   readonly #hookSecret = `whsec_${randomBytes(24).toString('base64')}`;
   readonly #refreshToken: string;
   readonly #files: TillFiles;

@@ -7,9 +7,12 @@ import { Readers } from './mirror-readers.ts';
 import type { Place } from './place.ts';
 import type { Till } from './till.ts';
 
-/** Longest wait until the till acknowledges the last order. */
+/** Longest wait until the till acknowledges the order that `fence` makes. */
 const FENCE_MS = 30_000;
-/** Longest wait for it after the till once failed to acknowledge, so that a stuck till is judged quickly. */
+/**
+ * Longest wait for this acknowledgement after the till once failed to acknowledge, so that a stuck till is judged
+ * quickly.
+ */
 const LOST_MS = 3_000;
 /** Longest wait for a count after the last acknowledgement, because a till may hand a count over later. */
 const FOLLOWS_MS = 5_000;
@@ -38,7 +41,7 @@ export interface Count {
   at: string;
 }
 
-/** What a behaviour works with: it makes orders, controls the till, and reads what the till handed over. */
+/** The tools of a behaviour, which make orders, control the till, and read what the till handed over. */
 export class Stage {
   readonly place: Place;
   /** The till's process; undefined if a person started the till. */
@@ -157,7 +160,7 @@ export class Stage {
     return this.counts(article)[0]?.qty;
   }
 
-  /** Returns how many counts of an article the till handed over, with those that were replaced. */
+  /** Returns how many counts of an article the till handed over, including those that newer counts replaced. */
   handOvers({ sku }: Article): number {
     const sql = `SELECT total(1 + replaced) AS n FROM outbox
       WHERE kind = 'stock' AND sku = ? AND source <> 'hold-back' AND state <> 'superseded'`;
@@ -213,7 +216,7 @@ export class Stage {
     throw new Unjudged('The till writes no report (TILL_REPORT).');
   }
 
-  /** Measures which programs read the mirror, until the signal aborts. */
+  /** Checks every `READERS_EVERY_MS` which programs read the mirror, until the signal is aborted. */
   async watchReaders(): Promise<void> {
     while (!this.signal.aborted) {
       try {

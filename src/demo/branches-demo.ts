@@ -25,8 +25,9 @@ import { type Comparison, compareOrders, DemoPos, type PosBranch } from './demo-
 import { findNatsServer, Line, startNatsServer } from './nats-server.ts';
 import { DEMO_LIMITS, demoBranchConfig, demoConfig, freePort } from './sandbox-platform.ts';
 
-/** Time after which the last branch is disconnected, and for how long unless an end was set. */
+/** Time after which the last branch is disconnected, or a third of the traffic's duration if that is shorter. */
 const CUT_AFTER_MS = 20_000;
+/** Time for which the last branch stays disconnected if the demo has no set duration. */
 const AWAY_MS = 120_000;
 const CLOSING_MS = DEMO_LIMITS.ordersIntervalMs + 8_000;
 const SETTLE_WITHIN_MS = 30_000;
@@ -54,8 +55,8 @@ export type BranchesDemoSummary = Pick<
 > & {
   branches: BranchOutcome[];
   /**
-   * The branch that was disconnected, the time without a connection, and the entries that it then caught up
-   * with.
+   * The disconnected branch, how long it was away, what waited for it and in it then, and how long it took to catch up.
+   * Null if the demo was ended before the branch was disconnected.
    */
   away: {
     branch: string;
@@ -175,7 +176,7 @@ async function startBranch(
   const secrets = { linkSeed: seed, webhookSecrets: [] };
   const daemon = await startDaemon({ config, secrets, clock, random, log });
   releasers.push(branch, () => daemon.stop());
-  // Events of counter sales are left out, because they would hide the orders that the demo shows.
+  // The POS gets no `onEvent`, because texts about counter sales would hide the orders that the demo shows.
   const pos = new DemoPos({ localUrl: () => daemon.localUrl, branch: name, clock, random });
   return { ...name, daemon, pos, line };
 }
@@ -198,7 +199,7 @@ async function watch(
   }
 }
 
-/** Returns how many entries of its feed a branch does not have yet. */
+/** Returns how many entries of a branch's feed the branch has not received from the hub yet. */
 function behind(hub: Daemon, { externalId, daemon }: DemoBranch): number {
   const newest = hub.services.mirror.read((db) => newestNumber(db, externalId));
   return newest - daemon.services.mirror.read(linkCursor).mark;
@@ -229,7 +230,7 @@ async function takeOff(
   branch.line.mend();
   const backMs = clock.monotonicMs();
   onEvent?.(`branch ${name} is back: ${missedEvents} steps wait for it, ${keptChanges} changes at it`);
-  // Events that come during the catch-up do not count as missed.
+  // Only the missed events have to arrive; events that are new during the catch-up are not waited for.
   const { mark } = branch.daemon.services.mirror.read(linkCursor);
   const target = mark + missedEvents;
   const isUp = () => branch.daemon.services.mirror.read(linkCursor).mark >= target;

@@ -6,7 +6,6 @@ import type { OrderSnapshot } from '../sandbox/orders.ts';
 
 const TICK_MS = 400;
 
-/** Branch of a POS. */
 export interface PosBranch {
   subsidiaryId: string;
   externalId: string;
@@ -57,7 +56,7 @@ export class DemoPos {
     this.#branch = options.branch ?? FIRST_BRANCH;
   }
 
-  /** Trades until the signal. */
+  /** Books online orders and sells over the counter until the signal is aborted. */
   async trade(signal: AbortSignal): Promise<void> {
     const { clock } = this.#options;
     while (!signal.aborted) {
@@ -67,7 +66,7 @@ export class DemoPos {
     }
   }
 
-  /** Books everything and submits every count once more. */
+  /** Books the last online orders and submits the count of each stock once more. */
   async close(): Promise<DemoPosSummary> {
     await this.#book();
     const shelves = [...this.#shelves.values()];
@@ -102,7 +101,7 @@ export class DemoPos {
     }
   }
 
-  /** Subtracts new online orders from the shelves, submits the counts, and only then acknowledges. */
+  /** Subtracts new online orders from the shelves, submits the counts, and only then acknowledges the orders. */
   async #book(): Promise<void> {
     type Page = { events: { order: MirroredOrder | null }[]; next: number };
     const { events, next } = await this.#get<Page>(`/v1/orders?after=${this.#seq}&limit=500`);
@@ -168,7 +167,7 @@ export interface Comparison {
   atPlatform: number;
   inMirror: number;
   equal: number;
-  /** A sentence for each order that differs between the mirror and the POS. */
+  /** A sentence for each order that differs between the platform and the mirror. */
   differences: string[];
 }
 

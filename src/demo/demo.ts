@@ -34,7 +34,7 @@ export interface DemoOptions {
   log?: Log;
   /** Ends the traffic of the demo, which then still compares and reports. */
   signal: AbortSignal;
-  /** The demo ends after about this long. If undefined, it runs until the signal. */
+  /** Approximate duration of the demo. If undefined, the demo runs until `signal` is aborted. */
   durationMs?: number;
   onView?: (view: DemoView) => void;
   onEvent?: (text: string) => void;
@@ -46,7 +46,7 @@ export interface DemoView {
   inMirror: number;
   /** Number of orders in the mirrors of all branches together. */
   inBranches?: number;
-  /** Number of notifications, sent or lost on purpose. */
+  /** Number of callbacks that the platform sent, or lost on purpose. */
   callbacks: number;
   polls: number;
   refreshes: number;
@@ -64,7 +64,10 @@ export interface DemoSummary extends Comparison, DemoView {
   pushCalls: number;
 }
 
-/** Runs the whole daemon against the sandbox, restarts it in between, and compares both sides. */
+/**
+ * Runs the daemon against the sandbox platform, restarts it once during the traffic, and compares the mirror with the
+ * platform.
+ */
 export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   const { clock, random, signal } = options;
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-demo-'));
@@ -108,8 +111,8 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
 }
 
 /**
- * Returns how long orders come in, so that the demo ends in time. Returns undefined if it runs until the
- * signal.
+ * Returns for how long the platform makes orders, so that the demo ends after `durationMs`; undefined if the demo runs
+ * until the signal.
  */
 export function trafficMsOf({ durationMs }: DemoOptions, closingMs: number): number | undefined {
   return durationMs === undefined ? undefined : Math.max(durationMs - closingMs, durationMs / 2);
@@ -157,7 +160,9 @@ async function watch(
   }
 }
 
-/** Makes the platform reliable again, lets it finish, and waits for a poll that began after that. */
+/**
+ * Makes the platform's callbacks reliable again, waits until all are sent, and then for a poll that began after that.
+ */
 async function catchUp({ onEvent }: DemoOptions, { control }: Sandbox, daemon: Daemon): Promise<void> {
   onEvent?.('no more changes; waiting for the last poll');
   control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });

@@ -52,7 +52,7 @@ export async function startNatsServer(
     said = (said + part).slice(-2_000);
   });
   const closed = once(child, 'close');
-  // Stops the server however the demo ends.
+  // Kills the server if this process exits without `close`.
   const kill = () => child.kill('SIGKILL');
   process.once('exit', kill);
   const close = async () => {
@@ -81,7 +81,7 @@ async function listens(port: number): Promise<boolean> {
   return isThere;
 }
 
-/** The connection from one branch to the server, which can be cut. */
+/** A proxy for the connection from one branch to nats-server. `cut` disconnects the branch until `mend`. */
 export class Line {
   readonly #server: Server;
   readonly #open = new Set<Socket>();

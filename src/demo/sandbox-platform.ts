@@ -33,7 +33,7 @@ export async function freePort(random: Random = systemRandom): Promise<number> {
   }
 }
 
-/** The platform's limits with shorter times, so that the demo shows in seconds the course of minutes. */
+/** The platform's limits with shorter times, so that the demo shows in seconds what takes minutes on the platform. */
 export const DEMO_LIMITS: PlatformLimits = {
   endpointIntervalMs: 200,
   ordersIntervalMs: 4_000,
@@ -48,7 +48,7 @@ export interface DemoSetup {
   webhookPort: number;
   /** Port of the local API; if left out or 0, a free port at every start. */
   localPort?: number;
-  /** Branches of the store; three that share this tillsync if left out. */
+  /** Branches of the company; if left out, three branches that share this tillsync. */
   branches?: readonly Partial<PosBranch>[];
   /** Address of the nats-server, if each branch has its own tillsync. */
   nats?: string;
@@ -65,7 +65,9 @@ export function demoConfig(place: DemoSetup): Config {
   return parsed(demoConfigText(place));
 }
 
-/** As demoConfig, as the text of a configuration file; further tables may follow it. */
+/**
+ * Returns the configuration of `demoConfig` as the text of a configuration file. A caller may append further tables.
+ */
 export function demoConfigText(place: DemoSetup): string {
   const { baseUrl, directory, webhookPort, localPort = 0, branches = THREE_BRANCHES, nats = '' } = place;
   const listed = branches.map(
@@ -145,7 +147,7 @@ export interface SandboxPlatformOptions {
   host: string;
   port: number;
   limits: PlatformLimits;
-  /** Interval at which a new order comes and another changes its status; 0 means never. */
+  /** Interval at which one new order is made and one random open order gets its next status; 0 means never. */
   ordersEveryMs: number;
   shape?: Partial<OrderShape>;
   /** The same seed makes the same products. Without a seed, products are random. */

@@ -7,13 +7,16 @@ import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { externalIdOf } from './catalog-samples.ts';
 import { onCore } from './http-load.ts';
 
-/** All requests together stay below a branch's maximum of waiting changes. */
+/** Number of changes per request. All requests together stay below a branch's maximum of waiting changes. */
 const PER_REQUEST = 2_500;
 const PER_COMMIT = 500;
-/** Uncounted requests to each, so that both run optimised code. */
+/** Number of first requests to each program that are not measured, so that both programs run optimised code. */
 const WARM_UP = 3;
 
-/** Bulk changes over HTTP, durable when answered, against the bare upsert loop into the same schema. */
+/**
+ * Measures bulk changes over HTTP, which are durable when answered, against a bare loop of upserts into the same
+ * schema.
+ */
 export async function measureAccepting(parent: string, options: BenchOptions): Promise<BenchResult[]> {
   const rounds = options.quick ? 1 : 7;
   const requests = WARM_UP + (options.quick ? 2 : 4);

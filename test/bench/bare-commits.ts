@@ -7,12 +7,12 @@ import { openBenchSink } from './bench-sink.ts';
 import { readSample, sampleOrder } from './sample-order.ts';
 
 export interface BareCommit {
-  /** Returns the milliseconds of one durable commit of one new order. */
+  /** Commits one new order durably, and returns the milliseconds of the commit. */
   run(id: string): number;
   close(): void;
 }
 
-/** A row with the order's text is the least that any durable receiver must write. */
+/** Commits one row with the order's text, which is the least that any durable receiver must write. */
 export function oneRowCommit(directory: string): BareCommit {
   const db = durable(path.join(directory, 'one-row.db'));
   db.exec('CREATE TABLE rows (id TEXT PRIMARY KEY, payload TEXT)');
@@ -26,8 +26,8 @@ export function oneRowCommit(directory: string): BareCommit {
 const TABLES = ['order_events', 'orders', 'order_items', 'order_item_modifiers'] as const;
 
 /**
- * Inserts the mirror's rows and indexes of an order blindly in one transaction. `isTablesAlone` leaves out
- * indexes and triggers, so that the cost of another one shows in the comparison.
+ * Inserts the same rows of an order as the mirror in one transaction, without reading any. `isTablesAlone` drops the
+ * indexes and triggers, so that the comparison shows what another index or trigger costs.
  */
 export async function sameRowsCommit(
   directory: string,

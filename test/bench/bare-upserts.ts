@@ -18,14 +18,14 @@ const VALUES = [
 const COLUMNS = [...VALUES, 'change_id', 'kind', 'target', 'fields', 'created_at', 'queue_seq'];
 
 export interface BareUpserts {
-  /** Writes the changes of these products in one durable transaction. */
+  /** Writes one count for each product from number `from` to before `to`, in one durable transaction. */
   take(from: number, to: number, qty: number): void;
   close(): void;
 }
 
 /**
- * Writes each change by a prepared upsert into the outbox of the mirror in `directory`. The targets are
- * known.
+ * Opens the outbox of the mirror in `directory`, and writes each change by a prepared upsert. No target is looked up,
+ * because each is computed from the product's number.
  */
 export function bareUpserts(directory: string): BareUpserts {
   const db = new Database(path.join(directory, 'mirror.db'));

@@ -17,7 +17,7 @@ interface OversellOptions {
   strategy?: string | undefined;
   /** File that gets a row for each day and strategy. */
   csv?: string | undefined;
-  /** Whether days in the CSV are not played again. */
+  /** Whether days that the CSV file already has are skipped. */
   resume?: boolean;
   /** Whether the two parameters that matter most are varied too. */
   sweep?: boolean;
@@ -31,7 +31,7 @@ export interface BenchResult {
   name: string;
   /** The measured figure; null if it could not be measured here, with the reason in `detail`. */
   ratio: number | null;
-  /** `>= 0.40`, `<= 2.1`; an empty text is shown without a verdict. */
+  /** Limit of the ratio, such as `>= 0.40` or `<= 2.1`. With an empty text, the ratio has no verdict. */
   bound: string;
   /** The figures behind the ratio. */
   detail: string;
@@ -56,7 +56,7 @@ export interface BenchModule {
   run(options: BenchOptions): Promise<BenchResult[]>;
   /** Duration on an idle machine, to estimate the remaining time. */
   expectedSeconds: { quick: number; full: number };
-  /** Returns how many times as long it takes with these options; once if left out. */
+  /** Returns the factor by which these options lengthen the run; 1 if left out. */
   timesAsLong?(options: Pick<BenchOptions, 'quick' | 'oversell'>): number;
 }
 
@@ -87,10 +87,12 @@ export function isUnmeasured({ ratio, bound }: BenchResult): boolean {
   return ratio === null && bound !== '';
 }
 
-/** Factor by which a quick run, with its few rounds, may exceed a time's bound. */
+/** Factor by which a quick run may miss a bound, because it has few rounds. */
 const QUICK_ROOM = 1.5;
 
-/** Whether a result makes the run fail. Counts, with bounds up to 1, are exact in a quick run too. */
+/**
+ * Whether a result makes the run fail. `<= 0` and `<= 1` bound numbers of things, which are exact in a quick run too.
+ */
 export function isMissed({ ratio, bound }: BenchResult, quick: boolean): boolean {
   return keepsBound(ratio, bound, quick && !/^<= [01]$/.test(bound) ? QUICK_ROOM : 1) === false;
 }

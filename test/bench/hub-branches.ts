@@ -33,7 +33,10 @@ export type Committed = [branch: string, orderId: string, status: string, atMs: 
 
 export type BranchesReport = { kind: 'done' } | { kind: 'committed'; committed: Committed[] };
 
-/** Directory, below that of the branches, with a branch that never connected to its hub, to be copied. */
+/**
+ * Directory beside those of the branches, with the files of a branch that never connected to its hub. Each branch
+ * starts with copies of these files.
+ */
 export const TEMPLATE = 'template';
 const FILES = ['mirror.db', 'state.db'];
 const TELL_EVERY_MS = 100;
@@ -95,7 +98,7 @@ class RunningBranch {
 
 let committed: Committed[] = [];
 
-/** Records what a branch has received, once it is on the disk. */
+/** Returns a link that records which orders the branch has received, once they are on the disk. */
 function noting(branch: string, link: BranchLink, mark: () => number): BranchLink {
   return {
     ask: (question, body) => link.ask(question, body),

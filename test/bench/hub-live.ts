@@ -9,7 +9,7 @@ import { inDirectory, percentile } from './mirror-samples.ts';
 const BRANCHES = 500;
 /** Branches of a quick run, where opening 500 would take most of the time. */
 const QUICK_BRANCHES = 100;
-/** Returns the goals. With more than 500 branches, each gets fewer orders. */
+/** Returns the goals. With more than 500 branches, each branch gets fewer orders. */
 const goalsOf = (branches: number) =>
   branches > BRANCHES
     ? { perSecond: 20, p99S: 1, memoryMb: 900, idlePercent: 3 }
@@ -49,7 +49,10 @@ export function measureLive(options: BenchOptions): Promise<BenchResult[]> {
   });
 }
 
-/** Events of one order on their way; either end may be reported first. Wall clock in ms. */
+/**
+ * Events of one order with one status that only one end has reported so far: the platform (`sent`) or the branch
+ * (`there`). Wall clock in ms.
+ */
 interface Steps {
   sent: { branch: string; sentMs: number; answeredMs: number }[];
   there: { branch: string; atMs: number }[];
@@ -130,7 +133,8 @@ async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions)
     }
     await systemClock.sleep(5);
   }
-  // Events that change nothing at the hub are sent to no branch, so the end is a pause.
+  // Not every event is awaited, because those that change nothing at the hub are sent to no branch. So a pause ends the
+  // wait.
   let before = -1;
   let movedMs = performance.now();
   await until(
@@ -138,7 +142,7 @@ async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions)
     async () => {
       const now = taken + tookMs.length;
       if (now !== before) movedMs = performance.now();
-      // An order whose callback the sandbox stopped retrying comes with the next poll, and is never counted as sent.
+      // An order whose callback the sandbox stopped retrying arrives with the next poll, and is never counted as sent.
       const isQuiet = performance.now() - movedMs > POLLS_WITHIN_MS;
       if (now === before && (taken === steps || isQuiet)) return true;
       before = now;
@@ -175,7 +179,9 @@ async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions)
   ];
 }
 
-/** Everybody's connection breaks at once. */
+/**
+ * Kills nats-server, so that all connections break at once, and measures how long the branches need to follow again.
+ */
 async function measureRestart(place: HubPlace, { progress }: BenchOptions): Promise<BenchResult> {
   progress(`nats-server is killed and starts again after ${DOWN_MS / 1000} s`);
   const { length: count } = place.branches;
@@ -211,7 +217,7 @@ async function measureReturn(place: HubPlace, { quick, progress }: BenchOptions)
   const acceptedS = (performance.now() - beganMs) / 1000;
   await until('all of it is published', () => place.unpublished() === 0, 600_000);
   const publishedS = (performance.now() - beganMs) / 1000;
-  // A crashed server resends messages whose acknowledgement it lost, so each event counts once.
+  // A crashed server resends messages whose acknowledgement it lost, so a set counts each event only once.
   const came = new Set<string>();
   place.onCommitted = (committed) => {
     for (const [, orderId, status] of committed) if (posted.has(orderId)) came.add(`${orderId} ${status}`);
@@ -242,7 +248,7 @@ async function measureReturn(place: HubPlace, { quick, progress }: BenchOptions)
 const STATUSES = ['pending', 'picker-pending', 'inProcess', 'ready'];
 const SENDERS = 16;
 
-/** Posts orders like the platform, as fast as the hub accepts them. Returns their ids. */
+/** Posts orders like the platform, as fast as the hub accepts them. Returns the ids of the orders. */
 async function postOrders(
   place: HubPlace,
   branches: readonly string[],

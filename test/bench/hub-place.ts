@@ -33,16 +33,16 @@ import {
 const PROCESSES_MIN = 4;
 /** Maximum number of branches in one process. */
 const TOGETHER_MAX = 250;
-/** Time for all to start, also on a machine that is busy with other work. */
+/** Time limit for the hub and all branches to start, even on a machine that is busy with other work. */
 const START_MS = 1_800_000;
 /**
- * Each product is in every branch. A record of the platform contains the stock of all branches and is read once for each
- * of them, so the first sweep takes the square of their number: beyond 500 branches there are fewer products.
+ * Returns the number of products, each of which is in every branch. The first sweep reads a product with the stocks of
+ * all branches once for each branch, so its work grows with the square of the number of branches.
  */
 const productsOf = (branches: number) => (branches > 500 ? 4 : 20);
 /**
  * Limits during the first sweep, which needs a call per branch and would take most of the time at the published rate.
- * The sandbox allows this rate all the time; after the sweep the hub uses the published limits.
+ * The sandbox always allows this rate; after the sweep the hub uses the published interval between calls.
  */
 const SWEEP_LIMITS: PlatformLimits = {
   ...PUBLISHED_LIMITS,
@@ -62,14 +62,14 @@ export interface HubPlace {
   onCommitted: (committed: Committed[]) => void;
   /** Returns how much of one processor the hub's main thread uses during `ms`, in percent. */
   busyPercent(ms: number): Promise<number>;
-  /** Called with events that the platform sends, and whether the hub has accepted them. */
+  /** Called with each event that the platform sent and the hub accepted. The times are wall-clock times in ms. */
   onSent: (order: { orderId: string; status: string }, how: { sentMs: number; answeredMs: number }) => void;
-  /** Memory in MiB. */
+  /** Returns the resident memory of the hub, of nats-server and, on average, of a branch, in MiB. */
   memory(): { hub: number; server: number; branch: number };
   killServer(): Promise<void>;
   /** Starts the server; resolves when it listens. */
   startServer(): Promise<void>;
-  /** Returns the feed's entries that are not on nats-server yet. */
+  /** Returns the number of entries of the feed that are not on nats-server yet. */
   unpublished(): number;
   hubRows<T>(sql: string, ...values: unknown[]): T[];
   branchRows<T>(branch: string, sql: string): T[];
@@ -243,10 +243,13 @@ function makeCertificate(directory: string): { cert: string; key: string; ca: st
   return { cert: at('hub.pem'), key: at('hub.key'), ca: at('ca.pem') };
 }
 
-/** Of /proc. */
+/** Unit of the CPU times in /proc. */
 const TICKS_PER_SECOND = 100;
 
-/** Measures a process's first thread, which runs all its JavaScript. */
+/**
+ * Returns how much of one processor a process's first thread, which runs all its JavaScript, uses during `ms`, in
+ * percent.
+ */
 async function busyPercent(pid: number, ms: number): Promise<number> {
   const seconds = () => {
     const stat = readFileSync(`/proc/${pid}/task/${pid}/stat`, 'utf8');
@@ -260,7 +263,7 @@ async function busyPercent(pid: number, ms: number): Promise<number> {
   return ((seconds() - before) / ((performance.now() - beganMs) / 1000)) * 100;
 }
 
-/** Makes keys for all branches, as if each had joined. */
+/** Makes the keys of all branches, and records each branch as joined. */
 async function joinAll(storage: string, names: readonly string[]): Promise<BenchBranch[]> {
   const state = openState({ path: path.join(storage, 'state.db'), clock: systemClock });
   try {

@@ -18,7 +18,7 @@ import { inDirectory, percentile } from './mirror-samples.ts';
 
 const BRANCHES = 500;
 const INTERVAL_MS = 1_000;
-/** Most calls of a measurement; none here needs so many. */
+/** Maximum number of calls of a measurement, after which it fails. No measurement here needs so many. */
 const CALLS_MAX = 400;
 /** Time that a branch waits when the hub is busy. */
 const AGAIN_AFTER_MS = 2_000;
@@ -33,7 +33,7 @@ export async function measureQueue(options: BenchOptions): Promise<BenchResult[]
   return [...(await measureSoldOut(options)), ...(await measureFairness(options))];
 }
 
-/** Measures one branch's sold-out change while every branch counts all its products. */
+/** Measures how long a branch's count of 0 waits while counts of all products of every branch wait. */
 async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const products = quick ? 30 : 2_000;
   const waiting = (BRANCHES * products).toLocaleString('en');
@@ -53,7 +53,7 @@ async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchR
       const waits: { calls: number; ms: number }[] = [];
       const random = seededRandom(5);
       let asked: { externalId: string; branch: string; atMs: number; atCall: number } | undefined;
-      // Sent up during a call, so that the call cannot include it.
+      // A count of 0 is handed up during a call, so that this call cannot include it.
       await place.send(async (items, call) => {
         const { externalId, branch: name, atMs, atCall } = asked ?? {};
         if (
@@ -65,7 +65,7 @@ async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchR
         if (waits.length === tries) return 'enough';
         if (!asked && call % 3 === 0) {
           const branch = `B${1 + Math.floor(random.next() * BRANCHES)}`;
-          // The last of its products, which waits at the end of the queue with another quantity.
+          // One of the branch's last products, for which a count with another quantity waits at the end of the queue.
           asked = {
             externalId: externalIdOf(products - 1 - waits.length),
             branch,
@@ -97,7 +97,7 @@ async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchR
   });
 }
 
-/** Measures one branch that counts everything, just before the others count a few products. */
+/** Measures how long a few counts of each other branch wait behind a branch that counted everything just before. */
 async function measureFairness({ progress }: BenchOptions): Promise<BenchResult[]> {
   const [large, small] = [10_000, 5];
   progress(`${large} changes of one branch before ${small} of each other one`);
@@ -157,7 +157,8 @@ interface HubQueue {
   clock: Clock;
   branches: string[];
   /**
-   * Sends changes up like the branch's tillsync, which waits when the hub asks it to; throws unless all are accepted.
+   * Hands changes up like the branch's tillsync, which waits when the hub asks for it. Throws unless the hub accepts
+   * all.
    */
   handUp(branch: string, changes: readonly { externalId: string; qty: number }[]): Promise<void>;
   /** Sends like the daemon until `onCall` returns 'enough'. Calls are counted from 1. */

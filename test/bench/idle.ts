@@ -18,8 +18,8 @@ import {
 export const expectedSeconds = { quick: 20, full: 640 };
 
 /**
- * Cost of the packaged program while nothing happens: memory against a bare HTTP server, and writes to the disk. The
- * checkout is reported too, because Node's reading of TypeScript is part of it.
+ * Measures the packaged program while nothing happens: its memory against a bare HTTP server's, and its writes to the
+ * disk. The checkout's memory is reported too, because it includes what Node needs to read TypeScript.
  */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-idle-'));
@@ -108,7 +108,8 @@ async function measure(children: Measured, options: BenchOptions): Promise<Bench
     {
       name: `bytes written in ${seconds} idle seconds between two polls`,
       ratio: written,
-      // The daemon renews its running mark every two minutes, because other containers cannot see its process.
+      // The bound leaves room for the running mark, which the daemon renews every two minutes, because other containers
+      // cannot see its process.
       bound: '<= 200000',
       detail: `${written} bytes; no order, no poll and no callback in that time`,
     },

@@ -7,8 +7,8 @@ import { sampleOrder } from './sample-order.ts';
 import { SECRET, startServer } from './server-process.ts';
 
 /**
- * Sends one callback at a time, to measure what waiting for others costs when there are none. The bare commit
- * has one row, or the mirror's rows of an order.
+ * Sends one callback at a time, to measure what it costs that the receiver waits for others although there are none.
+ * The bare commits have one row, or the mirror's rows of an order.
  */
 export async function measureLone(parent: string, options: BenchOptions): Promise<BenchResult[]> {
   options.progress('lone callbacks');
@@ -22,7 +22,7 @@ export async function measureLone(parent: string, options: BenchOptions): Promis
   try {
     for (let round = 0; round < (options.quick ? 3 : 40); round++) {
       const times = { request: [], callback: [], oneRow: [], sameRows: [] } as Record<keyof Lone, number[]>;
-      // The candidates take turns, so that all find the same caches, because a lone callback comes to a
+      // The candidates alternate, so that each finds caches that other work has used, as a lone callback does on a
       // machine that did other things.
       for (let n = round * PER_ROUND; n < (round + 1) * PER_ROUND; n++) {
         times.request.push(await bare.post(sampleOrder(`b${n}`, 1234)));
@@ -89,7 +89,7 @@ export class LoneClient {
     });
   }
 
-  /** Returns the milliseconds from the request's last byte to the answer's. */
+  /** Posts an order, and returns the milliseconds until the whole answer has arrived. */
   post(body: string): Promise<number> {
     const text =
       `POST ${this.#path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nx-webhook-secret: ${SECRET}\r\n` +

@@ -62,7 +62,7 @@ async function main(): Promise<number> {
   return results.some((result) => isMissed(result, quick)) ? 3 : 0;
 }
 
-/** Returns an exit code if nothing is to be measured. */
+/** Returns the options and modules of the run, or an exit code if nothing is to be measured. */
 function readArguments() {
   try {
     const { values, positionals } = parseArgs({
@@ -148,7 +148,7 @@ async function measure(
   return sections;
 }
 
-/** Returns the modules by name; helpers and programs beside them have a hyphen in theirs. */
+/** Returns the names of the bench modules. The names of helpers and programs in the same directory have a hyphen. */
 function moduleNames(): string[] {
   return readdirSync(import.meta.dirname)
     .filter((file) => file.endsWith('.ts') && file !== 'main.ts' && !file.includes('-'))

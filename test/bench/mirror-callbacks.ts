@@ -7,7 +7,10 @@ import { benchAnswer, benchEntry, inDirectory, percentile } from './mirror-sampl
 const PER_SECOND = 200;
 const INTERVAL_MS = 1000 / PER_SECOND;
 
-/** Callbacks at a steady rate, each from its due time until it is on the disk, while a large answer is mirrored. */
+/**
+ * Measures callbacks at a steady rate, from the time each is due until it is on the disk, while a large answer is
+ * mirrored.
+ */
 export async function measureCallbacks({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const orders = quick ? 10_000 : 100_000;
   const rounds = quick ? 1 : 3;
@@ -43,7 +46,7 @@ export async function measureCallbacks({ quick, progress }: BenchOptions): Promi
   ];
 }
 
-/** Returns latencies in milliseconds. Each callback is independent, as when each sender waits for its answer. */
+/** Returns the latencies of callbacks in milliseconds. No callback waits for the one before, as with many senders. */
 async function deliver(
   mirror: Mirror,
   first: number,
@@ -56,7 +59,7 @@ async function deliver(
     const entry = benchEntry(first + i);
     const dueMs = startMs + i * INTERVAL_MS;
     await systemClock.sleep(Math.max(0, dueMs - performance.now()));
-    // A timer may fire a little early; a delay by a busy thread counts as waiting.
+    // A timer may fire a little early, and then the latency begins when it fires. A delay by a busy thread is included.
     const sentMs = Math.min(dueMs, performance.now());
     running.push(mirror.save([entry]).then(() => void latencies.push(performance.now() - sentMs)));
   }

@@ -9,7 +9,7 @@ import { benchAnswer, benchOrder, inDirectory } from './mirror-samples.ts';
 const PIPELINE = new URL('mirror-pipeline.ts', import.meta.url).pathname;
 const PAGE = 100;
 
-/** First mirroring of a large answer against the bare pipeline, and the same answer again. */
+/** Measures the first mirroring of a large answer against the bare pipeline, and then the same answer again. */
 export async function measureImport({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const orders = quick ? 10_000 : 100_000;
   const rounds = 3;

@@ -3,7 +3,7 @@ import { percentile } from './mirror-samples.ts';
 
 /**
  * A POS that repeats its two queries. Arguments: database, milliseconds. Prints the 50th and 99th percentile of each
- * as JSON, in milliseconds.
+ * query's duration as JSON, in milliseconds.
  */
 const [, , path = '', forMs = '1000'] = process.argv;
 const db = new Database(path, { readonly: true, timeout: 100 });

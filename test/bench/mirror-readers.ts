@@ -13,7 +13,7 @@ const GROUP_MS = 20;
 
 type Figures = [latest: [p50: number, p99: number], changed: [p50: number, p99: number]];
 
-/** Queries of a POS in another process, with and without a steady writer. */
+/** Measures queries of a POS in another process, with and without a steady writer. */
 export async function measureReaders({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const orders = quick ? 10_000 : 100_000;
   const rounds = quick ? 1 : 4;

@@ -10,7 +10,7 @@ import { sampleNotification } from '../support/order-samples.ts';
 /** Size of an order in the measurements behind the bounds. */
 const ORDER_BYTES = 1930;
 
-/** Makes an order with three items; only `status` and `number` differ. */
+/** Makes an order with three items. Orders differ only by `status`, `number` and what depends on the number. */
 export function benchOrder(number: number, status = 'inProcess'): Record<string, unknown> {
   const createdAt = isoUtc(Date.UTC(2026, 0, 1) + number * 60_000);
   const order = sampleNotification(number, { status, createdAt, note: '' });

@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 
-/** Replaces wrk on machines without it: URL CONNECTIONS SECONDS SECRET ID_PREFIX keep|close BODY_FILE */
+/**
+ * Loads a receiver on machines without wrk. Arguments: URL CONNECTIONS SECONDS SECRET ID_PREFIX keep|close BODY_FILE.
+ */
 const [url = '', connections = '', seconds = '', secret = '', prefix = '', reuse = '', bodyFile = ''] =
   process.argv.slice(2);
 const body = readFileSync(bodyFile, 'utf8');

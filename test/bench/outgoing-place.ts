@@ -28,7 +28,7 @@ export interface OutgoingPlace {
   post(changes: readonly { externalId: string; qty: number }[]): Promise<void>;
   /** Returns the calls with stock, in order of arrival. */
   stockCalls(): { arrivedMs: number; items: number }[];
-  /** Waits until everything is settled; returns that time. */
+  /** Waits until every change is settled, and returns the monotonic time of that moment in ms. */
   settled(deadlineMs: number): Promise<number>;
   qtyOf(target: StockTarget): number | undefined;
   close(): Promise<void>;

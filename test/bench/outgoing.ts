@@ -11,7 +11,7 @@ import { measureSweep } from './sweep-cost.ts';
 
 export const expectedSeconds = { quick: 50, full: 520 };
 
-/** Measures sent stock changes and read catalogues, with a strict platform in this process. */
+/** Measures how stock changes are sent and catalogues are read, with a strict platform in this process. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-outgoing-'));
   try {

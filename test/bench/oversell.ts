@@ -12,7 +12,7 @@ import { DAY } from './oversell/shop-day.ts';
 
 export const expectedSeconds = { quick: 12, full: 60 };
 const USUAL_DAYS = { quick: 30, full: 200 };
-/** The days of a sweep in those of all strategies. */
+/** Duration of a sweep, given as the number of days of all strategies that take as long. */
 const SWEPT_AS_DAYS = 330;
 
 export function timesAsLong({ quick, oversell = {} }: Pick<BenchOptions, 'quick' | 'oversell'>): number {
@@ -20,21 +20,21 @@ export function timesAsLong({ quick, oversell = {} }: Pick<BenchOptions, 'quick'
   return ((oversell.days ?? usual) + (oversell.sweep ? SWEPT_AS_DAYS : 0)) / usual;
 }
 
-/** Allowed factor above the optimum. */
+/** Maximum ratio of the pieces that a strategy sold although they were not free to those of the optimum. */
 const ROOM: Readonly<Record<string, number>> = {
   tillsync: 1.1,
   'tillsync by polling, with looks': 1.3,
 };
 
-/** Values of the two parameters that matter most; the other one keeps the value of an ordinary day. */
+/** Values of the two parameters that matter most. While one is varied, the other keeps its value of an ordinary day. */
 const SWEPT_BOOKING_S = [120, 300, 600, 1_200, 2_400];
 const SWEPT_ONLINE_SHARES = [0.1, 0.25, 0.5, 0.75, 0.9];
 const SWEPT_DAYS = 100;
 
-/** Pauses between two writes of the CSV while days are being played. */
+/** Minimum pause between two writes of the CSV file while days are being played. */
 const SAVE_EVERY_MS = 10_000;
 
-/** Processor time that 200 days of all strategies in the box may take: 60 s of two processors. */
+/** Maximum CPU time in seconds of 200 days with all built-in strategies; on two processors, 60 s pass. */
 const PROCESSOR_S_MAX = 120;
 
 interface Wanted {
@@ -100,7 +100,7 @@ function processorResult({ user, system }: NodeJS.CpuUsage, days: number): Bench
   };
 }
 
-/** Returns the scenarios beside the ordinary one, in which one parameter is another. */
+/** Returns the scenarios that differ from the ordinary one in one parameter. */
 function sweepOf(days: number): Wanted[] {
   const rest = { days: Math.min(days, SWEPT_DAYS), strategies: SWEPT_STRATEGIES.map((name) => ({ name })) };
   const { bookingS, onlineShare } = DAY;
@@ -152,7 +152,7 @@ function resultsOf(
   return [result, { ...outside, ratio: sumOf(days, 'outside'), detail: `in ${days.length} days` }];
 }
 
-/** Returns the results of those strategies that have a bound, which is to hold with other parameters too. */
+/** Returns the results of the strategies that have a bound, because the bound is to hold with other parameters too. */
 function sweptResults(
   { bookingS, onlineShare }: Pick<Scenario, 'bookingS' | 'onlineShare'>,
   played: readonly PlayedStrategy[],

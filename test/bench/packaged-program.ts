@@ -36,8 +36,8 @@ export async function packagedProgram(directory: string): Promise<Program> {
 export type Child = ChildProcess & { stdout: Readable };
 
 /**
- * Returns the environment for a program: without the test runner's settings (TILLSYNC_SEED), which no configuration
- * has.
+ * Returns this process's environment without the test runner's settings (TILLSYNC_SEED), which are not part of a
+ * configuration.
  */
 export function inherited(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TILLSYNC_')));

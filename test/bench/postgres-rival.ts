@@ -14,8 +14,8 @@ const WHAT = 'a row for each in PostgreSQL';
 const VERSIONS = '/usr/lib/postgresql';
 
 /**
- * Starts the same Fastify server with one INSERT per delivery into its own PostgreSQL with default settings, so that
- * fsync and synchronous_commit are on. The client is postgres.js, the fastest for Node and without dependencies.
+ * Prepares the same Fastify server with one INSERT per delivery into its own PostgreSQL, whose default settings include
+ * fsync and synchronous_commit. The client is postgres.js, the fastest for Node and without dependencies.
  */
 export async function openPostgresRival(): Promise<Candidate | Missing> {
   const programs = newestPrograms();
@@ -68,7 +68,7 @@ interface Cluster {
   home: string;
 }
 
-/** Server, database and receiver share one core, as on a small machine with the platform elsewhere. */
+/** Starts the database and the receiver on one core, as on a small machine that the platform does not share. */
 async function start({ programs, user, home }: Cluster): Promise<ServerProcess> {
   const args = ['-D', path.join(home, 'data'), '-k', home, '-c', 'listen_addresses='];
   const [command, words] = onCore(0, path.join(programs, 'postgres'), args);
@@ -121,7 +121,10 @@ function newestPrograms(): string | undefined {
     .find((programs) => existsSync(path.join(programs, 'initdb')));
 }
 
-/** Returns the user `postgres`, because PostgreSQL refuses to run as root; undefined if there is no such user. */
+/**
+ * Returns the user `postgres` if this process is root, because PostgreSQL refuses to run as root; undefined if there is
+ * no such user. Otherwise the process's own user is used.
+ */
 function unprivilegedUser(): User | undefined {
   if (process.getuid?.() !== 0) return {};
   try {

@@ -48,7 +48,7 @@ export async function measurePace(
   ];
 }
 
-/** A change that sells something out, behind a long queue. */
+/** Measures how long a count of 0 waits that is handed over behind a long queue. */
 export async function measureUrgent(
   place: OutgoingPlace,
   count: number,
@@ -62,7 +62,7 @@ export async function measureUrgent(
   const tookMs: number[] = [];
   for (let n = 1; n <= tries; n++) {
     await systemClock.sleep(INTERVAL_MS * (0.5 + random.next()));
-    // Targets at the end of the queue wait there already, with another quantity.
+    // The target waits at the end of the queue already, with another quantity.
     const target = waiting.at(-n);
     if (!target) throw new Error('unreachable');
     const beganMs = performance.now();

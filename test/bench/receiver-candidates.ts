@@ -7,15 +7,15 @@ import { openWebhookRival } from './webhook-rival.ts';
 export interface Candidate {
   /** The candidate's name in a table or a plot. */
   label: string;
-  /** Meaning and bound of tillsync's ratio to it; undefined for tillsync itself. */
+  /** Meaning and bound of tillsync's ratio to this candidate; undefined for tillsync itself. */
   against?: { what: string; bound: string };
   /** Description of the candidate, so that a reader can judge whether the comparison is fair. */
   about: string;
   /** Starts a new server with an empty store in `directory`. */
   start(directory: string): Promise<ServerProcess>;
-  /** Returns the orders found in its store while it runs; undefined if it stores nothing. */
+  /** Returns the number of orders in the candidate's store while the candidate runs; undefined if it stores nothing. */
   stored?(directory: string): number | Promise<number>;
-  /** Whether a failed delivery ends the bench. */
+  /** Whether deliveries may fail. Otherwise a failed delivery ends the bench. */
   mayFail: boolean;
   close?(): void;
 }

@@ -13,7 +13,9 @@ const CONNECTIONS = 50;
 
 export const expectedSeconds = { quick: 50, full: 560 };
 
-/** Callbacks that are durable and visible when answered, against storing nothing and against other solutions. */
+/**
+ * Measures callbacks that are durable and visible when answered, against storing nothing and against other solutions.
+ */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-bench-'));
   const { candidates, missing } = await openCandidates();

@@ -2,7 +2,7 @@ import { type BenchResult, type Comparison, verdictOf } from './bench-result.ts'
 
 const WIDTH = 900;
 
-/** Draws every ratio with a bound as the used part of what is allowed. A bar beyond the line misses its bound. */
+/** Draws for every ratio how much of what its bound allows it uses. A bar beyond the line misses its bound. */
 export function ratiosPlot(results: readonly BenchResult[]): string {
   const [rowPx, topPx, fullPx] = [40, 44, 600];
   const farthest = 1.3;
@@ -24,7 +24,7 @@ export function ratiosPlot(results: readonly BenchResult[]): string {
   return svg('Ratios against their bounds', heightPx, heading + rows.join(''));
 }
 
-/** Bars of requests a second. */
+/** Draws a bar of requests a second for each way. */
 export function ratesPlot({ title, ways }: Comparison): string {
   const [rowPx, topPx, leftPx, fullPx] = [30, 40, 180, 600];
   const most = Math.max(...ways.map(({ perSecond }) => perSecond));
@@ -41,7 +41,7 @@ export function ratesPlot({ title, ways }: Comparison): string {
   return svg(heading, topPx + ways.length * rowPx, text(0, 18, heading, 'strong') + rows.join(''));
 }
 
-/** Draws the 50th to the 99th percentile of each, on a logarithmic scale. */
+/** Draws the range from the 50th to the 99th percentile of each way's latency, on a logarithmic scale. */
 export function latenciesPlot({ title, ways }: Comparison): string {
   const [rowPx, topPx, leftPx, fullPx] = [36, 58, 180, 640];
   const all = ways.flatMap(({ p50Ms, p99Ms }) => [p50Ms, p99Ms]).filter((ms) => ms > 0);
@@ -69,7 +69,7 @@ export function latenciesPlot({ title, ways }: Comparison): string {
   return svg(heading, bottomPx, text(0, 18, heading, 'strong') + grid.join('') + rows.join(''));
 }
 
-/** 1 is the bound itself. */
+/** Returns how much of what its bound allows a result uses; more than 1 misses the bound. */
 export function shareOf({ ratio, bound }: BenchResult): number {
   const limit = Number(/[\d.]+$/.exec(bound)?.[0]);
   if (ratio === null) return Number.NaN;
@@ -83,7 +83,7 @@ export function figure(value: number): string {
   return value.toFixed(Math.abs(value) >= 10 ? 1 : 2);
 }
 
-// Colours with enough contrast in both schemes; the background is drawn, because not every viewer has one.
+// Colours with enough contrast in light and dark schemes; the background is drawn, because not every viewer has one.
 const STYLE = `
   svg { --ground: #ffffff; --ink: #1f2328; --soft: #59636e; --good: #1a7f37; --bad: #cf222e; --other: #7d8590; --grid: #d1d9e0; }
   @media (prefers-color-scheme: dark) {

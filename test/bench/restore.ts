@@ -18,7 +18,10 @@ const AT_ONCE = 500;
 /** Orders that the POS of a busy store acknowledges between two whole backups. */
 const ACKNOWLEDGED = 1_000;
 
-/** A dead machine: from its encrypted backups and the phrase until the new one answers the POS rightly. */
+/**
+ * Measures the time from the encrypted backups of a dead machine and the recovery phrase until a new machine gives the
+ * POS a right answer.
+ */
 export async function run({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const orders = quick ? 10_000 : 100_000;
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-restore-'));

@@ -11,7 +11,7 @@ export class RunClock {
     this.#partStartMs = nowMs;
   }
 
-  /** The next part begins. */
+  /** Notes that the next part begins. */
   next(nowMs: number): void {
     this.#at += 1;
     this.#partStartMs = nowMs;
@@ -28,7 +28,7 @@ export class RunClock {
     return Math.max(0, current - (nowMs - this.#partStartMs)) + later;
   }
 
-  /** `[3:05, about 12 min left]` */
+  /** Returns the elapsed and the remaining time, such as `[3:05, about 12 min left]`. */
   stamp(nowMs: number): string {
     const seconds = Math.round((nowMs - this.#startMs) / 1000);
     const elapsed = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')}`;

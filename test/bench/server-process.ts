@@ -10,7 +10,7 @@ export const SECRET = 'bench-secret-0123456789abcdef0123456789abcdef';
 
 export interface ServerProcess {
   url: string;
-  /** Stops it in order; a second call has no effect. */
+  /** Stops the server in order; a second call has no effect. */
   stop(): Promise<void>;
 }
 
@@ -34,7 +34,7 @@ export async function startServer(
   };
 }
 
-/** Below the ports for outgoing connections, one of which would take the port while its server is down. */
+/** Ports below those of outgoing connections, one of which could take a port while its server is down. */
 const PORTS = { from: 20_000, to: 32_767 };
 
 /** Returns a free loopback port that stays free while its server restarts. */

@@ -19,7 +19,10 @@ interface Start {
   residentMib: number;
 }
 
-/** Time from the packaged program's start until it listens, with a warm compile cache, against a bare HTTP server. */
+/**
+ * Measures the time from the packaged program's start until it listens, with a warm compile cache, against a bare HTTP
+ * server.
+ */
 export async function run({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-start-'));
   try {
@@ -77,8 +80,8 @@ function results(pairs: readonly { ours: Start; theirs: Start }[]): BenchResult[
 }
 
 /**
- * Writes a configuration at whose platform's address nothing answers. The start is the same, since the calls come
- * later.
+ * Writes a configuration in which nothing answers at the platform's address. A start takes as long as with a platform,
+ * because tillsync makes its calls later.
  */
 function writeConfig(directory: string): string {
   const file = path.join(directory, 'config.toml');

@@ -9,7 +9,7 @@ import { SECRET, startServer } from './server-process.ts';
 const KNOWN = 5_000;
 const CONNECTIONS = 50;
 const OPENED_MS = Date.UTC(2026, 0, 15, 12);
-/** An order's way through the shop. */
+/** Statuses that each known order gets, one after the other. */
 const STATUSES = ['inProcess', 'ready', 'dispatched'];
 
 /** Measures changes of existing orders against new orders. Each change also stores the order's previous payload. */
@@ -31,7 +31,7 @@ export async function measureStatusChanges(parent: string, options: BenchOptions
   };
 }
 
-/** Callbacks in a millisecond. */
+/** Returns how many callbacks with new orders and with changes are answered in a millisecond. */
 async function measureOnce(directory: string): Promise<{ created: number; changed: number }> {
   const server = await startServer('receiver-server.ts', 'tillsync', directory, SECRET);
   const clients = await Promise.all(
@@ -39,7 +39,7 @@ async function measureOnce(directory: string): Promise<{ created: number; change
   );
   try {
     await deliver(clients, 0, 'picker-pending');
-    // New orders between the changes, so that both find the same machine.
+    // New orders and changes alternate, so that both find the machine in the same state.
     let created = 0;
     let changed = 0;
     for (const [n, status] of STATUSES.entries()) {

@@ -68,7 +68,7 @@ export async function measureSweep(options: BenchOptions): Promise<BenchResult[]
 
 const FAST = { endpointIntervalMs: 5, ordersIntervalMs: 400, windowMs: 300_000, ordersPerWindow: 2_000 };
 
-/** Returns the products that the platform lists for a branch. */
+/** Returns the number of products that the platform lists for a branch. */
 function listedIn(products: CatalogProduct[], subsidiaryId: string): number {
   const isThere = (entry: { subsidiaryId: string }) => entry.subsidiaryId === subsidiaryId;
   return products.filter(({ children }) =>
@@ -91,7 +91,7 @@ function emptyLog(services: Services): void {
   if (services.mirror.walBytes() !== 0) throw new Error('The log could not be emptied.');
 }
 
-/** The log begins with a header of 32 bytes, and each page in it with one of 24. */
+/** Returns the number of pages in the write-ahead log, which has a header of 32 bytes, and one of 24 for each page. */
 function pagesInLog(services: Services): number {
   const pageBytes = services.stores.read(({ db }) => Number(db.pragma('page_size', { simple: true })));
   return Math.max(0, services.mirror.walBytes() - 32) / (pageBytes + 24);

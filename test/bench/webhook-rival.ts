@@ -66,7 +66,7 @@ function hook(script: string, bodies: string) {
     'execute-command': script,
     'command-working-directory': bodies,
     'pass-file-to-command': [{ source: 'raw-request-body', envname: 'BODY' }],
-    // Otherwise it answers 200 before the command ends, whatever its result.
+    // Without this setting, webhook answers 200 before the command ends, whatever the command's result.
     'include-command-output-in-response': true,
     'trigger-rule': {
       match: { type: 'value', value: SECRET, parameter: { source: 'header', name: 'X-Webhook-Secret' } },
@@ -78,7 +78,7 @@ function hook(script: string, bodies: string) {
 const databaseIn = (directory: string) => path.join(directory, 'callbacks.db');
 
 function sqlite(directory: string, statement: string): string {
-  // Commands of the load may still be running.
+  // The timeout is for commands of the load that may still be running.
   const args = ['-cmd', '.timeout 10000', databaseIn(directory), statement];
   return execFileSync('sqlite3', args, { encoding: 'utf8' }).trim();
 }

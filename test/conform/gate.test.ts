@@ -12,7 +12,7 @@ import { CommandGate, Gate } from '../../src/conform/gate.ts';
 import { Readers } from '../../src/conform/mirror-readers.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 
-/** Starts a gate before a server that echoes each request. */
+/** Starts a gate in front of a server that echoes each request. */
 async function gateBefore() {
   const server = createServer(async (request, response) => {
     let body = '';

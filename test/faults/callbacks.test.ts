@@ -108,7 +108,8 @@ describe('callbacks', () => {
     const daemon = await place.run();
     await polled();
     expect(await notify(place, sampleNotification(1))).toBe(200);
-    // Within a second, the daemon may write the database page that holds `freshness`.
+    // The files are searched for the request's text and not compared, because the daemon may write `freshness`
+    // meanwhile.
     const bytes = () =>
       ['mirror.db', 'mirror.db-wal']
         .map((name) => readFileSync(path.join(place.storage, name), 'latin1'))
@@ -158,7 +159,7 @@ describe('callbacks', () => {
     await polled();
     disk.begin('sync-slow', '60 mirror.db');
     const { port, pathname } = new URL(place.config.webhook.callbackUrl);
-    // Prepared beforehand and sent over bare sockets, so that the sender's own work is not measured.
+    // The requests are prepared beforehand and sent over bare sockets, so that the sender's own work is not measured.
     const requests = Array.from({ length: 1_000 }, (_, n) => {
       const body = JSON.stringify(sampleNotification(n));
       return `POST ${pathname} HTTP/1.1\r\nHost: x\r\nx-webhook-secret: ${SECRET}\r\nConnection: close\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
@@ -220,7 +221,7 @@ describe('callbacks that are refused', () => {
     place = await openFaultPlace();
     const daemon = await place.run();
     await polled();
-    // tillsync's own tests are not the platform's callbacks.
+    // `webhook test` sends a wrong secret too, but its probes do not count as refused callbacks of the platform.
     for (let i = 0; i < 2; i++) expect((await place.command('webhook', 'test')).code).toBe(0);
     const wrong = { 'x-webhook-secret': 'another', 'x-forwarded-for': '203.0.113.7' };
     for (let i = 0; i < 2; i++) expect(await notify(place, sampleNotification(1), wrong)).toBe(401);

@@ -38,7 +38,7 @@ describe.concurrent('a refresh whose process stands still while the answer arriv
       await until('the platform got the refresh', () => control.calls('token.refresh').length > refreshes);
       daemon.child.kill('SIGSTOP');
       const stillSince = performance.now();
-      // The other process waits for the lease all this time.
+      // The other process waits for the lease of the refresh while the daemon stands still.
       const other = isAlone ? undefined : place.command('auth', 'refresh');
       await systemClock.sleep(secondsStill * 1_000 - (performance.now() - stillSince));
       const goesOnAt = new Date().toISOString();

@@ -10,7 +10,7 @@ import { lastOk, openFaultPlace, rowsOf } from './support/fault-place.ts';
 import { faultyDisk } from './support/faulty-disk.ts';
 
 const ROWS = 3_000;
-/** A POS with so little memory that its transaction is written to the file long before its end. */
+/** A POS with so small a cache that SQLite writes most of its transaction to the file long before the commit. */
 const POS = `
   const db = new (require(${JSON.stringify(path.join(ROOT, 'node_modules/better-sqlite3'))}))(process.argv[1]);
   db.pragma('cache_size = 1');

@@ -80,7 +80,7 @@ it('restarts and kills under load refuse no callback while the socket is held op
   await sending;
   const statuses = await Promise.all(sent);
   expect(statuses.length).toBeGreaterThan(30);
-  // A kill cuts off what the process had accepted; everything else waits in the socket.
+  // A kill cuts the connections that the process had accepted; all other requests wait in the listening socket.
   const cut = statuses.filter((status) => status === 'failed').length;
   expect(cut).toBeLessThan(10);
   expect(statuses.filter((status) => status !== 200 && status !== 'failed')).toEqual([]);
@@ -120,7 +120,10 @@ it('a wall clock that jumps an hour ahead, an hour back and to 1970 neither stal
 describe('the sign of life for the service manager', () => {
   const LIMIT_MS = 600;
 
-  /** Starts the daemon as systemd does, with our program in the same process, and counts its heartbeats. */
+  /**
+   * Starts the daemon as systemd does, with `program` loaded into the same process, and collects its messages to
+   * systemd.
+   */
   async function start(program: string) {
     place = await openFaultPlace({ poll: EVERY_SECOND });
     const file = path.join(place.directory, 'program.mjs');
@@ -154,8 +157,7 @@ describe('the sign of life for the service manager', () => {
 
   it('is withheld while calls never come back, though the process answers', async () => {
     place = await openFaultPlace();
-    // The clock runs no faster, and the store has an access token, so that no call times out on a busy
-    // machine.
+    // With a faster clock, or without an access token from the start, calls would time out on a busy machine.
     const clock = hastyClock(120);
     const { token, refreshToken } = place.sandbox.issueTokens();
     const transport = createHttpTransport({ baseUrl: place.sandbox.url, clock });

@@ -52,7 +52,7 @@ function pos(program: string, how = '{ readonly: true }'): string {
 }
 const posCounts = () => pos("console.log(db.prepare('SELECT count(*) FROM orders').pluck().get())");
 
-/** Starts a POS that keeps one read open until its input tells it to close. */
+/** Starts a POS that keeps one read open until it is killed. */
 async function reader(
   program = "db.exec('BEGIN'); db.prepare('SELECT count(*) FROM orders').get();",
 ): Promise<ChildProcess> {
@@ -80,7 +80,7 @@ const alarm = () =>
     ?.message;
 const polled = () => until('orders were polled', () => lastOk(place, 'orders.poll') !== null);
 
-/** Changes one order so often that the log grows by about `megabytes`. */
+/** Changes one order so often that the write-ahead log grows by about `megabytes`. */
 async function grow(megabytes: number): Promise<void> {
   for (let n = 0; n < megabytes; n++) {
     const body = sampleNotification(1, { name: `${n} `.repeat(450_000 / String(`${n} `).length) });
@@ -183,8 +183,8 @@ describe('a POS of another user', () => {
 });
 
 /**
- * Takes a read lock on the byte that every writer needs, through a descriptor that may only read. Waits while a writer
- * has it.
+ * A Perl program that waits for a read lock on the byte that every writer locks, and keeps the lock. Its file
+ * descriptor is read-only.
  */
 const LOCK = `use Fcntl; open(my $f, '<', $ARGV[0]) or die $!;
   my $lock = pack('s s x4 q q i x4', F_RDLCK, 0, 120, 1, 0);

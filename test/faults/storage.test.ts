@@ -26,7 +26,7 @@ const ask = async (daemon: DaemonProcess, where: string) => {
   const answer = await request(`${daemon.localUrl}${where}`);
   return { status: answer.statusCode, text: await answer.body.text() };
 };
-/** Selects incomplete orders, whose event is missing, or some of their lines. */
+/** Selects orders without their event or without some of their lines, and orders that only have events. */
 const HALVES = `SELECT o.order_id FROM orders o
   WHERE NOT EXISTS (SELECT 1 FROM order_events e WHERE e.seq = o.seq AND e.order_id = o.order_id)
   OR (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) <> json_array_length(o.payload, '$.items')
@@ -40,7 +40,7 @@ describe('a full disk', () => {
     await polled();
     expect(await notify(place, sampleNotification(1))).toBe(200);
     disk.fill();
-    // The log itself has room for a few.
+    // The write-ahead log itself still has room for a few orders.
     let last = 1;
     while ((await notify(place, sampleNotification(last + 1))) === 200 && last < 500) last += 1;
     const taken = Array.from({ length: last }, (_, i) => i + 1);
@@ -130,8 +130,8 @@ describe('a disk that fails', () => {
     await polled();
     expect(await notify(place, sampleNotification(1))).toBe(200);
     disk.begin('sync-fails', 'mirror.db');
-    // Repeated, because what a failed commit left in the log must not count as stored when the order is announced
-    // again.
+    // The callback is repeated, because what a failed commit left in the write-ahead log must not be taken for stored
+    // when the order is announced again.
     for (let i = 0; i < 5; i++) {
       expect(await notify(place, sampleNotification(2))).toBe(503);
       await systemClock.sleep(300);
@@ -158,7 +158,7 @@ describe('a disk that fails for a while', () => {
       const daemon = await place.run();
       await polled();
       disk.begin(fault, 'state.db');
-      // A call may have been running.
+      // Waits for a call that may have been running.
       await systemClock.sleep(500);
       const calls = control.calls().length;
       await systemClock.sleep(2_500);
@@ -248,14 +248,14 @@ it(
       const { port } = watcher.address() as AddressInfo;
       place = await openFaultPlace({ poll: '* * * * * *' });
       place.env.TILLSYNC_HEARTBEAT_URL = `http://127.0.0.1:${port}/shop`;
-      // Large enough that a lack of room turns nothing red.
+      // The disk is so large that no finding about free space makes the verdict red.
       const disk = mountFailingDisk(place, '4G');
       const daemon = await place.run();
       await polled();
       expect(await notify(place, sampleNotification(1))).toBe(200);
       await until('it is told that all is well', () => heard.at(-1) === '/shop', 30_000);
       disk.die();
-      // Raises an alarm of the platform, which the full disk cannot store either.
+      // The heartbeat must fail although the dead disk cannot store an alarm.
       await until('the watcher is told', () => heard.at(-1) === '/shop/fail', 60_000);
       for (const number of [2, 3]) expect(await notify(place, sampleNotification(number))).toBe(503);
       expect((await ask(daemon, '/healthz')).status).not.toBe(500);

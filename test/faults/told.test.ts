@@ -26,13 +26,16 @@ import { faultyDisk } from './support/faulty-disk.ts';
 import { mountFailingDisk } from './support/small-disk.ts';
 
 /**
- * Makes faults of real shops under the running service, with a shop's settings in real time, and measures when the
- * receiver of alarms and the outside watcher are notified.
+ * Causes faults as in real shops while the service runs in real time with a shop's settings, and measures after how
+ * long the receiver of alarms and the outside watcher are notified.
  */
 
 const ZONE = 'America/Santiago';
 const TOLD_WITHIN_MS = 300_000;
-/** Time after a start before which flows that are stale from the pause are not reported. */
+/**
+ * Time after a start within which the service reports no stale flow, because the flow is stale from the time when the
+ * service was off.
+ */
 const SETTLED_AFTER_MS = 245_000;
 const ORDER_EVERY_MS = 15_000;
 
@@ -81,7 +84,7 @@ unbooked_after = "3m"
   return { told, beats, configuration, close };
 }
 
-/** A line to another port of this machine, which can be cut. */
+/** Opens a proxy to another port of this machine, whose connections can be cut. */
 async function lineTo(port: number): Promise<{ port: number; cut(): void }> {
   const sockets = new Set<Socket>();
   const server: Server = createTcpServer((near) => {
@@ -106,7 +109,7 @@ async function lineTo(port: number): Promise<{ port: number; cut(): void }> {
   };
 }
 
-/** Makes certificates of localhost by an authority of their own; one of them has expired. */
+/** Makes a good and an expired certificate for localhost, signed by a new authority. */
 function certificates() {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-certificates-'));
   const at = (file: string) => path.join(directory, file);
@@ -129,7 +132,7 @@ function certificates() {
   return { ca: at('ca.pem'), files, remove: () => rmSync(directory, { recursive: true }) };
 }
 
-/** Puts the platform behind a certificate that expires on request. */
+/** Puts the platform behind a TLS server. The returned function replaces the server's certificate by an expired one. */
 async function withCertificate(place: Workplace) {
   const { ca, files, remove } = certificates();
   const [key, good, expired] = files;
@@ -160,7 +163,9 @@ function edit({ configFile }: Workplace, found: RegExp, instead: string): void {
   writeFileSync(configFile, text.replace(found, instead));
 }
 
-/** The platform under a name that only the service's own view of /etc/hosts has. */
+/**
+ * Gives the platform a host name that only the service's own mount of /etc/hosts contains. `forget` removes the name.
+ */
 function withName(place: Workplace): { under: string[]; forget(): void } {
   const at = (file: string) => path.join(place.directory, file);
   writeFileSync(at('hosts'), '127.0.0.1 localhost platform.test\n');
@@ -188,7 +193,7 @@ interface Fault {
   /** True if only a service that has run for a while reports the fault. */
   growsOld?: true;
   open: (place: Workplace) => Promise<Opened>;
-  /** True if orders come during the fault. */
+  /** True if the platform makes orders during the fault. */
   hasOrders?: true;
 }
 
@@ -325,7 +330,7 @@ const FAULTS: Fault[] = [
   },
 ];
 
-/** Seconds until the message and the heartbeat, by fault. */
+/** Seconds from the beginning of each fault until the alarm message and until the heartbeat that reports a failure. */
 const measured: { what: string; message: number; heartbeat: number | null }[] = [];
 
 type Outside = Awaited<ReturnType<typeof outside>>;
@@ -374,7 +379,7 @@ async function hears(
     minute: '2-digit',
     hourCycle: 'h23',
   });
-  // A message after midnight names the day before.
+  // A message that is sent after midnight names the date of the day before.
   expect(alarm.text).toMatch(new RegExp(`desde (\\d{4}-\\d\\d-\\d\\d )?${time}\\b`));
   expect(alarm.text).not.toMatch(/\b(the|is|of|was|are)\b/);
   expect(alarm.text).not.toMatch(/\d\d:\d\d:\d\d|UTC|Z\b/);

@@ -20,7 +20,7 @@ const ORDER =
 let place: Workplace;
 afterEach(() => place.close());
 
-/** Makes a mirror of the first version, with one event. */
+/** Makes a mirror of the first schema version with one event, and returns the names of all migrations. */
 function oldMirror(directory: string): string[] {
   const steps = mkdtempSync(path.join(tmpdir(), 'tillsync-steps-'));
   const names = readdirSync(MIGRATIONS)
@@ -82,7 +82,7 @@ it(
   limitMs(120_000),
 );
 
-/** A store's data about stock: counts, orders that take it, changes, acknowledgements. */
+/** Queries for what the old and the new schema both have: changes, acknowledgements, and orders that take stock. */
 const STOCK = [
   'SELECT * FROM outbox ORDER BY change_id',
   'SELECT * FROM order_acks ORDER BY order_id',
@@ -122,7 +122,8 @@ it(
     expect(after.slice(4, 6).map((rows) => (rows as unknown[]).length)).toEqual([3, 5]);
 
     const mirror = path.join(place.storage, 'mirror.db');
-    // Upgrades the files, because it opens them for writing; no change has the number 999, so it changes nothing else.
+    // The command upgrades the files, because it opens them for writing. It changes nothing else, because no change has
+    // the number 999.
     const upgrade = () => place.command('outbox', 'drop', '999');
     const seen = { old: 0, new: 0 };
     let step = 1;

@@ -10,7 +10,7 @@ import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
-/** Limit for an alarm to be raised; facts are checked every 15 seconds. */
+/** Time limit for an alarm message. Facts are checked only every 15 seconds. */
 const FOUND_WITHIN_MS = 40_000;
 const TOKEN = 'token-for-the-alarm-service';
 
@@ -70,7 +70,7 @@ function configureDailyMax(most: number): void {
   writeFileSync(place.configFile, text.replace(/daily_max = \d+/, `daily_max = ${most}`));
 }
 
-/** Begins or ends the cause of an alarm beside the daemon. */
+/** Begins or ends the cause of an alarm in the databases, from outside the daemon. */
 async function beside(act: 'raise' | 'lower', key: AlarmKey): Promise<void> {
   if (key === 'platform.forbidden') return forbid(act === 'raise');
   const mirror = openMirror({ path: path.join(place.storage, 'mirror.db'), clock: systemClock });
@@ -79,7 +79,7 @@ async function beside(act: 'raise' | 'lower', key: AlarmKey): Promise<void> {
   await mirror.close();
 }
 
-/** Sets or clears the state after repeated 403 answers of one endpoint while others are answered. */
+/** Inserts or deletes the block that repeated 403 answers of one endpoint cause while other endpoints are answered. */
 function forbid(isForbidden: boolean): void {
   const state = new Database(path.join(place.storage, 'state.db'));
   state.exec(
@@ -174,7 +174,7 @@ describe('alarms to a command and an address', () => {
     await second.end('SIGTERM');
     expect(brief(heard()).slice(2)).toEqual(['muted alarms.daily-max']);
     expect(posted).toHaveLength(3);
-    // A higher maximum shows that both alarms were there and only held back.
+    // With a higher maximum, both messages are sent, so they were only held back by the maximum.
     configureDailyMax(9);
     const third = await place.run();
     await bothHeard(5);

@@ -16,7 +16,10 @@ beforeEach(async () => {
 });
 afterEach(() => place.close());
 
-/** Returns where two values have other fields, such as `answer.results.0.line`; the first entry stands for a list. */
+/**
+ * Returns the paths of fields that only one of two values has, such as `answer.results.0.line`. Of a list, only the
+ * first entry is compared.
+ */
 function differences(a: unknown, b: unknown, at: string): string[] {
   if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return [];
   if (Array.isArray(a) && Array.isArray(b)) {

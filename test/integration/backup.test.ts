@@ -50,7 +50,7 @@ async function json(...words: string[]) {
   return { ...result, document: JSON.parse(result.stdout) };
 }
 
-/** Makes orders come and change until the returned function is called. */
+/** Makes the platform create and change orders until the returned function is called. */
 function callbacks(): () => Promise<void> {
   const { control } = place.sandbox;
   const random = seededRandom(SEED);
@@ -91,7 +91,7 @@ describe('backup and restore', () => {
         await systemClock.sleep(200 + random.next() * 500);
         child.kill('SIGKILL');
         if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
-        // Under its name the file is complete, or it does not exist.
+        // A file under the final name of the backup is complete.
         if (existsSync(file)) expect((await place.command('restore', file, '--check')).code).toBe(0);
         rmSync(file, { force: true });
       }
@@ -114,7 +114,7 @@ describe('backup and restore', () => {
       expect(read).toBeGreaterThan(made.document.mirror.newestSeq);
       expect(await daemon.end('SIGTERM')).toBe(0);
 
-      // A restore that is killed at any moment leaves the old mirror or the new one whole.
+      // A restore that is killed at any moment leaves either the old mirror or the new one, and neither is damaged.
       const sizes = [place.mirrorRows().length, made.document.mirror.orders];
       for (let round = 0; round < 5; round++) {
         const child = spawn(NODE, [MAIN, 'restore', file], { env: place.env, stdio: 'ignore' });

@@ -80,7 +80,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
       const { invitation, expiresAt } = JSON.parse(stdout) as { invitation: string; expiresAt: string };
       expect(Date.parse(expiresAt) - Date.now()).toBeGreaterThan(2.9 * 86_400_000);
       const told = readInvitation(invitation);
-      // Nothing listens there.
+      // Nothing listens at this address.
       const wrong = invitationText({ ...told, hub: `nats://127.0.0.1:${await freePort()}` });
       const config = readFileSync(branch.configFile, 'utf8');
       writeFileSync(branch.configFile, config.replace(told.hub, readInvitation(wrong).hub));

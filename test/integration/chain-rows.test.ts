@@ -107,7 +107,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
       await arrives(twin, during);
       expect(link(b1)?.message).not.toMatch(/B2/);
       await chain.kill(twin);
-      // The time is set as after five minutes in which the newer machine sent nothing.
+      // Sets the times as if the newer machine had sent nothing for five minutes.
       await restartHub(() => {
         const at = new Date(Date.now() - 301_000).toISOString();
         chain.edit(
@@ -237,7 +237,7 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
             .replace('external_id = "B0"', 'external_id = "B2"'),
         );
       await restartHub(swap);
-      // Orders of the shop whose machine was B2 and is B1 from now on.
+      // The platform's order names B1, which is now the name of the shop whose machine joined as B2.
       const waiting = orderFor('sub-1');
       await chain.arrives(chain.hub, waiting);
       const alarm = () => chain.alarmOf('hub.branches') ?? '';

@@ -14,14 +14,16 @@ import { limitMs } from '../support/shared-config.ts';
 import { openWorkplace, runCommand, until, type Workplace } from '../support/workplace.ts';
 
 const SEED = Number(process.env.TILLSYNC_SEED ?? 1);
-/** Machines that die; each is restored from the backups of those before it. */
+/** Number of machines that die. Each is restored from the backups of the machines before it. */
 const DEATHS = Number(process.env.TILLSYNC_RESTORES ?? 3);
-/** Differential backups are made 30 times as often as in a shop. */
+/** Interval of differential backups, a thirtieth of that in a shop. */
 const EVERY = '1s';
-/** Age of the newest differential backup at a death: `EVERY`, and twice what the command takes. */
+/** Maximum age of the newest differential backup at a death: `EVERY`, and twice the duration of the backup command. */
 const AGE_AT_MOST_MS = limitMs(10_000);
 const SKU = 1001;
-/** Counts rise by this, far more than orders take off, so that an older one shows at the platform. */
+/**
+ * Step by which counts rise. It is far more than orders subtract, so that an older count can be told at the platform.
+ */
 const COUNT_STEP = 1_000;
 
 interface Given {
@@ -29,7 +31,7 @@ interface Given {
   atMs: number;
 }
 
-/** A POS that acknowledges orders and hands over rising counts of one article, and remembers what was answered. */
+/** A POS that acknowledges orders, hands over rising counts of one article, and remembers what the machine accepted. */
 class Pos {
   readonly acks: Given[] = [];
   counted = 0;
@@ -98,7 +100,7 @@ function ask<T>({ storage }: Workplace, sql: string): T[] {
 const ACKED = 'SELECT order_id AS id FROM order_acks';
 const HIGHEST_SEQ = "SELECT seq FROM sqlite_sequence WHERE name = 'order_events'";
 
-/** Makes a whole backup as the daemon does once a day, with the machine off. */
+/** Makes a whole backup as the daemon does once a day, while the machine is off. */
 async function wholeBackup(place: Workplace, backups: string): Promise<void> {
   const stamp = stampOf(systemClock.nowMs());
   const db = new Database(path.join(place.storage, 'mirror.db'));

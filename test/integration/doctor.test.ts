@@ -168,7 +168,7 @@ describe('what goes wrong', () => {
         /^Working, but needs attention today: The platform has never sent a callback/,
       );
       control.setWebhookBehaviour({ drop: 0 });
-      // An order that a poll had found before counts as unannounced for one more poll.
+      // An order that a poll found while callbacks were lost still counts as unannounced at the next poll.
       await until('callbacks come again', async () => {
         control.createOrder();
         return isGreen();
@@ -202,7 +202,7 @@ describe('what goes wrong', () => {
     rmSync(path.join(place.storage, 'mirror.db-shm'));
     const callsBefore = place.sandbox.control.calls().length;
     const stopped = await doctor();
-    // doctor only reads, and GET /order/all is left to the poll.
+    // `doctor` makes only calls that read, and leaves GET /order/all to the poll.
     const calls = place.sandbox.control.calls().slice(callsBefore);
     expect(calls.map(({ endpoint }) => endpoint)).toEqual(['product.list', 'product.get', 'webhook.get']);
     expect({ code: stopped.code, wrong: wrong(stopped) }).toEqual({

@@ -6,7 +6,10 @@ import { openMirror } from '../../src/orders/mirror.ts';
 import { poll, receive, sampleNotification, temporaryDirectory } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-/** Makes state.db and mirror.db of one store, opened and closed as a process does. */
+/**
+ * Returns functions that open and close state.db and mirror.db of one store as a process does, and move, replace or
+ * delete the files.
+ */
 function store() {
   const directory = join(temporaryDirectory(), 'data');
   mkdirSync(directory);
@@ -50,11 +53,11 @@ test.each(['moveAway', 'remove'] as const)(
       const seqs = mirror.orders.eventsAfter(0, 10).map(({ seq }) => seq);
       expect(seqs).toHaveLength(3);
       expect(Math.min(...seqs)).toBeGreaterThan(last);
-      // A POS at its old number gets everything that is there now.
+      // A POS that asks from its old number gets every event of the new mirror.
       expect(mirror.orders.eventsAfter(last, 10)).toHaveLength(3);
       last = Math.max(...seqs);
       await close();
-      // Opened once more nothing leaps.
+      // Opening the same mirror once more does not raise the numbers.
       const again = at.open();
       expect(again.mirror.orders.newestSeq()).toBe(last);
       await again.close();

@@ -41,7 +41,7 @@ describe('a POS that keeps its place in the feed', () => {
       const read = (await feedAfter(first.localUrl, 0)).page.events;
       const place1 = Math.max(...read.map(({ seq }) => seq));
       await first.end(signal);
-      // doctor says of a damaged mirror to move it away and to start.
+      // `doctor` advises to move a damaged mirror away and to start tillsync.
       writeFileSync(path.join(place.storage, 'mirror.db'), 'rubbish '.repeat(1_000));
       moveAway('mirror.db');
       ids.push(control.createOrder().internalOrderId);

@@ -45,7 +45,7 @@ function inTerminal(script: string): ChildProcess {
   });
 }
 
-/** Ctrl-C in the terminal. */
+/** Ends the process group of the terminal, as Ctrl-C does, and waits until nothing listens any more. */
 async function endTerminal(): Promise<void> {
   const ended = terminal;
   terminal = undefined;
@@ -69,7 +69,9 @@ async function productNames(): Promise<string> {
   return products.map(({ name }: { name: string }) => name).join(', ');
 }
 
-/** Types the chapter's commands, and waits until the POS has the order of its second block. */
+/**
+ * Types the chapter's commands, and waits until the POS has the order of the second block. Returns the product names.
+ */
 async function followChapter(): Promise<string> {
   const { first, second } = chapter();
   terminal = inTerminal(first);

@@ -15,7 +15,7 @@ import { type DaemonProcess, until } from '../support/workplace.ts';
 const CHAIN = readFileSync('docs/chain.md', 'utf8');
 const COMMANDS_MAX = 12;
 
-/** Returns the lines from the one with this beginning to the end of its block, one command each. */
+/** Returns the commands in docs/chain.md from the line that begins with `first` to the end of its code block. */
 function block(first: string): string[] {
   const from = CHAIN.indexOf(first);
   if (from < 0) throw new Error(`docs/chain.md has no line that begins with: ${first}`);
@@ -106,7 +106,7 @@ it.skipIf(!hasNatsServer)(
     expect(tillsync).toBe('tillsync');
     const written = await hub.command(...words.slice(0, 2), chain.serverFile, ...words.slice(2));
     expect(written.code, written.stderr).toBe(0);
-    // RESTART, of both services.
+    // Restarts both services, as RESTART does.
     await daemon.end('SIGTERM');
     await chain.startServer();
     daemon = await chain.startHub();

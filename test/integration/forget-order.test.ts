@@ -38,7 +38,7 @@ it('forgets a customer beside the running daemon, which goes on and does not bri
   expect(stdout).toContain('its customer is forgotten');
   expect(found(own)).toEqual([]);
 
-  // Callbacks continue, and polls with the order do not change it.
+  // Callbacks continue, and polls that contain the order do not bring its customer back.
   const next = control.createOrder();
   await control.settled();
   await until('the next order is there', () =>

@@ -44,7 +44,7 @@ it('a count that the shop has given up is forgotten, and the next one is obeyed'
     }
     control.putProduct(product);
   };
-  /** Runs the daemon's comparison as two minutes later. */
+  /** Compares the counts with the platform's quantities as the daemon would do two minutes later. */
   const compare = () =>
     daemon.services.stores.write(({ differences }) => {
       differences.keep(differences.part(systemClock.nowMs() + 120_000));

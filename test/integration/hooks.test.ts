@@ -114,7 +114,7 @@ describe('hooks of a real tillsync', () => {
     const program = path.join(place.directory, 'program');
     const seen = path.join(place.directory, 'seen');
     const fails = path.join(place.directory, 'fails');
-    // Node prints the customer's name, as a careless program does.
+    // The program prints the whole order with the customer's name, as a careless program does.
     writeFileSync(
       program,
       `#!/bin/sh
@@ -261,7 +261,7 @@ describe('100,000 events that wait', () => {
     console.info(
       `${Math.round(taken / seconds)} events a second; resident: idle ${idleMib} MiB, waiting ${waitingMib}, ${part(busyMib, 1)} and then ${part(busyMib, 2)} while it sends; API p99 ${Math.round(p99Ms)} ms`,
     );
-    // Read into memory with their orders they would take 200; the ledger follows them in parts too.
+    // All events with their orders would take 200 MiB of memory; the ledger follows the events in parts too.
     expect(waitingMib - idleMib).toBeLessThan(100);
     // At full speed, garbage is collected late, so memory may grow for a while, but not in proportion to the events.
     expect(part(busyMib, 2)).toBeLessThan(1.4 * part(busyMib, 1));

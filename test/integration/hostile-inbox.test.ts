@@ -24,7 +24,7 @@ const POS = 61_003;
 const SHARED_GROUP = 61_002;
 const canChangeUser = process.getuid?.() === 0 && existsSync('/usr/bin/setpriv');
 const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED_GROUP}`];
-/** Limit for answering a callback, and for a stop. */
+/** Time limit for the answer to a callback, and for a stop. */
 const SOON_MS = limitMs(3_000);
 const TOLD_WITHIN_MS = 30_000;
 
@@ -35,8 +35,8 @@ let callbacks = 0;
 const held = new Set<ChildProcess>();
 
 /**
- * Variables of the POS's program. `db`: the inbox, if it exists; `file`: its path; `fresh(text)`: replaces it by
- * another file, made by this text.
+ * Variables of the POS's program. `file` is the path of the inbox, `open` opens it, `fresh` replaces it by a new file
+ * with a schema, and `tables` returns tillsync's schema.
  */
 const PROLOGUE = `
   const Database = require(${JSON.stringify(path.join(ROOT, 'node_modules/better-sqlite3'))});
@@ -164,7 +164,7 @@ const stopsSoon = async () => {
   expect(performance.now() - startMs).toBeLessThan(SOON_MS + 2_000);
 };
 
-/** Returns the process that opens the inbox. */
+/** Returns the id of the process that opens the inbox. */
 async function inboxProcess(): Promise<number> {
   await until('it has a process', () => !Number.isNaN(inboxPid()));
   return inboxPid();
@@ -396,7 +396,7 @@ describe.skipIf(!canChangeUser)('whatever a POS does to the inbox', () => {
       process.kill(child, 'SIGSTOP');
       await unharmedUntil('it is gone', () => !existsSync(`/proc/${child}`));
       await worksAgain();
-      // A process that was silent once may only have been slow.
+      // No alarm is raised, because a process that was silent once may only have been slow.
       expect(alarm('inbox.damaged')).toBeUndefined();
       process.kill(await inboxProcess(), 'SIGSTOP');
       await systemClock.sleep(1_000);
@@ -409,7 +409,7 @@ describe.skipIf(!canChangeUser)('whatever a POS does to the inbox', () => {
     'one that is killed leaves no process behind and loses no row',
     async () => {
       const child = await inboxProcess();
-      // Inserted before the stop, because a frozen process may hold a lock.
+      // The row is inserted before the process is frozen, because a frozen process may hold a lock.
       pos(`open().exec("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 73)")`);
       process.kill(child, 'SIGSTOP');
       await daemon.end('SIGKILL');

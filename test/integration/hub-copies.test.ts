@@ -47,7 +47,7 @@ describe.skipIf(!hasNatsServer)('the backups of a branch at its hub', () => {
     const found: string[] = [];
     for (const name of heldOf(branch).filter((each) => DIFFERENTIAL.test(each))) {
       const file = path.join(chain.hub.storage, 'copies', branch, name);
-      // A newer one may just have taken its place.
+      // A newer backup may have just replaced this file.
       const read = await readDifferential(file, { decrypt: decryptionBy(phrase, file) }).catch(
         () => undefined,
       );

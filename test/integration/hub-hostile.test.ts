@@ -35,7 +35,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   let liar: NatsConnection;
   let refusals: string[] = [];
 
-  /** Asks the liar's question with its own key. */
+  /** Sends a question with the liar's own key, and returns the answer. */
   const ask = async (subject: string, body: string, timeout = 5_000) =>
     (await liar.request(subject, body, { timeout })).string();
 
@@ -464,7 +464,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
       const told = new Map(files.map((name) => [name, readFileSync(path.join(unpacked, name), 'latin1')]));
       told.set('the log', own.log());
       told.set('what was printed', made.stdout + made.stderr);
-      // The alarm names that branch itself.
+      // The bundle and the log name the branch itself.
       expect([...told.values()].join('')).toMatch(/\bB2\b/);
       const others = hub.sandbox.control.orders().filter(({ store }) => store.externalId !== 'B2');
       expect(others.length).toBeGreaterThan(0);

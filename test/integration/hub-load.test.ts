@@ -19,7 +19,7 @@ describe.skipIf(!hasNatsServer)('what happens, under load, when', () => {
 
   const rows = <T>(sql: string) => rowsOf<T>(branch.storage, sql);
 
-  /** Checks that all orders so far are at the branch, each once and in order. */
+  /** Waits until all orders so far are at the branch, and checks that none is doubled or in quarantine. */
   async function expectWhole(): Promise<void> {
     const wanted = [...made];
     const there = () =>
@@ -100,7 +100,7 @@ describe.skipIf(!hasNatsServer)('what happens, under load, when', () => {
   it(
     'the clients are thrown out',
     async () => {
-      // nats-server closes clients over two minutes after this signal. The test kills it sooner.
+      // After this signal, nats-server takes two minutes to disconnect all clients. The test kills it sooner.
       chain.server.signal('SIGUSR2');
       await until('it throws them out', () => /lame duck/i.test(chain.server.log()), 30_000);
       await setTimeout(1_000);

@@ -7,7 +7,10 @@ import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, runCommand, until } from '../support/workplace.ts';
 
-/** Makes a certificate for localhost, signed by our own authority; `again` uses the same authority. */
+/**
+ * Makes a certificate for localhost, signed by a new authority. With `again`, the same authority signs one for that
+ * name and duration.
+ */
 function makeCertificate(
   directory: string,
   again?: { name: string; days: number },
@@ -134,7 +137,7 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
       await until('it says what is missing', () => link()?.message === `${file} cannot be read (ENOENT).`);
       renameSync(`${file}.away`, file);
       await until('the link works', () => link()?.state === 'ok');
-      // Each of the loops once.
+      // Each of the loops that need the link has failed once.
       expect(started.log().match(/a loop failed/g)).toHaveLength(isBranch ? 2 : 1);
     },
     60_000,
@@ -158,7 +161,7 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
     async () => {
       await until('nothing is told any more', () => alarms().length === 0);
       makeCertificate(chain.directory, { name: 'elsewhere', days: 60 });
-      // Between writing the two files the hub may read one of each.
+      // The hub may read one new and one old file between the two writes, so another message may come first.
       await until('it is told', () => alarms()[0]?.message.includes('elsewhere') ?? false);
       expect(alarms()).toMatchObject([{ level: 'amber' }]);
       const two = await chain.join('B2');

@@ -132,7 +132,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       db.close();
       const isDone = "SELECT 1 FROM outbox WHERE reference = 'upgrade' AND state IN ('done', 'rejected')";
       await until('the count has its final word', () => rowsOf(b1.storage, isDone).length === 1, 30_000);
-      // The branch that is not upgraded yet.
+      // B2 is the branch that is not upgraded yet.
       let answer = '';
       await until(
         'the hub hears it',
@@ -167,7 +167,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       const taken = await old.request('up.B2.changes', changes, { timeout: 5_000 });
       expect(JSON.parse(taken.string())).toMatchObject({ upTo: 1 });
       expect(chain.server.pid).toBe(pid);
-      // A client that has not sent its key when the server reloads its file is disconnected, and comes again.
+      // A client that has not sent its key when the server reloads its file is disconnected, and connects again.
       expect(chain.server.log()).not.toMatch(/\[ERR\](?!.* Nkey "")/);
       expect(alarm()).toBeUndefined();
     },

@@ -56,7 +56,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     return { sku: Number(sku), externalId };
   };
 
-  /** Under the branch's own key. */
+  /** Connects to the server with the branch's own key. */
   const connectAs = (name: string) => {
     const sql = 'SELECT seed FROM link_key';
     const seed = rowsOf<{ seed: string }>(branch(name).storage, sql, 'state.db')[0]?.seed as string;
@@ -78,7 +78,8 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     }
     const isSwept = () => rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM sweeps')[0]?.n === 2;
     await until('the catalogue is there', isSwept, 60_000);
-    // A snapshot, unlike callbacks, brings only each order's present state.
+    // The tests begin after the first snapshot, because a snapshot, unlike callbacks, brings only each order's present
+    // state.
     for (const [name, place] of Object.entries(places)) {
       await until(`${name} has caught up`, () => chain.hasCaughtUp(name, place), 60_000);
     }

@@ -86,7 +86,7 @@ describe('an inbox in the hands of a POS', () => {
     }
     expect(await daemon.end('SIGTERM')).toBe(0);
 
-    // The command came later, but is accepted first.
+    // The command's count is newer than the one in the inbox, but is accepted first.
     put(20);
     const set = await place.command('stock', 'set', '--external-id', 'A-1001-1', '--qty', '5', '--wait');
     expect(set.code, set.stderr).toBe(0);
@@ -179,7 +179,7 @@ describe('an inbox in the hands of a POS', () => {
       control.setFault({ kind: 'drop', endpoint: 'product.stock.batch', when: 'after', probability: 0.1 });
       let inserted = 0;
       const first = await run();
-      // A kill during a token refresh is a different case that nobody can win.
+      // The kills begin after the first token refresh, because a kill during a refresh loses the tokens in any case.
       const polled =
         "SELECT last_ok_at FROM freshness WHERE subject = 'orders.poll' AND last_ok_at IS NOT NULL";
       await until('the first tokens are there', () => mirror(polled).length === 1);

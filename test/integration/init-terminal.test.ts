@@ -9,7 +9,7 @@ import { invitationText } from '../../src/link/server-config.ts';
 import { newPlace } from '../cli/init-rig.ts';
 import { MAIN } from '../support/workplace.ts';
 
-/** Long enough to be cut by a terminal's line editing, with too much copied text after it. */
+/** Text that was copied too, after the token. It is too long for a line that a terminal edits, which would cut it. */
 const PASTED_TOO_MUCH = `secret-tail-${'x'.repeat(5000)}`;
 
 test('at a real terminal no key of a token is echoed, nor what was pasted behind it', async () => {
@@ -49,7 +49,9 @@ test('at a real terminal an invitation may be longer than a line that it edits i
   expect([code, left]).toEqual([2, 0]);
 });
 
-/** Answers the questions one after the other at a real terminal; `left` counts those that never came. */
+/**
+ * Answers the questions one after the other at a real terminal. `left` is the number of questions that were not asked.
+ */
 async function atTerminal(words: readonly string[], typed: readonly (readonly [string, string])[]) {
   const command = [process.execPath, MAIN, ...words].join(' ');
   const child = spawn('script', ['--quiet', '--return', '--command', command, '/dev/null'], {

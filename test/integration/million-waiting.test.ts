@@ -53,6 +53,6 @@ it('with a million changes of 500 branches waiting a call is filled in milliseco
   console.log(
     `fills a call at a million waiting: median ${median.toFixed(1)} ms, worst ${sorted.at(-1)?.toFixed(1)} ms`,
   );
-  // 20 ms on an idle machine; without an index for turns it takes most of a second.
+  // The median is 20 ms on an idle machine; without an index for the branches' turns it is most of a second.
   expect(median).toBeLessThan(limitMs(100));
 });

@@ -166,7 +166,7 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a hub that moves', () => {
       hub = await chain.startHub();
       await until('the branch knows', async () => (await list()).untold?.length === 0, 90_000);
       await hub.end('SIGTERM');
-      // The old server keeps running with a copy of its file, but no hub answers behind it.
+      // The old server keeps running with its own file, but no hub answers behind it.
       const { server } = chain;
       withHub((text) => text.replaceAll(`:${nextPort}"`, `:${again}"`).replace(/announce.*\n/g, ''));
       chain.serverFile = path.join(chain.directory, 'moved/server.conf');

@@ -15,13 +15,13 @@ beforeEach(async () => {
 });
 afterEach(() => place.close());
 
-/** Checks that no limit of the platform was broken. */
+/** Checks that no limit of the platform was broken, and that no dead refresh token was used. */
 function expectRulesKept(): void {
   expect(place.sandbox.control.violations()).toEqual([]);
   expect(place.sandbox.control.deadRefreshUses()).toEqual([]);
 }
 
-/** Orders whose notification was answered 2xx must be in the mirror, with that status or a later one. */
+/** Returns the ids of orders whose callback was answered 2xx and which are not in the mirror. */
 function lostOrders(): string[] {
   const rows = new Map(place.mirrorRows().map((row) => [row.order_id, row]));
   return place.sandbox.control

@@ -50,7 +50,7 @@ function start(job: Job): { child: ChildProcess; ended: Promise<number | NodeJS.
   return { child, ended };
 }
 
-/** Makes a client in this process whose clock is `laterMs` ahead of the others. */
+/** Makes a client in this process, whose clock is `laterMs` ahead of those of the other processes. */
 function clientOf(sandbox: Sandbox, path: string, laterMs = 0) {
   const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + laterMs };
   const state = tempState(clock, path);
@@ -68,7 +68,7 @@ function clientOf(sandbox: Sandbox, path: string, laterMs = 0) {
 test('several processes keep intervals and caps together', async () => {
   const { sandbox, begin } = await setUp();
   const workers = [1, 2, 3, 4].map(() => begin({ rounds: 4 }));
-  // A client that dies during calls changes nothing.
+  // A client that dies during calls changes nothing for the others.
   const dying = begin({ rounds: 100 });
   await vi.waitFor(() => expect(sandbox.control.calls('order.all').length).toBeGreaterThan(5), {
     interval: 5,

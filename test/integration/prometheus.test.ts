@@ -27,7 +27,7 @@ describe.skipIf(!hasPromtool)('what Prometheus thinks', () => {
       return scrape.includes('tillsync_orders 1');
     });
     expect(promtool(['check', 'metrics'], scrape)).toEqual({ status: 0, text: '' });
-    // Prometheus sees no rise in a counter that begins at 1.
+    // Counters have to begin at 0, because Prometheus sees no rise in a counter that begins at 1.
     expect(scrape).toContain('tillsync_platform_calls_total{endpoint="order.all",outcome="rate_limited"} 0');
     expect(scrape).toContain(
       'tillsync_platform_calls_total{endpoint="product.stock.batch",outcome="forbidden"} 0',

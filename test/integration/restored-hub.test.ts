@@ -43,7 +43,9 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
   const stateOf = ({ storage }: BranchPlace, reference: string) =>
     rowsOf<{ state: string }>(storage, `SELECT state FROM outbox WHERE reference = '${reference}'`)[0]?.state;
 
-  /** Deletes everything except the configuration, and with `withServer` the server's files too. */
+  /**
+   * Kills the hub and its server, and deletes the hub's storage. With `withServer`, the server's files are deleted too.
+   */
   async function lose({ withServer }: { withServer: boolean }): Promise<void> {
     await hubDaemon.end('SIGKILL');
     await chain.server.kill();
@@ -53,7 +55,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     if (withServer) rmSync(path.dirname(chain.serverFile), { recursive: true });
   }
 
-  /** Restores on a machine that has the program, the configuration and new tokens. */
+  /** Restores the hub from `file` on a machine that has the program, the configuration and new tokens. */
   async function restore(file: string): Promise<{ branches: string[]; tokens: string; advice: string[] }> {
     const { hub } = chain;
     const restored = await hub.command('restore', file, '--json');

@@ -241,7 +241,7 @@ describe.skipIf(!isRoot)('a restore by root', () => {
     for (let round = 0; round < ROUNDS; round++) {
       const stop = await attack(
         { uid: SERVICE, gid: SHARED_GROUP },
-        // The fault comes only after the mirror is in its place, because a restore notices missing files before that.
+        // The attack begins only when the mirror is in its place, because a restore notices missing files before that.
         `const number = () => fs.statSync(path.join(storage, 'mirror.db')).ino, before = number();
          again(() => {
            const name = fs.readdirSync(storage).find((each) => each.startsWith('.restore-'));

@@ -21,10 +21,10 @@ afterEach(async () => {
   await place.close();
 });
 
-/** The configuration as the commands read it from the file. */
+/** Returns the configuration as the commands read it from their file. */
 const base = (): Config => ({ ...place.config, stock: { ...place.config.stock, holdBackUnbooked: false } });
 
-/** The daemon with another configuration. */
+/** Starts the daemon with some other settings. */
 function started(changed: Partial<Config>): Promise<Daemon> {
   return startDaemon({
     config: { ...base(), ...changed },
@@ -67,7 +67,7 @@ it('the platform gets the new numbers when the configuration or a person keeps b
   await restart(configured);
   await has(5, 8);
 
-  // A person sets the rule in another process while the daemon runs; both share the mirror.
+  // Sets the rule as a person does in another process, which shares the mirror with the running daemon.
   await daemon.services.stores.write(({ safety }) => safety.set({ sku: '1002', subsidiaryId: null, qty: 9 }));
   await has(1, 1);
   await restart(configured);
@@ -139,7 +139,7 @@ it('the command sets, shows and removes it, and what it changes is seen everywhe
 
 it('a whole inventory is compared with what is offered', async () => {
   const at = commandsAt(place);
-  // The file names fewer branches than the daemon's own configuration.
+  // The configuration file of the commands names fewer branches than the daemon's own configuration.
   expect((await at.run(['sync', 'products'])).code).toBe(0);
   expect((await at.run(['stock', 'safety', 'no-such', '1'])).code).toBe(1);
   await at.run(['stock', 'safety', '1002', '3']);

@@ -8,7 +8,7 @@ type TransportRequest = Parameters<Transport['send']>[0];
 const isStock = (request: TransportRequest) => request.path.startsWith('/product/stock');
 const isBatch = (request: TransportRequest) => request.path === '/product/stock/batch';
 
-/** Starts a daemon that has swept, and records its stock changes. */
+/** Starts a daemon, waits until it has swept the catalogue, and records the quantities that it sends. */
 async function seller(options: Parameters<typeof storeRig>[0] = {}, tamper: Tamper = (_, pass) => pass()) {
   const rig = storeRig({
     ...options,
@@ -102,8 +102,8 @@ describe('a count in line', () => {
     const skus = [1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010];
     const taken = await count(daemon, ...skus.map((sku): [number, number] => [sku, 3]));
     await rig.clock.advance(4_000);
-    // The calls have all changes, then the half with a refused change, until three are refused alone, and then the last
-    // change of all.
+    // After the call with all changes come ever smaller first halves, until three changes are refused alone, and then
+    // ever smaller last halves, down to the last change.
     expect(sent.map(({ length }) => length)).toEqual([10, 5, 3, 2, 1, 1, 1, 5, 2, 1]);
     expect(daemon.services.outbox.counts()).toMatchObject({ rejected: 0, pending: 10 });
     expect(taken).toHaveLength(10);
@@ -136,7 +136,7 @@ describe('a count in line', () => {
       expect(daemon.stalledLoops()).toEqual([]);
     }
     expect(daemon.services.outbox.counts()).toMatchObject({ pending: 1, rejected: 0 });
-    // A group is sent at the start, and then whenever the platform's ten minutes are over.
+    // The count is sent at the start, and again each time that the ten minutes of `retry-after` are over.
     expect(sent).toEqual(Array(6).fill([3]));
   });
 });

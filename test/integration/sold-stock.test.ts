@@ -30,7 +30,7 @@ afterEach(async () => {
   await place.close();
 });
 
-/** The POS counts the product in sub-1; resolves when nothing waits any more. */
+/** Hands over a count of the product in sub-1, and resolves when no change waits any more. */
 async function count(qty: number): Promise<void> {
   const { outbox } = daemon.services;
   await outbox.submit([{ kind: 'stock', change: { externalId: 'A-1001-1', qty } }], 'http');

@@ -76,7 +76,7 @@ async function openShop({
       await announce(internalOrderId);
       return internalOrderId;
     },
-    /** Edits an order; the platform does not change its stock. */
+    /** Edits an order, which does not change the platform's stock. */
     async edit(orderId: string, patch: Parameters<typeof control.changeOrder>[1]) {
       control.changeOrder(orderId, patch);
       await announce(orderId);
@@ -120,7 +120,7 @@ async function openShop({
       await rest();
     },
     at: (number = 1, subsidiaryId = 'sub-1') => control.stockOf(number, subsidiaryId),
-    /** Returns the sent quantities of the first product, in order. */
+    /** Returns the quantities that the platform accepted, in the order of the changes. */
     sent: () =>
       rig.rows<{ qty: number }>(
         "SELECT sent_qty AS qty FROM outbox WHERE kind = 'stock' AND state = 'done' AND sent_qty IS NOT NULL ORDER BY change_id",

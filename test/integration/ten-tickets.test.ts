@@ -62,7 +62,7 @@ async function newOrder(): Promise<{ code: number; orderId: string }> {
   return { code: Number(code), orderId };
 }
 
-/** The n-th product with one place in branch sub-1. */
+/** Returns the sku of the n-th product, counted from 0, that has a stock in branch sub-1; 0 if there is none. */
 function goods(n: number): number {
   const skus = place.sandbox.control
     .products()

@@ -54,12 +54,12 @@ it(
     await handOver(7, 'good');
     await has(7);
     const states = (await handOver(0, 'zeros')).map(({ state }) => state);
-    // Below the absolute limit, so it is their share.
+    // The number of zeros is below the absolute limit, so a guard holds them because of their share.
     expect(skus.length).toBeLessThan(100);
     expect(states.filter((state) => state === 'held').length).toBe(skus.length);
     expect((await at.run(['outbox', 'release', '--guard', 'zero-items'])).code).toBe(0);
     await has(0);
-    // After two wrong submissions in a row, the value before the first counts.
+    // After two wrong submissions in a row, the undo restores the value before the first one.
     await handOver(1, 'zeros');
     await has(1);
     const [first = 0, ...others] = skus;

@@ -70,7 +70,8 @@ describe("this machine's clock, when it is", () => {
     expect(mirrored(store)).toEqual(placed(store));
     expect(alarms(store)).toEqual(told);
     await store.run(second.stop());
-    // Orders from when it is down and the clock is corrected are on days that no poll asked for.
+    // The next two orders are on days that no poll asked for: one while tillsync is off, one after the clock is
+    // corrected.
     order();
     await store.clock.advance(4 * DAY_MS);
     jump(store, -jumpMs);

@@ -52,7 +52,7 @@ export class ChainPlace {
     this.port = port;
   }
 
-  /** `branches` is TOML. The server runs; the hub's tillsync does not yet. */
+  /** Opens a chain whose nats-server runs and whose hub's tillsync does not run yet. `branches` is TOML. */
   static async open(seed: number, branches: string): Promise<ChainPlace> {
     const place = await ChainPlace.prepare(seed, branches);
     const written = await place.hub.command('hub', 'server-config', place.serverFile);
@@ -72,7 +72,7 @@ export class ChainPlace {
     return { chain, hub, b1, b2 };
   }
 
-  /** Prepares the hub without a server, whose configuration is not written. */
+  /** Prepares the hub without a running nats-server, whose configuration is not written yet. */
   static async prepare(seed: number, branches: string): Promise<ChainPlace> {
     const place = new ChainPlace(await openWorkplace(seed), await freePort());
     const { hub, port } = place;
@@ -100,7 +100,7 @@ export class ChainPlace {
     return (JSON.parse(stdout) as { invitation: string }).invitation;
   }
 
-  /** Makes a future branch's place, with files named `as`. */
+  /** Makes the directory and the paths of a branch that has not joined yet. Its files are named `as`. */
   branchAt(as: string, invitation: string): BranchPlace {
     const storage = path.join(this.directory, as);
     const configFile = path.join(this.directory, `${as}.toml`);
@@ -130,7 +130,7 @@ export class ChainPlace {
     return daemon;
   }
 
-  /** Stops the daemon in an orderly way. */
+  /** Stops the daemon with SIGTERM. */
   async stop(place: BranchPlace): Promise<void> {
     const daemon = this.#of.get(place);
     await daemon?.end('SIGTERM');
@@ -218,7 +218,7 @@ export class ChainPlace {
     return given !== undefined && given.n > 0 && given.epoch === taken?.epoch && given.n === taken.n;
   }
 
-  /** Returns the id of an order that the platform makes for a shop. */
+  /** Makes an order of a branch on the platform, and returns its id. */
   orderFor(subsidiaryId: string): string {
     return this.hub.sandbox.control.createOrder({ subsidiaryId }).internalOrderId;
   }
@@ -231,7 +231,7 @@ export class ChainPlace {
     return until(`order ${orderId} is there`, () => this.has(place, orderId), 60_000);
   }
 
-  /** Edits the hub's file; it holds from the next start on. */
+  /** Edits the hub's configuration file, which the hub reads at its next start. */
   configure(change: (text: string) => string): void {
     const { configFile } = this.hub;
     writeFileSync(configFile, change(readFileSync(configFile, 'utf8')));

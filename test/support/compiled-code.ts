@@ -2,8 +2,8 @@ import { existsSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 
 /**
- * Node caches each test file once per run, because Vitest imports it under a new name each time; with more files than
- * this, the cache is deleted.
+ * Maximum number of files in the cache, which is deleted if it has more. Each run adds all test files, because Vitest
+ * imports them under new names.
  */
 const COMPILED_FILES_MAX = 8_000;
 /** Directory of the compiled code. */

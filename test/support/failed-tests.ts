@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { TestModule, Vitest } from 'vitest/node';
 
-/** A failed test. Without a file it is an error outside all tests, for which the whole tier is run again. */
+/** A failed test. The file `*` stands for an error outside all tests, after which all files are run again. */
 export interface FailedTest {
   file: string;
   title: string;
@@ -11,15 +11,15 @@ export interface FailedTest {
 const NO_FILE = '*';
 
 /**
- * Writes a Vitest run's failed tests, one per line (`file`, tab, `title`), to the file in `TILLSYNC_FAILED`.
- * `.ci/run` runs their files once more, with the same file in `TILLSYNC_AGAIN`. Processes that tests start get
- * neither variable.
+ * Writes a Vitest run's failed tests, one per line (`file`, tab, `title`), to the file in `TILLSYNC_FAILED`. `.ci/run`
+ * then runs the test files in that list once more, with the list in `TILLSYNC_AGAIN`. Both variables are deleted, so
+ * that processes that tests start do not inherit them.
  */
 export class FailedTests {
   readonly #writeTo = take('TILLSYNC_FAILED');
   readonly #again = take('TILLSYNC_AGAIN');
 
-  /** Leaves only the files whose tests failed before. */
+  /** Limits the run to the files whose tests failed before. */
   narrow({ projects }: Vitest): void {
     if (this.#again === undefined) return;
     const files = filesToRunAgain(readFileSync(this.#again, 'utf8'));
@@ -34,7 +34,7 @@ export class FailedTests {
   }
 }
 
-/** Returns the files to run again; none if one of the failures belongs to no file. */
+/** Returns the files to run again; an empty list, which means all files, if one of the failures belongs to no file. */
 export function filesToRunAgain(text: string): string[] {
   const files = text
     .split('\n')

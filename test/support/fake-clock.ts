@@ -120,15 +120,15 @@ export async function settle(turns = 4): Promise<void> {
 const WORKER_LOOK_MS = 2;
 
 /**
- * Lets everything that is ready run to its end, including a worker thread and the inbox's process; takes one turn if
- * there is nothing. It is for a program that waits for no socket and no file, so that its work does not depend on the
- * machine's speed.
+ * Waits until nothing more can run, including worker threads and the inbox's process. A program that waits for no
+ * socket and no file then does the same work on a slow machine.
  */
 export async function untilIdle(): Promise<void> {
   for (;;) {
     await new Promise<void>((resolve) => setImmediate(resolve));
     const under = process.getActiveResourcesInfo();
-    // A request to the inbox's process has a timeout, so a timer exists until the answer; wait in real time meanwhile.
+    // While a request to the inbox's process is open, its timeout keeps a timer; wait in real time until it is
+    // answered.
     const asksInbox = under.includes('ProcessWrap') && under.includes('Timeout');
     if (asksInbox || under.includes('MessagePort'))
       await new Promise((resolve) => setTimeout(resolve, WORKER_LOOK_MS));

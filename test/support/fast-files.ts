@@ -4,7 +4,7 @@ import path from 'node:path';
 import { keepCompiledCode } from './compiled-code.ts';
 
 const MEMORY = '/dev/shm';
-/** A run leaves at most some hundred megabytes until they are removed. */
+/** Free memory that is required to put files there. A run writes some hundred megabytes before they are deleted. */
 const ROOM_MIN_BYTES = 2 * 1024 ** 3;
 /**
  * Gives a test run files in memory if the machine has room, so that no test waits for the disk, and keeps the
@@ -12,7 +12,7 @@ const ROOM_MIN_BYTES = 2 * 1024 ** 3;
  */
 export default function fastFiles(): () => void {
   const directory = mkdtempSync(path.join(fastRoot(), 'tillsync-tests-'));
-  // Like /tmp, because some tests read as another Unix user.
+  // The directory has the rights of /tmp, because some tests read as another Unix user.
   chmodSync(directory, 0o1777);
   process.env.TMPDIR = directory;
   keepCompiledCode();

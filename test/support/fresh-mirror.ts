@@ -9,8 +9,8 @@ let made: string | undefined;
 let putFault: (db: Database.Database) => void = () => {};
 
 /**
- * Puts a new mirror into `directory` unless there is one, and returns its path. Copying and opening one takes half
- * the processor time of making one.
+ * Puts a new mirror into `directory` unless there is one, and returns its path. The mirror is copied, because copying
+ * and opening one takes half the CPU time of making one.
  */
 export function freshMirror(directory: string): string {
   const file = path.join(directory, 'mirror.db');
@@ -29,8 +29,8 @@ export function freshMirror(directory: string): string {
 let madeState: string | undefined;
 
 /**
- * Puts a new state.db into `directory` unless there is one; returns its path. Copies the write-ahead log too, which a
- * first start leaves long.
+ * Puts a new state.db into `directory` unless there is one, and returns its path. The write-ahead log is copied too,
+ * because closing state.db keeps it with what the first start wrote.
  */
 export function freshState(directory: string): string {
   const file = path.join(directory, 'state.db');
@@ -43,7 +43,10 @@ export function freshState(directory: string): string {
   return file;
 }
 
-/** Makes the next mirrors from SQL again, each with the fault that `put` puts into its schema. */
+/**
+ * Discards the prepared mirror, so that the next one is made from SQL again, with the fault that `put` puts into its
+ * schema.
+ */
 export function forgetFreshMirror(put: typeof putFault = () => {}): void {
   made = undefined;
   putFault = put;

@@ -67,7 +67,10 @@ export class FullRunReporter implements Reporter {
   }
 }
 
-/** Whether `--tagsFilter` leaves a test to another tier: ['bulk'] by '!bulk', [] by 'bulk'. */
+/**
+ * Whether `--tagsFilter` leaves a test to another test run. For example, `!bulk` leaves out tests with the tag `bulk`,
+ * and `bulk` leaves out tests without it.
+ */
 export function isOfAnotherTier(tags: readonly string[], filters: readonly string[] = []): boolean {
   return filters.some((filter) =>
     filter.startsWith('!') ? tags.includes(filter.slice(1)) : !tags.includes(filter),
@@ -83,8 +86,7 @@ function missingPackages(): string[] {
   const lines = readFileSync(PACKAGES, 'utf8').split('\n');
   const wanted = lines.filter((line) => /^[a-z]+:/.test(line)).flatMap((line) => line.split(/\s+/).slice(1));
   const names = [...new Set(wanted)].filter((name) => name !== '');
-  // Output of dpkg-query with a line per package: name, for some the architecture, and the version if
-  // installed.
+  // dpkg-query prints a line per package: the name, sometimes with an architecture, and the version if it is installed.
   const { stdout } = spawnSync('dpkg-query', ['-W', ...names], { encoding: 'utf8' });
   const installed = new Set(
     (stdout ?? '').split('\n').flatMap((line) => /^([^:\t]+).*\t./.exec(line)?.[1] ?? []),

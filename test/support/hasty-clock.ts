@@ -1,7 +1,10 @@
 import { systemClock } from '../../src/core/system-clock.ts';
 import type { Clock } from '../../src/core/time.ts';
 
-/** Makes a clock that runs `factor` times as fast, for daemon and platform in one process with the true limits. */
+/**
+ * Returns a clock that runs `factor` times as fast, for tests of the daemon and the platform in one process with the
+ * platform's published limits.
+ */
 export function hastyClock(factor: number): Clock {
   const startMonoMs = systemClock.monotonicMs();
   const startWallMs = systemClock.nowMs();

@@ -2,7 +2,10 @@ import { TillsyncError } from '../../src/core/errors.ts';
 import type { InboxAsker, InboxProcessOptions } from '../../src/outbox/inbox-process.ts';
 import { InboxAnswerer, type InboxReply, type InboxRequest } from '../../src/outbox/inbox-protocol.ts';
 
-/** Answers as the inbox's process does, without starting one. A lock of the same process is not seen as a POS's. */
+/**
+ * Answers as the inbox's process does, without starting one. A lock that this process itself holds is not found, unlike
+ * a POS's lock.
+ */
 export function inboxHere({ onTrouble, ...place }: InboxProcessOptions): InboxAsker {
   const inbox = new InboxAnswerer(place);
   const ask = async (request: InboxRequest) => {

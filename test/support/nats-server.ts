@@ -10,7 +10,7 @@ const PROGRAM = ['/usr/sbin/nats-server', '/usr/local/bin/nats-server', '/usr/bi
 );
 
 const UNIT = path.resolve(import.meta.dirname, '../../systemd/tillsync-nats.service');
-/** Variables that its service sets. */
+/** Environment variables that the systemd unit of nats-server sets. */
 const ENVIRONMENT = Object.fromEntries(
   [...readFileSync(UNIT, 'utf8').matchAll(/^Environment=(\w+)=(\S+)$/gm)].map(([, name, value]) => [
     name,
@@ -19,8 +19,8 @@ const ENVIRONMENT = Object.fromEntries(
 );
 
 /**
- * Whether nats-server 2.10.27 or later is installed (apt-get install nats-server); tests that need it are skipped
- * otherwise.
+ * Whether a nats-server is installed (apt-get install nats-server); tests that need one are skipped otherwise. tillsync
+ * needs version 2.10.27 or later.
  */
 export const hasNatsServer = PROGRAM !== undefined;
 

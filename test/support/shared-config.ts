@@ -1,7 +1,7 @@
 import { FullRunReporter } from './full-run-reporter.ts';
 import { readSeed, readSlowness } from './run-settings.ts';
 
-/** Worker processes inherit both, so that all tests of a run have one seed and one time factor. */
+/** Worker processes inherit both variables, so that all tests of a run have one seed and one time factor. */
 try {
   process.env.TILLSYNC_SEED = String(readSeed(process.env.TILLSYNC_SEED));
   process.env.TILLSYNC_SLOW = String(readSlowness(process.env.TILLSYNC_SLOW));
@@ -15,13 +15,13 @@ export const limitMs = (quietMs: number): number => Math.round(quietMs * Number(
 
 /** Settings of every tier's Vitest configuration. */
 export const shared = {
-  // Node runs the tests as it runs the program: Vite's runner takes a third more of the processor.
+  // Node itself loads the tests, as it loads the program, because Vite's runner takes a third more CPU time.
   experimental: { viteModuleRunner: false, nodeLoader: false },
   setupFiles: [`${import.meta.dirname}/seed.ts`],
   reporters: ['default', new FullRunReporter()],
 };
 
-/** Settings of the tiers that start the program as processes of its own: they run it as it is in the package. */
+/** Settings of the tiers that start the program as separate processes, which run the bundle as in the package. */
 export const withProcesses = {
   ...shared,
   globalSetup: [`${import.meta.dirname}/bundled-program.ts`],

@@ -28,7 +28,7 @@ const LOOK_EVERY_MS = 300_000;
 /** Ten products include every way of mapping; more would make each start's sweep longer. */
 const SEED = { products: 10 };
 
-/** Changes a call to the platform before it is carried, or its answer. */
+/** Is called instead of each call to the platform, and may change the request or the answer. `pass` makes the call. */
 export type Tamper = (
   request: TransportRequest,
   pass: () => Promise<TransportAnswer>,
@@ -61,7 +61,7 @@ export class FreezableClock implements Clock {
     await this.#thawing;
   }
 
-  /** Waits while the process is frozen. */
+  /** Freezes the process, and waits until `thaw` is called. */
   async frozen(): Promise<void> {
     this.#thawing ??= new Promise((resolve) => {
       this.#thaw = resolve;
@@ -76,7 +76,7 @@ export class FreezableClock implements Clock {
 }
 
 export interface StoreRigOptions {
-  /** How often loops check for other processes' work; rarely by default. */
+  /** Interval at which loops check for work of other processes; five minutes if left out. */
   lookEveryMs?: number;
   platform?: Partial<SandboxOptions>;
   config?: (config: Config) => Config;
@@ -94,7 +94,9 @@ export interface StoreRig {
   clock: FakeClock;
   sandbox: SandboxCore;
   directory: string;
-  /** Opens the parts of a command: everything but loops and listeners. Several share the files, as processes do. */
+  /**
+   * Opens the services of a command, without loops and listeners. Several services share the files, as processes do.
+   */
   services(tamper?: Tamper, ownClock?: Clock): Promise<Services>;
   /** Starts the daemon with all its loops. */
   daemon(tamper?: Tamper, own?: { clock?: Clock; holders?: Holders }): Promise<Daemon>;
@@ -102,7 +104,7 @@ export interface StoreRig {
   run<T>(promise: Promise<T>, maxMs?: number): Promise<T>;
   /** Reads the mirror as another program would. */
   rows<T>(sql: string, ...values: unknown[]): T[];
-  /** Sends an order's notification as the platform does; returns the answer's status. */
+  /** Sends the callback of an order as the platform does, and returns the HTTP status of the answer. */
   announce(daemon: Daemon, notification: unknown): Promise<number>;
 }
 

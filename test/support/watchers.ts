@@ -7,7 +7,7 @@ import { Notifier } from '../../src/health/notifier.ts';
 
 type Watched = Pick<Services, 'config' | 'mirror' | 'state' | 'platform' | 'outbox'>;
 
-/** Makes an alarm receiver with the store's settings; each call passes the due messages to `onNews`. */
+/** Returns a function that passes the alarm messages that are due to `onNews`, by the store's alarm rules. */
 export function listener(
   services: Watched,
   clock: Clock,

@@ -16,7 +16,7 @@ import { seededRandom } from './fake-clock.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 export const NODE = path.join(ROOT, 'node_modules/.bin/node');
-/** The program: bundled in the tiers that start it most (see bundled-program.ts), otherwise its sources. */
+/** Path of the program: the bundle if bundled-program.ts has made one for this run, otherwise the sources. */
 export const MAIN = process.env.BUNDLED_TILLSYNC ?? path.join(ROOT, 'src/cli/main.ts');
 export const SECRET = 'workplace-secret';
 /** Lets a command start with a third of the processor time, because its code is compiled only once. */

@@ -23,7 +23,10 @@ const ORDERS = 100;
 const TOGETHER = 50;
 const BRANCH = 'B1';
 
-/** Cost of an order from the hub's merge through its feed to the branch's mirror, in one process without a server. */
+/**
+ * Measures an order's way from the hub's merge through its feed to the branch's mirror, in one process without
+ * nats-server.
+ */
 export const BRANCH_ORDER: CpuMeasure = {
   name: 'order from hub to branch',
   beside: 'a commit of the same rows for each, once',
@@ -70,7 +73,7 @@ export const BRANCH_ORDER: CpuMeasure = {
             db.prepare<[], number>('SELECT count(*) FROM orders').pluck().get(),
           );
           if (there !== number) throw new Error(`${there} of ${number} orders are at the branch.`);
-          // The server may delete the received messages.
+          // Lets the server delete the messages that the branch has received.
           server.expire(BRANCH, 0);
         }),
       bare: () =>

@@ -16,7 +16,7 @@ const PRODUCTS = 1_000;
 /** Number of rows that tillsync copies from the inbox at once. */
 const PER_COMMIT = 1_000;
 
-/** Writes the same counts into a separate mirror, where each target is known. */
+/** Opens a separate mirror, into which the bare loop writes the same counts without looking up their targets. */
 async function openBareLoop(parent: string): Promise<Pick<Sides, 'bare' | 'close'>> {
   const directory = path.join(parent, 'bare');
   mkdirSync(directory);
@@ -131,7 +131,7 @@ const ORDERS = 1_000;
 const PAGE = 100;
 const PAGES_AT_ONCE = 2;
 
-/** A page of a hundred events with their orders; the unit is one event. */
+/** Measures a page of a hundred events with their orders; the unit is one event. */
 export const FEED_PAGE: CpuMeasure = {
   name: 'page of the feed',
   beside: 'the same rows by three prepared statements, as JSON',

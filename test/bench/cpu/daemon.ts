@@ -19,7 +19,7 @@ import { freePort, SECRET, startServer } from '../server-process.ts';
 import { type CpuMeasure, cpuOf, spentUs } from './measure.ts';
 
 const CONNECTIONS = 50;
-/** Of a round. */
+/** Number of callbacks in a round. */
 const CALLBACKS = 250;
 
 /** Measures callbacks that are durable and visible when answered, by the whole packaged daemon. */
@@ -65,8 +65,8 @@ export const CALLBACK: CpuMeasure = {
 const orderOf = (number: number) => sampleOrder(`65a1${String(number).padStart(20, '0')}`, number);
 
 /**
- * Without these libraries in the bare server, the ratio differs by half between machines, because loading code
- * differs from starting Node.
+ * Libraries that the bare server loads too. Without them, the ratio would differ by half between machines, because a
+ * machine may load code slowly and start Node fast.
  */
 const LIBRARIES = [
   'fastify',
@@ -92,7 +92,7 @@ const startOfLibraries = (directory: string) =>
     /up/,
   );
 
-/** Measures until the program reports that it is up. */
+/** Returns the CPU time in microseconds that the program used until its output matched `up`. */
 async function timed(child: Child, up: RegExp): Promise<number> {
   await outputOf(child, up);
   const us = spentUs(pidOf(child));
@@ -100,7 +100,7 @@ async function timed(child: Child, up: RegExp): Promise<number> {
   return us;
 }
 
-/** Time from the start until the daemon listens, with a warm compile cache. */
+/** Measures the CPU time from the daemon's start until it listens, with a warm compile cache. */
 export const START: CpuMeasure = {
   name: 'start',
   beside: 'a Fastify server until it listens that loads the same libraries',
@@ -151,7 +151,7 @@ export const IDLE_MINUTE: CpuMeasure = {
 const UP = /tillsync is running/;
 
 interface DaemonOptions {
-  /** 0: any. */
+  /** Port of the webhook; 0 for any free port. */
   webhookPort: number;
   /** If left out, nothing answers at the platform's address. */
   platform?: { url: string; refreshToken: string };

@@ -18,7 +18,7 @@ const MEASURES: readonly CpuMeasure[] = [
 
 const KEPT_FILE = path.join(import.meta.dirname, 'kept.json');
 
-/** Most tries of a measure that is slower than its stored ratio; each is a new process with new files. */
+/** Maximum number of times that a measure is taken if it is slower than its stored ratio, each time with new files. */
 const TRIES_MAX = 4;
 
 const HELP = `Measures the processor time of what tillsync does most, beside bare loops, against the ratios in test/bench/cpu/kept.json.
@@ -42,7 +42,8 @@ async function main(): Promise<number> {
   let isSlower = false;
   for (const measure of wanted.measures) {
     let figure = await measureOnce(measure);
-    // A busy moment of the machine passes, and so does an unlucky memory layout; a real slowdown stays.
+    // A slow measure is repeated, because a busy moment of the machine and an unlucky memory layout pass, but a real
+    // slowdown stays.
     for (
       let more = 1;
       more < TRIES_MAX && comparisonOf(figure.ratio, kept[measure.name]) === 'slower';
@@ -74,7 +75,7 @@ function goFirst(): void {
   }
 }
 
-/** Returns an exit code if nothing is to be measured. */
+/** Returns the measures to take, or an exit code if nothing is to be measured. */
 function readArguments(): number | { keep: boolean; measures: readonly CpuMeasure[] } {
   try {
     const { values, positionals } = parseArgs({

@@ -11,7 +11,7 @@ export interface CpuMeasure {
   open(directory: string): Promise<Sides>;
 }
 
-/** Each function runs a round and returns the processor time of one unit in microseconds. */
+/** `ours` and `bare` each run a round and return the CPU time of one unit in microseconds. */
 export interface Sides {
   ours(): Promise<number>;
   bare(): Promise<number>;
@@ -24,14 +24,14 @@ export interface CpuFigure {
   bareUs: number;
 }
 
-/** The minimum of a side counts once three values lie within this factor. */
+/** A side's minimum is accepted once its three lowest values lie within this factor. */
 const MET = 1.02;
-/** Factor for the number of rounds on a busy machine. */
+/** Factor for the maximum number of rounds, which a busy machine needs. */
 const LONGER = 2;
 
 /**
- * Runs short rounds in turns and takes each side's minimum. Other work on the machine uses caches and only ever adds
- * time, and it adds more to the side with more memory, so a mean would depend on the machine.
+ * Alternates short rounds of both sides and takes each side's minimum, because the machine's other work only adds time.
+ * It adds more to the side with more memory, so a mean would depend on the machine.
  */
 export async function measureCpu(sides: Sides, rounds: number): Promise<CpuFigure> {
   const ours: number[] = [];
@@ -52,7 +52,7 @@ function isMet(times: readonly number[]): boolean {
   return third <= least * MET;
 }
 
-/** Returns the microseconds of all threads of this process during `action`, per unit. */
+/** Returns the CPU time of all threads of this process during `action`, in microseconds per unit. */
 export async function ownCpu(units: number, action: () => unknown): Promise<number> {
   const before = process.cpuUsage();
   await action();
@@ -61,8 +61,8 @@ export async function ownCpu(units: number, action: () => unknown): Promise<numb
 }
 
 /**
- * Does the same for another process; Infinity if one of its threads ended meanwhile, because its time is then
- * unknown.
+ * Returns the CPU time of another process during `action`, in microseconds per unit; Infinity if one of its threads
+ * ended meanwhile, because the time of that thread is then unknown.
  */
 export async function cpuOf(pid: number, units: number, action: () => unknown): Promise<number> {
   const before = spent(pid);
@@ -73,13 +73,13 @@ export async function cpuOf(pid: number, units: number, action: () => unknown): 
   return (sumOf(after.threads) - sumOf(before.threads)) / units;
 }
 
-/** Returns the microseconds since a process was started. */
+/** Returns the CPU time of a process since its start, in microseconds. */
 export function spentUs(pid: number): number {
   const { us, threads } = spent(pid);
   return Math.max(us, sumOf(threads));
 }
 
-/** Linux counts in hundredths of a second on every machine. */
+/** Unit of the CPU times in /proc/PID/stat, which is a hundredth of a second on every machine. */
 const TICK_US = 10_000;
 
 interface Spent {

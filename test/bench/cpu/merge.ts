@@ -52,8 +52,8 @@ export const MERGE: CpuMeasure = {
 };
 
 /**
- * Measures the work after a callback's answer, in which SQLite easily plans a statement of the ledger again for each
- * order.
+ * Measures how new orders are entered into the stock ledger, which follows a callback's answer. It shows if SQLite
+ * plans a statement of the ledger again for each order.
  */
 export const LEDGER: CpuMeasure = {
   name: 'order in the stock ledger',

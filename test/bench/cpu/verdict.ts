@@ -3,7 +3,7 @@ import type { CpuFigure } from './measure.ts';
 /** Stored ratios by the measures' names. */
 export type Kept = Record<string, number>;
 
-/** A ratio beyond this factor of the stored one differs; less is noise of the machine. */
+/** A ratio that differs from the stored one by less than this factor is taken as equal, because machines are noisy. */
 const ROOM = 1.15;
 
 export type Comparison = 'as kept' | 'slower' | 'faster' | 'not kept yet';

@@ -27,7 +27,7 @@ export function csvOf(scenarios: readonly Scenario[]): string {
   return `${[HEADER, ...rows].join('\n')}\n`;
 }
 
-/** Reads what `csvOf` has written. The function that it returns gives a scenario's days by strategy. */
+/** Reads the text that `csvOf` returned. The returned function returns the days of a scenario by strategy name. */
 export function readCsv(
   text: string,
 ): (which: Omit<Scenario, 'played'>) => ReadonlyMap<string, readonly DayOutcome[]> {

@@ -97,7 +97,10 @@ export function writePage(directory: string, scenarios: readonly Scenario[]): st
   return path.join(directory, put('oversell.md', `${parts.join('\n\n')}\n`));
 }
 
-/** Returns the scenarios in order, each with as many days as the shortest, so that all have the same customers. */
+/**
+ * Returns the scenarios in the order of `by`, each with as many days as the shortest, so that all have the same
+ * customers.
+ */
 function sorted(scenarios: readonly Scenario[], by: (scenario: Scenario) => number): Scenario[] {
   const count = Math.min(...scenarios.map((each) => daysOf(each, 'optimum').length));
   return scenarios

@@ -1,6 +1,6 @@
 import type { NamedStrategy, ShopView, Strategy } from './strategy.ts';
 
-/** Makes a strategy that sends something whenever the POS's stock changes. */
+/** Makes a strategy that calls `send` whenever the POS's stock changes. */
 const onChange = (send: (shop: ShopView, product: number, qty: number) => unknown): Strategy => {
   let shop: ShopView | undefined;
   return {
@@ -56,7 +56,8 @@ export const PLAIN_STRATEGIES: readonly NamedStrategy[] = [
         async posChanged(product, qty) {
           const sold = (before[product] ?? 0) - qty;
           before[product] = qty;
-          // The POS does not say whether an order or the counter took the piece.
+          // Pieces of booked orders are subtracted too, because the POS does not say whether an order or the counter
+          // took a piece.
           if (!shop || sold <= 0 || booked.delete(product)) return;
           shop.send(product, (await shop.read(product)) - sold);
         },

@@ -20,7 +20,7 @@ export interface PlayAllOptions extends WorkerSettings {
   known?: ReadonlyMap<string, readonly DayOutcome[]> | undefined;
   /** Threads that play at once; as many as there are processors if left out. */
   lanes?: number;
-  /** A strategy that takes longer for one day hangs. */
+  /** Time limit in ms for one day; a strategy that takes longer is ended as hanging. */
   dayMaxMs?: number;
   progress?: (done: number, of: number) => void;
   /** Called with all results so far whenever a piece is finished. */
@@ -36,7 +36,7 @@ interface Run {
   name: string;
   about: string;
   days: (DayOutcome | undefined)[];
-  /** Earliest fault so far; later days do not count. */
+  /** Earliest fault so far. The day of the fault and later days are left out of the result. */
   fault?: { day: number; message: string };
 }
 
@@ -69,7 +69,10 @@ export async function playAll(options: PlayAllOptions): Promise<PlayedStrategy[]
   return runs.map((run) => playedOf(run, seed));
 }
 
-/** Returns the pieces of all strategies, earlier days first, so that an interrupted run has the same days of each. */
+/**
+ * Returns the pieces of all strategies, earlier days first, so that an interrupted run has the same days of each
+ * strategy.
+ */
 function piecesOf(runs: readonly Run[], days: number): { run: Run; piece: Piece }[] {
   const pieces = runs.flatMap((run) => {
     const own: { run: Run; piece: Piece }[] = [];
@@ -84,7 +87,7 @@ function piecesOf(runs: readonly Run[], days: number): { run: Run; piece: Piece 
 }
 
 function playedOf({ name, about, days, fault }: Run, seed: number): PlayedStrategy {
-  // A day that no lane has played yet is a hole of the array, which the copy has as undefined.
+  // A day that no lane has played yet is a hole of the array. It becomes undefined in a copy, so that indexOf finds it.
   const firstHole = [...days].indexOf(undefined);
   const until = Math.min(firstHole < 0 ? days.length : firstHole, fault?.day ?? Number.POSITIVE_INFINITY);
   const played: PlayedStrategy = { name, about, days: days.slice(0, until) as DayOutcome[] };

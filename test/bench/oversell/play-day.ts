@@ -2,7 +2,7 @@ import { OPEN_S, type ShopDay } from './shop-day.ts';
 import { type DayOutcome, ShopFloor } from './shop-floor.ts';
 import type { ShopView, Strategy } from './strategy.ts';
 
-/** Interval of calls; a call takes effect within a part of the next second. */
+/** Interval between two calls to the platform, and time until a call takes effect. */
 const CALL_EVERY_S = 1;
 const CALL_TAKES_S = 0.4;
 const CALL_ITEMS = 100;
@@ -28,7 +28,8 @@ export async function playDay(
   const platform = [...day.stock];
   const timers: Timer[] = [];
   let [nowS, count, nextCallS, nextReadS] = [0, 0, 0, 0];
-  // Running tasks, and how many of them wait for an answer of the platform, which takes time of the day.
+  // `running` is the number of running tasks, `reads` of those that wait for the platform, for which the day's time
+  // goes on.
   let [running, reads] = [0, 0];
   let fault: { error: unknown } | undefined;
   let wake = () => {};
@@ -44,7 +45,10 @@ export async function playDay(
       wake();
     })();
   };
-  /** Waits until no task computes, because time stands still meanwhile. */
+  /**
+   * Waits until each task has ended or waits for the platform, because the day's time stands still while a task
+   * computes.
+   */
   const atRest = async () => {
     while (running > reads) await new Promise<void>((resolve) => (wake = resolve));
     if (fault) throw fault.error;

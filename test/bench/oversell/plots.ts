@@ -6,7 +6,9 @@ import type { PlayedStrategy } from './play-all.ts';
 /** A strategy that sells more than this many times the optimum has a bar that is cut. */
 const CUT_AT = 12;
 
-/** Draws a bar for each strategy; its right part in red was offered wrongly. */
+/**
+ * Draws a bar for each strategy. The red part at the right end of a bar stands for pieces that were offered wrongly.
+ */
 export function soldPlot(title: string, played: readonly PlayedStrategy[]): string {
   const [rowPx, topPx, leftPx, fullPx] = [30, 40, 230, 520];
   const best = played.find(({ name }) => name === 'optimum')?.days ?? [];

@@ -42,14 +42,14 @@ export interface Visit {
   basketS: number;
   /** Time from an order until the store learns of it. */
   hearingS: number;
-  /** Time from then until the order is booked. */
+  /** Time from when the store learns of the order until the order is booked. */
   bookingS: number;
 }
 
 export interface ShopDay {
   /** Stock on the shelf in the morning, by product. */
   stock: number[];
-  /** By time. */
+  /** Visits in the order of their times. */
   visits: Visit[];
 }
 
@@ -99,7 +99,7 @@ function below(random: Random, max: number): number {
   return Math.floor(random.next() * max);
 }
 
-/** Draws a product: most customers want a few, and each one's share falls with its rank. */
+/** Draws a product. Most customers want a few products, so the n-th product has the weight 1/n. */
 function favourite(random: Random, products: number): number {
   const weights = Array.from({ length: products }, (_, rank) => 1 / (rank + 1));
   const total = weights.reduce((sum, each) => sum + each, 0);

@@ -1,7 +1,7 @@
 import type { ShopDay, Visit } from './shop-day.ts';
 import type { HeardOrder } from './strategy.ts';
 
-/** Numbers of pieces, except the first and the last. */
+/** Figures of a day: `orders` and `calls` are numbers of orders and calls, the others are numbers of pieces. */
 export interface DayOutcome {
   orders: number;
   sold: number;
@@ -11,7 +11,7 @@ export interface DayOutcome {
   outside: number;
   /** Pieces that were free when ordered, but sold over the counter before staff took them. Nothing prevents this. */
   conflict: number;
-  /** Pieces that a customer wanted, that were free and not offered. */
+  /** Pieces that a customer wanted online and that were free, but were not offered. */
   lost: number;
   calls: number;
 }
@@ -23,7 +23,7 @@ export interface World {
   at(atS: number, action: () => unknown): void;
   /** Returns the quantity that the platform offers. */
   offered(product: number): number;
-  /** The platform accepts an order of this customer, and subtracts it. Returns the order's id. */
+  /** Lets the platform accept an order of this customer and subtract its pieces. Returns the order's id. */
   order(visit: Visit): string;
   heard(order: HeardOrder): unknown;
   posChanged(product: number): unknown;
@@ -53,11 +53,11 @@ export class ShopFloor {
   readonly #pos: number[];
   /** Pieces of each product that are ordered online and still on the shelf. */
   readonly #unpicked: number[];
-  /** Unbooked orders that somebody in the shop can know of. */
+  /** Pieces of each product in unbooked orders that somebody in the shop can know of. */
   readonly #knowable: number[];
   /**
-   * For each product, the quantities that were right to offer by the shop's knowledge, and the times from which they
-   * were.
+   * For each product, the quantities that were right to offer by the shop's knowledge, each with the time from which it
+   * was right.
    */
   readonly #known: { atS: number; qty: number }[][];
 
@@ -122,7 +122,7 @@ export class ShopFloor {
   async #book(order: HeardOrder, missing: number): Promise<void> {
     const { product, qty } = order;
     const there = Math.min(qty, this.#shelf[product] ?? 0);
-    // Pieces that were free when ordered and are gone were sold over the counter in between.
+    // Pieces that were free when they were ordered and are missing now were sold over the counter in between.
     this.outcome.conflict += Math.max(0, qty - there - missing);
     add(this.#shelf, product, -there);
     add(this.#unpicked, product, -qty);

@@ -18,7 +18,7 @@ export interface ShopView {
   send(product: number, qty: number): void;
   /** Asks the platform for its quantity; one question a second. */
   read(product: number): Promise<number>;
-  /** Calls `action` again and again. */
+  /** Calls `action` at this interval until the shop closes. */
   every(seconds: number, action: () => unknown): void;
 }
 
@@ -30,7 +30,7 @@ export interface Strategy {
   posChanged?(product: number, qty: number): unknown;
   /** Called when the store learns of an order. */
   heard?(order: HeardOrder): unknown;
-  /** Called when the POS has booked it; its stock has changed before. */
+  /** Called when the POS has booked an order, after the call of `posChanged` for it. */
   booked?(order: HeardOrder): unknown;
   /** Called when a sent quantity has arrived at the platform. */
   arrived?(product: number, qty: number): unknown;

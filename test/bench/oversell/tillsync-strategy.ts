@@ -100,7 +100,7 @@ class Tillsync implements Strategy {
       log: silentLog,
       beat() {},
     });
-    // Every order is acknowledged from the first on, as with a POS that acknowledges.
+    // A poll of orders succeeds every two minutes, because tillsync skips unchanged counts only after a recent poll.
     this.#lastPollMs = nowMs();
     shop.every(120, () => {
       this.#lastPollMs = nowMs();

@@ -5,7 +5,7 @@ import { Agent, request } from 'undici';
 import type { SandboxServerOptions } from '../../../src/sandbox/shop.ts';
 import { openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
 
-/** Polls and sweeps only at the start. */
+/** A schedule that never comes due in a test, so that orders are polled only at the start. */
 const YEARLY = '0 0 1 1 *';
 
 export interface FaultPlaceOptions {
@@ -31,8 +31,8 @@ export async function openFaultPlace(options: FaultPlaceOptions = {}): Promise<W
 }
 
 /**
- * Sends a callback on its own connection and returns its status; 'failed' without an answer, 'refused' if nobody
- * listened.
+ * Sends a callback on its own connection and returns the HTTP status of the answer; 'failed' without an answer,
+ * 'refused' if nobody listened.
  */
 export async function notify(
   place: Workplace,
@@ -66,7 +66,7 @@ export function rowsOf<T = Record<string, unknown>>(place: Workplace, sql: strin
   }
 }
 
-/** Returns SQLite's integrity check of a database in the storage directory. */
+/** Returns the result of SQLite's integrity check of a database in the storage directory. */
 export function integrityOf(place: Workplace, file = 'mirror.db'): string {
   const [first] = rowsOf<{ integrity_check: string }>(place, 'PRAGMA integrity_check', file);
   return first?.integrity_check ?? 'nothing';

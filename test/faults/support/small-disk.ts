@@ -6,11 +6,11 @@ import type { Workplace } from '../../support/workplace.ts';
 
 type Place = Pick<Workplace, 'storage' | 'close'>;
 
-/** A separate disk under the storage directory, until the workplace is closed. Needs root. */
+/** A separate disk that is mounted at the storage directory until the workplace is closed. Needs root. */
 export interface SmallDisk {
   /** Uses up all free space. */
   fill(): void;
-  /** Gives it back. */
+  /** Frees the space that `fill` used. */
   free(): void;
 }
 

@@ -3,7 +3,7 @@ import type { components, paths } from './api.d.ts';
 
 declare const process: { argv: string[] };
 
-/** A till that uses only the client generated from the document, and no code of tillsync. */
+/** A till that uses only the client generated from the local API's OpenAPI document, and no code of tillsync. */
 const [, , url = '', key = ''] = process.argv;
 const client = createClient<paths>({ baseUrl: `${url}/v1`, headers: { 'x-api-key': key } });
 
