@@ -9,17 +9,17 @@ import { FINDINGS } from './findings.ts';
 import type { Notification, ReceiverName } from './notification-policy.ts';
 import { type Language, reasonIn, spanishFinding } from './speech.ts';
 
-/** An alarm message in the form for programs. Names of fields never change; new fields may be added. */
+/** An alarm message as the JSON object that receivers get. Field names never change; new fields may be added. */
 export interface AlarmReport {
   state: Notification['state'] | 'test';
-  /** Code of the finding, as on the status page and in `doctor`; also `alarms.daily-max` and `alarms.test`. */
+  /** Code of the finding, or `alarms.daily-max` or `alarms.test` for a message that is not about a finding. */
   key: string;
   level: FindingLevel;
   /** One sentence that says what is wrong. */
   message: string;
   /** Message of the part of tillsync that found the fault; null if there is none. */
   detail: string | null;
-  /** What to do; null once the alarm is over. */
+  /** What to do; null if there is nothing to do, because the alarm is over or the remedy of another one ends it. */
   remedy: string | null;
   /** When the fault began, ISO 8601 UTC; null if unknown. */
   since: string | null;
@@ -85,8 +85,8 @@ export function testReport(context: ReportContext): AlarmReport {
 type Told = Omit<AlarmReport, 'at' | 'shop' | 'host' | 'version' | 'text'>;
 
 /**
- * Completes the report of an alarm. With `isKnownBetter`, the remedy for the cause is used instead of a hint in the
- * detail.
+ * Completes the report of an alarm. With `isKnownBetter`, the remedy fits the known cause, so the text contains it even
+ * if the detail names a command.
  */
 function complete(told: Told, context: ReportContext, isKnownBetter = false): AlarmReport {
   const { shop, version, nowMs } = context;
@@ -131,7 +131,7 @@ function textOf(
 /** A receiver of alarms: a program or an address. */
 export interface AlarmReceiver {
   name: ReceiverName;
-  /** Description of the receiver for people. It leaves out the address, which may contain a secret. */
+  /** Description of the receiver for people. Names only the host of an address, because the rest may be secret. */
   description: string;
   /** Sends one message within the configured time. Throws a TillsyncError if the message did not arrive. */
   tell(report: AlarmReport, signal: AbortSignal): Promise<void>;
@@ -182,8 +182,8 @@ function commandFailed({ what, said, cause }: ProgramEnd): TillsyncError {
 }
 
 /**
- * Sends each message as JSON by POST, with the token as `Authorization: Bearer`. Every 2xx counts as arrived. The
- * address may contain a secret, so it is never shown.
+ * Sends each message as JSON by POST, with the token as `Authorization: Bearer`. A message has arrived if the status
+ * is 2xx. Only the host of the address is shown, because the rest may contain a secret.
  */
 export function urlReceiver(url: string, token: string | undefined, timeoutMs: number): AlarmReceiver {
   const { host } = new URL(url);

@@ -16,8 +16,8 @@ import { by, Counter, gauge, Histogram, type MetricFamily } from './metrics-form
 import type { Verdict } from './verdict.ts';
 
 /**
- * Time without a read of the inbox after which a POS or the disk must be preventing it. Normally it is read twice a
- * second.
+ * Time since the last read of the inbox after which a POS or the disk must be blocking reads. Normally, the inbox is
+ * read twice a second.
  */
 const UNREAD_MS = 10_000;
 
@@ -52,7 +52,7 @@ class InboxBacklog {
   }
 }
 
-/** Most events counted in one scrape. After a first import the counters catch up over several scrapes. */
+/** Maximum number of events counted per scrape. After a first import, the counters catch up over several scrapes. */
 const EVENTS_AT_ONCE = 20_000;
 
 interface EventRow {
@@ -106,7 +106,7 @@ export function statusLabel(status: string | null): string {
   return isKnownStatus(status) ? status : 'other';
 }
 
-/** Counts the quarantine by source. It counts again only after a change, because entries may be many and large. */
+/** Counts quarantine entries by source. Counts again only after a change, because entries may be many and large. */
 export class QuarantineCounts {
   #mark: string | undefined;
   #bySource: Record<string, number> = {};

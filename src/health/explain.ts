@@ -8,9 +8,9 @@ import type { OrderEvent } from '../orders/order.ts';
 import { orderHistory } from '../orders/order-queries.ts';
 import { type StockLedger, stockTarget } from '../outbox/stock-ledger.ts';
 
-/** Explains one order or one stock by a time line, for a person who asks why it is as it is. No customer is named. */
+/** Builds time lines that show a person how an order or a stock got its present state. No customer is named. */
 
-/** One line of the time line. */
+/** Something that happened, as an entry of the time line. */
 interface Entry {
   /** When it happened, ISO 8601 UTC; null if unknown. */
   at: string | null;
@@ -29,7 +29,10 @@ export interface ReportingBranch {
   branch: string;
   name: string;
   seenAt: string | null;
-  /** Last report; `mark` is the newest feed number in the branch's mirror. */
+  /**
+   * The branch's last report. `mark` is the newest number of its feed in its mirror; `waiting` is how many changes and
+   * acknowledgements wait at the branch for the hub.
+   */
   report: { mark: number; waiting: number } | null;
 }
 
@@ -92,7 +95,7 @@ function eventEntry({ seq, status, previousStatus, source, observedAt }: OrderEv
   return { at: observedAt, what };
 }
 
-/** Returns a line for notifications that repeated known content. */
+/** Returns one line per event and source for the notifications that brought nothing new. */
 function repeatEntries(db: Database.Database, orderId: string): Entry[] {
   const text = `SELECT source, max(received_at) AS at, count(*) AS times FROM order_payloads
     WHERE order_id = ? AND applied = 0 GROUP BY seq, source`;
@@ -106,7 +109,7 @@ function repeatEntries(db: Database.Database, orderId: string): Entry[] {
   }));
 }
 
-/** Returns lines for callbacks that would have taken the order backwards. */
+/** Returns lines for callbacks with an earlier status than the known one, and for the polls that resolved them. */
 function heldEntries(db: Database.Database, orderId: string): Entry[] {
   const text = `SELECT status, known_status AS known, received_at AS receivedAt, resolved_at AS resolvedAt, resolution
     FROM held_notifications WHERE order_id = ?`;
@@ -205,8 +208,8 @@ function feedEntries(db: Database.Database, orderId: string, branches: readonly 
 }
 
 /**
- * Returns sentences about the link: at a hub, whether branches have the order's newest entry; at a branch, whether the
- * hub has its acknowledgement.
+ * Returns sentences about the link: at a hub, whether branches have the order's newest feed entry; at a branch, that
+ * the order's acknowledgement still waits to be sent to the hub.
  */
 function branchesNow(db: Database.Database, orderId: string, branches: readonly ReportingBranch[]): string[] {
   const newest = new Map(feedRows(db, orderId).map(({ branch, n }) => [branch, n]));
@@ -375,7 +378,7 @@ function codeOf(db: Database.Database, orderId: string): number | string {
   return sqlOf(db).value<number | null>('SELECT code FROM orders WHERE order_id = ?', orderId) ?? orderId;
 }
 
-/** Most changes, and most steps of orders, in the time line of a stock. Older ones are left out. */
+/** Maximum number of changes, and of steps of orders, in the time line of a stock. Older ones are left out. */
 const SHOWN_MAX = 200;
 
 interface ChangeRow {

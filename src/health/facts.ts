@@ -90,8 +90,8 @@ const CAUSES: Readonly<Record<string, Cause>> = {
   'platform-failed': 'fault',
 };
 /**
- * Causes that last until somebody acts: maintenance of the platform, or a recovering connection, does not cause them
- * twice within minutes.
+ * Causes that last until somebody acts. Neither maintenance of the platform nor a recovering connection causes them in
+ * two tries in a row.
  */
 const LASTING: ReadonlySet<Cause> = new Set<Cause>([
   ...(['refuses', 'no-name', 'certificate-date', 'certificate-trust', 'no-right', 'refused'] as const),
@@ -140,31 +140,32 @@ export interface FindingRow {
   /** Remedies for known causes, used instead of the normal one. */
   remedies?: Partial<Record<Cause, string>>;
   /**
-   * Judges the facts. Returns null if there is no fault, or undefined if the facts do not show it and the alarm of a
-   * part counts. If left out, only alarms of parts count.
+   * Judges the facts. Returns null if there is no fault, or undefined if the facts cannot tell. If undefined or left
+   * out, the finding exists while a part of tillsync has raised an alarm with its code.
    */
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
   /** Findings that hide this one, because they are its cause or more precise. */
   hiddenBy?: readonly FindingCode[];
   /**
-   * Who is notified: with `red` people only while the finding is red, with `never` nobody; if left out, people always.
-   * The finding is shown in any case.
+   * When people are notified: with `red` only while the finding is red, with `never` not at all, and if left out,
+   * always. The finding is shown in any case.
    */
   sent?: 'never' | 'red';
   /** True if the fault has lasted before it becomes a finding, so that people are notified at once. */
   lasted?: true;
   /**
-   * Finding that causes this one. Nobody is notified of this finding beside its cause, or for `withinMs` after the
-   * cause, because this finding then ends by itself.
+   * Finding that causes this one. Nobody is notified of this finding while its cause lasts, or within `withinMs` after
+   * the cause has ended, because this finding then also ends by itself.
    */
   follows?: { code: FindingCode; withinMs: number };
   /**
-   * True if the finding is shown before the set-up is finished. Other findings are not, because they only wait for the
-   * set-up.
+   * True if the finding is shown even before the set-up is finished. Other findings are hidden until then, because the
+   * missing set-up is their cause.
    */
   isToldBeforeSetUp?: true;
   /**
-   * True if the fault also arises while tillsync does not run. After a start or a sleep, it gets some minutes to end.
+   * True if the fault also arises while tillsync does not run. After a start, or after the machine slept, nobody is
+   * notified of the finding for some minutes, so that the fault can end.
    */
   growsOld?: true;
   /** Flow on whose card the page shows the finding. */
@@ -173,7 +174,7 @@ export interface FindingRow {
   check: FindingCheck;
 }
 
-/** Checks of `doctor` that show findings. `alarms` shows those without a check of their own. */
+/** Checks of `doctor` that show findings. `alarms` shows the findings that have no check of their own. */
 export type FindingCheck =
   | 'storage.disk'
   | 'storage.state'
@@ -229,8 +230,8 @@ export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | 
 }
 
 /**
- * Decides from the free space, because a full disk may have no room to write the alarm or its end. Returns undefined
- * if the free space is unknown.
+ * Judges the present free space rather than the stored alarm, because a full disk may have no room to store an alarm
+ * or its end. Returns undefined if the free space is unknown.
  */
 export function hasDisk(
   code: 'storage.full' | 'storage.low',
@@ -257,8 +258,8 @@ const CHANGES_LATE_AFTER_MS = 5 * MINUTE_MS;
 const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
 
 /**
- * Returns the level for changes that wait since `since`; null if the wait is normal. Red also needs a time without any
- * accepted change, because a long queue needs time.
+ * Returns the level for changes that wait since `since`; null if the wait is normal. A long queue takes time, so the
+ * level is red only if no change was accepted for as long either.
  */
 function changesLate({
   since,
@@ -286,7 +287,7 @@ export function areCallbacksSilent(facts: Facts): FactsOfFinding | null {
   return failure?.code === CALLBACKS_SILENT ? { detail: message || null, since: failure.since } : null;
 }
 
-/** Returns a finding if no order ever came by a callback; the platform then probably sends none. */
+/** Returns the finding for silent callbacks if no callback ever arrived; the platform then probably sends none. */
 export function neverCalled(facts: Facts): FactsOfFinding | null {
   return flowOf('orders.webhook', facts)?.lastOkAt === null ? areCallbacksSilent(facts) : null;
 }
@@ -312,7 +313,8 @@ export function hasNoTokens(facts: Facts): FactsOfFinding | null | undefined {
 }
 
 /**
- * Returns a finding if the tokens are refused. If they cannot be read here, a flow in state `locked-out` proves it.
+ * Returns a finding if the platform refuses the tokens. If the tokens cannot be read here, a flow in state `locked-out`
+ * shows that they are refused.
  */
 export function isLockedOut(facts: Facts): FactsOfFinding | null {
   if (facts.tokens && facts.tokens.state !== 'locked-out') return null;
@@ -408,7 +410,7 @@ export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFindi
 
 const BACKUP_TRIES = 2;
 
-/** Returns a finding if several backups in a row, an hour apart, have failed. */
+/** Returns a finding if at least two backups in a row have failed. A failed backup is tried again after an hour. */
 export function backupsFail(facts: Facts): FactsOfFinding | undefined {
   const flow = flowOf('backup', facts);
   if (flow?.state !== 'failing' || (flow.failure?.tries ?? 0) < BACKUP_TRIES) return undefined;
@@ -426,7 +428,7 @@ export function linkIs(code: 'hub.link' | 'hub.refused', facts: Facts): FactsOfF
   return { detail: link.message || null, since: link.lastOkAt, ...causeOf(link) };
 }
 
-/** Returns the flows that are in this state, always in the same order. */
+/** Returns the flows that are in this state, in the order of `FRESHNESS_SUBJECTS`. */
 function flowsIn(state: FreshnessState, facts: Facts): Freshness[] {
   return FRESHNESS_SUBJECTS.flatMap((subject) => flowOf(subject, facts) ?? []).filter(
     (flow) => flow.state === state,
@@ -461,10 +463,10 @@ export interface DiskVerdict {
 const DISK_FULL_BYTES = 50 * 1024 ** 2;
 const DISK_LOW_BYTES = 500 * 1024 ** 2;
 const DISK_LOW_SHARE = 0.05;
-/** Cap of the share. Even on a large disk, tillsync does not fill more than this in years. */
+/** Upper limit of the 5 %, because even on a large disk tillsync does not fill more than this in years. */
 const LOW_SHARE_MAX_BYTES = 5 * 1024 ** 3;
 
-/** Judges the free space: `low` below 500 MiB or 5 %, `full` below 50 MiB. */
+/** Judges the free space: `full` below 50 MiB, `low` below 500 MiB or below 5 % of the disk (at most 5 GiB). */
 export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
   const message = `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} are free.`;
   if (freeBytes < DISK_FULL_BYTES) return { level: 'full', code: 'storage.full', message: `Only ${message}` };
@@ -476,13 +478,14 @@ export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
 }
 
 /**
- * Factor for the free space when an alarm is to end. The alarm ends only with a tenth more room, so that it does not
- * flap.
+ * Factor by which the free space is reduced before deciding whether an alarm ends. An alarm thus ends only with about
+ * a tenth more room than its limit, so that it does not flap.
  */
 const ROOM_TO_HEAL = 0.9;
 
 /**
- * Returns the alarm that must stay raised, because there is not clearly more room than its limit; null if none must.
+ * Returns the code of the alarm that stays raised because the free space is not clearly above its limit; null if none
+ * does.
  */
 export function healingCode(disk: DiskSpace): DiskVerdict['code'] {
   return diskVerdict({ ...disk, freeBytes: disk.freeBytes * ROOM_TO_HEAL }).code;

@@ -23,18 +23,19 @@ import {
 export type { FindingCheck, FindingCode, FindingRow };
 
 /**
- * Time for which stuck changes count as a consequence. It is longer than tillsync's longest pause between two tries.
+ * Time after the end of `orders.stale` during which stuck changes are still its consequence. It is longer than the
+ * longest pause between two tries to send them.
  */
 const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
 const NO_TOKENS = ['auth.locked-out', 'auth.none'] as const;
-/** Hides findings that began when the daemon ended or later, because the stopped daemon is their cause. */
+/** Hides findings that would follow from a stopped daemon, such as stale orders. */
 const NOT_RUNNING = ['service.down'] as const;
 
 const TRIES_AGAIN =
   'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
 const CONNECTION = 'Check the internet connection of this machine, and what else is wrong here.';
 
-/** The table of findings, in the order in which they are shown: worst first, and causes before consequences. */
+/** The table of findings. Findings of the same level are shown in its order, causes before consequences. */
 export const FINDINGS: Record<FindingCode, FindingRow> = {
   'service.down': {
     level: 'red',

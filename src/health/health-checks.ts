@@ -20,7 +20,7 @@ export interface AlarmFacts {
   hasNoTokens: () => boolean;
   /** Returns the platform's clock minus this machine's; undefined if unknown. */
   clockSkewMs: () => number | undefined;
-  /** Returns the companies of the orders; undefined if no order names one. May throw `storage-…`. */
+  /** Returns the companies of the oldest and newest order; undefined if no order names one. May throw `storage-…`. */
   orderCompanies: () => { oldest: string; newest: string } | undefined;
   /** Returns orders that the POS should have acknowledged by now, longest wait first. May throw `storage-…`. */
   waitingOrders: () => readonly WaitingOrder[];
@@ -32,7 +32,7 @@ export interface AlarmFacts {
   stockDifferences: () => { count: number; worst: readonly NamedDifference[] };
   /** Returns orders of the last day that belong to no branch, newest first. May throw `storage-…`. */
   strayOrders: () => readonly (OddOrder & { store: string | null })[];
-  /** Returns whether the sums of the day's orders add up. May throw `storage-…`. */
+  /** Returns the last day's orders whose sums do not add up, and their usual share. May throw `storage-…`. */
   sumsOfOrders: () => SumsOfOrders;
   /** Returns order numbers that are missing between those of the day's orders. May throw `storage-…`. */
   missingCodes: () => MissingCodes;
@@ -48,7 +48,7 @@ export interface AlarmFacts {
   freshness: () => readonly Freshness[];
   /** Times at which the platform asked to wait, with the endpoint. */
   limited: Pick<Recently, 'of'>;
-  /** Returns, for each receiver of alarms that fails, why a message still waits for it. */
+  /** Returns one reason for each failing alarm receiver: why a message still waits to be sent to it. */
   untold: () => readonly string[];
   /** Requests with a wrong key to the local API, with their sender. */
   wrongKeys: Pick<Recently, 'of'>;
@@ -93,7 +93,7 @@ export class Recently {
     if (this.#times.length > RECENT_MAX) this.#times.shift();
   }
 
-  /** Returns the number of events of the last hour. `forMs` is the time from the first to the last of them. */
+  /** Counts the events of the last hour. `forMs` is the time from the first to the last, `where` the last's origin. */
   of(): { count: number; forMs: number; where: string } {
     const fromMs = this.#clock.monotonicMs() - HOUR_MS;
     this.#times = this.#times.filter(({ atMonoMs }) => atMonoMs >= fromMs);
@@ -135,7 +135,7 @@ export class HealthChecks {
   }
 
   /**
-   * Runs all checks. A fact that cannot be read does not prevent other checks, because its error is thrown at the end.
+   * Runs all checks. If facts cannot be read, the other checks still run, and the first error is thrown at the end.
    */
   run(): void {
     const facts = this.#facts;
@@ -151,7 +151,7 @@ export class HealthChecks {
   }
 }
 
-/** Differences of the clock from which a finding is shown; above the second one, polls request wrong days. */
+/** Clock errors above which `clock.off` and `clock.wrong` are raised. With the latter, polls request wrong days. */
 const CLOCK_OFF_MS = 5 * 60_000;
 const CLOCK_WRONG_MS = 12 * 3_600_000;
 
@@ -190,9 +190,9 @@ function checkTokens({ alarms, hasNoTokens }: AlarmFacts): void {
   alarms.note('auth.none', hasNoTokens() ? words : null);
 }
 
-/** Time after a start in which a POS may be starting too, before it can acknowledge earlier orders. */
+/** Time after a start in which unacknowledged orders raise no alarm, because the POS may be starting too. */
 const POS_STARTS_WITHIN_MS = 5 * 60_000;
-/** Multiple of the allowed wait above which an order that no POS acknowledged is red. */
+/** Multiple of the allowed wait from which unacknowledged orders are a red finding. */
 const RED_AFTER_TIMES = 3;
 const named = <Item>(items: readonly Item[], name: (item: Item) => string, count?: number): string =>
   firstNames(items, name, count).join(', ');
@@ -244,7 +244,7 @@ function checkStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
 /** Time for which the result is cached, because reading a day of orders takes longer than other checks. */
 const SUMS_FOR_MS = 5 * 60_000;
 const ODD_SHARE = 0.01;
-/** Factor by which today's share must exceed last week's before it is a finding. */
+/** Factor by which the last day's share must exceed that of the week before to be a finding. */
 const ODD_TIMES = 3;
 
 function checkSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfOrders): void {
@@ -284,8 +284,8 @@ function checkPush({ alarms, freshness, clock }: AlarmFacts, watch: PushMonitor)
 }
 
 /**
- * Number of waits, and time between first and last, from which another program must be using the same tokens. tillsync
- * itself stays within the limits.
+ * Number of waits that the platform asked for in an hour, and time from the first to the last, from which another
+ * program must be using up the company's limits. tillsync itself stays within them.
  */
 const LIMITED_MIN = 3;
 const LIMITED_FOR_MS = 3 * 60_000;
@@ -311,7 +311,7 @@ function checkReceivers({ alarms, untold }: AlarmFacts): void {
   alarms.note('alarms.untold', untold().join(' ') || null);
 }
 
-/** Wrong keys within an hour from which it is a finding. A person who mistypes a key stops sooner or corrects it. */
+/** Number of wrong API keys within an hour that makes a finding. A person who mistypes a key stops or corrects it. */
 const WRONG_KEYS_MIN = 10;
 
 function checkKeys({ alarms, wrongKeys }: AlarmFacts): void {

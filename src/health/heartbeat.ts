@@ -43,7 +43,7 @@ export interface HeartbeatTarget {
   version: string;
 }
 
-/** Answers with status 200 that some services give for a monitor that no longer exists. */
+/** Body of the answer, with status 200, of some services to a heartbeat of a monitor that no longer exists. */
 const NOT_TAKEN = /^OK \(not found\)|"ok":\s*false/;
 
 /** Sends one heartbeat. Throws a TillsyncError if it did not arrive. */

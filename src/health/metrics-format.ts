@@ -93,7 +93,7 @@ export class Histogram<L extends string = never> implements MetricFamily {
   }
 }
 
-/** Makes a gauge of one value or of samples, as `by` makes them. A null value is unknown and left out. */
+/** Makes a gauge from one value, or from samples such as those of `by`. Null means unknown, and gives no sample. */
 export function gauge(name: string, help: string, found: number | null | readonly Sample[]): MetricFamily {
   const samples = typeof found === 'number' ? [{ labels: NO_LABELS, value: found }] : (found ?? []);
   return { name, help, type: 'gauge', samples: () => samples };

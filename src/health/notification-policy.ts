@@ -45,7 +45,7 @@ export interface AlarmRules {
   settleMs: number;
   /** Interval at which a lasting alarm is sent again; 0 means never. */
   repeatMs: number;
-  /** Most messages on one calendar day. */
+  /** Maximum number of messages per calendar day, not counting the `muted` one. */
   dailyMax: number;
 }
 
@@ -79,7 +79,7 @@ export class NotificationPolicy {
   }
 
   /**
-   * Takes over the present findings. A hidden finding may or may not exist, so neither its start nor its end is sent.
+   * Records the present findings. A hidden finding may or may not exist, so neither its start nor its end is sent.
    */
   observe(
     { findings, hidden }: Assessment,

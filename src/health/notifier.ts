@@ -21,8 +21,8 @@ const AWAKE_GAP_MS = 60_000;
 const MADE_GOOD_WITHIN_MS = 4 * 60_000;
 
 /**
- * Reads the findings for all messages to the outside. An unreadable mirror is one more finding, and does not end
- * earlier ones. Findings that arose while tillsync did not run are hidden until they had time to end.
+ * Reads the findings for alarm messages and heartbeats. If the mirror is unreadable, that is added to the last known
+ * findings. Findings that arose while tillsync did not run are hidden until they had time to end.
  */
 export class CurrentAssessment {
   readonly #look: () => Assessment;
@@ -37,7 +37,7 @@ export class CurrentAssessment {
     this.#clock = clock;
   }
 
-  /** Returns the present findings. Throws only `storage-busy`; the findings are then as before. */
+  /** Returns the present findings. Throws only `storage-busy`, if they cannot be read at the moment. */
   read(): Assessment {
     const isSettled = this.#isSettled();
     try {
@@ -101,12 +101,12 @@ const RETRY_LONGEST_MS = 600_000;
 /** Time that a message being sent may still take after tillsync was told to stop. */
 const STOP_GRACE_MS = 3_000;
 
-/** Failed tries, within two minutes, after which a receiver counts as failing. */
+/** Number of failed tries after which a receiver counts as failing. They take one to two minutes. */
 const UNTOLD_TRIES = 4;
 
 /**
- * Removes the finding that this receiver accepts no alarms, because the receiver could get it only after the fault is
- * over.
+ * Hides `alarms.untold` from a receiver that is itself failing, because the receiver could get that finding only after
+ * the fault is over.
  */
 function withoutOwn({ findings, hidden }: Assessment): Assessment {
   return {
@@ -135,7 +135,7 @@ export class Notifier {
     return this.#failures >= UNTOLD_TRIES ? this.#lastFailure : null;
   }
 
-  /** Sends all messages that are due, one after the other, and calls `beat` after each. */
+  /** Sends all messages that are due, one after the other, and calls `beat` before each. */
   async notify(all: Assessment, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
     const assessment = this.trouble() === null ? all : withoutOwn(all);
     const { clock, dayOf } = this.#o;
@@ -205,7 +205,7 @@ export class Notifier {
     log[this.#failures === 1 ? 'error' : 'debug'](fields, message);
   }
 
-  /** Returns the stored memory; undefined if it cannot be read now. */
+  /** Returns the stored memory; undefined while the database is busy, and an empty one if it is unreadable. */
   #read(): AlarmMemory | undefined {
     try {
       return this.#o.rows.memory(this.#o.receiver.name);

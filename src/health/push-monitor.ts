@@ -4,10 +4,10 @@ import { isPushFailing } from './facts.ts';
 /** Time for which sending must fail before it is a finding. Most faults of a platform are over by then. */
 const PUSH_FAILS_MS = 225_000;
 
-/** Good polls needed in that time. A single one may also succeed while the platform fails most calls. */
+/** Number of successful polls needed in that time. A single poll may succeed even while most calls fail. */
 const POLLS_MEANWHILE = 2;
 
-/** Greatest age of the last try. The pause between tries is shorter, so an older failure says nothing about now. */
+/** Maximum age of the last try. Pauses between tries are shorter, so an older failure says nothing about now. */
 const TRIED_WITHIN_MS = 90_000;
 
 /**

@@ -13,7 +13,7 @@ export interface RetentionSettings {
   readonly quarantineMs: number;
   /** Retention of customer data, counted from the end of the order. Unreadable input is not kept longer either. */
   readonly personalDataMs: number;
-  /** Size of mirror.db's content above which the oldest payloads and events are deleted sooner. */
+  /** Size of mirror.db's content above which payloads, events and quarantine entries are deleted sooner. */
   readonly maxBytes: number;
 }
 
@@ -32,7 +32,7 @@ export interface RetentionCuts {
 const DAY_MS = 86_400_000;
 /** Retention of the audit: more than a year, so that the same season can be compared. */
 const AUDIT_MS = 400 * DAY_MS;
-/** Shortest retention times for lack of room: enough for a POS to return and for support to read. */
+/** Minimum retention times when room is short, so that a POS that was off, and support, still find the rows. */
 const FLOOR_MS = { payloads: DAY_MS, events: 7 * DAY_MS, quarantine: 7 * DAY_MS };
 /** How often the retention times may be halved for lack of room. */
 export const PRESSURE_MAX = 7;
@@ -89,8 +89,8 @@ export interface FeedFacts {
 }
 
 /**
- * Returns whether the order has ended and the POS has booked it, or needs not: a cancelled order is not booked, and
- * some POS never acknowledge.
+ * Returns whether the order has ended and no booking is awaited: the POS has acknowledged it, the order takes nothing
+ * (for example, it was cancelled), or its store's POS never acknowledges.
  */
 function isSettled(order: OrderFacts): boolean {
   const isBooked = !order.usesAcks || order.isAcknowledged || takesNothing(order.status);

@@ -49,8 +49,8 @@ interface Family {
 }
 
 /**
- * Earliest credible date. A row with an earlier date is kept, because a clock that was never set, as after a power
- * cut, gave the date.
+ * Earliest credible date. A row with an earlier date is kept, because its date came from a clock that was not set, for
+ * example after a power cut.
  */
 const CLOCKS_RIGHT_FROM = '2020';
 /** Rows examined in one read. */
@@ -80,7 +80,8 @@ function removeFrom(table: string, key: string): Family['remove'] {
 }
 
 /**
- * Kinds of rows in the order of deletion: orders before events, because a deleted order's events are deleted after it.
+ * Kinds of rows in the order of deletion. Orders are first, because an order's newest event may be deleted only after
+ * the order.
  */
 const FAMILIES = {
   orders: {
@@ -169,7 +170,7 @@ function feedFacts(db: Database.Database): FeedFacts {
 
 /**
  * Examines the next rows after `from`, oldest first, in one short read. Returns the keys to delete, and where the next
- * read begins; undefined if all later rows are too young.
+ * read begins; undefined if there are no later rows or all of them are too young.
  */
 function look(db: Database.Database, { select, key, cut, may }: Family, cuts: RetentionCuts, from: number) {
   const before = cuts[cut];
@@ -186,7 +187,7 @@ function look(db: Database.Database, { select, key, cut, may }: Family, cuts: Re
   };
 }
 
-/** Deletes those rows that may still be deleted, in the caller's transaction. Returns their number. */
+/** Deletes the rows with these keys that may still be deleted, in the caller's transaction. Returns their number. */
 function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys: readonly number[]): number {
   const { select, key, may, remove }: Family = FAMILIES[name];
   const feed = feedFacts(db);
@@ -211,7 +212,7 @@ function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys
 const FIRST_AFTER_MS = 300_000;
 const LOOK_EVERY_MS = 3_600_000;
 const RUN_EVERY_MS = 24 * 3_600_000;
-/** Time for which customer data may be kept too long before an alarm, until a reader closes or the disk has room. */
+/** Time past its retention after which customer data raises an alarm. A reader or a full disk may delay deletion. */
 const LATE_MS = 24 * 3_600_000;
 /** Pause between two transactions or reads, so that callbacks are stored in between. */
 const PAUSE_MS = 20;
@@ -305,7 +306,8 @@ class CustomerMonitor {
 }
 
 /**
- * Runs once, and writes nothing if there is nothing to delete. Throws `storage-…`; rows deleted before stay deleted.
+ * Deletes everything that is past its retention time, and writes nothing if there is no such row. Throws `storage-…`;
+ * rows deleted before the error stay deleted.
  */
 export async function retentionRun(options: RetentionOptions, signal: AbortSignal): Promise<RetentionReport> {
   const { mirror, settings, leases, alarms, clock, beat } = options;
@@ -314,8 +316,8 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
   /** The lease is acquired only if there is something to delete. */
   const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
   /**
-   * Returns whether rows may be deleted now. While a reader blocks the truncation of the write-ahead log, deletions
-   * make the log grow.
+   * Returns whether rows may be deleted now. They may not while a reader blocks the truncation of the write-ahead log,
+   * because deletions would make the log grow.
    */
   const mayWrite = async () => !signal.aborted && mirror.walBytes() <= WAL_BYTES_MAX && (await lease.hold());
   /** Removes customers from orders that ended before this time. Returns false if it was stopped early. */

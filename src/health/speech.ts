@@ -66,7 +66,7 @@ interface Reading {
 
 /** Longest text that is translated. A longer text is not from tillsync. */
 const TEXT_MAX = 4_000;
-/** Most parts of one text that are examined, because a foreign text may match in many ways. */
+/** Maximum number of parts of one text that are examined, because a foreign text may match in very many ways. */
 const LOOKS_MAX = 200;
 const REMEMBERED_MAX = 2_000;
 

@@ -59,7 +59,7 @@ function causesOf(facts: Facts): readonly FindingCode[] {
   return ['orders.unreadable'];
 }
 
-/** Raises a known cause of missing orders to their level, and puts it first. */
+/** Gives a known cause of `orders.stale` the level of that finding, and leaves the remedy to the cause. */
 function putCauseFirst(found: Map<FindingCode, Finding>, facts: Facts): void {
   const stale = found.get('orders.stale');
   const cause = causesOf(facts)

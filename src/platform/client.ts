@@ -34,8 +34,8 @@ import {
 } from './transport.ts';
 
 /**
- * Returns a body to send, checked against the rules of the platform's document. Throws `platform-refused` before
- * anything is sent.
+ * Checks a body or query by the rules of the platform's document, and returns it. Throws `platform-refused` if it
+ * breaks a rule, so that it is never sent.
  */
 function checkedToSend<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
@@ -59,7 +59,7 @@ interface PlatformClientOptions
   webhookRead?: { method: string; path: string };
   /** Name of the field that enables the webhook in a request. The document does not show it. */
   webhookEnableFlag?: string;
-  /** Longest time of one call. GET /order/all has a longer one, because its answer may be large. */
+  /** Time limit of one call. GET /order/all has its own, longer limit, because its answer may be large. */
   timeoutMs?: number;
 }
 
@@ -67,7 +67,7 @@ const TIMEOUT_MS = 30_000;
 const ORDERS_TIMEOUT_MS = 180_000;
 const MIB = 1024 * 1024;
 const READ_MAX_BYTES = 32 * MIB;
-/** Longest answer to a change. It is short, with at most one message for each of 100 items. */
+/** Maximum size of the answer to a change. Such an answer has at most one message for each of 100 items. */
 const WRITTEN_MAX_BYTES = 4 * MIB;
 const ORDERS_MAX_BYTES = 512 * MIB;
 
@@ -169,8 +169,8 @@ export class PlatformClient {
   }
 
   /**
-   * Reads the webhook. Its method and path are configurable, because the document does not show them. Returns null if
-   * none is configured, and `unsupported` if the platform does not have the path.
+   * Reads the webhook's settings by a configurable method and path, because the document shows none. Returns null if
+   * the platform has no webhook of the company, and `unsupported` if it does not have the path.
    */
   async webhookGet(how?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
     const { method, path } = this.#o.webhookRead ?? { method: 'GET', path: '/webhook' };

@@ -21,9 +21,9 @@ export interface PlatformLimits {
   ordersIntervalMs: number;
   /** Length of the sliding window in which calls are counted against abuse. */
   windowMs: number;
-  /** Most calls of all endpoints together in one window. */
+  /** Maximum number of calls in one window, of all endpoints together. */
   requestsPerWindow: number;
-  /** Most calls of `order.all` in one window. */
+  /** Maximum number of calls of `order.all` in one window. */
   ordersPerWindow: number;
 }
 

@@ -14,8 +14,8 @@ import { bounded, type CallAnswer, garbled, readAs, readData, readEnvelope } fro
 const TOO_DEEP = 'An entry that is nested too deeply to be kept.';
 
 /**
- * Most objects in one answer: far more than a whole catalogue has, with skus, stocks and integrations. Parsing more
- * would block the event loop for minutes.
+ * Maximum number of JSON objects in one answer. It is far more than a catalogue with its skus, stocks and integrations
+ * has. Parsing more would block the event loop for minutes.
  */
 const OBJECTS_MAX = 300_000;
 

@@ -17,8 +17,8 @@ import { retryAfterMs } from './retry-after.ts';
 import { type CallAnswer, sentMessage, serverDateMs } from './transport.ts';
 
 /**
- * Milliseconds by which a call is sent later than allowed, because timers and clocks of two processes differ by about
- * one. A call must never be early.
+ * Milliseconds by which each call is delayed beyond its limit. Timers and clocks of two processes differ by about a
+ * millisecond, and a call must never be early.
  */
 const MARGIN_MS = 1;
 /**
@@ -28,8 +28,8 @@ const MARGIN_MS = 1;
 const RESERVED_PLACES = 20;
 const RESERVED_SHARE = 0.2;
 /**
- * Time for which the process that caused a block lets other processes probe first. If their calls get a 2xx, the 403
- * was about permissions.
+ * Time after a block for which the endpoint whose 403 started it lets other endpoints probe first. If those get a 2xx,
+ * the 403 may be about a permission for the one endpoint.
  */
 const PROBE_GRACE_MS = 15_000;
 /** Interval at which a waiting call checks whether the probe of another call has ended the block. */
@@ -37,7 +37,7 @@ const PROBE_RECHECK_MS = 500;
 
 export interface SlotTicket {
   endpoint: Endpoint;
-  /** Fencing number. If another process has taken over the slot, settling the ticket changes nothing. */
+  /** Fencing number. If another process has taken over the slot, settling the ticket does not free the slot. */
   generation: number;
   /** Id of the call's row in the window. */
   callId: number;
@@ -329,8 +329,8 @@ export class RateStore {
   }
 
   /**
-   * Frees the slots of dead processes. The interval starts now, because a dead process sends nothing more. Its call
-   * counts in the window until the slot would have expired.
+   * Frees the slots of dead processes. The interval starts now, because a dead process sends nothing more. In the
+   * window, its call counts as if it had ended when its slot would have expired.
    */
   #leaveForTheDead(nowMs: number): void {
     for (const { endpoint, holder } of this.#sql.takenSlots.all()) {
@@ -398,12 +398,12 @@ const AGAIN_MS = 3_600_000;
 /**
  * Decides what a 403 means.
  *
- * The document has one reason: the anti-abuse limit was exceeded, and the token is blocked for a while. So all calls stop
- * at once. If tillsync's own calls can explain it (half of a limit is enough, because other programs may use the token),
- * the block lasts at least one window. Otherwise it starts short. Another 403 soon afterwards doubles it, up to an hour.
+ * The document has one reason: the anti-abuse limit was exceeded, and the token is blocked for a while. So all calls
+ * stop at once. The block lasts one window if tillsync's own calls can explain the 403 (half of a limit is enough,
+ * because other programs may use the token), else a minute. A 403 within an hour of its end doubles it, up to an hour.
  *
  * Servers also answer 403 if a token has no permission for one endpoint. A blocked token is refused everywhere. So if
- * another endpoint answered 2xx after the block, and the same endpoint answers 403 again, only that endpoint is blocked.
+ * another endpoint answered 2xx after the block, and the same endpoint answers 403 again, only that one is blocked.
  *
  * `known` means that the call was sent before the present block, so its answer says nothing new.
  */
@@ -501,7 +501,7 @@ export class RateBudget {
     await this.#note(() => this.#o.ledger.settle(ticket, 'answered'));
   }
 
-  /** Settles a call that ended otherwise. */
+  /** Settles a call that failed or was refused. */
   async failed(ticket: SlotTicket): Promise<void> {
     await this.#note(() => this.#o.ledger.settle(ticket, 'failed'));
   }

@@ -8,8 +8,8 @@ const RETRY_JITTER_SHARE = 0.1;
 
 /**
  * Returns the milliseconds to wait after a 429. The header is limited to the range from the endpoint's interval to ten
- * minutes, because a proxy may send any value. Without a header, the interval is doubled each time. Jitter only
- * lengthens the wait.
+ * minutes, because a proxy may send any value. Without a header, the wait is the interval, doubled by each successive
+ * 429. Jitter only lengthens the wait.
  */
 export function retryAfterMs(answer: {
   /** Text of the header; undefined if there was none. */

@@ -90,7 +90,7 @@ export const orderAllQuery = z
   .looseObject({ startDate: z.iso.date(), endDate: z.iso.date() })
   .refine((query) => query.startDate <= query.endDate, { error: 'startDate is after endDate' });
 
-/** Most errors in an answer: several for each item. More are refused, because reading them would take minutes. */
+/** Maximum number of errors in an answer, several per item. Reading very many would take minutes. */
 const ERRORS_MAX = 20 * BATCH_ITEMS_MAX;
 
 const batchError = z.union([
@@ -111,8 +111,8 @@ const batchError = z.union([
 ]);
 
 /**
- * `data` of the batch endpoints: { updated, total, errors }. If `errors` is no array, the answer is garbled; reading it
- * as empty would hide items that the platform discarded.
+ * `data` of the batch endpoints: { updated, total, errors }. If `errors` is something other than an array, the answer
+ * is garbled, because reading it as empty would hide items that the platform discarded.
  */
 export const batchData = z
   .looseObject({
@@ -234,7 +234,7 @@ export const batchRequestFrame = z.looseObject({
   products: z.array(z.unknown()).min(1).max(BATCH_ITEMS_MAX),
 });
 
-/** Most products in a page; far more than any requested page has. */
+/** Maximum number of products in a page, far more than any requested page has. */
 const DOCS_MAX = 20_000;
 
 const pageNumber = z.union([z.number(), z.string().regex(/^\d+$/).transform(Number)]).pipe(z.int().min(1));
@@ -300,8 +300,8 @@ export const stockBatchRequest = z.strictObject({
 export const tokenRefreshRequest = z.strictObject({ refreshToken: z.string().min(1) });
 
 /**
- * `data` of POST /token/refresh: a new token pair, and a lifetime such as `1h`. An unusable refresh token is not
- * accepted, so that the loss of the pair is reported.
+ * `data` of POST /token/refresh: a new token pair, and a lifetime such as `1h`. A refresh token with other characters
+ * than visible ASCII is unusable, so it is rejected here, and the loss of the pair is reported.
  */
 export const tokenRefreshData = z.looseObject({
   token: z.string().min(1),

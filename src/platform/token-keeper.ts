@@ -59,13 +59,13 @@ export interface AccessToken {
 
 type WaitOptions = Pick<CallOptions, 'signal' | 'onWait'>;
 
-/** Share of a token's life after which it is renewed. It varies, so that processes do not renew at once. */
+/** Share of a token's life after which it is renewed, with a random addition, so that processes do not coincide. */
 const DUE_SHARE = 0.45;
 const DUE_SPREAD = 0.1;
-/** A token that ends within this time, or this share of its life, is not sent any more. */
+/** A token that ends within the shorter of this time and this share of its life is no longer sent. */
 const REST_MIN_MS = 2_000;
 const REST_MIN_SHARE = 0.05;
-/** Longest wait of a call, whose token is still valid, for a running renewal; counted from the renewal's start. */
+/** Time from the start of a renewal for which a call waits for the renewal although its token is still valid. */
 const PATIENCE_MS = 5_000;
 const LONGEST_WAIT_MS = 86_400_000;
 /** A 401 this soon after a renewal causes no further renewal, which would not help. */
@@ -180,8 +180,8 @@ export class TokenKeeper {
   }
 
   /**
-   * Stores tokens as `set` does, but only if the platform accepts the refresh token. Returns `known` if the stored pair
-   * came from this token. Throws `auth-required` for a refused token, and `usage` for another company's.
+   * Exchanges a refresh token and stores the new pair, if the platform accepts it. Returns `known` if it was handed in
+   * before and the stored pair is not locked out. Throws `auth-required` if refused, and `usage` for another company's.
    */
   async tryOut(
     refreshToken: string,
@@ -315,8 +315,8 @@ const BODY_MAX_BYTES = 1024 * 1024;
 /** Longest wait for an answer. An answer that comes later is saved too. */
 const TIMEOUT_MS = 60_000;
 /**
- * Time of the lease. It matters only for a frozen holder, whose socket may have an unread answer: a living holder
- * releases the lease, and a dead holder's lease ends at once.
+ * Duration of the refresh lease. It matters only if the holder is frozen, with a perhaps unread answer in its socket. A
+ * running holder releases the lease, and the lease of a dead holder ends at once.
  */
 const LEASE_HOLD_MS = 600_000;
 /** Times for which a stopping process waits for an answer, and retries to save a pair. */
@@ -328,8 +328,8 @@ const SAVE_RETRY_LONGEST_MS = 5_000;
 
 /**
  * Rotates the pair once, even if several processes try. A pair that is lost before it is saved cannot be recovered. So
- * it first writes an intent, which proves that the disk accepts writes; then sends the request on its own connection;
- * and saves the answer before it does anything else.
+ * a rotation first writes an intent, which proves that the disk accepts writes; then sends the request on its own
+ * connection; and saves the answer before anything else is done.
  */
 class TokenRefresh {
   readonly #o: TokenKeeperOptions;
@@ -341,7 +341,7 @@ class TokenRefresh {
     this.#o = options;
   }
 
-  /** Aborts the waits, then waits a limited time for answers. */
+  /** Aborts refreshes that are not sent yet, then waits a limited time for answers that no caller waits for. */
   async finish(): Promise<void> {
     this.#stopping.abort();
     const over = new AbortController();
@@ -444,8 +444,8 @@ class TokenRefresh {
   }
 
   /**
-   * Saves the pair in the answer, even if the answer comes late. Returns false if the platform refuses the token for
-   * good.
+   * Sends the refresh token, and saves the pair in the answer even if the answer is late. Returns false if the platform
+   * refuses the token (401).
    */
   async #exchange(
     ticket: SlotTicket,
@@ -549,7 +549,7 @@ class TokenRefresh {
     }
   }
 
-  /** Notes the company of the tokens. A person's token sets it; a rotation does so only if it is unknown. */
+  /** Stores the company of the tokens. A rotation does so only if none is stored, a person's token always. */
   #noteCompany({ accessToken, refreshToken }: NewTokenPair, isOffered: boolean): void {
     const { store, log } = this.#o;
     try {

@@ -36,7 +36,7 @@ export interface LockOut {
   cause: 'refused' | 'reply-lost';
 }
 
-/** Shortest plausible life of an access token. If it is shorter, the token was dated by a wrong clock. */
+/** Shortest plausible time to the `exp` of a new access token. If `exp` is nearer, a wrong clock dated the token. */
 const IMPLAUSIBLE_REST_MS = 5_000;
 const FUTURE_MAX_MS = 10 * 365 * 86_400_000;
 
@@ -130,7 +130,7 @@ function asMs(seconds: unknown): number | null {
   return ms > FUTURE_MAX_MS * 100 ? Math.round(seconds) : ms;
 }
 
-/** Claims that may contain the company of a token, because the document shows none. The id may be inside an object. */
+/** Claims that may contain a token's company, guessed because the document shows none. The id may be in an object. */
 const CLAIMS = ['websiteId', 'companyId', 'company_id', 'company', 'website', 'tenantId', 'tenant'];
 
 /** Returns the company in the claims of a token; undefined if there is none. */
@@ -185,7 +185,7 @@ export interface TokenStatus {
   /** `none` means that nobody has handed in tokens. */
   state: 'none' | 'ok' | 'locked-out';
   generation: number;
-  /** By the wall clock. */
+  /** Time at which the pair was stored, by the wall clock. */
   savedAtMs: number | null;
   /** False if only a refresh token is stored. The first call then gets an access token. */
   hasAccessToken: boolean;
@@ -444,7 +444,7 @@ export class TokenRows {
     return storing(() => this.#sql.handedIn.get(fingerprintOf(refreshToken))) === 1;
   }
 
-  /** Returns the id of the company whose tokens were stored first; null if no token had one. */
+  /** Returns the id of the company to which this store belongs; null if no token has named one. */
   company(): string | null {
     return storing(() => this.#sql.company.get()) ?? null;
   }

@@ -287,9 +287,9 @@ const MESSAGE_MAX = 300;
 const OF_THE_REQUEST = [408, 413, 414, 425, 431];
 
 /**
- * Throws for every status except 2xx; 401, 403 and 429 are handled before. 5xx is `platform-failed`, 4xx
- * `platform-refused`. `platform-garbled` is a redirect, which a captive portal sends and the API does not, or a 4xx
- * without a JSON object, which a proxy sends while the platform is down.
+ * Throws for every status except 2xx. Callers handle 401, 403 and 429 before. 5xx gives `platform-failed`, and 4xx
+ * `platform-refused`. `platform-garbled` is for what the API itself does not send: a redirect, as of a captive portal,
+ * or a 4xx without a JSON object, as of a proxy while the platform is down.
  */
 export function expectSuccess(answer: CallAnswer): void {
   const { status } = answer;
@@ -383,7 +383,7 @@ function jsonObject({ bytes }: CallAnswer): object | undefined {
   }
 }
 
-/** Returns a text of the platform cut, on one line, and without the secrets that were sent. */
+/** Shortens a text of the platform, puts it on one line, and removes the secrets that were sent. */
 export function bounded(text: string, { secrets }: Pick<CallAnswer, 'secrets'>): string {
   let clean = text;
   for (const secret of secrets) if (secret !== '') clean = clean.replaceAll(secret, '[secret]');

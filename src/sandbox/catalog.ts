@@ -78,7 +78,7 @@ export interface SeedOptions {
   products?: number;
   /** Source of randomness for the products; if left out, the sandbox's own. */
   random?: Random;
-  /** Orders that exist already. */
+  /** Number of orders that exist at the start. */
   orders?: number;
 }
 
@@ -94,7 +94,7 @@ const CATEGORIES = ['Bebidas', 'Empanadas', 'Pastas', 'Pizzas', 'Postres', 'Sán
 const KINDS = ['clásica', 'de la casa', 'familiar', 'integral', 'picante', 'vegana'];
 const NOUNS = ['Pizza', 'Empanada', 'Limonada', 'Lasaña', 'Torta', 'Hamburguesa'];
 
-/** Form of the mapping of product number `n`. Every form of the document occurs in turn. */
+/** Form of a product's mappings. Products take the forms of `STYLES` in turn, so that each form occurs. */
 type MappingStyle = 'posA-per-branch' | 'posB-per-branch' | 'extId-everywhere' | 'none';
 const STYLES: readonly MappingStyle[] = [
   'posA-per-branch',
@@ -110,8 +110,8 @@ const STYLES: readonly MappingStyle[] = [
 ];
 
 /**
- * Invents products with SKUs from 1001. Some have ids of one branch (`A-<sku>-<branch>`, `B-<sku>-<branch>`), some
- * ids of all branches (`E-<sku>`), some are hidden without a mapping, and some are mapped in branches without stock.
+ * Invents products with SKUs from 1001. Some have an id for each branch (`A-<sku>-<branch>`, `B-<sku>-<branch>`), some
+ * one id for all branches (`E-<sku>`), some are hidden and have no id, and some have an id in a branch without stock.
  */
 export function seedProducts(
   random: Random,
@@ -165,7 +165,7 @@ function mapping(style: MappingStyle | undefined, sku: number, branch: Branch, a
   return [];
 }
 
-/** Tries to find something in stock before the branch counts as sold out. */
+/** Number of SKUs that are drawn, until one is in stock, before the branch counts as sold out. */
 const SELLABLE_TRIES = 20;
 
 /** The company's branches, products and stock. */
@@ -270,7 +270,7 @@ export class Catalog {
     return undefined;
   }
 
-  /** Subtracts an online order from the stock, at least to zero; the missing quantity is recorded. */
+  /** Subtracts an online order's quantity from the stock, but not below zero. A missing quantity is recorded. */
   take(sku: number, subsidiaryId: string, qty: number, orderId: string): void {
     const stock = this.stockOf(sku, subsidiaryId);
     const had = stock?.qty ?? 0;

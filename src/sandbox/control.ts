@@ -23,11 +23,11 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
     createOrder: (request: NewOrder = {}, how: { hidden?: boolean } = {}) =>
       orders.create(request, how).snapshot,
     /**
-     * Moves the order to the next plausible status, or to the given one (any text). Returns undefined when the order
-     * has ended.
+     * Moves the order to the given status (any text), or else to a plausible next one. Returns undefined if no status
+     * is given and the order has ended.
      */
     advanceOrder: (orderId: string, status?: string) => orders.advance(orderId, status)?.snapshot,
-    /** Changes fields without a notification, so that only a poll can see it. */
+    /** Changes fields without a notification, so that only a poll shows the change. */
     changeOrder: (orderId: string, patch: Partial<OrderSnapshot>) => orders.change(orderId, patch).snapshot,
     /** Sends the notification of an order's present state once more. */
     announceOrder: (orderId: string) => webhook.announce(orders.get(orderId).snapshot),
@@ -49,14 +49,14 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
     setWebhook(config: WebhookConfig | null) {
       webhook.config = config;
     },
-    /** Sets how unreliable the webhook is; fields left out stay. */
+    /** Sets how unreliable the webhook is. Fields that are left out keep their values. */
     setWebhookBehaviour(change: Partial<WebhookBehaviour>) {
       webhook.behaviour = { ...webhook.behaviour, ...change };
     },
     deliveries: () => webhook.deliveries(),
     /** Resolves when no notification is being sent. */
     settled: () => webhook.settled(),
-    /** Switches a fault on. The returned number switches it off again. */
+    /** Switches a fault on. Returns the id with which `clearFaults` switches it off again. */
     setFault: (spec: FaultSpec) => faults.add(spec),
     clearFaults: (id?: number) => faults.clear(id),
     faults: () => faults.list(),
@@ -79,8 +79,8 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
 }
 
 /**
- * JSON bodies of the control routes, where `exactOptional` stands for undefined. With `hidden`, no notification of
- * the order is ever sent.
+ * Bodies of the control routes. Fields are `exactOptional`, because a field of JSON may be missing but never undefined.
+ * With `hidden`, no notification of the order is ever sent.
  */
 const orderBody = newOrderBody.extend({ hidden: z.boolean().exactOptional() });
 const settingsBody = sandboxSettings.omit({ timeZone: true }).partial();

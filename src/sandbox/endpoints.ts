@@ -105,7 +105,7 @@ function internalLine({
   };
 }
 
-/** Maps keyed by ids; their keys are data and stay unchanged. */
+/** Names of maps whose keys are ids. The ids are data, so they are not changed to snake case. */
 const KEYED_BY_ID: ReadonlySet<string> = new Set(['countById', 'countByExternalId']);
 
 function snakeKeys(value: unknown): unknown {
@@ -124,7 +124,7 @@ function snakeKeys(value: unknown): unknown {
  * newest first.
  */
 function orderAll(settings: SandboxSettings) {
-  /** Texts are cached: few orders change between two polls, and writing a record takes longer than keeping it. */
+  /** Texts of records, cached because few orders change between two polls, and making a text takes long. */
   const texts = new WeakMap<OrderSnapshot, { style: OrderRecordStyle; text: string }>();
   const textOf = (order: StoredOrder, catalog: Catalog): string => {
     const { record: style } = settings.shape;
@@ -204,7 +204,10 @@ function writeStock(catalog: Catalog, item: StockChange): Written {
   return APPLIED;
 }
 
-/** Returns the internal id of an item's branch; its two ids must mean the same branch. */
+/**
+ * Returns the internal id of the branch that an item names; `unnamed` if it names none, and `unknown` if no branch has
+ * the id or the item's two ids are not of the same branch.
+ */
 function namedBranch(catalog: Catalog, item: StockChange): string {
   const { subsidiaryId, subsidiaryExternalId } = item;
   const named = [
@@ -244,7 +247,10 @@ function putOne<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: Sa
   return written.applied ? envelope({}) : refusal(settings.refusalStatus, written.message);
 }
 
-/** Answers a PUT of a batch. A fault may lose one good item (`miscount`) or refuse all because of a bad one (`batch-refused`). */
+/**
+ * Answers a PUT of a batch. A fault may ignore one good item (`miscount`), or refuse the whole batch because of one bad
+ * item (`batch-refused`).
+ */
 function putMany<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const frame = batchRequestFrame.safeParse(call.body);
   if (!frame.success) return invalid(settings.validationStatus, frame.error);

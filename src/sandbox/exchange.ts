@@ -43,7 +43,7 @@ export function envelope(data: unknown, message = 'OK'): Reply {
   return { status: 200, body: { success: true, message, data } };
 }
 
-/** Returns a failed operation: the document's success: false. */
+/** Returns the reply to a failed operation: the document's envelope with success: false. */
 export function refusal(status: number, message: string): Reply {
   return { status, body: { success: false, message, data: {} } };
 }
@@ -125,7 +125,7 @@ export class LimitKeeper {
     this.#blockedUntil.clear();
   }
 
-  /** Adds an arrival to a window and returns how many it has now. */
+  /** Adds an arrival to a window. Returns the number of arrivals that are in the window now. */
   #countIn(key: string, arrivedMs: number): number {
     const kept = (this.#windows.get(key) ?? []).filter((at) => at > arrivedMs - this.#limits.windowMs);
     kept.push(arrivedMs);
@@ -142,7 +142,7 @@ export interface CallRecord {
   arrivedMs: number;
   /** The platform's wall clock at arrival, ISO 8601. */
   at: string;
-  /** HTTP status; `dropped` when the connection ended without an answer, null before the answer. */
+  /** HTTP status; `dropped` if the connection ended before a whole answer, null before the answer. */
   status: number | 'dropped' | null;
   /** Items of a batch call. */
   items: number | null;
@@ -158,7 +158,7 @@ interface CallCounts {
   blocked: number;
 }
 
-/** Most stored records; beyond that the oldest are deleted. The counts stay exact. */
+/** Number of newest records that stay when older ones are deleted. The counts include deleted records. */
 const RECORDS_MAX = 200_000;
 
 /** Records every call with its arrival and end, for assertions and for people who watch. */

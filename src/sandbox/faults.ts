@@ -19,11 +19,11 @@ export const FAULT_KINDS = [
   'not-success', // success: false
   'wrong-content-type', // right JSON, called text/plain
   'miscount', // batches: one good item is neither applied nor listed
-  'batch-refused', // batches: refused whole because of one bad or poisoned item
+  'batch-refused', // batches: the whole batch is refused because of one bad or poisoned item
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
-/** Kinds that by default damage a finished answer; with the others the call does nothing. */
+/** Kinds for which `when` is `after` by default, because they damage a finished answer; else it is `before`. */
 const AFTER: ReadonlySet<FaultKind> = new Set([
   'cut-body',
   'slow-body',
@@ -47,7 +47,7 @@ export const faultSpec = z.strictObject({
   status: z.int().min(400).max(599).exactOptional(),
   /** Duration of `slow-body` or of `block`. */
   delayMs: z.number().min(0).exactOptional(),
-  /** Retry-After of `rate-limit` as sent; null for none. */
+  /** Retry-After of `rate-limit` as sent; null for none. If left out, one second in the form of the settings. */
   retryAfter: z.string().nullable().exactOptional(),
   /** `batch-refused`: SKUs or externalIds that make a batch be refused although they are valid. */
   poison: z.array(z.union([z.string(), z.number()])).exactOptional(),

@@ -74,11 +74,11 @@ export const newOrderBody = z.strictObject({
     .exactOptional(),
 });
 
-/** The same from a program. */
+/** Wanted fields of a new order that a program creates, with fields that the control routes do not offer. */
 export interface NewOrder extends z.infer<typeof newOrderBody> {
-  /** The platform's wall clock in epoch milliseconds; now if left out. */
+  /** Time of creation by the platform's wall clock, in epoch milliseconds; now if left out. */
   createdAtMs?: number;
-  /** Laid over the finished snapshot. */
+  /** Fields that replace those of the finished snapshot. */
   patch?: Partial<OrderSnapshot>;
 }
 
@@ -95,7 +95,7 @@ const STREETS = ['Av. Providencia', 'Calle Ñuñoa', 'Los Leones', 'San Martín'
 const COMMENTS = ['', '', '', 'sin cebolla', 'well done, please', 'bolsa de papel'];
 const SERVICES = ['web', 'app', 'marketplace'] as const;
 
-/** Returns the requested lines, or one to three drawn from the branch's stock. */
+/** Returns the requested lines, or else up to three lines drawn from the branch's stock. */
 function drawLines(
   random: Random,
   catalog: Catalog,
@@ -245,7 +245,7 @@ export class OrderBook {
     return order;
   }
 
-  /** Moves an order to a plausible or the given status. Returns undefined when it has ended. */
+  /** Moves an order to the given or a plausible next status. Returns undefined if there is no next status. */
   advance(orderId: string, status?: string): StoredOrder | undefined {
     const order = this.get(orderId);
     const next =
@@ -256,7 +256,7 @@ export class OrderBook {
     return order;
   }
 
-  /** Changes fields without a notification, so that only a poll can see it. */
+  /** Changes fields without a notification, so that only a poll shows the change. */
   change(orderId: string, patch: Partial<OrderSnapshot>): StoredOrder {
     const order = this.get(orderId);
     order.snapshot = { ...order.snapshot, ...patch };

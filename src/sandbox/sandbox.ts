@@ -13,7 +13,7 @@ const HOUR_MS = 3_600_000;
 
 const DEFAULT_COMPANY = 'company-1';
 
-/** The platform without a socket. */
+/** The simulated platform, which programs in the same process call without a socket. */
 export interface SandboxCore {
   /** Processes one call by every rule. The caller itself waits for a slow body (`slowMs`). */
   handle(request: SandboxRequest): Promise<SandboxAnswer>;
@@ -24,7 +24,7 @@ export interface SandboxCore {
   readonly signingSecret: string;
   /** Returns the control of another company on the same platform. */
   controlOf(company: string): SandboxControl;
-  /** Ends hangs and running notifications. */
+  /** Ends hanging answers and running notifications. */
   close(): Promise<void>;
 }
 

@@ -24,8 +24,8 @@ const orderShape = z.strictObject({
 export type OrderShape = z.infer<typeof orderShape>;
 
 /**
- * Settings that the document leaves open or that tests vary. All may change while the sandbox runs; each default is
- * the strictest or plainest reading.
+ * Settings that the document leaves open or that tests vary. All except `timeZone` may change while the sandbox runs.
+ * Each default is the strictest or plainest reading of the document.
  */
 export const sandboxSettings = z.strictObject({
   shape: orderShape,
@@ -41,9 +41,9 @@ export const sandboxSettings = z.strictObject({
   slackMs: ms,
   /** Time that a token stays blocked after a 403. */
   blockMs: ms,
-  /** The platform's wall clock minus the injected one. */
+  /** The platform's wall clock minus the wall clock of `SandboxEnvironment.clock`. */
   clockSkewMs: z.number(),
-  /** Shortest and longest round trip; the share before the arrival is drawn too. */
+  /** Shortest and longest time of a round trip. A random share of it passes before the call arrives. */
   latencyMs: z.tuple([ms, ms]).readonly(),
   /** Largest page of GET /product/list, whatever `limit` asks for; null for no maximum. */
   maxPageSize: atLeastOne.nullable(),
@@ -88,7 +88,7 @@ export interface SandboxEnvironment {
   random: Random;
   settings: SandboxSettings;
   log: Log;
-  /** Ends hangs and running notifications when the sandbox closes. */
+  /** Ends hanging answers and running notifications when the sandbox closes. */
   closing: AbortSignal;
 }
 

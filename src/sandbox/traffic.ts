@@ -7,13 +7,13 @@ import { isOver, type OrderSnapshot } from './orders.ts';
 interface TrafficPlan {
   /** Mean time between new orders. */
   orderEveryMs: number;
-  /** Mean time between steps of all open orders. */
+  /** Mean time between two steps. Each step changes one of the open orders. */
   stepEveryMs: number;
-  /** New orders without any notification. */
+  /** Share of new orders of which no notification is ever sent. */
   hidden: number;
-  /** Steps to a status that the document does not name. */
+  /** Share of steps to a status that the document does not name. */
   unknownStatus: number;
-  /** Steps that change a field but not the status, so that only a poll sees it. */
+  /** Share of steps that change a field but not the status, without a notification. */
   silentChange: number;
   /** Share of steps after which the same notification is sent again. */
   repeated: number;
@@ -56,7 +56,7 @@ export interface TrafficEvent {
 /** Number of events of each kind in a run. */
 export type TrafficSummary = Record<TrafficEvent['kind'], number>;
 
-/** Plays a busy shop until the signal: orders come, change, hide from the webhook and repeat. */
+/** Simulates a busy shop until the signal: creates and changes orders, hides some, and repeats notifications. */
 export async function runTraffic(options: TrafficOptions): Promise<TrafficSummary> {
   const { clock, random, control, signal } = options;
   const plan = { ...BUSY, ...options.plan };

@@ -16,7 +16,7 @@ interface WebhookRequest {
 /** Sends one notification and resolves to its HTTP status; rejects when there is no answer. */
 export type WebhookTransport = (request: WebhookRequest) => Promise<number>;
 
-/** Sends over real sockets with its own agent until it is closed. */
+/** Returns a transport over real sockets. It has its own agent, which `close` ends. */
 export function httpWebhookTransport(): { send: WebhookTransport; close(): Promise<void> } {
   const agent = new Agent({ keepAliveTimeout: 4000 });
   return {

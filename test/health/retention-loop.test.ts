@@ -21,10 +21,7 @@ const SETTINGS = {
   personalDataMs: 0,
   maxBytes: 1024 ** 3,
 };
-/**
- * Number of reads in a run with nothing to delete: one for each kind of rows, except orders, which are kept for ever
- * here.
- */
+/** Number of reads within an hour that shows a run: it reads each kind of rows, and a check of the size only once. */
 const LOOKS = 5;
 
 function begin(settings: Partial<typeof SETTINGS> = {}) {

@@ -228,7 +228,7 @@ test('a call that takes long keeps its slot; one whose process died gives it bac
   await run(short);
   expect(sandbox.control.calls('product.get')).toHaveLength(2);
 
-  // A process that took the slot like the budget does and died.
+  // Simulates a process that took the slot as the rate budget does, and then died.
   await clock.advance(1001);
   expect(state.ledger.acquire('product.get', documentLimits, 20_000).granted).toBe(true);
   const diedMs = clock.monotonicMs();

@@ -89,7 +89,7 @@ test.each([
   });
   const answer = await transportTo(url).send({ ...wanted, bodyMaxBytes: bytes });
   expect(Buffer.compare(answer.bytes, body)).toBe(0);
-  // A large answer can then be passed to another thread without a copy.
+  // The buffer has exactly the size of the answer, so that it can be passed to another thread without a copy.
   if (isSaid && bytes > 0) expect(answer.bytes.byteLength).toBe(answer.bytes.buffer.byteLength);
 });
 
@@ -97,7 +97,7 @@ test('connections are kept alive, except for a request that asks for its own', a
   const { url, sockets } = await serve((_request, response) => response.end('[]'));
   const transport = transportTo(url);
   for (let i = 0; i < 5; i++) await transport.send(wanted);
-  // The next request may find the last one's connection still being cleaned up.
+  // A request may begin before the connection of the previous one can be reused, and then opens a second one.
   const kept = sockets();
   expect(kept).toBeLessThanOrEqual(2);
   for (let i = 0; i < 3; i++) await transport.send({ ...wanted, freshConnection: true });

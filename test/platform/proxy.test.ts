@@ -53,7 +53,7 @@ async function startProxy(status = 200) {
   return { url: `http://127.0.0.1:${await listening(server)}`, asked };
 }
 
-/** A platform that answers everything; with `pem` over TLS. */
+/** Starts a platform that answers every request, over TLS if `pem` is given. */
 async function startPlatform(pem?: Buffer) {
   const answer: http.RequestListener = (_request, response) => void response.end('{}');
   const server = pem ? https.createServer({ key: pem, cert: pem }, answer) : http.createServer(answer);

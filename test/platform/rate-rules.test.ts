@@ -39,7 +39,7 @@ type Step = typeof step extends fc.Arbitrary<infer S> ? S : never;
 
 interface Call {
   endpoint: Endpoint;
-  /** Real time, across boots. The platform may see the call at any moment between the two. */
+  /** Start and end in real time, which goes on across boots. The platform may see the call at any moment in between. */
   sentMs: number;
   endMs: number;
 }
@@ -100,7 +100,7 @@ test('no schedule of calls, crashes, clock jumps and reboots breaks a limit', as
           if (before) expect(call.sentMs - before.endMs).toBeGreaterThanOrEqual(intervalMsOf(name, limits));
         }
       }
-      // In the worst case, all these calls arrived within the length of a window before a call is sent.
+      // In the worst case, all of these calls arrive within one window that ends when `last` is sent.
       for (const last of calls) {
         const within = calls.filter(
           (call) => call.sentMs <= last.sentMs && call.endMs > last.sentMs - limits.windowMs,

@@ -11,7 +11,7 @@ function answer(data: string): CallAnswer {
   return { status: 200, headers: { 'content-type': 'application/json' }, bytes, secrets: [] };
 }
 
-/** Repeats `unit` as often as it fits into `bytes`. */
+/** Returns a JSON array with as many copies of `unit` as fit into `bytes`. */
 const list = (unit: string, bytes: number) =>
   `[${Array.from({ length: Math.floor(bytes / (unit.length + 1)) }, () => unit).join(',')}]`;
 

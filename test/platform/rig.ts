@@ -22,7 +22,7 @@ function unreachable(): TillsyncError {
   });
 }
 
-/** The sandbox without a socket, on the test's own clock. */
+/** Returns a transport that calls the sandbox without a socket, on the test's own clock. */
 export function sandboxTransport(sandbox: SandboxCore, clock: FakeClock): Transport {
   return {
     async send(request: TransportRequest): Promise<TransportAnswer> {
@@ -52,7 +52,7 @@ export interface Rig {
   clock: FakeClock;
   sandbox: SandboxCore;
   state: State & { path: string };
-  /** Makes a client as of another process; all share state.db. */
+  /** Makes a client like that of another process. All clients share one state.db. */
   client(options?: Partial<PlatformClientOptions>): PlatformClient;
   /** Advances time until the promise is settled. */
   run<T>(promise: Promise<T>, maxMs?: number): Promise<T>;

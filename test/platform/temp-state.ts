@@ -19,7 +19,7 @@ export function tempDirectory(): string {
   return mkdtempSync(join(tmpdir(), 'tillsync-state-'));
 }
 
-/** Makes a state.db that closes after the test; several may share one path. */
+/** Opens a state.db and closes it after the test. Several may be open on one path. */
 export function tempState(clock: Clock, path = freshState(tempDirectory())): State & { path: string } {
   const state = openState({ path, clock });
   let open = true;

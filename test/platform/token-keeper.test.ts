@@ -149,7 +149,7 @@ test('two servers of the platform whose clocks differ by hours cost no more refr
     await r.run(platform.productGet(sku));
     await r.clock.advance(60_000);
   }
-  // Four hours at about half an hour each, and at most one refresh for the age of the handed-in pair.
+  // Four hours need about eight refreshes, and at most one more because the age of the handed-in pair is unknown.
   expect(refreshes(r)).toBeLessThanOrEqual(10);
   expect(refreshes(r)).toBeGreaterThanOrEqual(7);
 });

@@ -17,7 +17,7 @@ const isRefresh = (request: TransportRequest) => request.path === '/token/refres
 
 const refreshes = ({ sandbox }: Rig) => sandbox.control.calls('token.refresh').length;
 
-/** Makes a transport to the sandbox on which `tamper` changes each call first, or its answer. */
+/** Makes a transport to the sandbox on which `tamper` answers each call. `pass` sends the call to the sandbox. */
 function lineTo(
   r: Rig,
   tamper: (request: TransportRequest, pass: () => Promise<TransportAnswer>) => Promise<TransportAnswer>,

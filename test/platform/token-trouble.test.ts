@@ -9,7 +9,7 @@ const sku = { sku: '1' };
 
 const refreshes = ({ sandbox }: Rig) => sandbox.control.calls('token.refresh').length;
 
-/** Makes a client whose store behaves differently in some ways. */
+/** Makes a client whose token store has the methods that `change` returns in place of its own. */
 function withStore(r: Rig, change: (store: TokenStore) => Partial<TokenStore>) {
   const store = r.state.tokens;
   const bound: TokenStore = {
@@ -272,7 +272,7 @@ test('no log line and no error carries a token or a secret', async () => {
   expect(r.told.logged.length).toBeGreaterThan(3);
 });
 
-/** Makes a platform that takes `answerMs` to answer a refresh. */
+/** Makes a client whose transport delays the answer to a refresh by `answerMs`. */
 function slowRefresh(r: Rig, answerMs: number) {
   const transport = sandboxTransport(r.sandbox, r.clock);
   return r.client({
