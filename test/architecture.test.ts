@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 const TEST = import.meta.dirname;
 const SRC = path.resolve(TEST, '../src');
 
-/** Slices from the bottom to the top: a slice imports itself and those before it. */
+/** Slices from the bottom to the top. A slice may import itself and the slices before it in this list. */
 const SLICES = [
   'core',
   'db',
@@ -63,13 +63,12 @@ const RULES = [
   'health/verdict.ts',
 ];
 /**
- * The page shares this code with the daemon: the words of findings. It imports only types from all other
- * files.
+ * Code that the page shares with the daemon: the words of findings. From all other files, the page imports only types.
  */
 const SENT_TO_BROWSERS = ['health/speech.ts'];
 /**
- * The door of each room: files that other rooms may import. `core`, `db` and `config` are libraries, with a door for
- * each file.
+ * The doors of each room, which is a folder of src/: files that other rooms may import. `core`, `db` and `config` are
+ * libraries, whose files may all be imported.
  */
 const DOORS: Record<string, readonly string[]> = {
   platform: ['client', 'platform', 'schemas', 'tokens', 'transport', 'way'],
@@ -180,10 +179,13 @@ const BESIDE_THE_DOOR = [
   'sandbox/orders',
   ...['support/bundle/redact', 'support/doctor/machine', 'support/doctor/stored'],
 ];
-/** Exports that tests import and no other source file does: each is a rule whose door would need a whole daemon. */
+/**
+ * Maximum number of exports that only tests import. Each of them is a rule that could otherwise be tested only through
+ * a whole daemon.
+ */
 const TESTED_ALONE_MAX = 20;
 const LINES_MAX = 600;
-/** Eleven of them are the kit that judges a till, and its command. */
+/** Maximum number of source files. Eleven of them are the kit that judges a till, and its command. */
 const FILES_MAX = 330;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
@@ -198,7 +200,7 @@ function importsOf(file: string): string[] {
 }
 
 function mayImport(folder: string): string[] | undefined {
-  // A configuration is read before hooks, health and the link are loaded, so the values that they share are in core.
+  // `config` is read before hooks, health and the link are loaded, so the values that they share with it are in `core`.
   const at = SLICES.indexOf(folder === 'config' ? 'hooks' : folder);
   // The demo, the kit for tills and the command `sandbox` start the sandbox.
   const startsSandbox = ['demo', 'conform', 'cli'].includes(folder);

@@ -5,13 +5,13 @@ export interface MatrixRow {
   number: number;
   /** File and title of each test that injects the fault; the title may be only the beginning or the end. */
   tests: { file: string; title: string }[];
-  /** Time after which a person is notified, or that nobody is. */
+  /** Time after which a person is notified, or why nobody is. */
   toldAfter: string;
   /** Texts of the other columns. */
   words: string[];
 }
 
-/** The rows of test/fault-matrix.md. */
+/** Returns the rows of test/fault-matrix.md. */
 export function matrixRows(): MatrixRow[] {
   return readFileSync(path.join(import.meta.dirname, 'fault-matrix.md'), 'utf8')
     .split('\n')

@@ -191,7 +191,7 @@ describe('README and docs', () => {
       const said = withoutCount(message);
       expect(headings).toContain(said);
       expect(read('docs/troubleshooting.md'), code).toContain(`Code \`${code}\``);
-      // The page's words, and below them the terminal's.
+      // The heading is the Spanish message of the page, and the line below it is the English one of the terminal.
       const page = withoutCount(SPANISH.findings[code]?.message ?? '');
       expect(spanish).toContain(`\n### ${page}\n\n*${said}*\n\nCódigo \`${code}\``);
     }

@@ -4,17 +4,17 @@ import type { PackageFacts } from './read-package.ts';
 
 export interface BillOptions {
   facts: PackageFacts;
-  /** As Debian calls it. */
+  /** Debian's name of the architecture. */
   architecture: string;
   packages: readonly ShippedPackage[];
   date: Date;
 }
 
-/** Numbers of interfaces, and no programs. */
+/** Entries of `process.versions` that are versions of interfaces and not of programs. */
 const NO_PARTS = ['node', 'modules', 'napi'];
 
 /**
- * What is in the package, as CycloneDX 1.5 for those who look for known weaknesses: the packages of npm, and what
+ * Returns what the package contains, as CycloneDX 1.5 for scanners of known vulnerabilities: the npm packages, and what
  * Node and the native SQLite were compiled with, which no list of npm names.
  */
 export function billOfMaterials({ facts, architecture, packages, date }: BillOptions): string {
@@ -56,7 +56,10 @@ export function billOfMaterials({ facts, architecture, packages, date }: BillOpt
   return `${JSON.stringify(document, null, 2)}\n`;
 }
 
-/** By what this Node says of itself: that of each target has the same version, and so the same parts. */
+/**
+ * Returns the parts of Node as the running Node reports them. The Node of each target has the same version, so it has
+ * the same parts.
+ */
 function partsOfNode(): object[] {
   return Object.entries(process.versions)
     .filter(([name]) => !NO_PARTS.includes(name))

@@ -8,9 +8,10 @@ import { publish } from './repository.ts';
 import { stageHubTree, stageTree } from './staged-tree.ts';
 import { TARGETS, targetFor } from './target.ts';
 
-// `npm run package`: writes dist/tillsync_VERSION_ARCHITECTURE.deb for each architecture, dist/tillsync-hub_VERSION_all.deb
-// and, beside each, what is in it as CycloneDX. `-- --architecture arm64` only that one of the first,
-// `-- --compression none` soon and large; `-- --repository DIR [--key KEY]` publishes them too.
+// `npm run package` writes dist/tillsync_VERSION_ARCHITECTURE.deb for each architecture,
+// dist/tillsync-hub_VERSION_all.deb, and beside each package its bill of materials as CycloneDX. Options, after `--`:
+// `--architecture arm64` builds `tillsync` only for that one, `--compression none` is quick and makes large files,
+// `--repository DIR [--key KEY]` also publishes the packages.
 
 const root = path.resolve(import.meta.dirname, '../..');
 const { values } = parseArgs({
@@ -32,7 +33,7 @@ const date = new Date(epoch * 1000);
 const packed: Promise<void>[] = [];
 
 type Deb = Pick<DebOptions, 'scripts' | 'facts' | 'architecture' | 'depends' | 'about'>;
-/** `stage` lays out the tree and gives the bill of materials. */
+/** Starts to build one package. `stageIn` writes its files into a directory and returns the bill of materials. */
 async function build(deb: Deb, stageIn: (stage: string) => Promise<string> | string): Promise<void> {
   const { name, version } = deb.facts;
   const stage = mkdtempSync(path.join(tmpdir(), 'tillsync-package-'));
@@ -40,7 +41,7 @@ async function build(deb: Deb, stageIn: (stage: string) => Promise<string> | str
   const output = path.join(root, 'dist', `${name}_${version}_${deb.architecture}.deb`);
   debs.push(output);
   writeFileSync(output.replace(/\.deb$/, '.cdx.json'), await stageIn(stage));
-  // The packing takes nearly all of the time, and has a process of its own.
+  // Not awaited here: packing takes nearly all of the time and has its own process, so packages are packed in parallel.
   packed.push(buildDeb({ ...deb, stage, output, epoch, compression: values.compression }));
 }
 
@@ -84,7 +85,7 @@ for (const deb of debs) {
 }
 if (values.repository) {
   const directory = path.resolve(values.repository);
-  // apt takes no index that is older than the one it has.
+  // apt rejects an index that is older than the one it already has.
   const indexDate = SOURCE_DATE_EPOCH ? date : new Date();
   const fingerprint = publish({ directory, debs, key: values.key, date: indexDate });
   process.stdout.write(`${directory}, signed by ${fingerprint}\n`);

@@ -8,11 +8,11 @@ import { type Findings, sourceUrls } from './source-urls.ts';
 import { type Target, thisTarget } from './target.ts';
 
 export interface BundleOptions {
-  /** The repository. */
+  /** Root directory of the repository. */
   root: string;
-  /** Where the program goes; made when missing. */
+  /** Directory into which the program is written. It is created if it is missing. */
   directory: string;
-  /** The machine that it shall run on; without it, this one. */
+  /** Kind of machine on which the program will run; the kind of this machine if left out. */
   target?: Target;
   /** What the program says its version is; without it, that of the package. */
   version?: string;
@@ -21,9 +21,8 @@ export interface BundleOptions {
 const NATIVE = 'better_sqlite3.node';
 
 /**
- * The program as few files: `main.cjs`, one bundle for each worker, the native SQLite, and what is read at run
- * time, the status page as a browser takes it. CommonJS, because Node starts it in half the time of ES modules. Gives
- * the files that were bundled.
+ * Writes the program as few files: `main.cjs`, a bundle for each worker, the native SQLite, the page, and what else is
+ * read at run time. Node starts CommonJS in half the time of ES modules. Returns the paths of the bundled files.
  */
 export async function bundle(options: BundleOptions): Promise<string[]> {
   const { root, directory, target = thisTarget() } = options;
@@ -62,7 +61,7 @@ export async function bundle(options: BundleOptions): Promise<string[]> {
   for (const [source, place] of findings.data) {
     cpSync(source, path.join(directory, place), { recursive: true, filter: (file) => !file.endsWith('.ts') });
   }
-  // The page is bundled too, in place of its sources.
+  // The bundled page replaces its sources, which were copied with the other data.
   rmSync(path.join(directory, 'page'), { recursive: true });
   mkdirSync(path.join(directory, 'page'));
   for (const [name, content] of await pageFiles()) {
@@ -84,8 +83,8 @@ function packageJson({ root, version }: BundleOptions): string {
 }
 
 /**
- * better-sqlite3 looks for its binary in places that only a checkout has; its entry for one platform names the
- * file, which is left beside the bundles.
+ * Returns a plugin that lets better-sqlite3 load its binary from beside the bundles. Its entry file for one platform is
+ * used, because its own search covers only places that a checkout has.
  */
 function nativeSqlite(root: string, { platform }: Target): Plugin {
   const entry = path.join(root, `node_modules/better-sqlite3/lib/${platform}.js`);

@@ -4,17 +4,17 @@ import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 
 /** One command as the man page and the completion show it. */
 export interface CommandFacts {
-  /** Words that call it, without `tillsync`; empty for the program itself. */
+  /** Words that call the command, without `tillsync`; empty for the program itself. */
   words: string[];
   usage: string;
   description: string;
   options: { flags: string; long: string; takesValue: boolean; description: string }[];
   commands: CommandFacts[];
-  /** Whether it does something itself; a group has no options of its own. */
+  /** Whether the command does something itself. A group only contains commands, and has no options of its own. */
   runs: boolean;
 }
 
-/** The command line as the program itself has it, so that no page of it can lag behind. */
+/** Returns the commands of the program itself, so that their documentation is never outdated. */
 export function commandTree(): CommandFacts {
   const silent = { write: () => true };
   const program = createProgram({
@@ -49,7 +49,7 @@ function factsOf(command: Command, words: string[]): CommandFacts {
   };
 }
 
-/** The command and all below it. */
+/** Returns the command and all commands below it. */
 export function everyCommand(root: CommandFacts): CommandFacts[] {
   return [root, ...root.commands.flatMap(everyCommand)];
 }

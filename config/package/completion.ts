@@ -1,6 +1,9 @@
 import { type CommandFacts, everyCommand } from './command-tree.ts';
 
-/** Completion for bash: the next word of the command line so far, or files where an option wants a value. */
+/**
+ * Returns the completion for bash. It offers the next words of the command line, or files where an option needs a
+ * value.
+ */
 export function bashCompletion(program: CommandFacts): string {
   const global = program.options.map(({ long }) => long);
   const cases = everyCommand(program).map(({ words, commands, options }) => {
@@ -36,7 +39,7 @@ complete -o filenames -F _tillsync tillsync
 `;
 }
 
-/** Completion for zsh, which can run that of bash. */
+/** Returns the completion for zsh, which can run the completion for bash. */
 export function zshCompletion(): string {
   return `#compdef tillsync
 autoload -U +X bashcompinit && bashcompinit
@@ -44,7 +47,10 @@ source /usr/share/bash-completion/completions/tillsync
 `;
 }
 
-/** Completion for fish: each command below its own words. */
+/**
+ * Returns the completion for fish. It offers the options and inner commands of a command after the last word of that
+ * command.
+ */
 export function fishCompletion(program: CommandFacts): string {
   const lines = everyCommand(program).flatMap(({ words, commands, options }) => {
     const here = words.length === 0 ? '__fish_use_subcommand' : `__fish_seen_subcommand_from ${words.at(-1)}`;

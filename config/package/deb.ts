@@ -15,28 +15,28 @@ import { promisify } from 'node:util';
 import type { PackageFacts } from './read-package.ts';
 
 export interface DebOptions {
-  /** The laid out tree; gets the control files. */
+  /** Directory with the files of the package. The control files are added to it. */
   stage: string;
-  /** Directory of the maintainer scripts, and of `triggers` where there are some. */
+  /** Directory of the maintainer scripts, and of the file `triggers` if there is one. */
   scripts: string;
   facts: PackageFacts;
-  /** As Debian calls it; `all` for what runs on each. */
+  /** Debian's name of the architecture; `all` for a package that runs on each. */
   architecture: string;
   depends: string;
-  /** Lines below the description. */
+  /** Long description, which follows the short one. */
   about: string;
-  /** The file to write. */
+  /** Path of the package to write. */
   output: string;
-  /** Seconds since the epoch that every file is dated to at most. */
+  /** Latest modification time of the packed files, in seconds since 1970. Later times are set to it. */
   epoch: number;
-  /** As dpkg-deb names it: `xz`, or `none` for a quick try. */
+  /** Compression as dpkg-deb names it: `xz`, or `none` for a quick try. */
   compression: string;
 }
 
 const SCRIPTS = ['postinst', 'prerm', 'postrm'];
 const TRIGGERS = 'triggers';
 
-/** Adds the control files and packs the tree; the same tree and epoch give the same bytes. */
+/** Adds the control files and packs the files. The same files and `epoch` give the same bytes. */
 export async function buildDeb(options: DebOptions): Promise<void> {
   const { stage, scripts, output, epoch, compression } = options;
   const files = readdirSync(stage, { recursive: true, encoding: 'utf8' })
@@ -50,7 +50,7 @@ export async function buildDeb(options: DebOptions): Promise<void> {
   }
   const control = path.join(stage, 'DEBIAN');
   mkdirSync(control);
-  // Whatever the umask of who builds.
+  // Set explicitly, so that the mode does not depend on the umask of the person who builds.
   chmodSync(control, 0o755);
   const kib = files.reduce((sum, name) => sum + Math.ceil(statSync(path.join(stage, name)).size / 1024), 0);
   writeFileSync(path.join(control, 'control'), controlFile(options, kib));
@@ -65,7 +65,7 @@ export async function buildDeb(options: DebOptions): Promise<void> {
     chmodSync(path.join(control, TRIGGERS), 0o644);
   }
   for (const name of ['control', 'md5sums']) chmodSync(path.join(control, name), 0o644);
-  // One thread: the packed bytes depend on how the work is split.
+  // With one thread, because the packed bytes depend on how the work is split.
   await promisify(execFile)(
     'dpkg-deb',
     ['--root-owner-group', '--threads-max=1', `-Z${compression}`, '--build', stage, output],

@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { nodeDirectory, type Target } from './target.ts';
 
-/** One package of npm that goes with tillsync, as its own files tell of it. */
+/** An npm package that is shipped with tillsync, as its own files describe it. */
 export interface ShippedPackage {
   name: string;
   version: string;
@@ -11,12 +11,15 @@ export interface ShippedPackage {
   licenceText: string;
 }
 
-/** Texts for packages that come without one, by name. */
+/** Directory with the licence texts for packages that come without one. The files have the names of the packages. */
 const OWN_TEXTS = path.join(import.meta.dirname, 'licences');
-/** What is in the native SQLite and in no bundle, and the Node that runs it all. */
+/** Packages that are compiled into the native SQLite, so that no bundle contains them. */
 const COMPILED_IN = ['node_modules/better-sqlite3', 'node_modules/node-addon-api'];
 
-/** What the bundled files (`inputs`) belong to, the binaries with them. Throws where a licence text is missing. */
+/**
+ * Returns the packages of the bundled files (`inputs`), of the native SQLite and of Node. Throws if a licence text is
+ * missing.
+ */
 export function shippedPackages(root: string, target: Target, inputs: readonly string[]): ShippedPackage[] {
   const compiledIn = COMPILED_IN.map((place) => path.join(root, place));
   const directories = new Set([...compiledIn, nodeDirectory(root, target)]);
@@ -43,7 +46,7 @@ function shippedPackage(directory: string): ShippedPackage {
   return { name, version, license, licenceText };
 }
 
-/** Every licence and notice, for some packages have several. */
+/** Returns all licences and notices in a directory, because some packages have several. */
 function textsIn(directory: string): string {
   return readdirSync(directory)
     .filter((name) => /^(licen[cs]e|copying|notice)/i.test(name))
@@ -57,7 +60,7 @@ function ownText(name: string): string {
   return existsSync(file) ? readFileSync(file, 'utf8').trim() : '';
 }
 
-/** The licence of tillsync and those of everything that is shipped with it. */
+/** Returns the licence of tillsync, followed by the licences of everything that is shipped with it. */
 export function licences(root: string, packages: readonly ShippedPackage[]): string {
   const own = readFileSync(path.join(root, 'LICENSE'), 'utf8').trim();
   const parts = packages.map(

@@ -44,7 +44,7 @@ SupplementaryGroups= (systemctl edit tillsync.service).
 0 done, 1 failed, 2 wrong usage or configuration, 3 done in part, 4 the platform asks for new tokens, 130 stopped by Ctrl-C.
 `;
 
-/** tillsync(1) in roff, from the command line's own descriptions. */
+/** Returns the man page tillsync(1) in roff, made from the descriptions of the commands. */
 export function manPage({ program, facts, date }: ManPageOptions): string {
   const day = date.toISOString().slice(0, 10);
   const leaves = everyCommand(program).filter(({ words, runs }) => words.length > 0 && runs);

@@ -2,21 +2,21 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
-/** What package.json and CHANGELOG.md say of tillsync. */
+/** Facts about tillsync from package.json and CHANGELOG.md. */
 export interface PackageFacts {
   name: string;
-  /** As `buildVersion` has it. */
+  /** Version of the build, as `buildVersion` returns it. */
   version: string;
   description: string;
   /** `author` of package.json: `Name <address>`. */
   maintainer: string;
-  /** The newest entry's date at noon UTC, in seconds since the epoch. */
+  /** Noon UTC on the date of the newest changelog entry, in seconds since 1970. */
   releasedAt: number;
-  /** As deb-changelog(5) has it. */
+  /** Changelog in the format of deb-changelog(5). */
   changelog: string;
 }
 
-/** Throws where the changelog's newest entry is of another version. */
+/** Returns the facts. Throws if the newest changelog entry is of another version than package.json. */
 export function readPackage(root: string): PackageFacts {
   const { name, version, description, author } = JSON.parse(
     readFileSync(path.join(root, 'package.json'), 'utf8'),
@@ -42,8 +42,8 @@ export function readPackage(root: string): PackageFacts {
 }
 
 /**
- * Names each commit that is built: `0.1.0` for the one with the tag v0.1.0, and without git; else `0.1.0+812.g5d62668e1`,
- * which comes after 0.1.0 and after every build of fewer commits, for apt too.
+ * Returns the version of the present commit: `0.1.0` if it has the tag v0.1.0 or git knows no commit, else such as
+ * `0.1.0+812.g5d62668e1`, which for apt too comes after 0.1.0 and after every build of fewer commits.
  */
 export function buildVersion(root: string, version: string): string {
   const git = (...words: string[]) => {
@@ -59,13 +59,15 @@ export function buildVersion(root: string, version: string): string {
 
 interface ChangelogEntry {
   version: string;
-  /** `2026-11-22`. */
+  /** Date, such as `2026-11-22`. */
   day: string;
-  /** One for each thing that changed; each may have several lines. */
+  /** Texts of the changes. A text may have several lines. */
   changes: string[];
 }
 
-/** The entries of CHANGELOG.md, newest first: `## 0.1.0, 2026-11-22` and a list with `-` below it. */
+/**
+ * Returns the entries of CHANGELOG.md, newest first. An entry is `## 0.1.0, 2026-11-22` with a list of `-` below it.
+ */
 function readChangelog(text: string): ChangelogEntry[] {
   return text
     .split(/^## /m)

@@ -5,7 +5,9 @@ import { type CommandFacts, commandTree, everyCommand } from './command-tree.ts'
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-/** docs/reference.md: every key of the configuration and every command, from the program's own words. */
+/**
+ * Returns the text of docs/reference.md: every key of the configuration and every command, in the program's own words.
+ */
 export function referenceText(program: CommandFacts): string {
   return [
     '# Reference',
@@ -58,7 +60,7 @@ function cell(text: string): string {
   return text.replaceAll('|', '\\|').replaceAll('<', '&lt;');
 }
 
-/** The reference as it has to stand in docs/. */
+/** Returns the text that docs/reference.md must have now. */
 export function referenceNow(): string {
   return referenceText(commandTree());
 }

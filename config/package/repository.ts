@@ -14,27 +14,26 @@ import { gzipSync } from 'node:zlib';
 import { TARGETS } from './target.ts';
 
 export interface RepositoryOptions {
-  /** What a web server gives out; made when missing. Versions that are in it stay. */
+  /** Directory that a web server serves. It is created if it is missing. Versions that are in it stay. */
   directory: string;
   /** Packages to add, each with its bill of materials beside it. */
   debs: readonly string[];
-  /** gpg's name of the key that signs. Without it, the one that is made here at first. */
+  /** gpg's name of the signing key. If left out, the key named `OWN_KEY` is used, which the first call creates. */
   key?: string | undefined;
-  /** apt takes no index that is older than the one it has. */
+  /** Date of the index. apt rejects an index that is older than the one it already has. */
   date: Date;
 }
 
-/** Name of the key that is made; it is in gpg's own directory and has no passphrase. */
+/** Name of the signing key if no other is named. The key is in gpg's own directory and has no passphrase. */
 const OWN_KEY = 'tillsync packages';
-/** The public key, as machines install it. */
+/** File with the public key, which machines install. */
 const PUBLIC_KEY = 'tillsync.asc';
 const POOL = 'pool';
 const SUITE = 'dists/stable';
 
 /**
- * Adds packages to a repository for apt and signs it anew; gives the key's fingerprint. Throws before anything is
- * changed where a version is there with other content, or where another key signed until now: no machine that has
- * the repository would take that.
+ * Adds packages to a repository for apt, signs it, and returns the key's fingerprint. Throws before any change if a
+ * version is there with other content, or if another key signed until now, because machines would reject both.
  */
 export function publish({ directory, debs, key, date }: RepositoryOptions): string {
   const pool = path.join(directory, POOL);
@@ -59,7 +58,7 @@ export function publish({ directory, debs, key, date }: RepositoryOptions): stri
   );
   gpg('--local-user', fingerprint, '--armor', '--detach-sign', '--output', `${sums}.asc`, sums);
   replace(path.join(directory, PUBLIC_KEY), gpg('--armor', '--export', fingerprint));
-  // Last, for it names all the others.
+  // Renamed last, because this file names all the others.
   renameSync(`${release}.signed`, path.join(directory, SUITE, 'InRelease'));
   return fingerprint;
 }
@@ -70,7 +69,7 @@ function refuseOther(deb: string, published: string): void {
   }
 }
 
-/** Fingerprint of the key that signs, which is made when none is named and none was made before. */
+/** Returns the fingerprint of the signing key. If no key is named and `OWN_KEY` does not exist yet, creates it. */
 function signingKey(directory: string, named: string | undefined): string {
   const find = () => fingerprints('--list-secret-keys', named ?? `=${OWN_KEY}`)[0];
   let found: string | undefined;
@@ -104,7 +103,7 @@ function gpg(...words: string[]): string {
   });
 }
 
-/** Writes the list of one architecture, plain and packed; gives its lines for the Release file. */
+/** Writes the list of packages for one architecture, plain and compressed. Returns its lines for the Release file. */
 function writePackages(directory: string, architecture: string): string[] {
   const pool = path.join(directory, POOL);
   const names = [`_${architecture}.deb`, '_all.deb'].flatMap((ending) => namesIn(pool, ending));
@@ -121,7 +120,8 @@ function writePackages(directory: string, architecture: string): string[] {
       const hash = sha256(content);
       const folder = path.join(directory, SUITE, place);
       mkdirSync(path.join(folder, 'by-hash/SHA256'), { recursive: true });
-      // Stays, so that whoever has just read the Release file before finds what that names.
+      // This copy stays, so that a machine that has just read the Release file before this one finds the list that it
+      // names.
       replace(path.join(folder, 'by-hash/SHA256', hash), content);
       replace(path.join(folder, name), content);
       return ` ${hash} ${content.length} ${place}/${name}`;
@@ -150,7 +150,7 @@ function namesIn(directory: string, ending: string): string[] {
     .sort();
 }
 
-/** Under a web server nobody may meet half a file. */
+/** Replaces a file as a whole, because a web server may send it at any moment. */
 function replace(file: string, content: string | Uint8Array): void {
   writeFileSync(`${file}.new`, content);
   renameSync(`${file}.new`, file);

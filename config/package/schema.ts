@@ -6,7 +6,7 @@ const NOTE = `-- Made by \`npm run schema\` from the migrations beside it: what 
 -- To change the schema, add a migration and run that again.
 `;
 
-/** The text of `schema.sql`: every object and every row that the migrations make of an empty database. */
+/** Returns the text of `schema.sql`: every object and every row that the migrations create in an empty database. */
 export function schemaText(kind: 'mirror' | 'state'): string {
   const db = new Database(':memory:');
   try {
@@ -27,7 +27,7 @@ export function schemaText(kind: 'mirror' | 'state'): string {
   }
 }
 
-/** The rows of a table, an INSERT each. */
+/** Returns the rows of a table, one INSERT for each. */
 function insertsOf(db: Database.Database, table: string): string[] {
   const columns = db.prepare<[], string>(`SELECT name FROM pragma_table_info('${table}')`).pluck().all();
   const values = columns.map((column) => `quote("${column}")`).join(" || ', ' || ");

@@ -2,18 +2,18 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import type { Plugin } from 'esbuild';
 
-/** What a bundle needs beside itself, found in the sources while they are bundled. */
+/** Files that a bundle needs beside itself. They are found in the sources while these are bundled. */
 export interface Findings {
-  /** Modules that run as a worker: source file to the name of its bundle. */
+  /** Names of the bundles of modules that run as workers, by source file. */
   workers: Map<string, string>;
-  /** Files and directories that are read at run time: source path to the place below the program's directory. */
+  /** Files and directories that are read at run time: their places in the directory of the program, by source path. */
   data: Map<string, string>;
   /** Packages that are loaded by name at run time, so that each needs a place in `node_modules`. */
   packages: Set<string>;
 }
 
 export interface SourceUrlsOptions {
-  /** The repository. */
+  /** Root directory of the repository. */
   root: string;
   findings: Findings;
 }
@@ -22,8 +22,8 @@ const URL_OF_SOURCE = /new URL\(\s*'(\.[^']*)',\s*import\.meta\.url\s*\)/g;
 const LOADED_BY_NAME = /createRequire\(import\.meta\.url\)\('([^']+)'\)/g;
 
 /**
- * A bundle is one file, so an address relative to a source file would point elsewhere. Each is rewritten to where
- * the package keeps that file, and a use of `import.meta` that is not understood ends the build.
+ * Returns a plugin that changes each address relative to a source file into the place of that file in the package,
+ * because a bundle is elsewhere. A use of `import.meta` that it does not understand ends the build.
  */
 export function sourceUrls({ root, findings }: SourceUrlsOptions): Plugin {
   return {
@@ -57,6 +57,6 @@ function placeOf(source: string, address: string, { root, findings }: SourceUrls
   }
   const place = path.relative(path.join(root, 'src'), source).replace(/^(\.\.\/)+/, '');
   findings.data.set(source, place);
-  // A directory's address ends in a slash, so that names are found inside it.
+  // The slash at the end of a directory's address is kept, so that names are resolved inside the directory.
   return statSync(source).isDirectory() && address.endsWith('/') ? `${place}/` : place;
 }

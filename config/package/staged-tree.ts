@@ -11,18 +11,21 @@ import type { PackageFacts } from './read-package.ts';
 import { shippedNode, type Target } from './target.ts';
 
 export interface StagedTreeOptions {
-  /** The repository. */
+  /** Root directory of the repository. */
   root: string;
-  /** An empty directory that becomes the machine's root at install. */
+  /**
+   * An empty directory for the files of the package. It stands for the root directory of the machine on which they are
+   * installed.
+   */
   stage: string;
   facts: PackageFacts;
-  /** Of the man page and the bill of materials. */
+  /** Date of the man page and of the bill of materials. */
   date: Date;
 }
 
 const HOME = 'usr/lib/tillsync';
 const UNITS = ['tillsync.service', 'tillsync.socket', 'tillsync@.service', 'tillsync@.socket'];
-/** What lintian cannot know: the program brings its own Node, whole and as its makers built it. */
+/** Warnings of lintian that are switched off, because the package contains a complete Node as its makers built it. */
 const OVERRIDES = `tillsync: embedded-library *
 tillsync: missing-dep-for-interpreter node *
 tillsync: unstripped-binary-or-object *
@@ -32,7 +35,7 @@ tillsync: copyright-not-using-common-license-for-gpl
 const PLAIN = 0o644;
 const PROGRAM = 0o755;
 
-/** Lays out every file of `tillsync`, each with its mode. Gives the bill of materials. */
+/** Writes every file of the package `tillsync`, with its mode, into `stage`. Returns the bill of materials. */
 export async function stageTree(options: StagedTreeOptions & { target: Target }): Promise<string> {
   const { root, stage, facts, target, date } = options;
   const { put, copy } = tools(options);
@@ -41,7 +44,8 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
   put(`${HOME}/node`, shippedNode(root, target), PROGRAM);
   copy('systemd/notify-exec', `${HOME}/notify-exec`, PROGRAM);
   copy('config/package/debian/launcher', 'usr/bin/tillsync', PROGRAM);
-  // Written by init, so that no upgrade asks about it: the package has only the place for it.
+  // `tillsync init` writes the configuration here. The package has only the directory, so that no upgrade asks what to
+  // do with a changed file.
   mkdirSync(path.join(stage, 'etc/tillsync'), { recursive: true });
   copy('config/tillsync.sample.toml', 'usr/share/doc/tillsync/config.sample.toml');
 
@@ -70,7 +74,7 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
     );
   }
   for (const folder of ['php', 'csharp', 'pascal', 'python', 'typescript', 'proxy', 'tunnel', 'hooks']) {
-    // A run of Python leaves a folder.
+    // Python leaves the folder `__pycache__` behind when it runs a recipe.
     const names = readdirSync(path.join(root, 'test/recipes', folder)).filter(
       (name) => name !== '__pycache__',
     );
@@ -81,7 +85,7 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
   return billOfMaterials({ facts, architecture: target.debian, packages, date });
 }
 
-/** The same of `tillsync-hub`: the unit of the nats-server beside a hub. */
+/** Does the same for the package `tillsync-hub`, which has the unit of the nats-server beside a hub. */
 export function stageHubTree(options: StagedTreeOptions): string {
   const { root, facts, date } = options;
   const { put, copy } = tools(options);
@@ -103,7 +107,10 @@ function tools({ root, stage }: StagedTreeOptions) {
   return { put, copy };
 }
 
-/** Programs and the sample lie elsewhere in the package than in the repository. */
+/**
+ * Changes the links of a document, because recipes and sample are in other places in the package than in the
+ * repository.
+ */
 function packagedLinks(text: string): string {
   return text
     .replaceAll('](../test/recipes/', '](../recipes/')

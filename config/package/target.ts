@@ -5,11 +5,11 @@ import path from 'node:path';
 
 /** A kind of machine that a package is for. */
 export interface Target {
-  /** As Node and its packages call it, such as `linux-x64`. */
+  /** Name of the kind in Node and its packages, such as `linux-x64`. */
   platform: string;
-  /** As Debian calls it. */
+  /** Debian's name of the architecture. */
   debian: string;
-  /** SHA-256 of `bin/node` in the locked package, so that nothing else gets into shops. */
+  /** SHA-256 of `bin/node` in the locked package, so that no other program is shipped. */
   node: string;
 }
 
@@ -26,12 +26,12 @@ export const TARGETS: readonly Target[] = [
   },
 ];
 
-/** The machine that builds. */
+/** Returns the target for the machine that builds. */
 export function thisTarget(): Target {
   return targetOf(({ platform }) => platform === `linux-${process.arch}`, process.arch);
 }
 
-/** By Debian's name of the architecture. */
+/** Returns the target with this name of the architecture in Debian. */
 export function targetFor(architecture: string): Target {
   return targetOf(({ debian }) => debian === architecture, architecture);
 }
@@ -44,8 +44,8 @@ function targetOf(fits: (target: Target) => boolean, asked: string): Target {
 }
 
 /**
- * Directory of the package that Node comes in, with its licence. npm installs only that of its own machine; another
- * one is fetched through npm, and kept when it is what package-lock.json locks.
+ * Returns the directory of the npm package with Node and its licence. npm installs only the package of its own machine;
+ * that of another target is fetched, and accepted only if package-lock.json locks it.
  */
 export function nodeDirectory(root: string, { platform }: Target): string {
   const name = `node-${platform}`;
@@ -74,7 +74,7 @@ export function nodeDirectory(root: string, { platform }: Target): string {
   return kept;
 }
 
-/** The Node that is shipped; throws when it is not the one that was locked. */
+/** Returns the Node program that is shipped. Throws if it is not the locked one. */
 export function shippedNode(root: string, target: Target): Uint8Array {
   const file = path.join(nodeDirectory(root, target), 'bin/node');
   const program = readFileSync(file);

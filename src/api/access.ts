@@ -42,7 +42,9 @@ export async function listenForGroup(server: Server, { path, gid }: GroupSocket)
   return door;
 }
 
-/** Opens another address for `server`, with the same limits. Rejects with the error of the operating system. */
+/**
+ * Opens another address for `server`, whose timeouts apply there too. Rejects with the error of the operating system.
+ */
 export async function letInto(
   server: Server,
   place: { path: string } | { host: string; port: number },
@@ -79,7 +81,7 @@ function isAnswered(path: string): Promise<boolean> {
   });
 }
 
-/** Called for each request with a wrong key, with the sender's address. */
+/** Called for each request with a wrong or withdrawn API key. `from` describes the sender. */
 export type WrongKeyListener = (from: string) => void;
 
 export interface AccessOptions {
@@ -95,7 +97,7 @@ export function addressOf(request: FastifyRequest): string {
   return isByGroupSocket(request) ? 'socket' : request.ip;
 }
 
-/** The named key of each accepted request; null for the main key, which has all rights. */
+/** Named API key of each accepted request; null for the main key, which has all rights. */
 const keyInUse = new WeakMap<FastifyRequest, { name: string; may: readonly Right[] } | null>();
 
 /**
@@ -109,7 +111,6 @@ export class AccessGate {
   readonly #namedKeys: AccessOptions['namedKeys'];
   readonly #onWrongKey: WrongKeyListener;
 
-  /** Without `apiKey` and named keys, only programs on this machine have access. */
   constructor({ apiKey, namedKeys, onWrongKey = () => {} }: AccessOptions) {
     this.#digest = apiKey === undefined ? undefined : keyDigest(apiKey, 'utf8');
     this.#namedKeys = namedKeys;

@@ -21,9 +21,9 @@ export interface LocalApiOptions extends AccessOptions {
   log: Log;
   /** Largest body with changes, in bytes; 32 MiB if left out. */
   changesMaxBytes?: number;
-  /** Most submissions handled at the same time; 8 if left out. */
+  /** Maximum number of submissions that are handled at the same time; 8 if left out. */
   handOversMax?: number;
-  /** Most open event streams; 50 if left out. */
+  /** Maximum number of open event streams; 50 if left out. */
   streamsMax?: number;
 }
 
@@ -58,13 +58,13 @@ interface RouteOf<P, Q, B, A> {
   /** Content types of a body that the route itself reads, as a stream. */
   bodyTypes?: readonly string[];
   answer: A;
-  /** True if the answer may have status 207. */
+  /** True if the answer may have status 207, which means that some items were rejected. */
   mayBePartial?: boolean;
   /** Statuses of refusals that only some routes have. */
   refusals?: readonly (404 | 409 | 429)[];
   /** Statuses of refusals whose body has more than the error, and the schema of that body. */
   refused?: { statuses: readonly number[]; answer: z.ZodType };
-  /** Set if the answer is an event stream: `always`, or `on-request` of the client. */
+  /** `always` if the answer is an event stream, `on-request` if it is one when the client asks for it. */
   streams?: 'always' | 'on-request';
   /** Handles the request. Returns JSON text, or the reply if it was sent already. */
   handle(asked: Asked<P, Q, B>): Answer<A> | Promise<Answer<A>>;
@@ -171,7 +171,7 @@ const ANSWER_HEADERS = {
 };
 
 interface ApiOptions extends AccessOptions {
-  /** Name of the shop, shown when the key is asked for; empty if none is shown. */
+  /** Name of the shop, which the page shows when it asks for the API key; '' if it shows none. */
   shop: string;
   /** Builds the OpenAPI document of these routes. */
   describe: (families: readonly ApiFamily[]) => Promise<object>;

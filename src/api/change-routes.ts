@@ -38,7 +38,9 @@ const BODY_FORMATS: Readonly<Record<string, FileFormat>> = {
   'text/csv': 'csv',
 };
 
-/** Bytes parsed in one turn of the event loop, which takes about three milliseconds. */
+/**
+ * Maximum number of bytes that are parsed in one turn of the event loop. Parsing them takes about three milliseconds.
+ */
 const PIECE_BYTES = 32 * 1024;
 const EXAMPLE = { hint: 'Send an array, such as [{"externalId": "A1", "qty": 3}].' };
 
@@ -114,7 +116,9 @@ function mebibytes(bytes: number): string {
   return `${bytes / 1024 ** 2} MiB`;
 }
 
-/** Items per transaction; so few that nothing else waits long for the event loop or the disk. */
+/**
+ * Maximum number of items per transaction. It is small, so that nothing else waits long for the event loop or the disk.
+ */
 const PART = 500;
 
 /** Items of one request, prepared to be accepted. */
@@ -124,7 +128,7 @@ interface Submission {
   /** Items to accept, and unreadable items, which also get an answer. */
   items: readonly Item[];
   origin: string;
-  /** Reason why a guard holds all items; undefined if it does not. */
+  /** Reason why a guard holds all items; undefined if no guard does. */
   hold?: GuardReason | undefined;
   inventory?: InventoryReport;
 }
@@ -251,10 +255,13 @@ const WAIT_ITEMS_MAX = 1_000;
 const OUTCOMES_LOOK_EVERY_MS = 250;
 const BODY_MAX_BYTES = 32 * 1024 * 1024;
 const HAND_OVERS_MAX = 8;
-/** Most request bodies that may arrive at the same time. */
+/** Maximum number of request bodies that may arrive at the same time. */
 const READING_MAX = 100;
 
-/** Waits until each change is settled or held, or until the time is over, and then answers. */
+/**
+ * Returns a function that waits until each change is settled or held, or the time is over, and then returns the answer
+ * with the outcomes.
+ */
 function outcomesOf({ services, clock }: LocalApiOptions, polls: LongPolls) {
   return async (text: string, waitMs: number, reply: FastifyReply): Promise<string> => {
     const answer = JSON.parse(text) as z.output<typeof changesAnswer>;
@@ -277,7 +284,7 @@ function outcomesOf({ services, clock }: LocalApiOptions, polls: LongPolls) {
   };
 }
 
-/** Query of a request, beside its items. */
+/** Query parameters of a request with changes. */
 type Asked = Partial<z.output<typeof stockQuery>> & z.output<typeof handOverQuery>;
 
 /** Throws `usage` if the query has options that exclude each other. */
@@ -306,8 +313,8 @@ function untilClosed({ raw }: FastifyReply): AbortSignal {
 }
 
 /**
- * Returns a function that prepares a whole inventory. Its result compares the inventory with the mirror, when it is
- * the submission's turn.
+ * Returns a function that prepares a submission, which may be a whole inventory. It returns a function that is called
+ * when it is the turn of the submission, and that compares the inventory with the mirror only then.
  */
 function inventories({ services }: LocalApiOptions) {
   return async (items: readonly Item[], asked: Asked, origin: string, reply: FastifyReply) => {
@@ -362,7 +369,8 @@ function handOvers(options: LocalApiOptions) {
       return takeItems(services.outbox, submission);
     };
     const planned = () => prepare(items, asked, origin, reply);
-    // A whole inventory may wait for the catalogue. Other submissions do not wait for it.
+    // A whole inventory may wait here until the catalogue is read. This is before its turn, so that other submissions
+    // do not wait too.
     const submit = await (isPlanned ? planning.within(planned) : planned());
     if (asked.dryRun) {
       const { text, status } = await planning.within(async () => previewItems(services, await submit()));
@@ -405,8 +413,8 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       query: kind === 'stock' ? stockQuery : handOverQuery,
       handle: async ({ query, request, reply }) => {
         const waitMs = query.wait * 1_000;
-        // The waiting connection is counted before items are accepted. Otherwise items could be accepted whose sender
-        // is refused.
+        // The connection that will wait is counted before items are accepted. Otherwise a sender could be refused after
+        // its items were accepted.
         const leave = waitMs > 0 ? polls.enter(addressOf(request)) : () => {};
         try {
           const { text, isOver } = await handOver(kind, query, request, reply);

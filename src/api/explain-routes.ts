@@ -7,7 +7,8 @@ import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { orderExplanation, orderPath, skuPath, stockExplanationQuery, stockExplanations } from './schemas.ts';
 
 /**
- * Returns `GET /orders/ID/explain` and `GET /stock/SKU/explain`, with what `order explain` and `stock explain` print.
+ * Returns the routes `GET /orders/ID/explain` and `GET /stock/SKU/explain`. They answer what `order explain` and `stock
+ * explain` print.
  */
 export function explainRoutes({
   services: { mirror, stores, state, config },

@@ -29,7 +29,10 @@ export class AddressShares {
     this.#told = told;
   }
 
-  /** Counts a connection. Returns a function to call when the connection ends. Throws `rate-limited`. */
+  /**
+   * Counts a connection of this address. Returns a function that must be called when the connection ends. Throws
+   * `rate-limited` if too many connections are open.
+   */
   enter(from: string): () => void {
     const { words, hint } = this.#told;
     const ofAddress = this.#of.get(from) ?? 0;
@@ -80,7 +83,10 @@ export class LongPolls {
     return this.#closing.signal;
   }
 
-  /** Counts a connection for `until`. Returns a function to call when it ends. Throws `rate-limited`. */
+  /**
+   * Counts a connection before `until` is called. Returns a function that must be called when the connection ends.
+   * Throws `rate-limited` if too many connections are open.
+   */
   enter(from: string): () => void {
     return this.#shares.enter(from);
   }
@@ -94,7 +100,10 @@ export class LongPolls {
     }
   }
 
-  /** Reads again after each change, until a read finds something, the time is over, or the client has disconnected. */
+  /**
+   * Reads again after each change, until a read finds something, the time is over, the client disconnects, or the
+   * server closes.
+   */
   async until<T extends Look>(
     { response, waitMs, lookEveryMs = LOOK_EVERY_MS }: Held,
     read: () => Promise<T>,

@@ -168,7 +168,7 @@ function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
   }
   const example = EXAMPLES[operationId];
   const more = Object.entries(EXAMPLES).filter(([name]) => name.startsWith(`${operationId}?`));
-  // Of the accepted content types, only JSON can be described by a schema.
+  // Only JSON is described by a schema. An event stream, and bodies as NDJSON or CSV, are described as text.
   const answered =
     streams === 'always'
       ? { 'text/event-stream': { schema: { type: 'string' }, example: example?.answer } }
@@ -192,7 +192,7 @@ function operation(doc: ApiRoute['doc'], tag: string, named: Names): Json {
     tags: [tag],
     summary,
     ...(description !== undefined && { description }),
-    // `security` is a list of alternatives. A role in it is a right that a named key needs.
+    // `security` is a list of alternatives. Their roles are the rights of which a named key needs one.
     ...(may.length > 0 && {
       security: [{}, ...may.flatMap((right) => [{ bearer: [right] }, { apiKey: [right] }])],
     }),
@@ -266,7 +266,10 @@ function asVariants(all: readonly [string, Example | undefined][], side: keyof E
   return all.map(([name, example]) => [name.slice(name.indexOf('?') + 1), example?.[side]]);
 }
 
-/** `variants` are examples of further queries, by the query; a document has either one `example` or named `examples`. */
+/**
+ * Returns the content object for a schema. `variants` are examples with their queries. OpenAPI allows either one
+ * `example` or named `examples`.
+ */
 function contentOf(schema: Json, example?: unknown, variants: readonly [string, unknown][] = []): Json {
   if (variants.length === 0) {
     return { 'application/json': { schema, ...(example !== undefined && { example }) } };

@@ -45,10 +45,13 @@ function readFeed(mirror: Feed, seq: number, limit: number): z.output<typeof fee
 
 /** Size in characters at which a page ends. A single event is returned whatever its size. */
 const PAGE_CHARACTERS_MAX = 8 * 1024 * 1024;
-/** Events per read. It is small, because orders with all items are large and stay in memory for a slow reader. */
+/**
+ * Maximum number of events per read. It is small, because orders with all items are large and stay in memory for a slow
+ * reader.
+ */
 const PART = 25;
 
-/** Returns a page of one store's events, in the form of `feedText`. */
+/** Returns a page of one store's events, in the form that `feedText` returns. */
 function storeText(
   mirror: Feed & Pick<Mirror, 'read'>,
   stores: readonly string[],
@@ -109,7 +112,10 @@ const HEARTBEAT_MS = 15_000;
 const STALL_MS = 60_000;
 const RETRY_MS = 2_000;
 
-/** Sends the feed to one reader. It waits for the next change, for room to write, or for its end. */
+/**
+ * Sends the feed to one reader. Between writes, the stream waits for the next change, for room in the socket's buffer,
+ * or for the end of the connection or the server.
+ */
 class EventStream {
   readonly #options: LocalApiOptions;
   readonly #response: ServerResponse;
@@ -124,8 +130,8 @@ class EventStream {
   }
 
   /**
-   * Writes each event after `after` exactly once, until the reader leaves or the server closes. The feed is read only
-   * after the reader has received what was written before. Ends if the feed is restarted.
+   * Writes each event after `after` exactly once, until the reader disconnects or the server closes. The feed is read
+   * again only when the socket has room. Ends if the feed is restarted.
    */
   async write(after: number): Promise<void> {
     const { clock, changes, services } = this.#options;
@@ -192,7 +198,7 @@ class EventStream {
       const restMs = endMs - clock.monotonicMs();
       if (restMs <= 0) {
         this.#response.destroy();
-        // The `close` event comes later, and the rest of the feed must not be written until then.
+        // The `close` event arrives later, and nothing more may be written until then.
         this.#leave();
       }
       await this.#wait(restMs);
@@ -227,7 +233,8 @@ function boardRoutes({ services: { mirror, config }, clock }: LocalApiOptions): 
       answer: boardAnswer,
       handle: () =>
         whenFree(clock, () => {
-          // `seq` is read before the orders, so that an order that changes in between comes again through the feed.
+          // `newest` is read before the orders, so that an order that changes in between arrives again through the
+          // feed.
           const newest = mirror.orders.newestSeq();
           return { newest, orders: mirror.read((db) => readBoard(db, BOARD, clock.nowMs())) };
         }),
@@ -303,7 +310,7 @@ function timeOf(day: string, timeZone: string): { from: string; before: string }
 }
 
 const DAY_MS = 86_400_000;
-/** Returns a function that opens event streams until `closing`. Each stream holds a connection. */
+/** Returns a function that opens event streams, which end when `closing` aborts. Each stream holds a connection. */
 function streamOpener(options: LocalApiOptions, closing: AbortSignal) {
   const { services, clock, log, streamsMax = STREAMS_MAX } = options;
   const shares = new AddressShares(streamsMax, {

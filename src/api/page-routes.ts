@@ -19,7 +19,10 @@ const TYPES: Readonly<Record<string, string>> = {
 
 type PageFiles = ReadonlyMap<string, Uint8Array>;
 
-/** Compresses the page's files for sending. Files of other types are left out. */
+/**
+ * Returns each file of the page in the forms in which it is sent: plain and gzipped. Files whose type is not in `TYPES`
+ * are left out.
+ */
 async function wireForms(files: PageFiles) {
   const known = [...files].filter(([name]) => path.extname(name) in TYPES);
   const forms = known.map(async ([name, content]) => {
@@ -31,8 +34,8 @@ async function wireForms(files: PageFiles) {
 }
 
 /**
- * Content security policy: no other sites, no inline scripts, no frames. Only the page library may make markup from
- * text, so a text in an order can never become markup.
+ * Content security policy: no other sites, no inline scripts, no frames. Only lit-html may turn text into markup, so a
+ * text in an order can never become markup.
  */
 const POLICY = [
   "default-src 'none'",
@@ -60,7 +63,7 @@ const HEADERS = {
 };
 
 /**
- * Serves the status page at `GET /` and its files at `GET /page/NAME`. They contain no data, so no key is needed.
+ * Serves the status page at `GET /` and its files at `GET /page/NAME`. They contain no data, so no API key is needed.
  * `load` is called at the first request and returns the files by name, including `index.html`.
  */
 export function pageRoutes(load: () => Promise<PageFiles>, log: Log): FastifyPluginAsync {

@@ -247,7 +247,7 @@ export const productPage = z.object({
 });
 
 export const ITEMS_MAX = 100_000;
-/** Most items of a whole inventory or of a `dryRun`, which are planned in one piece. */
+/** Maximum number of items of a whole inventory or of a `dryRun`, which are planned in one piece. */
 export const PLANNED_ITEMS_MAX = 20_000;
 
 const itemsOf = <T extends z.ZodType>(item: T) =>

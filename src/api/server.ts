@@ -64,8 +64,8 @@ export function errorBody({ code, message, hint }: TillsyncError): z.output<type
 }
 
 /**
- * Answers with an error. For an internal error or a failing disk, the answer has only the code, and details are
- * logged.
+ * Answers with an error. An internal error is answered with a general message, so that no detail gets out. From status
+ * 500 on, the error is logged.
  */
 export function sendError(reply: FastifyReply, thrown: unknown, log: Log): FastifyReply {
   const { status, error } = refusalOf(thrown);

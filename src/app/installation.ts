@@ -63,7 +63,10 @@ export function findInstallation(file: string | undefined, env: Environment): In
   };
 }
 
-/** Returns whether this user has no access to a directory, or to the place where it will be created. */
+/**
+ * Returns whether the directory, or the parent in which it will be created, belongs to another user or to a system
+ * user.
+ */
 function isOfAnother(directory: string): boolean {
   const own = process.geteuid?.();
   if (own === undefined) return false;
@@ -284,7 +287,7 @@ function ownerFor({ directory, configFile, writes }: StorageUserOptions): UnixUs
   }
   if (writes && readdirSync(path).length === 0) giveTo(service, path);
   else if (writes) throw ofRoot(path, service);
-  // A directory that root owns can have content only from root, so root may read it as itself.
+  // Only root can have put content into a directory that root owns, so root may read it without changing its user.
   else return undefined;
   return service;
 }
@@ -325,7 +328,7 @@ function ofRoot(path: string, { name, uid, gid }: UnixUser): TillsyncError {
   );
 }
 
-/** A configuration file as the service can use it. */
+/** What is known about how the service uses a configuration file. */
 export interface ServiceView {
   /** Name of the systemd unit, such as `tillsync.service`. */
   unit: string;
@@ -335,7 +338,7 @@ export interface ServiceView {
   faults: ConfigFault[];
 }
 
-/** Reads the file as the service's user. Returns undefined if no service uses the file. */
+/** Checks whether the service's user can read the configuration file. Returns undefined if no service uses the file. */
 export function viewOfService(configFile: string): ServiceView | undefined {
   const file = resolve(configFile);
   const unit = unitOf(file);

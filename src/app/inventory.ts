@@ -100,8 +100,8 @@ export async function wholeInventory(
   const planned = async (isCatalogNew: boolean) => {
     await services.outbox.catchUp();
     const atVersion = newestVersion();
-    // A new plan is made only if changes were submitted after the last plan. They are newer than the inventory, so
-    // they are kept.
+    // Changes that were submitted after the last plan are newer than the inventory and must stay, so only they make a
+    // new plan necessary.
     if (made?.atVersion !== atVersion) {
       made = { plan: planInventory(services, lines, { ...options, isCatalogNew }), atVersion };
     }

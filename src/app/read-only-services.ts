@@ -40,7 +40,10 @@ export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'orders'>) {
 }
 
 const STALE_AFTER_MS = 600_000;
-/** Time subtracted from the allowed wait after a due poll, because most short outages are over by then. */
+/**
+ * Time by which the patience is shorter when it is counted from the moment at which a poll was due, because most short
+ * outages end by themselves even in that time.
+ */
 const CUT_MS = 120_000;
 
 /** Returns the shortest time without a good poll after which people are notified. */
@@ -79,8 +82,8 @@ export function readStores(
 }
 
 /**
- * Returns the configured branches. A branch of a hub returns only itself: by its id at the hub and, if `mirror` has
- * its catalogue, by the subsidiary of its stocks.
+ * Returns the configured branches. At a branch of a hub, it returns only this branch: by its id at the hub and, if
+ * `mirror` has its catalogue, by the subsidiary of its stocks.
  */
 export function configuredBranches(
   { branches, link }: Pick<Config, 'branches' | 'link'>,
@@ -107,7 +110,10 @@ export function holdBackStates(
   return holdBackOf(configuredBranches(config), config.stock.holdBackUnbooked, acknowledging);
 }
 
-/** Returns the branch to which changes without a branch belong: the only one, or at a hub the branch at its place. */
+/**
+ * Returns the branch to which changes without a branch belong: the only one, or at a hub the one in whose shop the hub
+ * stands (`hub.store`).
+ */
 export function ownBranch(config: Pick<Config, 'branches' | 'link' | 'hub'>): Branch | undefined {
   const all = configuredBranches(config);
   if (all.length === 1) return all[0];
@@ -157,7 +163,8 @@ export async function openReadOnlyServices({ config, clock }: ReadOnlyOptions) {
   return {
     mirror,
     /**
-     * Read from state.db. Throws `not-found` if the file does not exist yet, `storage-…` if this user may not read it.
+     * Returns the state of the tokens from state.db. Throws `not-found` if the file does not exist yet, `storage-…` if
+     * this user may not read it.
      */
     tokens: () => tokenStatus(state(), clock),
     waits: () => state().ledger.waits(config.limits),

@@ -44,7 +44,10 @@ export function prepareStorage(directory: string, group?: string): StoragePaths 
   return storagePaths(directory);
 }
 
-/** Throws `config-invalid` if this machine does not have the group (`storage.group`). An empty name means no group. */
+/**
+ * Throws `config-invalid` if this machine has no group of this name (`storage.group`). An empty name means no group,
+ * and a number is not checked.
+ */
 export function checkGroup(group: string): void {
   if (group !== '') groupId(group);
 }
@@ -67,8 +70,8 @@ export function leftStore({ hub, storage }: Pick<Config, 'hub' | 'storage'>): st
 }
 
 /**
- * File systems by their magic number in statfs(2) where SQLite's locks, syncs or shared memory do not work, so that
- * even a reader can destroy a database (sqlite.org/howtocorrupt.html, 2.1 and 3).
+ * File systems, by their magic number in statfs(2), on which SQLite's locks, syncs or shared memory do not work, so
+ * that even a reader can destroy a database (sqlite.org/howtocorrupt.html, 2.1 and 3).
  */
 const UNSAFE_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
   [0x6969, 'NFS'],
@@ -105,10 +108,10 @@ export function storageSpace(directory: string): DiskSpace | null {
   }
 }
 
-/** Name of the lease that the daemon holds while it runs. It ends with the process, whatever ended that. */
+/** Name of the lease that the daemon holds while it runs. The lease ends with the process, however the process ends. */
 export const RUNNING = 'daemon';
 /**
- * Time after its last renewal for which a daemon in another container counts as running, because its process is not
+ * Time for which a daemon in another container counts as running after it last renewed the lease. Its process is not
  * visible here.
  */
 const HOLD_MS = 180_000;

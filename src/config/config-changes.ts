@@ -67,7 +67,7 @@ async function compare(
     digestOf(secret),
   ]);
   const now = new Map([...keys, ...handedIn]);
-  // A key without a digest came with an upgrade; its earlier value was the default.
+  // A key without a digest was added by an upgrade, so its earlier value was the default.
   const usual = new Map(
     KEYS.map(({ path, schema }) => [path, digestOf(schema.safeParse(undefined).data ?? null)]),
   );

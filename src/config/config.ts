@@ -89,7 +89,7 @@ function isLinked(raw: RawConfig, env: Environment): boolean {
 
 /**
  * Returns a branch's configuration with callbacks, hold-back and guards off, because only the hub gets callbacks and
- * decides.
+ * decides what is sent to the platform.
  */
 function asBranch(config: Config): Config {
   return {
@@ -191,7 +191,7 @@ function jsonValue(text: unknown): unknown[] {
   }
 }
 
-/** Keys that tables of a list may have. */
+/** Keys that the tables in these lists may have. */
 const KEYS_WITHIN: Readonly<Record<string, readonly string[]>> = {
   branches: ['subsidiary_id', 'external_id', 'safety', 'may_price', 'watched'],
   hooks: HOOK_KEYS,
@@ -284,7 +284,6 @@ export function readSetup(options: ConfigOptions): SetupResult {
   return { file, config, secrets, unseen };
 }
 
-/** Returns the names of the hooks. */
 export function hookNames({ hooks }: Pick<Config, 'hooks'>): string[] {
   return hooks.map(({ name }) => name);
 }

@@ -34,7 +34,7 @@ function keyOf(line: string): string | undefined {
   return /^\s*(["']?)([\w-]+)\1\s*=/.exec(line)?.[2];
 }
 
-/** Returns the index of the line after the section of a header. */
+/** Returns the index of the line after the section that begins at the line `header`. */
 function endOf(lines: readonly string[], header: number): number {
   const next = lines.findIndex((line, i) => i > header && headerOf(line) !== undefined);
   return next === -1 ? lines.length : next;
@@ -47,7 +47,7 @@ function literal(value: ScalarValue): string {
     .replace(/^value = /, '');
 }
 
-/** Replaces the value in a line, and leaves a comment after it. */
+/** Replaces the value in a line and keeps the comment behind it. */
 function withValue(line: string, value: ScalarValue): string {
   const match = /^(\s*[^=]+=\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^#"']*?)(\s*(?:#.*)?)$/.exec(line);
   return match ? `${match[1]}${literal(value)}${match[3]}` : line;
@@ -143,7 +143,7 @@ function tableOf({ subsidiaryId, externalId }: BranchConfig): BranchTable {
   };
 }
 
-/** Returns the lines of a branch with the ids of the table. */
+/** Returns the lines of a branch, with its ids replaced by those of `table`. */
 function edited(lines: readonly string[], table: BranchTable): string[] {
   const left = { ...table };
   const result = lines.flatMap((line) => {
@@ -201,7 +201,7 @@ export class ConfigDraft {
   readonly file: string;
   /** True if nobody has set up tillsync yet: the file is missing, is empty or still has the address of the sample. */
   readonly isNew: boolean;
-  /** Text with the branches as found. `#branches` replaces them. */
+  /** Text of the draft, still with the branches that were found in the file. `text` replaces them by `#branches`. */
   #base: string;
   #branches: readonly BranchConfig[];
 

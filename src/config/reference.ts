@@ -59,7 +59,7 @@ function comment(text: string): string[] {
   return lines;
 }
 
-/** Returns all keys as Markdown with one table per section. It belongs below a second-level heading. */
+/** Returns all keys as Markdown with one table per section, for use below a second-level heading. */
 export function configurationReference(): string {
   const sections = [...new Set(KEYS.map((key) => key.section || key.name))];
   const parts = sections.map((section) => {

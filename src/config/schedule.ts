@@ -60,7 +60,8 @@ function makeSchedule(expression: string, timezone: string): Schedule {
       const wallMs = calendar.wallMs(minuteMs);
       const timeMs = wallMs % DAY_MS;
       if (!onDay(wallMs - timeMs)) {
-        // The search needs steps of a minute only near midnight, where clocks may change.
+        // On a day that is not due, the search jumps to 21:00. Near midnight it goes on minute by minute, because
+        // clocks may change there.
         const restMs = 21 * HOUR_MS - timeMs;
         if (restMs > 15 * MINUTE_MS) minuteMs += Math.floor(restMs / MINUTE_MS) * MINUTE_MS - MINUTE_MS;
       } else if (minutes.includes(Math.floor((wallMs % HOUR_MS) / MINUTE_MS) * MINUTE_MS)) {
@@ -84,8 +85,8 @@ function makeSchedule(expression: string, timezone: string): Schedule {
 }
 
 /**
- * Returns a function that checks whether the expression is due at `timeMs` of a day. The day is given by its midnight
- * in local time. It asks node-cron with UTC, which has no daylight saving.
+ * Returns a function that checks whether the expression is due at `timeMs` of a day, which is given by its midnight in
+ * local time. node-cron is asked in UTC, which has no daylight saving.
  */
 function dayMatcher(expression: string, timeMs: number): (dayMs: number) => boolean {
   const { dayOfMonth, month, dayOfWeek } = parse(expression);

@@ -39,7 +39,7 @@ function section<T extends z.core.$ZodShape>(about: string, shape: T) {
   return z.object(shape).register(abouts, { about });
 }
 
-/** Address in the sample, which is no real platform. */
+/** Placeholder for the platform's address in the sample. */
 export const SAMPLE_BASE_URL = 'https://api.example.com';
 
 /**
@@ -140,7 +140,8 @@ export const FILE = z.object({
     ),
     timezone: key(
       value.timeZone,
-      // A function, so that the default is computed only if it is needed. It takes longer than all other keys together.
+      // This is a function, so that the default is computed only if it is needed. Computing it takes longer than
+      // reading all other keys.
       () => Intl.DateTimeFormat().resolvedOptions().timeZone,
       "Whose calendar the platform's order dates are in, and whose clock its times without a zone.",
       { example: 'America/Santiago', isAsked: true, default: 'that of the machine' },

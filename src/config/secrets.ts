@@ -46,7 +46,7 @@ export function writeCredential(file: string, secret: string): void {
 
 /** Secrets. They are never in the configuration file, in a log or in an error. */
 export interface Secrets {
-  /** Tokens that were handed in first. A newer pair in state.db is used instead. */
+  /** Tokens with which this tillsync begins. A newer pair in state.db is used instead. */
   readonly refreshToken?: string;
   readonly accessToken?: string;
   /** Secrets that a callback may have: none, one, or during a rotation the new one followed by the old one. */
@@ -68,7 +68,7 @@ export interface Secrets {
   readonly backupPassphrase?: string;
 }
 
-/** Most secrets at once of callbacks, and of each hook. */
+/** Maximum number of secrets that callbacks, and each hook, may have at the same time. */
 const SIGNING_SECRETS_MAX = 2;
 const SINGLE = {
   refreshToken: 'refresh-token',
@@ -87,7 +87,7 @@ export const HOOK_SECRET = 'hook-';
 /** Ending of the name of a secret that is a hook's address. */
 const HOOK_URL = '-url';
 
-/** Returns the environment variable that a secret can be handed in by. */
+/** Returns the environment variable by which a secret can be handed in. */
 export function secretVariable(name: string): string {
   return `TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`;
 }

@@ -83,7 +83,7 @@ export function nearest(word: string, candidates: Iterable<string>): string | un
   return best;
 }
 
-/** Content of the file before it is checked. */
+/** Content of the configuration file before it is checked. */
 export interface RawConfig {
   /** Path of the file, which may be missing. */
   file: string;
@@ -159,7 +159,7 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   const beginnings = [...sections, ...others].map((section) => `${envName(section)}_`);
   for (const name of Object.keys(env)) {
     if (!name.startsWith('TILLSYNC_') || RESERVED_ENV.has(name) || variables.includes(name)) continue;
-    // Variables for the secrets of hooks begin like this.
+    // The variables for the secrets of hooks have this prefix.
     if (name.startsWith('TILLSYNC_HOOK_')) continue;
     const suggestion = nearest(name, variables);
     // Other variables are ignored unless they are similar to an override, or begin like the overrides of a section.

@@ -209,7 +209,7 @@ export const cron = text(
 );
 
 function isEverDue(expression: string): boolean {
-  // Only an expression with both a day and a month may never be due, such as the 30th of February.
+  // Only an expression that restricts both day and month can be impossible, such as the 30th of February.
   const [day, month] = expression.trim().split(/\s+/).slice(-3, -1);
   return day === '*' || month === '*' || !throws(() => cronSchedule(expression, 'UTC').nextAfter(0));
 }

@@ -65,7 +65,7 @@ export interface AlarmUp {
   raisedAt: string;
 }
 
-/** Receives what is wrong from the parts of tillsync. The table of findings has the words that people read. */
+/** The parts of tillsync report here what is wrong. The words that people read are in the table of findings. */
 export interface Alarms {
   /**
    * Raises the alarm with this text, or clears it if the text is null. `level` is left out for a key with only one
@@ -142,6 +142,9 @@ interface Failure {
 export interface FreshnessBoard {
   /** Reports a successful try: sets `lastOkAt` and `lastTryAt` to now. */
   ok(subject: FreshnessSubject, message?: string): void;
-  /** Reports a failed try with its error code, or a state without tries. `lastOkAt` stays. */
+  /**
+   * Reports a failed try with its error code `failure`, or without a code a state that no failed try caused. `lastOkAt`
+   * stays.
+   */
   report(subject: FreshnessSubject, state: FreshnessState, message: string, failure?: string): void;
 }

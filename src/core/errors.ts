@@ -4,7 +4,7 @@ import type { Clock } from './time.ts';
 export interface Installation {
   /** Beginning of every command: `tillsync`, or `npm run -s tillsync --` in a checkout. */
   program: string;
-  /** Whether the stored files belong to another user than the one who runs this process. */
+  /** Whether commands need sudo, because the stored files belong to another user or to a system user. */
   needsSudo: boolean;
   /** Storage directory. */
   storage: string;
@@ -14,7 +14,7 @@ export interface Installation {
   unit: string | null;
 }
 
-/** Placeholders in a text, such as the one in `{tillsync} auth set`, with what a person types instead. */
+/** Texts that replace the placeholders in a message, such as the one in `{tillsync} auth set`. */
 export interface TypedWords {
   tillsync: string;
   /** Command that starts the daemon. */
@@ -43,8 +43,8 @@ let words: TypedWords | undefined;
 let command = '';
 
 /**
- * Sets how texts name commands. Must be called once, when the program starts; `find` is called for the first text.
- * `typed` are the words of the running command, such as `order`, `list`, `--day`, `today`.
+ * Sets how messages write commands; must be called once, when the program starts. `find` is called for the first such
+ * message. `typed` are the words of the running command, such as `order`, `list`, `--day`, `today`.
  */
 export function setInstallation(
   find: () => Installation = () => PACKAGED,
@@ -146,7 +146,7 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * The only class of errors. The message says what happened and what was kept; the hint says what to do. Both may have
+ * Error of tillsync. Its message says what happened and what was kept; its hint says what to do. Both may have
  * placeholders of `formatCommands`.
  */
 export class TillsyncError extends Error {
@@ -206,8 +206,8 @@ export async function whenFree<T>(
 }
 
 /**
- * Returns a code by which failures can be compared: that of the system or database, such as ECONNREFUSED, else that of
- * the error.
+ * Returns a code by which failures can be compared. If the platform or the hub was not reached, it is the code of the
+ * cause, such as ECONNREFUSED, if there is one; otherwise it is the code of the error.
  */
 export function failureCode({ code, cause }: TillsyncError): string {
   if (code !== 'platform-unreachable' && code !== 'link-down') return code;

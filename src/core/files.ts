@@ -22,8 +22,8 @@ import { TillsyncError, whenFree } from './errors.ts';
 import { type Clock, isoUtc } from './time.ts';
 
 /**
- * Returns the id of a Unix group that is given by name or number. Throws `config-invalid` if the machine does not have
- * the group.
+ * Returns the id of a Unix group that is given by name or number. Throws `config-invalid` if the machine has no group
+ * of this name; a number is not checked.
  */
 export function groupId(group: string): number {
   if (/^\d+$/.test(group)) return Number(group);
@@ -39,27 +39,27 @@ export function groupId(group: string): number {
   return gid;
 }
 
-/** Owner or group for `chown` that means no change. */
+/** Value for `chown` that leaves the owner or the group unchanged. */
 const KEPT = -1;
 
 /**
  * Gives files and directories to a group, except those that have it already. Does not follow a link to a file. Throws
- * `config-invalid` if tillsync's user is not permitted to.
+ * `config-invalid` if tillsync's user is not permitted to do so.
  */
 export function giveToGroup(gid: number, ...paths: string[]): void {
   for (const path of paths) {
     const there = statSync(path);
     if (there.gid === gid) continue;
     telling(gid, path, () => {
-      // A file is changed by its path. Closing a descriptor of it would release this process's SQLite locks on the
-      // file.
+      // A file is changed by its path, because closing a descriptor of the file would release this process's SQLite
+      // locks on it.
       if (!there.isDirectory()) lchownSync(path, KEPT, gid);
       else withDirectory(path, 0, (directory) => fchownSync(directory, KEPT, gid));
     });
   }
 }
 
-/** Gives an open file to a group. Throws `config-invalid` if tillsync's user is not permitted to. */
+/** Gives an open file to a group. Throws `config-invalid` if tillsync's user is not permitted to do so. */
 export function giveOpenToGroup(gid: number, file: number, path: string): void {
   telling(gid, path, () => fchownSync(file, KEPT, gid));
 }
@@ -102,7 +102,7 @@ export function openWhenFree<T>(clock: Clock, open: () => T): Promise<T> {
   return whenFree(clock, open, OPEN_DEADLINE_MS);
 }
 
-/** Mode of a new configuration file. It contains no secret, and support reads it. */
+/** Mode of a new configuration file. The file contains no secret, and support must be able to read it. */
 const NEW_MODE = 0o644;
 
 interface Owner {
@@ -124,7 +124,7 @@ interface Replacement {
 export interface Replaced {
   /** False if the file had this text already and was not changed. */
   changed: boolean;
-  /** Path of the copy of the old text; null if there was no old text or it was not changed. */
+  /** Path of the copy of the old text; null if there was no old text or the file was not changed. */
   keptAt: string | null;
 }
 

@@ -11,18 +11,21 @@ const CLOSE_OBJECT = 125;
 
 /** An array in the answer, with the positions of its elements. */
 export interface RecordList {
-  /** Names on the way from the root, joined by dots, such as `data.docs`; '' for the root. */
+  /**
+   * Names of the properties from the root to the array, joined by dots, such as `data.docs`; '' if the root is the
+   * array.
+   */
   path: string;
   /**
-   * Positions of the first byte of each element, and of the byte after its last. Only the first `length` entries are
-   * used.
+   * `starts` has the position of the first byte of each element, `ends` that of the byte after its last. Only the first
+   * `length` entries are used.
    */
   starts: Uint32Array;
   ends: Uint32Array;
   length: number;
 }
 
-/** Scalars of the answer outside the records that describe the whole answer. */
+/** Scalars outside the records, which describe the answer as a whole, such as its number of pages. */
 interface EnvelopeHints {
   success?: boolean;
   hasNextPage?: boolean;
@@ -89,7 +92,7 @@ class Scan {
   readonly lists: RecordList[] = [];
   readonly hints: EnvelopeHints = {};
   readonly #bytes: Uint8Array;
-  /** Opening bracket of each open container in a value that is skipped. It grows with the depth. */
+  /** Opening brackets of the open containers in a value that is skipped. The array is enlarged if they nest deeper. */
   #open = new Uint8Array(64);
 
   constructor(bytes: Uint8Array) {
@@ -179,8 +182,8 @@ class Scan {
     for (let at = from; at < bytes.length; at++) {
       const byte = bytes[at] as number;
       if (byte === QUOTE) {
-        // The loop is not a function of its own: most bytes are inside texts, and a call for each text takes a third
-        // longer.
+        // The loop is not in a function of its own, because most bytes are inside texts, and one call per text makes
+        // the scan a third slower.
         for (at++; at < bytes.length; at++) {
           const inside = bytes[at];
           if (inside === QUOTE) break;

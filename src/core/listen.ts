@@ -3,8 +3,8 @@ import { isIPv4 } from 'node:net';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 
 /**
- * Options that switch off JSON Schema in Fastify. zod checks all input, and the schema compilers would take a fifth of
- * the start.
+ * Options that switch off JSON Schema in Fastify. zod checks all input, and compiling the schemas would take a fifth of
+ * the time that a start takes.
  */
 export const WITHOUT_JSON_SCHEMA = {
   compilersFactory: { buildValidator: () => noJsonSchema, buildSerializer: () => noJsonSchema },
@@ -50,8 +50,8 @@ export function hostOf(header: string | undefined): string {
 const FORWARDED_HEADERS = ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip', 'via'] as const;
 
 /**
- * Whether a program on this machine sent the request and addressed this machine. False if a proxy forwarded it, or if a
- * web page sent it whose name was made to resolve to 127.0.0.1.
+ * Whether a program on this machine sent the request and addressed this machine. False if a proxy forwarded the
+ * request, or if a web page whose host name was made to resolve to 127.0.0.1 sent it.
  */
 export function isFromThisMachine(request: FastifyRequest): boolean {
   return (

@@ -1,4 +1,4 @@
-/** Log with fields first, and then one sentence for a person. A logger of pino has these methods. */
+/** Log whose methods take fields and then one sentence for a person. A logger of pino has these methods. */
 export interface Log {
   debug(fields: object, message: string): void;
   info(fields: object, message: string): void;
@@ -11,7 +11,7 @@ export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} };
 
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 
-/** `[log]` of the configuration. */
+/** Section `[log]` of the configuration. */
 export interface LogConfig {
   readonly level: (typeof LOG_LEVELS)[number];
   /** `auto` is pretty on a terminal and JSON elsewhere. */
@@ -39,8 +39,8 @@ export function secretForms(secret: string): string[] {
 }
 
 /**
- * Returns the parts of the secret in base64 that do not depend on the bytes around it. There are three, because three
- * bytes are four characters.
+ * Returns those parts of the secret's base64 text that do not depend on the bytes around it: one for each of the three
+ * positions at which it may begin, because base64 turns three bytes into four characters.
  */
 function base64Forms(secret: string): string[] {
   const bytes = Buffer.from(secret);

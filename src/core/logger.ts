@@ -54,7 +54,7 @@ export function createLogger(options: LoggerOptions): { log: Log; registerSecret
       redact: { paths: REDACTED_PATHS, censor: '[redacted]' },
       serializers: { err: serializeError, error: serializeError },
     },
-    // Each line is scrubbed before and after formatting, because each form escapes values in its own way.
+    // Each line is scrubbed before and after formatting, because JSON and the pretty form escape values differently.
     {
       write: (line: string) => {
         const priority = options.toJournal ? priorityOf(line) : '';
@@ -69,7 +69,8 @@ const HIDDEN = '[redacted]';
 const JWT = /\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?/g;
 const BEARER = /\b(Bearer\s+)[^\s"'\\,;]+/gi;
 /**
- * Most rotating secrets that are hidden. Tokens rotate twice an hour, so the oldest of them became invalid days ago.
+ * Maximum number of rotating secrets that are hidden. Tokens rotate twice an hour, so the oldest of them became invalid
+ * days ago.
  */
 const REGISTERED_MAX = 256;
 

@@ -5,23 +5,24 @@ import type { Clock, Random } from './time.ts';
 const PIECE_MS_MAX = 15_000;
 
 /**
- * Returns the time until the next common end of sleeps. All loops end there, so an idle process wakes up once for all.
+ * Returns the time until the next moment at which the sleeps of all loops end, so that an idle process wakes up only
+ * once for all loops.
  */
 export function chunkMs(clock: Clock): number {
   return PIECE_MS_MAX - (clock.monotonicMs() % PIECE_MS_MAX);
 }
 
 /**
- * Returns the length of the next part of a longer wait. It is at least a millisecond, because a smaller rest of
- * rounding may not move the clock, and the wait would never end.
+ * Returns the length of the next part of a longer wait: at least a millisecond, because a smaller rest, left by
+ * rounding, may not advance the clock, and the wait would never end.
  */
 export function pieceMs(clock: Clock, restMs: number): number {
   return Math.max(1, Math.min(restMs, chunkMs(clock)));
 }
 
 /**
- * A wait of a loop that can be ended early. A wake-up says nothing about the work. If the loop is not waiting, the
- * wake-up ends its next wait.
+ * Lets a loop wait, and lets others end the wait early. A wake-up does not say what there is to do. If the loop is not
+ * waiting, the wake-up ends its next wait.
  */
 export class Waker {
   readonly #clock: Clock;
@@ -38,11 +39,11 @@ export class Waker {
   }
 
   /**
-   * Waits until the wall clock reaches `dueMs()`, a wake-up comes, or the signal aborts. `dueMs` is called again after
-   * each part of the sleep; so is `onPiece`, as a heartbeat.
+   * Waits until the wall clock reaches `dueMs()`, a wake-up arrives, or the signal aborts. Before each part of the
+   * sleep, `dueMs` is called again, and `onPiece` as a heartbeat.
    */
   async until(dueMs: () => number, signal: AbortSignal, onPiece: () => void = () => {}): Promise<void> {
-    // Timer and signal share a controller. AbortSignal.any would leave a weak reference at each wait.
+    // Timer and signal share a controller, because each AbortSignal.any would leave a weak reference behind.
     const controller = new AbortController();
     const end = () => controller.abort();
     signal.addEventListener('abort', end, { once: true });
@@ -91,7 +92,7 @@ export async function repeat(
 export const LOCKED_OUT_LOOK_MS = 5_000;
 
 /**
- * Waits `ms` by the monotonic clock, so a jump of the wall clock does not matter. `onPiece` is called after each part.
+ * Waits `ms` by the monotonic clock, so a jump of the wall clock does not matter. `onPiece` is called before each part.
  */
 export async function rest(
   clock: Clock,
@@ -115,9 +116,8 @@ const FIRST_MS = 5_000;
 const LONGEST_MS = 300_000;
 
 /**
- * Returns the pause of a loop after its `failures`-th failure in a row (1 = first): five seconds, doubled by each
- * failure up to five minutes, of which a random half may be cut off. If the platform or the rate budget asked for a
- * longer wait, that is returned. The rate budget still decides when a call may be sent.
+ * Returns the pause after the `failures`-th failure in a row: 5 s for the first, doubled up to 5 min, less a random
+ * part of up to half. A longer wait that the platform or the rate budget asked for is returned instead.
  */
 export function retryDelayMs(failures: number, error: unknown, random: Random): number {
   const jittered = backoffMs(Math.max(0, failures - 1), FIRST_MS, LONGEST_MS) * (0.5 + random.next() / 2);
@@ -125,12 +125,12 @@ export function retryDelayMs(failures: number, error: unknown, random: Random): 
   return Math.max(jittered, asked);
 }
 
-/** Time that a running call may continue after a stop request. The whole process has ten seconds. */
+/** Time for which a running call may continue after a stop request. The whole process has ten seconds to end. */
 const PATIENCE_MS = 7_000;
 
 /**
- * Returns a signal for one call. Before the call is sent, it follows `signal` at once. After that it follows later,
- * because the answer is useful, and an aborted call has an unknown outcome.
+ * Returns a signal for one call. Until the call is sent, it aborts together with `signal`; after that it aborts
+ * `PATIENCE_MS` later, because the answer is useful and an aborted call has an unknown outcome.
  */
 export function gracefulSignal(
   signal: AbortSignal,

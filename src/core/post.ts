@@ -2,7 +2,7 @@ import type { Agent } from 'undici';
 import { TillsyncError } from './errors.ts';
 
 const TEXT_MAX = 2_000;
-/** Most bytes of an answer that are read. The connection of a longer answer is closed. */
+/** Maximum number of bytes of an answer that are read. The connection of a longer answer is closed. */
 const ANSWER_BYTES_MAX = 64 * 1024;
 const RETRY_AFTER_MAX_MS = 3_600_000;
 
@@ -52,7 +52,8 @@ export class Poster {
     // undici is loaded on first use. It needs memory, and few shops send anything.
     const { Agent, request } = await import('undici');
     this.#agent ??= new Agent({ connections: 1 });
-    // Timeout and signal share a controller, which is released at once. AbortSignal.any would live until the timeout.
+    // Timeout and signal share a controller that is released with the call. A signal of AbortSignal.any would live
+    // until the timeout.
     const limit = new AbortController();
     const cut = () => limit.abort();
     const timer = setTimeout(cut, this.#timeoutMs);
@@ -89,7 +90,10 @@ export class Poster {
   }
 }
 
-/** Returns the beginning of an answer as text. The status of the answer was judged before. */
+/**
+ * Returns the beginning of an answer as text. An error is ignored, because the status already says whether the request
+ * succeeded.
+ */
 async function beginningOf(body: AsyncIterable<Buffer>): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;

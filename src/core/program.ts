@@ -6,7 +6,7 @@ const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC
 const SAID_MAX = 1_000;
 /** Longest value of a variable, in characters. Linux accepts 128 KiB. */
 const VARIABLE_MAX = 8_000;
-/** Time for the last output of an ended program. One of its children may keep the pipe open. */
+/** Time to wait for the last output of a program that ended, because one of its children may keep the pipe open. */
 const LAST_WORDS_MS = 200;
 
 /** How a program ended. */
@@ -29,7 +29,7 @@ interface ProgramRun {
   /** Further environment variables for the program. Control characters are removed, and long values are cut. */
   variables?: Readonly<Record<string, string>>;
   timeoutMs: number;
-  /** Kills the program and all its children. */
+  /** When this signal aborts, the program and all its children are killed. */
   signal: AbortSignal;
 }
 
@@ -106,7 +106,9 @@ function stopped(): TillsyncError {
   return new TillsyncError('aborted', 'Stopped while a program ran.');
 }
 
-/** Returns why the program did not start. The name of the program is left out, because it is in the configuration. */
+/**
+ * Returns why the program did not start, without its name, because the caller's text already says which program it is.
+ */
 function whyNotStarted(cause: Error): string {
   const code = 'code' in cause ? cause.code : undefined;
   if (code === 'ENOENT')
@@ -121,6 +123,6 @@ function killGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // The process ended by itself.
+    // The process had already ended.
   }
 }

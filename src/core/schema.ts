@@ -1,6 +1,6 @@
 import * as z from 'zod';
 
-/** Schemas that others are composed of, for data of the mirror. */
+/** Parts of which the schemas for the mirror's data are composed. */
 
 export const isoTime = z.string().describe('ISO 8601 in UTC');
 /** An amount of money as the platform sent it, so that no digit is lost. */

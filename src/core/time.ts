@@ -1,13 +1,13 @@
 /**
- * Clocks as a parameter. In a test, a month can pass in a second. Rate limits use the monotonic clock, because the wall
- * clock may jump.
+ * Clocks, passed as a parameter so that a test can let a month pass in a second. Rate limits use the monotonic clock,
+ * because the wall clock may jump.
  */
 export interface Clock {
   /** Wall clock in milliseconds since the epoch. Used for people, dates and tokens, never for rate limits. */
   nowMs(): number;
-  /** Monotonic clock in milliseconds with fractions. All processes of one boot have the same. Used for rate limits. */
+  /** Monotonic clock in milliseconds with fractions, the same for all processes of one boot. Used for rate limits. */
   monotonicMs(): number;
-  /** Id of the boot of `monotonicMs`. A time stored during another boot cannot be compared. */
+  /** Id of the boot to which `monotonicMs` belongs. Monotonic times of different boots cannot be compared. */
   readonly bootId: string;
   /** Waits about `ms` or longer. Ends early, without an error, if `signal` aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
@@ -24,7 +24,7 @@ export function keptFor<T>(ms: number, clock: Pick<Clock, 'monotonicMs'>, look: 
   };
 }
 
-/** Random numbers as a parameter. Tests use a seed, so that a run can be repeated. */
+/** Source of random numbers, passed as a parameter. Tests pass one with a seed, so that a run can be repeated. */
 export interface Random {
   /** Returns a number in [0, 1), uniformly distributed. */
   next(): number;
@@ -138,7 +138,10 @@ export function localTimes(text: string, timeZone: string, nowMs: number): strin
  */
 class ZoneCalendar {
   readonly #format: Intl.DateTimeFormat;
-  /** Offsets from UTC of hours without a clock change. Asking Intl is much slower than adding. */
+  /**
+   * Offsets from UTC, by the start of an hour in which the clock does not change. Asking Intl is much slower than this
+   * map.
+   */
   readonly #offsets = new Map<number, number>();
 
   constructor(timeZone: string) {
@@ -179,7 +182,7 @@ class ZoneCalendar {
     if (beforeMs === afterMs || this.wallMs(early) === wallMs) return early;
     const late = wallMs - afterMs;
     if (this.wallMs(late) === wallMs) return late;
-    // Searches the first second after which the earlier offset no longer applies.
+    // Searches for the first second at which the earlier offset no longer applies.
     let low = Math.floor((wallMs - REACH_MS) / 1000);
     let high = Math.ceil((wallMs + REACH_MS) / 1000);
     while (high - low > 1) {

@@ -1,4 +1,4 @@
-/** Returns a value as JSON text; undefined if there is none or the value is nested too deeply. */
+/** Returns a value as JSON text; undefined if the value has none, such as a function, or is nested too deeply. */
 export function jsonText(value: unknown): string | undefined {
   try {
     return JSON.stringify(value);
@@ -73,7 +73,7 @@ export type Language = (typeof LANGUAGES)[number];
 export const HOOK_EVENTS = ['order', 'change.rejected'] as const;
 export type EventName = (typeof HOOK_EVENTS)[number];
 
-/** Most addresses that one hub may have. */
+/** Maximum number of addresses that one hub may have. */
 export const WAYS_MAX = 8;
 /** Value that is used instead of a PEM text and means the authorities that the machine trusts. */
 export const KNOWN_AUTHORITIES = 'known';
@@ -118,7 +118,8 @@ export function countsOf(all: readonly ReadonlySet<string>[]): Map<string, numbe
 }
 
 /**
- * Depth to which fields are read. Keys that are long, or have three digits in a row, are values and no names of fields.
+ * Depth to which fields are read, and pattern of their names. A key that is long or has three digits in a row is taken
+ * for a value, such as an id.
  */
 const DEPTH_MAX = 6;
 const IS_NAME = /^(?!.*\d{3})[A-Za-z_][\w-]{0,39}$/;

@@ -102,7 +102,7 @@ export function alarmLoops(
   return [
     loop('health-checks', lookEveryMs ?? FACTS_EVERY_MS, () => {
       facts.run();
-      // A branch has no sender, which elsewhere raises the alarms about these changes.
+      // A branch does not have the loop that sends changes, which elsewhere raises the alarms about them.
       if (isBranch(config)) notifyPeople(mirror.health, services.outbox.counts());
     }),
     ...notifiers.map(({ name, notifier }) =>
@@ -155,7 +155,7 @@ function notifiersOf(
   });
 }
 
-/** Most stocks that an alarm names. */
+/** Maximum number of stocks that an alarm names. */
 const WORST_MAX = 5;
 
 const NO_NEWS = { added: [], gone: [] };
@@ -163,8 +163,8 @@ const NO_NEWS = { added: [], gone: [] };
 type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingCodes' | 'fieldNews'>;
 
 /**
- * Returns the facts about orders that look wrong. Orders of no branch are searched for only where there is neither hub
- * nor link, because a hub reports them with its feed, and a branch gets none.
+ * Returns the facts about orders that look wrong. Only a store that is neither hub nor branch searches for orders of no
+ * branch: a hub reports them with its feed, and a branch gets none.
  */
 function oddOrders(
   config: ServicesOptions['config'],

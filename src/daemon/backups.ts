@@ -103,8 +103,8 @@ export class BackupLoop {
 
   #isDue(): boolean {
     const nowMs = this.#o.clock.nowMs();
-    // A backup dated in the future was made while the clock was wrong, so it does not count.
-    // One from before there was a recipient may not leave this machine, so it does not count either.
+    // A backup dated in the future was made while the clock was wrong, so it does not count. If there is a recipient,
+    // an unencrypted backup does not count either, because it may not leave this machine.
     const { recipient } = this.#o.settings;
     const madeMs = this.#names()
       .filter((name) => recipient === '' || name.endsWith('.age'))
@@ -182,7 +182,10 @@ export function backupsOf(config: Config, configFile: string): string[] {
   return backupNames(directory, labelOf(config, configFile)).map((name) => join(directory, name));
 }
 
-/** Returns the newest encrypted backup, after the differential ones that belong to it. */
+/**
+ * Returns the paths of the encrypted differential backups that belong to the newest encrypted backup, and then the path
+ * of that backup.
+ */
 export function copiesForHub(config: Config, configFile: string): string[] {
   const isEncrypted = (path: string) => path.endsWith('.age');
   const newest = backupsOf(config, configFile).findLast(isEncrypted);

@@ -44,7 +44,7 @@ export class CallbackHealth {
       return;
     }
     const { state, failure } = health.freshness().find(isOfCallbacks) ?? {};
-    // The finding that no callbacks come ends only with a callback.
+    // The finding that no callbacks arrive ends only when a callback arrives.
     if (state !== 'ok' && state !== 'unknown' && failure?.code !== CALLBACKS_SILENT) {
       health.report('orders.webhook', 'unknown', 'No callback has come since tillsync was started.');
     }

@@ -178,7 +178,7 @@ async function namingOther<T>(listening: Promise<T>, { state, config }: Services
 
 const WRONG_KEY_LOGGED_EVERY_MS = 60_000;
 
-/** Counts wrong keys for the alarm, and logs a warning at most once a minute. */
+/** Counts requests with a wrong API key for the alarm, and logs a warning at most once a minute. */
 function keyWatch(
   counters: Pick<Counters, 'wrongKeys'>,
   { clock, log }: Pick<ServicesOptions, 'clock' | 'log'>,
@@ -203,7 +203,10 @@ function accessTo(
   return { apiKey: secrets.localApiKey, namedKeys: state.apiKeys, onWrongKey };
 }
 
-/** Opens the shop on the hub's machine, if there is one. Its code is loaded only then. */
+/**
+ * Opens the shop on the hub's machine, if there is one; its code is loaded only then. Without one, marks the files of a
+ * shop that was there before.
+ */
 async function ownStoreOf(
   options: DaemonOptions,
   services: Services,

@@ -13,7 +13,10 @@ import { toStorageError } from '../db/sqlite.ts';
 import { differentialName, differentialStampMs } from '../support/backup-files.ts';
 import type { OwnCommandEnd } from './own-command.ts';
 
-/** Time that a differential backup reaches back before the start of the whole one, because that takes some minutes. */
+/**
+ * Time by which a differential backup reaches back before the start of the whole backup, because making a whole backup
+ * takes some minutes.
+ */
 const OVERLAP_MS = 600_000;
 /** Failures in a row after which an alarm is raised. */
 const TRIES = 4;

@@ -30,11 +30,11 @@ type Options = ServicesOptions & LinkOptions;
 
 const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
-/** Interval at which, while a branch is silent, the server is asked whose key it refused. */
+/** Interval at which the nats-server is asked which silent branches it refused because of their link key. */
 const REFUSED_EVERY_MS = 30_000;
 /** Interval at which backups are sent to the hub where no differential ones are made. */
 const COPY_EVERY_MS = 60_000;
-/** Interval at which the time is noted while the hub has everything. */
+/** Interval at which the mirror notes that the hub still has the newest backups of this branch. */
 const COPY_NOTED_EVERY_MS = 300_000;
 /** Failures in a row after which an alarm is raised. */
 const COPY_TRIES = 4;
@@ -210,8 +210,8 @@ export function branchLoops(options: Options, services: Services, onOrders: () =
   };
   let making: ReturnType<typeof make> | undefined;
   /**
-   * Makes one link for both loops. After a failure, the next turn of a loop tries again with the files as they are
-   * then.
+   * Makes one link that all loops share. If that failed, the next start of a loop tries again, with the key and the
+   * certificate files as they are then.
    */
   const made = () => {
     making ??= reportingLinkDown(services, make()).catch((error: unknown) => {
@@ -248,8 +248,8 @@ export function branchLoops(options: Options, services: Services, onOrders: () =
 }
 
 /**
- * Returns the loop that sends a branch's backups to its hub, or no loop if none are sent. A loop that ended at once
- * would be started again for ever, and the watchdog would restart the service.
+ * Returns the loop that sends a branch's backups to its hub, or no loop if none are sent, because a loop that ends at
+ * once would be restarted for ever and the watchdog would restart the service.
  */
 function copyLoops(
   options: Options,
@@ -299,7 +299,7 @@ async function sendCopies(
     await mirror.write((db) => noteAtHub(db, clock.nowMs()));
   };
   const onError = (error: unknown) => {
-    // A hub of an older version keeps none, and nobody has to act.
+    // A hub of an older version stores no backups, and nobody has to act.
     failures = hasCode(error, 'not-found') ? 0 : failures + 1;
     told(asTillsyncError(error).message);
     log[failures === 1 ? 'warn' : 'debug']({ err: error }, 'a backup could not be sent to the hub');
@@ -307,7 +307,7 @@ async function sendCopies(
   await repeat({ act, everyMs, onError, clock, beat }, signal);
 }
 
-/** Makes the link of a branch with this key. Throws `config-invalid` without one. */
+/** Makes the link of a branch, whose private key is `seed`. Throws `config-invalid` without a key. */
 export async function natsBranchLink(
   { link }: Pick<Config, 'link'>,
   state: Pick<Services['state'], 'linkWays'>,

@@ -39,7 +39,7 @@ export interface OwnStore {
   link: OwnStoreLink;
   /** Notified when the shop's mirror may have changed. */
   changes: ChangeSignal;
-  /** The shop's local API and page, under a path with the shop's name. */
+  /** The shop's local API and page, under the path `/store`. */
   plugin: FastifyPluginAsync;
   loops(): NamedLoop[];
   close(): Promise<void>;
@@ -111,7 +111,8 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
 }
 
 /**
- * Takes over a new name of the shop from the configuration. This branch has no key, so a rename changes only the name.
+ * Takes over a new name of the shop from the configuration. This branch has no link key, so a rename changes only the
+ * name.
  */
 async function takeNewName(
   { config: { branches }, services, log }: OwnStoreOptions,
@@ -159,7 +160,8 @@ async function takeDirectory(
 }
 
 /**
- * Returns the branch to which the files belong, from the files themselves or from the hub's record of its last start.
+ * Returns the branch that owns the files in `directory`: from the state.db there, else from what the hub recorded at
+ * its last start.
  */
 async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<string | undefined> {
   const { state: path } = storagePaths(directory);

@@ -83,7 +83,7 @@ interface WatchdogOptions {
   signal: AbortSignal;
 }
 
-/** Heartbeats sent within the watchdog's limit, so that two may be late before systemd acts. */
+/** Number of heartbeats that are sent within the watchdog's limit, so that two may be late before systemd acts. */
 const SIGNS_PER_LIMIT = 3;
 
 /**
@@ -126,9 +126,8 @@ interface SupervisorOptions {
 }
 
 /**
- * Runs a loop until the signal. A loop that throws or returns is restarted after a pause, and loses nothing, because
- * every loop starts from durable data. A loop that ends at once after each start reports nothing to the watchdog,
- * except after `config-invalid`, which a new process would meet too; that is logged once.
+ * Runs a loop until the signal aborts. A loop that throws or returns is restarted after a pause, and loses nothing,
+ * because every loop starts from durable data.
  */
 export function supervise(
   name: string,
@@ -156,6 +155,8 @@ export function supervise(
           log.error({ loop: name, err: error }, 'a loop failed; starting it again');
       }
       toldFault = fault;
+      // A run that ended at once counts as silence, so that the watchdog restarts the process. After `config-invalid`
+      // it does not, because a new process would meet the same fault, which is logged only once.
       if (fault !== undefined) beat();
       else if (clock.monotonicMs() - before.monoMs < RESTART_AFTER_MS) lastBeatMs = before.beatMs;
       if (!signal.aborted) await clock.sleep(RESTART_AFTER_MS, signal);

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { sqlOf, storing } from './sqlite.ts';
 
-/** Rights that a key of the local API with a name can have. */
+/** Rights that a named key of the local API can have. */
 export const RIGHTS = ['orders', 'ack', 'stock', 'prices', 'screen', 'decide'] as const;
 export type Right = (typeof RIGHTS)[number];
 
@@ -26,7 +26,7 @@ const COLUMNS = 'name, may, made_at AS madeAt, withdrawn_at AS withdrawnAt';
 type ApiKeyRow = Omit<ApiKey, 'may'> & { may: string };
 
 /**
- * Keys of the local API that have a name, stored in state.db. A change applies from the next request on. Methods throw
+ * Named keys of the local API, stored in state.db. A change applies from the next request on. Methods throw
  * `storage-…`.
  */
 export class ApiKeyRows {

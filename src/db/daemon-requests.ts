@@ -9,7 +9,7 @@ export interface DaemonRequest<Asked> {
   asked: Asked;
   /**
    * Public key of the requester, with which the result is encrypted. The result may contain customer data, and its
-   * bytes may remain in the file.
+   * bytes may remain in the file after the request is replaced.
    */
   key: JWK;
   /** Result as JSON, encrypted as a JWE; null until the daemon has finished. */

@@ -10,8 +10,8 @@ export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
 export interface Holders {
   readonly self: string;
   /**
-   * Whether the process of a holder runs. Returns undefined if this process cannot see it; then a lease ends only by
-   * its time.
+   * Whether the process of a holder runs. Returns undefined if this process cannot see it; then a lease ends only when
+   * it expires.
    */
   isAlive(holder: string): boolean | undefined;
 }
@@ -115,7 +115,7 @@ const BEFORE_THIS_BOOT = `
   UPDATE calls SET counts_from_mono_ms = 0;
   UPDATE blocks SET from_mono_ms = 0;
   UPDATE leases SET held = 0, until_mono_ms = 0;`;
-/** Columns with the time of an event. */
+/** Tables and columns with the time of a past event, which cannot be in the future. */
 const MOMENTS = [
   ['lanes', 'taken_mono_ms'],
   ['lanes', 'settled_mono_ms'],
@@ -247,7 +247,7 @@ export class Lease {
     return this.#fence !== undefined;
   }
 
-  /** Releases the lease. If that fails, the lease ends by its time. */
+  /** Releases the lease. If that fails, the lease ends when it expires. */
   async release(): Promise<void> {
     const { leases, clock, name } = this.#o;
     const fence = this.#fence;

@@ -8,7 +8,8 @@ interface MigrateOptions {
   /** Directory with the migrations `0001-….sql`, `0002-….sql` and so on, without gaps. */
   directory: URL;
   /**
-   * File that creates an empty database with the schema in one step. Only migrations that it does not include follow.
+   * File that creates a new database with the schema in one step. Migrations that it does not include are applied
+   * afterwards.
    */
   schema?: URL;
   /** Name of the database for people, such as `mirror.db`. */

@@ -9,8 +9,8 @@ export const MIRROR_MODE = 0o640;
 const DIRECTORY_MODE = 0o2750;
 const BUSY_TIMEOUT_MS = 10;
 /**
- * An order with its items changes about ten trees. With larger pages the trees have fewer levels, so commits are
- * cheaper.
+ * Size of a page. An order with its items changes about ten B-trees, which have fewer levels with larger pages, so
+ * commits are cheaper.
  */
 const PAGE_BYTES = 8192;
 /**

@@ -32,8 +32,8 @@ interface DatabaseOptions {
 const BUSY_TIMEOUT_MAX_MS = 100;
 
 /**
- * Opens a SQLite database whose commits are durable. Throws `storage-…`. An empty file beside a non-empty write-ahead
- * log has lost its content, so it throws `storage-corrupt` and is not used as a new database.
+ * Opens a SQLite database whose commits are durable. Throws `storage-…`: `storage-corrupt` also for an empty file
+ * beside a write-ahead log with content, because such a file has lost its content and is no new database.
  */
 export function openDatabase(options: DatabaseOptions): Database.Database {
   if (options.busyTimeoutMs > BUSY_TIMEOUT_MAX_MS) {
@@ -76,8 +76,8 @@ export function storing<T>(action: () => T): T {
 }
 
 /**
- * Creates an empty file with exactly `mode` if it does not exist, and returns whether it did; durable on return. `gid`
- * is the group of the file. Throws `config-invalid` if this user may not give the file to that group.
+ * Creates an empty file with exactly `mode` and the group `gid`, durably; returns false if the file exists already.
+ * Throws `config-invalid` if this user may not give the file to that group.
  */
 export function createWithMode(path: string, mode: number, gid?: number): boolean {
   let file: number;
@@ -112,7 +112,10 @@ export function syncPath(path: string): void {
   }
 }
 
-/** Returns an error of SQLite or of the file system as a TillsyncError. Only the error's code decides which. */
+/**
+ * Returns an error of SQLite or of the file system as a TillsyncError. The new code depends only on the error's own
+ * code.
+ */
 export function toStorageError(error: unknown, path?: string): TillsyncError {
   if (error instanceof TillsyncError) return error;
   const code = codeOf(error);
@@ -286,7 +289,7 @@ export function fromBit(value: number | null): boolean | null {
   return value === null ? null : value !== 0;
 }
 
-/** Whether the stored value is the one that `value` would be stored as. */
+/** Whether `stored`, as read from the database, is the value that `asSent` stores for `value`. */
 export function isStored(stored: string | number | null, value: string | number | boolean | null): boolean {
   return stored === (typeof value === 'boolean' ? Number(value) : value);
 }

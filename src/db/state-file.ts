@@ -74,7 +74,7 @@ function reserveRoom(db: Database.Database): void {
       db.exec('DELETE FROM padding');
     });
   } catch (error) {
-    // Free pages are missed only on a full disk, and another process may be making them now.
+    // A full disk has no room to reserve, and a locked file may just be getting its free pages from another process.
     if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
   }
 }

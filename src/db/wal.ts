@@ -66,8 +66,8 @@ function tryToTruncate(db: Database.Database): void {
 }
 
 /**
- * Truncates the log with busy timeout 0, because with any other a reader would make it block every writer. Returns
- * false if another process uses the log.
+ * Truncates the log. The busy timeout is 0 meanwhile, because otherwise the checkpoint would wait for a reader and
+ * block every writer. Returns false if another process uses the log.
  */
 export function truncateWal(db: Database.Database): boolean {
   if (walBytes(db.name) === 0) return true;

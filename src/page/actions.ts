@@ -21,7 +21,7 @@ interface Around {
   api: Api;
   store: Store;
   caller: Caller;
-  /** Starts again the reads that the page needs. */
+  /** Restarts the reads that the page needs. */
   watch: () => void;
   /** Reads the status again. */
   refresh: () => void;
@@ -92,7 +92,10 @@ async function orFault<T>(asked: Promise<T>): Promise<T | ApiFault> {
   }
 }
 
-/** Asks for the key when it is needed, tries it, and then runs the action that waited for it. */
+/**
+ * Returns the actions of the form for the API key. The form tries a key, and then runs the action that waited for a
+ * correct one.
+ */
 function keyActions({ api, store, watch }: Around) {
   let waiting: (() => void) | undefined;
   const show = (fault: 'key.wrong' | 'key.missing' | null, isChecking = false) => {
@@ -120,7 +123,7 @@ function keyActions({ api, store, watch }: Around) {
     waiting?.();
     waiting = undefined;
   };
-  /** Opens the form for the key. `then` runs after a correct key was entered. */
+  /** Opens the form for the API key. `then` runs after a correct key was entered. */
   const needKey = (then?: () => void) => {
     waiting = then;
     show(api.hasKey && then ? 'key.wrong' : null);
@@ -132,7 +135,7 @@ function keyActions({ api, store, watch }: Around) {
   return {
     needKey,
     askKey: () => needKey(store.state.link === 'locked' ? watch : undefined),
-    /** Tries a key. `forGood` keeps it after the browser is closed. */
+    /** Tries an API key. With `forGood`, the browser keeps the key after it is closed. */
     useKey: (key: string, forGood: boolean) => void use(key, forGood),
     forgetKey() {
       forget();

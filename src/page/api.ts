@@ -27,14 +27,14 @@ export class ApiFault extends Error {
   }
 }
 
-/** Stores the key for this tab or, with `forGood`, for this browser. null deletes it from both. */
+/** Stores the API key for this tab or, with `forGood`, for this browser. null deletes it from both. */
 type KeepKey = (key: string | null, forGood: boolean) => void;
 
 const TIMEOUT_MS = 15_000;
 
 /** Calls the local API that served this page. */
 export class Api {
-  /** Command that prints the key, as the API's last refusal named it. */
+  /** Command that prints the API key, as the API's last refusal named it. */
   keyCommand = '';
   /** The shop's name, as the API's last refusal named it. */
   shop: string | null = null;
@@ -121,13 +121,14 @@ function realmOf({ headers }: Response): string | null {
   }
 }
 
-/** Encodes a key for a header, which has one character for each byte. */
+/** Encodes an API key for a header, which has one character for each byte. */
 function headerText(key: string): string {
   return Array.from(new TextEncoder().encode(key), (byte) => String.fromCharCode(byte)).join('');
 }
 
 /**
- * Follows the feed from its newest event, until the stream or the signal ends it. Throws if the stream does not begin.
+ * Follows the order feed after its newest event until the stream ends, and calls `onChange` whenever data arrives.
+ * Throws if the stream does not begin or is aborted.
  */
 export async function followOrders(api: Api, onChange: () => void, signal: AbortSignal): Promise<void> {
   const stream = await api.open('/orders?after=newest', signal);

@@ -81,7 +81,7 @@ export class Caller {
     this.call();
   }
 
-  /** Rings or notifies if orders need it. Called after each read of the board, and regularly. */
+  /** Rings and shows notifications if there are unseen orders. Called after each read of the board, and regularly. */
   call(): void {
     const due = calledFor(this.#store.state);
     const ids = new Set(due.map(({ orderId }) => orderId));

@@ -28,7 +28,7 @@ export type Subscription = 'all' | 'orders' | 'verdict';
 interface LiveOptions {
   api: Api;
   store: Store;
-  /** Called if even reading needs the key. */
+  /** Called if even reading needs the API key. */
   onLocked: () => void;
   /** Called after the status was read. */
   onStatus: () => void;

@@ -12,7 +12,8 @@ import type {
 import type { Speech, WordKey } from './words/language.ts';
 
 /**
- * Stages of an order, which are the board's columns. Orders that cannot be prepared yet come after those in progress.
+ * Stages of an order, which are the board's columns. Unpaid orders (`payment`) come after those in progress, because
+ * they cannot be prepared yet.
  */
 export const STAGES = ['new', 'scheduled', 'preparing', 'ready', 'underway', 'payment', 'ended'] as const;
 export type Stage = (typeof STAGES)[number];
@@ -66,7 +67,7 @@ export function byStage(orders: Iterable<BoardOrder>): Record<Stage, BoardOrder[
   return stages;
 }
 
-/** Sorts after every ISO time, because letters sort after digits. */
+/** Text that sorts after every ISO time, because letters sort after digits. */
 const NEVER = 'never';
 
 function unbookedFirst(a: BoardOrder, b: BoardOrder): number {
@@ -81,7 +82,7 @@ function nextFirst(a: BoardOrder, b: BoardOrder): number {
   return (dueAt(a) ?? NEVER).localeCompare(dueAt(b) ?? NEVER) || unbookedFirst(a, b);
 }
 
-/** Orders of the board by id. `fresh` has those that changed after the last read. */
+/** Orders of the board by id. `fresh` has the ids of those that changed since the read before. */
 interface Board {
   orders: ReadonlyMap<string, BoardOrder>;
   fresh: ReadonlySet<string>;
@@ -133,7 +134,9 @@ export function branchesShown(
   );
 }
 
-/** Age below which an entry has probably arrived at the branch, which reports only twice a minute. */
+/**
+ * An entry of the feed that is younger than this has probably arrived at its branch, which reports only twice a minute.
+ */
 const ON_ITS_WAY_MS = 60_000;
 
 export function isLate({ behindSince }: Branch, nowMs: number): boolean {
@@ -146,7 +149,7 @@ export type Decision = 'retry' | 'drop' | 'release';
 
 /** The open dialog. Only one can be open at a time. */
 export type Dialog =
-  /** Form for the key. `command` is the command that prints the key. */
+  /** Form for the API key. `command` is the command that prints the key. */
   | { kind: 'key'; fault: WordKey | null; isChecking: boolean; command: string }
   | { kind: 'drop'; change: Change }
   /** Details of an order. `answer` is undefined until it has arrived. */
@@ -160,10 +163,10 @@ export interface PageState {
   speech: Speech;
   /** The daemon's clock, milliseconds since 1970. */
   nowMs: number;
-  /** State of the connection. `locked` means that even reading needs the key. */
+  /** State of the connection. `locked` means that even reading needs the API key. */
   link: 'connecting' | 'live' | 'lost' | 'locked';
   hasKey: boolean;
-  /** The shop's name, which is shown without the key; null if it is unknown. */
+  /** The shop's name, which is shown even before the API key is entered; null if it is unknown. */
   shop: string | null;
   /** True if the window is as narrow as a phone's. */
   isNarrow: boolean;

@@ -47,7 +47,7 @@ export async function openApi(options: ApiRigOptions = {}) {
   const orders = new Map<string, MirroredOrder>();
   const state = {
     reads: 0,
-    /** Number of streams that listen for changes. */
+    /** Number of event streams and held requests that listen for changes. */
     listeners: 0,
     failure: undefined as TillsyncError | undefined,
     taken: [] as SubmittedChange[][],

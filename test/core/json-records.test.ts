@@ -42,7 +42,7 @@ describe('finding the records of an answer', () => {
     expect(speaksOfMorePages({ totalPages: 2 }, 5)).toBe(true);
     expect(speaksOfMorePages({ page: 3, totalPages: 3, totalDocs: 15, limit: 5 }, 5)).toBe(false);
     expect(speaksOfMorePages({ totalDocs: 6, limit: 5 }, 5)).toBe(true);
-    // Without a limit it may count more than it would ever list.
+    // Without `limit`, `totalDocs` may be higher than the number of records that the answer would ever list.
     expect(speaksOfMorePages({ totalDocs: 6 }, 5)).toBe(false);
     expect(speaksOfMorePages({ limit: 5 }, 5)).toBe(false);
     expect(speaksOfMorePages({}, 5)).toBe(false);

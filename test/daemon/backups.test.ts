@@ -64,7 +64,7 @@ function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {
   return { clock, storage, directory, names, reports, told, make };
 }
 
-/** Runs the loop every hour for this time. */
+/** Runs the loop once an hour until `ms` have passed. */
 async function pass(loop: BackupLoop, clock: FakeClock, ms: number): Promise<void> {
   for (let passed = 0; passed < ms; passed += HOUR_MS) {
     await clock.advance(HOUR_MS);

@@ -97,7 +97,7 @@ it('names the tillsync that has its directory and its address already', async ()
     return loadSetup({ env: { TILLSYNC_CONFIG: file } });
   };
   const tools = { clock: hastyClock(200), random: seededRandom(3), log: silentLog };
-  // The first daemon gets the id of this process's parent, as if it ran in another process whose npm was killed.
+  // The first daemon gets the process id of this process's parent, so that it looks like a daemon in another process.
   const holders = { ...systemHolders, self: `${process.ppid}.` };
   const first = await startDaemon({ ...configure('127.0.0.1:0'), ...tools, holders });
   daemons.push(first);

@@ -18,7 +18,7 @@ function openStore({ config = (same) => same, ...options }: StoreRigOptions = {}
   });
 }
 
-/** Submits new counts for this many stocks. */
+/** Submits a new stock count for each of `count` stocks. */
 async function handOver({ rows }: StoreRig, { localUrl }: Daemon, count: number): Promise<void> {
   const sql = `SELECT sku, subsidiary_id AS subsidiaryId, qty + 5 AS qty FROM stocks
     WHERE sku IN (SELECT sku FROM integrations

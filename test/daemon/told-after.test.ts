@@ -49,8 +49,8 @@ interface Scene {
 interface Fault {
   key: FindingCode;
   /**
-   * Beginning of the row in the fault matrix. If left out, it covers every row with this alarm that has no fault of
-   * its own here.
+   * Beginning of the row in the fault matrix. If left out, the fault covers every row with this alarm that has no fault
+   * of its own here.
    */
   row?: string;
   what?: string;
@@ -229,7 +229,7 @@ const FAULTS: Fault[] = [
     },
   },
   {
-    // The disk is full: the mirror gets no more pages.
+    // Makes the disk look full: the mirror gets no more pages.
     key: 'storage.failing',
     begin: ({ daemon }) => daemon.services.mirror.read((db) => db.pragma('max_page_count = 1')),
     again: ({ store, daemon }) =>
@@ -250,9 +250,9 @@ const FAULTS: Fault[] = [
   },
 ];
 
-// Measures each time of the fault matrix over hours of a store.
+// Measures each time in the fault matrix on a store that runs for simulated hours.
 describe('a person is told', { tags: ['bulk'] }, () => {
-  /** Longest time until the message, by row and alarm. */
+  /** Longest time until a person was notified, in minutes, by row and alarm. */
   const measured = new Map<string, number>();
   let receive: RequestListener | undefined;
   const receiver = createServer((request, response) => receive?.(request, response));
@@ -342,7 +342,7 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
   interface Death {
     what: string;
     row: string;
-    /** True if the daemon is stopped first. */
+    /** True if the daemon is stopped before `end` runs. */
     isStopped?: true;
     end: (scene: Scene & { heartbeat: Heartbeat }) => unknown;
   }

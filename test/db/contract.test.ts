@@ -16,7 +16,10 @@ interface Schema {
   anyOf?: Schema[];
 }
 
-/** Each property of a schema as `Order.status`, and each value that it may have as `Change.state: done`. */
+/**
+ * Returns each property of a schema, such as `Order.status`, and each value that a property may have, such as
+ * `Change.state: done`.
+ */
 function partsOf(name: string, { properties = {}, enum: values = [], items, anyOf = [] }: Schema): string[] {
   return [
     ...values.map((value) => `${name}: ${value}`),

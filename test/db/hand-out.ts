@@ -9,8 +9,8 @@ import Database from 'better-sqlite3';
 import { systemClock } from '../../src/core/system-clock.ts';
 
 /**
- * Stores the files of this version for handed-out.test.ts, as a demo leaves them that is killed after some seconds. Run
- * it before a new migration is added: node test/db/hand-out.ts
+ * This script stores the databases of this version for handed-out.test.ts, as a demo leaves them when it is killed
+ * after some seconds. Run it before a new migration is added: node test/db/hand-out.ts
  */
 const HANDED_OUT = fileURLToPath(new URL('handed-out/', import.meta.url));
 const DEMO_MS = 9_000;

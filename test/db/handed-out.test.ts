@@ -16,8 +16,8 @@ import { freshMirror, freshState } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /**
- * Files of each version's demo, named by the version's newest migration and left by a kill: orders, products, counts,
- * acknowledgements and tokens of the sandbox. docs/development.md says how to add some.
+ * Databases that the killed demo of each version left, with orders, products, stock counts, acknowledgements and
+ * tokens. They are named after the version's newest migration. docs/development.md says how to add some.
  */
 const HANDED_OUT = fileURLToPath(new URL('handed-out/', import.meta.url));
 const files = (kind: string) => readdirSync(HANDED_OUT).filter((name) => name.startsWith(`${kind}-`));

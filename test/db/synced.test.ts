@@ -16,7 +16,10 @@ let done: string[];
 const named = (path: string) =>
   path === directory ? 'directory' : basename(path).replace(/\.[0-9a-f]{8}\.part/, '.part');
 
-/** A file's bytes survive a power cut once the file is synced, and its name once its directory is. */
+/**
+ * Records syncs and renames, because a file's bytes survive a power cut only once the file is synced, and its name only
+ * once its directory is.
+ */
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'tillsync-synced-'));
   done = [];

@@ -29,7 +29,7 @@ export function phrasesOf(file: string): string[] {
   return [...new Set(phrases)];
 }
 
-/** Whether it ends like a sentence, or with the command that helps. */
+/** Whether the text begins and ends like a sentence, or begins like one and names a command of tillsync. */
 function isSentence(text: string): boolean {
   return /^[A-Z{`]/.test(text) && (/[.!]$/.test(text) || text.includes('{tillsync}'));
 }

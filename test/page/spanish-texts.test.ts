@@ -7,7 +7,10 @@ import { sentencesOf } from './sentences.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-/** Sources of reasons that are shown as a finding's detail, beside a flow, or beside a change that needs a person. */
+/**
+ * Source files of the texts that the page shows as a finding's detail, beside a flow, or beside a change that needs a
+ * person.
+ */
 const TOLD_ON_THE_PAGE = [
   'src/platform/*.ts',
   'src/catalog/sweep.ts',

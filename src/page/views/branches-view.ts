@@ -6,7 +6,7 @@ import { BRANCH_LEVELS, branchesShown, isLate, type PageState } from '../state.t
 import type { Speech } from '../words/language.ts';
 import { type IconName, icon } from './order-board.ts';
 
-/** Rows shown at first, which are the branches in the worst state. */
+/** Number of rows shown at first. They have the branches in the worst state. */
 const SHOWN = 15;
 const SHOWN_NARROW = 6;
 

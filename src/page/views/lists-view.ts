@@ -113,7 +113,7 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
     rejected: counts?.rejected ?? 0,
   };
   const { tab, changes, before } = outbox;
-  // The list was read after the counts, so it is more exact.
+  // The list was read after the numbers in the status, so it is more exact.
   if (changes !== null && before === null) count[tab] = changes.length;
   return html`
     <section class="outbox" aria-labelledby="outbox">

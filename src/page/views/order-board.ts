@@ -5,7 +5,9 @@ import type { Actions } from '../actions.ts';
 import { byStage, calledFor, dueAt, type PageState, STAGES, type Stage, stageOf } from '../state.ts';
 import { statusWord } from '../words/language.ts';
 
-/** Shapes of the levels, so that people who do not see colours can tell them apart. */
+/**
+ * Shapes of the icons. Each level has its own shape, so that people who do not see colours can tell the levels apart.
+ */
 const PATHS = {
   green: svg`<path d="m5 12.5 4.5 4.5L19 7.5" />`,
   amber: svg`<path d="M12 6v7.5M12 17.8v.2" />`,
@@ -118,7 +120,7 @@ function callSwitch({ speech, calls }: PageState, actions: Actions): TemplateRes
   `;
 }
 
-/** Most order numbers that are listed one by one. */
+/** Maximum number of orders that are listed by their numbers. */
 const NAMED_MAX = 5;
 
 /** Shows the orders for which the page rings, and the reason if it cannot ring. */

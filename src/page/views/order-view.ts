@@ -111,7 +111,8 @@ export function syncDialog({ dialog }: PageState): void {
   if (dialog !== null) element.showModal();
   else {
     element.close();
-    // The element that had the focus was removed together with its change.
+    // The button that had the focus was removed together with the dropped change, so the list of changes gets the
+    // focus.
     if (document.activeElement === document.body) document.getElementById('outbox')?.focus();
   }
 }

@@ -67,7 +67,7 @@ const LINK = {
   locked: 'key.needed',
 } as const;
 
-/** Shows the shop's name, the connection, the language and the key. */
+/** Shows the shop's name, the state of the connection, and the buttons for the language and the API key. */
 function headerView(state: PageState, actions: Actions): TemplateResult {
   const { speech, link, hasKey } = state;
   return html`
@@ -118,7 +118,10 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   const findings = status?.verdict.findings ?? [];
   const known = new Map(status?.freshness.map((each) => [each.subject, each]));
   const isBranch = status?.role === 'branch';
-  /** Returns whether the flow is shown. A branch shows the flows that its hub reports, and no platform of its own. */
+  /**
+   * Returns whether the flow is shown. A branch shows its link and the flows that its hub reports, but not `auth`,
+   * because only the hub calls the platform.
+   */
   const isShown = (subject: FreshnessSubject) => {
     const { state = 'unknown' } = known.get(subject) ?? {};
     if (isBranch) return subject === 'hub.link' || (subject !== 'auth' && state !== 'unknown');

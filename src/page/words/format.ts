@@ -37,7 +37,7 @@ export function formatFor(language: string) {
   };
   return {
     number: (value: number) => numbers.format(value),
-    /** Formats a quantity as it was sent. */
+    /** Formats a quantity. A text that is no number is returned unchanged. */
     amount: (value: number | string | null) => written(value, amounts),
     /** Formats an amount of money. Without a currency, only the number is shown. */
     money(value: number | string | null, currency: string | null) {
@@ -70,8 +70,8 @@ export function formatFor(language: string) {
     exact: (iso: string | null) => within(iso, (ms) => seconds.format(ms)),
     moment: (iso: string | null) => within(iso, (ms) => moments.format(ms)),
     /**
-     * Formats a time of today as a time, and another as a date. An age would change all the time, and a screen reader
-     * would read it out again and again.
+     * Formats a time less than 12 hours away as hour and minute, any other as date and time. It is no age, because an
+     * age would change all the time, and a screen reader would read out each change.
      */
     near: (iso: string | null, nowMs: number) =>
       within(iso, (ms) => (Math.abs(nowMs - ms) < NEAR_MS ? hours : moments).format(ms)),
@@ -87,7 +87,10 @@ function written(value: number | string | null, format: Intl.NumberFormat): stri
   return Number.isFinite(number) ? format.format(number) : String(value ?? '');
 }
 
-/** Returns an age in whole units. Below a minute it changes only every ten seconds, so that it is quiet to read. */
+/**
+ * Returns an age in whole units. Below a minute, the number changes only every ten seconds, so that the text does not
+ * flicker.
+ */
 function steady(ageMs: number): { count: number; unit: Unit } {
   if (ageMs < 10_000) return { count: 0, unit: 'second' };
   const [unit, unitMs] = UNITS.find(([, each]) => ageMs >= each) ?? ['second', 1_000];
