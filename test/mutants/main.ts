@@ -29,7 +29,7 @@ noticed, 3 fewer.
 const LEFT_OUT = /^src\/(page|db\/\w+\/migrations)\//;
 const NOTICED_MIN = 0.9;
 const LONGEST_MS = 600_000;
-/** Quick tests run first, because one of them notices most faults. */
+/** Total duration of the quick tests of a fault. They run first, because they already notice most faults. */
 const QUICK_MS = 10_000;
 
 const { values } = parseArgs({
@@ -102,7 +102,7 @@ function readOutcomes(): Outcome[] {
   }
 }
 
-/** Draws the same number from each folder, evenly over its files. */
+/** Draws `count` faults, the same number from each folder of src/ and evenly from its files. */
 function draw(count: number, seed: number, only: string | undefined): Mutant[] {
   const random = seededRandom(seed);
   const below = (max: number) => Math.floor(random.next() * max);
@@ -130,7 +130,7 @@ function draw(count: number, seed: number, only: string | undefined): Mutant[] {
   return drawn;
 }
 
-/** Copies only files that git knows, so that no leftover is tried. */
+/** Copies only the files that git tracks, so that leftover files are not tested. */
 function copyCheckout(place: string): void {
   const { stdout } = spawnSync('git', ['ls-files', '-z'], { cwd: ROOT, encoding: 'utf8' });
   for (const file of stdout.split('\0').filter(Boolean)) {
@@ -139,7 +139,10 @@ function copyCheckout(place: string): void {
   symlinkSync(path.join(ROOT, 'node_modules'), path.join(place, 'node_modules'));
 }
 
-/** Returns, for each fault, the tests that run through it, in lists to be run one after the other. */
+/**
+ * Runs the everyday tests once. Returns a function that gives the tests that run through a fault, as two lists to be
+ * run one after the other: the quick tests, then the rest.
+ */
 async function findTests(
   place: string,
   mutants: readonly Mutant[],
@@ -162,7 +165,7 @@ async function findTests(
     const { file } = mutants[at] ?? { file: '' };
     const tests = seen.filter(({ test, lines, started }) => {
       if (lines.includes(at)) return true;
-      // Lines that run in another process are not recorded.
+      // Lines that another process runs are not recorded, so a test counts if a program that it started uses the file.
       if (started.some((program) => reachedBy(program || test).has(file))) return true;
       return outer.has(at) && reachedBy(test).has(file);
     });
@@ -180,7 +183,7 @@ async function findTests(
   };
 }
 
-/** Returns a function of the files that a file imports or starts, directly or indirectly. */
+/** Returns a function that finds all files that a file imports or starts, directly or indirectly. */
 function reaching(place: string): (from: string) => Set<string> {
   const imports = new Map<string, string[]>();
   const importsOf = (file: string): string[] => {
@@ -203,14 +206,14 @@ function reaching(place: string): (from: string) => Set<string> {
       try {
         for (const next of importsOf(file)) reached.add(next);
       } catch {
-        // An address that is built at run time.
+        // There is no such file, because the path is built at run time.
       }
     }
     return reached;
   };
 }
 
-/** Returns the name of the test that fails, or null. */
+/** Puts a fault into the copy and runs the tests. Returns the name of the test that fails, or null. */
 async function tryOne(
   place: string,
   { file, line, after }: Mutant,
@@ -274,7 +277,7 @@ async function vitest(
       detached: true,
     });
     child.on('exit', (code) => {
-      // Daemons of a test that was cut off.
+      // Ends the daemons that a test left when it was cut off.
       if (child.pid !== undefined) killGroup(child.pid);
       resolve(code);
     });

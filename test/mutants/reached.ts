@@ -16,11 +16,13 @@ export interface Reached {
   test: string;
   /** Duration of the test file. */
   ms: number;
-  /** Indexes of the lines that it ran. */
+  /** Indexes of the watched lines that the test file ran inside functions. */
   lines: number[];
-  /** Indexes of lines outside functions, which run once in each process, for whichever test comes first. */
+  /**
+   * Indexes of the watched lines outside functions. They run once per process, during whichever test file comes first.
+   */
   outer: number[];
-  /** Programs that the test started; "" for one with an unknown source. */
+  /** Sources of the programs that the test file started; "" stands for an unknown source or a worker thread. */
   started: string[];
 }
 
@@ -31,7 +33,7 @@ const spots = lines.map(({ file, line }) => {
   return { file: path.join(ROOT, file), offsets };
 });
 
-/** Each process has an object of its own, because it runs its test files one after another. */
+/** Watches the lines in one process. The test files of the process run one after another and share this object. */
 class Watch {
   readonly #session = new Session();
   #lines = new Set<number>();
@@ -50,7 +52,7 @@ class Watch {
       this.#start(spawnargs.find((each) => /\/src\/.*\.ts$/.test(each)) ?? '');
     });
     diagnostics.subscribe('worker_threads', () => this.#start(''));
-    // Vitest ends its processes by SIGTERM.
+    // Vitest ends its processes by SIGTERM, so the last test file is recorded here.
     process.once('SIGTERM', () => {
       this.note();
       process.exit();
@@ -79,7 +81,7 @@ class Watch {
   note(): void {
     if (this.test === '') return;
     this.#take();
-    // A process that ran synchronously is not announced anywhere.
+    // A child process that was run synchronously is not announced, but its CPU time is counted.
     const ticks = childrenTicks();
     if (ticks !== this.#childrenTicks && this.#started.size === 0) this.#started.add('');
     this.#childrenTicks = ticks;

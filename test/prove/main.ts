@@ -12,12 +12,13 @@ import { screenOf, type Turn, turnLine } from './screen.ts';
 import { type Command, repeatLine, type Tier, testsOf, tiersOf } from './tiers.ts';
 
 /*
- * `npm run prove [-- --minutes N] [--only NAME …]`: runs the tiers in turns with new seeds, shows what they proved, and adds it to
- * docs/proof.md. A turn that has begun is not cut off, so the last one may end some seconds late.
+ * `npm run prove [-- --minutes N] [--only NAME …]` runs the tiers, which are kinds of tests, one after the other and
+ * again with new seeds until the minutes are over. It adds their figures to docs/proof.md. A turn is one run of a tier.
+ * A turn that has begun is not cut off at the end, so the last one may end some seconds late.
  */
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const RECORD = path.join(ROOT, 'docs/proof.md');
-/** Seeds that follow the first one of a turn stay allowed too. */
+/** The first seed of a turn is below this, so that the seeds after it (first + 1 and so on) are allowed too. */
 const SEED_END = 2 ** 31 - 10_000;
 const REDRAW_MS = 1_000;
 
@@ -33,11 +34,11 @@ const { minutes, only } = (() => {
     process.exit(2);
   }
 })();
-/** How slow this machine is now; for time limits, what `TILLSYNC_SLOW` says instead. */
+/** Measured slowness of this machine. `limits`, the factor for time limits, is `TILLSYNC_SLOW` if that is set. */
 const slowness = readSlowness(undefined);
 const limits = readSlowness(process.env.TILLSYNC_SLOW, () => slowness);
 const git = (...words: string[]) => spawnSync('git', words, { cwd: ROOT, encoding: 'utf8' }).stdout.trim();
-/** A "+" stands for changes that are not committed. */
+/** Files with uncommitted changes. If there are any, a "+" is added to the commit. */
 const changed = git('status', '--porcelain', '--untracked-files=no', '--', ':!docs/proof.md');
 const commit = `${git('rev-parse', '--short=7', 'HEAD') || 'no commit'}${changed === '' ? '' : '+'}`;
 const isThere = (program: string) =>
@@ -65,7 +66,7 @@ const say = (text: string) => {
   if (!process.stdout.isTTY) process.stdout.write(text);
 };
 
-/** Runs a tier to its end; undefined if it was stopped. */
+/** Runs one turn of a tier and returns its result; undefined if a signal stopped it. */
 async function takeTurn(tier: Tier, command: Command): Promise<Turn | undefined> {
   const { env, words } = command;
   const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('TILLSYNC_'));
@@ -80,11 +81,11 @@ async function takeTurn(tier: Tier, command: Command): Promise<Turn | undefined>
       ...env,
     },
     stdio: ['ignore', 'pipe', 'pipe'],
-    // Ctrl-C reaches this process alone, which passes it on.
+    // The child has its own process group, so that Ctrl-C reaches only this process, which then stops the child.
     detached: true,
   });
   const { pid } = child;
-  // With the daemons that it started.
+  // Ends the whole process group, which includes the daemons that the tests started.
   stop = () => pid !== undefined && process.kill(-pid, 'SIGTERM');
   let report = '';
   for (const stream of [child.stdout, child.stderr])
@@ -95,7 +96,7 @@ async function takeTurn(tier: Tier, command: Command): Promise<Turn | undefined>
   stop = undefined;
   if (isStopped) return undefined;
   const { passed, failed } = testsOf(report) ?? { passed: 0, failed: 0 };
-  // A runner that ends badly without a failed test has failed as well, and so has one that ran no test.
+  // A turn also counts as failed if Vitest ended with an error although no test failed, or if no test ran.
   const isBad = child.exitCode !== 0 || passed + failed === 0;
   const turn = {
     tier: tier.name,

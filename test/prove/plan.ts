@@ -7,8 +7,8 @@ export interface Done {
 }
 
 /**
- * The tier whose turn it is: of those that fit into what is left, the one with the fewest turns. A tier is expected
- * to take as long as its last turn did. Where none fits from the start, the shortest is taken.
+ * Returns the next tier: of those whose expected duration fits into the time left, the one with the fewest turns. The
+ * expected duration is that of the last turn. If no tier fits before the first turn, the shortest tier is returned.
  */
 export function nextTier(
   tiers: readonly Tier[],
@@ -36,7 +36,7 @@ export interface Wish {
 const HELP =
   'npm run prove [-- --minutes N] [--only NAME …], such as -- --minutes 60 --only killed --only power';
 
-/** Reads `--minutes N` and each `--only NAME`; throws with what is allowed. */
+/** Reads `--minutes N` and each `--only NAME`; throws an error that names the allowed values. */
 export function readWish(words: readonly string[], names: readonly string[]): Wish {
   const wish = { minutes: 10, only: [] as string[] };
   for (let at = 0; at < words.length; at += 2) {

@@ -1,6 +1,6 @@
 import { FIGURES, type Figure, type Figures } from './tiers.ts';
 
-/** What was run on a day at a commit. */
+/** Results of all turns of one commit on one day, which are one row in docs/proof.md. */
 export interface Run {
   day: string;
   commit: string;
@@ -23,13 +23,15 @@ const RUNS = '## Runs';
 const FAULTS = '## Faults';
 const TOTAL = /^In total: .*$/m;
 
-/** The document with a run, its faults and the new total; runs of one commit on one day are one row. */
+/**
+ * Returns the text of docs/proof.md with a run, its faults and the new total. Runs of a commit on one day share a row.
+ */
 export function recorded(document: string, run: Run, faults: readonly Fault[]): string {
   const runs = runsOf(document);
   const same = runs.findIndex(({ day, commit }) => day === run.day && commit === run.commit);
   if (same < 0) runs.push(run);
   else runs[same] = added(runs[same] as Run, run);
-  // The newest day is on top; within a day the rows stay as they came.
+  // The newest day is on top; rows of the same day keep their order.
   runs.sort((a, b) => (a.day < b.day ? 1 : a.day > b.day ? -1 : 0));
   const withRuns = withRows(document, RUNS, runs.map(rowOf));
   const faultRows = faults.map(({ day, commit, repeat, what }) =>
@@ -62,7 +64,7 @@ export function summed(all: readonly Figures[]): Figures {
   return sum;
 }
 
-/** `12 seeds, 8 store-days`, without what is 0. */
+/** Returns figures as text, such as `12 seeds, 8 store-days`; a figure of 0 is left out. */
 export function told(figures: Figures): string {
   return FIGURES.flatMap((name) => (figures[name] ? [`${grouped(figures[name])} ${name}`] : [])).join(', ');
 }
@@ -92,7 +94,7 @@ const cells = (all: readonly string[]) => `| ${all.join(' | ')} |`;
 const grouped = (number: number) => number.toLocaleString('en-US');
 const inCell = (text: string) => text.replaceAll('|', '\\|').replaceAll(/\s+/g, ' ');
 
-/** Where the rows of the table under a heading begin and end, by line. */
+/** Returns the index of the first row of the table under a heading, and the index after its last row. */
 function placeOf(lines: readonly string[], heading: string): [from: number, to: number] {
   const ruler = lines.findIndex((line, i) => i > lines.indexOf(heading) && /^\|[-:|\s]+\|$/.test(line));
   if (!lines.includes(heading) || ruler < 0) throw new Error(`The record has no table under ${heading}.`);

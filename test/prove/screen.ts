@@ -1,7 +1,7 @@
 import { summed, told } from './record.ts';
 import { type Command, type Figures, repeatLine, type Tier } from './tiers.ts';
 
-/** A turn and what its report says. */
+/** An ended turn, with the results from the report of Vitest. */
 export interface Turn {
   tier: string;
   command: Command;
@@ -22,7 +22,10 @@ export interface Progress {
 const clockTime = (seconds: number) =>
   `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')}`;
 
-/** Returns the whole screen: for each tier its figures, and the command that repeats its last turn. */
+/**
+ * Returns the whole screen: for each tier its figures, and the command of one turn: of the running one, else of the
+ * first that failed, else of the last.
+ */
 export function screenOf(tiers: readonly Tier[], progress: Progress): string {
   const { commit, minutes, spentSeconds, turns, now } = progress;
   const lines = [
@@ -43,7 +46,7 @@ export function screenOf(tiers: readonly Tier[], progress: Progress): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** The line of a turn that has ended, for an output that is no terminal. */
+/** Returns the text about an ended turn, for an output that is not a terminal. */
 export function turnLine(tier: Tier, turn: Turn): string {
   const figures = told(turn.figures);
   const what = [figures, `${turn.passed} tests passed, ${turn.failed} failed`].filter(Boolean).join('; ');

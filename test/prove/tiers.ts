@@ -1,4 +1,4 @@
-/** What a turn can prove, in the order of the record's columns. */
+/** Names of the figures that turns report, in the order of the columns in docs/proof.md. */
 export const FIGURES = [
   'seeds',
   'store-days',
@@ -24,9 +24,9 @@ export interface Tier {
   seconds: number;
   /** A program that the tier needs. */
   program?: string;
-  /** Turns after which nothing new is left at the same commit; without it, each seed is new. */
+  /** Turns until a repetition at the same commit shows nothing new; left out if each seed is a new test. */
   most?: number;
-  /** `turn`: how many of the tier have ended before. */
+  /** Returns the command of a turn. `turn` is the number of turns of this tier that have ended. */
   command: (seed: number, turn: number) => Command;
   /** Reads the figures in the runner's own report. */
   read: (report: string) => Figures;
@@ -39,20 +39,20 @@ const CRASHES = ['--config', 'test/slow/crash/vitest.config.ts'];
 const sumIn = (report: string, pattern: RegExp) =>
   [...report.matchAll(pattern)].reduce((sum, [, number]) => sum + Number(number), 0);
 
-/** `seed 7: 301 orders in 2 days, …`, as both simulations of a store print it. */
+/** Reads lines such as `seed 7: 301 orders in 2 days, …`, which both simulations of a store print. */
 function readDays(report: string): Figures {
   const days = [...report.matchAll(/^seed \d+: \d+ orders in (\d+) days/gm)];
   return { seeds: days.length, 'store-days': days.reduce((sum, [, n]) => sum + Number(n), 0) };
 }
 
-/** `20 crashes (seed 7): …`; a report of power cuts begins with `power: `. */
+/** Matches `20 crashes (seed 7): …`, the line about kills. The line about power cuts begins with `power: `. */
 const CRASHED = /^(\d+) crashes \(seed \d+\)/gm;
 const CUT = /^power: (\d+) crashes \(seed \d+\)/gm;
 
-/** Says which tests `testsOf` counted as passed; a tier whose tests are its figures. */
+/** Returns the number of passed tests, for tiers whose figure depends on it. */
 const passedTests = (report: string) => testsOf(report)?.passed ?? 0;
 
-/** The worlds are those of test/slow/stock/small-worlds.ts; each turn has the next one. */
+/** Returns all tiers. `worlds` are the names in test/slow/stock/small-worlds.ts; each turn runs the next one. */
 export function tiersOf(worlds: readonly string[]): readonly Tier[] {
   const seeded = (seed: number, env: Record<string, string | number>, words: string[]): Command => ({
     env: {
@@ -148,7 +148,7 @@ export function tiersOf(worlds: readonly string[]): readonly Tier[] {
   ];
 }
 
-/** The tests that Vitest counted in its last line about them; undefined if it never came so far. */
+/** Returns the numbers in the last `Tests` line of Vitest; undefined if Vitest ended before it printed one. */
 export function testsOf(report: string): { passed: number; failed: number } | undefined {
   const line = [...report.matchAll(/^\s*Tests {2}(.*)$/gm)].at(-1)?.[1];
   if (line === undefined) return undefined;
@@ -156,7 +156,7 @@ export function testsOf(report: string): { passed: number; failed: number } | un
   return { passed: count('passed'), failed: count('failed') };
 }
 
-/** The line that repeats a run in a shell. */
+/** Returns the shell command that repeats a run. */
 export function repeatLine({ env, words }: Command): string {
   const quoted = (word: string) => (/^[\w./=:-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
   const settings = Object.entries(env).map(([name, value]) => `${name}=${quoted(value)}`);

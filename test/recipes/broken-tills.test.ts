@@ -9,7 +9,7 @@ import { COMPILED, NODE, runCommand } from '../support/workplace.ts';
 const FILES = ['till.ts', 'api.ts', 'ledger.ts'];
 const COUNTED = '  if (counts.length > 0) {';
 
-/** The till of the docs with one fault each, and the behaviours that fail then. */
+/** Faults to put into the TypeScript till of the docs, each with the ids of the behaviours that then fail. */
 const FAULTS: { what: string; fails: number[]; edits: [from: string, to: string][] }[] = [
   {
     what: 'books unpaid orders',
@@ -136,7 +136,7 @@ const FAULTS: { what: string; fails: number[]; edits: [from: string, to: string]
   },
 ];
 
-/** Says, posts and inserts without a pause, and looks at no answer. */
+/** A till that prints, posts and inserts without a pause and ignores every answer. */
 const FLOODING_TILL = `
 const { TILL_URL = '', TILL_INBOX = '', TILL_ARTICLES = '' } = process.env;
 const { readFileSync } = await import('node:fs');
@@ -193,8 +193,8 @@ async function judge(command: string[], ...words: string[]): Promise<Verdicts> {
 }
 
 /**
- * Faults that do not touch each other share a till, by the first behaviour that each fails. `.ci/nightly` plays each fault
- * alone.
+ * Groups of faults that do not affect each other, so that one till can have them all. Each fault is named by the first
+ * behaviour that it fails. `.ci/nightly` tests each fault alone.
  */
 const TOGETHER = [
   [4, 10, 14, 16],
@@ -203,12 +203,12 @@ const TOGETHER = [
   [3, 23, 24],
 ];
 const tills = [
-  // A till that fails much waits longest, so it starts first.
+  // A till that fails many behaviours takes longest, so these tills start first.
   ...FAULTS.filter(({ fails: [first = 0] }) => !TOGETHER.flat().includes(first)).map((fault) => [fault]),
   ...TOGETHER.map((firsts) => FAULTS.filter(({ fails: [first = 0] }) => firsts.includes(first))),
 ].flatMap((faults) => (process.env.TILLSYNC_NIGHTLY === '1' ? faults.map((fault) => [fault]) : [faults]));
 
-// The tests run at once, because a till mostly waits. Each uses its own test context, as concurrent tests must.
+// The tests run concurrently, because a till mostly waits. Each uses its own test context, as concurrent tests must.
 describe.concurrent('a till that', () => {
   for (const faults of tills) {
     const fails = faults.flatMap((fault) => fault.fails).sort((one, other) => one - other);
@@ -249,7 +249,7 @@ describe.concurrent('a till that', () => {
       onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
       const file = path.join(directory, 'till.ts');
       writeFileSync(file, FLOODING_TILL);
-      // Three of the behaviours, because a flood takes the processor.
+      // Tests only three behaviours, because a flood uses up the CPU time.
       const { code, failed, saw, durationMs } = await judge(
         [NODE, file],
         '--way',

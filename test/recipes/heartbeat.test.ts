@@ -29,8 +29,8 @@ interface Watcher {
 }
 
 /**
- * Receives pings as healthchecks.io does (hc/api/views.py): by path, a failure with `/fail` at its end, 404
- * for an unknown path.
+ * Receives pings as healthchecks.io does (hc/api/views.py). A path that ends with `/fail` reports a failure, and an
+ * unknown path is answered with 404.
  */
 function healthchecks(): Watcher {
   let [lastMs, failed] = [0, false];
@@ -142,8 +142,8 @@ describe.each([
   }
 
   /**
-   * Checks that the secret is neither in the output, nor in stored files, nor in a bundle, even if a file contains
-   * the address.
+   * Checks that the secret is neither in the output nor in stored files, and not in a bundle either, even if the
+   * address is in the configuration file.
    */
   async function noneLeaks(daemon: DaemonProcess, said: string): Promise<void> {
     expect(daemon.log() + said).not.toContain(TOKEN);

@@ -91,7 +91,7 @@ tried(
       const bytes = printed();
       expect(bytes.subarray(0, 5).toString('latin1')).toBe('\x1b@\x1bt\x02');
       expect(bytes.subarray(-4).toString('latin1')).toBe('\x1dV\x42\x00');
-      // ñ, á, ü, é, ¿, ¡ and í of code page 850.
+      // The expected bytes are ñ, á, ü, é, ¿, ¡ and í in code page 850.
       const text = bytes.toString('latin1');
       expect(text).toContain('#1005');
       expect(text).toContain('\xa5usta \xb5vila G\x81ell');
@@ -168,7 +168,7 @@ tried('mail-order hands msmtp a whole mail, and fails when msmtp does', async ()
   expect(await run('mail-order', words, realEvent(), { ...env, END: '75' })).toMatchObject({ code: 75 });
 });
 
-/** Starts a mail server that accepts each mail or defers it; it records what it gets. */
+/** Starts a mail server that records the lines it gets. It accepts each mail, or defers it while `isFull` is true. */
 async function mailServer(): Promise<{ port: string; told: string[]; isFull: boolean }> {
   const told: string[] = [];
   const server = createServer((socket) => {

@@ -11,7 +11,7 @@ const POS = 61_013;
 const SHARED_GROUP = 61_012;
 const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED_GROUP}`];
 
-/** npm packages with SQLite's source of their year, as a Delphi, a FoxPro or an old Debian includes it. */
+/** npm packages that contain an older source of SQLite, such as a Delphi, a FoxPro or an old Debian uses. */
 const LIBRARIES = [
   { version: '3.22.0', from: 'cordova-sqlite-storage-dependencies@1.2.0' },
   { version: '3.24.0', from: 'sqlite3@4.0.2' },
@@ -120,7 +120,7 @@ describe('libraries of other years', () => {
               status: 0,
             });
           }
-          // A program that opens it for writing does no harm.
+          // A program that opens the mirror for writing does no harm.
           expect(ask(version, 'write', mirror, FEED).rows, version).toEqual(feed);
         }
       };

@@ -17,8 +17,8 @@ interface Proxy {
   /** The file that the operator's guide links. */
   shown: string;
   /**
-   * `around` returns the whole configuration around the shown part, and `words` the command that starts the
-   * proxy with this configuration in `file`.
+   * `around` completes the shown part to a whole configuration. `words` returns the arguments with which the program
+   * reads the configuration in `file`.
    */
   around: (shown: string, directory: string, port: number) => string;
   words: (file: string) => string[];

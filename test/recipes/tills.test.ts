@@ -13,7 +13,7 @@ interface TillRecipe {
   needs: string[];
   /** Debian packages. */
   packages: string;
-  /** Command that compiles the recipe, in its directory. */
+  /** Command that compiles the recipe; it runs in a temporary directory. */
   compile?: string[];
   command: string[];
 }
@@ -86,7 +86,7 @@ for (const till of TILLS) {
     console.warn(`Not tested: the till in ${till.language}. Install it: apt install ${till.packages}`);
 }
 
-// The tests run at once, because a till mostly waits. Each uses its own test context, as concurrent tests must.
+// The tests run concurrently, because a till mostly waits. Each uses its own test context, as concurrent tests must.
 describe.concurrent('a till of the docs', () => {
   for (const till of TILLS) {
     it.skipIf(missing(till))(
@@ -97,7 +97,7 @@ describe.concurrent('a till of the docs', () => {
         const certificate = path.join(directory, 'till.html');
         const [compiler, ...sources] = till.compile ?? [];
         if (compiler !== undefined) execFileSync(compiler, sources, { cwd: directory, stdio: 'pipe' });
-        // The kit starts the command where it is called.
+        // The command is started in the working directory of the test, so the compiled till needs its whole path.
         const command = till.command.map((word) =>
           /(^|\/)till$/.test(word) ? path.join(directory, 'till') : word,
         );

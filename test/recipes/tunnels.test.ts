@@ -34,14 +34,17 @@ const write = (place: string, content: string, mode = '644') =>
     `mkdir -p $(dirname ${place}); cat > ${place} <<'END'\n${content}\nEND\nchmod ${mode} ${place}`,
   );
 
-/** Starts the public server's part, which the guide links for proxies; `under` is the prefix to run on that server. */
+/**
+ * Starts nginx on the public server with the configuration that the guide links; it forwards to `leadsTo`. `under` is
+ * the prefix that makes a command run on that server.
+ */
 function startProxy(under: string, leadsTo: string): void {
   const directory = '/etc/letsencrypt/live/shop.example.com';
   machine.run(`mkdir -p ${directory}; cd ${directory}; openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=shop.example.com \
     -addext subjectAltName=DNS:shop.example.com -keyout privkey.pem -out fullchain.pem 2>/dev/null`);
   const shown = readFileSync(PROXY, 'utf8').replace('127.0.0.1:8787', leadsTo);
   write('/root/nginx.conf', `events {}\nhttp { access_log off;\n${shown}\n}`);
-  // A process it leaves running must not hold the command's output, or the command would not end.
+  // nginx stays running and must not hold the output of the command, or the command would not end.
   machine.run(`${under} nginx -c /root/nginx.conf < /dev/null > /run/nginx.log 2>&1`);
 }
 
@@ -73,7 +76,7 @@ external_id = "B1"`;
   );
 }
 
-/** Waits for a callback beyond the first `known`; returns their number. */
+/** Waits until more than `known` callbacks have arrived; returns their number. */
 function awaitCallbacks(known: number): number {
   const script = `const { DatabaseSync } = require('node:sqlite');
     const began = Date.now();
@@ -94,7 +97,7 @@ function awaitCallbacks(known: number): number {
   return Number(text);
 }
 
-/** Checks from the platform's side that the tunnel passes all requests, so that only the secret decides. */
+/** Checks that requests to the public address pass the tunnel and that the secret decides about them. */
 function expectSecretToDecide(): void {
   const status = (secret: string, place = '/webhook') =>
     machine.run(
@@ -106,7 +109,7 @@ function expectSecretToDecide(): void {
   expect(status(SECRET, '/v1/status')).toBe('404');
 }
 
-// The test starts and stops whole machines.
+// Each test starts and stops a whole machine.
 vi.setConfig({ testTimeout: 300_000 });
 
 describe('a tunnel by SSH', () => {
@@ -166,7 +169,7 @@ describe('a tunnel by WireGuard', () => {
       const key = machine.run(`cat /etc/wireguard/${other}.pub`);
       const text = file(`wg-${end}.conf`)
         .replace(/PUBLIC_KEY_OF_THE_\w+/, key)
-        // Both ends share this machine's files.
+        // Both ends share this machine's files, so their private keys need different names.
         .replace('private.key', `${end}.key`);
       write(`/etc/wireguard/wg-${end}.conf`, text, '600');
       machine.run(

@@ -1,9 +1,9 @@
-// The local API, for the tills that get orders over HTTP, by a stream or by a hook: all hand over counts this way.
+// Calls of the local API. The tills that get orders over HTTP, by a stream or by a hook all hand over counts with it.
 import { all, type Event, run } from './ledger.ts';
 
 const { TILL_URL, TILL_KEY, TILL_STORE } = process.env;
 
-/** Asks, and throws unless the answer is a good one. */
+/** Makes a request; throws unless the answer is 2xx. */
 export async function ask(path: string, options: RequestInit = {}): Promise<Response> {
   const headers = {
     authorization: `Bearer ${TILL_KEY}`,
@@ -13,14 +13,14 @@ export async function ask(path: string, options: RequestInit = {}): Promise<Resp
   const answer = await fetch(TILL_URL + path, { ...options, headers });
   if (answer.ok) return answer;
   const { error } = (await answer.json()) as { error: { code: string; message: string } };
-  // The mirror and its numbers were both lost, so every order comes again.
+  // The mirror was made anew and its event numbers begin again, so the till reads every order again.
   if (error.code === 'feed-restarted') run('UPDATE place SET seq = 0');
   throw new Error(`${path}: ${answer.status} ${error.message}`);
 }
 
 const post = (path: string, items: object[]) => ask(path, { method: 'POST', body: JSON.stringify(items) });
 
-/** Counts first; an order is acknowledged once every count has an answer, be it taken, held or refused. */
+/** Counts first; an order is acknowledged only after every count was answered: accepted, held or rejected. */
 export async function handOver() {
   const owed = all<Pick<Event, 'seq' | 'orderId'>>('SELECT order_id AS orderId, seq FROM owed LIMIT 1000');
   const counts = all<{ externalId: string; qty: number }>('SELECT externalId, qty FROM counts');
@@ -42,7 +42,7 @@ export async function handOver() {
   for (const { orderId, seq } of owed) run('DELETE FROM owed WHERE order_id = ? AND seq = ?', orderId, seq);
 }
 
-/** Does the work again and again. What failed is done a second later: what is owed stands in the ledger. */
+/** Repeats the work. After an error it tries again a second later; the ledger still has what is owed to tillsync. */
 export async function forever(restMs: number, work: () => Promise<void>) {
   for (;;) {
     let ms = restMs;

@@ -1,4 +1,5 @@
-// The till's own ledger, the same for each way: what lay on the shelf, what orders and sales took of it, what is owed.
+// The till's own ledger, which the tills of every way share: the stock at the start, the pieces that orders and sales
+// took, and the orders whose acknowledgement is owed.
 import { appendFileSync, readFileSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 
@@ -34,10 +35,10 @@ const rowsOf = (file: string) =>
 for (const [sku = '', id = '', , qty] of rowsOf(TILL_ARTICLES).slice(1))
   run('INSERT OR IGNORE INTO stock VALUES (?, ?, ?, ?)', sku, id, Number(qty), Number(qty));
 
-/** An order that was booked, or is to be prepared now. */
+/** Writes into the till's report that an order was booked, or that it is to be prepared now. */
 const report = (...cells: (string | number | null)[]) => appendFileSync(TILL_REPORT, `${cells.join('\t')}\n`);
 
-/** What tillsync tells of an order; its newest state, or null once it was deleted. */
+/** An event of the feed. `order` is the newest state of the order, or null once the order was deleted. */
 export interface Event {
   seq: number;
   orderId: string;
@@ -51,7 +52,7 @@ export interface Event {
   } | null;
 }
 
-/** Books events in one transaction: what each order takes now, in place of what it took before. */
+/** Books events in one transaction. What an order takes now replaces what the order took before. */
 export function book(events: Event[]) {
   db.exec('BEGIN IMMEDIATE');
   try {

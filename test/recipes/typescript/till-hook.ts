@@ -1,4 +1,4 @@
-// node till-hook.ts: tillsync posts each event to it. Node 24 with `npm install standardwebhooks`, ledger.ts and api.ts.
+// node till-hook.ts: tillsync posts each event to it. Node 24 with `npm install standardwebhooks`, ledger.ts, api.ts.
 import { createServer } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { Webhook } from 'standardwebhooks';
@@ -11,13 +11,13 @@ const webhook = new Webhook(TILL_HOOK_SECRET);
 createServer(async (request, response) => {
   try {
     const event = webhook.verify(await text(request), request.headers as Record<string, string>);
-    // What `tillsync hooks test` made up is no order.
+    // The event that `tillsync hooks test` makes up is not booked.
     const { test = false, ...told } = event as Event & { test?: boolean };
     if (!test) book([told]);
     response.writeHead(204).end();
   } catch (error) {
     console.error(String(error));
-    response.writeHead(500).end(); // It is sent again.
+    response.writeHead(500).end(); // tillsync sends the event again.
   }
 }).listen(Number(TILL_HOOK_PORT), '127.0.0.1');
 

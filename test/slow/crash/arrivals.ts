@@ -22,8 +22,8 @@ export function notArrived(
 }
 
 /**
- * Opens a file for writing, like a POS, because a kill may have left a journal that a read-only connection cannot roll
- * back.
+ * Returns a sentence if `what` selects any rows. The inbox is opened for writing, like a POS does, because a kill may
+ * have left a journal that a read-only connection cannot roll back.
  */
 function waiting(file: string, readonly: boolean, what: string): string[] {
   const db = new Database(file, { readonly, fileMustExist: true, timeout: 1_000 });
@@ -35,7 +35,7 @@ function waiting(file: string, readonly: boolean, what: string): string[] {
   }
 }
 
-/** Returns the value of a target such as `stock:A-1001-2` or `price:1001`. */
+/** Returns the platform's value of a target such as `stock:A-1001-2` or `price:1001`. */
 function atPlatform(control: SandboxControl, target: string): number | undefined {
   const [kind, name = ''] = target.split(':');
   if (kind === 'stock') {

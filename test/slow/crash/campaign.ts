@@ -78,7 +78,7 @@ export async function runCampaign({ program, rounds, seed, power }: CampaignOpti
   return tally;
 }
 
-/** The tally for a person. */
+/** Returns the tally as text for a person. */
 export function describe(tally: Tally): string {
   const { rounds, points, lockOuts, confirmed, accepted, refreshes } = tally;
   const lines = [...points].sort().map(([name, { hit, missed }]) => {

@@ -5,8 +5,8 @@ import { buildProgram, type Program } from './daemon-life.ts';
 import { FIRST_POINTS, KILL_POINTS, UPGRADE_POINTS } from './kill-points.ts';
 
 /*
- * `TILLSYNC_CRASH_ROOT` names other sources to crash, such as a copy without one of the guards. The run finds each of
- * these faults (left) by its effect (right). The kills find the first ten, the power cuts the rest:
+ * `TILLSYNC_CRASH_ROOT` names other sources to crash, such as a copy into which a fault was put. The runs find each of
+ * these faults (left) by its effect (right); the kills find the first ten, the power cuts the rest:
  *   the callback is answered before its commit          an acknowledged order is not in the mirror
  *   the copied inbox rows are not remembered            there are more changes than were handed over
  *   the inbox is emptied before its rows are copied     an accepted change is nowhere

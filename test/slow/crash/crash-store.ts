@@ -24,7 +24,7 @@ import { StoreLoad } from './store-load.ts';
 export interface CrashStoreOptions {
   seed: number;
   program: Program;
-  /** The first life finds files with this many migrations of the mirror; 0 for none. */
+  /** Number of migrations that the mirror of the first life has; with 0 the first life finds no files. */
   oldSteps: number;
   /** Set if a kill also loses unsynced data; `lies` is that of `openPowerLoss`. */
   power?: { lies?: string } | undefined;
@@ -40,10 +40,12 @@ export interface Crash {
   faults: string[];
 }
 
-/** Longer than a kill and a start take, so that a store that forgets a call breaks the limit. */
+/**
+ * Limits whose intervals are longer than a kill and a start, so that a daemon that forgets earlier calls breaks them.
+ */
 const LIMITS = { ...QUICK_LIMITS, endpointIntervalMs: 300, ordersIntervalMs: 1_500 };
 const START_DEADLINE_MS = limitMs(15_000);
-/** A point that has not come after this long in a running daemon will not come. */
+/** Time in a running daemon after which a kill point that was not reached is given up. */
 const POINT_DEADLINE_MS = 2_500;
 
 /**
@@ -133,7 +135,7 @@ export class CrashStore {
     return new CrashStore(options, { place, gate, gateUrl, callbacks }, () => http.close());
   }
 
-  /** Runs one life, ended at `point`, and checks what it left. */
+  /** Runs the daemon until it is killed at `point`, and checks the files that it left. */
   async crash(point: KillPoint): Promise<Crash> {
     const life = this.#start();
     const load = this.#load.run().then(

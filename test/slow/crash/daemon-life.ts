@@ -14,8 +14,8 @@ export interface Program {
 }
 
 /**
- * Bundles the sources in `TILLSYNC_CRASH_ROOT`, else those of this checkout. With `laterSteps` it is a version to
- * come, which has one more migration.
+ * Bundles the sources in `TILLSYNC_CRASH_ROOT`, else those of this checkout. With `laterSteps`, which has SQL by
+ * database, the program is a later version with one more migration for each of these databases.
  */
 export async function buildProgram(
   laterSteps: Partial<Record<'mirror' | 'state', string>> = {},
@@ -43,7 +43,7 @@ export class DaemonLife {
   readonly #child: ChildProcess;
   readonly #dead: Promise<unknown>;
   #log = '';
-  /** Monotonic milliseconds; null while it was not killed. */
+  /** Monotonic time of the kill in milliseconds; null if the process was not killed. */
   killedMs: number | null = null;
 
   constructor(child: ChildProcess) {
@@ -76,7 +76,7 @@ export class DaemonLife {
     this.#child.kill('SIGKILL');
   }
 
-  /** Resolves when it is dead and its output was read. */
+  /** Resolves when the process has ended and its output was read. */
   async dead(): Promise<void> {
     await this.#dead;
   }
@@ -86,7 +86,7 @@ export class DaemonLife {
     if (!this.runs) throw new Error(`The daemon did not start:\n${this.#log}`);
   }
 
-  /** Exit code after SIGTERM. */
+  /** Sends SIGTERM and returns the exit code. */
   async stop(): Promise<number | null> {
     this.#child.kill('SIGTERM');
     await this.#dead;

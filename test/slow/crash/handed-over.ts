@@ -1,6 +1,6 @@
 /**
- * Values that a POS submitted for one target, and the answers. Values only rise, so any two of them have an
- * order.
+ * Values that a POS submitted for one target, and the highest accepted one. Values only rise, so of two values the
+ * higher one is newer.
  */
 interface Word {
   accepted: number;
@@ -40,7 +40,7 @@ export class SubmittedChange {
     if (this.#words.get(target)?.submitted.delete(value)) this.submitted -= 1;
   }
 
-  /** Returns a sentence for each target whose last accepted value, or a later one, is not in `found`. */
+  /** Returns a sentence for each target for which `found` has neither the last accepted value nor a later one. */
   missing(found: ReadonlyMap<string, number>): string[] {
     return [...this.#words].flatMap(([target, { accepted }]) =>
       accepted > 0 && (found.get(target) ?? 0) < accepted

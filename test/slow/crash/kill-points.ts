@@ -7,7 +7,7 @@ import type { DaemonLife } from './daemon-life.ts';
 import type { CallPoint, PlatformGate } from './platform-gate.ts';
 import type { StoreLoad } from './store-load.ts';
 
-/** Moments at which a kill may be aimed; all of them are visible from outside the process. */
+/** Parts of the test by which a kill is aimed; all of them are visible from outside the process. */
 export interface Scene {
   storage: string;
   life: DaemonLife;
@@ -17,7 +17,7 @@ export interface Scene {
   random: Random;
 }
 
-/** Functions that watch the notifications of one life; `sent` or `confirmed` is called once. */
+/** Called for each notification of one life: `sent` when it is sent, `confirmed` when the daemon has accepted it. */
 export interface CallbackWatch {
   sent?: (() => void) | undefined;
   confirmed?: (() => void) | undefined;
@@ -25,7 +25,9 @@ export interface CallbackWatch {
 
 export interface KillPoint {
   name: string;
-  /** Kills the process when it gets there; the returned function releases the rest. */
+  /**
+   * Arranges a kill when the process reaches the point; the returned function undoes what is left of the arrangement.
+   */
   aim(scene: Scene): (() => void) | Promise<() => void>;
 }
 
@@ -103,7 +105,10 @@ function atCallback({ life, callbacks, random }: Scene, event: keyof CallbackWat
   };
 }
 
-/** The daemon's journal appears when it begins to empty the inbox, and is deleted when it is done. */
+/**
+ * Kills at a change of the rollback journal, which appears when the daemon begins to empty the inbox and is deleted at
+ * the end.
+ */
 async function atInbox(
   { life, storage, load }: Scene,
   sign: 'journal' | 'no journal',
@@ -114,7 +119,7 @@ async function atInbox(
   await load.inboxAtRest();
   await load.insertSome();
   await load.insertSome();
-  // Earlier events of the directory are the POS's own.
+  // Waits, because earlier events of the directory come from the POS's own inserts.
   await systemClock.sleep(5);
   const journal = path.join(storage, 'inbox', 'inbox.db-journal');
   const watcher = watching(path.dirname(journal), (name) => {

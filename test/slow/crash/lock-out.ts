@@ -4,7 +4,7 @@ import { type CommandResult, until } from '../../support/workplace.ts';
 import type { DaemonLife } from './daemon-life.ts';
 import type { GateCall } from './platform-gate.ts';
 
-/** A whole answer is stored long before this; under load it takes longer. */
+/** Time within which a complete answer is stored even under load; usually it takes much less. */
 const SAVED_WITHIN_MS = limitMs(500);
 
 /** Whether a kill came between the rotation of the tokens and the moment at which they must be saved. */
@@ -23,8 +23,8 @@ export interface LockedOutStore {
 }
 
 /**
- * Checks a lock-out in the one window that no client can close. It must be reported as such, callbacks must continue,
- * and new tokens must end it.
+ * Checks a store that lost its tokens in the one window that no client can close. The lock-out must be reported as
+ * such, callbacks must still be accepted, and new tokens must end it.
  */
 export async function lockOutFaults({ control, life, command, newToken }: LockedOutStore): Promise<string[]> {
   await life.running();

@@ -8,14 +8,19 @@ export interface PlatformView {
   calls: readonly GateCall[];
   /** Time of the kill of each process, by its number. */
   killedMs: ReadonlyMap<number, number>;
-  /** Number of losses of the tokens in the one window that nobody can close. */
+  /**
+   * Number of token losses by a kill between the rotation of the tokens and their storage, which nobody can prevent.
+   */
   lockOuts: number;
 }
 
 /** Time after which even a busy machine has stored an answer. */
 const SETTLED_WITHIN_MS = limitMs(500);
 
-/** Returns the faults that the platform saw: a broken limit, a dead token, an old value, a value twice. */
+/**
+ * Returns the faults that the platform saw: broken limits, uses of dead tokens, older values after newer ones, and
+ * values that were sent twice.
+ */
 export function faultsOf({ control, calls, killedMs, lockOuts }: PlatformView): string[] {
   const faults = control
     .violations()

@@ -31,14 +31,14 @@ export interface Ambush {
   act: () => void;
 }
 
-/** The connection to the sandbox, which can stop a call at any of its points and records every value. */
+/** A proxy between daemon and sandbox, which can stop a call at any of its points and records every value. */
 export class PlatformGate {
   readonly #core: SandboxCore;
   readonly #server = createServer((request, response) => void this.#carry(request, response));
   readonly calls: GateCall[] = [];
   /** The refresh token that the platform accepts now. */
   refreshToken: string;
-  /** The last rotation of tokens. */
+  /** The last call that rotated the tokens. */
   lastRotation: GateCall | undefined;
   life = 0;
   ambush: Ambush | undefined;
@@ -48,7 +48,7 @@ export class PlatformGate {
     this.refreshToken = refreshToken;
   }
 
-  /** Base address for the daemon. */
+  /** Starts the proxy; returns its base address for the daemon. */
   async listen(): Promise<string> {
     this.#server.listen(0, '127.0.0.1');
     await once(this.#server, 'listening');

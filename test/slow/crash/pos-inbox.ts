@@ -37,7 +37,7 @@ export function insertRows(file: string, { stocks, prices, acks }: InboxRows): b
     }).immediate();
     return true;
   } catch (error) {
-    // The file does not exist yet, or is locked.
+    // The inbox is not complete yet, or it is locked.
     const code = error instanceof Database.SqliteError ? error.code : '';
     if (!/^SQLITE_(BUSY|ERROR|CANTOPEN|READONLY)/.test(code)) throw error;
     return false;
@@ -46,7 +46,7 @@ export function insertRows(file: string, { stocks, prices, acks }: InboxRows): b
   }
 }
 
-/** The POS as a separate process, which dies when the power does. */
+/** The POS as a separate process, which is killed at a power cut. */
 export class PosProcess {
   readonly #child: ChildProcess;
   readonly #answers: AsyncIterator<string>;

@@ -17,7 +17,7 @@ import { NODE } from '../../support/workplace.ts';
 export interface PowerLossOptions {
   /** Directory for the built library and the images, outside `root`. */
   directory: string;
-  /** The directory that loses power. */
+  /** The directory whose unsynced bytes a power cut loses. */
   root: string;
   /** Ending of the paths of files that are lost although they were synced, as on a disk that lies. */
   lies?: string;
@@ -27,7 +27,7 @@ export interface PowerLossOptions {
 export interface PowerLoss {
   /** Environment for every process that writes below the root. */
   env: Record<string, string>;
-  /** Counts the present files as synced. */
+  /** Treats the files that exist now as synced. */
   adopt(): void;
   /** Restores the files to their synced state. Every process that had the root open must be dead. */
   cut(): void;
@@ -40,7 +40,7 @@ const SYNC_ALL = `
   for (const name of readdirSync(root, { recursive: true })) sync(root + '/' + name);
   sync(root);`;
 
-/** Builds the library (`apt-get install -y gcc`). */
+/** Compiles the library that records what is synced; needs gcc (`apt-get install -y gcc`). */
 export function openPowerLoss({ directory, root, lies }: PowerLossOptions): PowerLoss {
   const library = path.join(directory, 'synced-images.so');
   const images = path.join(directory, 'images');
@@ -70,7 +70,7 @@ export function openPowerLoss({ directory, root, lies }: PowerLossOptions): Powe
   };
 }
 
-/** Returns the library's name of a file. */
+/** Returns the name that the library gives to the images of a file or directory. */
 function keyOf(place: string): string {
   const { ino, birthtimeNs } = statSync(place, { bigint: true });
   return `${ino}-${birthtimeNs}`;

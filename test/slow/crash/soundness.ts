@@ -16,7 +16,7 @@ export interface Expectations {
 }
 
 export interface Findings {
-  /** Returns a sentence per fault; none if all is well. */
+  /** A sentence for each fault; empty if all is well. */
   faults: string[];
   /** The stored refresh token; undefined if none was stored yet. */
   refreshToken: string | undefined;
@@ -61,7 +61,10 @@ export function inspect(storage: string, copy: string, expected: Expectations): 
   return { faults, refreshToken, isUpgraded };
 }
 
-/** Returns faults in the modes of the mirror's files for another Unix user, if the mirror exists. */
+/**
+ * Returns a sentence for each file of the mirror that is missing, or whose mode or group does not suit a POS with
+ * another Unix user.
+ */
 export function modeFaults(storage: string): string[] {
   const { gid } = statSync(storage);
   return ['mirror.db', 'mirror.db-wal', 'mirror.db-shm'].flatMap((name) => {

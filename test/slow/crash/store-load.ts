@@ -13,7 +13,7 @@ export interface StoreLoadOptions {
   random: Random;
 }
 
-/** Prices lie above all counts, so that both rise by one counter. */
+/** Prices lie above this value and counts below it, because one counter gives the rising values of both. */
 const PRICE_BASE = 10_000;
 /** SKUs that customers order and nobody counts. */
 const ORDERED_SKUS = [1002, 1004, 1005];
@@ -33,7 +33,7 @@ export class StoreLoad {
   readonly #inbox: Targets;
   readonly #agent = new Agent({ keepAliveTimeout: 1_000 });
   readonly #open: string[] = [];
-  /** Leaves the inbox alone. */
+  /** While true, the load inserts nothing into the inbox by itself. */
   isInboxQuiet = false;
   #insertUnderWay: Promise<unknown> = Promise.resolve();
   #stopped = true;
@@ -72,7 +72,7 @@ export class StoreLoad {
     this.#stopped = true;
   }
 
-  /** Inserts one transaction of counts and prices, successful or not. */
+  /** Inserts counts, prices and acknowledgements in one transaction, which may fail. */
   insertSome(): Promise<unknown> {
     this.#insertUnderWay = this.#insertSome();
     return this.#insertUnderWay;
@@ -137,7 +137,7 @@ export class StoreLoad {
       });
       ({ results } = (await answer.body.json()) as { results: { state: string }[] });
     } catch (error) {
-      // If it was killed before its answer, it is unknown whether they were accepted.
+      // If the daemon was killed before it answered, nobody knows whether it accepted the values.
       const neverSent = error instanceof Error && 'code' in error && error.code === 'ECONNREFUSED';
       if (neverSent) for (const { target, value } of items) this.#o.handedOver.withdraw(target, value);
       return;

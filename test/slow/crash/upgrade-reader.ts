@@ -8,15 +8,15 @@ import { NODE } from '../../support/workplace.ts';
 
 export interface ReaderReport {
   reads: number;
-  /** Errors of the mirror, at most some. */
+  /** The first errors and contradictions in reads of the mirror. */
   errors: string[];
-  /** Orders whose acknowledgement the inbox took. */
+  /** Orders whose acknowledgement was written to the inbox. */
   acked: string[];
 }
 
 const EVERY_MS = 15;
 const SHOWN_MAX = 10;
-/** As docs/pos.md asks of a reader. */
+/** Busy timeout that docs/pos.md asks a reader to set. */
 const BUSY_MS = 5_000;
 
 interface EventRow {
@@ -94,7 +94,9 @@ function readAfter(file: string, seq: number): EventRow[] {
   }
 }
 
-/** The inbox may be missing or locked; the POS tries again then. */
+/**
+ * Writes an acknowledgement to the inbox. Returns false if the inbox is missing or locked; the POS then tries again.
+ */
 function acknowledged(file: string, orderId: string): boolean {
   if (!existsSync(file)) return false;
   try {

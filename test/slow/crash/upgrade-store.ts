@@ -21,7 +21,7 @@ const START_MS = 600;
 const RESTORE_MS = 500;
 
 export interface UpgradeOutcome {
-  /** The mirror that it began with, such as `mirror-0012.db.br`. */
+  /** File of the mirror with which the store began, such as `mirror-0012.db.br`. */
   from: string;
   faults: string[];
   confirmed: number;
@@ -29,15 +29,15 @@ export interface UpgradeOutcome {
   kills: number;
 }
 
-/** This version, and one to come. */
+/** This version, and a made-up later one. */
 export interface Versions {
   now: Program;
   later: Program;
 }
 
 /**
- * Takes the mirror of an older version to this one, to a later one that fails, back by `restore --before-upgrade`, and
- * to the later one again, with kills at random moments, while callbacks come and a POS reads.
+ * Upgrades the mirror of an older version to this one and a later one, goes back by `restore --before-upgrade`, and
+ * upgrades to the later one again. Kills at random moments, while callbacks arrive and a POS reads.
  */
 export async function upgradeThereAndBack(seed: number, versions: Versions): Promise<UpgradeOutcome> {
   const random = seededRandom(seed);
@@ -46,7 +46,7 @@ export async function upgradeThereAndBack(seed: number, versions: Versions): Pro
   const mirror = path.join(storage, 'mirror.db');
   const names = readdirSync(HANDED_OUT).filter((name) => name.startsWith('mirror-'));
   const from = names[Math.floor(random.next() * names.length)] as string;
-  // A kill while the first token is exchanged locks a store out; crash-loop.test.ts has those.
+  // Exchanges the first token now, because a kill during the exchange locks a store out; crash-loop.test.ts tests that.
   const synced = await place.command('sync', 'orders');
   if (synced.code !== 0) throw new Error(`sync orders ended with ${synced.code}: ${synced.stderr}`);
   for (const suffix of ['', '-wal', '-shm']) rmSync(mirror + suffix, { force: true });
@@ -103,7 +103,9 @@ class Steps {
     return this.#life;
   }
 
-  /** Two lives: one is killed wherever its start is, the other after it has worked for a while. */
+  /**
+   * Runs the daemon twice. It is killed first at a random moment of its start, then after it has worked for a while.
+   */
   async live(version: keyof Versions): Promise<void> {
     const first = this.start(version);
     await systemClock.sleep(this.#random.next() * START_MS);
@@ -114,7 +116,7 @@ class Steps {
     await this.#kill(second);
   }
 
-  /** Waits for some more callbacks that the daemon acknowledges. */
+  /** Waits until the daemon has acknowledged some more callbacks. */
   async untilConfirmed(): Promise<void> {
     const { control } = this.#place.sandbox;
     const wanted = confirmedBy(control) + CONFIRMED_MIN + Math.floor(this.#random.next() * CONFIRMED_MORE);
@@ -128,7 +130,10 @@ class Steps {
     this.kills += 1;
   }
 
-  /** Restores, and is killed there once too; what it says then decides whether it had done its work. */
+  /**
+   * Restores the mirror of this version. If the restore is killed, a second one must succeed, or must say that the
+   * mirror is of this version already.
+   */
   async goBack(): Promise<void> {
     const words = ['restore', '--before-upgrade', '--json'];
     const begun = this.#versions.now.start(words, this.#place.env);
@@ -154,7 +159,7 @@ class Steps {
   }
 }
 
-/** Customers: new orders, and further steps of some that are open. */
+/** Plays customers: makes new orders, and advances some that are open. */
 async function arrive({ sandbox }: Workplace, random: Random, signal: AbortSignal): Promise<void> {
   const { control } = sandbox;
   const open: string[] = [];
@@ -204,7 +209,7 @@ const differencesOf = (place: Workplace, old: ReadonlySet<string>) =>
     place.mirrorRows().filter((row) => !old.has(row.order_id)),
   ).differences;
 
-/** Orders whose callback was acknowledged and that are not in the mirror. */
+/** Returns a sentence for each order whose callback was acknowledged and that is not in the mirror. */
 function lostOrders({ sandbox, mirrorRows }: Workplace): string[] {
   const there = new Set(mirrorRows().map((row) => row.order_id));
   return sandbox.control
@@ -226,7 +231,7 @@ function mirrorFaults(mirror: string, old: readonly string[], acked: readonly st
   return [
     ...old.filter((id) => !orders.has(id)).map((id) => `order ${id} of the older version is gone`),
     ...acked.filter((id) => !acks.has(id)).map((id) => `the acknowledgement of ${id} is lost`),
-    // The older version's own orders were edited: such an event has the status of the one before.
+    // Orders of the older version are left out: some were edited, and an edit's event has the status of the one before.
     ...doubled.filter(({ id }) => !old.includes(id)).map(({ id, status }) => `${status} of ${id} is doubled`),
     ...rowsOf<{ integrity_check: string }>(mirror, 'PRAGMA integrity_check')
       .map((row) => row.integrity_check)

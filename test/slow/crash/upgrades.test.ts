@@ -3,9 +3,9 @@ import { SEED } from '../../support/seed.ts';
 import { buildProgram } from './daemon-life.ts';
 import { upgradeThereAndBack, type Versions } from './upgrade-store.ts';
 
-/** `TILLSYNC_UPGRADES` stores, each from a seed of its own; `TILLSYNC_SEED` is the first. */
+/** Number of stores, each with its own seed; `TILLSYNC_SEED` is the first seed. */
 const COUNT = Number(process.env.TILLSYNC_UPGRADES ?? 2);
-/** As the next version may change them: columns that this version does not know. */
+/** Migrations as a later version may have them, with columns that this version does not know. */
 const LATER = {
   mirror: 'ALTER TABLE orders ADD COLUMN of_later TEXT;',
   state: 'ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE later (x);',

@@ -8,7 +8,10 @@ import { hostileValue, type JsonNode, mutateJson, nodeOf, write } from './mutate
 type Json = Record<string, unknown>;
 const absent = { text: '' };
 
-/** Answers of the product endpoints that are damaged, invented, or about something else. */
+/**
+ * Returns a liar that answers the calls of the product endpoints with damaged or invented answers, or with answers
+ * about other items.
+ */
 export function liarOf(dice: Dice, products: () => readonly unknown[]): Liar {
   return async (request, forward) => {
     const items = itemsOf(request);
@@ -29,7 +32,7 @@ export function liarOf(dice: Dice, products: () => readonly unknown[]): Liar {
       status: answer.status,
       text: Buffer.from(answer.bytes).toString(),
     });
-    // A clear answer is true; any other may come from a platform that did nothing.
+    // If the made-up answer clearly says "applied", the call really reaches the platform; otherwise it may not.
     if (said.includes('applied') || dice.chance(0.5)) await forward();
     return answer;
   };
@@ -63,7 +66,7 @@ async function spoiledProduct(
   return spoiled(honest, dice);
 }
 
-/** Returns the answer to a batch, with any of its parts false. */
+/** Returns a made-up answer to a batch, any part of which may be false. */
 function madeUp(items: readonly Json[], token: string, dice: Dice): JsonNode {
   const blamed = new Set<number>();
   const many = dice.chance(0.03) ? dice.pick([1_500, 3_000]) : dice.below(5);

@@ -1,8 +1,8 @@
 import type { Delivered } from './lying-transport.ts';
 
 /**
- * Meaning of a PUT's answer for each item, only from the document. It is written without the reader's code,
- * so that the two can disagree.
+ * Meaning of the answer to a PUT for one item, according to the platform's document alone. The model shares no code
+ * with the reader under test, so that the two can disagree.
  */
 export type Said = 'applied' | 'refused' | 'open';
 
@@ -59,7 +59,10 @@ function wholeRefused(call: Delivered): Said[] {
   return call.items.map(() => (call.items.length === 1 ? 'refused' : 'open'));
 }
 
-/** Returns the item of an entry in `errors`, by its index, or by its ids if an id contradicts the index. */
+/**
+ * Returns the index of the item that an entry of `errors` is about: its own index, or if its ids contradict that or it
+ * has none, the only item with its ids.
+ */
 function placeOf(error: unknown, items: readonly Json[]): number | undefined {
   if (!isObject(error)) return undefined;
   const ids = (['sku', 'externalId'] as const).flatMap((name) => {

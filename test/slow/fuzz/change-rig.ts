@@ -23,7 +23,10 @@ const KINDS: readonly ChangeKind[] = ['stock', 'product'];
 /** Factor by which pauses after failures are shortened; the calls themselves take their usual time. */
 const RESTS_FASTER = 500;
 
-/** Called for each call of the sender with its answer, before and after the outcome is written. */
+/**
+ * Called after the outcome of each call of the sender is written, with the claimed items, their outcomes and all
+ * requests that the call made.
+ */
 export type Judge = (
   kind: ChangeKind,
   items: readonly BatchItem[],
@@ -39,7 +42,7 @@ export interface ChangeRig {
   log(): string;
   /** Runs the daemon's sender of both kinds, and the reads of products that changes name. */
   everything(signal: AbortSignal): Promise<unknown>;
-  /** Runs a sender of one kind until the signal; it sends while it may. */
+  /** Runs a sender of one kind until the signal; it sends only while `may` returns true. */
   sender(kind: ChangeKind, how: SenderWishes): Promise<void>;
   close(): Promise<void>;
 }
@@ -142,7 +145,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
   }
 }
 
-/** Draws random changes for products of the platform, each by names of its own. */
+/** Draws one random change of a product, with an id by which the platform knows the product. */
 export function drawChange(products: readonly CatalogProduct[], kind: ChangeKind, dice: Dice): ChangeBody {
   for (;;) {
     const product = dice.pick(products);

@@ -156,7 +156,7 @@ describe(`a command line that nobody meant (TILLSYNC_SEED=${SEED})`, () => {
 
   it('ends with a code that is documented, and no trace of the inside', async () => {
     const dice = new Dice(SEED + 3);
-    // Working directory, into which commands write their files.
+    // Commands write their files into the working directory, so it must be a temporary one.
     process.chdir(mkdtempSync(path.join(tmpdir(), 'tillsync-fuzz-')));
     for (let n = 0; n < rounds(150); n++) {
       const words = Array.from({ length: 1 + dice.below(6) }, () => dice.pick(WORDS));

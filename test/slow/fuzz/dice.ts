@@ -9,7 +9,7 @@ export function rounds(usual: number): number {
   return Math.max(1, Math.round(usual * FACTOR));
 }
 
-/** Chance from a seed. */
+/** Draws at random, from a seed. */
 export class Dice {
   readonly #next: () => number;
 
@@ -18,7 +18,7 @@ export class Dice {
     this.#next = () => random.next();
   }
 
-  /** 0 to 1. */
+  /** Returns a number from 0 up to, but not including, 1. */
   share(): number {
     return this.#next();
   }

@@ -15,7 +15,7 @@ const REFUSALS = [400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 429, 431, 50
 let place: Workplace;
 let daemon: DaemonProcess;
 let agent: Agent;
-/** The platform's products, by externalId, in their own branches. */
+/** The externalIds of products at the platform, each in a branch that has a stock of the product. */
 let known: string[];
 
 beforeAll(async () => {
@@ -55,7 +55,7 @@ async function call(
     dispatcher: agent,
     headers: {
       ...(body && { 'content-type': 'application/json' }),
-      // The key is required from everybody; a request with a false identity does not have it.
+      // Everybody needs the API key. A request with a made-up origin, host or authorization does not get it.
       ...(STRANGE.every((name) => headers[name] === undefined) && { 'x-api-key': KEY }),
       ...headers,
     },
@@ -79,7 +79,7 @@ interface Result {
   message?: string;
 }
 
-/** Whether the document allows this as an item of POST /v1/stock. Every number is exact here. */
+/** Whether the documentation of POST /v1/stock allows this item. The digits of numbers are left to `isInexact`. */
 function isStockItem(value: unknown): value is { externalId?: string; qty: number } {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
   const item = value as Record<string, unknown>;
@@ -104,8 +104,8 @@ function isStockItem(value: unknown): value is { externalId?: string; qty: numbe
 }
 
 /**
- * Whether a number in the text has more digits than JavaScript can hold. It is refused unless the same name follows
- * again.
+ * Whether the JSON text has a number with more digits than JavaScript can hold. Such an item is refused, unless a later
+ * entry of the same name replaces the number.
  */
 const isInexact = (text: string) =>
   /9007199254740993|123456789012345678|1e-400|1000000000000000055511151231257827/.test(text);
@@ -135,11 +135,11 @@ it(`every good item is taken beside bad ones (TILLSYNC_SEED=${SEED})`, async () 
       const value: unknown = JSON.parse(json);
       const isGood = isStockItem(value);
       if (isInexact(json)) {
-        // If it is accepted after all, it is the last value of its change.
+        // If the item is accepted after all, the last value of its change is not known here.
         if (result.changeId !== undefined) wanted.delete(result.changeId);
         return;
       }
-      // An item that is no valid item has a code; an item for an unknown product has a change, which is refused.
+      // An invalid item gets an error code. An item for an unknown product gets a change, which is rejected.
       expect(result.code === undefined, `${where}\nitem ${i}: ${json.slice(0, 300)}`).toBe(isGood);
       if (isGood && result.changeId !== undefined) wanted.set(result.changeId, value.qty + 0);
       if (isGood && known.includes(value.externalId ?? '') && Object.keys(value).length === 2) {
@@ -221,7 +221,7 @@ it(`every route answers whatever it is asked with JSON and no secret (TILLSYNC_S
     expect([200, 207, ...REFUSALS], `${where} → ${status} ${text.slice(0, 300)}`).toContain(status);
     expect(text, where).not.toContain(KEY);
     if (status < 300 || !text.startsWith('{')) expect(() => JSON.parse(text || '{}'), where).not.toThrow();
-    // 400 if the address itself is invalid.
+    // Strangers are refused, with 400 if the address itself is invalid.
     const isStranger = [headers.host, headers.origin, headers['x-api-key'], headers.authorization].some(
       Boolean,
     );
@@ -276,7 +276,7 @@ it(`rows of the inbox are each taken once, as they were put in, or rejected by n
     rowsOf<{ n: number }>(place, "SELECT count(*) AS n FROM outbox WHERE source = 'inbox'")[0]?.n ?? 0;
   for (let n = 0; n < rounds(300); n++) {
     const reference = `'fuzz-${n}'`;
-    // Each change has its own product, so that no later value replaces it.
+    // About half of the changes have their own product, so that no later value replaces them.
     const id = dice.chance(0.5) ? `'fuzz-${n}'` : dice.pick(ids);
     const key = `${dice.pick(keys)} || ${dice.chance(0.5) ? n : "''"}`;
     try {
@@ -299,7 +299,7 @@ it(`rows of the inbox are each taken once, as they were put in, or rejected by n
     "SELECT reference, body FROM outbox WHERE source = 'inbox'",
   );
   expect(rows.length - before).toBeGreaterThan(0);
-  // An earlier value for a target is superseded inside the row of its newest value.
+  // A replaced value has no row of its own; the row of the newest value of the target counts it in `replaced`.
   const [replaced] = rowsOf<{ n: number }>(
     place,
     "SELECT coalesce(sum(replaced), 0) AS n FROM outbox WHERE source = 'inbox'",

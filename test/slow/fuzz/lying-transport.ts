@@ -13,7 +13,7 @@ export interface Delivered {
   isSingle: boolean;
   status: number;
   text: string | undefined;
-  /** False if the platform never saw it. */
+  /** False if the call never reached the platform. */
   reached: boolean;
 }
 
@@ -22,7 +22,7 @@ export type Liar = (
   forward: () => Promise<TransportAnswer>,
 ) => Promise<TransportAnswer>;
 
-/** A transport to the platform for which `liar` answers while it is set; records the answers. */
+/** A transport to the platform that records all answers. While `liar` is set, it answers the calls of products. */
 export class LyingTransport implements Transport {
   readonly calls: Delivered[] = [];
   liar: Liar | undefined;
@@ -58,14 +58,14 @@ export class LyingTransport implements Transport {
   }
 }
 
-/** Returns the items of a PUT, in order. */
+/** Returns the items of a PUT, in order; undefined for a request without a body. */
 export function itemsOf(request: Pick<TransportRequest, 'body'>): Record<string, unknown>[] | undefined {
   if (request.body === undefined) return undefined;
   const body = JSON.parse(request.body) as Record<string, unknown>;
   return Array.isArray(body.products) ? body.products : [body];
 }
 
-/** Returns undefined for bytes that are no UTF-8. */
+/** Decodes bytes as UTF-8; returns undefined if they are not UTF-8. */
 function textOf(bytes: Uint8Array): string | undefined {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);

@@ -1,6 +1,6 @@
 import type { Dice } from './dice.ts';
 
-/** Bytes that break parsers: invalid UTF-8, cut characters, marks, line ends, quotes, brackets. */
+/** Bytes that break parsers: invalid UTF-8, cut characters, byte order marks, line ends, quotes, brackets. */
 const SPLINTERS: readonly Buffer[] = [
   Buffer.of(0x00),
   Buffer.of(0xff),

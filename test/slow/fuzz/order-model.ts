@@ -1,6 +1,6 @@
 /**
- * Content that the mirror must have of a notification, only from the document. It is written without the
- * reader's tables, so that the two can disagree. A column that is not listed here is not judged.
+ * Content that the mirror must have of a notification, according to the platform's document alone. The model shares no
+ * tables with the reader under test, so that the two can disagree. Columns that are not listed here are not checked.
  */
 export interface ExpectedOrder {
   orderId: string;
@@ -36,7 +36,7 @@ const STATUSES = [
   ...['pending', 'payment-pending', 'payment-approved', 'payment-canceled', 'picker-pending', 'inProcess'],
   ...['ready', 'routed', 'dispatched', 'cancel', 'refund', 'shippingError'],
 ];
-/** Reads a status. In other letter case, or with outer blanks, it is the document's status. */
+/** Reads a status. A status of the document in another letter case, or with outer blanks, is read as that status. */
 const status: Read = (value) => {
   const sent = text(value);
   if (typeof sent !== 'string' || sent.trim() === '') return null;
@@ -97,8 +97,8 @@ const ITEM: [string, string, Read][] = [
 ];
 
 /**
- * `unreadable` means that it belongs in quarantine, `unsure` that the id is a number that JavaScript cannot
- * represent.
+ * Returns what the mirror must have. `unreadable` means that the callback belongs in quarantine, `unsure` that its id
+ * is a number that JavaScript cannot represent.
  */
 export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'unsure' {
   const value: unknown = JSON.parse(json);
@@ -118,7 +118,7 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
       ...columnsOf(value, TOP),
       ...columnsOf(address, ADDRESS),
       ...columnsOf(own(value, 'user'), USER),
-      // A text in place of the object counts as what the object identifies.
+      // A text in place of the object is read as the field that identifies the object.
       store_external_id: named(own(value, 'store'), 'externalId', key),
       address_address: named(address, 'address'),
     },

@@ -191,11 +191,11 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
         expect(text, where).toContain(after?.refreshToken);
         expect(after?.refreshToken, where).toMatch(/^[\x21-\x7e]+$/);
       }
-      // Whatever tokens are stored now, a call must end with an error that a person is notified of.
+      // Whatever tokens are stored now, the next call must not end with an internal error.
       await codeOf(services.orderPoll.poll(), `${where}\nthe call after it`);
       await tokens.set({ refreshToken: place.sandbox.issueTokens().refreshToken });
       await services.orderPoll.poll();
-      // Twice in a row, so that the pair stored by the first one is known to be valid.
+      // Refreshes twice, because the second refresh shows that the pair stored by the first one is valid.
       await tokens.refresh();
       await tokens.refresh();
       expect(tokens.describe().state, where).toBe('ok');
@@ -203,7 +203,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
   });
 });
 
-/** Maps each SKU to its product id, from the text of an answer to GET /product/list. A SKU that occurs twice gets its last product. */
+/** Maps each SKU in an answer to GET /product/list to its product id; a SKU that occurs twice gets the last one. */
 function ownersIn(text: string): Map<unknown, unknown> {
   try {
     const { data } = JSON.parse(text) as { data: { docs: { id: unknown; children: { sku: unknown }[] }[] } };

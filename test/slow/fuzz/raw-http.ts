@@ -8,7 +8,7 @@ export interface RawAnswer {
 }
 
 export interface RawOptions {
-  /** Ends the sender's half once everything is sent. */
+  /** Closes the sending half of the connection once everything is sent. */
   halfClose?: boolean;
   /** Cuts the connection without waiting for an answer. */
   reset?: boolean;
@@ -30,7 +30,7 @@ export async function sendRaw(
   socket.on('data', (chunk) => {
     text += chunk.toString('latin1');
   });
-  // If cut off during a write, the earlier answer counts.
+  // If the connection is cut off during a write, the answer that arrived before counts.
   socket.on('error', () => {});
   const ended = new Promise<void>((resolve) => socket.once('end', resolve).once('close', () => resolve()));
   await Promise.race([once(socket, 'connect'), ended]);

@@ -5,15 +5,18 @@ import { systemClock } from '../../../src/core/system-clock.ts';
 import type { Random } from '../../../src/core/time.ts';
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
 
-/** Statuses of a life that never goes backwards, so that every notification is applied on arrival. */
+/** Statuses that an order passes through, never backwards, so that every notification is applied on arrival. */
 const LIFE = ['payment-approved', 'picker-pending', 'inProcess', 'ready', 'dispatched'];
 /**
- * The busiest store gets 600 orders an hour with six notifications each, one a second. The test sends ten
- * times as many, and as many again in bursts.
+ * The busiest store gets 600 orders an hour with six notifications each, so one notification a second. The test sends
+ * ten times as many steadily, and as many again in bursts.
  */
 const STEADY_EVERY_MS = 100;
 const BURST_EVERY_MS = 20_000;
-/** Callbacks are not sent during submissions, which keep this process from sending for a moment. */
+/**
+ * Start of the first burst. The bursts do not coincide with submissions of stock, which keep this process from sending
+ * callbacks for a moment.
+ */
 const FIRST_BURST_MS = 10_000;
 const BURST = 200;
 const HAND_OVER_EVERY_MS = 60_000;
@@ -32,7 +35,7 @@ interface Shelf {
   subsidiaryId: string;
 }
 
-/** Makes orders and their changes at ten times the busiest store's rate, and counts of the whole stock each minute. */
+/** Makes orders and changes at ten times the rate of the busiest store, and submits counts of all stock each minute. */
 export class BusyStore {
   readonly #o: BusyStoreOptions;
   readonly #shelves: Shelf[];

@@ -25,9 +25,11 @@ const TRUE_LIMITS: PlatformLimits = {
   ordersPerWindow: 100,
 };
 const WAL_MIB_MAX = 64;
-/** Largest log once no reader holds it, since tillsync truncates a larger one at its next write. */
+/**
+ * Largest allowed write-ahead log once no reader holds it, because tillsync truncates a larger one at its next write.
+ */
 const WAL_MIB_AT_REST = 16;
-/** Memory is judged strictly only in a run long enough for it to settle. */
+/** Allowed growth of resident memory, as a factor. It is strict only if the run is long enough for memory to settle. */
 const RESIDENT_GROWTH_MAX = SECONDS >= 300 ? 1.1 : 1.3;
 
 let place: Workplace;

@@ -40,7 +40,7 @@ const tookMs: number[] = [];
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 let seen = 0;
 let isOver = false;
-// The reader ends with its standard input, so also when the test died.
+// The reader ends when its standard input closes, which also happens when the test dies.
 process.stdin.resume().once('close', () => {
   isOver = true;
 });

@@ -2,8 +2,8 @@ import { defineConfig } from 'vitest/config';
 import { limitMs, shared } from '../../support/shared-config.ts';
 
 /**
- * `npm run test:load`: ten times the busiest store, while a POS reads all the time. `TILLSYNC_LOAD_SECONDS` (default
- * 30; 600 is the full run, whose memory is judged more strictly), `TILLSYNC_SEED`.
+ * `npm run test:load` runs ten times the load of the busiest store while a POS reads. `TILLSYNC_LOAD_SECONDS` is the
+ * duration (default 30, full run 600; from 300 on, memory is judged strictly), `TILLSYNC_SEED` the seed.
  */
 export default defineConfig({
   test: {

@@ -42,7 +42,7 @@ describe.each(SYSTEMS.filter((system) => system.root))(
     });
 
     it('mirrors what it polls and what is called back, for a point of sale with sqlite3', async () => {
-      // The platform runs outside the emulator, where it would take most of the time and is not tested.
+      // The platform runs outside the emulator, because it is not tested here and would be very slow in an emulator.
       const often = ['--orders-interval', '1s', '--orders-every', '1s'];
       const platform = await machine.neighbour(
         [NODE, 'src/cli/main.ts', 'sandbox', '--json', '--port', '9393', ...often],
@@ -93,7 +93,7 @@ END`);
 
     it('ends when it is asked to, and leaves whole databases', () => {
       machine.run('kill -TERM $(cat /run/tillsync.pid)');
-      // A zombie has no program any more.
+      // A zombie process still has a directory in /proc, but no `exe` in it.
       until('[ ! -e /proc/$(cat /run/tillsync.pid)/exe ]');
       expect(machine.run('sqlite3 /var/lib/tillsync/mirror.db "PRAGMA integrity_check"')).toBe('ok');
     });

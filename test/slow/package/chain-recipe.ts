@@ -10,7 +10,7 @@ export function recipe(first: string): string {
   return lines.map((line) => line.replace(/^ {3}/, '')).join('\n');
 }
 
-/** Returns the commands of that block, one a line, without the comments behind them. */
+/** Returns the commands of the block that begins with `first`, without the comments behind them. */
 export function commandsOf(first: string): string[] {
   return recipe(first)
     .trimEnd()

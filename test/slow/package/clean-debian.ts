@@ -18,8 +18,8 @@ const TOOLS = ['curl', 'iproute2', 'man-db', 'procps', 'util-linux-extra'];
 const FOREIGN = '/proc/sys/fs/binfmt_misc';
 
 /**
- * Returns the files of a Debian, made once by mmdebstrap (`apt-get install -y mmdebstrap`) and kept; undefined if
- * that is impossible.
+ * Returns the directory with the files of a Debian, which mmdebstrap (`apt-get install -y mmdebstrap`) makes only once;
+ * undefined if that is impossible.
  */
 export function cleanDebian(
   suite: Suite,
@@ -30,9 +30,9 @@ export function cleanDebian(
   if (spawnSync('mmdebstrap', ['--version']).status !== 0) return undefined;
   if (architecture === 'arm64' && !runsArm64()) return undefined;
   mkdirSync(KEPT_IN, { recursive: true });
-  // In an emulator every package less saves time.
+  // In an emulator, fewer packages save time.
   const variant = architecture === 'arm64' ? 'essential' : 'minbase';
-  // A tree is complete or made again, so dpkg need not wait for the disk.
+  // An incomplete tree is made again, so dpkg need not sync its files to the disk.
   const what = [
     '--mode=root',
     '--dpkgopt=force-unsafe-io',
@@ -63,7 +63,7 @@ export function debianPackage(suite: Suite, name: string): string | undefined {
   const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg';
   writeFileSync(path.join(place, 'sources'), `deb [signed-by=${keyring}] ${MIRROR} ${suite} main\n`);
   writeFileSync(path.join(place, 'status'), '');
-  // Uses only the keys of this machine's apt.
+  // Of the settings of this machine's apt, only the keys are used.
   const settings = [
     `Dir::Etc::SourceList=${place}/sources`,
     'Dir::Etc::SourceParts=/dev/null',
@@ -80,14 +80,14 @@ export function debianPackage(suite: Suite, name: string): string | undefined {
   return found === undefined ? undefined : path.join(place, found);
 }
 
-/** Returns the files of a Debian whose services run. */
+/** Returns the directory with the files of a Debian in which services can run. */
 export function debianWithServices(suite: Suite): string | undefined {
   return cleanDebian(suite, { packages: SERVICE_MANAGER });
 }
 
 /**
- * Returns the root directory for the tests of the installed service, which is this machine's, or another
- * Debian's with `TILLSYNC_DEBIAN=trixie`.
+ * Returns the root directory for the tests of the installed service: `/`, or with `TILLSYNC_DEBIAN` that of another
+ * Debian, such as `trixie`.
  */
 export function usualMachine(): string {
   const suite = process.env.TILLSYNC_DEBIAN;

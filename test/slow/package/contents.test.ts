@@ -17,7 +17,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { builtHubPackage, builtPackage } from './machine.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../../..');
-/** Values of the ELF field e_machine. */
+/** Architecture by the value of the ELF field e_machine. */
 const MACHINES: Record<number, string> = { 62: 'amd64', 183: 'arm64' };
 const HAS_LINTIAN = spawnSync('lintian', ['--version']).status === 0;
 if (!HAS_LINTIAN) console.warn('Not tested: what lintian says. Install it: apt install lintian');
@@ -109,7 +109,7 @@ it('is the same to the byte when it is built elsewhere, at another time, by anot
       expectSame(ours, theirs);
       continue;
     }
-    // Packing takes a minute, and gives the same bytes for the same archive.
+    // Compares unpacked archives, because packing takes a minute and gives the same bytes for the same archive.
     for (const archive of ['--ctrl-tarfile', '--fsys-tarfile']) {
       const unpacked = [path.join(place, 'ours.tar'), path.join(place, 'theirs.tar')] as const;
       for (const [i, deb] of [ours, theirs].entries()) {

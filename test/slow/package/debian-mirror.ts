@@ -5,7 +5,7 @@ import path from 'node:path';
 
 export const MIRROR_DATE = new Date('2026-01-10T12:00:00Z');
 
-/** Writes one suite of a Debian mirror, signed with the local key. */
+/** Writes one suite of a Debian mirror, signed with the default key of gpg. */
 export function writeSuite(directory: string, suite: string, debs: readonly string[]): void {
   const stanzas = debs.map((deb) => {
     const name = path.join('pool', path.basename(deb));

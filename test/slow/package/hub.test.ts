@@ -15,7 +15,7 @@ const START = 'sudo systemctl enable tillsync-nats && sudo systemctl restart til
 const SYSTEMS = (['bookworm', 'trixie'] as Suite[]).map((suite) => ({
   suite,
   root: debianWithServices(suite),
-  // Packages as in each suite's mirror; nats-server needs adduser beside libc.
+  // Packages in the made-up mirror of each suite. nats-server needs libc, which every Debian has, and adduser.
   debian: {
     bookworm: [debianPackage('bookworm', 'nats-server')],
     trixie: ['nats-server', 'adduser'].map((name) => debianPackage('trixie', name)),
@@ -42,7 +42,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     }
     const key = execFileSync('gpg', ['--batch', '--export']);
     writeFileSync(path.join(hub, 'debian-archive-keyring.gpg'), key);
-    // The certificates of the docs, and one that expires soon.
+    // Makes the certificates of the docs, and others: one that expires soon, one of another name and a renewed one.
     const make = recipe('openssl req -x509 -newkey')
       .split('\n')
       .filter((line) => !line.startsWith('sudo'));
@@ -292,7 +292,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
   });
 });
 
-/** Makes a later version that depends on a later tillsync. */
+/** Returns a change that makes the hub's package depend on this version of tillsync. */
 function dependOn(version: string): (tree: string) => void {
   return (tree) =>
     void execFileSync('sed', [

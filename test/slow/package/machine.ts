@@ -37,8 +37,8 @@ export class Machine {
   }
 
   /**
-   * Starts a machine. `root` is the directory of its files; without it they are the usual machine's, which also has the
-   * repository. `file` is a file or directory to put into its /root.
+   * Starts a machine. `root` is the directory of its files; without it the machine has the files of `usualMachine` and
+   * this checkout. `file` is a file or directory that is put into its /root.
    */
   static async start(kind: 'systemd' | 'plain', { root = '', file = '' } = {}): Promise<Machine> {
     const place = mkdtempSync(path.join(tmpdir(), 'tillsync-machine-'));
@@ -81,7 +81,7 @@ export class Machine {
     return machine;
   }
 
-  /** Runs a shell command as root; throws with its output when it fails, and with the journal where it is of systemd. */
+  /** Runs a shell command as root. Throws if it fails, with its output, and for `systemctl` also with the journal. */
   run(command: string): string {
     const { code, text } = this.try(command);
     if (code === 0) return text;
@@ -116,7 +116,9 @@ export class Machine {
     return text;
   }
 
-  /** Starts a program of this machine in that machine's network, and returns its output once it matches `ready`. */
+  /**
+   * Runs a program of the real machine in the network of the throwaway one; returns its output once it matches `ready`.
+   */
   async neighbour([program = '', ...words]: readonly string[], ready: RegExp): Promise<string> {
     const child = spawn('nsenter', ['-t', String(this.#process.pid), '-n', program, ...words], {
       cwd: ROOT,

@@ -119,7 +119,7 @@ describe.each(SYSTEMS.filter((system) => system.root))('apt of $name', ({ root }
 
   afterAll(() => machine?.stop());
 
-  /** Replaces a byte in the middle of each file, runs the command, and restores all. */
+  /** Replaces a byte in the middle of each file, runs the command, and restores the repository. */
   const withChangedByte = (files: string, command: string) => {
     machine.run(`rm -rf /root/whole; cp -a ${repository} /root/whole; cd ${repository}
       for file in $(find . -path '${files}' -type f); do

@@ -1,8 +1,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { sampleNotification } from '../../support/order-samples.ts';
 
-// Sends a callback every EVERY_MS, each with its own order and connection, until the time is up; then prints each
-// result. Arguments: address, secret, number of the first order, seconds.
+// Sends a callback every EVERY_MS, each with its own order and connection, until the time is up; then prints the number
+// of each result and the longest duration. Arguments: address, secret, number of the first order, seconds.
 
 const EVERY_MS = 50;
 const [url = '', secret = '', first = '1', seconds = '1'] = process.argv.slice(2);

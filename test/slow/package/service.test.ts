@@ -105,7 +105,7 @@ describe('the installed service', () => {
   });
 
   it('opens the inbox in a process of its own: bounded, without the listening sockets, first to go', () => {
-    // A store without a platform is not set up and has no inbox.
+    // Gives the store an address of the platform, because without one it is not set up and has no inbox.
     machine.run(
       'cp /etc/tillsync/config.toml /root/bare.toml; printf \'[platform]\\nbase_url = "http://127.0.0.1:9"\\n\' > /etc/tillsync/config.toml; systemctl restart tillsync.service',
     );
@@ -249,8 +249,8 @@ describe('the installed service', () => {
       `sed -i 's/127.0.0.1:8787/${host}:9797/; s/127.0.0.1:8788/${host}:8788/' /etc/tillsync/config.toml; systemctl restart tillsync.service`,
     );
     expect([status(9797, '/webhook'), status(8788, '/healthz')]).toEqual(['405', '200']);
-    // A command beside the service has the service's secrets, such as the key without which it may not listen at this
-    // address.
+    // A command beside the service gets the service's secrets too, such as the API key without which nothing may listen
+    // at this address.
     expect(machine.try('tillsync outbox drop 999999').text).toContain('999999');
     const handedIn = 'tar -xzOf /root/b.tar.gz --wildcards "*/configuration.json"';
     const bundled = machine.run(`tillsync bundle /root/b.tar.gz > /dev/null; ${handedIn}; rm /root/b.tar.gz`);

@@ -9,7 +9,9 @@ import { cleanDebian, debianPackage } from './clean-debian.ts';
 import { MIRROR_DATE, writeSuite } from './debian-mirror.ts';
 import { builtHubPackage, builtPackage, Machine } from './machine.ts';
 
-/** docs/chain.md, "Your first shop", as a person types it at two Debian 12 machines joined by a cable. */
+/**
+ * Types the commands of docs/chain.md, "Your first shop", as a person does at two Debian 12 machines joined by a cable.
+ */
 
 /** Packages that every Debian has, but not the minimal one made here. */
 const PACKAGES = ['systemd', 'systemd-sysv', 'dbus', 'sudo', 'ca-certificates'];
@@ -108,7 +110,7 @@ describe.skipIf(!ROOT || OF_TRIXIE.includes(undefined))('from one shop to two', 
     expect(keys.map(([, key]) => key)).toEqual(['nats', 'public_url', 'store']);
     const second = edit.slice(edit.lastIndexOf('[[branches]]')).trimEnd();
     expect(second).toContain('"B2"');
-    // In an editor.
+    // The edit of the file in an editor counts as one command.
     typed.push('edit');
     for (const [, key, value] of keys)
       first.run(`sed -i 's#^${key} = ""#${key} = ${value}#' /etc/tillsync/config.toml`);

@@ -7,7 +7,7 @@ type BranchReport = Parameters<HubRows['saw']>[1];
 
 const ago = (minutes: number) => new Date(systemClock.nowMs() - minutes * 60_000).toISOString();
 
-/** State of a branch in the picture; if left out, all is well. */
+/** State of a branch on the board. Fields that are left out have the values of a healthy branch. */
 export interface Fares {
   /** Minutes since its last report. */
   seen?: number;
@@ -35,7 +35,7 @@ export async function letFare(
     const { seen = 0, behind = 0, behindFor = 0, waiting = 0, oldest, finding, level = 'amber' } = how ?? {};
     if (!state.hub.hasJoined(branch)) {
       state.hub.invite(branch, `U${branch}`, systemClock.nowMs() + 60_000);
-      // Joined yesterday, because reports from before a branch joined are from another machine.
+      // The branch joined yesterday, because the hub ignores a report from before the branch joined.
       state.hub.join(branch, `U${branch}`, systemClock.nowMs() - 24 * 60 * 60_000);
     }
     await mirror.write((db) => {

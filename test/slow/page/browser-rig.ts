@@ -21,7 +21,7 @@ const FLAGS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
-  // A name that is not this machine's, so that the page is the one that another machine gets.
+  // shop.test is not a name of this machine, so the daemon serves the page as it does to another machine.
   '--host-resolver-rules=MAP shop.test 127.0.0.1',
 ];
 
@@ -71,7 +71,7 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
   };
   if (branch !== undefined)
     Object.assign(config, { link: { hub: 'nats://127.0.0.1:4222', otherHubs: [], branch, caFile: '' } });
-  // The page's tests do not depend on a running server.
+  // An in-process server stands in for nats-server, so that the tests do not need a running one.
   const server = new InProcessServer();
   const link = { ...(branches && { hub: server.hub() }), ...(branch && { branch: server.branch(branch) }) };
   const secrets = {

@@ -26,7 +26,7 @@ interface Heard {
   notices: { title: string; body: string; isOpen: boolean; click(): void }[];
 }
 
-/** Counts tones and notifications on their way to the real ones; the window is hidden. */
+/** Runs in the page. Records tones and notifications on their way to the browser, and pretends to have no focus. */
 function listen(): void {
   const heard: Heard = { tones: 0, soundIsOn: false, notices: [] };
   Object.assign(globalThis, { heard });
@@ -99,7 +99,7 @@ describe.skipIf(!hasChromium)('the page calls for new orders in Chromium', () =>
     await callSwitch().click();
     await expect.poll(async () => (await heard()).tones).toBe(RING);
     expect((await heard()).soundIsOn).toBe(true);
-    // Orders on the page when it was switched on count as seen.
+    // Orders that were on the page when the switch was turned on count as seen.
     expect(await calls().textContent()).not.toContain('#');
 
     const order = newOrder();

@@ -14,8 +14,8 @@ import { letFare } from './branch-board.ts';
 import { hasChromium, launchBrowser, openPage, openStore, type PageStore } from './browser-rig.ts';
 
 /**
- * `TILLSYNC_PICTURES` is a directory for a picture of each look. Without it, as many looks are checked as are needed
- * for each pair of choices, such as dark and Spanish, to occur in one.
+ * `TILLSYNC_PICTURES` is a directory for a picture of each look. Without it, only a few looks are checked, so that each
+ * pair of choices, such as dark and Spanish, occurs in one of them.
  */
 const PICTURES = process.env.TILLSYNC_PICTURES;
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -61,7 +61,7 @@ const FOUR: readonly Finding[] = (
 interface State {
   name: string;
   open(): Promise<PageStore>;
-  /** Makes the state, in the store and on the page. */
+  /** Brings the store into this state. */
   make?(store: PageStore): Promise<void>;
   answer?(status: StatusAnswer): StatusAnswer;
   until(page: Page): Promise<unknown>;
@@ -221,7 +221,7 @@ describe.skipIf(!hasChromium)('the page, however it is looked at', () => {
         const { violations } = await axe.run(document);
         return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' ')}`);
       });
-      // Without the key each call is refused, and the browser logs it.
+      // Without the API key each call is refused with 401, which the browser logs as an error.
       const strange = complaints.filter((each) => state.name !== 'key' || !each.includes('401'));
       return [...faults, ...strange, ...(wide > 0 ? [`${wide} px too wide`] : [])];
     } finally {

@@ -14,17 +14,17 @@ import { seededRandom } from '../../support/fake-clock.ts';
 import { SEED } from '../../support/seed.ts';
 
 /*
- * Tests which messages ordinary faults cause in months of a store, by its facts alone, without its files and its
- * platform.
+ * Tests which messages ordinary faults cause in months of a store. It simulates only the facts that the alarms judge,
+ * without files and without a platform.
  */
 
-/** `TILLSYNC_CALM_MONTHS` is the number of months; a hundred take about four minutes of a core. */
+/** Number of simulated months (`TILLSYNC_CALM_MONTHS`); a hundred months take about four minutes of CPU time. */
 const MONTHS = Number(process.env.TILLSYNC_CALM_MONTHS ?? 4);
 const MINUTE_MS = 60_000;
 const MONTH_MS = 30 * 24 * 60 * MINUTE_MS;
 const LOOK_EVERY_MS = 15_000;
 const POLL_EVERY_MS = 2 * MINUTE_MS;
-/** A POS hands a change over this often. */
+/** Mean time between two changes that the POS hands over. */
 const CHANGE_EVERY_MS = 5 * MINUTE_MS;
 /** A call without an answer ends after this time. */
 const TIMEOUT_MS = { poll: 3 * MINUTE_MS, push: MINUTE_MS / 2 };
@@ -34,14 +34,14 @@ const RULES = { level: 'amber', settleMs: MINUTE_MS, repeatMs: 0, dailyMax: 20 }
 
 interface Call {
   endMs: number;
-  /** Left out if the call succeeds. */
+  /** Error code; left out if the call succeeds. */
   code?: string | undefined;
 }
 
 interface Trouble {
   what: 'line' | 'platform' | 'restart' | 'night';
   endMs: number;
-  /** The failure of a call. */
+  /** Error code of the calls that fail meanwhile. */
   code: string;
 }
 
@@ -67,7 +67,7 @@ function troubleAt(nowMs: number, random: { next(): number }, cutMinutes: number
     : { what: 'night', endMs: minutes(300, 600), code: '' };
 }
 
-/** Messages of a month, such as `raised orders.stale`. */
+/** Simulates a month and returns its messages, such as `raised orders.stale at 2026-01-09T…`. */
 function monthOf(seed: number, cutMinutes = 6): string[] {
   const random = seededRandom(seed);
   const told: string[] = [];
@@ -127,7 +127,10 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
       failure: { code, since, tries: tries + 1 },
     };
   };
-  /** As the sender does it: after five seconds, ten, twenty and so on, or once a poll worked at most twenty, or a tenth of the trouble. */
+  /**
+   * Returns when the sender tries next. Its pause is 5 seconds, then 10, 20 and so on up to 5 minutes. Once a poll has
+   * worked since the first failure, it is at most 20 seconds or a tenth of the time since then, whichever is longer.
+   */
   const pushDueMs = (): number => {
     if (oldestPendingAt === null) return Number.POSITIVE_INFINITY;
     const { tries, since } = push.failure ?? { tries: 0, since: '' };

@@ -25,7 +25,7 @@ describe(`the real daemon on ${DAYS} shop days`, () => {
   ] as const)('oversell: sells as the bench says, hearing by %s', async (hears, name) => {
     const total = { push: zero(), model: zero(), daemon: zero() };
     for (let n = 0; n < DAYS; n++) {
-      // The first of these days has something at stake: a plain push sells what is not free.
+      // The days are a real test: already on the first one, a plain push sells pieces that are not free.
       const day = shopDay({ ...SETTINGS, hears }, SEED, 1 + n);
       add(total.push, await playModelDay(day, 'push each change'));
       add(total.model, await playModelDay(day, name));

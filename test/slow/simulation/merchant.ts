@@ -36,7 +36,10 @@ export class Merchant {
     }
   }
 
-  /** A line with modifiers has only its product's name, so a product with a single SKU keeps its name. */
+  /**
+   * Changes the name, category or visibility of a product with several SKUs. A product with a single SKU keeps its
+   * name, because a line with modifiers names only the product.
+   */
   #describe(): void {
     const product = this.#any(({ children }) => children.length > 1);
     if (!product) return;

@@ -7,7 +7,7 @@ import type { SimulatedStore } from './simulated-store.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
-/** Days of a run that may have a holiday; a shorter one would be nothing but a holiday. */
+/** Shortest run, in days, that may have a holiday; in a shorter run there would be nothing but the holiday. */
 const HOLIDAY_DAYS_MIN = 5;
 
 /** A fault that lasts for a while. */
@@ -149,7 +149,7 @@ export class Mishaps {
     return drawn();
   }
 
-  /** Many counts and corrections while the platform accepts every other change without an answer. */
+  /** Makes many counts and corrections, while the platform applies about half of the changes without an answer. */
   #rush(lengthMs: number): Mishap {
     const { control } = this.#store.sandbox;
     const over = new AbortController();

@@ -33,7 +33,7 @@ export class Operator {
       if (outbox.counts().held > 0) await outbox.release({ guard: null }, 'cli ana');
       for (const { changeId } of outbox.list({ state: 'rejected', limit: 1000 }).reverse()) {
         await outbox.retry(changeId, 'cli ana').catch((error: unknown) => {
-          // A newer one is on its way.
+          // A newer change of the same value is on its way.
           if (!hasCode(error, 'conflict')) throw error;
         });
       }

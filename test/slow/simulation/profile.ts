@@ -66,7 +66,7 @@ export function drawProfile(seed: number, days: number): Profile {
     startMs: Math.floor(turnMs - days * DAY_MS * (0.2 + 0.6 * random.next())),
     holdBack: random.next() < 0.5,
     poll: of(['*/2 * * * *', '*/3 * * * *', '*/5 * * * *']),
-    // Other processes queue nothing.
+    // This interval may be long, because no other process queues anything.
     lookEveryMs: 5 * MINUTE_MS,
     orderEveryMs: of([6, 9, 15]) * MINUTE_MS,
     bySql: random.next() < 0.5,

@@ -55,7 +55,7 @@ export class Shop {
     ]);
   }
 
-  /** Makes a last order that everybody receives. */
+  /** Makes a last order, which is always announced by a callback. */
   lastOrder(): void {
     this.#order(false);
   }

@@ -156,7 +156,7 @@ async function troubledDays(
   return seen;
 }
 
-/** The POS processes the previous evening's orders; then a stock is corrected within minutes. */
+/** Lets the POS process the evening's orders, waits until stocks are corrected, and returns the night's faults. */
 async function nightLook(store: SimulatedStore, pos: SimulatedPos): Promise<string[] | undefined> {
   for (let times = 0; times < 2; times++) {
     void pos.visit();
@@ -165,7 +165,9 @@ async function nightLook(store: SimulatedStore, pos: SimulatedPos): Promise<stri
   return nightFaults(store, pos);
 }
 
-/** Hours without mishaps, long enough for every pause to end and for people to act. */
+/**
+ * Plays hours without mishaps, long enough for pauses to end and people to act. Returns the errors of the last sweep.
+ */
 async function calmHours(
   store: SimulatedStore,
   pos: SimulatedPos,

@@ -100,7 +100,7 @@ export class SimulatedPos {
     }
   }
 
-  /** Everything sold with its last count is returned at once. */
+  /** Undoes the sales of the last submission: sets its shelves to their counts before it, and submits these. */
   takeBack(): Promise<void> {
     for (const shelf of this.#saidLast) {
       shelf.qty = shelf.saidBefore;
@@ -110,8 +110,8 @@ export class SimulatedPos {
   }
 
   /**
-   * Usually reads the feed, then submits what is not submitted yet, one visit after the other; a failure waits for
-   * the next visit.
+   * Usually reads the feed, then submits what is not submitted yet. Visits run one after the other; what fails is
+   * submitted at the next visit.
    */
   visit({ readShare = READ_SHARE } = {}): Promise<void> {
     this.#visiting = this.#visiting.then(() => this.#visit(readShare));
@@ -204,7 +204,8 @@ export class SimulatedPos {
           (productExternalId === null ? each.name === productName : each.externalId === productExternalId),
       );
       if (!shelf) continue;
-      // If tillsync holds back unbooked orders, it adds back by itself the pieces that a later count already lacked.
+      // With hold-back, tillsync itself offers the pieces of a cancelled order again if the last count is newer than
+      // the order. So no new count is needed.
       const isGivenBack = this.#store.profile.holdBack && shelf.saidAtMs > Date.parse(order.createdAt ?? '');
       if (sign === 0 && isGivenBack) continue;
       shelf.qty = Math.max(0, shelf.qty + sign * Number(quantity));

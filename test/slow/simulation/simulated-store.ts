@@ -34,7 +34,7 @@ export class SimulatedStore {
   readonly network: Network;
   readonly profile: Profile;
   clock: StoreClock;
-  /** Stopping crashed daemons, until their files are deleted. */
+  /** Crashed daemons that are still stopping; each is removed once its files are deleted. */
   readonly #ghosts = new Set<Promise<void>>();
   readonly #base: string;
   readonly #refreshToken: string;
@@ -86,7 +86,7 @@ export class SimulatedStore {
     this.#daemon = await starting;
   }
 
-  /** Runs a person's command beside the daemon, which polls once, or ends with the machine. */
+  /** Runs a command of a person beside the daemon. The command polls once, or is cut off by a crash of the machine. */
   async pollBeside(): Promise<void> {
     const holders = this.#lives.begin();
     const { signal } = this.#life.ending;
@@ -120,7 +120,7 @@ export class SimulatedStore {
     };
   }
 
-  /** A clean stop needs time to pass, because running calls are finished. */
+  /** Stops the daemon cleanly. This takes simulated time, because running calls are finished first. */
   async stop(): Promise<void> {
     const daemon = this.#daemon;
     if (!daemon) return;
@@ -150,7 +150,7 @@ export class SimulatedStore {
     this.#ghosts.add(ghost);
   }
 
-  /** The machine loses its power; opening it again is another boot. */
+  /** Cuts the power of the machine; its next start is another boot. */
   reboot(): void {
     this.crash();
     this.#boots += 1;

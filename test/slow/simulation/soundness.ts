@@ -13,9 +13,9 @@ const DAY_MS = 86_400_000;
 const ON_THE_WAY_MS = 4_000;
 /** Duration of the platform's block after a 403. */
 const BLOCK_MS = 300_000;
-/** Age of the last poll up to which, at night, all orders count as known. */
+/** At night, all orders count as known if the last poll is not older than this. */
 const POLLED_WITHIN_MS = 900_000;
-/** Most further calls, after one minute and after three. */
+/** Maximum number of further calls in a block; tillsync tries again one and three minutes after the block began. */
 const PROBES_MAX = 3;
 
 /** Events that explain uses of dead tokens. */
@@ -146,7 +146,7 @@ function feedFaults(
     for (const { seq, orderId, status, previousStatus, source } of events) {
       if (seq <= before) faults.push(`event ${seq} follows ${before}`);
       before = seq;
-      // The event before it may have been deleted by age.
+      // The previous event of the order may have been deleted by age.
       if (!areForgotten && (last.get(orderId) ?? null) !== previousStatus) {
         faults.push(`event ${seq} takes ${orderId} from ${previousStatus}, which was ${last.get(orderId)}`);
       }
@@ -171,8 +171,8 @@ function feedFaults(
 }
 
 /**
- * Whether the platform had left `to` for good when it reached `from`. A status that the order had twice, or an unknown
- * one, proves nothing.
+ * Whether the order had left the status `to` for good before it reached `from`. A status that the order had twice, or
+ * an unknown one, proves nothing.
  */
 function isPast(history: readonly string[] = [], from: string | null, to: string | null): boolean {
   const [left, reached] = [to, from].map((status) => {
@@ -192,7 +192,7 @@ function limitFaults(store: SimulatedStore): string[] {
   const probes = new Map<number, number>();
   const faults: string[] = [];
   for (const { endpoint, at, arrivedMs, broken } of control.violations()) {
-    // Only rare further calls distinguish a block without a reason from a missing permission.
+    // In a block without a reason a few further calls are allowed; only they show whether a permission is missing.
     const from = broken === 'blocked' ? ofLie(arrivedMs) : undefined;
     if (from === undefined) faults.push(`${endpoint} at ${at} broke a limit: ${broken}`);
     else if (arrivedMs - from > ON_THE_WAY_MS) probes.set(from, (probes.get(from) ?? 0) + 1);
@@ -215,7 +215,8 @@ function tokenFaults(store: SimulatedStore, { revocations, lostRefreshes, holida
       faults.push(`${of(cause)} uses of ${cause} refresh tokens, where ${most} are explained`);
   };
   check('rotated', lostRefreshes);
-  // A lost reply explains what the reuse of a token revokes.
+  // After a lost reply tillsync uses its old token again, and the platform may then revoke the new ones. So each lost
+  // reply also explains one use of a revoked token.
   check('revoked', revocations + lostRefreshes);
   check('expired', holidays);
   check('unknown', 0);
@@ -230,7 +231,7 @@ function alarmFaults({ services, stalledLoops }: Daemon): string[] {
     .map(({ subject, state, message }) => `${subject} is ${state}: ${message}`);
   const alarms = services.mirror.health
     .raised()
-    // Excludes the machine's own disk, and the true finding that products without an id of the shop are shown.
+    // Leaves out alarms about this machine's disk, and the expected one that shown products have no id of the shop.
     .filter(({ key }) => !key.startsWith('storage.') && !key.startsWith('catalog.unmapped'))
     .map(({ key, message }) => `the alarm ${key} is up: ${message}`);
   const inDoubt = services.mirror.read((db) =>
@@ -254,7 +255,7 @@ function alarmFaults({ services, stalledLoops }: Daemon): string[] {
 function diskFaults(store: SimulatedStore, orders: number): string[] {
   const days = Math.max(1, (store.world.nowMs() - store.profile.startMs) / DAY_MS);
   const most: Record<string, number> = {
-    // Per order its payload and events, and per day the POS's values.
+    // Each order adds its payload and events, and each day adds the values of the POS.
     'mirror.db': 2 * MIB + orders * 16_384 + days * 0.5 * MIB,
     'mirror.db-wal': 17 * MIB,
     'state.db': MIB,

@@ -3,7 +3,9 @@ import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { untilIdle } from '../../support/fake-clock.ts';
 
-/** A call within one machine takes milliseconds; a longer one waits for time to pass. */
+/**
+ * Real time that calls may take. A call within one machine takes milliseconds; a longer one waits for simulated time.
+ */
 const PATIENCE_MS = 2_000;
 
 /** Fastify announces each new server here. */
@@ -33,7 +35,7 @@ export class Stillness {
     }
   };
 
-  /** Uses only the servers made within `start`. Listening is real and takes no time. */
+  /** Runs `start`; from then on, calls reach only the servers made within it. Listening takes no simulated time. */
   async begin<T>(start: () => Promise<T>): Promise<T> {
     const servers: FastifyInstance[] = [];
     const onMade = (message: unknown) => servers.push((message as { fastify: FastifyInstance }).fastify);
@@ -46,12 +48,12 @@ export class Stillness {
     }
   }
 
-  /** Nobody is reached any more. */
+  /** Makes every later call fail, as if nothing listened. */
   hangUp(): void {
     this.#servers = [];
   }
 
-  /** Rejects when nothing listens at the address. */
+  /** Makes a request; rejects if nothing listens at the address. */
   call(
     url: string,
     { method = 'GET', headers = {}, body }: HttpWish = {},

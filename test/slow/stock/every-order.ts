@@ -3,13 +3,14 @@ import type { PlatformKind } from '../../outbox/stock-model.ts';
 import { Interleavings, PARTS } from './interleavings.ts';
 
 /**
- * Tries some hundred thousand states, all in one test with `TILLSYNC_WHOLE=1`, else in parts. With `TILLSYNC_WORLDS=half`
- * each part runs with one kind of platform, one part with two. Each kind has its own file, so that they share the cores.
+ * Tries some hundred thousand states: all in one test with `TILLSYNC_WHOLE=1`, else in parts. With
+ * `TILLSYNC_WORLDS=half` each part runs with one kind of platform, and one part with two kinds. Each kind has its own
+ * file, so that the kinds run on several cores.
  */
 export function tryEveryOrder(kind: PlatformKind): void {
   const parts = process.env.TILLSYNC_WHOLE === '1' ? [[]] : PARTS;
   const tried = parts.filter((without, part) => {
-    // Without a cancellation there is nothing to give back, so this kind equals `takes-off`.
+    // Without a cancellation nothing is given back, so `takes-off-and-gives-back` would equal `takes-off`.
     const hasCancellation = !without.includes('cancel B');
     if (kind === 'takes-off-and-gives-back') return hasCancellation;
     if (process.env.TILLSYNC_WORLDS !== 'half') return true;

@@ -20,7 +20,7 @@ export interface Explored {
   fault: string | null;
 }
 
-/** Behaviour of the platform when an order that it subtracted is edited, and when it ends. */
+/** Whether the platform gives back the stock of an ended order (`gives`), and follows edits of an order (`follows`). */
 export interface Habits {
   gives: boolean;
   follows: boolean;
@@ -29,9 +29,9 @@ export interface Habits {
 type Step = [name: string, act: () => void];
 
 /**
- * Tries every order of events in a small world, on the mirror's real SQL, with a shop that reads the feed, books,
- * counts and acknowledges. In each state nothing above the shop's free stock is wanted, and the platform has what it
- * is believed to have. At rest the platform has what is wanted, after at most one more call.
+ * Tries every sequence of events in a small world, on the mirror's real SQL, with a shop that reads the feed, books,
+ * counts and acknowledges. In each state nothing above the shop's free stock is wanted, and the platform has what it is
+ * believed to have. At rest the platform has what is wanted, after at most one more call.
  */
 export class Exploration {
   readonly #of: SmallWorld;
@@ -142,7 +142,7 @@ export class Exploration {
     const steps: Step[] = [];
     for (const change of changes) {
       const known = orders[change.id];
-      // Two changes between two reads show only in a sweep.
+      // An order changes again only after its last change is known. Two changes at once would show only in a sweep.
       const isOpen = change.branch && change.lines ? !known : known && !known.isNews && known.isLive;
       if (isOpen && left(change.name, 1)) steps.push([change.name, () => this.#change(change)]);
     }
@@ -257,9 +257,9 @@ export class Exploration {
     return this.#world.events.find(({ seq }) => seq > read);
   }
 
-  /** The POS reads the next event, and books its own. */
+  /** The POS reads the next event, and books it if it concerns its branch. */
   #read(branch: string): void {
-    // The step may run on another copy of the world.
+    // Finds the POS only now, because `#try` may have replaced the world since the step was listed.
     const pos = this.#world.pos[branch];
     const event = pos && this.#unread(pos);
     if (!event) return;
@@ -292,7 +292,7 @@ export class Exploration {
     if (answer?.state === 'rejected') this.#wrong(`the acknowledgement of ${id} as of ${seq} is refused`);
   }
 
-  /** Returns a count of the present shelf, less orders that the till has not booked. */
+  /** Returns a count of the shelf, which lacks the pieces of booked orders; removes the stock from `uncounted`. */
   #counted(stock: Stock): Count {
     const pos = this.#world.pos[branchOf(stock)];
     for (const each of Object.values(pos?.owed ?? {})) {
@@ -378,7 +378,7 @@ export class Exploration {
     }
   }
 
-  /** Deletes rows; nothing may depend on them. */
+  /** Deletes rows that nothing needs, and checks that the wanted and expected quantities stay the same. */
   #collect(): void {
     this.#sweep();
     this.#catchUp();
@@ -421,7 +421,7 @@ export class Exploration {
     while (this.#out.calls.catchUp({ holdBack: true }));
   }
 
-  /** Checks that nothing is sent while the platform has what is wanted, and no stock twice at once. */
+  /** Claims a call; returns false if none is to be made. Checks that no stock is sent needlessly, or twice at once. */
   #claim(): boolean {
     const before = new Map(this.#ledger().map((each) => [each.stock, each]));
     const counted = this.#rows(`SELECT target FROM outbox WHERE state = 'pending' AND held_guard IS NULL`);
@@ -437,7 +437,7 @@ export class Exploration {
         this.#wrong(`${stock} leaves while a call with it is under way`);
       }
       const known = before.get(stock);
-      // A count is certain, so it is sent if orders came since the platform was asked.
+      // A count is sent nevertheless if orders arrived since the quantity of the platform was confirmed.
       const isCount = counted.some(([each]) => each === target) && known?.ordered !== 0;
       if (known?.expected === qty && !isCount)
         this.#wrong(`${stock} is sent as ${qty}, which the platform has`);
@@ -469,7 +469,7 @@ export class Exploration {
     this.#settle(state);
   }
 
-  /** Returns the shop's free stock as it was known at a count. */
+  /** Returns the shop's free stock by the count of this version; undefined if there is no such count. */
   #free(stock: Stock, version: number): number | undefined {
     const count = this.#world.counts[version];
     if (!count) return undefined;
@@ -500,10 +500,7 @@ export class Exploration {
     }
   }
 
-  /**
-   * Everything is received and answered; then the shop reads, counts and acknowledges everything. Many states come to
-   * the same rest.
-   */
+  /** Receives and answers everything; then the shop reads, counts and acknowledges. Checks each such rest once. */
   readonly #rest = (): void => {
     for (const id of ['A', 'B'] as const) if (this.#world.orders[id]?.isNews) this.#hear(id);
     if (this.#world.call) this.#answer('done');
@@ -531,10 +528,7 @@ export class Exploration {
     }
   };
 
-  /**
-   * Sends all due changes. At most one call per stock is allowed, after which the platform must have the wanted
-   * quantity.
-   */
+  /** Sends all due changes. After at most one call per stock the platform must have the wanted quantity. */
   #quiet(when: string): void {
     const sent: Stock[] = [];
     while (this.#claim() && sent.length <= 2 * this.#of.stocks.length) {

@@ -14,7 +14,7 @@ interface SmallOrder {
   createdAt: string;
   isHeard: boolean;
   isNews: boolean;
-  /** Pieces that each event took or gave back; `booked` is the newest count at its acknowledgement. */
+  /** Pieces that each event took or gave back; `booked` is the version of the newest count when it was acknowledged. */
   moves: { qty: number; seq: number; booked: number | null }[];
   isBookedEarly: boolean;
 }
@@ -38,7 +38,7 @@ export interface Exploration {
   fault: string | null;
 }
 
-/** Events left out in each part, where the whole would take too long; together the parts have all events. */
+/** Events that each part leaves out, because a search with all of them takes too long; together the parts have all. */
 export const PARTS: readonly (readonly string[])[] = [
   ['begin to sweep', 'edit A', 'lose the answer', 'cancel B', 'keep 19'],
   ['place B', 'cancel B', 'crash', 'count 15', 'book A', 'keep 19'],
@@ -48,7 +48,7 @@ export const PARTS: readonly (readonly string[])[] = [
 ];
 
 /**
- * Tries every order in which two orders, an edit, a cancellation, an acknowledgement, two counts, a safety stock, a
+ * Tries every sequence in which two orders, an edit, a cancellation, an acknowledgement, two counts, a safety stock, a
  * call, a lost answer, a crash and a sweep can happen to one stock, on the mirror's real SQL. In each state it then
  * sends until nothing is due: after at most one call the platform must have the last count, less sold pieces that the
  * count still contains, less the safety stock.
@@ -171,13 +171,16 @@ export class Interleavings {
     const now = takesNothing(status) ? 0 : qty;
     const booked = heard.isBookedEarly && !isHeard ? (this.#world.count?.version ?? 0) : null;
     if (now !== before) heard.moves.push({ qty: now - before, seq: this.#seq(), booked });
-    // Each event alone, because two at once become one step at the newest.
+    // Each event is applied alone, because two events that are applied together become one step with the newer number.
     while (this.#out.calls.catchUp({ holdBack: true }));
     heard.isHeard = true;
     heard.isNews = false;
   }
 
-  /** An order's first known state is what the platform subtracted; whether it follows a later edit is unknown. */
+  /**
+   * Edits order A. The platform subtracts the state in which tillsync first knows the order. Whether it follows a later
+   * edit is unknown, so here it does not.
+   */
   #edit(): void {
     const edited = this.#world.orders.find(({ id }) => id === 'A');
     if (!edited) return;
@@ -208,7 +211,7 @@ export class Interleavings {
     this.#world.count = { qty, asOfSeq: this.#seq(), version };
   }
 
-  /** Little is left of a count of 20, and nothing of one of 15. */
+  /** Sets the safety stock. With 19, little is left of a count of 20, and nothing of a count of 15. */
   #keep(qty: number): void {
     this.#out.safety.set({ sku: '10', subsidiaryId: null, qty });
     this.#world.kept = qty;
@@ -319,7 +322,9 @@ export class Interleavings {
     return known.all();
   }
 
-  /** Returns the facts on which the further course depends; times and feed numbers only by their order. */
+  /**
+   * Returns a hash of the facts on which the further course depends. Times and feed numbers count only by their order.
+   */
   #key(isOpen = true): string {
     const seqs = new Set<number>();
     const seq = (value: unknown) => {
@@ -371,7 +376,7 @@ export class Interleavings {
       count && { qty: count.qty, version: count.version, asOfSeq: seq(count.asOfSeq) },
       call?.isApplied,
       isOpen && onceDone,
-      // The mark of a sweep decides whether it is older or newer than a push and an event.
+      // The mark of a sweep decides whether the sweep is older or newer than a push and an event.
       isOpen &&
         sweep && [sweep.seen, seq(sweep.mark.orderSeq), sweep.mark.push - this.#out.store.readMark().push],
     ];

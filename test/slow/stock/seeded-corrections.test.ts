@@ -153,7 +153,7 @@ function spoil(text: string): string {
 
 function begin(fault: Fault): void {
   spoiled = fault;
-  // The view may contain it.
+  // The next mirror is made anew, because one of its views may have to contain the fault.
   forgetFreshMirror();
 }
 
@@ -176,7 +176,7 @@ it.each(FAULTS)('a small world finds that $name', { timeout: limitMs(600_000) },
   if (!world) expect.fail(`no small world is named ${fault.world}`);
   const found = new Exploration(world, { gives: true, follows: true }).explore().fault;
   expect(hits).toBeGreaterThan(0);
-  // The fault leads to a wrong number, not to a statement that cannot run.
+  // A message of one line is about a wrong number. A statement that cannot run would add a stack trace of many lines.
   expect(found).toMatch(/^[^\n]*$/);
 });
 

@@ -52,7 +52,7 @@ const FAULTS = [
 
 type Fault = (typeof FAULTS)[number];
 
-/** Lets every new mirror have the fault. */
+/** Puts the fault into every mirror that is made from now on. */
 function spoil({ from, to }: Fault): void {
   forgetFreshMirror((db) => {
     const view = db.prepare<[], string>("SELECT sql FROM sqlite_schema WHERE name = 'stock_ledger'").pluck();

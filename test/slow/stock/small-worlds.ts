@@ -1,6 +1,6 @@
 /** A branch's stock of a sku. */
 export type Stock = `${'s1' | 's2'}/${'10' | '11' | '12'}`;
-/** By sku. */
+/** Quantities of the lines of an order, by sku. */
 export type Lines = Readonly<Record<string, number>>;
 
 /** An event of an order. The first event of each order creates it. */
@@ -14,7 +14,7 @@ export interface Change {
 
 /** Further events and how often each may happen, beside orders, reads, counts and acknowledgements. */
 export interface Budget {
-  /** Counts of each stock. */
+  /** Number of counts of each stock. */
   count: number;
   /** Counts that a guard holds, and a person's decisions about them. */
   hold?: number;
@@ -40,7 +40,7 @@ export interface Budget {
   lose?: number;
 }
 
-/** A few steps around one kind of events, in every order. */
+/** A few events around one topic, which are tried in every sequence. */
 export interface SmallWorld {
   name: string;
   stocks: readonly Stock[];

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { SmallWorld } from './small-worlds.ts';
 import type { World } from './world.ts';
 
-/** Returns the facts on which the further course depends; times, versions and feed numbers only by their order. */
+/** Returns a hash of the facts that decide the further course; times, versions and feed numbers only by their order. */
 export function stateKey(
   world: World,
   of: SmallWorld,

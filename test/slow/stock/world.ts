@@ -9,7 +9,7 @@ export interface Order {
   isLive: boolean;
   createdAt: string;
   isNews: boolean;
-  /** Name and id of the product, as its lines give them. The catalogue of its first arrival decides. */
+  /** Name and id that the lines give the product, from the catalogue at the first arrival of the order; null before. */
   named: { word: string; id: string } | null;
   /** Pieces that the platform has subtracted, by stock. */
   took: Quantities;
@@ -23,11 +23,11 @@ export interface Pos {
   /** Quantities that the POS has booked of each order, by stock. */
   booked: Record<string, Quantities>;
   shelf: Quantities;
-  /** Orders to acknowledge, with the event up to which, and the stocks to be counted before. */
+  /** Orders still to be acknowledged: up to which event, and the stocks that must be counted before. */
   owed: Record<string, { seq: number; uncounted: string[] }>;
 }
 
-/** A count, and how much of each order it contains. */
+/** A count, and the pieces of each order that were subtracted from the shelf before it. */
 export interface Count {
   stock: Stock;
   qty: number;

@@ -9,7 +9,7 @@ import type { ChainWorld, Place } from './chain-world.ts';
 
 const SPELLINGS = compileSpellings({});
 
-/** A branch, or another machine with its key. */
+/** The tillsync of a branch, or of another machine that has a copy of its files. */
 export class SimulatedBranch extends ChainStore {
   readonly place: Place;
   readonly name: string;
@@ -55,7 +55,7 @@ export class SimulatedBranch extends ChainStore {
     }, over.signal);
   }
 
-  /** Sends up like the loop: first the hello, then the waiting items. */
+  /** Sends to the hub as the loop does: first the hello, then the waiting items. */
   async handUp(): Promise<void> {
     await this.follower.hello();
     while (await this.follower.uploadOnce());

@@ -13,7 +13,7 @@ import { ChainWorld } from './chain-world.ts';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const STEPS = 60;
-/** Factor by which each normal step is more frequent than each mishap. */
+/** Normal steps together are this many times as frequent as mishaps. */
 const WORK_SHARE = 4;
 
 export interface ChainReport {
@@ -75,7 +75,7 @@ export class ChainDays {
     }
   }
 
-  /** Everything is up, and enough time passes for all work to end. */
+  /** Brings everything up, and lets enough time pass for all work to end. */
   async rest(): Promise<void> {
     const { world } = this;
     const { hub, branches, server, clock } = world;
@@ -96,12 +96,15 @@ export class ChainDays {
         while (await hub.push());
       });
       await hub.publish();
-      // After a gap a branch waits for a while.
+      // After a gap in its feed a branch first waits for the missing entries.
       for (const branch of branches) await this.#try(() => branch.follow());
     }
   }
 
-  /** An unreachable part may say so; no other error is allowed. */
+  /**
+   * Runs a step. It may fail because a part is unreachable, or because tokens are missing, which are then handed in.
+   * Any other error is thrown.
+   */
   async #try(step: () => Promise<void>): Promise<void> {
     try {
       await step();
@@ -142,7 +145,8 @@ export class ChainDays {
       const { world } = this;
       const place = drawFrom(this.#random, world.places);
       const hidden = drawChance(this.#random, 0.1);
-      // A POS cannot book an item without an id; an id of all branches may mean any branch if the branch is unknown.
+      // Only items with an id are ordered, because a POS cannot book others. In an unknown branch, an id of all
+      // branches (`E-…`) is left out, because it may mean any branch.
       const stocks = world.stocksOf(place).filter(({ id }) => place.isKnown || !id.startsWith('E-'));
       const item = { sku: drawFrom(this.#random, stocks).sku, qty: drawInt(this.#random, 1, 3) };
       const wish = { subsidiaryId: place.subsidiaryId, items: [item] };
@@ -317,7 +321,7 @@ export class ChainDays {
     if (!this.#hasBackup) return;
     if (!hub.isOpen) await hub.open();
     this.#hasBackup = false;
-    // An older backup has the customer again; a branch may have it or not.
+    // An older backup still has the customer's data; a branch may have it or not.
     for (const id of this.forgotten) this.known.add(id);
     this.forgotten.clear();
     await hub.restore(hub.backupFile);

@@ -117,7 +117,7 @@ export class SimulatedHub extends ChainStore {
       await this.world.run(this.services.catalogSweep.sweep(branch));
   }
 
-  /** A callback of the platform. */
+  /** Handles a callback of the platform. */
   async callback(body: string): Promise<void> {
     const reading = readSentOrder(JSON.parse(body), body, SPELLINGS);
     if ('unreadable' in reading) throw new Error(reading.unreadable);

@@ -19,7 +19,7 @@ export class ChainPos {
   /** Known orders with their last seen status. */
   readonly orders = new Map<string, string | null>();
   readonly #booked = new Map<string, { id: string; qty: number }[]>();
-  /** Faults in the numbers it was given. */
+  /** A sentence for each event whose `seq` was not higher than the one before. */
   readonly faults: string[] = [];
   #seq = 0;
   #references = 0;
@@ -73,7 +73,7 @@ export class ChainPos {
     await this.#handOver([id], []);
   }
 
-  /** Submits a change that must be refused by name. */
+  /** Submits a count of an unknown product, which must be rejected. */
   async err(): Promise<void> {
     await this.branch.take([this.#change({ kind: 'stock', change: { externalId: 'nobody', qty: 3 } })], []);
   }
@@ -83,8 +83,8 @@ export class ChainPos {
   }
 
   /**
-   * Submits all counts and acknowledges all orders again, as after a loss of its tillsync or the restore of an older
-   * copy.
+   * Submits all counts and acknowledges all orders again, as a POS does after its tillsync was lost or restored from an
+   * older copy.
    */
   async tellAll(): Promise<void> {
     await this.#handOver(this.shelf.keys(), [...this.#booked.keys()]);

@@ -4,7 +4,7 @@ import type { SimulatedBranch } from './chain-branch.ts';
 import type { ChainDays } from './chain-days.ts';
 import type { ChainWorld } from './chain-world.ts';
 
-/** The part of an order that a POS sees; the hub has the platform's version. */
+/** Selects the part of a branch's orders that its POS sees. The hub has the same part as the platform sent it. */
 const SHOWN = `SELECT order_id, code, status, store_external_id, amount, delivery_fee, customer_email,
     (SELECT group_concat(product_external_id || ':' || quantity, ' ') FROM order_items i WHERE i.order_id = o.order_id) AS items
   FROM orders o WHERE store_external_id = ? ORDER BY order_id`;
@@ -36,8 +36,8 @@ function waitingFaults([found]: { n: number }[]): string[] {
 const nameOf = ({ place }: SimulatedBranch) => place.externalId ?? place.subsidiaryId;
 
 /**
- * Checks that nothing is lost or doubled. Whether the hub itself has all of the platform's orders is tested by the
- * simulation of one store.
+ * Checks that the branch lost and doubled nothing that the hub has. Whether the hub itself has all orders of the
+ * platform is tested by the simulation of one store.
  */
 function orderFaults({ hub, states }: ChainWorld, branch: SimulatedBranch, { known }: ChainDays): string[] {
   const faults: string[] = [];
@@ -62,7 +62,7 @@ function orderFaults({ hub, states }: ChainWorld, branch: SimulatedBranch, { kno
   return faults;
 }
 
-/** Checks that there is no byte of an order that never was this branch's; here none moves to another one. */
+/** Checks that the files have no order of another branch. In this simulation no order moves to another branch. */
 function foreignFaults({ sandbox, hub }: ChainWorld, branch: SimulatedBranch): string[] {
   const bytes = readdirSync(branch.directory)
     .filter((name) => !name.endsWith('-shm') && name !== 'inbox')
@@ -95,14 +95,17 @@ function outboxFaults(branch: SimulatedBranch): string[] {
 }
 
 /**
- * Stocks that a submitted count with an unknown id may have meant, with an acknowledgement after it. Their sold pieces
- * are held back until the next count.
+ * Selects the stocks that a count with an unknown id may have meant, if an acknowledgement followed it. Their sold
+ * pieces are held back until the next count.
  */
 const HELD_FOR_A_NAME = `SELECT sku FROM stock_steps s JOIN stock_counts c USING (sku, subsidiary_id)
   WHERE s.subsidiary_id = ? AND s.booked_version > c.counted_version AND EXISTS (
     SELECT 1 FROM outbox o WHERE o.version = s.booked_version AND o.kind = 'stock' AND o.sku IS NULL)`;
 
-/** Checks that the platform sells what the POS has, except for orders of weeks in which the hub could not get any. */
+/**
+ * Checks that the platform offers what the POS has. Excused are oversold products, products of orders that the hub
+ * never got, and stocks that are lower because a count with an unknown id holds them back.
+ */
 function stockFaults(world: ChainWorld, branch: SimulatedBranch): string[] {
   const { shelf } = world.posOf(branch.name);
   const heard = new Set(

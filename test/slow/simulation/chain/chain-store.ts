@@ -80,7 +80,7 @@ export abstract class ChainStore {
     this.services.mirror.read((db) => db.prepare('VACUUM INTO ?').run(to));
   }
 
-  /** Replaces the mirror of a closed branch by the file `from`; without `from` the mirror is deleted. */
+  /** Replaces the mirror of a closed store by the file `from`; without `from` the mirror is deleted. */
   replaceMirror(from?: string): void {
     for (const end of ['', '-wal', '-shm']) rmSync(`${this.mirrorFile}${end}`, { force: true });
     if (from !== undefined) copyFileSync(from, this.mirrorFile);

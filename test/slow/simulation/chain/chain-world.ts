@@ -89,7 +89,7 @@ export class ChainWorld {
     return this.tills.get(name) as ChainPos;
   }
 
-  /** Returns the platform's stocks of a branch, by the ids in its orders. */
+  /** Returns the platform's stocks of a branch. `id` is the id that orders of the branch give the product. */
   stocksOf({ subsidiaryId }: Place): { id: string; sku: number; qty: number }[] {
     return this.sandbox.control.products().flatMap(({ children }) =>
       children.flatMap(({ sku, stocks, integrations }) => {

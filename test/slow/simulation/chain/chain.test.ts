@@ -3,8 +3,8 @@ import { SEED } from '../../../support/seed.ts';
 import { simulateChain } from './chain-days.ts';
 
 /**
- * Runs as many seeds as fit into `TILLSYNC_CHAIN_SECONDS`; without it `TILLSYNC_SEEDS` of them, else a minute. The first is
- * `TILLSYNC_SEED`.
+ * Runs as many seeds as fit into `TILLSYNC_CHAIN_SECONDS` (default 60), or `TILLSYNC_SEEDS` of them if only that is
+ * set. `TILLSYNC_SEED` is the first seed.
  */
 const { TILLSYNC_CHAIN_SECONDS, TILLSYNC_SEEDS } = process.env;
 const SECONDS = Number(TILLSYNC_CHAIN_SECONDS ?? 60);
