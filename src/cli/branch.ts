@@ -65,11 +65,11 @@ const invite = command({
       }
       const { newKey } = await import('../link/nats.ts');
       const { invitationText } = await import('../link/server-config.ts');
-      const { readPem } = await import('../link/server-look.ts');
+      const { readAuthorities } = await import('../link/server-look.ts');
       const { seed, publicKey } = await newKey();
       const expiresAtMs = call.cli.clock.nowMs() + goodForMs;
       const url = config.hub.publicUrl || config.hub.nats;
-      const ca = place.tls?.caFile == null ? null : readPem(place.tls.caFile);
+      const ca = place.tls?.caFile == null ? null : readAuthorities(place.tls.caFile);
       await whenFree(call.cli.clock, () => state.hub.invite(id, publicKey, expiresAtMs, branch));
       if (id !== named) {
         const { keepRoute } = await import('../link/assign.ts');

@@ -19,8 +19,8 @@ import {
   publicKeyOf,
 } from './nats.ts';
 import { accountNames, clientName, type ServerConfig, serverConfig } from './server-config.ts';
-import { type CertificateSeen, lookAtCertificate, placeOf, readPem } from './server-look.ts';
-import { type Announcement, isAuthority } from './ways.ts';
+import { type CertificateSeen, lookAtCertificate, placeOf, readAuthorities, readPem } from './server-look.ts';
+import type { Announcement } from './ways.ts';
 
 const MODE = 0o600;
 
@@ -61,9 +61,7 @@ export function announcementOf(
   const authorities = [...new Set([...today, ...announceCaFiles])].flatMap((file) => {
     if (file === KNOWN_AUTHORITIES) return [file];
     try {
-      const pem = readPem(file);
-      if (isAuthority(pem)) return [pem];
-      faults.push(`hub.announce_ca_files: ${file} holds no certificate. Branches are not told of it.`);
+      return [readAuthorities(file)];
     } catch (error) {
       faults.push(`hub.announce_ca_files: ${asTillsyncError(error).message} Branches are not told of it.`);
     }

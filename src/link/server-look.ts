@@ -7,7 +7,7 @@ import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { KNOWN_AUTHORITIES } from '../core/values.ts';
-import type { ConfiguredWays } from './ways.ts';
+import { type ConfiguredWays, certificatesIn } from './ways.ts';
 
 /**
  * Oldest accepted version of nats-server. Older versions acknowledge messages that are not on the disk yet,
@@ -77,6 +77,13 @@ export function readPem(file: string): string {
     const why = cause instanceof Error && 'code' in cause ? String(cause.code) : String(cause);
     throw new TillsyncError('config-invalid', `${file} cannot be read (${why}).`, { cause });
   }
+}
+
+/** Reads the certificates of a PEM file, for another machine. Throws `config-invalid` if there are none. */
+export function readAuthorities(file: string): string {
+  const found = certificatesIn(readPem(file));
+  if (found === null) throw new TillsyncError('config-invalid', `${file} holds no certificate.`);
+  return found;
 }
 
 /**

@@ -27,15 +27,18 @@ export type Way = z.infer<typeof way>;
 export const KEPT_WAYS = z.object({ announced: ANNOUNCEMENT.nullable(), worked: way.nullable() });
 export type KeptWays = z.infer<typeof KEPT_WAYS>;
 
-/** Returns whether the text is `KNOWN_AUTHORITIES` or contains PEM certificates, all of which can be read. */
-export function isAuthority(text: string): boolean {
-  if (text === KNOWN_AUTHORITIES) return true;
-  if (text.length > PEM_LENGTH_MAX) return false;
+/**
+ * Returns only the certificates of a PEM text, because a file may also have a private key. Returns null if there are
+ * none, if one cannot be read, or if the text is too long.
+ */
+export function certificatesIn(text: string): string | null {
+  if (text.length > PEM_LENGTH_MAX) return null;
   const found = text.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
   try {
-    return found.length > 0 && found.every((pem) => new X509Certificate(pem).subject !== '');
+    const areRead = found.every((pem) => new X509Certificate(pem).subject !== '');
+    return found.length > 0 && areRead ? `${found.join('\n')}\n` : null;
   } catch {
-    return false;
+    return null;
   }
 }
 
@@ -73,7 +76,9 @@ function announcementFault({ addresses, authorities }: Announcement, isSecret: b
   }
   const clear = addresses.find((address) => isSecret && !isSecure(address));
   if (clear !== undefined) return `The hub announces ${clear}, in clear text, to a branch that speaks TLS.`;
-  const unread = authorities.findIndex((authority) => !isAuthority(authority));
+  const unread = authorities.findIndex(
+    (authority) => authority !== KNOWN_AUTHORITIES && certificatesIn(authority) === null,
+  );
   return unread === -1
     ? undefined
     : `Of the authorities that the hub announces, number ${unread + 1} cannot be read as a certificate.`;
@@ -88,9 +93,9 @@ export interface ConfiguredWays {
 }
 
 /**
- * Returns the hub's addresses in the order of trying. Announced authorities are trusted beside the configured
- * ones. If the address that last worked needs an authority no longer trusted, it is also tried last with its
- * old authorities.
+ * Returns the hub's addresses in the order of trying. Announced certificate authorities are trusted beside the
+ * configured ones. If the address that last worked used authorities that are no longer trusted, that address is added
+ * at the end once more, with its old authorities.
  */
 export function waysOf({ urls, authorities }: ConfiguredWays, { announced, worked }: KeptWays): Way[] {
   const trusted = unique([...authorities, ...(announced?.authorities ?? [])]);

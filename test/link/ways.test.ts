@@ -1,6 +1,11 @@
-import { describe, expect, it } from 'vitest';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { rootCertificates } from 'node:tls';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { readConfig } from '../../src/config/config.ts';
 import { HELLO, HELLO_ANSWER } from '../../src/link/link.ts';
+import { announcementOf } from '../../src/link/server-file.ts';
 import { BranchWays, type KeptWays, stampOf } from '../../src/link/ways.ts';
 
 const [OLD, NEW] = ['tls://hub.example.com:4222', 'tls://hub2.example.com:4222'];
@@ -103,6 +108,26 @@ describe('the ways from a branch to its hub', () => {
     const text = `[platform]\nbase_url = "http://p.test"\n[hub]\nnats = "nats://127.0.0.1:4222"\n${line}\n[[branches]]\nexternal_id = "B1"`;
     const read = readConfig({ file: 'hub.toml', env: {}, text });
     expect('faults' in read && read.faults.map((fault) => fault.key)).toEqual([key]);
+  });
+
+  it('are announced with the certificates of a file alone, and not with the private key beside them', () => {
+    const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-ways-'));
+    onTestFinished(() => rmSync(directory, { recursive: true }));
+    const file = path.join(directory, 'ca.pem');
+    const key = '-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE KEY-----\n';
+    const announced = (text: string) => {
+      writeFileSync(file, text);
+      const hub = { nats: OLD, publicUrl: '', announce: [], announceCaFiles: [file] };
+      return announcementOf(hub, undefined);
+    };
+    const [first = '', second = ''] = rootCertificates;
+    const { announcement, faults } = announced(`${first}\n${key}${second}\n`);
+    expect(announcement.authorities).toEqual([`${first}\n${second}\n`]);
+    expect(faults).toEqual([]);
+    expect(announced(key)).toMatchObject({
+      announcement: { authorities: [] },
+      faults: [expect.stringMatching(/^hub.announce_ca_files: .*ca.pem holds no certificate/)],
+    });
   });
 
   it.each([
