@@ -90,14 +90,18 @@ export class NotificationPolicy {
       .filter(({ code, level }) => isSent(code, level))
       .sort((a, b) => ORDER.indexOf(a.code) - ORDER.indexOf(b.code));
     const codesUp = new Set(this.#up.map(({ code }) => code));
-    for (const code of new Set([...codesUp, ...hidden, ...this.#seen.keys(), ...toldCodes(memory)])) {
+    const known = [...codesUp, ...hidden, ...this.#hidden, ...this.#seen.keys(), ...toldCodes(memory)];
+    for (const code of new Set(known)) {
       const isUp = codesUp.has(code);
       // A finding that was only a consequence gets time to end by itself after its cause is over.
       if (hidden.has(code) || this.#follows(code, codesUp, at.monotonicMs)) {
         this.#seen.delete(code);
         this.#hidden.add(code);
-      } else if (this.#seen.get(code)?.isUp !== isUp) {
-        const hasLasted = isUp && FINDINGS[code].lasted === true && !this.#hidden.delete(code);
+        continue;
+      }
+      const wasHidden = this.#hidden.delete(code);
+      if (this.#seen.get(code)?.isUp !== isUp) {
+        const hasLasted = isUp && FINDINGS[code].lasted === true && !wasHidden;
         this.#seen.set(code, { isUp, sinceMonoMs: at.monotonicMs, sinceMs: at.nowMs, hasLasted });
       }
     }

@@ -117,6 +117,13 @@ describe('alarms as a person hears them', () => {
     expect(owner.pass(600, 'orders.stale')).toEqual(['raised orders.stale', 'healed auth.none']);
   });
 
+  it('that once ended together with their cause are told at once when they come back', () => {
+    const owner = receiver();
+    expect(owner.pass(600, 'orders.stale', 'auth.none')).toEqual(['raised auth.none']);
+    expect(owner.pass(600)).toEqual(['healed auth.none']);
+    expect(owner.pass(1, 'orders.stale')).toEqual(['raised orders.stale']);
+  });
+
   it('leave out changes that wait because nothing gets through, and while they may still follow', () => {
     const owner = receiver();
     const stuck = ['outbox.stuck', 'red'] as [AlarmKey, FindingLevel];
