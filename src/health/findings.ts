@@ -121,6 +121,12 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     message: 'The platform has blocked the token for some minutes.',
     remedy: 'Wait until it ends. Make sure that no other program uses the same token.',
   },
+  'platform.limits-shared': {
+    level: 'amber',
+    check: 'platform.limits',
+    message: "Another program spends the company's limits at the platform, so orders and changes wait.",
+    remedy: 'Find the program that uses the same company, such as a second tillsync, and end it.',
+  },
   'orders.unreadable': {
     level: 'red',
     flow: 'orders.poll',
@@ -296,12 +302,6 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'platform.limits',
     message: 'The platform does not permit some of the calls.',
     remedy: "Ask the platform's support which rights the token lacks.",
-  },
-  'platform.limits-shared': {
-    level: 'amber',
-    check: 'platform.limits',
-    message: "Another program spends the company's limits at the platform, so orders and changes wait.",
-    remedy: 'Find the program that uses the same company, such as a second tillsync, and end it.',
   },
   'clock.off': {
     level: 'amber',

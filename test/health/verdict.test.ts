@@ -292,6 +292,14 @@ describe('why no orders are fetched', () => {
       { code: 'orders.unreadable', level: 'red' },
       { code: 'orders.stale', remedy: '' },
     ]);
+    const failure = { code: 'rate-limited', tries: 2, since: ago(3_600_000) } as const;
+    const shared = withFlow('orders.poll', { state: 'failing', lastOkAt: ago(3_600_000), failure });
+    expect(verdictOf({ ...shared, alarms: [stale, alarm('platform.limits-shared')] }).findings).toMatchObject(
+      [
+        { code: 'platform.limits-shared', level: 'red', remedy: expect.stringContaining('second tillsync') },
+        { code: 'orders.stale', level: 'red', remedy: '' },
+      ],
+    );
   });
 
   it('is the way to the platform where nothing else is known', () => {
