@@ -115,7 +115,7 @@ export class CopyStore {
     // A branch sends one file of each kind at a time, so an earlier part is of a file that it no longer sends.
     const given = files.filter((file) => file.isPart && file.isDifferential === isDifferential);
     const newest = files.find((file) => !file.isPart && !file.isDifferential);
-    const older = files.filter((file) => !file.isPart && newest && file.stamp < newest.stamp).reverse();
+    const older = files.filter((file) => !file.isPart && newest && file.atMs < newest.atMs).reverse();
     let sum = bytes + files.reduce((total, file) => total + file.bytes, 0);
     for (const file of [...given, ...older]) {
       if (!given.includes(file) && sum <= maxBytes) break;

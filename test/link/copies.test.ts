@@ -237,6 +237,13 @@ it('gives up the last but one backup for a new one where both do not fit, and ne
   expect(namesOf(heldBy('B1'))).toEqual([SECOND, THIRD]);
 });
 
+it('gives up the backup that came first, also if the clock of its branch was ahead then', async () => {
+  store = new CopyStore({ storage: hub, maxBytes: 2.5 * THREE_PARTS, space: () => null, clock });
+  const own = sender();
+  for (const name of [THIRD, FIRST, SECOND]) await own.send([backup(name)], HOUR_MS, signal);
+  expect(namesOf(heldBy('B1'))).toEqual([FIRST, SECOND]);
+});
+
 it.each([
   ['is not encrypted', 'a mirror with customers'],
   ['is encrypted for a passphrase', 'age-encryption.org/v1\n-> scrypt abc 16\n'],
