@@ -93,6 +93,15 @@ function parseExactJson(text: string): { value: unknown } | { fault: ChangeFault
   }
 }
 
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
@@ -215,11 +224,12 @@ class JsonLines implements ItemParser {
   }
 
   end(): RawItem[] {
-    const [last] = this.#item(this.#rest);
+    const text = this.#rest;
+    const [last] = this.#item(text);
     this.#rest = '';
     if (!last) return [];
-    // Without a line break at the end of the file, a last line that cannot be parsed was cut off.
-    return ['fault' in last ? { ...last, ...cut('The file ends in the middle of this line.') } : last];
+    // Without a line break at the end of the file, a last line that is not JSON was cut off.
+    return [isJson(text) ? last : { ...last, ...cut('The file ends in the middle of this line.') }];
   }
 
   #item(line: string): RawItem[] {

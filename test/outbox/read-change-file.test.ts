@@ -325,6 +325,9 @@ describe('JSON', () => {
     expect(brief(await stock(`[${items},{"externalId":"C","qt`)).at(2)).toEqual([2, 'cut']);
     expect(brief(await stock(`[${items}`)).map((each) => Array.isArray(each))).toEqual([false, true]);
     expect(brief(await stock('[{"externalId":"A","qty":5}] x')).at(1)).toEqual([1, 'bad-text']);
+    const exact = '{"externalId":"A","qty":1.00000000000000000001}';
+    expect(brief(await stock(exact, 7, 'ndjson'))).toEqual([[1, 'bad-text']]);
+    expect(brief(await stock(exact.slice(0, -1), 7, 'ndjson'))).toEqual([[1, 'cut']]);
   });
 
   it.each([
