@@ -29,7 +29,7 @@ export interface ComparedPart {
   kept: LedgerStock[];
   /** Stocks that cannot be compared now. A stored difference of such a stock stays. */
   unsure: StockKey[];
-  compared: number;
+  compared: readonly StockKey[];
   /** Last stock of this part, after which the next part starts; undefined after the last part. */
   next: StockKey | undefined;
 }
@@ -86,7 +86,7 @@ export class StockDifferences {
   /** Compares the counts of the next part. Writes nothing. */
   part(lastPollOkMs: number | null, after: StockKey = FIRST): ComparedPart {
     const rows = this.#sql.rows<StockKey & { isWanted: number; mayDiffer: number }>(PART, { ...after });
-    const part: ComparedPart = { found: [], kept: [], unsure: [], compared: rows.length, next: undefined };
+    const part: ComparedPart = { found: [], kept: [], unsure: [], compared: rows, next: undefined };
     for (const { sku, subsidiaryId, isWanted, mayDiffer } of rows) {
       if (isWanted === 0 || mayDiffer === 0) continue;
       const place = { sku, subsidiaryId };

@@ -294,8 +294,8 @@ export function diffStock(
   do {
     const part = stores.read(({ differences }) => differences.part(lastPollOkMs, after));
     after = part.next;
-    diff.compared += part.compared;
     const isOf = ({ subsidiaryId }: { subsidiaryId: string }) => !of || subsidiaryId === of.subsidiaryId;
+    diff.compared += part.compared.filter(isOf).length;
     diff.unsure += [...part.unsure, ...part.kept].filter(isOf).length;
     for (const stock of part.found.filter(isOf)) {
       const { sku, subsidiaryId, countedQty, wantedQty, expectedQty, confirmedMs } = stock;
