@@ -93,7 +93,10 @@ export class Recently {
     if (this.#times.length > RECENT_MAX) this.#times.shift();
   }
 
-  /** Counts the events of the last hour. `forMs` is the time from the first to the last, `where` the last's origin. */
+  /**
+   * Counts the events of the last hour. `forMs` is the time between the first and the last event, `where` the origin of
+   * the last event.
+   */
   of(): { count: number; forMs: number; where: string } {
     const fromMs = this.#clock.monotonicMs() - HOUR_MS;
     this.#times = this.#times.filter(({ atMonoMs }) => atMonoMs >= fromMs);

@@ -60,7 +60,7 @@ export function storesOf({ subsidiaryId, externalId }: Branch, branches: readonl
   return [subsidiaryId, externalId, branches.length === 1 ? '' : null].filter((store) => store !== null);
 }
 
-/** Returns the keys to store in `holding_branches`. */
+/** Returns the keys of the branches whose stock is held back, as `holding_branches` has them. */
 export function holdingKeys(
   branches: readonly Branch[],
   setting: HoldBackSetting,

@@ -5,7 +5,7 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { EVERY_BRANCH, type HoldBackSetting, holdingKeys, storesOf } from './hold-back.ts';
 
-/** An order that arrived at most this long before the POS's first acknowledgement may be unbooked. */
+/** If an order arrived at most this long before the POS's first acknowledgement, the POS may not have booked it yet. */
 const JUST_CAME_MS = 10 * 60_000;
 /** An open order this old counts as booked, if its POS acknowledges orders but never acknowledged this one. */
 const BOOKED_WITHIN_MS = 24 * 3_600_000;

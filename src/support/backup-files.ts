@@ -36,7 +36,9 @@ export function differentialsFor(path: string): string[] {
     .map((name) => join(dirname(path), name));
 }
 
-/** Returns the newest whole backup in a directory; another path as it is. Throws `not-found`, `usage`. */
+/**
+ * Returns the newest full backup if `path` is a directory, otherwise `path` unchanged. Throws `not-found`, `usage`.
+ */
 export function newestBackup(path: string): string {
   if (!isDirectory(path)) return path;
   const newest = new Map<string, string>();

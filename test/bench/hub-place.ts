@@ -36,8 +36,8 @@ const TOGETHER_MAX = 250;
 /** Time limit for the hub and all branches to start, even on a machine that is busy with other work. */
 const START_MS = 1_800_000;
 /**
- * Returns the number of products, each of which is in every branch. The first sweep reads a product with the stocks of
- * all branches once for each branch, so its work grows with the square of the number of branches.
+ * Returns the number of products, each of which is in every branch. Many branches get fewer products, because the first
+ * sweep reads each product once per branch, each time with the stocks of all branches.
  */
 const productsOf = (branches: number) => (branches > 500 ? 4 : 20);
 /**

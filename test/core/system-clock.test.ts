@@ -14,7 +14,7 @@ test('the boot has one name whichever way it is read', () => {
   expect(fromKernel).toBe(fromUnit);
 });
 
-test('without a name of the boot, limits supersedeRejected a wall clock that is put right over a restart, and a reboot', async () => {
+test('without a name of the boot, limits outlive a wall clock that is put right over a restart, and a reboot', async () => {
   const bootId = bootIdFrom(hidden, '');
   const clock = new FakeClock();
   clock.bootId = bootId;

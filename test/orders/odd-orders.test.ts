@@ -26,7 +26,7 @@ it('strays are the open orders of a day that name no branch, or one that is not 
   expect(nameless.map(({ code }) => code)).toEqual([2]);
 });
 
-it('strays are also those without a time of creation, for a day from when they came', async () => {
+it('strays are also those without a time of creation, for a day after their last change', async () => {
   const { mirror } = openTestMirror();
   await receive(mirror, sampleNotification(1, { store: null, createdAt: null }));
   const strays = (nowMs: number) => mirror.read((db) => strayOrders(db, null, nowMs)).map(({ code }) => code);

@@ -64,7 +64,8 @@ test('403s to calls that were under way together are one block', async () => {
   expect((await first).code).toBe('blocked');
   expect((await second).code).toBe('blocked');
   expect(r.state.ledger.blockHistory('webhook.get', documentLimits).all?.durationMs).toBe(60_000);
-  // The late answer does not show that only its endpoint is refused, so the next 403 again blocks all endpoints.
+  // The second 403 answers a call that was sent before the block, so it does not show that only `webhook.get` is
+  // refused: a later 403 blocks all endpoints again.
   await r.clock.advance(60_000);
   r.sandbox.control.setFault({ kind: 'block', delayMs: 1000, times: 1, endpoint: 'webhook.get' });
   expect((await r.fault(b.webhookGet())).code).toBe('blocked');

@@ -29,8 +29,8 @@ export function freshMirror(directory: string): string {
 let madeState: string | undefined;
 
 /**
- * Puts a new state.db into `directory` unless there is one, and returns its path. The write-ahead log is copied too,
- * because closing state.db keeps it with what the first start wrote.
+ * Puts a new state.db into `directory` unless there is one, and returns its path. Copies the write-ahead log too, which
+ * remains after state.db is closed and contains what the first start wrote.
  */
 export function freshState(directory: string): string {
   const file = path.join(directory, 'state.db');

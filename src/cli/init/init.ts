@@ -28,8 +28,8 @@ import { type AtWork, branchName, type Check, SetUp, statusPageOf, workLines } f
 import { stopped, Terminal } from './terminal.ts';
 
 /**
- * Adds the value of `--branch SUBSIDIARY[,EXTERNAL]` to the branches before it. `,EXTERNAL` gives only the POS's own
- * id.
+ * Adds the value of `--branch SUBSIDIARY[,EXTERNAL]` to the branches before it. SUBSIDIARY may be left out: with
+ * `--branch ,EXTERNAL` the branch has only the POS's own id.
  */
 function branchOption(text: string, before: BranchConfig[] = []): BranchConfig[] {
   const [subsidiaryId = '', externalId = '', ...more] = text.split(',').map((id) => id.trim());

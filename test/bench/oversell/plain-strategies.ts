@@ -46,7 +46,6 @@ export const PLAIN_STRATEGIES: readonly NamedStrategy[] = [
     about: 'what was sold over the counter is taken off what the platform has',
     create: () => {
       const before: number[] = [];
-      const booked = new Set<number>();
       let shop: ShopView | undefined;
       return {
         open(given) {
@@ -58,7 +57,7 @@ export const PLAIN_STRATEGIES: readonly NamedStrategy[] = [
           before[product] = qty;
           // Pieces of booked orders are subtracted too, because the POS does not say whether an order or the counter
           // took a piece.
-          if (!shop || sold <= 0 || booked.delete(product)) return;
+          if (!shop || sold <= 0) return;
           shop.send(product, (await shop.read(product)) - sold);
         },
       };

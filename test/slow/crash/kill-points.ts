@@ -17,7 +17,10 @@ export interface Scene {
   random: Random;
 }
 
-/** Called for each notification of one life: `sent` when it is sent, `confirmed` when the daemon has accepted it. */
+/**
+ * Called for each notification between a start of the daemon and its kill: `sent` when it is sent, `confirmed` when the
+ * daemon has accepted it.
+ */
 export interface CallbackWatch {
   sent?: (() => void) | undefined;
   confirmed?: (() => void) | undefined;
