@@ -373,7 +373,7 @@ export class OutboxIntake {
       const late = { ...common, body, basis, message: null, heldGuard: null, zeroedAt: null };
       const rest = this.#queue.restOfLate(late, lateBy);
       if ('overruledBy' in rest) {
-        this.#queue.putOutlived(late, rest.overruledBy);
+        this.#queue.putSuperseded(late, rest.overruledBy);
         return { changeId: rest.overruledBy, state: 'pending', message: null, candidates: [] };
       }
       body = rest.body;

@@ -192,7 +192,7 @@ export class OutboxQueue {
   }
 
   /** Stores a change as superseded, because a newer change of its target was accepted before it. */
-  putOutlived({ body, ...change }: NewChange, by: number): void {
+  putSuperseded({ body, ...change }: NewChange, by: number): void {
     this.#insert({ ...change, ...bodyColumns(body), state: 'superseded', settledAt: change.createdAt });
     this.#supersede(change.changeId, by, change.createdAt);
   }
