@@ -12,7 +12,10 @@ export function priorityOf(body: object): number {
 
 /** Share of a call's items, in percent, that sold-out stocks may take while other changes wait. */
 const SOLD_OUT_OF_100 = 80;
-/** Maximum number of waiting changes of one branch, without sold-out ones. A sender with more must retry later. */
+/**
+ * Maximum number of waiting changes of one branch, not counting sold-out ones. Beyond it, a submission must be retried
+ * later.
+ */
 export const WAITING_MAX = 20_000;
 const COME_BACK_MS_PER_BRANCH = 5_000;
 const COME_BACK_MS_MAX = 300_000;
@@ -70,23 +73,24 @@ export function chooseEndpoint(
 }
 
 /**
- * Returns the milliseconds after which the sender of a branch with a full queue should retry. By then about five
- * hundred changes of the branch have been sent, because the branches take turns.
+ * Returns the milliseconds after which a submitter should retry if a branch's queue is full. By then about five hundred
+ * changes of the branch have been sent, because branches take turns; fewer if more than 60 branches have changes.
  */
 export function comeBackMs(branchesWaiting: number): number {
   return Math.min(COME_BACK_MS_MAX, COME_BACK_MS_PER_BRANCH * Math.max(1, branchesWaiting));
 }
 
 /**
- * Yields waiting items in rounds of one item of each branch: [a1, a2, a3] and [b1] → a1, b1, a2, a3. The next call
- * begins after the branch of the last item.
+ * Yields waiting items in rounds of one item of each branch: [a1, a2, a3] and [b1] → a1, b1, a2, a3. The next call of
+ * `of` begins with the branch after that of the last item.
  */
 export class Turns {
   readonly #start: number;
   #last: string | undefined;
 
   /**
-   * `start` selects the branch of the first round. It differs after each restart, so that no branch is always last.
+   * `start` selects the branch with which the first round begins. It differs after each restart, so that no branch is
+   * always last.
    */
   constructor(start: number) {
     this.#start = start;
@@ -131,9 +135,9 @@ export function* alternate<T>(a: Iterable<T>, b: Iterable<T>): Generator<T, unde
 }
 
 /**
- * Selects the items of a call from two lanes, sold-out items first. A fifth of the places is reserved for the others;
- * sold-out items use it only if nothing else waits. At most `lookMax` items are examined; `take` decides whether an
- * item is sent.
+ * Selects the items of a call from two lanes. Sold-out items come first and get four fifths of the call; they get the
+ * rest only as far as other items leave it free. At most `lookMax` items are examined; `take` decides whether an item
+ * is sent.
  */
 export function fillCall<T>(
   lanes: { soldOut: Iterator<T>; others: Iterator<T> },
@@ -293,7 +297,8 @@ function stockSeen(body: Extract<ChangeBody, { qty: number }>, record: ProductRe
     const showDiffers = body.show !== undefined && entry.show !== null && entry.show !== body.show;
     return sameNumber(entry.qty, body.qty) && !showDiffers;
   });
-  // Several stocks may have the externalId if the change names no branch. If their values differ, they prove nothing.
+  // If the change names no branch, several stocks may have the externalId. If only some of them match, that proves
+  // nothing.
   return same.includes(true) && same.includes(false) ? [] : [same.includes(true)];
 }
 
@@ -374,7 +379,7 @@ function newestIn({ body, versions }: Versioned): number {
   return Math.max(0, ...valueKeys(body).map((field) => versions[field] ?? 0));
 }
 
-/** Returns the keys of a body that are values, so without the ids of product and branch. */
+/** Returns the keys of a body except those that identify the product and the branch. */
 export function valueKeys(body: object): string[] {
   return Object.keys(body).filter((key) => !(ADDRESS_KEYS as readonly string[]).includes(key));
 }

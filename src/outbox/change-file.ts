@@ -151,7 +151,7 @@ class JsonArray implements ItemParser {
       this.#text = '';
       return;
     }
-    // Without an opening bracket, the file is read as JSON because a person chose it; the first element begins here.
+    // If a person chose JSON for a file without an opening bracket, the first element begins at the first character.
     this.#state = 'within';
     this.#at = this.#start = this.#text[start] === '[' ? start + 1 : start;
   }
@@ -228,7 +228,7 @@ class JsonLines implements ItemParser {
     const [last] = this.#item(text);
     this.#rest = '';
     if (!last) return [];
-    // Without a line break at the end of the file, a last line that is not JSON was cut off.
+    // If the last line has no line break and is not JSON, the file was cut off within the line.
     return [isJson(text) ? last : { ...last, ...cut('The file ends in the middle of this line.') }];
   }
 
@@ -247,7 +247,7 @@ interface ReadChangeFileOptions {
   decimal?: DecimalSign | undefined;
   /**
    * Called with notes for a person on how the file is read, such as ignored columns or another encoding. If left out,
-   * unknown columns and other encodings are refused.
+   * unknown columns and text that is not UTF-8 are refused.
    */
   tell?: (note: string) => void;
 }
@@ -255,7 +255,7 @@ interface ReadChangeFileOptions {
 /**
  * Reads changes from a file or stream: CSV with a header, a JSON array, or NDJSON. Yields one array per chunk. Each
  * item is checked separately, and has its index and, except in a JSON array, its line. Throws `usage` if nothing is
- * readable, as with another encoding or a wrong header.
+ * readable, as with UTF-16 or a wrong header.
  */
 export async function* readChangeFile(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,

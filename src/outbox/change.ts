@@ -16,8 +16,8 @@ const REFERENCE_LENGTH_MAX = 1_000;
 const NOT_UTF8 = 'is not valid UTF-8 text';
 
 /**
- * Returns the error message for a schema: the value and its fault. The reader of the change puts the column before
- * it.
+ * Returns a schema's error message, which shows the value and says what is wrong with it. `readChange` puts the name of
+ * the column before the message.
  */
 const says = (why: string | ((input: unknown) => string)) => ({
   error: ({ input }: { input?: unknown }) => `${show(input)} ${typeof why === 'string' ? why : why(input)}`,
@@ -241,7 +241,7 @@ export interface OutboxEntry {
   replaced: number;
   /** Id of the change that replaced this one; null if none did. */
   supersededBy: number | null;
-  /** Place in the feed of settled changes; null while it waits. */
+  /** Place in the feed of settled changes; null while the change is not settled. */
   settledSeq: number | null;
 }
 
@@ -271,7 +271,7 @@ export interface OutboxChange extends OutboxEntry {
   /** Quantity of the stock that was sent, and the newest event of the order feed at that time. */
   sentQty: number | null;
   sentAsOfSeq: number | null;
-  /** Time at which the change set the stock to zero, which the guard counts; null for any other change. */
+  /** Time at which the change set the stock to zero, for the guard `zero-items`; null for any other change. */
   zeroedAt: string | null;
 }
 
@@ -281,7 +281,10 @@ export type BatchItem = Pick<OutboxChange, 'changeId' | 'target' | 'body' | 'att
 /** The outcome of a sent change. */
 export interface Answer {
   changeId: number;
-  /** `retry` means that the outcome is unknown or the change did not arrive. It waits again, below newer values. */
+  /**
+   * `retry` means that the outcome is unknown or the change did not arrive. The change waits again, and newer values of
+   * its fields win.
+   */
   state: 'done' | 'rejected' | 'retry';
   /** The platform's message for a refusal. */
   message?: string | undefined;
@@ -384,7 +387,7 @@ export function readChange(kind: ChangeKind, value: unknown): SubmittedChange {
 }
 
 /**
- * Returns why a text is no number. In many countries the comma is the decimal sign and the point separates thousands.
+ * Returns why a value is no number. In many countries the comma is the decimal sign and the point separates thousands.
  */
 function whyNoNumber(value: unknown): string {
   const text = typeof value === 'string' ? value.trim() : '';
@@ -406,7 +409,10 @@ export interface SourceLine {
   index: number;
   /** Line from 1 at which the item begins; null in a JSON array. */
   line: number | null;
-  /** Stock that the file does not contain and that is set to zero. Its `index` continues after the last item. */
+  /**
+   * Stock that the file does not contain, so that this added line sets it to zero. The line's `index` continues after
+   * the last item's.
+   */
   unnamed?: string;
 }
 

@@ -13,9 +13,7 @@ type Compared = Pick<
   'callId' | 'countedQty' | 'safetyQty' | 'wantedQty' | 'expectedQty' | 'confirmedMs' | 'holds'
 >;
 
-/**
- * Pieces that the platform may have added back, because orders were reduced, moved or ended after the count was sent.
- */
+/** Pieces that the platform may have added back, because orders were reduced, moved or ended after the count. */
 export interface GivenBack {
   /**
    * Whether there is such an order. An order that had already ended when it first arrived counts, but adds 0 to `qty`.
@@ -25,9 +23,9 @@ export interface GivenBack {
 }
 
 /**
- * Whether the platform's quantity differs from the wanted one. Returns `kept` if the quantity is lower and the platform
- * may not have added back the pieces of ended orders, and undefined while it cannot be judged. In a branch that does
- * not hold back, the platform may or may not have subtracted orders: counted 10, ordered 2 → 8, 9 and 10 do not differ.
+ * Whether the platform's quantity differs from the wanted one; undefined while this cannot be judged. Returns `kept` if
+ * it is lower, perhaps because the platform did not add back the pieces of ended orders. In a branch that does not hold
+ * back, the platform may or may not have subtracted orders: counted 10, ordered 2 → 8, 9 and 10 do not differ.
  */
 export function isDifferent(
   stock: Compared,

@@ -77,7 +77,7 @@ export interface Claim {
   toLook: StockKey[];
 }
 
-/** A queued change, or a stock that has no waiting count but whose quantity on the platform is not the wanted one. */
+/** A queued change, or a stock that has no waiting count and may have another quantity on the platform than wanted. */
 type Candidate =
   | { row: OutboxChange; stock: LedgerStock | null; before?: string | null }
   | { row: null; stock: LedgerStock };
@@ -89,11 +89,14 @@ const READ_AT_ONCE = 200;
  * event loop.
  */
 const LOOK_MAX = 2_000;
-/** Maximum number of stocks without a waiting count that are examined for one call, and limit of the queue's count. */
+/**
+ * Maximum number of stocks without a waiting count that are examined for one call. `outlook` counts changes and stocks
+ * only up to this number, too.
+ */
 const STOCKS_AT_ONCE = 500;
 
 /**
- * Claims queued changes, and stocks whose wanted quantity orders changed, for one call, and settles the call. Outbox
+ * Claims for one call queued changes, and stocks whose wanted quantity was changed by orders; settles the call. Outbox
  * and mirror change in one transaction.
  */
 export class OutboxDispatcher {
@@ -133,9 +136,9 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Claims the next changes for one call: sold-out ones first, then the others, one of each branch in turn and each
-   * branch's oldest first. They are marked `sending` in a durable transaction. Changes with a value that the platform
-   * already has are settled meanwhile.
+   * Claims the next changes for one call: sold-out ones first, then the others. Branches take turns, and each branch's
+   * oldest change is first. The claimed changes are marked `sending` in a durable transaction. A change whose value the
+   * platform already has is settled instead.
    */
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#sql.transaction(() => {
@@ -191,7 +194,8 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Number of stocks without a waiting count whose quantity orders or a safety stock changed; at most `STOCKS_AT_ONCE`.
+   * Number of stocks that have no waiting count and whose quantity was changed by orders or a safety stock; at most
+   * `STOCKS_AT_ONCE`.
    */
   get movedCount(): number {
     return this.#ledger.countDirty(STOCKS_AT_ONCE);
@@ -206,7 +210,8 @@ export class OutboxDispatcher {
       const branches = new Set([...this.#queue.branches(which), ...moved.keys()]);
       const readAtOnce = Math.ceil(places / Math.max(1, branches.size));
       return this.#turnsOf(kind, priority).of([...branches].sort(), (branch) => {
-        // Alternates with waiting changes, because a new safety stock may move thousands of stocks.
+        // Alternates these stocks with waiting changes. Otherwise fresh counts would wait behind the thousands of
+        // stocks that a new safety stock may change.
         const ofBranch = (moved.get(branch) ?? []).map((stock) => ({ row: null, stock }));
         return alternate<Candidate>(ofBranch, this.#waiting({ ...which, branch }, readAtOnce));
       });
@@ -279,7 +284,8 @@ export class OutboxDispatcher {
   }
 
   /**
-   * Leaves a change waiting. Saves the value that the change replaces now, because its count is in the ledger already.
+   * Leaves a change waiting, and stores the value that it replaces. The next claim could not find this value, because
+   * the ledger then has the change's own count.
    */
   #letWait({ row, stock, ...candidate }: Candidate): StockKey {
     const before = 'before' in candidate ? (candidate.before ?? null) : null;
@@ -301,7 +307,7 @@ export class OutboxDispatcher {
     );
   }
 
-  /** Whether the stock must be sent, because orders changed the wanted quantity or the platform's quantity. */
+  /** Whether the stock must be sent, because the platform does not have the wanted quantity or may not have it. */
   #isDue({ expectedQty, wantedQty, orderedQty, confirmedSeq }: LedgerStock, rules: SendRules): boolean {
     if (rules.platformDeducts === false && orderedQty > 0) return true;
     return expectedQty !== wantedQty || confirmedSeq < this.#reservations.fromSeq;

@@ -206,7 +206,10 @@ const SAMPLE = 20;
 export interface InventoryPlan<T> {
   /** Lines to submit, in the given order, followed by lines that set missing stocks to zero. */
   changes: T[];
-  /** Number of lines that differ from the mirror, and number of lines whose value in the mirror is unsure. */
+  /**
+   * Number of lines that differ from the mirror's value, and of lines that equal it although the platform may have
+   * another.
+   */
   different: number;
   unsure: number;
   /** Number of lines that equal the platform's value. */
@@ -216,7 +219,7 @@ export interface InventoryPlan<T> {
   /** Number of the mirror's stocks that the file lacks, and the target keys of the first of them. */
   missing: number;
   missingSample: string[];
-  /** Number of missing stocks that are above zero, as far as known. */
+  /** Number of missing stocks that are not known to be zero. */
   missingNotZero: number;
   /** Number of lines for unknown products, which are skipped, and the names of the first of them. */
   unknown: number;
@@ -231,7 +234,7 @@ export interface InventoryPlan<T> {
 }
 
 export interface InventoryOptions<T> {
-  /** Branches that the inventory counts; undefined means all. */
+  /** Branches that the inventory covers; undefined means all. */
   subsidiaryIds: ReadonlySet<string> | undefined;
   /** Makes the line that sets a missing stock to zero. If left out, missing stocks stay as they are. */
   zeroMissing?: ((change: StockChange, n: number) => T) | undefined;
@@ -271,7 +274,7 @@ export function planInventory<T extends { change: StockChange }>(
       readAtVersion === undefined ? [] : sqlOf(at.db).values<string>(since, readAtVersion),
     );
     for (const key of newer) stocks.delete(key);
-    // The mirror may not have the platform's quantity of these stocks, so their lines always count as different.
+    // The platform may have another quantity of these stocks than the mirror, so their lines are always submitted.
     for (const key of unsettledStocks(at.db)) {
       const stock = stocks.get(key);
       if (stock) stock.unsure = true;

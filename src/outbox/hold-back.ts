@@ -60,7 +60,7 @@ export function storesOf({ subsidiaryId, externalId }: Branch, branches: readonl
   return [subsidiaryId, externalId, branches.length === 1 ? '' : null].filter((store) => store !== null);
 }
 
-/** Returns the keys of the branches whose stock is held back, as `holding_branches` has them. */
+/** Returns the keys of the branches that must hold back, as stored in `holding_branches`. */
 export function holdingKeys(
   branches: readonly Branch[],
   setting: HoldBackSetting,

@@ -86,8 +86,8 @@ function bringToSchema(db: Database.Database, path: string): void {
 }
 
 /**
- * Throws `storage-corrupt` if one of the three tables differs by a letter from those of every tillsync version, or if
- * the file has an object of a POS, such as a trigger, that would run inside tillsync when rows are read or deleted.
+ * Throws `storage-corrupt` if the definition of one of the three tables is not exactly that of a tillsync version, or
+ * if the file has an object of a POS, such as a trigger, that would run inside tillsync when rows are read or deleted.
  * Evaluates nothing of the file itself.
  */
 export function requireSchema(db: Database.Database, path: string): void {
@@ -150,7 +150,9 @@ function newer(path: string): TillsyncError {
 
 let tables: Record<InboxTable, ReadonlySet<string>> | undefined;
 
-/** Returns the table definitions of every version, the current one as SQLite stores it. */
+/**
+ * Returns the digests of each table's definitions in all versions; for the current one, of the text that SQLite stores.
+ */
 function knownTables(): Record<InboxTable, ReadonlySet<string>> {
   if (tables) return tables;
   const db = new Database(':memory:');
@@ -177,7 +179,7 @@ const INBOX_MODE = 0o660;
 const DIRECTORY_MODE = 0o2770;
 const BUSY_TIMEOUT_MS = 50;
 const READ_AT_ONCE_BYTES = 1024 * 1024;
-/** Largest file that is read. No POS inserts so much in weeks. */
+/** Largest file that is read, in bytes. A POS does not insert so much even in weeks. */
 const FILE_BYTES_MAX = 2 * 1024 ** 3;
 /** Size up to which a file is checked when it is opened. In a larger file, damage shows only when its rows are read. */
 const CHECKED_BYTES_MAX = 16 * 1024 ** 2;
@@ -195,9 +197,9 @@ export interface OpenInbox {
 }
 
 /**
- * Opens the inbox, and creates its directory, file and tables if they are missing. With a rollback journal, the next
- * opener rolls back the transaction of a dead POS, and a deleted file is noticed. Throws `storage-corrupt` for a
- * damaged file, and `storage-newer` for a file of a newer tillsync.
+ * Opens the inbox, and creates its directory, file and tables if they are missing. Uses a rollback journal, so that the
+ * next opener rolls back a dead POS's transaction and a deleted file is noticed. Throws `storage-corrupt` for a damaged
+ * file, and `storage-newer` for a file of a newer tillsync.
  */
 export function openInboxFile({ path, group }: { path: string; group?: string | undefined }): OpenInbox {
   const gid = group === undefined ? undefined : groupId(group);
@@ -255,7 +257,7 @@ function openWritable(path: string): Database.Database {
     busyTimeoutMs: BUSY_TIMEOUT_MS,
     pragmas: {
       trusted_schema: 0,
-      // Otherwise a POS's own table that references these rows would prevent their deletion.
+      // Switched off, because a POS's own table that references rows of the inbox would prevent their deletion.
       foreign_keys: 0,
       // Overwrites deleted rows, which may contain a customer's name.
       secure_delete: 1,
@@ -307,7 +309,10 @@ export function openInboxForReading(path: string): Database.Database {
   }
 }
 
-/** Returns the first damage that SQLite finds; null if there is none or the file is too large for a quick check. */
+/**
+ * Returns the first damage that SQLite finds, or null. If the file is too large for a quick check, `readThrough` is
+ * false and `damage` is null.
+ */
 export function damageOf(
   db: Database.Database,
   path: string,
@@ -440,7 +445,7 @@ function prepareDirectory(directory: string, gid: number | undefined): void {
   try {
     setDirectoryMode(directory, DIRECTORY_MODE);
   } catch {
-    // A hardened service may not set the set-group-id bit. In a directory with that bit, the file has the group
-    // already.
+    // A hardened service may not set the set-group-id bit. Below a directory with that bit, this is not needed, because
+    // a new directory inherits the bit and the group.
   }
 }

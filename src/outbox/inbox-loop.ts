@@ -97,7 +97,7 @@ export class InboxLoop {
       signal,
       onTrouble: ({ kind, keptAt, message }) => {
         log.error({ kind, keptAt }, message);
-        // A damaged file has an alarm of its own while its copy exists.
+        // A damaged file needs no sentence here, because `#troubleOf` reports it as long as the renamed file exists.
         if (kind !== 'damaged') this.#lost = message;
       },
     });
@@ -130,7 +130,8 @@ export class InboxLoop {
         }
         lockedSinceMs = undefined;
         this.#tell('inbox.locked', null);
-        // A process that did not answer once may only be slow, as while the machine starts. The next read decides.
+        // A single `storage-failed` may only mean that the process is slow, as while the machine starts. An alarm is
+        // raised if the next read fails too.
         if (hasFailed || !hasCode(error, 'storage-failed')) {
           this.#tell('inbox.damaged', asTillsyncError(error));
         } else {

@@ -16,7 +16,7 @@ const HEAP_MIB = 64;
 const DATA_KIB = 880 * 1024;
 /** Limit of the process's CPU time in seconds (RLIMIT_CPU). A new process replaces one that used it up. */
 const PROCESSOR_SECONDS = 900;
-/** Longest answer. Real ones have a few megabytes. */
+/** Maximum length of an answer in bytes. Usual answers have a few megabytes at most. */
 const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
 /** Longest time without an answer. It is longer than a slow disk needs to delete the largest row. */
 const SILENT_MAX_MS = 20_000;
@@ -55,7 +55,7 @@ export interface InboxProcessOptions extends InboxLocation {
   signal?: AbortSignal | undefined;
 }
 
-/** Interface of the inbox for all other code. The inbox runs in a process of its own, in some tests in the test's. */
+/** Interface of the inbox for all other code. The inbox runs in a separate process, except in some tests. */
 export type InboxAsker = Pick<InboxProcess, 'ask' | 'close'>;
 
 interface PendingRequest {

@@ -25,11 +25,11 @@ export interface InboxLocation {
 export type InboxFrom = Partial<Record<InboxTable, string>>;
 
 export interface InboxAnswers {
-  /** Creates the inbox if it is missing. Returns the oldest rows from the ids in `from` on. */
+  /** Creates the inbox if it is missing. Returns the oldest rows, starting at the ids in `from`. */
   look: { batch: InboxBatch; waiting: InboxWaiting; keptFiles: string[]; holders: LockHolder[] };
   remove: Record<string, never>;
   insertAcks: Record<string, never>;
-  /** Returns the rows from the ids in `from` on, without changing the file. */
+  /** Returns the rows, starting at the ids in `from`, without changing the file. */
   copy: InboxBatch;
   /** Returns the state of the file, without changing the file. */
   health: InboxHealth;

@@ -53,11 +53,11 @@ export interface InboxAck extends InboxRow {
 export interface InboxBatch {
   changes: InboxChange[];
   acks: InboxAck[];
-  /** Whether the inbox has more rows. */
+  /** Whether the inbox may have more rows. */
   more: boolean;
 }
 
-/** Number of waiting rows, counted up to `COUNTED_MAX`, and age of the oldest. */
+/** Number of waiting rows, counted up to `COUNTED_MAX` in each table, and insert time of the oldest. */
 export interface InboxWaiting {
   rows: number;
   /** Insert time of the oldest row, by its own column; null if no row waits or the row has no time. */
@@ -146,8 +146,8 @@ export class InboxRows {
   }
 
   /**
-   * Reads the oldest rows from the ids in `from` on, in one transaction: at most `limit` per table and about a megabyte
-   * in total. Returns acknowledgements only if no count is left unread.
+   * Reads the oldest rows, starting at the ids in `from`, in one transaction: at most `limit` per table and about a
+   * megabyte in total. Returns acknowledgements only if no stock count remains unread.
    */
   read(limit: number, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
     return this.#db.transaction(() => {
@@ -192,7 +192,7 @@ export class InboxRows {
         const left = rows.find(({ table, id, keyHex }) =>
           this.#tables[table].isThere.get(BigInt(id), keyHex),
         );
-        // Otherwise the rows would be submitted again and again, an older value after a newer one.
+        // If copied rows stayed, they would be submitted again and again, an older value after a newer one.
         if (left) throw unsound(this.#db.name, `Rows of ${left.table} that were taken in cannot be removed`);
         this.#restartNumbers();
       })
@@ -418,8 +418,8 @@ export class Inbox {
   }
 
   /**
-   * Reads the oldest rows from the ids in `from` on, at most `limit` per table. Returns acknowledgements only if no
-   * count is left unread, so that no count is copied after an acknowledgement that was inserted later.
+   * Reads the oldest rows, starting at the ids in `from`, at most `limit` per table. Returns acknowledgements only if
+   * no stock count remains unread, because a count must not be copied after an acknowledgement that was inserted later.
    */
   read(limit = 1000, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
     return this.#use((rows) => rows.read(limit, from));

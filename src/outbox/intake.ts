@@ -227,13 +227,15 @@ export class OutboxIntake {
     };
   }
 
-  /** Records that the inbox was empty at `at`, so that all rows inserted before that time are copied. */
+  /** Records that the inbox was empty at `at`, which means that all rows inserted before that time are copied. */
   inboxWasEmpty(at: string): void {
     this.#sql.run('DELETE FROM hand_overs WHERE handed_at <= ?', at);
     this.#reservations.inboxWasEmpty(at);
   }
 
-  /** Whether a submission or acknowledgement noted up to `at` still has to give way to earlier rows of the inbox. */
+  /**
+   * Whether a submission or acknowledgement up to `at` was noted, because the inbox might still contain earlier rows.
+   */
   mayComeLate(at: string): boolean {
     const late = 'SELECT 1 FROM hand_overs WHERE handed_at <= ? LIMIT 1';
     return this.#sql.value(late, at) !== undefined || this.#reservations.waitsForInbox(at);

@@ -20,8 +20,8 @@ export interface IndexedStock extends KnownStock {
 }
 
 /**
- * All stocks of the mirror in memory, while one whole inventory is planned. So tens of thousands of lines need no
- * queries.
+ * Holds all stocks of the mirror in memory while one whole inventory is planned, so that tens of thousands of lines
+ * need no queries.
  */
 export class InventoryIndex {
   /** Stocks that a change can name, by target key. The inventory is compared with them. */
@@ -30,7 +30,7 @@ export class InventoryIndex {
   readonly #places = new Map<string, { key: string; subsidiaryId: string } | null>();
   readonly #branches: BranchDirectory;
 
-  /** `subsidiaryIds` are the branches that the inventory counts; undefined means all branches. */
+  /** `subsidiaryIds` are the branches that the inventory covers; undefined means all branches. */
   constructor(options: {
     db: Database.Database;
     branches: BranchDirectory;

@@ -38,13 +38,13 @@ export class KnownValues {
     this.#sql = sqlOf(db);
   }
 
-  /** Whether the platform last reported this quantity, and this visibility if it is given. */
+  /** Whether the mirror has this quantity for certain, and also this visibility if it is given. */
   hasStock(sku: string, subsidiaryId: string, wanted: { qty: number; show?: boolean | undefined }): boolean {
     const stock = this.#stock(sku, subsidiaryId);
     return stock !== undefined && saysTheSame({ qty: stock.qty, show: fromBit(stock.show) }, wanted);
   }
 
-  /** Whether the stock is zero; false if the mirror does not have it. */
+  /** Whether the stock is zero; false if the mirror does not have it or is uncertain about it. */
   isZero(sku: string | null, subsidiaryId: string | null): boolean {
     const stock = sku === null || subsidiaryId === null ? undefined : this.#stock(sku, subsidiaryId);
     return stock !== undefined && sameNumber(stock.qty, 0);
@@ -77,8 +77,8 @@ export class KnownValues {
   }
 
   /**
-   * Returns a mark that ranks values written with it above all reads so far. Must be called once in each transaction
-   * that settles changes.
+   * Returns a new mark. Reads of the platform that began earlier do not overwrite values written with it. Must be
+   * called once in each transaction that settles changes.
    */
   nextMark(): number {
     return this.#sql.value("UPDATE marks SET value = value + 1 WHERE name = 'push' RETURNING value") ?? 0;

@@ -41,7 +41,7 @@ interface OutboxMaintenanceOptions extends ProductReadsOptions {
   alarms: Alarms;
   /** Whether calls are possible; false while only a person can bring new tokens. */
   mayCall: () => boolean;
-  /** Resolves when this process has no running call, once its signal is aborted. */
+  /** Resolves when the senders of this process have ended after a stop, so that none of its calls is running. */
   sent: () => Promise<unknown>;
   /** Pause between checks for changes of other processes; has a default. */
   lookEveryMs?: number | undefined;
@@ -222,8 +222,8 @@ interface DifferenceWatchOptions {
 }
 
 /**
- * Compares all counts with the platform again and again, one part per step. If the configuration says so, it sends
- * differing counts again.
+ * Compares all counts with the platform again and again, one part per step. Sends a count again if the platform kept
+ * pieces of ended orders. Sends other differing counts again only if the configuration says so.
  */
 export class DifferenceMonitor {
   readonly #options: DifferenceWatchOptions;

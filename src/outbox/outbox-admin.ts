@@ -227,7 +227,10 @@ function refusal(changeId: number, why: string): TillsyncError {
   return new TillsyncError('conflict', `Change ${changeId} ${why}. Nothing was changed.`);
 }
 
-/** Returns the change with the ids that were submitted, so that its target can be resolved again. */
+/**
+ * Returns the change as a submission with the ids and values of its body, so that its target can be resolved again;
+ * undefined if the body is unreadable.
+ */
 function inOwnWords({ changeId, kind, body }: OutboxChange): (Change & { changeId: number }) | undefined {
   const reading = readChange(kind, body);
   return 'change' in reading ? { changeId, ...reading } : undefined;

@@ -48,15 +48,15 @@ export class OutboxService {
     this.#inboxFirst = ingest;
   }
 
-  /** Calls the listeners, because another part queued a change. */
+  /** Calls the listeners. Must be called when another part of the program has queued a change. */
   queued(): void {
     for (const listener of this.#listeners) listener();
   }
 
   /**
-   * Accepts changes in one durable transaction. Returns one acceptance each, in order. Throws `rate-limited`, and
-   * accepts nothing, if a branch's queue is full. `origin` is who submitted; `all` and `zeros` are reasons of guards
-   * to hold all changes, or the stocks that go to zero.
+   * Accepts changes in one durable transaction, and returns one acceptance per item, in order. Throws `rate-limited`,
+   * and accepts nothing, if a branch's queue is full. `origin` is who submitted; `all` and `zeros` are reasons of
+   * guards to hold all changes, or the stocks that go to zero.
    */
   async submit(
     items: readonly SubmittedChange[],

@@ -9,9 +9,7 @@ import { isRefusal } from './push-call.ts';
 import type { MirrorStores, Stores } from './repositories.ts';
 import type { StockKey } from './stock-ledger.ts';
 
-/**
- * If more products than this are unknown, a sweep is requested instead of single reads, because it needs fewer calls.
- */
+/** If more products than this are unknown, a sweep is requested too, because it needs fewer calls than single reads. */
 const ASK_MAX = 100;
 const REFUSALS_MAX = 3;
 /** For changes submitted up to this long after the start of a sweep, a product that the sweep lacks does not exist. */
@@ -24,7 +22,7 @@ export interface ProductReadsOptions {
   platform: Pick<PlatformClient, 'productGet'>;
   /** Requests a sweep soon; several requests cause one sweep. Left out if no sweep is possible. */
   wantCatalog?: (() => void) | undefined;
-  /** Called when something was queued. */
+  /** Called when changes may have become ready to be sent. */
   onQueued: () => void;
   clock: Clock;
 }
@@ -43,7 +41,8 @@ export class ProductReads {
   }
 
   /**
-   * Reads one product, or requests a sweep if many wait. Returns whether more may wait. Throws the errors of a call.
+   * Reads one product. If many wait, first judges them by the last sweep, and requests a new one if that does not
+   * suffice. Returns whether more may wait. Throws the errors of a call.
    */
   async step(call: CallOptions): Promise<boolean> {
     const { platform, wantCatalog, onQueued } = this.#options;
@@ -148,11 +147,14 @@ function byCatalog({ intake }: Stores, kept: Change): Resolution {
 }
 
 /**
- * More scarce counts than this are an inventory, which is sent without reads of the platform. The next sweep compares
- * the whole inventory.
+ * More scarce counts at once than this are taken as a whole inventory, which is sent without reads of the platform. The
+ * next sweep compares the whole inventory.
  */
 const LOOKS_MAX = 30;
-/** Longest time spent on such reads in a row, and the time for which they are switched off afterwards. */
+/**
+ * Longest time spent in a row on reads of scarce stocks, and the time for which these reads are switched off
+ * afterwards.
+ */
 const LOOKING_MAX_MS = 60_000;
 
 interface LookerOptions {
@@ -177,7 +179,7 @@ export class StockLooker {
     this.#options = options;
   }
 
-  /** Counts up to this quantity are sent only after a read of the platform; 0 if no count is. */
+  /** Counts up to this quantity are sent only after a read of the platform; 0 if all counts are sent without a read. */
   get lookBelow(): number {
     const { lookBelow, isHeardLate, clock } = this.#options;
     return lookBelow > 0 && clock.monotonicMs() >= this.#offUntilMonoMs && isHeardLate() ? lookBelow : 0;

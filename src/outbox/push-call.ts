@@ -50,9 +50,9 @@ export class PushCall {
   }
 
   /**
-   * Sends the items; the promise never rejects. An item with an unknown outcome is to be sent again, because values are
-   * absolute. `isOutage` means that the previous call failed. `trouble` is the error for which the sender should pause;
-   * undefined if only single items failed.
+   * Sends the items; the promise never rejects. An item with an unknown outcome gets `retry`; sending it again is
+   * harmless, because values are absolute. `isOutage` means that the previous call failed. `trouble` is the error for
+   * which the sender should pause; undefined if only single items failed.
    */
   async run(items: readonly BatchItem[], isOutage = false): Promise<{ answers: Answer[]; trouble: unknown }> {
     const alone = new Map<BatchItem, TillsyncError>();

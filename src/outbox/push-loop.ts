@@ -233,8 +233,8 @@ export class PushLoop {
   }
 
   /**
-   * Whether changes with unknown targets are sent with their own ids: none before the first sweep of configured
-   * branches, and no count if a branch holds back, because orders cannot be subtracted from an unknown stock.
+   * Whether changes with unknown targets are sent with their own ids. No change is before the first sweep of configured
+   * branches, and no count while a branch holds back, because orders cannot be subtracted from an unknown stock.
    */
   #sendsAsIs({ lookup, reservations }: Stores): boolean {
     const { kind, rules, hasBranches } = this.#options;
@@ -400,7 +400,7 @@ export class PushLoop {
     }
   }
 
-  /** Waits until a call is full, a sold-out change is queued, or the time is over. */
+  /** Waits until a call is full, a sold-out change is queued, or `lingerMs` has passed. */
   async #linger(signal: AbortSignal): Promise<void> {
     const { clock, lingerMs } = this.#options;
     const endMonoMs = clock.monotonicMs() + lingerMs;

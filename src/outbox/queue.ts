@@ -51,7 +51,7 @@ const NEWER = [
   "target = @target AND state = 'pending' AND held_guard IS NOT NULL",
   "target = @target AND state = 'rejected'",
   "conflict_key = @conflictKey AND state IN ('sending', 'done')",
-  // Other skus of the same product. A stock has none.
+  // Changes of other skus of the same product. A stock change has none.
   `conflict_key = @conflictKey AND target <> @target AND @isShared AND kind = 'product'
     AND state IN ('pending', 'rejected')`,
 ]
@@ -64,7 +64,10 @@ const NEWER = [
 export const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
 export const MAY_LEAVE = `kind = +@kind AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
   AND (basis = 'mirror' OR +@sendAsIs)`;
-/** SQL for the branches with changes to send. It finds each branch by one step in the index. */
+/**
+ * SQL for the first branch with changes to send, or for the next one. So BRANCHES finds each branch by one step in the
+ * index.
+ */
 const nextBranch = (after: string) =>
   `SELECT min(branch) FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = +@priority ${after}`;
 const BRANCHES = `
@@ -99,8 +102,8 @@ const BOUND_COLUMNS = [
 ];
 
 /**
- * Queue with at most one waiting change per target, which has the newest value of each field, and one change beside
- * it that a guard holds. [price 5, name a] + [price 6] → [price 6, name a]. The caller opens the transaction.
+ * Queue with at most two pending changes per target: a waiting one, which has the newest value of each field, and one
+ * that a guard holds. [price 5, name a] + [price 6] → [price 6, name a]. The caller opens the transaction.
  */
 export class OutboxQueue {
   readonly #sql: Sql;
@@ -178,8 +181,8 @@ export class OutboxQueue {
   }
 
   /**
-   * Returns a change without the fields that the changes with versions `first` to `last` set, which were submitted
-   * after it but accepted before it. Nothing is left of a count of 40 by SQL accepted after a command's later 5.
+   * Returns a change without the fields set by the changes with versions `first` to `last`, which were submitted after
+   * it but accepted before it. Example: nothing is left of the inbox's 40 after a command's later 5.
    */
   restOfLate(change: NewChange, { first, last }: Versions): Rest | { overruledBy: number } {
     const version = first - 1;

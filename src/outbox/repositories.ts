@@ -109,9 +109,7 @@ export class Stores {
   }
 }
 
-/**
- * Gives access to catalogue and outbox in the mirror. If the connection is opened again, it creates new statements.
- */
+/** Gives access to catalogue and outbox in the mirror. If the mirror is opened again, all statements are made anew. */
 export class MirrorStores {
   readonly directory: BranchDirectory;
   readonly clock: Clock;

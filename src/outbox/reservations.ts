@@ -18,7 +18,7 @@ import {
   stockTarget,
 } from './stock-ledger.ts';
 
-/** Maximum difference of two clocks. An order may have been placed so much earlier than its time says. */
+/** Maximum difference of two clocks. An order may have been placed by this much earlier than its time says. */
 const CLOCKS_MARGIN_MS = 30_000;
 /** Maximum number per transaction of feed events, and of orders that are resolved again. */
 const PART = 500;
@@ -125,7 +125,7 @@ export class Reservations {
     return this.#holding.due(setting) !== undefined;
   }
 
-  /** Starts the ledger, and switches hold-back of branches. Called before a count is accepted or judged. */
+  /** Starts the ledger, and starts or stops hold-back where due. Called before a count is accepted or judged. */
   begin(setting: HoldBackSetting): void {
     const change = this.#holding.due(setting);
     const seen = this.#mark('ledger.seen');
@@ -257,7 +257,7 @@ export class Reservations {
     return !took.some((subsidiaryId) => branches.includes(subsidiaryId));
   }
 
-  /** Stores why acknowledgements by SQL were refused, as SQL gets no answer. An accepted one deletes the reason. */
+  /** Stores why acknowledgements in the inbox were refused, as SQL gets no answer. An accepted one deletes it. */
   noteRefused(
     results: readonly AckResult[],
     acks: readonly { seq?: number | null | undefined }[] = [],
@@ -294,7 +294,7 @@ export class Reservations {
     return this.#sql.value(text, orderId, store, asOf) !== undefined;
   }
 
-  /** Books an order's steps up to an event; later ones get a time limit. Returns whether it booked any pieces. */
+  /** Books an order's steps up to an event, and limits how long later ones are held. Returns whether it booked any. */
   #book(orderId: string, asOf: number, branch: AckBranch | undefined): boolean {
     const steps = this.#toBook(orderId, asOf, branch);
     const book = `UPDATE stock_steps SET booked_version = ?
@@ -408,7 +408,7 @@ export class Reservations {
     this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
   }
 
-  /** Adds the difference to the earlier steps: had 2, now 3 → +1. With `isNews` it adds one even if it is 0. */
+  /** Adds the difference to the earlier steps as a step: had 2, now 3 → +1. With `isNews`, also a difference of 0. */
   #follow(orderId: string, seq: number, isNews: boolean): void {
     const order = this.#known(orderId);
     if (!order) return;

@@ -155,7 +155,7 @@ function namedBranch(change: StockChange, branches: BranchDirectory): NamedBranc
 
 /**
  * Resolves a change to the one stock of `places`, by ids that mean only that stock. Rejects it if there are several.
- * `mappings` are all mappings with the change's id, or those of them in the named branch.
+ * `mappings` are the mappings with the change's id; if the named branch is known, only those in that branch.
  */
 function ofStocks(
   change: StockChange,

@@ -36,8 +36,8 @@ export interface ComparedPart {
 
 const FIRST: StockKey = { sku: '', subsidiaryId: '' };
 /**
- * SQL for the next counts. A stock with `mayDiffer = 0` is skipped: it is marked to be judged anyway, or its quantity
- * is equal and no order or safety stock affects it.
+ * SQL for the next counts. A stock with `mayDiffer = 0` is skipped, because it will be judged anyway, or because its
+ * quantity equals the count and no order or safety stock affects it.
  */
 const PART = `
   SELECT c.sku, c.subsidiary_id AS subsidiaryId,

@@ -335,8 +335,8 @@ export class StockLedger {
 
 /**
  * Returns the target keys of stocks whose quantity in the mirror may differ from the platform's: a change is on its
- * way, orders came since the confirmation, or orders are unbooked in a branch that holds back. A count of such a
- * stock is never skipped as unchanged. Must be called after the order feed was followed.
+ * way, orders arrived after the confirmation, orders are unbooked in a branch that holds back, or the stock must be
+ * judged. A count of such a stock is never skipped as unchanged. Must be called after the order feed was followed.
  */
 export function unsettledStocks(db: Database.Database): Set<string> {
   const sql = sqlOf(db);
@@ -436,7 +436,7 @@ export class SafetyStock {
   readonly #sql: Sql;
   readonly #isKept: boolean;
 
-  /** `isKept` is false at a branch of a hub, whose stored rules no longer apply. */
+  /** `isKept` is false at a branch of a hub, where rules that were stored earlier no longer apply. */
   constructor(db: Database.Database, isKept = true) {
     this.#sql = sqlOf(db);
     this.#isKept = isKept;

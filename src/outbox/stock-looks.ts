@@ -61,8 +61,8 @@ export class StockLooks {
   }
 
   /**
-   * Deletes reads a minute or more older than the last good poll, which has brought all orders before them. Missing
-   * pieces that no order explains were not sold, so their stocks are judged again. Returns whether there are any.
+   * Deletes reads at least a minute older than the last good poll, which brought all orders placed before those reads.
+   * Stocks that lacked pieces are judged again, in case no order explains them. Returns whether there are any.
    */
   end(lastPollOkMs: number): boolean {
     const before = lastPollOkMs - HEARD_WITHIN_MS;

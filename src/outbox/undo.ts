@@ -40,7 +40,7 @@ export interface UndoLine {
   kind: ChangeKind;
   target: string;
   verdict: UndoVerdict;
-  /** Value that the submission set. */
+  /** Values that the submission set. */
   now: Omit<ValueBefore, 'asOfSeq'>;
   before: ValueBefore | null;
   /** The newest change of the target after the submission; null if there is none. */

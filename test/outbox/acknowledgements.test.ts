@@ -23,7 +23,7 @@ function count(qty: number, handedAt: string | null): InboxBatch['changes'][numb
 const ingest = (out: Out, batch: Partial<InboxBatch>) =>
   out.inbox.ingest({ changes: [], acks: [], more: false, ...batch }, GUARDS_OFF);
 
-/** Returns the wanted quantity of the stock once everything that waits was sent. */
+/** Sends everything that waits, then returns the wanted quantity of the only counted stock. */
 function wanted(out: Out): number {
   for (;;) {
     const { callId, items } = out.calls.claim('stock', 100, HOLDING);

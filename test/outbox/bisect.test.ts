@@ -5,7 +5,7 @@ import { PushCall } from '../../src/outbox/push-call.ts';
 
 type ErrorDetails = ConstructorParameters<typeof TillsyncError>[2];
 
-/** Sends `size` changes in one call to a platform that refuses each call with a bad change. */
+/** Sends `size` changes in one call to a platform that refuses every call that contains a bad change. */
 async function run(size: number, isBad: (item: number) => boolean, details: ErrorDetails = {}) {
   let calls = 0;
   const sent: number[] = [];

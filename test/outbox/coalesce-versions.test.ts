@@ -9,7 +9,7 @@ const values = fc.record({ price: fc.nat(), name: fc.string(), show: fc.boolean(
 it('gives the same whether changes were merged as they came or split over two rows and joined later', () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(fc.boolean(), values)), (changes) => {
-      // Each field has the value that came last.
+      // The expected result: each field has the value of the last change that set it.
       const whole = Object.assign({ sku: 1 }, ...changes.map(([, each]) => each));
       const rows = [true, false].map((side): Versioned => {
         const row = { body: { sku: 1 } as Record<string, unknown>, versions: {} as Record<string, number> };

@@ -4,7 +4,7 @@ import { TEA } from './swept-outbox.ts';
 
 export const HOLDING: SendRules = { ...SEND_ALL, holdBack: true };
 
-/** Makes a store with a catalogue whose hold-back is on. */
+/** Makes a store that has a catalogue and holds back. */
 export function holding(): ReturnType<typeof outgoing> {
   const out = outgoing();
   out.sweep([TEA]);
@@ -12,7 +12,7 @@ export function holding(): ReturnType<typeof outgoing> {
   return out;
 }
 
-/** Makes one call with everything that waits and settles it as the daemon does; returns the quantities sent. */
+/** Sends everything that waits in one call, settles its changes with `state`, and returns the quantities sent. */
 export function send(
   out: ReturnType<typeof outgoing>,
   state: 'done' | 'rejected' | 'retry' = 'done',
@@ -24,7 +24,7 @@ export function send(
   return items.map(({ body }) => 'qty' in body && body.qty);
 }
 
-/** Returns the time at which an order was placed, in the platform's form. */
+/** Returns, in the platform's form, the time of an order that was placed `secondsAgo` seconds ago. */
 export function placed(out: ReturnType<typeof outgoing>, secondsAgo: number): { createdAt: string } {
   return { createdAt: new Date(out.clock.nowMs() - secondsAgo * 1_000).toISOString() };
 }

@@ -42,7 +42,10 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** Receives an order of two pizzas, pending and dispatched, before any count is sent; returns what is sent then. */
+/**
+ * Receives an order of two pizzas as pending and then as dispatched; only then claims a call, and returns its
+ * quantities.
+ */
 async function sentAfterAnOrder(): Promise<unknown[]> {
   await receive(mirror, sampleNotification(1, { status: 'pending' }));
   await receive(mirror, sampleNotification(1, { status: 'dispatched' }));

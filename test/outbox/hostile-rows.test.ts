@@ -98,7 +98,7 @@ describe('the tables of an inbox', () => {
     inbox.remove(rowsOf(inbox.read()));
     insert(db, 'B', 2);
     expect(inbox.read().changes).toMatchObject([{ value: { externalId: 'B' } }]);
-    // The POS deleted its own row, so nothing is left to delete.
+    // The POS deletes its own row, so tillsync deletes none. The ids are restarted when the inbox is opened again.
     db.exec('DELETE FROM stock_changes; UPDATE sqlite_sequence SET seq = 9223372036854775807');
     inbox.close();
     inbox.read();

@@ -49,7 +49,7 @@ it('every new directory on the way is synced into the one above', () => {
 
 it('a taken row stays gone: a commit syncs the removal of its journal too', () => {
   const { db } = openInboxFile({ path: inbox });
-  // 3 is EXTRA. FULL leaves syncing the directory, from which the journal is deleted, to the system.
+  // 3 means EXTRA. With FULL, the system decides when it syncs the deletion of the journal from the directory.
   expect(db.pragma('synchronous', { simple: true })).toBe(3);
   expect(db.pragma('journal_mode', { simple: true })).toBe('delete');
   db.close();

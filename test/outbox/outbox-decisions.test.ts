@@ -40,7 +40,7 @@ describe('guards', () => {
     expect(out.decisions.dropHeld('zero-items')).toBe(1);
     expect(out.queries.counts()).toMatchObject({ held: 0, pending: 0 });
     out.clock.jumpWall(60_001);
-    // Nine at once are below the minimum for the share.
+    // Nine zeros are fewer than the ten from which the share is checked.
     expect(zeros(9, 18).map(({ state }) => state)).toEqual(Array(9).fill('pending'));
   });
 

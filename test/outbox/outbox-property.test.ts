@@ -94,8 +94,8 @@ const step = fc.oneof(
 );
 
 /**
- * A case in which an older `show` is requeued under a newer price of its sku, while another sku of the product has a
- * newer `show`.
+ * A case in which an older `show` is requeued and merged with a newer price of its sku, while a newer `show` waits for
+ * another sku of the product.
  */
 const OLDER_SHOW_PUT_BACK = [
   'sweep' as const,
@@ -167,7 +167,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
             if (acceptance?.state === 'pending') wanted.take(value as unknown as ChangeBody);
           }
         } else if (each === 'sweep') {
-          // The platform's present state, as one consistent read.
+          // Mirrors the platform's present state, as if everything was read at one moment.
           out.sweep(recordsOf(platform));
           resolveAll();
         } else if (each === 'resolve') {

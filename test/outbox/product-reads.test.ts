@@ -5,7 +5,10 @@ import type { MirrorStores } from '../../src/outbox/repositories.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-/** Makes changes 1, 2, … that wait for their products, and a platform that answers each as given. */
+/**
+ * Makes changes 1, 2, … that wait for their products. For change n, the platform answers with the error `fates[n - 1]`,
+ * or with no product if that is null.
+ */
 function setUp(fates: (ErrorCode | TillsyncError | null)[]) {
   const waiting = new Set(fates.map((_, i) => i + 1));
   const asked: number[] = [];

@@ -154,7 +154,8 @@ describe('the sender', () => {
     };
     for (const code of ['platform-failed', 'platform-unreachable', 'platform-garbled'] as const) {
       const soon = await pausesOf(code, MINUTE_MS);
-      // Ten to twenty seconds in the first minutes; in the end a tenth of the eleven minutes of failures.
+      // The pauses take ten to twenty seconds in the first minutes, and in the end a tenth of the eleven minutes of
+      // failures.
       expect(Math.max(...soon.slice(1, 12))).toBeLessThanOrEqual(30_000);
       expect(Math.min(...soon)).toBeGreaterThanOrEqual(10_000);
       expect(Math.max(...soon)).toBeLessThanOrEqual(67_000);

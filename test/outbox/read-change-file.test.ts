@@ -133,7 +133,10 @@ describe('CSV', () => {
 });
 
 describe('CSV of a spreadsheet', () => {
-  /** Reads a file as for a person, in chunks of several sizes. Also returns the notes on how the file was read. */
+  /**
+   * Reads a file with `tell`, as for a person; chunks of any size must give the same result. Returns the items, the
+   * messages of faults, and the notes on how the file was read.
+   */
   async function told(
     text: string | Uint8Array,
     options: { decimal?: 'point' | 'comma' } = {},
@@ -347,7 +350,7 @@ describe('JSON', () => {
       for await (const some of readChangeFile(endless(), 'stock', { format })) {
         if (some.length === 0) continue;
         items.push(...brief(some));
-        // Reported at once, not at the end.
+        // The fault is reported at once, not only at the end of the input.
         expect(read).toBeLessThan(110);
       }
       expect(items).toEqual([{ externalId: 'A', qty: 5 }, fault]);
@@ -371,8 +374,8 @@ describe('any file', () => {
   const change = fc.record({
     externalId: fc
       .string({ minLength: 1, unit: 'grapheme' })
-      // NUL and the replacement character are refused, because NUL breaks readers and the other shows a wrong encoding.
-      // Blanks around an id are removed.
+      // NUL and the replacement character are refused, because NUL breaks readers and the replacement character shows a
+      // wrong encoding. Blanks around an id are removed.
       .filter((id) => id !== '' && id.trim() === id && !/[\0\uFFFD]/.test(id)),
     qty: fc.oneof(
       fc.nat(),

@@ -18,11 +18,11 @@ function swept() {
   return out;
 }
 
-/** Counts the first tea in the first branch. */
+/** Submits a count of the stock of sku 10 in branch s1. */
 const count = (out: ReturnType<typeof outgoing>, qty: number) =>
   out.accept('stock', [{ externalId: 'A', qty }]);
 
-/** Claims the next call without hold-back, settles it, and returns its items. */
+/** Claims the next call without hold-back, settles it, and returns its quantities. */
 function sendOff(out: ReturnType<typeof outgoing>, state: 'done' | 'retry' = 'done'): unknown[] {
   const { callId, items } = out.calls.claim('stock', 100, OFF);
   if (callId === null) return [];

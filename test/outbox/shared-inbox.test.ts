@@ -57,7 +57,7 @@ it('rows of a branch whose line is full stay in a shared inbox; those of others 
   const report = out.inbox.ingest(inbox.read(), GUARDS_OFF, passed);
   inbox.remove(rowsOf({ ...report.taken, more: false }));
   out.inbox.forget(report.taken);
-  // A1 = 0 stays behind the skipped A1 = 1, which would undo it if it were copied later.
+  // A1 = 0 stays in the inbox behind the skipped A1 = 1. Otherwise A1 = 1 would be copied later and undo A1 = 0.
   expect(taken()).toEqual([
     { target: 'sku:0@s1', qty: 3 },
     { target: 'sku:0@s2', qty: 7 },
@@ -121,7 +121,7 @@ it('InboxLoop gets past thousands of rows of one full branch, and comes back for
   expect(taken()).toHaveLength(2);
   await out.clock.advance(60_000);
   await passThrough();
-  // The oldest change comes first, with all newer values of the same stock.
+  // The oldest row is copied first, together with all newer rows of the same stock.
   const ofFull = taken().slice(2);
   expect(new Set(ofFull.map(({ target }) => target))).toEqual(new Set(['sku:1@s1']));
   expect(ofFull.at(-1)?.qty).toBe(2_496);

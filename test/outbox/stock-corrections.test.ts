@@ -210,7 +210,7 @@ describe('corrections of what was held back', () => {
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out, 'retry')).toEqual([9]);
     out.decisions.release({ changeId: held!.changeId });
-    // The order is booked and older than the count.
+    // The order is booked and older than the count, so nothing is subtracted.
     expect(send(out)).toEqual([9]);
     expect(out.queries.get(held!.changeId)).toMatchObject({ state: 'done', body: { qty: 9, show: false } });
     out.accept('stock', [{ externalId: 'B', qty: 4 }]);
@@ -250,7 +250,7 @@ describe('a visibility whose quantity is outdated', () => {
     expect(send(out)).toEqual([9]);
     expect(out.queries.get(held!.changeId)?.body).toEqual({ externalId: 'B', qty: 9, show: false });
     out.decisions.release({ changeId: held!.changeId });
-    // The order is booked and older than the count.
+    // The order is booked and older than the count, so nothing is subtracted.
     expect(send(out)).toEqual([9]);
     expect(out.queries.get(held!.changeId)?.state).toBe('done');
     // The released change did not set its stock to zero, so the guard does not count it.

@@ -22,7 +22,7 @@ function shop(holdBack: boolean) {
     out.accept('stock', [{ externalId: 'A', qty }]);
     return send(out, state, rules);
   };
-  /** Returns the differences that are reported after a poll that ended `ms` later. */
+  /** Lets `ms` pass until the end of a poll, and returns the differences that are reported then. */
   const told = (ms = 2 * MINUTE_MS) => {
     out.calls.catchUp(rules);
     out.clock.jumpWall(ms);
@@ -151,7 +151,7 @@ describe('an order that is over, at a branch that does not hold back', () => {
     'is told to nobody, and what the platform kept is sent again (heard before: %s)',
     (heardLive) => {
       const { out, look, again, platformHas } = over(true, heardLive);
-      // The order's rows are needed until its stock was sent after it.
+      // The ledger keeps the order until its stock was sent again after the order's end.
       expect(out.reservations.collect()).toBe(0);
       expect(look()).toEqual([]);
       expect(again()).toEqual([17]);

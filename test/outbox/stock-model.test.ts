@@ -12,7 +12,8 @@ const REST_EVERY = 8;
 const RUNS = Number(process.env.TILLSYNC_RUNS ?? 1);
 
 /**
- * `TILLSYNC_RUNS` is the number of walks of each platform, which are then longer too; `TILLSYNC_SEED` chooses others.
+ * `TILLSYNC_RUNS` sets the number of random walks for each platform, and makes them longer; `TILLSYNC_SEED` selects
+ * other walks.
  */
 it.each(PLATFORMS)(
   'a platform that %s ends with each last count less what is sold and not part of it',

@@ -21,10 +21,13 @@ interface ModelOrder {
   heard: string | null;
   /** Whether the order was acknowledged before tillsync knew it. */
   isBookedEarly: boolean;
-  /** Pieces that each event took or gave back. `booked` is the version of the newest count at its acknowledgement. */
+  /**
+   * Pieces that each event took or gave back. `booked` is the version of the newest count when the event was
+   * acknowledged; null before that.
+   */
   moves: { item: number; qty: number; seq: number; booked: number | null }[];
   store: 'B1' | 'B2';
-  /** Beginning of the product names in its lines. */
+  /** Beginning of the product names in the order's lines. */
   word: string;
   isNews: boolean;
   /** Whether the platform sold more than it had, so that its stock does not show how much was subtracted. */
@@ -55,7 +58,7 @@ export class StockModel {
   readonly steps: string[] = [];
   readonly #random: Random;
   readonly #skipUnchanged: boolean;
-  // A walk may take longer than an edit is held back; that case has its own test.
+  // A walk may take longer than the usual time for which an edit is held back. That case has its own test.
   readonly #out = outgoing(undefined, undefined, undefined, { editHoldMs: 86_400_000 });
   readonly #platform = [40, 40];
   readonly #words: (Word | null)[] = [null, null];
@@ -69,7 +72,9 @@ export class StockModel {
   readonly #waiting = new Set<string>();
   /** Safety stock by product and branch; '' stands for all. */
   readonly #kept = new Map<string, number>();
-  /** Acknowledgements that came while counts were in the inbox. They take effect once these counts are copied. */
+  /**
+   * Acknowledgements that were made while counts waited in the inbox. They take effect once these counts are copied.
+   */
   #owed: { order: ModelOrder; asOf: number }[] = [];
   /** Version of the last count with an unknown id, which may mean any stock that was not counted since. */
   #nameless = 0;
@@ -121,7 +126,7 @@ export class StockModel {
 
   /**
    * Lets tillsync learn all orders, decides held changes and sends all that waits; the model can continue afterwards.
-   * Returns the quantities that the platform has and must have, null for a refused count.
+   * Returns the quantities that the platform has and must have (null for a refused count), and the number of calls.
    */
   async rest(): Promise<{ got: unknown[]; wanted: unknown[]; calls: number }> {
     this.#look();
@@ -165,8 +170,8 @@ export class StockModel {
   }
 
   /**
-   * Sets or deletes a safety rule. A product's rule changes as by a person, a branch's or the general rule as by a new
-   * configuration.
+   * Sets or deletes a safety rule: for one product as a person does, for all products of a branch or of all branches as
+   * a new configuration does.
    */
   #keepBack(): void {
     const sku = ['', '10', '11'][this.#below(3)] ?? '';
@@ -200,7 +205,10 @@ export class StockModel {
     return Math.max(this.#handed[item] ?? 0, this.#nameless >= counted ? this.#nameless : 0);
   }
 
-  /** Counts with an id that even the platform does not know. The count is refused, but is a submission all the same. */
+  /**
+   * Counts with an id that even the platform does not know. The count is refused, but ranks as a submission
+   * nevertheless.
+   */
   #misname(): void {
     if (this.#below(4) > 0) return;
     const name = `nobody ${this.#version()}`;
@@ -349,8 +357,8 @@ export class StockModel {
   }
 
   /**
-   * Edits an order. Whether the platform then changes its stock is drawn, because nobody knows it. It always does for
-   * an order unknown to tillsync, whose first known content counts as subtracted (except for the kind `neither`).
+   * Edits an order. Whether the platform's stock follows edits is random, because nobody knows it. It always follows
+   * for an order unknown to tillsync, whose first known content counts as subtracted (except for the kind `neither`).
    */
   #edit(): void {
     const pending = this.#orders.filter(({ status }) => status === 'pending');
@@ -495,7 +503,10 @@ export class StockModel {
     this.steps.push('restart');
   }
 
-  /** Sweeps over some time, so that the mirrored values are older than the platform's. */
+  /**
+   * Makes the next step of a sweep. A sweep takes several steps, so that the mirrored values are older than the
+   * platform's.
+   */
   #stepSweep(): void {
     const { store, clock } = this.#out;
     const [branch] = BRANCHES;

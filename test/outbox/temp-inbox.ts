@@ -16,7 +16,7 @@ export function tempInbox(directory = mkdtempSync(join(tmpdir(), 'tillsync-inbox
   return { path, inbox, troubles, clock };
 }
 
-/** Opens a POS's own connection. */
+/** Opens a connection to the inbox as a POS does. It is closed after the test. */
 export function pos(path: string): Database.Database {
   const db = new Database(path, { timeout: 0 });
   onTestFinished(() => {
@@ -28,5 +28,5 @@ export function pos(path: string): Database.Database {
 export const insert = (db: Database.Database, externalId: string, qty: number) =>
   db.prepare('INSERT INTO stock_changes (external_id, qty) VALUES (?, ?)').run(externalId, qty);
 
-/** Rows to delete once they were copied. */
+/** Returns all rows of a batch, to be deleted in the inbox after they were copied. */
 export const rowsOf = ({ changes, acks }: InboxBatch): InboxRow[] => [...changes, ...acks];

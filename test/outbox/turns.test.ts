@@ -33,7 +33,10 @@ class Planner {
     }
   }
 
-  /** Removes the next call's changes from the queue and returns them. Removes the known changes that it passes too. */
+  /**
+   * Fills the next call and returns its changes. Removes them from the queue, as well as the known changes that were
+   * examined.
+   */
   call(places = 100, lookMax = 2_000): Waiting[] {
     const lane = (isSoldOut: boolean) => {
       const lines = Map.groupBy(

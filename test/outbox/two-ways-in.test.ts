@@ -12,7 +12,7 @@ import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }]);
 type Kind = 'stock' | 'product';
 
-/** Makes rows of an inbox that stay there until they are copied. */
+/** Makes an inbox in memory whose rows stay until they are copied. */
 function waitingInbox(out: ReturnType<typeof outgoing>) {
   let rows: InboxBatch['changes'] = [];
   let count = 0;

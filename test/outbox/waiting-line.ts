@@ -1,6 +1,8 @@
 import type Database from 'better-sqlite3';
 
-/** Queues `count` counts of a branch for products that nothing else uses. It uses SQL, because there are many. */
+/**
+ * Queues `count` stock counts of a branch, for products that nothing else uses. Uses SQL, which is fast for many rows.
+ */
 export function fillLine(db: Database.Database, branch: string, count: number): void {
   const first =
     (db.prepare("SELECT value FROM marks WHERE name = 'outbox.version'").pluck().get() as number) + 1;
