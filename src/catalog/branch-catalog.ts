@@ -6,7 +6,7 @@ import { type MirroredProduct, product } from './product.ts';
 /** Ids of a branch in the hub's catalogue. */
 interface CatalogBranch {
   branch: string;
-  /** Subsidiary of the branch; null if unknown. No stock then counts as the branch's own. */
+  /** Subsidiary id of the branch. If it is null (unknown), no stock is regarded as the branch's own. */
   subsidiaryId: string | null;
   /** Key of the branch in the table `branch_products`. */
   key: string;

@@ -100,7 +100,7 @@ function statements(db: Database.Database) {
         pages = excluded.pages, products = excluded.products`),
     sizes: () => db.prepare<[], { branch: string; products: number }>('SELECT branch, products FROM sweeps'),
     dropSweep: () => db.prepare<[string]>('DELETE FROM sweeps WHERE branch = ?'),
-    // Finds each branch by one step in the index, instead of reading all rows.
+    // Finds the branches with one index step for each, instead of reading all rows.
     branches: () =>
       db
         .prepare<[], string>(`
@@ -259,8 +259,8 @@ export class CatalogStore {
   }
 
   /**
-   * Deletes the listings and sweep times of all other branches, because nobody updates them any more. Stocks of
-   * products that remaining branches list are kept.
+   * Deletes the listings and sweep times of all branches except `branches`, because nobody updates them any more.
+   * Stocks of products that remaining branches list are kept.
    */
   keepOnly(branches: readonly Branch[]): void {
     const keys = branches.map(branchKey);
@@ -419,8 +419,8 @@ function byPlace(a: CatalogMapping, b: CatalogMapping): number {
 }
 
 /**
- * Maximum and minimum number of products that are read to learn their fields. A few suffice, because a new version of
- * the platform changes the fields of all products.
+ * Maximum and minimum number of products whose fields are read. A few suffice, because a new version of the platform
+ * changes the fields of all products.
  */
 const FIELDS_READ = 200;
 const FIELDS_READ_MIN = 5;

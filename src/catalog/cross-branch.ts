@@ -14,8 +14,8 @@ export class CrossBranchListing {
   readonly #ids: string[] = [];
   readonly #places = new Map<string, number>();
   /**
-   * For each branch, one number per product: 0 if the branch lacks the product, otherwise 1 plus the product's number
-   * of stocks in the branch.
+   * For each branch, one number per product (1 plus the product's number of stocks in the branch, or 0 if the branch
+   * lacks the product), in the order of `#ids`.
    */
   readonly #counts: ReadonlyMap<string, { of: Uint8Array }>;
   #namesOtherBranches = false;

@@ -6,7 +6,7 @@ import type { MirroredProduct, ProductFilter } from './product.ts';
 type Sent = number | string | null;
 
 interface Pushed {
-  /** Push mark of the newest change that was pushed. */
+  /** Value of the mark `push` at the newest change that was pushed; a higher value is a later push. */
   pushedMark: number;
   /** 1 if it is unknown whether a sent change arrived. */
   uncertain: number;
@@ -86,8 +86,8 @@ function statements(db: Database.Database) {
       UPDATE stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
       WHERE sku = @sku AND subsidiary_id = @subsidiaryId`),
     /**
-     * Marks the stock's last count to be computed again. The platform's quantity is not the expected one, perhaps
-     * because of an order.
+     * Marks the stock's last count to be computed again, because the platform's quantity is not the expected one. An
+     * order may be the reason.
      */
     moveStock: () =>
       db.prepare<string[]>(
@@ -117,7 +117,10 @@ function statements(db: Database.Database) {
 }
 
 export interface WriteContext {
-  /** Push mark when the record was requested. Values that were pushed later are newer and are kept. */
+  /**
+   * Value of the mark `push` when the record was requested. Mirrored values with a higher one were pushed later and are
+   * kept.
+   */
   mark: number;
   /** Seq of the newest event of the order feed when the record was requested. */
   asOfSeq: number;
@@ -126,8 +129,8 @@ export interface WriteContext {
   /** The present time, ISO 8601 UTC. */
   at: string;
   /**
-   * Branches that the record covers; their stocks and mappings are deleted if the record lacks them. A branch's list
-   * covers only that branch, because it may leave others out. `all` means every branch; with `[]` nothing is deleted.
+   * Branches that the record covers; their stocks and mappings are deleted if the record lacks them. A record of a
+   * branch's list covers only that branch. `all`: every branch; `[]`: nothing is deleted.
    */
   speaksFor: 'all' | readonly string[];
 }
@@ -138,7 +141,8 @@ export class ProductWriter {
   #changed = 0;
   #kept = 0;
   /**
-   * True if the record has a stock or mapping that the mirror lacks, as a new product has, or one that is listed again.
+   * True if the record has a stock or mapping that the mirror lacks. This is so for a new product, and for a product
+   * that is listed again.
    */
   #isNew = false;
 

@@ -234,7 +234,10 @@ class Findings {
   }
 }
 
-/** Returns the value as the mirror stores it: numbers as texts as they were sent, booleans as 1 and 0. */
+/**
+ * Returns a value as a text, so that values of the mirror and the platform can be compared. Booleans become `1` and
+ * `0`.
+ */
 export function asKept(value: Scalar): string | null {
   if (value === null) return null;
   return typeof value === 'boolean' ? String(Number(value)) : String(value);

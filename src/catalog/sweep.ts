@@ -21,8 +21,8 @@ export type { ReadMark } from './catalog-store.ts';
 
 const TRIES_MAX = 3;
 /**
- * Number of missing products up to which each one is requested after a consistent sweep. If more are missing, they
- * must be missing in two sweeps before they count as vanished.
+ * Maximum number of missing products that are requested one by one after a consistent reading of the list. If more are
+ * missing, they must be missing in two readings before they count as vanished.
  */
 const ASK_MAX = 20;
 const PAGES_MAX = 100_000;
@@ -87,8 +87,9 @@ interface Pass extends CompletedSweep {
 }
 
 /**
- * Reads every product of a branch by GET /product/list, oldest first, so that new products are added at the end. If
- * totals change or a product appears twice, the list shifted: it is read again, and no product counts as vanished.
+ * Reads every product of a branch by GET /product/list, oldest first, so that new products are added at the end. If the
+ * total changes or a product appears twice, the list has shifted. It is then read again, and no product is marked as
+ * vanished.
  */
 export class CatalogSweep {
   readonly #o: SweepOptions;
@@ -97,7 +98,7 @@ export class CatalogSweep {
   readonly #request: SweepRequest;
   readonly #soFar: SweepSoFar | undefined;
 
-  /** `soFar` is set if this is a part of a sweep of all branches. */
+  /** `soFar` is set if this sweep is part of a sweep of all branches. */
   constructor(
     options: SweepOptions,
     branch: Branch,
@@ -271,8 +272,8 @@ export class CatalogSweep {
 }
 
 /**
- * Returns whether the answer is the last page. If the answer states neither this nor its limit, the list ends with the
- * first page without new products, because any page may be shorter than requested.
+ * Returns whether the answer is the last page. Returns false if the answer states neither this nor its limit, because
+ * any page may be shorter than requested; the list then ends with the first page without new products.
  */
 function isLast(answer: ProductPage, page: number): boolean {
   if (answer.hasNextPage !== null) return !answer.hasNextPage;
@@ -291,8 +292,8 @@ interface LeasedSweepOptions extends SweepOptions {
 }
 
 /**
- * Sweeps a branch under a lease, so that only one process does. Otherwise an older list that ends later would mark
- * products as vanished that a newer list has shown.
+ * Sweeps a branch under a lease, so that only one process sweeps at a time. Otherwise a sweep that began earlier and
+ * ends later could mark products as vanished that a newer sweep has found.
  */
 export class LeasedSweep {
   readonly #o: LeasedSweepOptions;
@@ -406,7 +407,7 @@ export async function sweepAll(
   return branches.flatMap((branch) => reports.get(branch) ?? []);
 }
 
-/** Number of refused lists, before any answer, from which the platform probably refuses all. */
+/** Number of lists, refused before any list was answered, after which the platform is assumed to refuse all. */
 const REFUSED_MAX = 3;
 const NAMED_MAX = 5;
 

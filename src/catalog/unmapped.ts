@@ -24,7 +24,8 @@ export interface UnmappedSku {
 }
 
 /**
- * Minimum share of products with an id at which a shop counts as assigning ids. Below it, the shop may not intend to.
+ * Minimum share of products with an id for a shop to be treated as one that assigns ids. Below it, the shop may not
+ * intend to.
  */
 const MAPPING_SHARE = 0.5;
 
@@ -37,8 +38,8 @@ const IS_MAPPED = `EXISTS (SELECT 1 FROM integrations i WHERE i.sku = k.sku AND 
   AND (trim(i.ext_id) <> '' OR trim(i.product_id_pos_a) <> '' OR trim(i.product_code_pos_b) <> ''))`;
 
 /**
- * Returns the branch's id in `stocks`. A branch configured only by its external id gets the id that no other branch
- * has. Returns null if it is uncertain which id that is.
+ * Returns the branch's id in `stocks`. A branch configured only by its external id gets the id that belongs to no other
+ * branch. Returns null unless there is exactly one such branch and one such id.
  */
 export function subsidiaryOf(
   db: Database.Database,
@@ -52,10 +53,13 @@ export function subsidiaryOf(
   return free.length === 1 ? (free[0] ?? null) : null;
 }
 
-/** Time for which the result is cached, because the query reads the whole catalogue, which seldom changes. */
+/**
+ * Time for which callers cache the result of `branchMappings`, because it reads the whole catalogue, which seldom
+ * changes.
+ */
 export const MAPPINGS_FOR_MS = 5 * 60_000;
 
-/** Returns the numbers of each branch in which customers can see products. */
+/** Returns the numbers of mapped and unmapped products of each branch in which customers can see products. */
 export function branchMappings(db: Database.Database, branches: readonly Branch[]): BranchMapping[] {
   return branches.flatMap((branch) => {
     const counts = sqlOf(db).row<{ shown: number; unmapped: number }>(
@@ -76,8 +80,8 @@ export function branchMappings(db: Database.Database, branches: readonly Branch[
 }
 
 /**
- * Returns unmapped skus, ordered by branch, product and sku. `all` are the configured branches, `branches` the wanted
- * ones.
+ * Returns unmapped skus by branch, then by product name and sku. `all` are the configured branches, `branches` those
+ * whose skus are returned.
  */
 export function unmappedSkus(
   db: Database.Database,

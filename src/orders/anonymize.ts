@@ -52,8 +52,8 @@ export function forgetCustomer(
   const sql = sqlOf(db);
   const known = knownOrder(db, orderId);
   if (known === undefined || known.forgottenAt !== null) return false;
-  // With this setting, SQLite overwrites deleted values in their pages. `clean` removes the copies in other pages that
-  // SQLite left when it moved rows.
+  // With this setting, SQLite overwrites deleted values in place. It may have left copies in other pages when it moved
+  // rows; `CustomerStore.clean` removes these copies.
   db.pragma('secure_delete = 1');
   sql.run(FORGET_ORDER, payloadWithoutCustomer(known.payload, spellings), at, orderId);
   sql.run(FORGET_ITEMS, orderId);

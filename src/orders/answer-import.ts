@@ -11,8 +11,8 @@ import { LinePlaces } from './placed-lines.ts';
 import { quarantine, quarantinedAs } from './quarantine.ts';
 
 /**
- * Number of bytes that are read beyond the place of an earlier record's id, because the fields before an id differ in
- * length.
+ * Number of bytes that are read beyond the position of an earlier record's id, because the fields before an id differ
+ * in length.
  */
 const SLACK = 128;
 const ID_VALUE = /\s*:\s*(?:"([^"\\]{1,512})"|(\d{1,40}))/y;

@@ -31,7 +31,8 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
   const branch = branchOf(db, orderId);
   if (branch !== undefined) {
     noteSent(db, branch, orderId);
-    // An order that was unassigned before now names its store. A person's assignment, which has a branch, is kept.
+    // The order's store is known now, so the order is no longer unassigned. A row with a branch is a person's
+    // assignment and is kept.
     sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ? AND branch IS NULL', orderId);
   } else {
     const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';

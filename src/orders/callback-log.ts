@@ -4,7 +4,7 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 
-/** Why a callback was not stored as an order; null if it was stored. */
+/** Why a callback was not stored as an order. */
 export type CallbackFault =
   | 'secret-missing'
   /** The request has neither a secret nor JSON, so it comes from a scanner and not from the platform. */
@@ -62,8 +62,8 @@ interface CallbackLogOptions {
 }
 
 /**
- * Stores the last callbacks for people to read. Lines are written up to two seconds late, so that they cost no commit
- * of their own.
+ * Stores the last callbacks for people to read. Lines are collected for two seconds and written together, so that a
+ * callback needs no commit of its own.
  */
 export class CallbackLog {
   readonly #options: CallbackLogOptions;

@@ -28,7 +28,10 @@ export function answer(
   response.end(json);
 }
 
-/** Body of a callback. `cut-off`: the connection ended before the body did, so nobody waits for an answer. */
+/**
+ * Body of a callback. `cut-off`: the connection was closed before the whole body arrived, so nobody waits for an
+ * answer.
+ */
 type RequestBody = Buffer | 'too-large' | 'cut-off';
 
 /**
@@ -59,8 +62,8 @@ function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<
     const onEnd = () => {
       if (!isSettled) settle(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes));
     };
-    // Without an `error` listener, a cut connection would end the process; `close` follows and resolves the promise.
-    // The listeners are not removed, because removing them would cost each callback more time.
+    // Without an `error` listener, a cut connection would end the process; the `close` event follows and resolves the
+    // promise. The listeners are not removed, because that would cost time for each callback.
     request
       .on('data', onData)
       .on('end', onEnd)
@@ -167,7 +170,7 @@ export interface CallbackRouteOptions {
   clock: Clock;
   log: Log;
   bodyLimitBytes: number;
-  /** Called after each request to the path was answered. */
+  /** Called after each request to the path was answered, or its connection was cut before the answer. */
   onAnswered?: ((callback: Callback, durationMs: number) => void) | undefined;
 }
 

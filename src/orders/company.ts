@@ -27,8 +27,8 @@ export function orderCompanies(db: Database.Database): OrderCompanies | undefine
 }
 
 /**
- * Records that this mirror's store belongs to another company from now on, so that earlier orders no longer tell which
- * company it is.
+ * Records that this mirror's store belongs to another company from now on, so that earlier orders are ignored when the
+ * store's company is determined.
  */
 export function beginOtherCompany(db: Database.Database): void {
   setMark(db, 'orders.company-from', newestSeq(db));

@@ -50,8 +50,9 @@ export class CustomerStore {
   }
 
   /**
-   * Rewrites the file if customers were removed after the last rewrite, so that none of their bytes remain. Returns
-   * false if a reader blocks the log's truncation; call again then. Callbacks wait meanwhile, about 1 s per 100 MiB.
+   * Rewrites the file if customers were removed after its last rewrite, so that none of their bytes remain. Callbacks
+   * wait for the rewrite, about 1 s per 100 MiB. Returns false if a reader blocks the log's truncation; then call again
+   * later.
    */
   async clean(): Promise<boolean> {
     const { file, vacuum } = this.#options;

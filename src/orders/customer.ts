@@ -15,7 +15,7 @@ import { keepLongNumbers, unwrap } from './order-reader.ts';
  */
 
 /**
- * Personal fields of an order. `name` is one, because it contains the customer's name (document, "Order
+ * Personal fields of an order. `name` is one of them, because it contains the customer's name (document, "Order
  * notification").
  */
 export const PERSONAL_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
@@ -41,7 +41,10 @@ const ENTRIES: Readonly<Record<string, keyof SpellingTrees>> = {
  */
 const PERSONAL_PART =
   /address|user|customer|client|buyer|shopper|recipient|receiver|contact|person|phone|mobile|mail|location|geo|coord|^lat|^lng|^lon|ship|deliver|billing|invoice|document|passport|birth|^rut$|^dni$/i;
-/** Limit below which a number in an unknown field is kept; a larger number may be a telephone or card number. */
+/**
+ * Limit for numbers in unknown fields. A number is kept only if it is smaller and has at most two decimals; others may
+ * be telephone numbers, card numbers or coordinates.
+ */
 const HARMLESS_MAX = 1_000_000;
 
 /**

@@ -405,8 +405,8 @@ export interface SpellingNode {
   hits: { slot: number; rank: number; read: ValueReader; isTold: boolean }[];
   inside: Map<string, SpellingNode> | undefined;
   /**
-   * Slot of the first field inside this object that is reported if unreadable. It is reported if a value is sent that
-   * is not an object, unless this value is empty or readable itself.
+   * Slot of the first field inside this object that is reported if unreadable. If another value is sent in place of the
+   * object, this field is reported, unless the value is empty or readable itself.
    */
   holds: number | undefined;
 }

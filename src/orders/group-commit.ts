@@ -55,7 +55,8 @@ interface QueuedEntry {
 /**
  * Makes many notifications durable in one commit. A group closes after three turns of the event loop without a new
  * entry. One turn would be too short, because Node accepts one connection per turn, so each group would have one entry.
- * While entries arrive, the group stays open for 5 ms, or for as long as the last commit took.
+ * While entries arrive, the group stays open for at most 5 ms or, if the last commit took longer, for the duration of
+ * that commit, up to 100 ms.
  */
 export class GroupCommit {
   readonly #options: GroupCommitOptions;

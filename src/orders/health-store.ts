@@ -152,7 +152,10 @@ export class HealthStore implements FreshnessBoard, Alarms {
     return [...up.values()];
   }
 
-  /** Passes the raised alarms that are not on the disk to the listener; none if all reports were written. */
+  /**
+   * Calls `onUnwritten` with the raised alarms that are not on the disk; with an empty list if all reports were
+   * written.
+   */
   notifyUnwritten(): void {
     const raised = [...this.#alarms].flatMap(([key, { message, level, at }]) =>
       message === null ? [] : { key, message, level, raisedAt: at, changedAt: at },

@@ -32,7 +32,7 @@ export type ImportMessage =
   | { kind: 'report'; report: ImportReport }
   | { kind: 'error'; code: ErrorCode; message: string; hint: string | undefined };
 
-/** Records between two checks of the gate; few enough to stay in the processor's cache. */
+/** Number of records between two checks of the gate. They are few enough to stay in the processor's cache. */
 const CHUNK_RECORDS = 16;
 /** Maximum number of records in one transaction. A transaction ends sooner if the main thread wants the lock. */
 const TRANSACTION_RECORDS = 1024;
@@ -43,8 +43,8 @@ const BUSY_PAUSE_MS = 10;
 const BUSY_TRIES_MAX = 1_000;
 
 /**
- * Runs an action, and retries while another process holds the lock. Callbacks also wait for that process, but never
- * for this thread.
+ * Runs an action, and retries it while another process holds the lock. Callbacks may wait for that process too, but not
+ * for this thread's pauses between two tries.
  */
 function whenFree<T>(gate: WriteGate, action: () => T): T {
   for (let tries = 0; ; tries++) {
@@ -129,8 +129,8 @@ const TRUNCATE_AGAIN_MS = 50;
 function vacuum({ gate: memory }: VacuumTask, db: Database.Database): boolean {
   const gate = new WriteGate(memory);
   whenFree(gate, () => atWork(gate, () => db.exec('VACUUM')));
-  // The log still holds old pages until it is truncated. A short read or write of another process can prevent the
-  // truncation, so it is tried for a second.
+  // The log still has old pages until it is truncated. A short read or write of another process can prevent the
+  // truncation, so the worker tries it for a second.
   const pause = new Int32Array(new SharedArrayBuffer(4));
   for (let left = TRUNCATIONS; left > 0; left--) {
     if (whenFree(gate, () => atWork(gate, () => truncateWal(db)))) return true;

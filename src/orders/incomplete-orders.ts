@@ -21,7 +21,7 @@ export interface IncompleteOrder {
 
 /** Maximum number of unreadable parts that a message names. */
 const PARTS_MAX = 5;
-/** Age up to which incomplete orders are reported, because nobody prepares an older order. */
+/** SQL interval: age up to which incomplete orders are reported, because nobody prepares an older order. */
 const TOLD_FOR = '-7 days';
 
 /** Age up to which a new order from a poll is examined. A poll may bring old orders that nobody prepares any more. */
@@ -52,8 +52,7 @@ export function noteIncomplete(
     if (!isNew && (items !== undefined || isEnded(status))) endIncomplete(db, orderId);
     return;
   }
-  // The existing row is about the whole order, so an observation without items, which is only a part, does not replace
-  // it.
+  // Keeps the existing row, because it describes the whole order. This observation has no items and covers only a part.
   if (!isNew && items === undefined && reasonOf(db, orderId) !== undefined) return;
   const named = parts.slice(0, PARTS_MAX).join(', ') + (parts.length > PARTS_MAX ? ', …' : '');
   const reason = `Order ${orderId} is incomplete: ${named}. What came is its payload.`;
@@ -122,8 +121,8 @@ export interface OddOrder {
 }
 
 /**
- * Returns open orders of the last day, newest first, that name no store or a store not in `stores`. `stores` is null if
- * any name may be a branch's. For an order without a creation time, the time of its last change decides.
+ * Returns open orders of the last day, newest first, without a store or with one that is not in `stores` (null: any
+ * store is accepted). For an order without a creation time, the time of its last change decides.
  */
 export function strayOrders(
   db: Database.Database,
@@ -145,7 +144,8 @@ export interface SumsOfOrders {
   /** The day's orders whose sums do not add up, newest first. */
   odd: readonly OddOrder[];
   /**
-   * Share of such orders in the week before, 0 to 1. A shop with tips that no field states has such orders every day.
+   * Share of orders in the week before whose sums do not add up, 0 to 1. It is high if, for example, a shop has tips
+   * that no field states.
    */
   usualShare: number;
 }
@@ -173,7 +173,10 @@ export interface MissingCodes {
   missing: readonly number[];
   /** Number of order numbers from the day's first to its last, including missing ones. */
   codes: number;
-  /** Share of missing numbers in the week before, 0 to 1. The platform may also number orders that nobody paid. */
+  /**
+   * Share of missing numbers in the week before, 0 to 1. It may be above 0 although no order was lost, because the
+   * platform may also number orders that nobody paid.
+   */
   usualShare: number;
 }
 

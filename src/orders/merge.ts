@@ -20,8 +20,8 @@ export interface MergeInput {
 }
 
 /**
- * Decides what is done with an observation. Webhooks arrive in any order, so a webhook that would take the order
- * backwards is held. A poll is final, unless a webhook was applied after the poll's request began.
+ * Decides what is done with an observation. Callbacks arrive in any order, so one that would set the order back to an
+ * earlier status is held. A poll always decides, unless a callback was applied after the poll's request began.
  */
 export function mergeOutcome(known: KnownOrder | undefined, input: MergeInput): OrderOutcome {
   if (!known) return 'created';
@@ -46,13 +46,13 @@ export interface ReplayResult<Step extends ReplayStep> {
   reading: OrderReading;
   /** The last observation that was applied; undefined if none was. */
   last: Step | undefined;
-  /** Webhooks that would have taken the order backwards. */
+  /** Webhooks that would have set the order back to an earlier status. */
   held: Step[];
 }
 
 /**
- * Merges all observations of one order again, in their order of arrival: [{status: a, tip: 1}, {status: b}] → {status:
- * b, tip: 1}. Only a poll may take the order backwards.
+ * Merges all observations of an order again, oldest first: [{status: a, tip: 1}, {status: b}] → {status: b, tip: 1}.
+ * Only a poll may set the order back to an earlier status.
  */
 export function replay<Step extends ReplayStep>(orderId: string, steps: readonly Step[]): ReplayResult<Step> {
   const reading: OrderReading = { orderId, fields: {} };
@@ -72,7 +72,7 @@ export function replay<Step extends ReplayStep>(orderId: string, steps: readonly
   return { reading, last, held };
 }
 
-/** Returns the reading. Its status is left out if it would take an order that has `status` backwards. */
+/** Returns the reading, but without its status if that comes before `status` in the life cycle of an order. */
 export function neverBackwards(reading: OrderReading, status: string | null): OrderReading {
   if (!isBackwards(status, reading.fields.status)) return reading;
   const { status: _earlier, ...fields } = reading.fields;

@@ -55,7 +55,7 @@ const INODE_CHECK_MS = 1_000;
 /** Number of events after which the feed's seq is recorded again; far fewer than `SEQ_JUMP`. */
 const NOTE_EVERY_EVENTS = 10_000;
 
-/** Connections held for the life of the process, so that garbage collection does not close them early. */
+/** The open keeper connections, referenced here so that garbage collection does not close them early. */
 const keepers = new Set<Database.Database>();
 
 export interface MirrorFileOptions extends ConnectionOptions {
@@ -78,8 +78,8 @@ interface OpenFile {
 }
 
 /**
- * The main thread's connection to the mirror, in one of three states: open; failed after a fault of the disk, which
- * means closed, and opened again at the next use after a pause; closed for good.
+ * The main thread's connection to the mirror, in one of three states: open; failed (closed after a fault of the disk,
+ * and opened again at the next use after a pause); closed for good.
  */
 export class MirrorFile {
   readonly gate = new WriteGate();
@@ -284,8 +284,8 @@ type Time = string | null | undefined;
 const PART = 500;
 
 /**
- * Returns a function that returns the seq of the newest event at a time in `times`. A count covers only events up to
- * the time when the POS submitted it, however late tillsync reads it.
+ * Returns a function that gives the seq of the newest event at any of the `times`, because a count covers only events
+ * up to the time when the POS submitted it, however late tillsync reads the count.
  */
 export function newestSeqAt(
   db: Database.Database,

@@ -30,7 +30,7 @@ interface MirrorOptions {
   readonly?: boolean;
   /** Further names of fields, from the configuration. */
   spellings?: ExtraSpellings;
-  /** Zone of times that are sent without a zone. If left out, such times are unreadable. */
+  /** Time zone in which times without a zone are read. If left out, such times are unreadable. */
   timezone?: string | undefined;
   /** Path of the list of orders in an answer. If empty, the list is searched for. */
   listPath?: string;

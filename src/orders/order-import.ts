@@ -12,13 +12,13 @@ import { quarantine } from './quarantine.ts';
 const INLINE_BYTES_MAX = 1024 * 1024;
 const INLINE_CHUNK_RECORDS = 20;
 /**
- * Size of the worker's young generation. A chunk's records fit into it; with V8's default an import takes a sixth
- * longer.
+ * Size of the young generation of the worker's heap. It holds the records of a chunk; with V8's default size, an import
+ * takes a sixth longer.
  */
 const YOUNG_GENERATION_MB = 128;
 /**
- * Pages of the log before an automatic checkpoint, while an import runs. The number is so high that checkpoints are
- * made by the worker and never by a callback's commit.
+ * Number of pages in the write-ahead log at which SQLite makes an automatic checkpoint while an import runs. It is so
+ * high that the worker makes the checkpoints, and never the commit of a callback.
  */
 const CHECKPOINT_PAGES_IMPORT = 16_000;
 
@@ -29,7 +29,10 @@ interface OrderImportOptions {
   listPath: string;
 }
 
-/** Mirrors whole answers, one at a time, so that a callback never waits behind more than a few records. */
+/**
+ * Imports answers of GET /order/all into the mirror, one after the other. Other writers can write between two of an
+ * import's short transactions, so callbacks do not wait for its end.
+ */
 export class OrderImport {
   readonly #options: OrderImportOptions;
   readonly #digestOf: (record: Uint8Array) => string;

@@ -15,8 +15,8 @@ interface WebhookWatchOptions {
 }
 
 /**
- * Notices that polls bring new orders which no webhook announced. The webhook of such an order has until the end of
- * the next poll to arrive.
+ * Reports when polls bring new orders that no callback announced. The callback of such an order may still arrive until
+ * the end of the next poll.
  */
 export class WebhookMonitor {
   readonly #options: WebhookWatchOptions;
@@ -38,8 +38,8 @@ export class WebhookMonitor {
     }
     if (this.#silentInARow === 0) return;
     this.#options.freshness.ok('orders.webhook');
-    // The pending orders are older than the callback that ended the silence, so their missing notifications show no new
-    // silence.
+    // The pending orders are older than this callback, so their missing callbacks do not show that callbacks fail
+    // again.
     this.#pending = [];
     this.#silentInARow = 0;
   }
@@ -67,7 +67,7 @@ export class WebhookMonitor {
 /** Delay of a scheduled poll, so that a poll that a person waits for is sent first; see `OrderPoll`. */
 const GIVE_WAY_MS = 500;
 /**
- * Number of orders in the look-back above which most polls ask only for the running day, as in a large chain. The
+ * Number of orders in the look-back above which (as in a large chain) most polls ask only for the running day. The
  * whole look-back is then polled every `LOOKBACK_EVERY_MS`.
  */
 const MANY_RECORDS = 5_000;
@@ -78,7 +78,8 @@ interface OrderLoopOptions {
   schedule: Schedule;
   watch: Pick<WebhookMonitor, 'polled'>;
   /**
-   * Returns the codes that are missing after a complete poll, each only once. They are a reason to poll a wider window.
+   * Returns the codes that are newly found missing after a complete poll, each only once. If there are any, the next
+   * poll is a wide one.
    */
   newGaps: (report: PollReport) => number[];
   /** Returns false while no call can succeed until a person brings new tokens. */
@@ -132,8 +133,8 @@ export class OrderLoop {
   }
 
   /**
-   * Returns whether no poll is possible until a person brings new tokens. The first refusal is still reported by a
-   * poll.
+   * Returns whether no poll is possible until a person brings new tokens. It is false until a poll has failed, because
+   * that poll reports the refusal.
    */
   #lockedOut(): boolean {
     return this.#failures > 0 && !this.#options.mayCall();

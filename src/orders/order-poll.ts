@@ -68,8 +68,8 @@ const MORE_PAGES =
   'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
 
 /**
- * Time for which answers may be unreadable before an alarm. A page of a proxy or of maintenance is usually gone by
- * then.
+ * Time for which answers may be unreadable before an alarm. An error page of a proxy or a maintenance page is usually
+ * gone by then.
  */
 const GARBLED_FOR_MS = 6 * 60_000;
 
@@ -141,7 +141,8 @@ export class OrderPoll {
     for (;;) {
       if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the orders were polled.');
       const wait = await whenFree(clock, nextWait, STORE_PATIENCE_MS, signal);
-      // A block may concern only this endpoint. The call itself then reports the block at once.
+      // A block is not waited for here. If this endpoint itself is blocked, the call fails at once and reports the
+      // block; otherwise the call waits.
       if (wait && wait.reason !== 'blocked') {
         onWait?.(wait);
         await clock.sleep(Math.min(wait.waitMs, LOOK_AGAIN_MS), signal);
@@ -287,8 +288,7 @@ const REMEMBERED_MAX = 20_000;
 
 /**
  * Finds missing codes. `code` is sequential for the company (document, "Order notification"), so a gap may be a missed
- * order. Each gap is reported once: a code that stays missing after another poll is not visible at the platform
- * either.
+ * order. Each gap is reported once, because an order that another poll does not bring is not visible at the platform.
  */
 export class GapMonitor {
   readonly #codesBetween: (min: number, max: number) => Iterable<number>;

@@ -72,8 +72,8 @@ export function eventsOfStore(
   db: Database.Database,
   { stores, after, limit }: { stores: readonly string[]; after: number; limit: number },
 ): { events: OrderEvent[]; upTo: number } {
-  // The window is a number of events and not a range of seqs, because after a jump the seqs of a new mirror are far
-  // apart.
+  // The window is a number of events and not a range of seqs, because seqs may jump by `SEQ_JUMP`, and a range within a
+  // jump would have no events.
   const window = 'SELECT max(seq) FROM (SELECT seq FROM order_events WHERE seq > ? ORDER BY seq LIMIT +?)';
   const end = sqlOf(db).value<number | null>(window, after, STORE_WINDOW) ?? after;
   const named = 'IN (SELECT value FROM json_each(@stores))';
@@ -97,7 +97,7 @@ export interface ToBookFilter {
   limit: number;
 }
 
-/** Returns the orders that a POS must prepare and book, in the order of their newest events. */
+/** Returns the orders that a POS must prepare and book, sorted by the seq of their newest event. */
 export function ordersToBook(db: Database.Database, { stores, after, limit }: ToBookFilter): OrderToBook[] {
   const ofStores = stores ? 'AND store_external_id IN (SELECT value FROM json_each(@stores))' : '';
   const rows = sqlOf(db).rows<OrderRow & { ackedAt: string | null }>(
@@ -134,15 +134,13 @@ type BoardRow = Omit<BoardOrder, 'isScheduled' | 'waitingSince'> & { isScheduled
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Time without an acknowledgement after which a POS counts as one that does not acknowledge. */
+/** Time without an acknowledgement after which a POS is treated as one that does not acknowledge. */
 const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
-/**
- * SQL interval before the POS's first acknowledgement. Orders that arrived in this time also wait to be acknowledged.
- */
+/** SQL interval. An order that arrived at most this long before the POS's first acknowledgement also waits for one. */
 const BEFORE_FIRST_ACK = '-1 hour';
 /**
- * Age after which an order no longer counts as waiting, because nobody books it. `order list --unbooked` still shows
- * it.
+ * Age after which an order is no longer reported as waiting, because nobody will book it. `order list --unbooked` still
+ * shows it.
  */
 const WAITS_AT_MOST_MS = 7 * DAY_MS;
 
@@ -156,9 +154,9 @@ export const WAITING_MAX = 1_000;
 
 /**
  * Returns open, paid orders that no POS acknowledged, longest wait first. Leaves out stores whose POS acknowledged
- * nothing in thirty days, and orders that were created more than a week ago or before the POS began to acknowledge; a
- * scheduled order counts by its scheduled time. The wait starts when the order was first seen open and paid; for a
- * scheduled order, at the earliest an hour before it is due.
+ * nothing in thirty days, and orders that were created more than a week ago or before the POS began to acknowledge. For
+ * a scheduled order, the scheduled time decides instead of the creation time. The wait starts when the order was first
+ * seen open and paid, but for a scheduled order not earlier than an hour before it is due.
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
   const active = isoUtc(nowMs - ACKNOWLEDGES_FOR_MS);
@@ -221,7 +219,7 @@ function boardOrders(rows: readonly BoardRow[], waiting: readonly WaitingOrder[]
 }
 
 interface OrderSearch {
-  /** A whole code, or a part of any text in the order. */
+  /** A complete code, or a part of any text in the order. */
   text?: string | undefined;
   /** Period in which the order was created, ISO 8601 UTC. */
   created?: { from: string; before: string } | undefined;
@@ -251,7 +249,7 @@ export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: 
   return boardOrders(rows, waitingOrders(db, nowMs, WAITING_MAX));
 }
 
-/** Maximum number of settled changes that are read per hour, newest first, to limit the time. */
+/** Maximum number of settled changes that are read for each hour of the trends, newest first, to limit the time. */
 const SAMPLE = 500;
 const SETTLED = 'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?';
 const CREATED = 'SELECT count(*) FROM orders WHERE created_at >= ? AND created_at < ?';
@@ -274,7 +272,8 @@ export function readTrends(db: Database.Database, nowMs: number, hours: number):
     const delays = sample
       .filter(({ state }) => state === 'done')
       .map(({ createdAt, settledAt }) => Math.max(Date.parse(settledAt) - Date.parse(createdAt), 0));
-    // If the hour has more changes than the sample, the share of sent changes in the sample is applied to all changes.
+    // If the hour has more changes than the sample, the number of sent ones is estimated from their share in the
+    // sample.
     const all = sample.length < SAMPLE ? sample.length : (sql.value(SETTLED, from, to) ?? 0);
     const pushed = sample.length === 0 ? 0 : Math.round((delays.length / sample.length) * all);
     const [pushMedianMs, pushP95Ms] = [quantile(delays, 0.5), quantile(delays, 0.95)];
@@ -288,7 +287,7 @@ function quantile(values: readonly number[], share: number): number | null {
   return sorted[Math.max(Math.ceil(share * sorted.length) - 1, 0)] ?? null;
 }
 
-/** Maximum number of open orders that are counted, to limit the time where orders are never closed. */
+/** Maximum number of open orders that are counted, to limit the time if a store never closes its orders. */
 const OPEN_MAX = 500;
 
 /** Counts the newest open orders by status, in one indexed read. */
@@ -341,9 +340,9 @@ export interface ReceivedFilter {
 }
 
 /**
- * - `newest`: the order's payload as the mirror has it
- * - `earlier`: merged, and later replaced or confirmed
- * - `held`: a webhook that would take the order backwards, stored and not merged
+ * - `newest`: the payload in the order's row of `orders`
+ * - `earlier`: another merged payload of the order; a newer one replaced it, or its content was known already
+ * - `held`: a callback that would set the order back to an earlier status; stored but not merged
  * - `quarantined`: could not be read
  */
 type ReceivedState = 'newest' | 'earlier' | 'held' | 'quarantined';
@@ -364,7 +363,7 @@ export interface ReceivedDetail extends ReceivedEntry {
   payload: string | Uint8Array;
 }
 
-/** Tables of payloads by the first letter of their ids, with the SQL of their columns. */
+/** Tables with payloads, by the letter that begins the ids of their entries, each with the SQL of its columns. */
 const KEPT = {
   o: {
     table: 'orders',
@@ -440,7 +439,7 @@ export function getReceived(db: Database.Database, id: string): ReceivedDetail |
   return sqlOf(db).row<ReceivedDetail>(sql, Number(number));
 }
 
-/** Returns one page of orders with a matching payload: those with a row number above `after`. */
+/** Returns one page of the orders with a matching payload. The page begins after the order with row number `after`. */
 export function ordersReceived(
   db: Database.Database,
   filter: ReceivedFilter,

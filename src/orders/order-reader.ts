@@ -155,7 +155,7 @@ function readEntries(sent: unknown[] | null, name: string, notes: string[]): Rec
   return entries;
 }
 
-/** Returns the rows of a modifier: one for each option, and those of `countRows` for counts without an option. */
+/** Returns the rows of a modifier: one for each option, and one for each count without an option (see `countRows`). */
 function readModifier(
   sent: Record<string, unknown>,
   spellings: OrderSpellings,
@@ -220,7 +220,7 @@ function countRows(
   const withIds = () => ids.map(([id, pieces]) => row(id, externalId, pieces));
   const withExternalIds = () => externalIds.map(([id, pieces]) => row(null, id, pieces));
   if (options.some((option) => option.quantity !== null)) {
-    // If one of the two maps counts an option, the same map has all counts, so only its remaining ids become rows.
+    // If one of the maps has the count of an option, it has all counts, so only its ids without an option become rows.
     if (ids.length < byId.size) return withIds();
     return externalIds.length < byExternalId.size ? withExternalIds() : [];
   }
@@ -233,7 +233,7 @@ function countRows(
   return [row(id ?? null, externalId ?? ownId ?? null, only ?? (options.length === 0 ? quantity : null))];
 }
 
-/** Returns the quantity for each id; null if it cannot be read, which is noted. */
+/** Returns the quantity for each id. A quantity that cannot be read is null, and a note is added. */
 function readCounts(sent: Counts, at: string, notes: string[]): ReadonlyMap<string, number | null> {
   if (sent === null) return NO_COUNTS;
   const counts = new Map<string, number | null>();
@@ -313,7 +313,9 @@ const OTHER_TIMES =
   /updat|modif|creat|chang|edit|pay|paid|confirm|accept|approv|cancel|reject|refund|dispatch|delivered|ready|start|finish|clos|sent|receiv|notif|sync|expir|delet|print|last|birth|regist|valid/i;
 const SCHEDULED_WITHIN_MS = 400 * 24 * 3_600_000;
 
-/** Returns the only time after the creation that is sent under an unknown name; the document names no field for it. */
+/**
+ * Returns the likely scheduled time: the only time after the creation that has a name which the document does not show.
+ */
 function onlyUnknownTime(
   sent: Record<string, unknown>,
   { createdAt, deliveryTime }: OrderFields,
@@ -424,9 +426,9 @@ const OTHER_NAMES = new Set(['errors', 'warnings', 'messages', 'links', 'filters
 const SAMPLES = 20;
 
 /**
- * Finds the list of orders in an answer of GET /order/all, which the document does not show. Tried one after the other:
- * the configured path, lists with likely names, other lists whose elements look like orders. An empty list is accepted
- * if its name is likely or it is the only list.
+ * Finds the list of orders in an answer of GET /order/all, which the document does not show. It tries the configured
+ * path, then lists with likely names, then other lists whose elements look like orders. An empty list is accepted if
+ * its name is likely or it is the only list.
  */
 export function chooseOrderList(
   body: Uint8Array,
@@ -594,5 +596,5 @@ export function statedNumbers(payload: string): number[] {
   return numbers;
 }
 
-/** Depth of objects that are searched: the order in a wrapper, with its totals in an object. */
+/** Maximum depth of nested objects: the order may be in a wrapper, and its totals in an object of the order. */
 const STATED_DEPTH = 2;

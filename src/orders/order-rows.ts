@@ -146,8 +146,8 @@ interface Inserts {
 const ROWS_AT_ONCE = 8;
 
 /**
- * Builds INSERT statements. OR FAIL avoids a statement journal, which would take as long as another row. The
- * transaction is rolled back on an error anyway.
+ * Builds INSERT statements. OR FAIL avoids a statement journal, which would cost as much time as another row; on an
+ * error, the whole transaction is rolled back anyway.
  */
 function insertsOf(table: string, columns: number): Inserts {
   const row = `(${marks(columns)})`;
@@ -273,7 +273,7 @@ function insertRows(db: Database.Database, { columns, texts }: Inserts, values: 
   }
 }
 
-/** A payload of an order that was merged before the one in `orders`. */
+/** A payload in the table `order_payloads`: it was merged, but is not, or no longer, the one in the order's row. */
 export interface EarlierPayload {
   /** Seq of the order's newest event after this payload was merged. */
   seq: number;
@@ -321,13 +321,13 @@ export function newestPayload({
 
 const HELD_MAX = 1_000;
 
-/** Stores a webhook that would take the order backwards. Only the newest thousand are kept. */
+/** Stores a callback that would set the order back to an earlier status. Only the newest thousand are kept. */
 export function holdNotification(
   db: Database.Database,
   { reading, raw, observedAtMs }: Pick<OrderObservation, 'reading' | 'raw' | 'observedAtMs'>,
   knownStatus: string | null,
 ): void {
-  // A held webhook that arrives again after a poll resolved it is unresolved again.
+  // If a held callback arrives again after a poll has resolved it, it becomes unresolved again.
   const insert = `INSERT INTO held_notifications (order_id, status, known_status, digest, received_at, payload)
     VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (order_id, digest) DO UPDATE
@@ -339,7 +339,8 @@ export function holdNotification(
     ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
   );
   if (changes === 0) return;
-  // last_insert_rowid cannot be used, because after an UPDATE it belongs to another table.
+  // `last_insert_rowid` cannot be used: if a row was only updated, it is the id of an earlier insert into another
+  // table.
   const newest = '(SELECT max(held_id) FROM held_notifications)';
   sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= ${newest} - ?`, HELD_MAX);
 }
@@ -488,7 +489,8 @@ function sumsOf(
 
 /** Records the store of an acknowledgement that arrived before its order, because only the order names the store. */
 function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values: readonly Value[]): void {
-  // Without max(), this query is four times as fast, and it runs for every new order.
+  // The newest time is not selected by max(), because the query, which runs for every new order, is four times as fast
+  // without it.
   const acks = sqlOf(db).values<string>(
     "SELECT acked_at FROM order_acks WHERE order_id = ? AND source <> 'cli'",
     orderId,
@@ -501,8 +503,8 @@ function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values
 }
 
 /**
- * Stores a text whose content was known already. Each text of a webhook is stored, because it is not sent again. A
- * poll's text only replaces the text of an earlier poll, because polls repeat.
+ * Stores a payload whose content was known already. A callback's payload is always kept, because it is not sent again.
+ * A poll's payload only replaces that of an earlier poll, because polls repeat.
  */
 function noteConfirmed(
   db: Database.Database,

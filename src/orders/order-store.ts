@@ -50,7 +50,7 @@ export class OrderStore {
     return this.#file.read((db) => mark(db, 'events.trimmed')) ?? 0;
   }
 
-  /** Returns the nearest order numbers below and above a missing one; null if there is none. */
+  /** Returns the nearest codes in the mirror below and above a missing code; null if there is none on that side. */
   codesBeside(code: number): { before: number | null; after: number | null } {
     const sql = `SELECT (SELECT max(code) FROM orders WHERE code < ?) AS before,
       (SELECT min(code) FROM orders WHERE code > ?) AS after`;

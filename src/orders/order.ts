@@ -49,12 +49,12 @@ export interface OrderObservation {
 /**
  * - `created`, `changed`: written, with an event in the feed
  * - `confirmed`: nothing visible to a POS differs
- * - `held`: a webhook that would take the order backwards; stored, and not applied until a poll confirms it
- * - `superseded`: a poll older than a webhook applied in the meantime; not applied
+ * - `held`: a callback that would set the order back to an earlier status; stored, applied only if a poll confirms it
+ * - `superseded`: a poll whose request began before a callback was applied to the order; the poll is not applied
  */
 export type OrderOutcome = 'created' | 'changed' | 'confirmed' | 'held' | 'superseded';
 
-/** Unreadable input, stored in full for a person to read. */
+/** Unreadable input, stored in quarantine for a person to read. */
 export interface Unreadable {
   source: OrderSource | 'catalog' | 'outbox' | 'inbox';
   receivedAtMs: number;
@@ -218,8 +218,8 @@ export interface ImportReport {
 }
 
 /**
- * Jump of the feed's seq if the last used number is uncertain. A busy store has fewer events in years, and two
- * thousand jumps fit into a 32-bit number of a POS.
+ * Number by which the feed's seq jumps if the last used seq is uncertain. Even a busy store has fewer events in years,
+ * and a POS that stores seqs as 32-bit numbers has room for two thousand jumps.
  */
 export const SEQ_JUMP = 1_000_000;
 

@@ -22,7 +22,7 @@ interface PersonalOrder {
   phones: string[];
 }
 
-/** A person: orders that share an e-mail address or a phone number. */
+/** A person, recognised by orders that share an e-mail address or a phone number. */
 export interface Person {
   names: string[];
   emails: string[];
@@ -32,7 +32,7 @@ export interface Person {
 
 export interface Found {
   people: Person[];
-  /** Other orders with an e-mail address or phone number of these people, but another name. */
+  /** Orders that the search does not match, but that have an e-mail address or phone number of these people. */
   related: PersonalOrder[];
   /**
    * Other payloads that contain an e-mail address or phone number of these people, such as comments and unreadable
@@ -100,8 +100,8 @@ function personsOf(orders: readonly PersonalOrder[]): Person[] {
 }
 
 /**
- * Returns the texts that tell to whom an order belongs: two orders that share a text are of one person. The name is
- * used only if there is no e-mail and no phone number.
+ * Returns the keys that identify an order's customer: orders that share a key belong to one person. The name is a key
+ * only if there is no e-mail address and no phone number.
  */
 function keysOf({ name, email, phones }: PersonalOrder): string[] {
   const contacts = [...(email === null ? [] : [fold(email)]), ...phones.map(phoneKey)];

@@ -7,7 +7,7 @@ export type LinePlace = Pick<PlacedItem, 'sku' | 'productId' | 'matchedBy'>;
 
 const NOWHERE: LinePlace = { sku: null, productId: null, matchedBy: null };
 
-/** Smallest and largest match. Both are equal if there is only one match. */
+/** Smallest and largest sku and product id of all matches. They are equal if there is only one match. */
 interface Ends {
   sku: string | null;
   productId: string | null;
@@ -28,9 +28,9 @@ const BY_NAME = `SELECT min(product_id) AS productId, max(product_id) AS lastPro
 const OF_PRODUCT = 'SELECT min(sku) AS sku, max(sku) AS lastSku FROM skus WHERE product_id = ?';
 
 /**
- * Finds a line's sku as the stock ledger does: by its id in the three mapping fields, then by its product's name.
- * Several matches give null, because the ledger decides between them by branch later. Results are cached, so an
- * instance serves one transaction, in which the catalogue does not change.
+ * Finds a line's sku as the stock ledger does: by its id in the three mapping fields, then by its product's name. If
+ * several skus match, the sku is null, because the ledger decides between them later, by branch. Results are cached, so
+ * an instance serves one transaction, in which the catalogue does not change.
  */
 export class LinePlaces {
   readonly #sql: Sql;
@@ -84,8 +84,8 @@ function placeOf(
 }
 
 /**
- * Stores the sku of a line that had none, because the catalogue got its product later, or because only the branch
- * decides between several skus. `places` are the ledger's matches.
+ * Stores the sku of an order line that has none: its product was new to the catalogue, or several skus matched and only
+ * the branch decides. Does nothing unless the ledger's matches in `places` agree on one sku.
  */
 export function noteSku(
   sql: Sql,

@@ -42,8 +42,8 @@ export class PollStore {
   }
 
   /**
-   * At a branch, returns the time without a good poll after which orders count as stale; undefined if the hub sent
-   * none.
+   * At a branch, returns the time without a complete poll after which orders are treated as stale; undefined if the hub
+   * sent no such time.
    */
   hubStaleAfterMs(): number | undefined {
     return this.#file.read((db) => mark(db, HUB_STALE_AFTER));

@@ -12,7 +12,7 @@ interface PollWindowInput {
   nowMs: number;
   /** The platform's wall clock, which gives orders their dates; missing if unknown. */
   platformNowMs?: number;
-  /** IANA zone of the company's calendar. */
+  /** IANA time zone of the company. */
   timezone: string;
   /** Minimum number of whole days to look back. If null, the window reaches back only to `reachBackToMs`. */
   lookbackDays: number | null;
@@ -24,16 +24,18 @@ interface PollWindowInput {
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Time for which a new order may be missing from answers. It also covers differences between clocks. */
+/**
+ * Time that the running day's window reaches back before `reachBackToMs`, because a new order may be missing from
+ * answers for a while and clocks may differ.
+ */
 const OVERLAP_MS = HOUR_MS;
-/** Offsets of the calendars furthest behind and furthest ahead of UTC. */
+/** Offsets from UTC of the time zones furthest behind and furthest ahead. */
 const BEHIND_MS_MAX = 12 * HOUR_MS;
 const AHEAD_MS_MAX = 14 * HOUR_MS;
 
 /**
- * Returns the dates to request. They cover both the platform's and this machine's clock, because either may be wrong.
- * If the clocks differ by more than `lookbackDaysMax`, only the platform's is used, because the answer could be of any
- * size.
+ * Returns the dates to request, by both the platform's and this machine's clock, because either may be wrong. If the
+ * clocks differ by more than `lookbackDaysMax`, only the platform's is used, to limit the size of the answer.
  */
 export function pollWindow({ nowMs, platformNowMs = nowMs, ...input }: PollWindowInput): PollWindow {
   const byPlatform = windowAt(platformNowMs, input);
@@ -51,9 +53,8 @@ export function covers(outer: PollWindow, inner: PollWindow): boolean {
 }
 
 /**
- * Returns the window for one clock. The document does not say in which calendar the platform reads dates, and
- * calendars may differ by a date or two. So the window is a day wider at both ends, and no zone, midnight or clock
- * change hides an order.
+ * Returns the window for one clock. It is wide enough for every time zone, because the document does not say in which
+ * one the platform reads dates; the dates of two time zones may differ by up to two.
  */
 function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platformNowMs'>): PollWindow {
   const { timezone, lookbackDays, lookbackDaysMax } = input;
@@ -78,7 +79,7 @@ function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platfor
   };
 }
 
-/** Returns whether the date of a time lies within the window in every calendar. */
+/** Returns whether the window contains the date of a time in every time zone. */
 export function liesWithin({ startDate, endDate }: PollWindow, epochMs: number): boolean {
   return (
     startDate <= dateIn('UTC', epochMs - BEHIND_MS_MAX) && dateIn('UTC', epochMs + AHEAD_MS_MAX) <= endDate

@@ -46,8 +46,8 @@ export interface OrderReplayReport {
   /** Number of those payloads that name no order, or another order, by the present rules. */
   unreadable: number;
   /**
-   * Number of payloads from quarantine that would take the order backwards. They are held, like such a webhook on its
-   * arrival.
+   * Number of payloads from quarantine that would set the order back to an earlier status. They are held, as such
+   * callbacks are when they arrive.
    */
   held: number;
   outcome: 'created' | 'changed' | 'unchanged';
@@ -166,8 +166,8 @@ export interface RetryReport {
 const TOGETHER = 10;
 
 /**
- * Reads a quarantined payload again by the present rules, and merges its orders. An old payload never takes an order
- * backwards: only fields that no newer payload has are applied.
+ * Reads a quarantined payload again by the present rules, and merges its orders. An old payload never sets an order
+ * back to an earlier status: only its fields that no newer payload has are applied.
  */
 export async function retryQuarantined(
   { source, receivedAt, payload }: Pick<QuarantineDetail, 'source' | 'receivedAt' | 'payload'>,
@@ -244,7 +244,10 @@ export interface EventsReplayReport {
   created: number;
   changed: number;
   unchanged: number;
-  /** Number of quarantined webhooks that would take an order backwards. They are stored as held and not merged. */
+  /**
+   * Number of quarantined callbacks that would set an order back to an earlier status. They are stored as held and not
+   * merged.
+   */
   held: number;
   /** Number of stored payloads that name no order, or another order, by the present rules. */
   unreadable: number;

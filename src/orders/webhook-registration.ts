@@ -248,8 +248,8 @@ export class WebhookRegistration {
   }
 
   /**
-   * Registers a new secret with the platform. The new secret is accepted here before the call, and the old one still
-   * after it, so that no callback is refused, even if the answer is lost.
+   * Registers a new secret with the platform. The old and the new secret are accepted before, during and after the
+   * call, so that no callback is refused, even if the answer is lost.
    */
   async rotateSecret(call?: CallOptions): Promise<WebhookState> {
     const { secrets, callbackUrl, clock } = this.#options;

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { newestRev, nextChanges, nextRange } from '../../src/catalog/branch-catalog.ts';
 import { many, swept } from '../outbox/swept-outbox.ts';
 
-// A branch applies each feed entry in one transaction, during which its POS cannot write.
+// A branch applies a feed entry in one transaction, during which its POS cannot write, so entries must be small.
 it('an entry of the catalogue has fifty products at most, and the next one goes on behind it', () => {
   const { db } = swept(many);
   const ids = many.map((_, i) => `m${i}`).sort();

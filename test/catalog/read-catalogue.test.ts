@@ -165,7 +165,7 @@ describe('reading the catalogue', () => {
 describe('fields of products', () => {
   const HOUR_MS = 3_600_000;
 
-  /** Changes each product of a list by `change`. */
+  /** Returns a tamper that applies `change` to each product of a list's answer. */
   const changed =
     (change: (product: Record<string, unknown>) => void): Tamper =>
     async (request, pass) => {

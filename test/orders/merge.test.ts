@@ -5,7 +5,7 @@ import { isBackwards, isEnded, isKnownStatus, ORDER_STATUSES } from '../../src/o
 
 type KnownOrder = NonNullable<Parameters<typeof mergeOutcome>[0]>;
 
-/** A model of a mirror with one order that consists only of its status. */
+/** A model of a mirror with one order, of which it knows only the status. */
 class Model {
   known: KnownOrder | undefined;
   seq = 0;
@@ -25,7 +25,7 @@ class Model {
 
 const status = fc.oneof(fc.constantFrom(...ORDER_STATUSES), fc.constantFrom('unheard-of', 'Ready'));
 const history = fc.array(status, { minLength: 1, maxLength: 8 });
-/** Webhooks of a history: any of its statuses, in any order, each any number of times. */
+/** A history of statuses, with webhooks that deliver any of its statuses in any order and any number of times. */
 const deliveries = history.chain((statuses) =>
   fc.record({
     statuses: fc.constant(statuses),

@@ -35,12 +35,12 @@ const isHollow = (value: unknown): boolean => {
   return typeof value === 'object' && Object.values(value as object).every(isHollow);
 };
 
-/** A value that the mirror may have, and whether tillsync must report it. */
+/** A value that the mirror may have. `told` is true if tillsync must then report the field. */
 type Way = { is: unknown; told?: boolean };
 
 /**
- * Returns the allowed values for an unreadable value: NULL with a report, with `mayKeep` also the known value with a
- * report. An empty value leaves the known value.
+ * Returns the allowed values for an unreadable value, each with a report: NULL and, if `mayKeep`, the known value. For
+ * an empty or missing value, returns the known value without a report.
  */
 function unread(value: unknown, known: unknown, mayKeep: boolean): Way[] {
   if (isNothing(value) || isEmpty(value)) return [{ is: known }];

@@ -78,7 +78,7 @@ test('an old mirror keeps every row and type, and becomes what a new one is', ()
   reader.close();
   expect(db.prepare(indexes).all()).toEqual(expect.arrayContaining(keptIndexes));
   expect(db.pragma('integrity_check', { simple: true })).toBe('ok');
-  // Acknowledgements stored with trailing blanks (of a CHAR column) now belong to their orders.
+  // The stored order ids of acknowledgements had trailing blanks (from a CHAR column) and were trimmed.
   expect(db.prepare('SELECT order_id FROM order_acks ORDER BY 1').pluck().all()).toEqual(['o1', 'o2']);
   expect(db.prepare('SELECT order_id, first_seq, is_stale FROM ledger_orders').raw().all()).toEqual([
     ['o1', 1, 1],

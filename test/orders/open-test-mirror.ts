@@ -26,7 +26,10 @@ export function temporaryDirectory(): string {
   return directory;
 }
 
-/** Makes a mirror in a directory of its own. Both are closed and deleted when the test ends. */
+/**
+ * Opens a mirror, by default a new one in a directory of its own. When the test ends, the mirror is closed and that
+ * directory is deleted.
+ */
 export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror {
   const clock = new FakeClock();
   const path = options.path ?? freshMirror(join(temporaryDirectory(), 'data'));
@@ -35,7 +38,7 @@ export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror
   return { mirror, clock, path };
 }
 
-/** Starts another program that holds a read transaction on the mirror until it ends. */
+/** Starts another process, which holds a read transaction on the mirror until `end` is called. */
 export async function readerProcess(
   path: string,
 ): Promise<{ pid: number | undefined; end: () => Promise<void> }> {

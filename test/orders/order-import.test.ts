@@ -242,7 +242,7 @@ describe('callbacks during a large import', () => {
       importing = false;
     });
     let keptAmid = 0;
-    // Callbacks from before the worker thread has begun do not count.
+    // Only callbacks after the first write of the worker thread count.
     while (importing && keptAmid < 20) {
       if (mirror.orders.newestSeq() > kept) keptAmid += 1;
       const changed = sampleNotification(MANY - kept, { status: 'ready' });
@@ -258,8 +258,8 @@ describe('callbacks during a large import', () => {
       changes.find(({ isKept }) => !isKept)?.seq,
       changes.findLast(({ isKept }) => !isKept)?.seq,
     ];
-    // How many callbacks are stored during the import depends on the machine. One proves that callbacks do not wait for
-    // the end of the import.
+    // How many callbacks are stored during the import depends on the machine, but a single one proves that callbacks do
+    // not wait for the end of the import.
     expect(changes.some(({ seq, isKept }) => isKept && seq > Number(first) && seq < Number(last))).toBe(true);
     expect(report.created + report.superseded + report.changed + report.confirmed).toBe(MANY);
     for (let i = 0; i < kept; i++) {
@@ -282,7 +282,7 @@ describe('callbacks during a large import', () => {
     other.exec('BEGIN IMMEDIATE');
     const before = files();
     const run = poll(mirror, orders(MANY), 0);
-    // The worker thread has opened the file and waits for the lock.
+    // Waits until the worker thread has opened the file, then until it waits for the lock.
     while (files() === before) await sleep(5);
     await sleep(40);
     const numbers = Array.from({ length: 16 }, (_, i) => i + 1);

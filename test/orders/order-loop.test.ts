@@ -127,7 +127,7 @@ describe('OrderLoop', () => {
           throw new TillsyncError('platform-failed', 'The platform answered 504.');
         return { ...report, records: runningDay ? 800 : 6_000 };
       });
-      // The first poll of the look-back brings many orders.
+      // Lets the first poll of the look-back succeed, so that the loop knows that there are many orders.
       await clock.advance(TWO_MINUTES_MS);
       mayFail.yes = true;
       await clock.advance(3_600_000);

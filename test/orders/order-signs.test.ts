@@ -20,7 +20,8 @@ async function mirrorOf(
 }
 
 /**
- * Returns 24 orders of the previous week, one every six hours, with codes from `first` on, but not those in `without`.
+ * Returns codes and ages in hours of orders of the previous week, one order every six hours. The codes are the 24 from
+ * `first` on, except those in `without`.
  */
 const week = (first: number, without: readonly number[] = []) =>
   Array.from({ length: 24 }, (_, i): [number, number] => [first + i, 8 * 24 - 2 - i * 6]).filter(

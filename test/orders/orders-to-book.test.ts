@@ -20,8 +20,8 @@ function acknowledge(mirror: Mirror, number: number, branch: string): Promise<un
 }
 
 /**
- * Reads a table in a file of docs/: for each status, whether the POS must book an order with this status. `yes` is the
- * table's word for that.
+ * Returns for each status whether the POS must book orders with it, as a table in a file of docs/ says. `yes` is the
+ * table's word for "must book".
  */
 function told(file: string, yes: string): Map<string, boolean> {
   const text = readFileSync(new URL(`../../docs/${file}`, import.meta.url), 'utf8');

@@ -81,7 +81,7 @@ describe('pollWindow', () => {
         reachBackToMs,
         lookbackDaysMax: 30,
       });
-    // In Chile, the first time is 13:00, and the second time is 09:00.
+    // In Chile, `afternoon` is 13:00 and `morning` is 09:00.
     const afternoon = Date.UTC(2026, 2, 10, 16);
     expect(windowOf(afternoon, afternoon - 120_000)).toEqual({
       startDate: '2026-03-10',

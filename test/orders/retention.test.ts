@@ -84,7 +84,7 @@ describe('retention', () => {
         revived = true;
         return await mirror.write(action);
       };
-      // Only rows of this kind have a retention time, so the first deletion is one of such a row.
+      // With a retention time of 0, rows are never deleted, so the first deletion is that of a row of `family`.
       const settings = { ordersMs: 0, eventsMs: 0, payloadsMs: 0, [`${family}Ms`]: 30 * DAY_MS };
       const report = await run(mirror, 100, { settings, mirror: { write } });
       expect(report.dropped[family] ?? 0).toBe(0);

@@ -49,8 +49,8 @@ describe('SecretGate', () => {
   });
 
   it('does the same work whichever secret fits, however long the offer is', () => {
-    // Durations vary too much to be tested. The test checks what makes the time constant: all digests are compared,
-    // and all have the same length.
+    // Durations vary too much to be tested. The test checks the reasons for a constant duration instead: all digests
+    // are compared, and all have the same length.
     const original = crypto.timingSafeEqual;
     const lengths: number[] = [];
     crypto.timingSafeEqual = ((a: Buffer, b: Buffer) => {

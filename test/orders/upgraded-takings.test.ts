@@ -16,7 +16,10 @@ const HOLDING = { skipUnchanged: true, holdBack: true, sendAsIs: false };
 const UPGRADE = fileURLToPath(new URL('./upgrade-process.ts', import.meta.url));
 const MIGRATIONS = readdirSync(new URL('../../src/db/mirror/migrations/', import.meta.url)).length;
 
-/** What the POS and people submitted and what the platform answered, in columns that both versions have. */
+/**
+ * Queries of what the POS and people submitted and what the platform answered, in columns of the old and the new
+ * schema.
+ */
 const FACTS = [
   `SELECT change_id, target, body, state, attempts, message, version, held_guard, call_id, sent_qty, created_at, settled_at
      FROM outbox ORDER BY change_id`,
@@ -66,8 +69,8 @@ function start(path: string) {
 }
 
 /**
- * Quantities of the first call: the interrupted call with the same value, and the waiting count less its order and the
- * safety stock.
+ * Quantities of the first call: sku 12 is sent again as in the interrupted call; of the waiting count of 15 pieces of
+ * sku 15, an order of 2 and a safety stock of 1 are subtracted.
  */
 const FIRST_CALL = { 'sku:12@s1': 10, 'sku:15@s1': 12 };
 
@@ -147,7 +150,8 @@ test('an upgrade that ends before any of its statements is done by the next star
   takingsMirror(old);
   const before = readMirror(old);
 
-  // A process killed at a statement leaves the files as they are at that moment, so copies of them stand for the kills.
+  // A killed process leaves its files as they are, so a copy of the files before each statement stands for a kill
+  // there.
   const path = copyOf(old, directory());
   const left: string[] = [];
   const steps = stepThrough(

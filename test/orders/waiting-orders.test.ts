@@ -8,7 +8,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const at = (ms: number) => new Date(OBSERVED_MS + ms).toISOString();
 
-/** Merges an order that arrives at `ms`. */
+/** Merges a callback that arrives `ms` after `OBSERVED_MS`. */
 async function hear(
   mirror: Mirror,
   number: number,

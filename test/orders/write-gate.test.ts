@@ -6,8 +6,8 @@ import { expect, it } from 'vitest';
 import { WriteGate } from '../../src/db/mirror-connection.ts';
 
 /**
- * Starts a worker that enters and leaves the gate in a loop until the gate is aborted. `counts[0]` is the number of its
- * turns, `counts[1]` the number of times that it found the main thread in the gate too.
+ * Starts a worker that enters and leaves the gate until it is aborted. `counts`: [0] times that the worker left, [1]
+ * checks that found the main thread inside too, [2] 1 while the worker is inside, [3] 1 while the main thread is.
  */
 function startWorker(gate: WriteGate, counts: Int32Array<SharedArrayBuffer>): Promise<void> {
   const url = new URL('../../src/db/mirror-connection.ts', import.meta.url);
@@ -49,7 +49,7 @@ it('never lets both sides in, and starves neither', async () => {
   gate.abort();
   await ended;
   expect(Atomics.load(counts, 1)).toBe(0);
-  // Without the gate's turns, the worker would rarely get the lock, because the main thread takes it all the time.
+  // Without the gate's limit `PASSED_MAX`, the worker would rarely enter, because the main thread enters all the time.
   expect(turns).toBeGreaterThan(90);
 });
 
