@@ -25,15 +25,15 @@ export interface Delivery extends Try {
   hook: string;
   event: EventName;
   tries: number;
-  /** Order of the event; null if the order was deleted, or if the event is of a change. */
+  /** Id of the order that the event is about; null if that order was deleted, or for an event of a change. */
   orderId: string | null;
   code: number | null;
   status: string | null;
 }
 
 /**
- * Records tries of one hook in one feed, in order, in the caller's transaction. If the newest try failed, a further try
- * of the same event updates its row.
+ * Records tries of one hook in one feed, oldest first, in the caller's transaction. If the newest recorded try failed,
+ * a further try of the same event updates its row instead of adding one.
  */
 export function noteTries(db: Database.Database, { name, event }: CursorKey, tries: readonly Try[]): void {
   const sql = sqlOf(db);

@@ -30,7 +30,7 @@ export interface HookCursor {
   lastFailureAt: string | null;
   lastFailure: string | null;
   nextTryAt: string | null;
-  /** Number of times that a person moved the cursor back. `rewoundAt` is the last of these times. */
+  /** How often a person moved the cursor back. `rewoundAt` is when that last happened. */
   rewinds: number;
   rewoundAt: string | null;
 }
@@ -95,7 +95,7 @@ export function isWanted(
   if ('change' in event) return event.change.state === 'rejected';
   const { source, status, previousStatus, createdAt } = event;
   if (statuses.length > 0 && (status === null || !statuses.includes(status))) return false;
-  // A first or wider poll brings orders that are older than the hook, which the hook does not get.
+  // A first poll, or a poll of a wider window, also returns orders older than the hook. The hook does not get those.
   const isFirstHeardOf = source === 'poll' && previousStatus === null;
   const isOlder = newsFrom !== null && createdAt !== null && ISO_TIME.test(createdAt) && createdAt < newsFrom;
   return !(isFirstHeardOf && isOlder);
@@ -114,7 +114,10 @@ function orderEventOf(
   return { ...event, order: orderById(db, event.orderId) ?? null };
 }
 
-/** Returns undefined for a change that is not rejected any more, because a person or a newer value has ended it. */
+/**
+ * Returns the rejected change in its present state; undefined if it is not rejected any more, because a person decided
+ * on it or a newer value superseded it.
+ */
 function rejectionOf(db: Database.Database, found: FoundChange): RejectedChangeEvent | undefined {
   const change = new OutboxQueries(db).get(found.change.changeId);
   const isStill = change?.state === 'rejected' && change.settledSeq === found.seq;
@@ -166,7 +169,7 @@ export function statusOf(db: Database.Database, hook: HookSettings, event: Event
   };
 }
 
-/** Returns when the wait of an event began. An event to be sent again waits from when the cursor was moved back. */
+/** Returns since when an event waits: since it was observed, or since the cursor was moved back if that was later. */
 export function laterOf(observedAt: string, rewoundAt: string | null): string {
   return rewoundAt !== null && rewoundAt > observedAt ? rewoundAt : observedAt;
 }
@@ -187,14 +190,14 @@ function* eventsOneByOne(
   yield 'more';
 }
 
-/** Data for the cursor of a hook that the mirror does not have yet. */
+/** Data for a new cursor, of a hook that has no cursor in the mirror yet. */
 interface Beginning extends CursorKey {
-  /** State of the hook in an earlier mirror that was lost; undefined for a new hook. */
+  /** The hook's record in state.db, if it began with an earlier mirror that was lost; undefined for a new hook. */
   begun: HookBegun | undefined;
   from: HookSettings['from'];
-  /** Present time on the platform's clock, which orders' creation times use too. */
+  /** When this process started; for orders on the platform's clock, because their creation times use that clock. */
   at: string;
-  /** Seq of the newest event at that time. */
+  /** Seq of the newest event when this process started. */
   seq: number;
 }
 
@@ -210,7 +213,7 @@ function beginPlace(db: Database.Database, { name, event, begun, from, at, seq }
 }
 
 /**
- * Returns the seq of the newest event before `newsFrom`, after which a hook of an earlier mirror continues. If
+ * Returns the seq after which a hook of an earlier mirror continues: that of the newest event before `newsFrom`. If
  * `newsFrom` is null, as for rejected changes, returns 0, so that the hook gets all events of the new mirror.
  */
 function seqBefore(db: Database.Database, newsFrom: string | null): number {
@@ -227,7 +230,7 @@ export class HookCursors {
     this.#mirror = mirror;
   }
 
-  /** Deletes the other cursors: those of hooks and events that are no longer configured. */
+  /** Deletes the cursors that are not in `keys`, with their deliveries, because they are no longer configured. */
   async keepOnly(keys: readonly CursorKey[]): Promise<void> {
     const stored = this.#mirror.read((db) => sqlOf(db).rows<CursorKey>('SELECT name, event FROM hooks'));
     const gone = stored.filter(
@@ -246,8 +249,8 @@ export class HookCursors {
   }
 
   /**
-   * Records that all events up to `seq` were delivered or skipped. `okAt` is the last delivery, or null. The cursor is
-   * not changed if somebody moved it back meanwhile, which `rewinds` shows.
+   * Records that all events up to `seq` were delivered or skipped. `okAt` is the time of the last delivery, or null. If
+   * somebody moved the cursor back meanwhile, `rewinds` is outdated and the cursor is not changed.
    */
   moved(
     key: CursorKey,

@@ -61,7 +61,10 @@ const PAGE = 100;
  * Interval at which the cursor is saved while many events wait. After a crash, events of this interval are sent twice.
  */
 const NOTE_EVERY_MS = 250;
-/** Number of skipped events after which the cursor is saved. It is saved at once if a failed event was skipped. */
+/**
+ * Number of events without a delivery, such as those that the filter excludes, after which the cursor is saved. After a
+ * failure the cursor is saved at once, which resets the count of failures.
+ */
 const PASSED_MAX = 1_000;
 
 /**
@@ -87,8 +90,8 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
     const lagging = queues.flatMap((queue) => queue.lag() ?? []);
     const level = lagging.some((each) => each.level === 'red') ? 'red' : 'amber';
     const isLagging = lagging.length > 0;
-    // An earlier process or a restored mirror may have left an alarm. It is checked rarely, because reading alarms is
-    // slow here.
+    // An earlier process or a restored mirror may have left an alarm that is over, so the alarm is also noted while no
+    // hook lags. That happens once a minute only, because it reads the alarms, which is slow here.
     if (isLagging || wasLagging || clock.monotonicMs() >= lookDueMs) {
       alarms.note('hooks.lagging', lagging.map(({ message }) => message).join(' ') || null, level);
       lookDueMs = clock.monotonicMs() + LOOK_FOR_ALARM_MS;
@@ -274,7 +277,7 @@ class HookQueue {
       this.#isBegunNoted = false;
     }
     const { newsFrom } = cursor;
-    // The time was recorded by a clock that was ahead; without a correction no order would be newer for a long time.
+    // A clock that was ahead recorded `newsFrom`. Uncorrected, new orders would long seem to be older than the hook.
     if (newsFrom !== null && newsFrom > now) {
       await this.#cursors.newsFrom(key, now);
       return { ...cursor, newsFrom: now };
@@ -286,14 +289,17 @@ class HookQueue {
     return cursor;
   }
 
-  /** Sends one event. Returns whether it was delivered. After a failure it records the failure and pauses. */
+  /**
+   * Sends one event. Returns true if it was delivered, or is a change that is not rejected any more. After a failure,
+   * records the failure and pauses.
+   */
   async #send(event: FoundEvent, signal: AbortSignal): Promise<boolean> {
     const { clock, log, onTried } = this.#o;
     const { name } = this.#hook;
     const sent = await this.#read((db) => hookMessage(db, event), signal);
     if (!sent) return true;
     const patience = gracefulSignal(signal, clock);
-    // A call to a hook never waits for a rate limit, so it counts as sent at once.
+    // A call to a hook does not wait for a rate limit, so it is sent at once and gets time to end when tillsync stops.
     patience.onSend();
     let answer: HookAnswer;
     try {

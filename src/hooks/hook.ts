@@ -11,7 +11,7 @@ export interface HookSettings {
   readonly command: readonly string[];
   /** Kinds of events that the hook gets; at least one, in the order of `HOOK_EVENTS`. */
   readonly events: readonly EventName[];
-  /** Statuses of which order events are sent; empty for all order events. */
+  /** An order event is sent only if its status is one of these; if this is empty, all order events are sent. */
   readonly statuses: readonly string[];
   readonly from: 'now' | 'start';
   readonly timeoutMs: number;
@@ -80,7 +80,7 @@ const PERSONAL = [
   ...['addressAddress', 'addressStreetAddress', 'addressStreetNumber', 'addressDetails'],
   ...['addressPhoneNumber', 'addressZipCode', 'addressLat', 'addressLng', 'name'],
 ] as const satisfies readonly (keyof MirroredOrder)[];
-/** Shortest word that is removed; shorter words occur everywhere. */
+/** Minimum length of a word that is removed. Shorter words occur in any text. */
 const WORD_MIN = 3;
 
 /**

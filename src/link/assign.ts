@@ -11,7 +11,7 @@ import type { NamedBranch } from './hub-state.ts';
  * branch of its store. Each function works in the caller's transaction.
  */
 
-/** Values of `by_hand`: 0 from the configuration, 1 from a person, 2 for an earlier id of the branch. */
+/** Value of `by_hand` for an earlier id of the branch. An id from the configuration has 0, one from a person 1. */
 const FORMER = 2;
 
 type RoutedBranch = Branch & Pick<NamedBranch, 'branch'>;
@@ -81,8 +81,8 @@ function takeStoresBack(db: Database.Database, known: string): void {
 }
 
 /**
- * Makes an earlier id of the branch a route to it at the next `beginRoutes`, because open orders still name the id.
- * Until then a renamed branch may have no feed, and new orders for it are unassigned.
+ * Makes `store`, an earlier id of the branch, a route to the branch from the next `beginRoutes` on, because open orders
+ * still name that id. Until then a renamed branch may have no feed, and new orders for it are unassigned.
  */
 export function keepRoute(db: Database.Database, store: string, branch: string): void {
   const route = `INSERT INTO left_stores (store_id, branch, by_hand) VALUES (?, ?, ?)
@@ -110,7 +110,7 @@ function noteUnassigned(db: Database.Database): void {
   sqlOf(db).run(moved);
 }
 
-/** Sends every open order of the store to the store's present branch. Returns the number of orders sent. */
+/** Sends a store's open orders to its present branch, except orders that a person assigned. Returns how many. */
 function sendOpen(db: Database.Database, store: string, at: string): number {
   const open = `SELECT o.order_id AS orderId, s.branch FROM orders o INDEXED BY orders_by_store
     JOIN feed_stores s ON s.store_id = o.store_external_id LEFT JOIN unassigned_orders u USING (order_id)
@@ -166,9 +166,8 @@ export function unassignedOrders(db: Database.Database, limit: number): Unassign
 }
 
 /**
- * Assigns all orders of a store to the branch, including open ones. `at`: ISO 8601 UTC. Returns how many
- * orders are sent now. Throws `usage` for a store of the configuration, `config-invalid` for an unknown
- * branch.
+ * Assigns the open and all later orders of a store to the branch, and returns how many orders are sent now. `at`: ISO
+ * 8601 UTC. Throws `usage` for a store that the configuration assigns, `config-invalid` for an unknown branch.
  */
 export function assignStore(db: Database.Database, store: string, branch: string, at: string): number {
   refuseUnknown(db, branch);
@@ -190,8 +189,8 @@ export function assignStore(db: Database.Database, store: string, branch: string
 }
 
 /**
- * Assigns one order to the branch. Returns whether the assignment is new. Throws `not-found`, `usage` if the
- * order has a branch already, `config-invalid` for an unknown branch.
+ * Assigns one order to the branch. Returns false if the order had this branch already. Throws `not-found`, `usage` if
+ * the order has another branch, `config-invalid` for an unknown branch.
  */
 export function assignOrder(db: Database.Database, orderId: string, branch: string, at: string): boolean {
   refuseUnknown(db, branch);

@@ -34,11 +34,11 @@ export function leftEpochs(db: Database.Database): string[] {
 
 export interface Applied {
   orders: number;
-  /** Whether the feed has a gap that only a snapshot can fill. */
+  /** True if an entry was not applied because entries before it are missing, or because it is of another epoch. */
   hasGap: boolean;
   /**
-   * Whether the gap may still close, because the missing entries are of the same epoch and the server resends
-   * lost messages.
+   * True if the missing entries may still arrive, because the epoch is the same and the server resends lost messages.
+   * Otherwise only a snapshot can fill the gap.
    */
   mayClose: boolean;
   /**
@@ -70,8 +70,8 @@ function isReading(value: unknown): boolean {
 }
 
 /**
- * Applies the hub's entries and skips entries that were applied before. After a gap, and in another epoch,
- * nothing is applied until a snapshot begins.
+ * Applies the hub's entries and skips entries that were applied before. An entry after a gap is not applied until the
+ * missing entries or a snapshot arrive, and an entry of another epoch not until a snapshot begins that epoch.
  */
 export function applyMessages(
   stores: Stores,
@@ -234,8 +234,8 @@ function requeueUnsettled(
   for (const sent of queue.all(`${under} ORDER BY version DESC`)) {
     if (isAtHub.has(sent.changeId)) continue;
     const { changeId, target: key, conflictKey } = sent;
-    // The catalogue may have arrived after the submission, so newer values may be queued under the product's
-    // own id.
+    // If the catalogue arrived after the submission, newer values may be queued under the product's own id, so the
+    // change is compared with those too.
     const reading = readChange(sent.kind, sent.body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
     let rest = queue.restOf(sent, { key, conflictKey });

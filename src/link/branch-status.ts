@@ -55,8 +55,8 @@ const BEHIND_AFTER_MS = 120_000;
 /** An entry younger than this at the branch's last report was still being delivered, so it is no delay. */
 const ON_ITS_WAY_MS = 5_000;
 /**
- * Silence after which a person must act, because the branch gets no orders or its changes do not reach the
- * hub.
+ * Age of the oldest entry that a branch lacks, or of the branch's oldest change that the hub lacks, from which somebody
+ * must act.
  */
 export const LOST_AFTER_MS = 600_000;
 
@@ -66,9 +66,7 @@ export type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command
 
 const LINE = 'SELECT line AS uplinkId, stopped_seq AS stoppedSeq FROM feed_branches WHERE branch = ?';
 
-/**
- * The hub's facts about a branch that does not report. `row` is a function because the row is rarely needed.
- */
+/** The hub's facts that explain a branch's faults. `row` is a function, because the row is rarely needed. */
 interface Known {
   row: () => { uplinkId: string | null; stoppedSeq: number | null } | undefined;
   said: InvitedBranch['report'];

@@ -97,8 +97,8 @@ export function requeue(db: Database.Database, nowMs: number): string {
 type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf'>;
 
 /**
- * Returns the items to upload: those with a number if there are any, otherwise the oldest changes, and acknowledgements
- * only if no further change waits. `onlySoldOut`: the hub accepts only sold-out changes for now.
+ * Returns the items to upload: those that already have a number, if any; otherwise waiting changes, sold-out ones
+ * first, and acknowledgements if room is left. `onlySoldOut`: the hub accepts only sold-out changes for now.
  */
 export function nextBatch(stores: Stores, onlySoldOut = false): UpItem[] {
   const { db } = stores;
@@ -166,7 +166,7 @@ function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxC
     if (basis === 'mirror') continue;
     const reading = readChange(kind, body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
-    // A change that cannot be resolved stays, because the hub reports the reason.
+    // A change that cannot be resolved is uploaded unchanged, and the hub then reports the reason.
     if (found?.state === 'resolved') decisions.retarget({ changeId }, found);
   }
 }

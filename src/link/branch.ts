@@ -113,8 +113,8 @@ export class BranchFollower {
    */
   #ownUplinkId: string | undefined;
   /**
-   * Highest number that an event may get. Undefined until the hub has answered this process; no event gets a
-   * number before.
+   * Highest number that an event may get; undefined until the hub has answered this process. Until then no event gets
+   * a number.
    */
   #leasedSeq: number | undefined;
   /** True after the last hello; from then on no message is applied. */
@@ -124,7 +124,7 @@ export class BranchFollower {
   #published = 0;
   /** Time since which entries before the last received entry are missing. */
   #gapSinceMs: number | undefined;
-  /** True if the next hello must confirm the hub's last announcement. */
+  /** True if the next hello must confirm the hub's last announcement of its addresses. */
   #isToAnswer = false;
   /** Sentence that says why the branch refused the hub's last announcement. */
   #refusedWays: string | null = null;
@@ -171,9 +171,7 @@ export class BranchFollower {
     }
   }
 
-  /**
-   * Applies entries, in several transactions. Returns false if entries came too early and must be sent again.
-   */
+  /** Applies entries, in several transactions. Returns false if some cannot be applied yet and must be sent again. */
   async take(messages: readonly DownMessage[]): Promise<boolean> {
     if (messages.length === 0) {
       this.#idle();
@@ -184,7 +182,10 @@ export class BranchFollower {
     return true;
   }
 
-  /** Applies one part. Returns false if earlier entries are missing but may still arrive. */
+  /**
+   * Applies one part. Returns false if earlier entries may still arrive, or if the branch may not apply any, because it
+   * has no leased numbers or is stopping.
+   */
   async #takePart(messages: readonly DownMessage[]): Promise<boolean> {
     const { clock, onOrders, log } = this.#options;
     if (this.#leasedSeq === undefined) await this.hello();
@@ -285,7 +286,7 @@ export class BranchFollower {
   }
 
   /**
-   * Reports to the hub that this process uses no more numbers, so that the next process continues at this number.
+   * Reports to the hub the last event number that this process used, so that the next process continues after it.
    * Waits for at most `LAST_WORD_MS`, because the hub may be unreachable.
    */
   async sayLast(): Promise<void> {
@@ -299,7 +300,7 @@ export class BranchFollower {
 
   /** Reports this branch's position and reads the hub's state. Throws `link-…`. */
   hello(): Promise<void> {
-    // The download and the upload loop may need a hello at once, and the hub accepts one question at a time.
+    // The download and the upload loop may need a hello at the same time, but the hub accepts one question at a time.
     this.#helloing ??= this.#sayHello().finally(() => {
       this.#helloing = undefined;
     });
@@ -338,8 +339,8 @@ export class BranchFollower {
     this.#isStart = false;
     this.#isRefused = false;
     const refused = link.ways?.heard(answer.ways) ?? null;
-    // A new announcement is confirmed by an immediate hello, because before a move the hub waits until all
-    // branches have confirmed.
+    // A new announcement is confirmed by an immediate hello, because a person moves the hub only when all branches have
+    // confirmed.
     this.#isToAnswer = !isDeepStrictEqual(question.ways, link.ways?.told() ?? null);
     if (refused !== null && refused !== this.#refusedWays) {
       log.warn(

@@ -112,7 +112,7 @@ export class CopyStore {
   async #makeRoom(files: readonly Stored[], { name, bytes }: Pick<Stored, 'name' | 'bytes'>): Promise<void> {
     const { maxBytes, space } = this.#o;
     const isDifferential = name.includes('.differential.');
-    // A branch sends one file of each kind at a time, so an earlier part is of a file that it no longer sends.
+    // A branch sends one full and one differential backup at a time, so it no longer sends an earlier unfinished one.
     const given = files.filter((file) => file.isPart && file.isDifferential === isDifferential);
     const newest = files.find((file) => !file.isPart && !file.isDifferential);
     const older = files.filter((file) => !file.isPart && newest && file.atMs < newest.atMs).reverse();

@@ -28,8 +28,8 @@ const LOOKED_AT = 500;
 /** Maximum number of branches that get a catalogue page in one transaction; small, so that orders wait only shortly. */
 const CHANGED_AT_ONCE = 4;
 /**
- * Maximum number of catalogue pages in a branch's feed that the branch has not read yet. They have 2,000 products, some
- * 800 kB on the server.
+ * Maximum number of catalogue pages in a branch's feed that the branch has not read yet. Together they have up to 2,000
+ * products and about 800 kB on the server.
  */
 const PAGES_AHEAD = 40;
 
@@ -105,7 +105,7 @@ export function hasPage(db: Database.Database, hasRoom: HasRoom, only?: string):
   return sqlOf(db).row(underWay, only ?? null) !== undefined || changedBranches(db, hasRoom).length > 0;
 }
 
-/** Adds one page of orders to a snapshot: open orders first, oldest first, then all others, newest first. */
+/** Adds one page of orders to a snapshot: in stage `open` open orders, oldest first; later the others, newest first. */
 function addOrders(
   db: Database.Database,
   { branch, stage, seq, after }: Snapshot,
@@ -126,8 +126,8 @@ function addOrders(
       seq,
     }),
   );
-  // The branch's stores do not lead to these orders, because a person assigned them to the branch, or they moved to
-  // another branch.
+  // The query by store does not find these orders: a person assigned them to this branch, or they were sent to this
+  // branch before they moved to another one.
   const others = sqlOf(db).rows<(typeof found)[number]>(
     `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders
      WHERE order_id IN (SELECT order_id FROM unassigned_orders WHERE branch = @branch
@@ -248,7 +248,7 @@ export function composed(db: Database.Database, { feedId, orderId, ...entry }: F
   if (entry.kind === 'catalog') return { ...entry, body: JSON.stringify(productsOf(db, entry)) };
   if (entry.kind !== 'order' || entry.body !== '') return entry;
   const order = orderId === null ? undefined : wholeOrder(db, entry.branch, orderId, feedId);
-  // The entry is sent without content, because the numbers of a feed must have no gaps.
+  // If the order was deleted, or a later entry sends it, this entry is empty, because feed numbers must have no gaps.
   return order ? { ...entry, body: JSON.stringify(order) } : { ...entry, kind: 'overtaken', body: '{}' };
 }
 
@@ -259,7 +259,7 @@ function productsOf(db: Database.Database, { branch, body }: DownMessage) {
   return productsFor(db, { branch, subsidiaryId, key: key ?? '' }, JSON.parse(body) as ProductsNamed);
 }
 
-/** Returns the whole order, or undefined if a later entry of the feed sends the whole order anyway. */
+/** Returns the complete order; undefined if it was deleted, or if a later entry of the branch's feed sends it. */
 function wholeOrder(
   db: Database.Database,
   branch: string,

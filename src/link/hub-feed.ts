@@ -113,8 +113,8 @@ export function hasSettled(db: Database.Database): boolean {
 }
 
 /**
- * Adds outcomes of branches' changes to the feeds. The row is marked and the entry written in one
- * transaction, so that no outcome is lost.
+ * Adds outcomes of branches' changes to the feeds, and marks them as sent in the same transaction, so that no outcome
+ * is lost.
  */
 export function sendSettled(db: Database.Database, nowMs: number): void {
   const sql = `SELECT u.change_id AS changeId, u.branch, u.branch_change_id AS change, o.state, o.message
@@ -154,9 +154,8 @@ export function newestSnapshot(db: Database.Database, branch: string): number {
 }
 
 /**
- * Returns the next entries to publish, in each branch's order. If the oldest entries are all of one branch,
- * half of the result is for other branches. `own` is the store on the hub's machine, which reads its feed
- * directly.
+ * Returns the oldest entries to publish; those of one branch keep their order. If all are of one branch, up to half are
+ * replaced by entries of others. `own`, the branch on the hub's machine, is left out; it reads its feed directly.
  */
 export function unpublished(db: Database.Database, limit: number, own = ''): FeedEntry[] {
   const waiting = (other: string, most: number) =>
@@ -181,9 +180,8 @@ export function notePublished(
 }
 
 /**
- * Records the id of the server's stream. After a change, all entries that the server may have lost are
- * published again, except those that a branch reported to have, because new orders would wait behind them.
- * Returns whether the id changed.
+ * Records the id of the server's stream, and returns whether it changed. If so, entries are published again, because
+ * the server may have lost them, but not those that a branch reported to have: new orders would wait behind them.
  */
 export function noteStream(
   db: Database.Database,
@@ -226,8 +224,8 @@ export interface IngestOptions {
 }
 
 /**
- * Accepts a branch's items, each once: first the changes, then the acknowledgements, because a count may already
- * include these orders. `comeBackMs` is set if the queue is full after `upTo`. Returns undefined if an item is missing.
+ * Accepts each item of a branch once: first changes, then acknowledgements, because a count may already include those
+ * orders. `comeBackMs`: the queue is full after `upTo`. Returns undefined if items are missing or of another uplink.
  */
 export function ingestChanges(
   stores: Stores,
@@ -297,8 +295,8 @@ interface HeardAck {
 }
 
 /**
- * Books branches' acknowledgements of orders that are known by now. Drops the acknowledgement of another
- * branch's order; that of an unassigned order still waits.
+ * Books branches' acknowledgements of orders that have arrived. Refuses the acknowledgement of another branch's order;
+ * the acknowledgement of an unassigned order still waits.
  */
 export function bookWaiting({
   db,

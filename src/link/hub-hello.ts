@@ -7,14 +7,15 @@ import { beginSnapshot } from './feed-pages.ts';
 import type { Hello, HelloAnswer } from './link.ts';
 
 /**
- * Handles a branch's hello: records the branch's position in the feed and decides whether the branch needs a
- * snapshot. Each function works in the caller's transaction.
+ * Handles a branch's hello: records the branch's uplink, leases event numbers and decides whether the branch needs a
+ * snapshot or a new epoch. Each function works in the caller's transaction.
  */
 
 /** Time after which a snapshot that a branch still lacks is made again. */
 const SNAPSHOT_AGAIN_MS = 600_000;
 /**
- * If two branches have entries that the hub never sent, and report so within this time, its database is an older copy.
+ * If two branches report within this time that they have entries which the hub's database never sent, that database is
+ * an older copy.
  */
 const DOUBT_MS = 7 * 86_400_000;
 
@@ -111,7 +112,7 @@ export function leaseNumbers(db: Database.Database, branch: string, hello: Hello
 
 function begunAfter({ seq, leasedSeq }: BranchRow, hello: Hello): number {
   if (leasedSeq > 0) return Math.max(leasedSeq, hello.seq);
-  // A branch of an older version leases no numbers; it reports its `seq` every 30 seconds.
+  // With an older tillsync, a branch leases no numbers and reports its `seq` each 30 seconds, so it may have used more.
   return hello.seq < seq ? seq + SEQ_JUMP : 0;
 }
 
@@ -162,7 +163,7 @@ export type Caused = 'nothing' | 'snapshot' | 'new life' | 'new life of all';
 
 export interface HelloOptions {
   mayCause: boolean;
-  /** Highest feed number that the branch ever reported, in any epoch; 0 if none. */
+  /** Feed number in the branch's last report, perhaps of an earlier epoch; 0 if there is none. */
   heardMark: number;
   nowMs: number;
 }
@@ -181,8 +182,8 @@ function startsBehindGap(
 }
 
 /**
- * Records a branch's position, and starts a snapshot if the branch cannot continue without one and `mayCause`
- * is true. Returns what the hello caused.
+ * Records a new uplink of a branch. If `mayCause` is true, also starts a snapshot if the branch cannot continue without
+ * one, in a new epoch if the branch reports entries that the hub never sent. Returns what the hello caused.
  */
 export function handleHello(
   db: Database.Database,
@@ -218,8 +219,8 @@ export function handleHello(
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  // If an earlier report says that the branch had the snapshot, a mirror that was lost since had it, and this mirror
-  // needs another snapshot.
+  // If the branch's last report says that it had the snapshot but this hello says that it has not, the mirror that had
+  // it was lost. So this mirror needs another snapshot.
   const isUnderWay = isOtherEpoch || (hello.mark < row.snapshotN && heardMark < row.snapshotN);
   if (isRecent && isUnderWay) return 'nothing';
   beginSnapshot(db, branch, hello.line, nowMs);
@@ -236,9 +237,8 @@ function isSecondWord(db: Database.Database, branch: string, nowMs: number): boo
 }
 
 /**
- * Starts a new epoch for one branch only, because the branch's key may be stolen and its report false.
- * Earlier entries are deleted, because in the new epoch the branch would take an earlier snapshot among them
- * for its own.
+ * Starts a new epoch for one branch only, because the branch's key may be stolen and its report false. Deletes earlier
+ * entries, because they would be sent with the new epoch, and the branch would apply an earlier snapshot among them.
  */
 function beginLife(db: Database.Database, branch: string, nowMs: number): void {
   sqlOf(db).run('UPDATE hub SET doubted_by = ?, doubted_at = ?', branch, isoUtc(nowMs));
@@ -250,7 +250,7 @@ function beginLife(db: Database.Database, branch: string, nowMs: number): void {
   );
 }
 
-/** Time after a restore in which branches report customers that were removed after the backup. */
+/** Time after a restore in which a branch's report of a removed customer makes the hub remove that customer again. */
 const REPLAYED_MS = 90 * 86_400_000;
 
 /**

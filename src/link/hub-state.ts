@@ -254,8 +254,8 @@ export class HubRows {
   }
 
   /**
-   * Returns the shop on the hub's machine if the configuration renamed it: it has the same subsidiary id, and
-   * no other branch has the old or the new name.
+   * Returns the stored entry of the shop on the hub's machine if the configuration has the same subsidiary id under a
+   * new name. Returns undefined if another branch has the old or the new name.
    */
   formerOwnStore(
     { name, subsidiaryId }: Pick<InvitedBranch, 'name' | 'subsidiaryId'>,
@@ -417,7 +417,7 @@ export class HubRows {
     storing(() => sqlOf(this.#db).run(sql, name));
   }
 
-  /** Deletes the branch's keys and keeps its id. Returns whether the branch had a key. */
+  /** Deletes the branch's keys and keeps its id. Returns whether the branch had a key or an invitation. */
   remove(branch: string): boolean {
     const sql = `UPDATE hub_branches SET public_key = NULL, invited_key = NULL, expires_at = NULL, joined_at = NULL,
       seen_at = NULL, report = NULL, refused = NULL
@@ -426,8 +426,8 @@ export class HubRows {
   }
 
   /**
-   * Records a branch's report. It is written at once only if the branch has a new process, so that the hub
-   * still knows this process after a restart.
+   * Records a branch's report. It is written at once only if it is of a new process of the branch, so that the hub
+   * still knows that process after a restart of its own.
    */
   saw(branch: string, report: BranchReport, nowMs: number): void {
     const before = this.#heard.get(branch);

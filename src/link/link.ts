@@ -133,8 +133,8 @@ export const HELLO = z.object({
    */
   forgotten: z.array(text).max(FORGOTTEN_MAX).default([]),
   /**
-   * Stamp of the announced hub addresses that the branch uses, and why it refused the last announcement; null from an
-   * older branch.
+   * Stamp of the announced hub addresses that the branch uses, and why it refused the last announcement; null if the
+   * branch runs an older tillsync.
    */
   ways: z
     .object({ stamp: z.string().max(100).nullable(), refused: z.string().max(1_000).nullable() })

@@ -509,7 +509,7 @@ export class NatsBranchLink implements BranchLink {
       if (!last) return;
       const own = batch.filter((message) => isOf(this.#branch, message));
       batch = [];
-      // Messages that came too early are not acknowledged, so the server resends them.
+      // If `take` returns false, the messages are not acknowledged, so the server resends them.
       if (own.length === 0 || (await take(own.map((message) => downMessage(this.#branch, message)))))
         last.ack();
     };

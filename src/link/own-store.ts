@@ -6,7 +6,7 @@ import type { BranchLink, DownMessage, Hello, Question } from './link.ts';
 
 const LOOK_EVERY_MS = 200;
 const SIGN_OF_LIFE_MS = 5_000;
-/** Pause before messages for which `take` returned false are passed again. */
+/** If `take` returns false, its messages are passed to it again after this time. */
 const AGAIN_AFTER_MS = 1_000;
 
 export interface OwnStoreLinkOptions {

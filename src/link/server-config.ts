@@ -51,9 +51,9 @@ export function accountNames({ branches }: Pick<ServerConfig, 'branches'>): stri
  * Returns the configuration of nats-server. The server listens only for clients, knows only these keys, permits only
  * what is listed, and acknowledges only messages that are on its disk.
  *
- * Each branch has its own account, because the server answers to the reply subject that a branch names. In an account
- * that all share, that could be `$JS.API.STREAM.DELETE.DOWN`. Across accounts, an answer goes to the asker's account,
- * and a branch's account has only the hub's subjects that it imports.
+ * Each branch has its own account, because the server answers to the reply subject that a branch names. In a shared
+ * account, a branch could name `$JS.API.STREAM.DELETE.DOWN` as reply subject. Across accounts, an answer is sent to the
+ * asker's account, and a branch's account has only the hub's subjects that it imports.
  */
 export function serverConfig(config: ServerConfig): string {
   const { listen, storeDirectory, storageKey, tls, hubKey, systemKey, branches } = config;

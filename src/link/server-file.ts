@@ -44,8 +44,8 @@ export interface HubAddresses {
 }
 
 /**
- * Returns the announcement of the hub's present and future addresses. `faults` names certificate files that
- * were left out because branches could not read them.
+ * Returns the announcement of the hub's present and future addresses. `faults` has a sentence for each certificate file
+ * that was left out, because it cannot be read or has no certificate.
  */
 export function announcementOf(
   {
@@ -141,9 +141,8 @@ interface Written {
 }
 
 /**
- * Writes the server's configuration if it changed, and beside it one file with certificate and key, if
- * branches accept them. The server must reload both to learn of a new branch. Throws `config-invalid` if a
- * file cannot be written.
+ * Writes the server's configuration if it changed, and beside it one file with certificate and key, if branches accept
+ * them. The server must then reload both. Returns undefined if no file was chosen yet. Throws `config-invalid`.
  */
 export async function writeServerFile(
   rows: HubRows,

@@ -87,8 +87,8 @@ export function readAuthorities(file: string): string {
 }
 
 /**
- * Connects and reads the server's greeting. `ca`: PEM text, or null for the machine's authorities.
- * `calledAs`: the address that the certificate must name. Throws `link-down` if nothing answers,
+ * Connects and reads the server's greeting. `ca`: PEM text of the trusted certificate authorities, or null for those of
+ * this machine. `calledAs`: the address that the certificate must name. Throws `link-down` if nothing answers,
  * `link-refused` if the answer is not from nats-server, `config-invalid` if the server is too old.
  */
 export async function lookAtServer(
@@ -98,7 +98,7 @@ export async function lookAtServer(
 ): Promise<ServerSeen> {
   const { host, port } = placeOf(url);
   const socket = connect({ host, port });
-  // Without this listener a later error of the socket would end the process. The code that reads reports the error.
+  // Without this listener a later error of the socket would end the process. The `once` calls below report errors.
   socket.on('error', () => {});
   const ends = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
   try {

@@ -23,7 +23,7 @@ export type Announcement = z.infer<typeof ANNOUNCEMENT>;
 const way = z.object({ url: z.string(), authorities: texts });
 export type Way = z.infer<typeof way>;
 
-/** Addresses stored in a branch's state.db. */
+/** Addresses of the hub in a branch's state.db: those last announced and accepted, and the one that last worked. */
 export const KEPT_WAYS = z.object({ announced: ANNOUNCEMENT.nullable(), worked: way.nullable() });
 export type KeptWays = z.infer<typeof KEPT_WAYS>;
 

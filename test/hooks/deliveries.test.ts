@@ -1,4 +1,4 @@
-/** Tests src/hooks/deliveries.ts, and that src/hooks/hook-loop.ts sends again from a place. */
+/** Tests src/hooks/deliveries.ts, and that src/hooks/hook-loop.ts sends events again if the cursor is moved back. */
 
 import { expect, it, onTestFinished } from 'vitest';
 import { DELIVERIES_KEPT, deliveriesOf, noteTries } from '../../src/hooks/deliveries.ts';
@@ -12,7 +12,7 @@ const AT = '2026-01-15T12:00:00.000Z';
 const PRINTER = hook('printer', { url: 'http://printer.test', from: 'start' });
 const PRINTER_ORDERS = { name: 'printer', event: 'order' } as const;
 
-/** Makes a mirror with three orders, and a hook whose receiver answers as `answer` returns. */
+/** Runs a hook on a mirror with three orders. A test sets what the receiver answers by replacing `receiver.answer`. */
 async function printing() {
   const { mirror, clock } = openTestMirror();
   const seen = [1, 2, 3].map((number) => observation('webhook', sampleNotification(number)));

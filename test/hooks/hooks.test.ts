@@ -285,7 +285,7 @@ describe('where a hook begins', () => {
     await receiver.until(1);
     await rig.run(first.stop());
 
-    // Events that come while no hook is configured are sent to nobody.
+    // The event of order 2 arrives while no hook is configured. Later only the hook with `from: 'start'` gets it.
     hooks.length = 0;
     const second = await rig.daemon();
     await rig.clock.advance(MINUTE_MS);

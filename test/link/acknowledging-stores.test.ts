@@ -31,7 +31,7 @@ it('a branch that only reads orders lets none of them wait, whatever another one
   await branches[0].services.outbox.acknowledge([idOf(1)], 'http');
   await settle();
   await clock.advance(40 * MINUTE_MS);
-  // B1 acknowledged one order and none after that.
+  // B1's POS acknowledged one order, so B1's other order counts as waiting. B2's POS never acknowledged any.
   expect(waitingAt(chain)).toEqual([idOf(2)]);
 
   for (const number of [1, 2, 3, 4]) await hub.order(number, number < 3 ? 'B1' : 'B2', 'dispatched');

@@ -27,7 +27,7 @@ function seen(store: BranchStore) {
   return Object.fromEntries(Object.entries(SEEN).map(([name, sql]) => [name, store.rows(sql)]));
 }
 
-/** Returns the list of one branch: the products it sells, each with the stocks of all branches. */
+/** Returns the platform's list for one branch: the products that the branch sells, with the stocks of all branches. */
 function listOf(records: readonly ProductRecord[], subsidiaryId: string): ProductRecord[] {
   return records.filter(({ children }) =>
     children.some(({ stocks }) => stocks.some((stock) => stock.subsidiaryId === subsidiaryId)),

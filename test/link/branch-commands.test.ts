@@ -174,7 +174,7 @@ it('keeps no safety stock back, and says where it is set', async () => {
   const checked = await json(['config', 'check']);
   expect(checked).toMatchObject({ code: 0, document: { ok: true } });
   expect(checked.document.warnings).toEqual([expect.stringMatching(/stock\.safety.*only its hub/)]);
-  // Adds a rule that was made before this tillsync became a branch.
+  // Adds a safety stock rule, as if a person had made it before this tillsync became a branch.
   await branch.services.stores.write(({ safety }) => safety.set({ sku: '10', subsidiaryId: null, qty: 4 }));
   const left = await run(['stock', 'safety']);
   expect(left.stdout).toMatch(/10 .*4 .*command/);

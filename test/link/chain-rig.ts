@@ -34,7 +34,7 @@ export function configOf(text: string): Config {
   return read.config;
 }
 
-/** Parsed configurations by their text. The stores in one test file differ only by their directories. */
+/** Cache of parsed configurations by their text. Stores with the same text differ only by their directories. */
 const configs = new Map<string, Config>();
 
 function configIn(directory: string, text: string): Config {
@@ -126,7 +126,7 @@ export class HubStore extends Store {
   protected config: Config;
   readonly server: InProcessServer;
   hub!: Hub;
-  /** If set, the hub announces this time instead of the time by its own schedule of polls. */
+  /** If set, the hub tells branches that orders are stale after this time, instead of the time by its poll schedule. */
   staleAfterMs: number | undefined;
   #link: HubLink | undefined;
 

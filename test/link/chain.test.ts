@@ -24,7 +24,7 @@ const EVENTS = `SELECT order_id, status, previous_status, source, observed_at FR
   WHERE order_id IN (SELECT order_id FROM orders WHERE store_external_id = ?) ORDER BY seq`;
 const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 
-/** Checks that the POS of the branch reads the same orders as at the hub. */
+/** Checks that the branch's mirror has the same orders as the hub's mirror has for this branch. */
 function expectSame({ hub }: Chain, branch: BranchStore): void {
   expect(branch.orders()).toEqual(hub.orders(branch.name));
 }
@@ -184,7 +184,7 @@ describe('what goes down', () => {
     const [branch] = branches;
     await hub.publish();
     await branch.follower.hello();
-    // The first page of the snapshot is in the feed but not published.
+    // The first call publishes the start of the snapshot. The second adds the first page to the feed, unpublished.
     await hub.hub.publish();
     await hub.hub.publish();
     await hub.order(7, 'B1', 'payment-approved');
@@ -238,7 +238,7 @@ describe('what goes down', () => {
     await hub.order(1, 'B1', 'dispatched');
     await settle();
     const before = branch.rows('SELECT order_id, status FROM order_events');
-    // Adds the order to the branch's feed once more, unsent when the customer is removed.
+    // Adds the order to the branch's feed once more. The hub sends it only after the customer was removed.
     await hub.services.mirror.write((db) => {
       const body = JSON.parse(
         db.prepare("SELECT body FROM feed WHERE kind = 'order' AND branch = 'B1'").pluck().get() as string,

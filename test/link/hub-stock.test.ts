@@ -57,7 +57,7 @@ it("a hub holds back of each branch once that branch's own POS has acknowledged"
   await settle();
   expect(await send(hub)).toEqual({ 'sub-1': 18, 'sub-2': 20 });
 
-  // An acknowledgement of another branch's order does not count for this branch.
+  // B1's acknowledgement of an order of B2 does not make the hub hold back stock of B2.
   await one.services.outbox.acknowledge([idOf(4)], 'http');
   await settle();
   await send(hub);

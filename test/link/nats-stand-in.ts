@@ -35,7 +35,7 @@ export class NatsStandIn {
     return standIn;
   }
 
-  /** Calls `serve` for messages to these subjects. Clients then do not get these messages. */
+  /** Calls `serve` for messages to these subjects, which then get no status 503 although no client subscribed. */
   serve(pattern: string, serve: (message: Published) => void): void {
     this.#served.push({ pattern, serve });
   }

@@ -51,7 +51,7 @@ function machine() {
   return {
     directory,
     server,
-    /** What the daemon logged as errors. */
+    /** Messages that the daemon logged as errors. */
     errors,
     mirror: path.join(directory, 'mirror.db'),
     run: (...words: string[]) =>
@@ -157,8 +157,8 @@ test('own store: a POS goes on where it read yesterday, and sees its own orders 
   await until('the order at its shop', () => codes(shop.own).includes(4) && events(shop.own).length === 5);
   expect(codes(shop.mirror)).toEqual([1, 2, 3, 4]);
   expect(codes(shop.own)).toEqual([1, 2, 4]);
-  // Until its path is changed, the POS reads the hub's mirror. Whatever events it read there, it misses none in its
-  // own mirror.
+  // The POS reads the hub's mirror until somebody changes its path. Later events have higher numbers in the shop's own
+  // mirror than in the hub's, so the POS then misses none.
   const since = events(shop.own).slice(3);
   expect(since.map(({ code, status }) => [code, status])).toEqual([
     [4, 'pending'],

@@ -25,7 +25,7 @@ async function backUp(hub: HubStore, withTokens = false) {
   return file;
 }
 
-/** Restores the hub from a backup. `lost` names the databases to delete before; another machine has neither. */
+/** Restores the hub from a backup. `lost` names the databases to delete first; on another machine both are missing. */
 async function restore({ hub }: Chain, file: string, lost: readonly string[] = []) {
   const { config } = hub.services;
   await hub.stop();
@@ -88,7 +88,7 @@ describe('a hub that is restored from a backup', () => {
     await settle();
     await restore(chain, file);
     await hub.start();
-    // The branch must not take a snapshot of an earlier epoch for a snapshot of this epoch.
+    // The branch must not mistake a snapshot of an earlier epoch for a snapshot of the new epoch.
     const place = () => branch.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link')[0];
     const before = place();
     await hub.publish();
@@ -200,7 +200,7 @@ describe('a hub that is restored from a backup', () => {
     const report = await restore(chain, file, ['mirror.db', 'state.db']);
     expect(report).toMatchObject({ branches: ['B1', 'B2'], manifest: { branches: 2, hasTokens: false } });
     await hub.start();
-    // The backup has B2's key but not its invitation. Times in the backup may be a minute old.
+    // The backup has B2's key but not its invitation. `seenLateMs` is a minute if this process got no report itself.
     const none = { seenAt: null, seenLateMs: 60_000, report: null, invitedKey: null, expiresAt: null };
     expect(hub.services.state.hub.branches()).toEqual(known.map((each) => ({ ...each, ...none })));
     expect(hub.services.state.hub.serverConfig()).toEqual(place);

@@ -142,7 +142,7 @@ describe('what happens when', () => {
     await clock.advance(FEED_KEPT_MS + 1_000);
     server.expire('B1', server.pending('B1'));
     await branch.start();
-    // The server sends no more entries. The hub's report about the feed reveals that the branch lacks some.
+    // The server has no more entries for the branch. Only the hub's answer to a hello shows that the branch lacks some.
     for (let times = 0; times < 3; times++) {
       await branch.follower.hello();
       await branch.follower.take([]);
@@ -184,7 +184,7 @@ describe('what happens when', () => {
     expect(branch.orders()).toEqual(hub.orders('B1'));
     const [{ seq } = { seq: 0 }] = branch.rows<{ seq: number }>('SELECT min(seq) AS seq FROM order_events');
     expect(seq).toBeGreaterThan(1_000_000);
-    // The later count has the same number as the earlier count, but must not get the earlier count's outcome.
+    // The later count has the same change id as the earlier one, but must not get the outcome of the earlier one.
     await hub.services.mirror.write((db) =>
       db
         .prepare("UPDATE outbox SET state = 'rejected', message = 'No.' WHERE reference = 'B1: before'")
@@ -239,7 +239,7 @@ describe('what happens when', () => {
     expect(ids(branch)).toEqual([1, 2, 3, 4, 5].map(idOf));
     await settle();
     expect(branch.orders()).toEqual(hub.orders('B1'));
-    // All orders that the copy lacks come again, under numbers that the POS has not read.
+    // All orders that the copy lacks arrive again, with event numbers that the POS has not read yet.
     const unread = branch.rows<{ id: string }>(
       'SELECT DISTINCT order_id AS id FROM order_events WHERE seq > ?',
       seen,
@@ -294,7 +294,7 @@ describe('what happens when', () => {
     await settle();
     await restore(hub, backup);
     await settle();
-    // The platform sends the lost states again, one after the other. Until then no order of the branch goes backwards.
+    // In production, polls bring the lost states again. Until then no order of the branch returns to an older state.
     expect(branch.rows('SELECT order_id, status FROM orders ORDER BY order_id')).toEqual([
       { order_id: idOf(1), status: 'payment-approved' },
       { order_id: idOf(2), status: 'pending' },
@@ -383,7 +383,7 @@ describe('what happens when', () => {
     await twin.hello();
     await clock.advance(299_000);
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
-    // The newer machine has stopped, so the hub accepts the older one again.
+    // The newer machine has been silent for five minutes, so the hub accepts the older one again.
     await clock.advance(1_000);
     await branch.follower.hello();
     await hub.hub.check();
@@ -430,7 +430,7 @@ describe('what happens when', () => {
     );
     hub.services.state.hub.rename('B2', 'Norte');
     await hub.services.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
-    // The hub looks for new names only every few seconds.
+    // These orders arrive before the hub's next check, at which the hub reads the new name.
     await hub.order(4, 'B2');
     await hub.order(2, 'B2', 'refund');
     await hub.hub.check();
@@ -622,7 +622,7 @@ describe('what happens when', () => {
     // B1's POS acknowledged the order at B1, so the other branch must not count it as booked.
     expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
     expect(hub.rows('SELECT order_id, branch FROM waiting_acks')).toEqual([{ order_id: id, branch: 'B1' }]);
-    // A snapshot does not delete the waiting acknowledgement.
+    // B1's next snapshot also has the order, although the order moved to B2.
     await one.stop();
     one.loseMirror();
     await one.start();
