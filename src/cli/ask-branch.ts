@@ -77,7 +77,7 @@ export const bundle = command({
 
 type NamedCall = Call<unknown, string>;
 
-/** Returns the output of the command at the branch as the output of this command. */
+/** Returns what the command printed at the branch as the result of this command, with the same exit code. */
 function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Result {
   const isDocument = options.json === true && stdout !== '';
   return {

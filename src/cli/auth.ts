@@ -43,7 +43,7 @@ export function authReport(status: TokenStatus, nowMs: number, needsNone = false
 
 export type AuthReport = ReturnType<typeof authReport>;
 
-/** Longest duration of a refresh. A younger refresh may still be running, although no answer is saved yet. */
+/** Longest duration of a refresh. A younger refresh may still be running, so its missing answer is no fault. */
 const REFRESH_TAKES_MS = 60_000;
 const NEEDS_NONE = 'This is a branch, which needs no tokens: only its hub calls the platform.';
 const NEW_PAIR = 'Get a new pair from the company panel and hand it over: {tillsync} auth set';
@@ -106,7 +106,10 @@ const HINT =
   'Give the bare refresh token, or JSON such as {"refreshToken": "…", "token": "…"}, on standard input:\n' +
   '  {tillsync} auth set < FILE';
 
-/** Reads the tokens from standard input, which is never echoed and never repeated in an error. Throws `usage`. */
+/**
+ * Reads the tokens from standard input. Throws `usage` at a terminal and for unusable input, without repeating the
+ * input.
+ */
 export async function readTokenInput(stdin: Cli['stdin']): Promise<TokenInput> {
   if (stdin.isTTY) {
     throw new TillsyncError('usage', 'Tokens are not typed at a terminal, where they would be shown.', {
@@ -117,8 +120,8 @@ export async function readTokenInput(stdin: Cli['stdin']): Promise<TokenInput> {
 }
 
 /**
- * Parses a bare refresh token, or JSON with `refreshToken` and perhaps `token` or `accessToken`, also inside `data`
- * as the platform answers. Throws `usage` without repeating the input.
+ * Parses a bare refresh token, or JSON with `refreshToken` and perhaps `token` or `accessToken`. In JSON, they may also
+ * be inside `data`, as in the platform's answers. Throws `usage` without repeating the input.
  */
 export function parseTokenInput(input: string): TokenInput {
   const text = input.replace(/^\ufeff/, '').trim();

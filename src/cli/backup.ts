@@ -185,8 +185,8 @@ function whoMayRead(config: Config, configFile: string, env: Environment): Reada
 }
 
 /**
- * Makes a recovery phrase. `use` writes its public half into the configuration file, and returns the path of the copy
- * of the old file.
+ * Makes a recovery phrase. The returned `use` writes the phrase's public half into the configuration file, and returns
+ * the path of the copy of the old file.
  */
 async function makePhrase(config: Config, configFile: string) {
   const { newRecoveryPhrase } = await import('../support/recovery-phrase.ts');
@@ -494,7 +494,10 @@ function describe(manifest: Manifest): string {
   });
 }
 
-/** Secrets that a restored machine does not lack: they are used only once, and later the token pair is in state.db. */
+/**
+ * Secrets that are not reported as missing after a restore, because they are used only once: the token pair in state.db
+ * then replaces them.
+ */
 const USED_UP: ReadonlySet<string> = new Set(['refresh-token', 'access-token']);
 
 /** Returns sentences that say where to put the secrets that no backup contains. */

@@ -11,7 +11,7 @@ import { table, when } from './table.ts';
 const INVITATION = { defaultMs: 3_600_000, minMs: 60_000, maxMs: 30 * 86_400_000 };
 const UNASSIGNED_MAX = 20;
 
-/** Reconfigures the NATS server, even if no daemon runs. Returns a line of advice if that is impossible. */
+/** Reconfigures the NATS server, even if no daemon runs. Returns '' or, if that is impossible, a line of advice. */
 async function tellServer(
   rows: CommandTools['services']['state']['hub'],
   { hub }: CommandTools['config'],
@@ -88,8 +88,8 @@ const invite = command({
 });
 
 /**
- * Returns the permanent id (the first name) of an invited branch: `was` if given, for a hub that lost its rows, else
- * the id `named` that the hub knows. With `was`, it deletes an invitation under the present name. Throws `usage`.
+ * Returns the permanent id (the first name) of an invited branch: `named`, or `was` if given, for a hub that lost its
+ * rows. With `was`, deletes an invitation under the present name. Throws `usage` if the hub knows the branch already.
  */
 function idOfInvited(
   rows: CommandTools['services']['state']['hub'],
@@ -159,8 +159,8 @@ const list = command({
 });
 
 /**
- * Returns the branches that would not find the hub after its announced move: their tillsync is too old, they were
- * offline since the announcement, or they refuse it.
+ * Returns the branches that would not find the hub after its announced move, because their tillsync is too old, they
+ * were offline since the announcement, or they refuse the announcement.
  */
 async function untoldOf(
   config: CommandTools['config'],
@@ -346,7 +346,8 @@ const rename = command({
       await whenFree(call.cli.clock, () => state.hub.rename(branch.branch, name, id));
       const { keepRoute } = await import('../link/assign.ts');
       await stores.write(({ db, audit }) => {
-        // If another branch has the old name now, orders with that name belong to the other branch.
+        // Orders with the old name still belong to this branch, unless the configuration now gives that name to another
+        // branch.
         if (!names.includes(old)) keepRoute(db, old, branch.branch);
         audit.note({
           who: call.cli.who,

@@ -71,7 +71,7 @@ export function printable(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\r\t]/.test(char) ? ' ' : escaped(char)));
 }
 
-/** Does the same as `printable`, but keeps line breaks. */
+/** Does the same as `printable`, but keeps line breaks and tabs. */
 export function printableLines(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\t]/.test(char) ? char : escaped(char)));
 }

@@ -142,7 +142,7 @@ interface CommandSpec<S, F extends string> {
   examples: readonly string[];
   /** The argument, such as `<file>`, `[file]` or `[orders...]`, with its description. */
   argument?: readonly [flags: F, description: string];
-  /** The command's options. `--json` is added unless `json` is false or it is among them. */
+  /** The command's options. `--json` is added unless `json` is false or the options have `--json [lines]`. */
   options?: S;
   json?: false;
   /** Text that the help shows below the examples. */
@@ -262,8 +262,8 @@ export interface CommandTools {
   config: Config;
   progress: Progress;
   /**
-   * Records an action in the audit log after the action, in a transaction of its own, such as new tokens or a poll.
-   * A write to the mirror is not recorded by this function, but in the transaction of the write.
+   * Records an action that is no write to the mirror, such as new tokens or a poll, in the audit log after the action.
+   * A write to the mirror is recorded in its own transaction instead.
    */
   note(auditEvent: Omit<AuditEvent, 'who'>): Promise<void>;
   /** Log of the services. Its errors are shown on standard error when the command ends; other entries are dropped. */

@@ -97,7 +97,10 @@ function peopleText({ people }: Pick<Found, 'people'>, { orders: { timezone } }:
   return `${persons}\n${orders}`;
 }
 
-/** Returns lines about further entries that name the person. `export` and `forget` leave these out. */
+/**
+ * Returns lines about other orders and texts that name the person. `export` leaves out their content, and `forget` only
+ * reports those that remain.
+ */
 function restLines({ related, mentions }: Pick<Found, 'related' | 'mentions'>): string[] {
   const others = related.map(
     ({ code, orderId, name }) => `order ${code ?? orderId}, of ${name ?? 'nobody by name'}`,

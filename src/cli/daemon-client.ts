@@ -6,7 +6,7 @@ import { isSetUp, notSetUp } from '../config/source.ts';
 import { type ErrorCode, sameCommandWithSudo, TillsyncError } from '../core/errors.ts';
 import { type Call, sourceOf } from './command.ts';
 
-/** Longest wait for an answer. A whole inventory may wait until the catalogue is read. */
+/** Longest wait for an answer, because tillsync may read the whole catalogue before it answers a whole inventory. */
 const ANSWER_WITHIN_MS = 30 * 60_000;
 
 /** An answer of the running tillsync. */
@@ -107,7 +107,7 @@ export class DaemonClient {
   }
 }
 
-/** Throws the error of an answer that has no results. */
+/** Throws the error that an answer contains, unless the answer also has results. */
 export function refusedBy({ status, body }: ApiAnswer): void {
   const { error } = body ?? {};
   if (status < 400 || error === undefined || body.results !== undefined) return;

@@ -143,7 +143,7 @@ function branchesText(summary: BranchesDemoSummary): string {
   return `\n${of}\n${more}\n${verdict}`;
 }
 
-/** Interval of order polls that the platform's document allows. */
+/** Shortest interval between order polls that the platform's document allows. */
 const ORDERS_INTERVAL_MS = 120_000;
 const ORDERS_EVERY_MS = 10_000;
 

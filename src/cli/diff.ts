@@ -58,7 +58,7 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
       progress.say = say;
       const { diffOrders, diffProducts } = await import('../support/diff.ts');
       let found = 0;
-      /** Prints the differences of one part at once, because the next part may take minutes. */
+      /** Prints the differences of one part as soon as they are known, because the next part may take minutes. */
       const show = (differences: readonly unknown[], text: string) => {
         found += differences.length;
         progress.end();
@@ -89,7 +89,7 @@ platform allows. Nothing is written. Exit code 1 when something differs.`,
   },
 });
 
-/** Shows how long the comparison of orders will have to wait, before anything else is compared. */
+/** Shows, before anything is compared, how long the comparison of orders will have to wait. */
 function tellWait(wait: Wait | undefined, progress: Progress): void {
   if (wait && wait.waitMs >= TOLD_FROM_MS) progress.note(`orders are compared last: ${waitText(wait)}`);
 }
@@ -184,8 +184,8 @@ function diffText(notes: readonly string[], differences: string, say: Say): stri
 }
 
 /**
- * Returns the differences between mirror and platform as a table. Names of fields and values are the same in each
- * language, as with `--json`.
+ * Returns the differences between mirror and platform as a table. Names of fields and values are not translated, as
+ * with `--json`.
  */
 export function differenceTable(
   differences: readonly ProductDifference[],

@@ -56,7 +56,10 @@ export function summaryText(results: readonly CheckResult[]): string {
   return `${counts.join(', ')}, ${tail} Begin with: ${worst?.title}.${why}`;
 }
 
-/** Returns the address of the page that explains the sentences; '' if all is well or the page does not answer. */
+/**
+ * Returns a line with the address of the page that explains the checks' messages; '' if all is well or the page does
+ * not answer.
+ */
 export function helpText(results: readonly CheckResult[], language: Language = 'en'): string {
   const isWell = results.every(({ level }) => level === 'ok' || level === 'skipped');
   const api = results.find(({ id }) => id === 'service.api');

@@ -21,8 +21,8 @@ import { fields, table, when, whenIn } from './table.ts';
 export const PAYLOAD = 'print what was received alone, exactly as it came';
 
 /**
- * Returns one received payload and the facts about it; with `--payload`, exactly its bytes. In JSON, a payload that
- * is no text is `payloadBase64`.
+ * Returns one received payload and the facts about it; with `--payload`, writes only the payload's bytes. In JSON, a
+ * payload that is no text is `payloadBase64`.
  */
 export function receivedResult(
   { cli, options }: Call<{ payload?: boolean | undefined }>,

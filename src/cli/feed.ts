@@ -114,7 +114,7 @@ const ack = command({
   },
 });
 
-/** Returns the result of acknowledgements. Names unknown orders and rejected acknowledgements on standard error. */
+/** Returns the result of acknowledgements. Writes unknown orders and rejected acknowledgements to standard error. */
 function ackResult(cli: Cli, given: readonly NamedAck[], answered: readonly AckResult[]): Result {
   const results = [...answered];
   for (const each of given) {
@@ -166,7 +166,10 @@ async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
   );
 }
 
-/** Checks order ids. An element of a JSON array (`index`) may also have a `seq`. Throws `usage` for an invalid id. */
+/**
+ * Checks `given`: order ids or, in a JSON array (`index`), also objects with an id and a `seq`. Throws `usage` for an
+ * invalid id; an invalid `seq` is returned as a fault.
+ */
 function checkAcks(given: readonly unknown[], place: 'index' | 'id'): NamedAck[] {
   return given.map((each, i) => {
     const isItem = place === 'index' && typeof each === 'object' && each !== null && 'orderId' in each;

@@ -12,7 +12,7 @@ function requireHub(config: CommandTools['config']): void {
   });
 }
 
-/** Throws `not-found` for a branch that is not configured. */
+/** Returns the branch with the given name. Throws `not-found` if it is not configured. */
 export function requireBranch(config: CommandTools['config'], rows: HubRows, name: string): NamedBranch {
   const known = rows.named(configuredNames(config.branches));
   const found = known.find((each) => each.name === name);

@@ -30,8 +30,8 @@ const ZONED = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2}
 const DAY_MS = 86_400_000;
 
 /**
- * Returns the day or time of an option as ISO 8601 UTC. A day is its beginning; with `end` it is the beginning of the
- * next day. Text without a zone is in `timeZone`. Throws `usage`.
+ * Returns the time of an option as ISO 8601 UTC. A day becomes its beginning, or with `end` the beginning of the next
+ * day. Text without a zone is in `timeZone`. Throws `usage`.
  */
 export function instant(
   name: string,

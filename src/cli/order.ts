@@ -180,7 +180,9 @@ function* linesOf(orders: Iterable<MirroredOrder>): Generator<OrderLine> {
   }
 }
 
-/** Columns of an order line, named as the mirror's columns. The lists of its modifiers are all in the same order. */
+/**
+ * Columns of an order line, named as the mirror's columns. Each modifier column lists the modifiers in the same order.
+ */
 const LINE_COLUMNS: CsvColumns<OrderLine> = {
   seq: ({ order }) => order.seq,
   line: ({ line }) => line,
@@ -294,7 +296,9 @@ const list = command({
     }),
 });
 
-/** Maximum number of listed orders with the same number, which are rare. A person then chooses one by its id. */
+/**
+ * Maximum number of orders that are listed if several have the same number, which is rare. A person then chooses by id.
+ */
 const SAME_CODE_MAX = 10;
 
 const show = command({

@@ -29,7 +29,8 @@ const BY_EXTENSION: Readonly<Record<string, FileFormat>> = {
 };
 
 /**
- * Opens the input. Must be called before this process changes its user. Throws `usage` if the input cannot be opened.
+ * Opens the input. Must be called before this process becomes another user, who may not be permitted to read the file.
+ * Throws `usage` if the input cannot be opened.
  */
 function openInput({ stdin }: Cli, file: string): AsyncIterable<string | Uint8Array> {
   if (file === '-' && stdin.isTTY) {
@@ -45,7 +46,7 @@ function openInput({ stdin }: Cli, file: string): AsyncIterable<string | Uint8Ar
   }
 }
 
-/** Yields the chunks of a file. Throws `usage` if the file cannot be read, and `aborted` at the signal. */
+/** Yields the chunks of a file. Throws `usage` if the file cannot be read, and `aborted` when the signal aborts. */
 async function* bytesOf(
   source: AsyncIterable<string | Uint8Array>,
   file: string,

@@ -101,8 +101,8 @@ export function statusText(report: StatusReport, say: Say = (english) => english
 }
 
 /**
- * Returns the headline, then each finding with its remedy. Details in `toldBelow` are left out, because they follow
- * anyway.
+ * Returns the headline, then each finding with its remedy. Details in `toldBelow` are left out, because the report
+ * shows them further below.
  */
 function verdictLines({ level, findings }: Verdict, toldBelow: ReadonlySet<string>, say: Say): string[] {
   const [worst, ...others] = findings.map(({ message, detail, remedy }) => {

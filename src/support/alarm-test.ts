@@ -10,7 +10,7 @@ import type { ReceiverName } from '../health/notification-policy.ts';
 export interface ReceiverSettings {
   config: Pick<Config, 'shop' | 'alarms' | 'orders'>;
   secrets: Pick<Secrets, 'alarmUrl' | 'alarmToken' | 'heartbeatUrl'>;
-  /** Environment of this process. The command gets a small part of it, without secrets. */
+  /** Environment of this process. The command in `alarms.command` gets a small part of it, without secrets. */
   env: NodeJS.ProcessEnv;
 }
 
@@ -24,7 +24,7 @@ export function alarmReceivers({ config, secrets, env }: ReceiverSettings): Alar
   return receivers;
 }
 
-/** Returns what messages need to know: the shop's name, language and time zone, and the daily limit of messages. */
+/** Returns the data for alarm messages: the shop's name, language and time zone, and the daily limit of messages. */
 export function reportContext({ shop, alarms, orders }: ReceiverSettings['config']) {
   return {
     shop: alarms.name || shopName({ shop, alarms }),
@@ -51,7 +51,7 @@ export function heartbeatTarget({
   return { url, timeoutMs, version: programVersion() };
 }
 
-/** Name of the request by which a command has the daemon send test messages. */
+/** Name of the request with which a command asks the daemon to send test messages. */
 export const ALARM_TEST = 'alarms.test';
 
 /** Result of a test message. */

@@ -111,9 +111,8 @@ export interface MakeFileOptions {
 
 /**
  * Writes a compressed archive (mode 0600), which gets its name only when it is complete and on the disk. Returns its
- * size in bytes. If root acts as the owner of a storage directory, `files` are read as that owner, but root owns the
- * archive; otherwise `files` may use the temporary directory. Throws `usage` for an existing file, `storage-…`,
- * `aborted`.
+ * size in bytes. `files` may use the temporary directory, unless root acts as the owner of a storage directory: then
+ * `files` runs as that owner, but root owns the archive. Throws `usage` for an existing file, `storage-…`, `aborted`.
  */
 export async function makeArchive(
   options: MakeFileOptions,

@@ -77,8 +77,8 @@ function isDirectory(path: string): boolean {
 }
 
 /**
- * Returns the time of the whole backup that the mirror noted last, undefined before the first one, and a text that
- * changes whenever a differential backup would have something new.
+ * Returns `notedMs`, the time of the last whole backup that the mirror noted (undefined before the first one), and
+ * `news`, a text that changes whenever a differential backup would have something new.
  */
 export function differentialState(db: Database.Database): { notedMs: number | undefined; news: string } {
   const value = (sql: string) => db.prepare<[], number | string | null>(sql).pluck().get() ?? '';

@@ -56,7 +56,7 @@ export const STOCK_FILE = 'stock-changes.ndjson';
 export const PRODUCT_FILE = 'product-changes.ndjson';
 export const ACKS_FILE = 'order-acks.ndjson';
 
-/** Raised when an older tillsync can no longer restore the format. */
+/** Version of the format. Increase it when an older tillsync can no longer restore a new backup. */
 const FORMAT_VERSION = 1;
 
 /** The manifest, the first file of a backup: what the backup contains, and the list of the files that must follow. */
@@ -133,8 +133,8 @@ function refuseWithoutRoom(
 }
 
 /**
- * Makes a work directory inside the storage directory, because root may act as its owner, who cannot write elsewhere.
- * Removes those of killed commands. Throws `storage-full`.
+ * Makes a work directory inside the storage directory, because root may act as the directory's owner, who cannot write
+ * elsewhere. Deletes the work directories of killed commands. Throws `storage-full`.
  */
 export function makeScratch(
   storage: string,
@@ -388,7 +388,7 @@ export function handedIn(config: Config, configFile: string, env: Environment): 
 export interface BackupOptions {
   config: Config;
   env: Environment;
-  /** Source of the configuration; left out of the backup if it is no file. */
+  /** Path of the configuration file, which is left out of the backup if it does not exist. */
   configFile: string;
   path: string;
   force: boolean;
@@ -496,7 +496,7 @@ async function tokensOf(path: string, clock: Clock): Promise<{ file: TarFile; in
   }
 }
 
-/** Returns the branches' public keys, so that a hub on another machine recognises them. */
+/** Returns the hub's branches with their public keys as a file, so that a hub on another machine recognises them. */
 async function hubOf(path: string, clock: Clock): Promise<{ file: TarFile; branches: number } | null> {
   if (!isReadable(path)) return null;
   const state = await openWhenFree(clock, () => openState({ path, clock }));

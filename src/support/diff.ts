@@ -27,7 +27,7 @@ import type { ProductRecord } from '../platform/schemas.ts';
 /** A value that differs between the mirror and the platform. */
 export interface OrderDifference {
   orderId: string;
-  /** `order` and `items` mean the whole order or list. */
+  /** Name of the field; `order` if one side lacks the order, `items` if the lists of items differ. */
   field: string;
   /** Value in the mirror; null if it is unknown or the order does not exist. */
   mirror: Scalar;
@@ -274,15 +274,15 @@ interface StockDifferenceTold {
 }
 
 export interface StockDiff {
-  /** Counted stocks that were compared. */
+  /** Number of counted stocks that were compared. */
   compared: number;
   /** Number of stocks that cannot be judged now. */
   unsure: number;
-  /** The largest first. */
+  /** Sorted, the largest difference first. */
   differences: StockDifferenceTold[];
 }
 
-/** Compares the last counts with the mirrored stock of the platform. `of` limits it to one branch. */
+/** Compares the last counts with the mirrored stock of the platform; only those of the branch `of`, if it is given. */
 export function diffStock(
   stores: MirrorStores,
   branches: readonly Branch[],

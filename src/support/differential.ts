@@ -13,11 +13,11 @@ import type { ReadableBy } from './encryption.ts';
 import { feedMarkSchema, knownSince, knownSinceSchema } from './restored-mirror.ts';
 
 /**
- * The only file of a differential backup: what a mirror got since the last whole backup and the platform does not have.
- * It contains no orders and no catalogue, which the platform has, and no customer data.
+ * The only file of a differential backup: data that a mirror got since the last whole backup and that the platform does
+ * not have. It contains no orders and no catalogue, which the platform has, and no customer data.
  */
 const DOCUMENT = 'differential.json';
-/** Raised when an older tillsync can no longer restore the format. */
+/** Version of the format. Increase it when an older tillsync can no longer restore a new backup. */
 const FORMAT_VERSION = 1;
 const BYTES_MAX = 256 * 1024 * 1024;
 

@@ -15,9 +15,10 @@ const SCRYPT_LOG_N = 16;
 export type ReadableBy = { recipient: string } | { passphrase: string };
 
 /**
- * Returns a function that encrypts a backup, and one that decrypts the result again, to check it. As a recipient's
- * secret is not here, the backup is also encrypted for a key that only this process has. `decrypt` throws `usage` for a
- * wrong secret and `TarFault` for a cut or altered file. Throws `config-invalid` if the recipient is not one of age.
+ * Returns a function that encrypts a backup, and one that decrypts the result again, to check it. For this check, a
+ * backup for a recipient, whose secret is not here, is also encrypted for a key that only this process has. `decrypt`
+ * throws `usage` for a wrong secret and `TarFault` for a cut or altered file. Throws `config-invalid` if the recipient
+ * is not one of age.
  */
 export async function encryption(readableBy: ReadableBy): Promise<{ encrypt: Convert; decrypt: Convert }> {
   const encrypter = new Encrypter();
@@ -51,7 +52,10 @@ export async function encryption(readableBy: ReadableBy): Promise<{ encrypt: Con
   };
 }
 
-/** Decrypts with a recovery phrase, an age identity or a passphrase. Throws `usage` if a phrase has a mistake. */
+/**
+ * Returns a function that decrypts with a recovery phrase, an age identity or a passphrase. Throws `usage` if a phrase
+ * has a mistake.
+ */
 export function decryptionBy(secret: string, file: string): Convert {
   const decrypter = new Decrypter();
   const identity = identityOf(secret);

@@ -53,8 +53,8 @@ interface KeptChanges {
 }
 
 /**
- * Writes the changes of the backup's inbox into files for a person, because sending them would replace newer values by
- * older ones. Returns the files.
+ * Moves the backup's files of changes into the storage directory for a person, because sending the changes would
+ * replace newer values by older ones. Returns the files.
  */
 function keepChanges(staging: string, directory: string, stamp: string): KeptChanges[] {
   const kinds = [
@@ -72,7 +72,7 @@ function keepChanges(staging: string, directory: string, stamp: string): KeptCha
 
 /** What is known of the time since the backup, from the mirror here and from differential backups. */
 interface KnownElsewhere extends KnownSince {
-  /** Whether the feed's last number is unknown, so that it has to jump. */
+  /** Whether the feed's last number is unknown, so that the feed has to jump ahead. */
   feedJumps: boolean;
 }
 
@@ -113,7 +113,7 @@ async function knownElsewhere(
 
 /**
  * Returns what the present mirror got since the backup; undefined if the mirror is missing or unreadable. Throws
- * `storage-busy` if another program keeps the mirror locked, because its knowledge would otherwise be lost.
+ * `storage-busy` if another program keeps the mirror locked, because this data would otherwise be lost.
  */
 async function knownHere(
   mirror: string,
@@ -191,8 +191,8 @@ function acksToRestore(staging: string, acks: KnownSince['acks'], newestSeq: num
 type TokensRestored = 'none' | 'taken' | 'own-kept';
 
 /**
- * Restores a lost hub's branches with their public keys, except branches that were invited, removed or closed since.
- * Does nothing if this machine already knows branches. Returns the branches that need not join again.
+ * Restores a lost hub's branches with their public keys, except branches that were invited, removed or closed since the
+ * backup. Does nothing if this machine already knows branches. Returns the branches that need not join again.
  */
 async function restoreHub(
   staging: string,
@@ -396,7 +396,7 @@ function handOver(acks: readonly Ack[], { config, paths, clock, signal }: Restor
   });
 }
 
-/** Mode of a configuration: readable only by the service's group, because addresses may contain passwords. */
+/** Mode of a configuration: readable only by root and the service's group, because addresses may contain passwords. */
 const CONFIG_MODE = 0o640;
 
 /**

@@ -66,7 +66,7 @@ function mirrorFacts(db: Database.Database): MirrorFacts {
 
 const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM order_events';
 
-/** What a mirror got since an earlier backup, and neither the backup nor the platform has. */
+/** Data that a mirror got since an earlier backup and that neither the backup nor the platform has. */
 export const knownSinceSchema = z.object({
   /** The highest number that the order feed ever gave. */
   newestSeq: count,
@@ -129,8 +129,9 @@ const AUDIT_MAX = 100_000;
 const MESSAGE = 'From a restored backup: the platform may have a newer value, so a person decides.';
 
 /**
- * Holds every unsent or unanswered change of a restored mirror, one per target by the queue's rule, because sending
- * them would put older values over the platform's. Returns how many are held. Runs in the caller's transaction.
+ * Holds the unsent and unanswered changes of a restored mirror, merged to one per target as always in the queue,
+ * because sending them would put older values over the platform's. Returns how many are held. Runs in the caller's
+ * transaction.
  */
 function holdUnsent(db: Database.Database, at: string): number {
   const queue = new OutboxQueue(db);
@@ -150,7 +151,7 @@ function holdUnsent(db: Database.Database, at: string): number {
 }
 
 export interface RestoredMirror {
-  /** Changes that wait for a person now. */
+  /** Number of changes that wait for a person now. */
   held: number;
   /** The order feed continues after this number. */
   continuesAfterSeq: number;
@@ -249,7 +250,7 @@ export function swapDatabase(fresh: string, path: string, kept: string): boolean
   });
 }
 
-/** Moves the whole log into the database. Returns false if that is impossible. */
+/** Moves the complete write-ahead log into the database. Returns false if that is impossible. */
 function foldLog(path: string): boolean {
   try {
     const db = openDatabase({ path, mode: MIRROR_MODE, busyTimeoutMs: 0 });

@@ -31,8 +31,8 @@ export interface ProbeOptions {
 }
 
 /**
- * Tries the receiver as the platform would, without a trace in the mirror: a wrong secret must be refused, and the
- * right one must get as far as the body, which is announced as too large.
+ * Tries the receiver as the platform would, without a trace in the mirror: a wrong secret must be refused (401), and
+ * the right one accepted, so that only the too large body is refused (413).
  */
 export async function probeWebhook({ config, secret, signal }: ProbeOptions): Promise<ProbeResult[]> {
   const { host, port, path, tlsCertFile, callbackUrl, bodyLimitBytes } = config.webhook;

@@ -17,7 +17,10 @@ import { sampleNotification } from '../support/order-samples.ts';
 import { NODE } from '../support/workplace.ts';
 import { commandsAt } from './invoke.ts';
 
-/** Makes a store with the copies that an upgrade makes, and uses it afterwards; `makeNewer` then changes its schema. */
+/**
+ * Makes a store with the copies that an upgrade makes, then adds tokens, an order, an acknowledgement and a change. The
+ * schema is still that of this version; tests change it with `makeNewer`.
+ */
 async function upgradedStore() {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-upgraded-'));
   const storage = path.join(directory, 'storage');
@@ -91,7 +94,7 @@ const idOf = (mirror: string, seq: number) =>
     db.prepare<[number], string>('SELECT order_id FROM order_events WHERE seq = ?').pluck().get(seq),
   ) ?? '';
 
-/** Changes the file as a later version would have. */
+/** Changes the schema of a database file, as an upgrade to a later version does. */
 function makeNewer(file: string, changes: string): void {
   sql(file, (db) =>
     db.exec(`${changes}; INSERT INTO schema_migrations (name) VALUES ('9999-of-a-later-version')`),
@@ -102,7 +105,8 @@ const STATE_CHANGES = 'ALTER TABLE tokens ADD COLUMN of_later TEXT; CREATE TABLE
 const MIRROR_CHANGES = 'ALTER TABLE orders ADD COLUMN of_later TEXT';
 
 /**
- * Has another program lock the file for half a second, longer than any busy timeout. Resolves when the file is locked.
+ * Makes another program lock the file for half a second, longer than any busy timeout. Resolves when the file is
+ * locked.
  */
 async function lockForAMoment(file: string): Promise<void> {
   const hold = `const db = new (require('node:sqlite').DatabaseSync)(process.argv[1]);

@@ -170,12 +170,12 @@ test('a till that reads files gets what changed after an event, in the order of 
   const all = await changed('--after', '0');
   const seqs = all.map(([seq]: [number]) => seq);
   expect(seqs).toEqual(seqs.toSorted((a: number, b: number) => a - b));
-  // Event 1 is an earlier one of ord-a.
+  // Event 1 was an earlier event of ord-a, so ord-a has changed since.
   expect(await changed('--after', '1', '--limit', '2')).toEqual([
     [2, 'ord-a'],
     [3, 'ord-b'],
   ]);
-  // Orders of other branches and ended ones are in it, because a till may have booked them.
+  // Orders of other branches and ended orders are listed too, because a till may have booked them.
   expect(await changed('--after', '3', '--limit', '1')).toEqual([[4, 'ord-c']]);
   expect(await changed('--after', String(seqs.at(-1)))).toEqual([]);
   expect((await run('order', 'list', '--after', '3', '--due')).code).toBe(2);
@@ -266,7 +266,7 @@ test('an order is acknowledged by the number that the alarm names, and what the 
   expect(several).toMatchObject({ code: 2, stdout: '' });
   expect(several.stderr).toMatch(/2 orders have the number 1008:\n +ord-[de] .*\n +ord-[de] /);
   expect(await booked('ord-a')).toBe(false);
-  // An id comes before a number, and standard input may have only ids.
+  // The word 1006 is an order's id and another order's number; the id is preferred. Standard input is read as ids only.
   expect(await ack(['1005', '1006'])).toMatchObject({
     code: 0,
     results: [
@@ -285,7 +285,7 @@ test('an order is acknowledged by the number that the alarm names, and what the 
     code: 3,
     stdout: '0 orders acknowledged, 1 were before, 1 noted that the mirror does not have yet.\n',
   });
-  // The acknowledgement stays stored until the order comes.
+  // The acknowledgement stays stored until the order arrives.
   const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock(AT), readonly: true });
   expect(
     mirror.read((db) => db.prepare("SELECT 1 FROM order_acks WHERE order_id = '4711'").all()),

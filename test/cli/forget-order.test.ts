@@ -38,7 +38,7 @@ async function shop() {
 
 test('order forget takes the customer out of every file, and says which copies still have one', async () => {
   const { directory, found, run } = await shop();
-  // The files also have the person's texts in another order with the same address.
+  // Order 1006 has the same address, so its customer is forgotten first; otherwise the address would stay in the files.
   expect(found().length).toBeGreaterThan(3);
   expect((await run('order', 'forget', '1006', '--open')).code).toBe(0);
   writeFileSync(join(directory, 'mirror.db.before-upgrade'), 'Núñez');

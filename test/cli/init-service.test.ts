@@ -8,7 +8,7 @@ import { isInstalled, startAnew, unitsOf } from '../../src/cli/init/machine.ts';
 
 const SERVICE = { unit: 'tillsync.service', socket: 'tillsync.socket' };
 
-/** Makes a systemctl that records its arguments; `body` is the rest of its shell script. */
+/** Makes a fake `systemctl` that records its arguments; `body` is the rest of its shell script. */
 function systemctl(body: string) {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-systemctl-'));
   const program = join(directory, 'systemctl');

@@ -28,7 +28,7 @@ const productOf = (sku: number) => {
   return structuredClone(found);
 };
 
-/** Returns a CSV line for each stock of branch sub-1 as the platform has it, except for SKU. */
+/** Returns a CSV line for each stock of branch sub-1 as the platform has it, except for the stock of `SKU`. */
 function others(): string[] {
   return place.sandbox.control
     .products()
@@ -138,7 +138,8 @@ test('a count that says what orders have left is known all the same when one of 
   expect(onPlatform()).toBe(8);
   await set(8);
   await send(42);
-  // The order is open and may be edited, so its steps stay. Its refund must not raise a count that never contained it.
+  // The order may still be edited, so its steps stay. Its refund must not raise the count of 8, which the POS handed
+  // over after it had booked the order.
   const mirror = new Database(path.join(place.storage, 'mirror.db'), { readonly: true });
   expect(mirror.prepare('SELECT order_id FROM ledger_orders').pluck().all()).toEqual([internalOrderId]);
   mirror.close();

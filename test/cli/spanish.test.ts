@@ -29,7 +29,10 @@ const say = speaker(CONFIG as unknown as Parameters<typeof speaker>[0], CLOCK);
 const FILES = ['src/support/doctor/*.ts', 'src/outbox/hold-back.ts', 'src/support/webhook-probe.ts'];
 const TABLE = [...Object.keys(commands), ...Object.keys(SPANISH_TEXTS)];
 
-/** Whether the phrase is translated whole, or each part of it is in a sentence of the table. */
+/**
+ * Whether the whole phrase is translated, or one sentence of the table contains every part of it that has several
+ * words.
+ */
 function isKnown(phrase: string): boolean {
   if (spanish().whole(phrase) !== undefined) return true;
   const parts = phrase.split(PLACE).map((part) => part.trim());

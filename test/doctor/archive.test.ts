@@ -86,7 +86,7 @@ describe('an archive', () => {
     await expect(makeArchive({ ...options, verify: refuse }, one)).rejects.toThrow('not good');
     expect(readdirSync(place)).toEqual([]);
 
-    // Files of a killed process, and of one that is still writing.
+    // Work directories of a killed process, and of a process that still runs (process 1).
     const [dead, alive] = [`${file}.part-4194399`, `${file}.part-1`];
     for (const left of [dead, alive]) mkdirSync(left);
     await makeArchive(options, one);

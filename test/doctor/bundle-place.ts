@@ -16,7 +16,7 @@ export const LOG = path.join(DIRECTORY, 'tillsync.log');
 export const CREDENTIALS = path.join(DIRECTORY, 'credentials');
 export const CONFIG = path.join(DIRECTORY, 'config.toml');
 
-/** A secret for each place, with characters that every encoding writes differently. */
+/** One secret for each place where a secret can be, with characters that every encoding writes differently. */
 export const SECRETS = {
   handedInRefresh: 'handed-refresh/%20"q+Zk81',
   oldRefresh: 'old-refresh-token-gone-Wq77',

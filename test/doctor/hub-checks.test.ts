@@ -29,7 +29,7 @@ const tlsOf = (name: string) => ({
 /** Options of openssl for an elliptic-curve key, which is made in a hundredth of the time of an RSA key. */
 const QUICK_KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1'];
 
-/** Makes a certificate for hub.example.com, signed by our own authority. */
+/** Makes a certificate for hub.example.com, signed by the test's own certificate authority. */
 function makeCertificate(name: string): void {
   const subject = [...QUICK_KEY, '-nodes', '-days', '30', '-subj', '/CN=hub', '-keyout', at(`${name}.key`)];
   const signed = [

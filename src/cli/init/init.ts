@@ -28,8 +28,8 @@ import { type AtWork, branchName, type Check, SetUp, statusPageOf, workLines } f
 import { stopped, Terminal } from './terminal.ts';
 
 /**
- * Adds the value of `--branch SUBSIDIARY[,EXTERNAL]` to the branches before it. SUBSIDIARY may be left out: with
- * `--branch ,EXTERNAL` the branch has only the POS's own id.
+ * Adds the branch of one `--branch SUBSIDIARY[,EXTERNAL]` to the branches of earlier ones. Without SUBSIDIARY, as in
+ * `--branch ,EXTERNAL`, the branch has only the POS's own id.
  */
 function branchOption(text: string, before: BranchConfig[] = []): BranchConfig[] {
   const [subsidiaryId = '', externalId = '', ...more] = text.split(',').map((id) => id.trim());
@@ -91,7 +91,7 @@ export const init = command({
   },
 });
 
-/** Runs the whole set-up. It writes the file only after all answers were tried and confirmed. */
+/** Runs the whole set-up. The configuration file is written only after all answers were tried and confirmed. */
 async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   const draft = ConfigDraft.open({ file: options.config, env: cli.env });
   const secrets = loadSecrets(cli.env);
@@ -180,7 +180,7 @@ async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promis
   if (options.localListen === undefined) draft.set('local.listen', `127.0.0.1:${free.local}`);
 }
 
-/** Warns of overrides in this process's environment, because the service does not have them. */
+/** Warns of environment variables that override keys of the file here, because the service does not have them. */
 function tellOverrides({ env, stderr }: Cli): void {
   for (const key of ASKED_KEYS) {
     const name = envName(key.replace('.', '_'));
@@ -191,7 +191,7 @@ function tellOverrides({ env, stderr }: Cli): void {
   }
 }
 
-/** Returns the address that listens for callbacks, or `nowhere` if callbacks are off. */
+/** Returns the address at which callbacks arrive on this machine, or `nowhere` if callbacks are off. */
 function callbacksAt(draft: ConfigDraft): unknown {
   return draft.value('webhook.enabled') === false ? 'nowhere' : draft.value('webhook.listen');
 }
@@ -222,10 +222,10 @@ async function tryAnswers(
       hint: 'Give it with --base-url.',
     });
   }
-  // Ports are tried before anything is made, because systemd would later only say that a job failed.
+  // Ports are tried before any file is made, because systemd would later only say that a job failed.
   await setUp.tryListener('webhook.listen');
   await setUp.tryListener('local.listen');
-  // Standard input is read now, so that a fault in it is reported before anything is made.
+  // Standard input is read now, so that a fault in it is reported before any file is made.
   const offered = options.tokenStdin ? (await readTokenInput(cli.stdin)).refreshToken : undefined;
   await setUp.reach();
   const state = await setUp.tokenState();
@@ -236,7 +236,7 @@ async function tryAnswers(
   for (const branch of setUp.draft.branches()) await setUp.tryBranch(branch);
 }
 
-/** Adds sentences to an error that say what remains stored. */
+/** Returns the error with added sentences about what remains stored. */
 function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unknown {
   if (!(error instanceof TillsyncError) || error.code === 'internal') return error;
   const tokens = hasStoredTokens ? ' The tokens that were handed over are stored.' : '';

@@ -129,7 +129,10 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
     );
   }
 
-  /** Asks only while backups are not encrypted. A new phrase would not decrypt the backups of an earlier phrase. */
+  /**
+   * Offers a recovery phrase only while backups are not encrypted, because a new phrase would not decrypt the backups
+   * of an earlier phrase.
+   */
   async #askPhrase(): Promise<void> {
     if (this.#setUp.areBackupsEncrypted) return;
     this.#terminal.say(

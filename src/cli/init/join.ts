@@ -23,7 +23,7 @@ import { askSecret } from './terminal.ts';
 const TRY_FOR_MS = 30_000;
 const TRY_EVERY_MS = 1_000;
 const INVITATION_LENGTH_MAX = 100_000;
-/** First port for the page of a further store on the machine. */
+/** First port that is tried for the status page of a further store on the machine. */
 const FURTHER_PORT = 8789;
 
 /** Options of `init` for a branch. */

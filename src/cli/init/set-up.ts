@@ -83,7 +83,7 @@ export class SetUp {
   readonly checks: Check[] = [];
   readonly draft: ConfigDraft;
   offline: boolean;
-  /** True as soon as new tokens are in state.db, even if the file is never written. */
+  /** True as soon as new tokens are in state.db, even if the configuration file is never written. */
   hasStoredTokens = false;
   /** Words of a new recovery phrase, which are shown after the file was written; null if none was made. */
   phrase: string | null = null;
@@ -299,7 +299,7 @@ export class SetUp {
     await this.#services();
   }
 
-  /** Records and shows the result of a try. It replaces the result of an earlier try of the same answer. */
+  /** Records and shows the result of a try. The result replaces that of an earlier try of the same answer. */
   note(what: Check['what'], subject: string, ok: boolean | null, message: string): void {
     const isSame = (other: Check) => {
       if (other.what !== what || what === 'receiver') return false;
@@ -313,7 +313,7 @@ export class SetUp {
     this.#options.cli.stderr.write(`${printable(`${mark}  ${what}: ${subject}: ${message}`)}\n`);
   }
 
-  /** Removes the branches from the recorded tries, because they are asked for again. */
+  /** Removes the tries of branches from `checks`, because the branches are asked for again. */
   forgetBranches(): void {
     const others = this.checks.filter(({ what }) => what !== 'branch');
     this.checks.splice(0, this.checks.length, ...others);
@@ -335,7 +335,10 @@ export class SetUp {
     return work().finally(() => this.#progress.end());
   }
 
-  /** Returns the daemon's services. They are opened again if an answer changed what they depend on. */
+  /**
+   * Returns the same services as the daemon has. Opens them again if the platform's address or the storage settings
+   * changed.
+   */
   async #services(): Promise<Services> {
     const draft = this.draft.config();
     const config: Config = { ...draft, storage: { ...draft.storage, group: this.#group } };

@@ -16,8 +16,8 @@ interface Question {
 const PASTED_LINES_MAX = 40;
 
 /**
- * Asks a person at a terminal. It shows typed text only during a plain question, so that no secret is visible, nor
- * text pasted after a secret. After Ctrl-C or the end of input, every question throws `aborted`.
+ * Asks a person at a terminal. Typed text is shown only during a question that is not for a secret, so that neither a
+ * secret nor text pasted after it is visible. After Ctrl-C or the end of input, every question throws `aborted`.
  */
 export class Terminal {
   readonly #cli: Pick<Cli, 'stderr'>;

@@ -15,7 +15,7 @@ import { faultOf, knownSecrets, PeopleMask, Redactor } from './redact.ts';
 import { logSections, machineSections, mirrorSections, type Section, stateSections } from './sections.ts';
 
 export interface BundleOptions {
-  /** The configuration file of `--config`. */
+  /** Path given with `--config`; undefined if the option is left out. */
   file: string | undefined;
   /** True for the shop on the hub's machine (`hub.store`). */
   isOwnStore?: boolean | undefined;
@@ -128,10 +128,14 @@ async function checksHere(options: Pick<DoctorOptions, 'setup' | 'clock' | 'rand
   return { checks };
 }
 
-/** Twenty files of this size fit into a mail before they are compressed. */
+/**
+ * Maximum length of a file's text, in characters. Twenty such files fit into a mail even before they are compressed.
+ */
 const TEXT_LENGTH_MAX = 1024 * 1024;
 
-/** Renders one file: collected, redacted, then cut, so that no secret is cut in two and missed. */
+/**
+ * Renders one file. The text is redacted before it is cut, because a secret that is cut in two would not be recognised.
+ */
 async function render(section: Section, redactor: Redactor, people?: PeopleMask): Promise<RenderedFile> {
   const { what, isWithoutPeople } = section;
   const name = redactor.known(section.name);
@@ -154,7 +158,7 @@ async function render(section: Section, redactor: Redactor, people?: PeopleMask)
   return { name, what, text, fault, isCut: text.length < whole.length };
 }
 
-/** Returns the newest whole lines of a text that is too long. */
+/** Returns the newest complete lines of the text that fit into the size limit. */
 function newestOf(text: string, newestFirst: boolean): string {
   if (text.length <= TEXT_LENGTH_MAX) return text;
   if (newestFirst) return text.slice(0, text.lastIndexOf('\n', TEXT_LENGTH_MAX) + 1);

@@ -213,7 +213,10 @@ export interface KnownSecrets extends RedactorOptions {
   fingerprints: Set<string>;
   /** Names of the secrets that were handed in. */
   handedIn: Set<string>;
-  /** Why not all secrets are known; then everything that could contain one is left out. */
+  /**
+   * Error because of which not all secrets are known; then each part that could contain an unknown one is left out.
+   * Undefined if all are known.
+   */
   fault: unknown;
 }
 
@@ -250,7 +253,7 @@ export function knownSecrets(options: {
     for (const copy of [statePath, `${statePath}.before-upgrade`]) {
       if (existsSync(copy)) lookInto(copy, (db) => addStored(db, known.fingerprints, add));
     }
-    // Reading throws if the directory is not accessible. Without it, state.db would only seem not to exist.
+    // Throws if the directory is not accessible. Without this check, state.db would only seem not to exist.
     const directory = dirname(statePath);
     if (existsSync(directory)) readdirSync(directory);
   } catch (error) {

@@ -53,7 +53,7 @@ interface Subject {
   signal: AbortSignal;
 }
 
-/** Returns the value or the error, so that one unreadable part hides no other. */
+/** Returns the value or, if `read` throws, the error, so that the other parts are still collected. */
 function orFault<T>(read: () => T): T | { couldNotBeRead: string } {
   try {
     return read();
@@ -76,7 +76,7 @@ function mustExist(path: string): void {
   }
 }
 
-/** Sections with versions, the files of the storage directory, and the effective configuration. */
+/** Returns the sections with versions, the files of the storage directory, and the effective configuration. */
 export function machineSections({ directory, configFile, config, faults, handedIn }: Subject): Section[] {
   return [
     {
@@ -178,7 +178,7 @@ function plainPath(path: string): string {
     .join('/');
 }
 
-/** Sections with the shared state of the company's processes, and the verdict for the shop. */
+/** Returns the sections with the shared state of the company's processes, and the verdict for the shop. */
 export function stateSections({ paths, config, clock, signal }: Subject): Section[] {
   const verdict: Section = {
     name: 'verdict.json',
@@ -245,7 +245,7 @@ async function stateOf(path: string, config: Config | undefined, clock: Clock): 
   }
 }
 
-/** Returns which secrets exist and until when, without their values. */
+/** Returns the state of the webhook's secrets, without their values, and the registered address. */
 function webhookOf({ webhook }: State): unknown {
   const { current, previous, pending, previousUntilMs, registered } = webhook.read();
   return {
@@ -435,7 +435,7 @@ const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
 const SHOWN =
   'LoadState,ActiveState,SubState,Result,ExecMainCode,ExecMainStatus,NRestarts,ActiveEnterTimestamp,InactiveEnterTimestamp,StatusText,MemoryCurrent,User,Group,FragmentPath,DropInPaths,UnitFileState';
 
-/** Sections with the service and its log. */
+/** Returns the sections with the service and its log. */
 export function logSections({ unit, logFiles }: Subject): Section[] {
   const tail = ['--unit', unit, '--lines', String(JOURNAL_LINES), '--no-pager', '--output', 'short-iso'];
   return [

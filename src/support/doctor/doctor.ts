@@ -190,7 +190,7 @@ class Examination {
     };
   }
 
-  /** Checks by what the daemon stored in the mirror and state.db, in the words of the status page. */
+  /** Returns the checks of what the daemon stored in the mirror and state.db, in the words of the status page. */
   #ofStored(): Partial<Record<CheckId, Check>> {
     const { clock } = this.#o;
     const flow = (id: keyof typeof FLOWS) => this.#withStored((stored) => flowOutcome(id, stored, clock));
@@ -247,7 +247,7 @@ class Examination {
     };
   }
 
-  /** Checks of the nats-server between a hub and its branches, as seen from here. */
+  /** Returns the checks of a hub's nats-server, branches and own shop, and of the way between hub and branches. */
   #ofHub(): Partial<Record<CheckId, Check>> {
     const { setup, clock, signal, offline } = this.#o;
     const config = this.#config;
@@ -314,7 +314,9 @@ class Examination {
     })();
   }
 
-  /** Checks of the platform: its endpoints, its clock, its webhook, and the path of callbacks to this machine. */
+  /**
+   * Returns the checks of the platform: its endpoints, clock and webhook, and the path of callbacks to this machine.
+   */
   #ofPlatform(): Partial<Record<CheckId, Check>> {
     const { clock, signal, offline } = this.#o;
     const config = this.#config;
@@ -463,7 +465,10 @@ function isOutcome(found: object): found is CheckOutcome {
   return 'level' in found;
 }
 
-/** Runs `make` at the first request. `made` returns the result only if it was requested. */
+/**
+ * Returns a function that runs `make` at its first call and always returns the same result. `made` returns the result,
+ * or undefined if there was no call yet.
+ */
 function once<T>(make: () => Promise<T>): { (): Promise<T>; made(): Promise<T | undefined> } {
   let kept: Promise<T> | undefined;
   const get = () => {

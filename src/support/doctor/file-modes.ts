@@ -31,7 +31,7 @@ const POS_CANNOT_READ = 'so a POS of another user cannot read the mirror';
 
 const POS_CANNOT_HAND_OVER = 'so a POS of another user cannot hand over changes by SQL';
 
-/** The modes of the product's files, with the reasons. */
+/** The right modes of tillsync's files, and the harm that other modes do. */
 const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
   directory: {
     mode: 0o2750,
@@ -92,7 +92,7 @@ function modeProblem({ path, role, mode }: SeenFile): FileProblem[] {
   return [];
 }
 
-/** Returns one problem for all files of another owner, because one command fixes it. */
+/** Returns at most one problem, for all files with a wrong owner, because one command fixes them all. */
 function ownerProblem(
   files: readonly SeenFile[],
   { uid, user, group, unit }: RightOwner,

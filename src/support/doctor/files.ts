@@ -195,7 +195,9 @@ export function diskOutcome(directory: string): CheckOutcome {
   return say(`${message} ${free}`, remedy, { ...space, directory });
 }
 
-/** Pause between two looks. Short reads end within this time, so a process that reads at both looks holds the log. */
+/**
+ * Pause between two checks for readers. Short reads end within it, so a process found by both checks keeps a read open.
+ */
 const BETWEEN_LOOKS_MS = 300;
 
 /**

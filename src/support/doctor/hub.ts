@@ -18,8 +18,8 @@ const NOT_WRITTEN = 'Write it with: {tillsync} hub server-config';
 export type Seen = ServerSeen | { error: unknown };
 
 /**
- * Tries the server at `url`. `caFile`, or `ca` as PEM text, is its authority; without both, the machine's authorities
- * are trusted. `calledAs` is the address that the certificate must name, if it is not `url`.
+ * Tries the server at `url`. Its certificate authority is in the file `caFile` or is `ca` (PEM text); without both, the
+ * machine's authorities are trusted. `calledAs` is the address that the certificate must name, if it is not `url`.
  */
 export async function lookAt(
   url: string,

@@ -21,8 +21,8 @@ import {
 } from './check.ts';
 
 /**
- * Clock error that is reported. Smaller ones are normal, because the Date header has whole seconds and an answer takes
- * time.
+ * Smallest clock error that is reported. Smaller ones are normal, because the Date header has whole seconds and an
+ * answer takes time.
  */
 const NOTICED_MS = 30_000;
 const HARMFUL_MS = 3_600_000;
@@ -49,14 +49,14 @@ export function clockOutcome(reading: ClockReading | null): CheckOutcome {
 }
 
 const DAY_MS = 86_400_000;
-/** Number of unannounced orders from which a warning is given; the daemon uses the same number. */
+/** Smallest number of unannounced orders that gives a warning; the daemon uses the same number. */
 const SILENT_IN_A_ROW = 3;
 
-/** Numbers of orders of the last day that a webhook, or a poll, brought first. */
+/** Numbers of new orders of the last day, by whether a callback or a poll brought them first. */
 interface FirstSights {
   webhook: number;
   poll: number;
-  /** Time of the last webhook, ISO 8601 UTC; null if none ever came. */
+  /** Time of the last callback, ISO 8601 UTC; null if none ever came. */
   lastWebhookAt: string | null;
   /** Number of new orders of the last day that polls, and no callback, brought since the last callback. */
   unannounced: number;
@@ -120,7 +120,7 @@ export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Cloc
   return well(counted, facts);
 }
 
-/** A person should not wait longer than this for a call. */
+/** Longest wait for a call's turn. A call that would wait longer is skipped, because a person waits for the result. */
 const PATIENCE_MS = 15_000;
 
 /** Makes a reading call to the platform, within the common rate budget. */
@@ -133,7 +133,7 @@ interface AttemptOptions {
   hopeless: () => string | undefined;
 }
 
-/** Makes calls that wait a short time for their turn, and explains their errors. */
+/** Returns a function that makes calls, which wait only a short time for their turn, and that explains their errors. */
 export function attempts({ signal, onWait, hopeless }: AttemptOptions): Attempt {
   return async (call) => {
     const why = hopeless();
@@ -202,7 +202,7 @@ export function productOutcome(
   });
 }
 
-/** Reports the pauses that the platform asked for. That an endpoint waits for its turn is normal and not reported. */
+/** Reports the pauses that the platform asked for. An endpoint that waits for its turn is normal and not reported. */
 export function limitsOutcome(waits: readonly Wait[]): CheckOutcome {
   const blocked = waits.filter(({ reason }) => reason === 'blocked' || reason === 'retry-after');
   const facts = { waits };
@@ -251,7 +251,9 @@ function faultOf(there: WebhookState | null, wantedUrl: string): string | undefi
   return there.hasSecret === false ? 'It has no secret, so every callback is refused here.' : undefined;
 }
 
-/** Reports on the receiver here or its public address, as `webhook test` tried them. */
+/**
+ * Reports the tries of the callback receiver, on this machine or at its public address, which `webhook test` makes too.
+ */
 export function addressOutcome(results: readonly ProbeResult[]): CheckOutcome {
   const [first] = results;
   if (!first) return skipped('Not tried.');
