@@ -17,8 +17,8 @@ export interface Article {
 }
 
 /**
- * Quantity and number of articles by behaviour id, where they are unusual. Id 0 is for the article that `Stage.fence`
- * orders. Behaviours never share an article.
+ * Quantity and number of articles, by behaviour id, of the behaviours that do not use `USUAL`. Id 0 has the article
+ * that `Stage.fence` orders. Behaviours never share an article.
  */
 const PLAN: Readonly<Record<number, { qty: number; articles?: number }>> = {
   0: { qty: 100_000 },

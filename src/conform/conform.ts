@@ -7,8 +7,8 @@ import { Failing, Stage, Unjudged } from './stage.ts';
 import { Till } from './till.ts';
 
 /**
- * Ids of the behaviours that run after all others, in this order; most of them may leave a till stuck. 23 judges all
- * reads of the mirror so far. `LAST` loses the mirror and runs at the very end.
+ * Ids of the behaviours that run after all others, in this order, because most of them may leave a till stuck. 23
+ * judges all reads of the mirror so far. `LAST` deletes the mirror, so it runs at the very end.
  */
 const LATE = [16, 21, 22, 17, 20, 18, 19, 6, 25, 9, 24, 23];
 const LAST = 7;
@@ -31,7 +31,7 @@ export interface Judgement {
   verdict: Verdict;
   /** What the till did, or why the behaviour was not judged. */
   saw: string;
-  /** Advice that helps the till; null if the behaviour passed. */
+  /** Advice that helps if the till failed the behaviour; otherwise null. */
   mend: string | null;
   chapter: string;
   ms: number;

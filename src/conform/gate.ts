@@ -14,7 +14,10 @@ import type { Clock } from '../core/time.ts';
 
 /** A request of the till, with its answer. */
 export interface Asked {
-  /** Place of the request in the order of arrival. `answered` is how many requests had arrived when it was answered. */
+  /**
+   * Number of the request in the order of arrival. `answered`: number of requests that had arrived when it was
+   * answered.
+   */
   number: number;
   answered: number;
   atMs: number;
@@ -129,8 +132,8 @@ function jsonOf(body: Buffer): unknown {
 }
 
 /**
- * Files beside the script: it writes a line per call to `calls` and per refused call to `refused`, and refuses while
- * `refuse` exists.
+ * Files in the directory of the script. The script appends a line to `calls` for each call and to `refused` for each
+ * refused call. It refuses calls while the file `refuse` exists.
  */
 const CALLS = 'calls';
 const REFUSED = 'refused';
@@ -138,7 +141,7 @@ const REFUSE = 'refuse';
 
 /**
  * A script `tillsync` between the till and tillsync's commands. It records each call, copies the files handed over, and
- * refuses some calls as a locked store would. It runs the kit's own tillsync, never the machine's.
+ * refuses some calls as a locked store would. It runs the kit's own tillsync, never one that is installed.
  */
 export class CommandGate {
   /** Directory of the script, for the till's PATH. */

@@ -5,11 +5,11 @@ import { Failing, type Stage, Unjudged } from './stage.ts';
 
 const article = (id: number): Article => articlesOf(id)[0] as Article;
 
-/** Time within which the till must hand over the sale of a last piece. */
+/** Time within which the till must hand over a count of 0 after it sold the last piece. */
 const LAST_PIECE_MS = 5_000;
 const OFF_MS = 5_000;
 const REFUSED_MS = 7_000;
-/** Time within which the till must process 1,000 events after a day off, its longest task. */
+/** Time limit for the till's longest tasks, such as to process 1,000 events after it was off. */
 const DAY_OFF_MS = 90_000;
 const DAY_ORDERS = 250;
 /**

@@ -7,7 +7,10 @@ import { Failing, type Stage } from './stage.ts';
 
 const article = (id: number): Article => articlesOf(id)[0] as Article;
 const drawMs = (stage: Stage, most: number) => Math.floor(stage.place.random.next() * most);
-/** Returns an order with changed fields. Texts of the platform may be null, although its document does not say so. */
+/**
+ * Returns the fields in which a new order differs from a usual one. They may be null, because the platform sends null
+ * for texts, although its document does not say so.
+ */
 const withNulls = (patch: Record<string, unknown>): NewOrder => ({ patch: patch as Partial<OrderSnapshot> });
 
 const ORDERS = 20;
@@ -328,8 +331,8 @@ function firstSunday(year: number, month: number): number {
 }
 
 /**
- * Checks that the till handed over the count before the acknowledgement. It reads the till's requests, else the rows of
- * the inbox, else what tillsync accepted.
+ * Checks that the till handed over the count before the acknowledgement. Reads the till's API requests; if they lack
+ * the acknowledgement, the rows of the inbox; if these lack one of the two, tillsync's own tables.
  */
 function requireCountFirst(stage: Stage, inbox: InboxRows, orderId: string, qty: number): void {
   const fault = new Failing(`An order was acknowledged before the count of ${qty} that contains it.`);
@@ -338,14 +341,14 @@ function requireCountFirst(stage: Stage, inbox: InboxRows, orderId: string, qty:
   if (ack) {
     const isBefore = (each: Asked) =>
       each.path === '/v1/stock' && each.answered < ack.number && hasCount(each, qty);
-    // The till may have inserted the count into the inbox instead.
+    // A till may acknowledge by the API and still hand over its counts by the inbox.
     if (!taken.some(isBefore) && !inbox.hasCount(qty, new Date(ack.atMs).toISOString())) throw fault;
     return;
   }
   const row = inbox.ackOf(orderId);
   if (row !== undefined && inbox.hasCount(qty, row)) return;
   if (row !== undefined && inbox.hasCount(qty)) throw fault;
-  // tillsync copied the rows before the kit could read them in the inbox.
+  // tillsync copied and deleted the rows before the kit could read them, so tillsync's own tables decide.
   const count = stage.counts(article(3)).find((each) => each.qty === qty);
   const ackedAt = stage.acks(orderId)[0]?.ackedAt ?? '';
   if (!count || ackedAt < count.at) throw fault;
@@ -397,7 +400,7 @@ class InboxRows {
     this.#over.abort();
   }
 
-  /** Returns whether the count was inserted, and if `at` (ISO 8601) is given, whether that was not later than `at`. */
+  /** Whether the count was inserted into the inbox and, if `at` (ISO 8601) is given, not later than `at`. */
   hasCount(qty: number, at?: string): boolean {
     return this.#counts.some((count) => count.qty === qty && (at === undefined || count.at <= at));
   }

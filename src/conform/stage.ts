@@ -9,10 +9,7 @@ import type { Till } from './till.ts';
 
 /** Longest wait until the till acknowledges the order that `fence` makes. */
 const FENCE_MS = 30_000;
-/**
- * Longest wait for this acknowledgement after the till once failed to acknowledge, so that a stuck till is judged
- * quickly.
- */
+/** Replaces `FENCE_MS` once the till did not acknowledge in time, so that a stuck till is judged quickly. */
 const LOST_MS = 3_000;
 /** Longest wait for a count after the last acknowledgement, because a till may hand a count over later. */
 const FOLLOWS_MS = 5_000;
@@ -222,7 +219,7 @@ export class Stage {
       try {
         this.readers.look(findWalReaders(this.place.mirrorFile), READERS_EVERY_MS);
       } catch (error) {
-        // A process may end while it is being checked, so a fault during the stop is ignored.
+        // All errors are ignored, because a process may end while it is being checked.
         if (asTillsyncError(error).code === 'internal' && this.signal.aborted) return;
       }
       await this.clock.sleep(READERS_EVERY_MS, this.signal);

@@ -34,7 +34,7 @@ export class Till {
     this.#options = options;
   }
 
-  /** Reason why the till is not started again; undefined while it is. */
+  /** Reason why the till is no longer started again; undefined if it still is. */
   get broken(): string | undefined {
     if (this.#badEnds < ENDS_MAX) return undefined;
     const lines = this.#said.trim().split('\n');

@@ -55,8 +55,8 @@ export type BranchesDemoSummary = Pick<
 > & {
   branches: BranchOutcome[];
   /**
-   * The disconnected branch, how long it was away, what waited for it and in it then, and how long it took to catch up.
-   * Null if the demo was ended before the branch was disconnected.
+   * The branch that was disconnected, for how long, how many feed entries it had missed and how many changes it had
+   * kept by then, and how long it took to catch up. Null if the demo ended before the disconnection.
    */
   away: {
     branch: string;

@@ -32,7 +32,10 @@ export interface DemoOptions {
   clock: Clock;
   random: Random;
   log?: Log;
-  /** Ends the traffic of the demo, which then still compares and reports. */
+  /**
+   * Ends the demo's traffic when aborted. The mirror is then still compared with the platform, and the summary
+   * returned.
+   */
   signal: AbortSignal;
   /** Approximate duration of the demo. If undefined, the demo runs until `signal` is aborted. */
   durationMs?: number;
@@ -60,7 +63,7 @@ export interface DemoSummary extends Comparison, DemoView {
   deadTokenUses: number;
   /** Figures of the simulated POS, and the number of its stocks that are equal on the platform. */
   pos: Omit<DemoPosSummary, 'shelves'> & { stocks: number; stocksEqual: number };
-  /** Calls that carried changes to the platform. */
+  /** Number of calls that sent changes to the platform. */
   pushCalls: number;
 }
 
@@ -112,7 +115,7 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
 
 /**
  * Returns for how long the platform makes orders, so that the demo ends after `durationMs`; undefined if the demo runs
- * until the signal.
+ * until its signal is aborted.
  */
 export function trafficMsOf({ durationMs }: DemoOptions, closingMs: number): number | undefined {
   return durationMs === undefined ? undefined : Math.max(durationMs - closingMs, durationMs / 2);
@@ -186,7 +189,7 @@ async function lastWord(
   return { ...did, stocks: shelves.length, stocksEqual: shelvesEqual(control, shelves) };
 }
 
-/** Counts the POS's stocks that are equal on the platform. */
+/** Returns how many of the POS's stocks have the same quantity on the platform. */
 export function shelvesEqual(control: SandboxControl, shelves: DemoPosSummary['shelves']): number {
   return shelves.filter(({ sku, subsidiaryId, qty }) => control.stockOf(sku, subsidiaryId) === qty).length;
 }

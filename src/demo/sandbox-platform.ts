@@ -12,7 +12,10 @@ import { startSandbox } from '../sandbox/server.ts';
 import type { OrderShape } from '../sandbox/settings.ts';
 import type { PosBranch } from './demo-pos.ts';
 
-/** First of the kernel's ports for outgoing connections, which another program could occupy while a daemon restarts. */
+/**
+ * First port of the kernel's range for outgoing connections. Another program's connection could occupy such a port
+ * while a daemon restarts.
+ */
 const OUTGOING_PORTS_FROM = 32_768;
 const PORTS_FROM = 16_384;
 

@@ -3,7 +3,7 @@ import { cpus, release, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { median } from './bench-result.ts';
 
-/** Returns the facts on which the figures depend, in one line. */
+/** Returns, in one line, the facts about this machine on which the figures depend. */
 export function describeMachine(): string {
   const cores = cpus();
   const memory = `${Math.round(totalmem() / 2 ** 30)} GiB`;
@@ -13,7 +13,7 @@ export function describeMachine(): string {
 
 const SYNCS = 100;
 
-/** Returns the median time to append a page to a file and sync it, on which durable figures depend most. */
+/** Returns the median time in ms to append a page to a file and sync it. Durable figures depend most on this time. */
 function syncMs(): number {
   const file = path.join(tmpdir(), `tillsync-bench-sync-${process.pid}`);
   const descriptor = openSync(file, 'w');

@@ -21,7 +21,7 @@ interface OversellOptions {
   resume?: boolean;
   /** Whether the two parameters that matter most are varied too. */
   sweep?: boolean;
-  /** Directory that gets a page of its own with plots. */
+  /** Directory into which a page of its own with plots is written; none if left out. */
   report?: string | undefined;
 }
 
@@ -64,7 +64,7 @@ export interface BenchModule {
 export interface Section {
   name: string;
   results: BenchResult[];
-  /** Why the module ended early, so that its results are lost. */
+  /** Reason why the module ended early. Its results are then lost. */
   failure?: string;
 }
 
@@ -91,7 +91,8 @@ export function isUnmeasured({ ratio, bound }: BenchResult): boolean {
 const QUICK_ROOM = 1.5;
 
 /**
- * Whether a result makes the run fail. `<= 0` and `<= 1` bound numbers of things, which are exact in a quick run too.
+ * Whether a result makes the run fail. A quick run may miss a bound by `QUICK_ROOM`, except `<= 0` and `<= 1`, which
+ * limit counted numbers. These are exact in a quick run too.
  */
 export function isMissed({ ratio, bound }: BenchResult, quick: boolean): boolean {
   return keepsBound(ratio, bound, quick && !/^<= [01]$/.test(bound) ? QUICK_ROOM : 1) === false;

@@ -7,8 +7,8 @@ import { OutboxService } from '../../src/outbox/outbox.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /**
- * Serves only the local API on a mirror with a catalogue: node change-server.ts DIRECTORY PRODUCTS. Prints its URL;
- * stops in order when standard input ends.
+ * Serves only the local API on a mirror with a catalogue: node change-server.ts DIRECTORY PRODUCTS. Prints its URL, and
+ * closes the server and the mirror when standard input ends.
  */
 const [directory = '', products = ''] = process.argv.slice(2);
 const { mirror, stores } = await openBenchStores(directory, Number(products));

@@ -7,7 +7,7 @@ import type { OutgoingPlace, StockTarget } from './outgoing-place.ts';
 
 const DIFFERENT = 200;
 
-/** Measures a whole inventory with few differences: the time to plan it, and its calls. */
+/** Measures a whole inventory with few differences: the time to plan it, and the number of calls to the platform. */
 export async function measureInventory(
   directory: string,
   place: OutgoingPlace,

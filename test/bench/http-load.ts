@@ -7,17 +7,17 @@ export interface LoadOptions {
   secret: string;
   /** Prefix of every order id, so that the ids of two runs differ. */
   idPrefix: string;
-  /** File with an order whose id is ORDER_ID. */
+  /** File with an order. Each request replaces the text ORDER_ID in it by an id of its own. */
   bodyFile: string;
   connections: number;
   seconds: number;
-  /** Opens a connection per delivery instead of kept-alive ones. */
+  /** Whether each delivery opens a connection of its own. Otherwise kept-alive connections are used. */
   newConnections: boolean;
 }
 
 export interface LoadReport {
   requestsPerSecond: number;
-  /** Answers with a 2xx status. */
+  /** Number of answers with a 2xx status. */
   acknowledged: number;
   /** Number of other answers and of failed connections. */
   failed: number;

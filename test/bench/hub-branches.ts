@@ -12,8 +12,8 @@ import { NatsBranchLink } from '../../src/link/nats.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 
 /**
- * Runs many branches in one process. Each has its files, and the loops that follow the hub and send up, as in
- * its daemon. Inbox, API, page, hooks and alarms are left out, because the hub does not see them.
+ * Runs many branches in one process. Each has its own files and the loops that follow the hub and hand changes up to
+ * it, as in a branch's daemon. Inbox, API, page, hooks and alarms are left out, because the hub does not see them.
  */
 
 export interface BenchBranch {
@@ -58,7 +58,7 @@ const OWN = { secrets: { webhookSecrets: [] }, clock: systemClock, random: seede
 class RunningBranch {
   readonly #directory: string;
   readonly #url: string;
-  /** PEM of the server's authority. */
+  /** PEM of the certificate authority that signed the certificate of nats-server. */
   readonly #ca: string;
   readonly #branch: BenchBranch;
   #stopping = new AbortController();

@@ -133,8 +133,8 @@ async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions)
     }
     await systemClock.sleep(5);
   }
-  // Not every event is awaited, because those that change nothing at the hub are sent to no branch. So a pause ends the
-  // wait.
+  // An event that changes nothing at the hub is sent to no branch, so the number of events to wait for is unknown. The
+  // wait ends when nothing more arrives for a while.
   let before = -1;
   let movedMs = performance.now();
   await until(

@@ -20,7 +20,7 @@ const BRANCHES = 500;
 const INTERVAL_MS = 1_000;
 /** Maximum number of calls of a measurement, after which it fails. No measurement here needs so many. */
 const CALLS_MAX = 400;
-/** Time that a branch waits when the hub is busy. */
+/** Time that a branch waits before it hands up the rest of its changes, if the hub does not say how long. */
 const AGAIN_AFTER_MS = 2_000;
 const TRIES_MAX = 100;
 const PER_CALL = 100;
@@ -65,7 +65,8 @@ async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchR
         if (waits.length === tries) return 'enough';
         if (!asked && call % 3 === 0) {
           const branch = `B${1 + Math.floor(random.next() * BRANCHES)}`;
-          // One of the branch's last products, for which a count with another quantity waits at the end of the queue.
+          // Takes one of the branch's last products, for which a count with another quantity waits at the end of the
+          // queue.
           asked = {
             externalId: externalIdOf(products - 1 - waits.length),
             branch,

@@ -5,11 +5,11 @@ import { measureQueue } from './hub-queue.ts';
 
 export const expectedSeconds = { quick: 60, full: 1_100 };
 
-/** Measures a hub with many branches: its throughput, and the shares of the branches in its queue. */
+/** Measures a hub with many branches: its throughput, and how fairly its queue serves the branches. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const live = hasNatsServer
     ? await measureLive(options)
     : [{ name: 'a hub and its branches over nats-server', bound: '<= 1', ...leftOut('nats-server') }];
-  // The queue does not depend on how many branches are connected, so it is not measured for other numbers.
+  // The queue is left out if a number of branches is given, because it does not depend on how many are connected.
   return options.branches === undefined ? [...live, ...(await measureQueue(options))] : live;
 }

@@ -53,8 +53,8 @@ function products(from: number, to: number): ProductRecord[] {
 }
 
 /**
- * Returns the processor time of one of `count` operations, in ms. It is the minimum of several rounds, which other
- * programs disturb least.
+ * Returns the processor time of one of `count` operations, in ms: the minimum of several rounds, because other programs
+ * only add time.
  */
 async function leastMs(count: number, act: (round: number) => Promise<void> | void): Promise<number> {
   let least = Number.POSITIVE_INFINITY;

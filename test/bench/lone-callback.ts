@@ -7,8 +7,8 @@ import { sampleOrder } from './sample-order.ts';
 import { SECRET, startServer } from './server-process.ts';
 
 /**
- * Sends one callback at a time, to measure what it costs that the receiver waits for others although there are none.
- * The bare commits have one row, or the mirror's rows of an order.
+ * Sends one callback at a time, to measure how much time the receiver loses while it waits for further callbacks in
+ * vain. Compares with bare commits of one row, and of all rows that the mirror has for an order.
  */
 export async function measureLone(parent: string, options: BenchOptions): Promise<BenchResult[]> {
   options.progress('lone callbacks');
@@ -22,8 +22,8 @@ export async function measureLone(parent: string, options: BenchOptions): Promis
   try {
     for (let round = 0; round < (options.quick ? 3 : 40); round++) {
       const times = { request: [], callback: [], oneRow: [], sameRows: [] } as Record<keyof Lone, number[]>;
-      // The candidates alternate, so that each finds caches that other work has used, as a lone callback does on a
-      // machine that did other things.
+      // The candidates alternate, so that each finds caches with the data of other work, as a lone callback does on a
+      // machine that also does other things.
       for (let n = round * PER_ROUND; n < (round + 1) * PER_ROUND; n++) {
         times.request.push(await bare.post(sampleOrder(`b${n}`, 1234)));
         times.oneRow.push(commits[0].run(`c${n}`));

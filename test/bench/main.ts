@@ -117,7 +117,7 @@ function readArguments() {
   }
 }
 
-/** Runs modules one after the other; a failure does not lose the others' figures. */
+/** Runs modules one after the other. If one fails, the figures of the others are still returned. */
 async function measure(
   names: readonly string[],
   { quick, branches, oversell }: Pick<BenchOptions, 'quick' | 'branches' | 'oversell'>,

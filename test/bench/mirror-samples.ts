@@ -7,7 +7,7 @@ import type { IncomingEntry, OrderReading } from '../../src/orders/order.ts';
 import { readOrderText } from '../../src/orders/order-reader.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
-/** Size of an order in the measurements behind the bounds. */
+/** Size of an order's JSON in bytes, as in the measurements from which the bounds were set. */
 const ORDER_BYTES = 1930;
 
 /** Makes an order with three items. Orders differ only by `status`, `number` and what depends on the number. */
@@ -33,7 +33,7 @@ export function percentile(values: readonly number[], share: number): number {
 
 const spellings = compileSpellings();
 
-/** Makes the order as a webhook brings it, read from its text as in the receiver. */
+/** Makes the entry for an order that arrives by webhook, read from the text as in the receiver. */
 export function benchEntry(number: number, status?: string): IncomingEntry {
   const raw = JSON.stringify(benchOrder(number, status));
   const reading = readOrderText(raw, spellings) as OrderReading;

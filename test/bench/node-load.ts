@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 
 /**
- * Loads a receiver on machines without wrk. Arguments: URL CONNECTIONS SECONDS SECRET ID_PREFIX keep|close BODY_FILE.
+ * Puts load on a receiver, for machines without wrk. Arguments: URL CONNECTIONS SECONDS SECRET ID_PREFIX keep|close
+ * BODY_FILE.
  */
 const [url = '', connections = '', seconds = '', secret = '', prefix = '', reuse = '', bodyFile = ''] =
   process.argv.slice(2);

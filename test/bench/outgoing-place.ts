@@ -26,7 +26,7 @@ export interface OutgoingPlace {
   targets: StockTarget[];
   /** Posts quantities to the local API; throws unless all are accepted. */
   post(changes: readonly { externalId: string; qty: number }[]): Promise<void>;
-  /** Returns the calls with stock, in order of arrival. */
+  /** Returns the calls that sent stock changes, in order of arrival. */
   stockCalls(): { arrivedMs: number; items: number }[];
   /** Waits until every change is settled, and returns the monotonic time of that moment in ms. */
   settled(deadlineMs: number): Promise<number>;

@@ -12,7 +12,7 @@ import { DAY } from './oversell/shop-day.ts';
 
 export const expectedSeconds = { quick: 12, full: 60 };
 const USUAL_DAYS = { quick: 30, full: 200 };
-/** Duration of a sweep, given as the number of days of all strategies that take as long. */
+/** Duration of a sweep, as the number of days, played with all strategies, that take as long. */
 const SWEPT_AS_DAYS = 330;
 
 export function timesAsLong({ quick, oversell = {} }: Pick<BenchOptions, 'quick' | 'oversell'>): number {
@@ -20,7 +20,10 @@ export function timesAsLong({ quick, oversell = {} }: Pick<BenchOptions, 'quick'
   return ((oversell.days ?? usual) + (oversell.sweep ? SWEPT_AS_DAYS : 0)) / usual;
 }
 
-/** Maximum ratio of the pieces that a strategy sold although they were not free to those of the optimum. */
+/**
+ * Bounds of the ratio by strategy: pieces that the strategy sold although they were not free, divided by the number of
+ * such pieces of the optimum.
+ */
 const ROOM: Readonly<Record<string, number>> = {
   tillsync: 1.1,
   'tillsync by polling, with looks': 1.3,
@@ -34,7 +37,9 @@ const SWEPT_DAYS = 100;
 /** Minimum pause between two writes of the CSV file while days are being played. */
 const SAVE_EVERY_MS = 10_000;
 
-/** Maximum CPU time in seconds of 200 days with all built-in strategies; on two processors, 60 s pass. */
+/**
+ * Maximum CPU time in seconds of 200 days with all built-in strategies. On two processors, that is 60 s of real time.
+ */
 const PROCESSOR_S_MAX = 120;
 
 interface Wanted {

@@ -14,8 +14,8 @@ const WHAT = 'a row for each in PostgreSQL';
 const VERSIONS = '/usr/lib/postgresql';
 
 /**
- * Prepares the same Fastify server with one INSERT per delivery into its own PostgreSQL, whose default settings include
- * fsync and synchronous_commit. The client is postgres.js, the fastest for Node and without dependencies.
+ * Prepares plain-receiver.ts with one INSERT per callback into a PostgreSQL of its own, whose default settings include
+ * fsync and synchronous_commit. The client postgres.js is the fastest for Node and has no dependencies.
  */
 export async function openPostgresRival(): Promise<Candidate | Missing> {
   const programs = newestPrograms();
@@ -122,8 +122,8 @@ function newestPrograms(): string | undefined {
 }
 
 /**
- * Returns the user `postgres` if this process is root, because PostgreSQL refuses to run as root; undefined if there is
- * no such user. Otherwise the process's own user is used.
+ * Returns the user to run PostgreSQL as. If this process is root, which PostgreSQL refuses, that is `postgres`, or
+ * undefined without such a user. Otherwise {}, which means this process's own user.
  */
 function unprivilegedUser(): User | undefined {
   if (process.getuid?.() !== 0) return {};

@@ -2,8 +2,8 @@ import postgres from 'postgres';
 import { plainReceiver } from './plain-receiver.ts';
 
 /**
- * A usual receiver with PostgreSQL: node postgres-server.ts SOCKET_DIRECTORY SECRET. Prints its URL; stops in order
- * when standard input ends.
+ * A usual receiver with PostgreSQL: node postgres-server.ts SOCKET_DIRECTORY SECRET. Prints its URL, and closes the
+ * server and its database connections when standard input ends.
  */
 const [host = '', secret = ''] = process.argv.slice(2);
 const sql = postgres({ host, username: 'bench', database: 'postgres' });

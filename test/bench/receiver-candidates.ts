@@ -51,7 +51,10 @@ const COMMIT_EACH: Candidate = {
   mayFail: true,
 };
 
-/** Returns tillsync first, then what it is compared with, and what a user could choose instead, if that runs here. */
+/**
+ * Returns tillsync first, then two reference servers, then the alternatives of a user for which this machine has the
+ * programs. The other alternatives are in `missing`.
+ */
 export async function openCandidates(): Promise<{ candidates: Candidate[]; missing: Missing[] }> {
   const rivals = [await openPostgresRival(), openWebhookRival()];
   return {

@@ -8,7 +8,7 @@ import { readSample } from './sample-order.ts';
 
 /**
  * The servers that the receiver bench compares, each in its own process: node receiver-server.ts
- * bare|per-request|tillsync DIRECTORY SECRET. Prints its URL; stops in order when standard input ends.
+ * bare|per-request|tillsync DIRECTORY SECRET. Prints its URL, and closes the server when standard input ends.
  */
 const [mode = '', directory = '', secret = ''] = process.argv.slice(2);
 

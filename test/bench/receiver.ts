@@ -99,7 +99,7 @@ function inWords({ label, perSecond, p50Ms, p99Ms }: ReturnType<typeof figures>)
   return `${label} ${Math.round(perSecond)}/s (p50 ${p50Ms.toFixed(1)}, p99 ${p99Ms.toFixed(1)} ms)`;
 }
 
-/** Loads one server once, and checks that every acknowledged order is in its store. */
+/** Puts load on one server once, and checks that every acknowledged order is in its store. */
 async function loadOnce(
   parent: string,
   candidate: Candidate,

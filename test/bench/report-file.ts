@@ -4,7 +4,7 @@ import { type BenchResult, countVerdicts, type Section, verdictOf } from './benc
 import { figure, latenciesPlot, ratesPlot, ratiosPlot } from './report-plots.ts';
 
 export interface ReportOptions {
-  /** Created if it is missing; files of an earlier report with the same names are replaced. */
+  /** Directory of the report. It is created if missing; files of an earlier report with the same names are replaced. */
   directory: string;
   /** ISO 8601 UTC. */
   date: string;

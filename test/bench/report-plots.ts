@@ -2,7 +2,7 @@ import { type BenchResult, type Comparison, verdictOf } from './bench-result.ts'
 
 const WIDTH = 900;
 
-/** Draws for every ratio how much of what its bound allows it uses. A bar beyond the line misses its bound. */
+/** Draws each ratio as a share of what its bound allows. A bar that goes beyond the line has missed its bound. */
 export function ratiosPlot(results: readonly BenchResult[]): string {
   const [rowPx, topPx, fullPx] = [40, 44, 600];
   const farthest = 1.3;
@@ -69,7 +69,7 @@ export function latenciesPlot({ title, ways }: Comparison): string {
   return svg(heading, bottomPx, text(0, 18, heading, 'strong') + grid.join('') + rows.join(''));
 }
 
-/** Returns how much of what its bound allows a result uses; more than 1 misses the bound. */
+/** Returns the ratio as a share of what its bound allows; more than 1 means that the bound is missed. */
 export function shareOf({ ratio, bound }: BenchResult): number {
   const limit = Number(/[\d.]+$/.exec(bound)?.[0]);
   if (ratio === null) return Number.NaN;

@@ -17,7 +17,7 @@ export class RunClock {
     this.#partStartMs = nowMs;
   }
 
-  /** Returns the milliseconds left. The finished parts show how busy this machine is. */
+  /** Returns the remaining time in ms, scaled by how much longer than expected the finished parts took. */
   leftMs(nowMs: number): number {
     const sum = (parts: readonly { expectedMs: number }[]) =>
       parts.reduce((total, { expectedMs }) => total + expectedMs, 0);

@@ -6,7 +6,7 @@ const spellings = compileSpellings();
 /** Reads notifications as the daemon does. */
 export const readSample = (value: unknown) => readOrder(value, spellings);
 
-/** Makes a notification as in the document, of about 1.9 kB with three items, one of them with modifiers. */
+/** Makes a notification as in the platform's document, of about 1.9 kB with three items, one of them with modifiers. */
 export function sampleOrder(
   orderId: string,
   code: number,

@@ -10,7 +10,7 @@ export const SECRET = 'bench-secret-0123456789abcdef0123456789abcdef';
 
 export interface ServerProcess {
   url: string;
-  /** Stops the server in order; a second call has no effect. */
+  /** Ends the server's standard input, so that it shuts down cleanly; a second call has no effect. */
   stop(): Promise<void>;
 }
 
@@ -34,7 +34,10 @@ export async function startServer(
   };
 }
 
-/** Ports below those of outgoing connections, one of which could take a port while its server is down. */
+/**
+ * Ports below the kernel's range for outgoing connections, because such a connection could occupy a port while its
+ * server is down.
+ */
 const PORTS = { from: 20_000, to: 32_767 };
 
 /** Returns a free loopback port that stays free while its server restarts. */

@@ -16,7 +16,7 @@ const MEBIBYTE = 2 ** 20;
 
 export const expectedSeconds = { quick: 10, full: 10 };
 
-/** Measures transferred sizes: of the page until its first paint, and of the package. */
+/** Measures the bytes that the page transfers until its first paint, and the size of the package without Node. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   return [await measureFirstPaint(options), measurePackage(options)];
 }

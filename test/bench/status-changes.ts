@@ -55,7 +55,7 @@ async function measureOnce(directory: string): Promise<{ created: number; change
   }
 }
 
-/** Delivers KNOWN orders in the order of their times; returns the milliseconds it took. */
+/** Delivers `KNOWN` callbacks, the oldest order first; returns the time that this took, in ms. */
 async function deliver(clients: readonly LoneClient[], first: number, status: string): Promise<number> {
   const bodies = Array.from({ length: KNOWN }, (_, i) => {
     const number = first + i;

@@ -2,8 +2,8 @@ import { bareUpserts } from './bare-upserts.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /**
- * The minimum work of accepting changes: one prepared upsert each, in transactions of the same size, into the same
- * file with the same columns and indexes. All targets are known beforehand.
+ * Does the minimum work of accepting changes: one prepared upsert for each, in transactions of tillsync's size, into
+ * the outbox of a real mirror. All targets are known beforehand.
  * node upsert-loop.ts DIRECTORY PRODUCTS PER_REQUEST PER_COMMIT
  * Prints JSON: milliseconds per request, first with all new targets, then with all once more.
  */

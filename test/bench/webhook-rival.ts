@@ -9,7 +9,10 @@ import { freePort, SECRET, type ServerProcess, untilListening } from './server-p
 
 const WHAT = 'a command for each (webhook and sqlite3)';
 
-/** Debian's `webhook`, set up as in its manual, with a script that stores the body before the answer. */
+/**
+ * Returns Debian's `webhook` as a candidate, set up as in its manual, with a script that stores the body before the
+ * answer.
+ */
 export function openWebhookRival(): Candidate | Missing {
   const absent = ['webhook', 'sqlite3'].filter((program) => !has(program));
   if (absent.length > 0) return { what: WHAT, reason: `${absent.join(' and ')} not installed` };

@@ -37,7 +37,7 @@ async function run(): Promise<DaemonProcess> {
   return daemon;
 }
 
-/** Makes the daemon renew its tokens; resolves when the platform has the request and has rotated. */
+/** Makes the daemon renew its tokens; resolves when the platform has the request and has replaced the old tokens. */
 async function beginRefresh(answerAfterMs: number): Promise<void> {
   const { control } = place.sandbox;
   const before = refreshes();

@@ -33,8 +33,8 @@ import { mountFailingDisk } from './support/small-disk.ts';
 const ZONE = 'America/Santiago';
 const TOLD_WITHIN_MS = 300_000;
 /**
- * Time after a start within which the service reports no stale flow, because the flow is stale from the time when the
- * service was off.
+ * Time after a start within which the service reports no stale flow, because a flow may only be stale from the time
+ * when the service was off.
  */
 const SETTLED_AFTER_MS = 245_000;
 const ORDER_EVERY_MS = 15_000;

@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config';
 import { limitMs, withProcesses } from '../support/shared-config.ts';
 
-/** `npm run test:faults` makes real faults against real processes. It needs root, gcc, tmpfs and loop devices. */
+/** `npm run test:faults` causes real faults in real processes. It needs root, gcc, tmpfs and loop devices. */
 export default defineConfig({
   test: {
     ...withProcesses,

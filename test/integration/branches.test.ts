@@ -258,7 +258,7 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
       const here = new NatsHubLink({ url, seed: (JSON.parse(keys) as HubKeys).hub, user: '@hub', tls: null });
       const bytes = randomBytes(9_000_000);
       there.answer(async () => bytes);
-      // The branch listens from its first connection on.
+      // The first question connects the branch, which listens for the hub's questions from then on.
       await there.ask('hello', '{}');
       const got = await here.ask('B1', 'bundle', '{"json":true}');
       expect(Buffer.compare(got, bytes)).toBe(0);

@@ -6,7 +6,10 @@ import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
 
-/** What a chain does in years: a season shop, a shop that is split, a backup of before a rename, a hub that dies. */
+/**
+ * Changes of a chain over the years: a season shop, a shop that is split, a backup from before a rename, a hub that
+ * dies.
+ */
 describe.skipIf(!hasNatsServer)('a chain that changes, with a real server', () => {
   let chain: ChainPlace;
   let hub: DaemonProcess;
@@ -153,7 +156,7 @@ describe.skipIf(!hasNatsServer)('a chain that changes, with a real server', () =
       expect(events.slice(0, before.length)).toEqual(before);
       expect(rowsOf(own.storage, "SELECT 1 FROM orders WHERE store_external_id <> 'B1'")).toEqual([]);
       await chain.stop(b2);
-      // The branch's machine stores its first name, which the new hub does not know.
+      // The branch's machine still has the name B2, under which it joined first and which the new hub does not know.
       const other = await chain.joinAs({ ...b2, invitation: await chain.invite('Centro') });
       expect(other.code).toBe(2);
       expect(other.stderr).toMatch(/Nothing was changed.*branch invite Centro --was B2/s);

@@ -29,8 +29,8 @@ it('an inbox that is damaged where nobody reads is set aside and told of, and th
   await until('the inbox is there', isThere);
   await first.end('SIGTERM');
 
-  // The header counts a page that belongs to no table. Every query works, and only a check of the file finds
-  // it.
+  // Appends a page that belongs to no table, and adds it to the number of pages in the header. Every query still works;
+  // only a check of the whole file finds the page.
   const bytes = Buffer.concat([readFileSync(file), Buffer.alloc(PAGE_BYTES)]);
   bytes.writeUInt32BE(bytes.readUInt32BE(28) + 1, 28);
   writeFileSync(file, bytes);

@@ -22,7 +22,8 @@ const EVERY = '1s';
 const AGE_AT_MOST_MS = limitMs(10_000);
 const SKU = 1001;
 /**
- * Step by which counts rise. It is far more than orders subtract, so that an older count can be told at the platform.
+ * Step by which counts rise. It is far more than orders subtract, so that an older count can be recognised on the
+ * platform.
  */
 const COUNT_STEP = 1_000;
 

@@ -20,7 +20,7 @@ it('a branch that hands over its whole stock keeps neither another branch nor wh
   await passUntil('the catalogue is swept', () => stores.read(({ lookup }) => lookup.isComplete), 120);
   // Only the first branch's list was read to its end, because its records contain the stocks of the other branches too.
   const lists = control.calls('product.list').length;
-  // A product without an id of the POS cannot be sent.
+  // A stock without a mapping in its branch cannot be sent.
   const stocks = control
     .products()
     .flatMap(({ children }) => children)

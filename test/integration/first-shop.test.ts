@@ -8,8 +8,8 @@ import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
 
 /**
- * docs/chain.md, "Your first shop", word by word: from one shop to two on this machine. For two Debian machines:
- * test/slow/package/two-shops.
+ * Follows docs/chain.md, "Your first shop", word by word from one shop to two, on this machine. On two Debian machines,
+ * test/slow/package/two-shops does so.
  */
 
 const CHAIN = readFileSync('docs/chain.md', 'utf8');
@@ -65,7 +65,7 @@ beforeAll(async () => {
 
 afterAll(() => chain?.close());
 
-/** Runs a typed line with paths below the directory that stands for /etc/tillsync. */
+/** Returns a typed line as it runs on this machine, with paths below the directory that stands for /etc/tillsync. */
 const here = (line: string) =>
   line
     .replaceAll('sudo ', '')
@@ -121,7 +121,7 @@ it.skipIf(!hasNatsServer)(
     await comes(second.storage, two);
     expect(storesIn(store)).toEqual(['B1']);
     expect(storesIn(second.storage)).toEqual(['B2']);
-    // Yesterday's orders are there once, and all new events come after those that the POS has read.
+    // Yesterday's order keeps a seq that the POS has read, and every event of the new order has a higher one.
     const events = rowsOf<{ seq: number; id: string }>(
       store,
       'SELECT seq, order_id AS id FROM order_events ORDER BY seq',

@@ -30,7 +30,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   let hub: Workplace;
   let daemon: DaemonProcess;
   let honest: BranchPlace;
-  /** Place in which the liar's key was made. */
+  /** The branch whose key the liar uses. */
   let liarsPlace: BranchPlace;
   let liar: NatsConnection;
   let refusals: string[] = [];

@@ -8,8 +8,8 @@ import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, runCommand, until } from '../support/workplace.ts';
 
 /**
- * Makes a certificate for localhost, signed by a new authority. With `again`, the same authority signs one for that
- * name and duration.
+ * Makes a certificate for localhost, signed by a new certificate authority. With `again`, the authority of the first
+ * call signs a certificate with that name and duration.
  */
 function makeCertificate(
   directory: string,

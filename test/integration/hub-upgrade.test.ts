@@ -10,7 +10,7 @@ import { hasNatsServer, startNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
 
-/** Returns the configuration of tillsync 0.1, with hub and branches in one account. */
+/** Returns the configuration of nats-server as tillsync 0.1 wrote it, with hub and branches in one account. */
 function inOneAccount(text: string): string {
   const head = text.slice(0, text.indexOf('  TILLSYNC {'));
   const [, hubKey] = /TILLSYNC \{\s+jetstream: enabled\s+users: \[\s+\{ nkey: (\w+)/.exec(text) ?? [];
@@ -24,7 +24,7 @@ function inOneAccount(text: string): string {
   return `${head}  TILLSYNC {\n    jetstream: enabled\n    users: [ { nkey: ${hubKey} }\n${users.join('\n')} ]\n  }\n}\nsystem_account: SYS\n`;
 }
 
-/** Returns a hello of tillsync 0.1. */
+/** Returns the `hello` question as a branch with tillsync 0.1 sends it. */
 const oldHello = (more: object) =>
   JSON.stringify({
     instance: 'old',
@@ -99,7 +99,8 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       'SELECT seed FROM link_key',
       'state.db',
     );
-    // The file of the older version. The server runs with it and the branches are connected when the hub is upgraded.
+    // Writes the server's file as the older version did. When the hub is upgraded, the server runs with this file and
+    // the branches are connected.
     writeFileSync(chain.serverFile, inOneAccount(readFileSync(chain.serverFile, 'utf8')));
     await chain.startServer();
     await chain.start(b1);
@@ -186,7 +187,7 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       expect(alarm()).toMatch(
         /another configuration.* hub server-config; sudo systemctl restart tillsync-nats/,
       );
-      // Orders go on meanwhile.
+      // Orders still reach the branch while the alarm is raised.
       await arrives(orderFor('sub-1'));
       await chain.server.kill();
       await chain.startServer();

@@ -9,7 +9,10 @@ import { invitationText } from '../../src/link/server-config.ts';
 import { newPlace } from '../cli/init-rig.ts';
 import { MAIN } from '../support/workplace.ts';
 
-/** Text that was copied too, after the token. It is too long for a line that a terminal edits, which would cut it. */
+/**
+ * Text that is pasted after the token by mistake. It is longer than a line that a terminal itself edits may be, so that
+ * a terminal would cut it.
+ */
 const PASTED_TOO_MUCH = `secret-tail-${'x'.repeat(5000)}`;
 
 test('at a real terminal no key of a token is echoed, nor what was pasted behind it', async () => {

@@ -53,6 +53,7 @@ it('with a million changes of 500 branches waiting a call is filled in milliseco
   console.log(
     `fills a call at a million waiting: median ${median.toFixed(1)} ms, worst ${sorted.at(-1)?.toFixed(1)} ms`,
   );
-  // The median is 20 ms on an idle machine; without an index for the branches' turns it is most of a second.
+  // The median is 20 ms on an idle machine. Without the index by which branches take turns, it would be nearly a
+  // second.
   expect(median).toBeLessThan(limitMs(100));
 });

@@ -8,7 +8,7 @@ import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
 
-/** Makes an authority and its certificate for localhost. */
+/** Makes a certificate authority, and a certificate for localhost that it signs. */
 function makeCertificate(directory: string): { cert: string; key: string; ca: string } {
   mkdirSync(directory, { recursive: true });
   const at = (file: string) => path.join(directory, file);

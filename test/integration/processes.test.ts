@@ -50,7 +50,7 @@ function start(job: Job): { child: ChildProcess; ended: Promise<number | NodeJS.
   return { child, ended };
 }
 
-/** Makes a client in this process, whose clock is `laterMs` ahead of those of the other processes. */
+/** Makes a client in this process. Its clock is `laterMs` ahead of the clocks of the other processes. */
 function clientOf(sandbox: Sandbox, path: string, laterMs = 0) {
   const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + laterMs };
   const state = tempState(clock, path);

@@ -22,7 +22,7 @@ it('the quarantine is bounded: huge payloads are cut, and the oldest go', async 
   });
   await mirror.save(Array.from({ length: 10_005 }, (_, i) => unreadable(`small ${i}`)));
   const ids = mirror.quarantine.list(20_000).map(({ quarantineId }) => quarantineId);
-  // A tenth is deleted at once when there are too many; the newest stay.
+  // When there are too many payloads, a tenth of them is deleted at once, the oldest first.
   expect(ids.length).toBeGreaterThan(9_000);
   expect(ids.length).toBeLessThanOrEqual(10_000);
   expect(ids).toEqual(ids.map((_, i) => 10_010 - i));

@@ -55,7 +55,10 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     if (withServer) rmSync(path.dirname(chain.serverFile), { recursive: true });
   }
 
-  /** Restores the hub from `file` on a machine that has the program, the configuration and new tokens. */
+  /**
+   * Restores the hub from `file` on a machine that has the program and the configuration, and new tokens if the backup
+   * has none.
+   */
   async function restore(file: string): Promise<{ branches: string[]; tokens: string; advice: string[] }> {
     const { hub } = chain;
     const restored = await hub.command('restore', file, '--json');

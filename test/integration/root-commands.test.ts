@@ -185,7 +185,7 @@ describe.skipIf(!isRoot)('the service user who plants links for root', () => {
   });
 });
 
-/** Starts a process that repeats a user's attack until it is killed. */
+/** Starts a process that repeats a user's attack. Returns a function that kills it. */
 async function attack(user: { uid: number; gid: number }, program: string): Promise<() => Promise<void>> {
   const text = `const fs = require('fs'), path = require('path');
     const storage = ${JSON.stringify(place.storage)}, victim = ${JSON.stringify(victim)};
@@ -241,7 +241,8 @@ describe.skipIf(!isRoot)('a restore by root', () => {
     for (let round = 0; round < ROUNDS; round++) {
       const stop = await attack(
         { uid: SERVICE, gid: SHARED_GROUP },
-        // The attack begins only when the mirror is in its place, because a restore notices missing files before that.
+        // The attack begins only after the restore has replaced the mirror, because a restore notices missing files
+        // before that.
         `const number = () => fs.statSync(path.join(storage, 'mirror.db')).ino, before = number();
          again(() => {
            const name = fs.readdirSync(storage).find((each) => each.startsWith('.restore-'));

@@ -24,7 +24,7 @@ afterEach(async () => {
 /** Returns the configuration as the commands read it from their file. */
 const base = (): Config => ({ ...place.config, stock: { ...place.config.stock, holdBackUnbooked: false } });
 
-/** Starts the daemon with some other settings. */
+/** Starts the daemon with the `changed` settings. */
 function started(changed: Partial<Config>): Promise<Daemon> {
   return startDaemon({
     config: { ...base(), ...changed },

@@ -102,8 +102,8 @@ describe('a count in line', () => {
     const skus = [1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010];
     const taken = await count(daemon, ...skus.map((sku): [number, number] => [sku, 3]));
     await rig.clock.advance(4_000);
-    // After the call with all changes come ever smaller first halves, until three changes are refused alone, and then
-    // ever smaller last halves, down to the last change.
+    // After the call with all changes, ever smaller first halves are sent until three changes were refused alone, and
+    // then ever smaller last halves, down to the last change.
     expect(sent.map(({ length }) => length)).toEqual([10, 5, 3, 2, 1, 1, 1, 5, 2, 1]);
     expect(daemon.services.outbox.counts()).toMatchObject({ rejected: 0, pending: 10 });
     expect(taken).toHaveLength(10);

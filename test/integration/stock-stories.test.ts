@@ -5,7 +5,7 @@ import type { Config } from '../../src/config/config-type.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import { storeRig } from '../support/store-rig.ts';
 
-// Stories of the stock that once ended with pieces sold twice, each on the running daemon.
+// Stories in which pieces were once sold twice, each played on a running daemon.
 
 const MINUTE_MS = 60_000;
 type StockConfig = Partial<Config['stock']>;

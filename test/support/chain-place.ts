@@ -72,7 +72,7 @@ export class ChainPlace {
     return { chain, hub, b1, b2 };
   }
 
-  /** Prepares the hub without a running nats-server, whose configuration is not written yet. */
+  /** Prepares the hub. Its nats-server does not run, and the server's configuration file is not written yet. */
   static async prepare(seed: number, branches: string): Promise<ChainPlace> {
     const place = new ChainPlace(await openWorkplace(seed), await freePort());
     const { hub, port } = place;
@@ -144,7 +144,7 @@ export class ChainPlace {
     return runCommand(env, words);
   }
 
-  /** Makes a second machine with the key of a branch, whose `state.db` was copied. */
+  /** Makes a second machine with a copy of a branch's `state.db`, so that both have the branch's key for the link. */
   async twinOf(place: BranchPlace): Promise<BranchPlace> {
     const twin = this.branchAt(`twin-of-${path.basename(place.storage)}`, '');
     copyFileSync(path.join(place.storage, 'state.db'), path.join(twin.storage, 'state.db'));

@@ -75,7 +75,10 @@ export class FakeClock implements Clock {
     await this.#settle();
   }
 
-  /** There are at most a few dozen sleepers, so scanning costs less than sorting them. */
+  /**
+   * Returns the sleeper that wakes next. Scanning costs less than sorting, because there are at most a few dozen
+   * sleepers.
+   */
   #next(): Sleeper | undefined {
     let next: Sleeper | undefined;
     for (const sleeper of this.#sleepers) {
@@ -120,15 +123,15 @@ export async function settle(turns = 4): Promise<void> {
 const WORKER_LOOK_MS = 2;
 
 /**
- * Waits until nothing more can run, including worker threads and the inbox's process. A program that waits for no
- * socket and no file then does the same work on a slow machine.
+ * Waits until nothing more can run, including worker threads and the inbox's process. So a program that waits for no
+ * socket and no file does the same work on a slow machine as on a quick one.
  */
 export async function untilIdle(): Promise<void> {
   for (;;) {
     await new Promise<void>((resolve) => setImmediate(resolve));
     const under = process.getActiveResourcesInfo();
-    // While a request to the inbox's process is open, its timeout keeps a timer; wait in real time until it is
-    // answered.
+    // A request to the inbox's process keeps a timer for its timeout. While such a request is open or a worker thread
+    // is busy, real time has to pass.
     const asksInbox = under.includes('ProcessWrap') && under.includes('Timeout');
     if (asksInbox || under.includes('MessagePort'))
       await new Promise((resolve) => setTimeout(resolve, WORKER_LOOK_MS));

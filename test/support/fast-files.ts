@@ -4,7 +4,10 @@ import path from 'node:path';
 import { keepCompiledCode } from './compiled-code.ts';
 
 const MEMORY = '/dev/shm';
-/** Free memory that is required to put files there. A run writes some hundred megabytes before they are deleted. */
+/**
+ * Free memory that `/dev/shm` must have to be used. A test run writes some hundred megabytes before its files are
+ * deleted.
+ */
 const ROOM_MIN_BYTES = 2 * 1024 ** 3;
 /**
  * Gives a test run files in memory if the machine has room, so that no test waits for the disk, and keeps the

@@ -40,7 +40,7 @@ export class FullRunReporter implements Reporter {
 
   /** Reports skipped tests; returns those that fail the run. */
   #tellSkipped(vitest: Vitest, modules: readonly TestModule[]): Skipped[] {
-    // A run of some tests by title skips the others.
+    // If tests are selected by their titles, the other tests are skipped on purpose.
     if (vitest.config.testNamePattern !== undefined) return [];
     const skipped = modules.flatMap((module) =>
       [...module.children.allTests('skipped')]

@@ -3,8 +3,8 @@ import type { InboxAsker, InboxProcessOptions } from '../../src/outbox/inbox-pro
 import { InboxAnswerer, type InboxReply, type InboxRequest } from '../../src/outbox/inbox-protocol.ts';
 
 /**
- * Answers as the inbox's process does, without starting one. A lock that this process itself holds is not found, unlike
- * a POS's lock.
+ * Answers as the inbox's process does, without starting one. Does not report a lock that the test's own process holds,
+ * because `lockHolders` leaves out its own process.
  */
 export function inboxHere({ onTrouble, ...place }: InboxProcessOptions): InboxAsker {
   const inbox = new InboxAnswerer(place);

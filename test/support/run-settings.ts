@@ -26,7 +26,10 @@ export function readSlowness(text: string | undefined, measure = measureSlowness
   throw new RangeError(`TILLSYNC_SLOW: found ${text}; allowed: a number from 1 to ${SLOW_MAX}.`);
 }
 
-/** Times a loop, which takes longer on a slow, busy or single processor. Returns the factor, never below 1. */
+/**
+ * Returns by what factor this machine is slower than an idle one with two cores, at least 1. Times a loop, and doubles
+ * the result on a single core.
+ */
 function measureSlowness(): number {
   const began = performance.now();
   let x = 1;

@@ -34,7 +34,10 @@ export type Tamper = (
   pass: () => Promise<TransportAnswer>,
 ) => Promise<TransportAnswer>;
 
-/** A process's own clock, which stops with the process, as under SIGSTOP or on a sleeping machine. */
+/**
+ * The clock of one process. While the process is frozen, as under SIGSTOP or on a sleeping machine, no sleep ends, but
+ * time goes on.
+ */
 export class FreezableClock implements Clock {
   readonly #world: FakeClock;
   #thawing: Promise<void> | undefined;

@@ -7,7 +7,7 @@ import { Notifier } from '../../src/health/notifier.ts';
 
 type Watched = Pick<Services, 'config' | 'mirror' | 'state' | 'platform' | 'outbox'>;
 
-/** Returns a function that passes the alarm messages that are due to `onNews`, by the store's alarm rules. */
+/** Returns a function that calls `onNews` with each alarm message that is due by the store's alarm rules. */
 export function listener(
   services: Watched,
   clock: Clock,
@@ -29,7 +29,7 @@ export function listener(
   return () => notifier.notify(now.read(), signal);
 }
 
-/** Makes the store's heartbeat to this address. */
+/** Returns a heartbeat that reports on the store to `url`. */
 export function heartbeatTo(url: string, services: Watched, clock: Clock): Heartbeat {
   const now = currentAssessment({ ...services, clock });
   return new Heartbeat({

@@ -18,14 +18,14 @@ import { sameRowsCommit } from '../bare-commits.ts';
 import { readSample, sampleOrder } from '../sample-order.ts';
 import { type CpuMeasure, ownCpu } from './measure.ts';
 
-/** Orders per round, and how many arrive together. */
+/** Number of orders per round, and number of orders that arrive together. */
 const ORDERS = 100;
 const TOGETHER = 50;
 const BRANCH = 'B1';
 
 /**
- * Measures an order's way from the hub's merge through its feed to the branch's mirror, in one process without
- * nats-server.
+ * Measures the CPU time of an order from the hub's merge through the hub's feed to the branch's mirror, in one process
+ * without nats-server.
  */
 export const BRANCH_ORDER: CpuMeasure = {
   name: 'order from hub to branch',

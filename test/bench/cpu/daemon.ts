@@ -22,7 +22,7 @@ const CONNECTIONS = 50;
 /** Number of callbacks in a round. */
 const CALLBACKS = 250;
 
-/** Measures callbacks that are durable and visible when answered, by the whole packaged daemon. */
+/** Measures callbacks to the whole packaged daemon, which answers when the order is durable and visible. */
 export const CALLBACK: CpuMeasure = {
   name: 'durable callback',
   beside: 'a Fastify that checks the secret, parses, and stores nothing',
@@ -42,8 +42,8 @@ export const CALLBACK: CpuMeasure = {
       cpuOf(pid, CALLBACKS, async () => {
         for (let sent = 0; sent < CALLBACKS; sent += CONNECTIONS) {
           const bodies = side.map(() => orderOf(++number));
-          // All requests wait when the server continues; otherwise the machine's other work decides how many share a
-          // commit.
+          // The server stands still until all requests are sent, so that all of them wait when it continues. Otherwise
+          // the machine's other work would decide how many share a commit.
           process.kill(pid, 'SIGSTOP');
           const answers = side.map((client, i) => client.post(bodies[i] as string));
           process.kill(pid, 'SIGCONT');

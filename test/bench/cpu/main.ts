@@ -42,8 +42,8 @@ async function main(): Promise<number> {
   let isSlower = false;
   for (const measure of wanted.measures) {
     let figure = await measureOnce(measure);
-    // A slow measure is repeated, because a busy moment of the machine and an unlucky memory layout pass, but a real
-    // slowdown stays.
+    // A slow measure is repeated. A busy moment or an unlucky memory layout is over the next time, but a real slowdown
+    // is not.
     for (
       let more = 1;
       more < TRIES_MAX && comparisonOf(figure.ratio, kept[measure.name]) === 'slower';

@@ -26,12 +26,12 @@ export interface CpuFigure {
 
 /** A side's minimum is accepted once its three lowest values lie within this factor. */
 const MET = 1.02;
-/** Factor for the maximum number of rounds, which a busy machine needs. */
+/** Maximum number of rounds, as a multiple of the least number. A busy machine needs more rounds. */
 const LONGER = 2;
 
 /**
  * Alternates short rounds of both sides and takes each side's minimum, because the machine's other work only adds time.
- * It adds more to the side with more memory, so a mean would depend on the machine.
+ * Such work adds more time to the side that uses more memory, so a mean would depend on the machine.
  */
 export async function measureCpu(sides: Sides, rounds: number): Promise<CpuFigure> {
   const ours: number[] = [];

@@ -23,7 +23,7 @@ function orderIds(): () => string[] {
 const entryOf = (text: string) =>
   readNotification(Buffer.from(text), { read: readSample, receivedAtMs: Date.now() }).entry;
 
-/** Measures the part of a callback without HTTP, which shows the cost of one more index, trigger or statement. */
+/** Measures the work of a callback without HTTP. This shows what one more index, trigger or statement costs. */
 export const MERGE: CpuMeasure = {
   name: 'order merged into the mirror',
   beside: 'the same rows into tables without an index or a trigger, in the same commits',
@@ -52,8 +52,8 @@ export const MERGE: CpuMeasure = {
 };
 
 /**
- * Measures how new orders are entered into the stock ledger, which follows a callback's answer. It shows if SQLite
- * plans a statement of the ledger again for each order.
+ * Measures the CPU time of entering new orders into the stock ledger, which happens after a callback is answered. The
+ * time rises if SQLite plans a statement of the ledger again for each order.
  */
 export const LEDGER: CpuMeasure = {
   name: 'order in the stock ledger',

@@ -13,7 +13,7 @@ const ORDERS = 500;
 const POLLS = 2;
 const OBSERVED_MS = Date.UTC(2026, 5, 1);
 
-/** Measures an answer without a new order; the unit is one order of the answer. */
+/** Measures the import of a poll's answer without a new order; the unit is one order of the answer. */
 export const UNCHANGED_POLL: CpuMeasure = {
   name: 'unchanged poll',
   beside: 'parse the answer, write each order as JSON again and hash it',

@@ -7,8 +7,8 @@ export const sumOf = (days: readonly DayOutcome[], field: keyof DayOutcome): num
 const RESAMPLES = 1_000;
 
 /**
- * Returns the mean number of unavailable pieces a day that are sold beyond those of `best`, with the middle 95 % of
- * resampled means.
+ * Returns how many more pieces that were not free were sold per day than with `best`: the mean, and the range of the
+ * middle 95 % of resampled means.
  */
 export function pairedDifference(
   days: readonly DayOutcome[],

@@ -41,8 +41,8 @@ interface Run {
 }
 
 /**
- * Plays all strategies in pieces of some days, a piece in each lane at a time. A failing strategy does not stop the
- * others. The result does not depend on the number of lanes.
+ * Plays all strategies in pieces of some days; each lane plays one piece at a time. A failing strategy does not stop
+ * the others. The result does not depend on the number of lanes.
  */
 export async function playAll(options: PlayAllOptions): Promise<PlayedStrategy[]> {
   const { strategies, days, seed, known, lanes = availableParallelism(), progress, onPiece } = options;

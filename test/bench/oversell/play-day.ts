@@ -28,8 +28,8 @@ export async function playDay(
   const platform = [...day.stock];
   const timers: Timer[] = [];
   let [nowS, count, nextCallS, nextReadS] = [0, 0, 0, 0];
-  // `running` is the number of running tasks, `reads` of those that wait for the platform, for which the day's time
-  // goes on.
+  // `running` is the number of unfinished tasks, `reads` the number of those that wait for an answer of the platform.
+  // The day's time goes on only while all unfinished tasks wait for the platform.
   let [running, reads] = [0, 0];
   let fault: { error: unknown } | undefined;
   let wake = () => {};

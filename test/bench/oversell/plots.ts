@@ -3,7 +3,7 @@ import type { Scenario } from './csv.ts';
 import { sumOf } from './figures.ts';
 import type { PlayedStrategy } from './play-all.ts';
 
-/** A strategy that sells more than this many times the optimum has a bar that is cut. */
+/** A bar is cut at this many times the optimum's number of pieces. */
 const CUT_AT = 12;
 
 /**

@@ -4,7 +4,7 @@ import { seededRandom } from '../../support/fake-clock.ts';
 /** Parameters of a day, times in seconds. They are assumptions, which `--strategy` and a report's sweeps may change. */
 export interface DaySettings {
   products: number;
-  /** Customers of both kinds in a day. */
+  /** Number of customers a day, in the shop and online together. */
   customers: number;
   /** Share of the customers who order online. */
   onlineShare: number;

@@ -34,8 +34,8 @@ export interface World {
 const HEARD_AFTER_S = 0.2;
 
 /**
- * The shelf, the POS's stock and what customers and staff do with both. It counts what is sold twice, whoever tells the
- * platform the quantities.
+ * The shelf, the POS's stock and what customers and staff do with both. It counts what is sold twice, and does not
+ * depend on who sends quantities to the platform.
  */
 export class ShopFloor {
   readonly outcome: DayOutcome = {

@@ -12,7 +12,7 @@ export interface ShopView {
   /** Number of products, which are numbered from 0. */
   readonly products: number;
   nowS(): number;
-  /** Returns the POS's stock of a product: the morning's, less paid and booked pieces. */
+  /** Returns the POS's stock of a product: the morning's, less pieces paid at the till and pieces of booked orders. */
   posStock(product: number): number;
   /** Puts a quantity into the next call to the platform; one call a second, with up to 100 items. */
   send(product: number, qty: number): void;

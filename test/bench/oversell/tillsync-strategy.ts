@@ -42,7 +42,7 @@ class Tillsync implements Strategy {
   #outbox!: OutboxService;
   #sender!: PushLoop;
   #looker: StockLooker | undefined;
-  /** The running call, with the change of each product in it. */
+  /** The running call, with the id of the change of each product in it. */
   #call: { callId: number; changeIds: Map<number, number> } | undefined;
   #lastPollMs: number | null = null;
 
@@ -67,7 +67,7 @@ class Tillsync implements Strategy {
     });
     const { holdBack, hears, looks } = this.#options;
     this.#outbox = new OutboxService({ stores, guards: GUARDS_OFF, holdBack });
-    // No change comes through the inbox.
+    // The inbox stays empty, so nothing has to be copied from it before a change is accepted.
     this.#outbox.afterInbox(async () => true);
     if (looks) {
       this.#looker = new StockLooker({

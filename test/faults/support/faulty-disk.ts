@@ -15,7 +15,7 @@ export type DiskFault =
   | 'kill-at-step'
   | 'wall-offset';
 
-/** Switches that take effect at once in processes started at this workplace. */
+/** Begins and ends faults in the processes started at this workplace. Both take effect at once. */
 export interface FaultyDisk {
   begin(fault: DiskFault, what: string): void;
   end(fault: DiskFault): void;
