@@ -17,9 +17,9 @@ export interface AlarmReport {
   level: FindingLevel;
   /** One sentence that says what is wrong. */
   message: string;
-  /** Message of the part of tillsync that found the fault; null if there is none. */
+  /** Message from the part of tillsync that found the fault; null if it gave none. */
   detail: string | null;
-  /** What to do; null if there is nothing to do, because the alarm is over or the remedy of another one ends it. */
+  /** What to do; null if the alarm is over, or if the remedy of another alarm also ends this one. */
   remedy: string | null;
   /** When the fault began, ISO 8601 UTC; null if unknown. */
   since: string | null;
@@ -53,7 +53,9 @@ export function alarmReport(news: Notification, context: ReportContext): AlarmRe
   return complete({ state, key, level, message, detail, remedy: todo, since }, context, isKnownBetter);
 }
 
-/** Returns the message and the remedy of an alarm. Commands in them are still placeholders. */
+/**
+ * Returns the message and the remedy of an alarm. Commands in them may still have placeholders such as `{tillsync}`.
+ */
 function wordsOf({ key, words }: Notification, { dailyMax, language }: ReportContext) {
   if (key === 'alarms.daily-max') {
     const message = `Alarms were told ${dailyMax} times today; what is still wrong tomorrow is told then.`;
@@ -68,7 +70,7 @@ function wordsOf({ key, words }: Notification, { dailyMax, language }: ReportCon
   return { message: message.replace(': {count}', ''), remedy };
 }
 
-/** Translates a text into the shop's language, and its times to the shop's time zone. */
+/** Translates a text into the shop's language, and converts its times to the shop's time zone. */
 function forPeople(text: string, { language, timeZone, nowMs }: ReportContext): string {
   return localTimes(reasonIn(language, text), timeZone, nowMs);
 }
@@ -85,8 +87,8 @@ export function testReport(context: ReportContext): AlarmReport {
 type Told = Omit<AlarmReport, 'at' | 'shop' | 'host' | 'version' | 'text'>;
 
 /**
- * Completes the report of an alarm. With `isKnownBetter`, the remedy fits the known cause, so the text contains it even
- * if the detail names a command.
+ * Completes the report of an alarm. If `isKnownBetter`, the remedy fits the known cause, so `text` contains the remedy
+ * even if the detail names a command.
  */
 function complete(told: Told, context: ReportContext, isKnownBetter = false): AlarmReport {
   const { shop, version, nowMs } = context;
@@ -120,7 +122,7 @@ function textOf(
   isKnownBetter: boolean,
 ): string {
   const began = since === null ? '' : `, ${SINCE[language]} ${localTimes(since, timeZone, nowMs)}`;
-  // A detail that names a command says already what to do, so no remedy is added.
+  // A detail that names a command already says what to do, so the remedy is left out unless it fits a known cause.
   const isRemedy = !isKnownBetter && detail?.includes('tillsync ');
   const more = (isRemedy ? [detail] : [detail, remedy]).filter(Boolean).join(' ');
   const what = state === 'healed' ? `${OVER[language]}: ${message}` : message;

@@ -16,8 +16,8 @@ import { by, Counter, gauge, Histogram, type MetricFamily } from './metrics-form
 import type { Verdict } from './verdict.ts';
 
 /**
- * Time since the last read of the inbox after which a POS or the disk must be blocking reads. Normally, the inbox is
- * read twice a second.
+ * Age of the last read of the inbox above which a POS or the disk must be blocking reads. Normally, the inbox is read
+ * twice a second.
  */
 const UNREAD_MS = 10_000;
 
@@ -364,7 +364,7 @@ export class Counters {
   };
 }
 
-/** Returns a transport that counts every request that is sent, including token refreshes. */
+/** Returns a transport that counts and times every request, including token refreshes. */
 export function measuredTransport(
   transport: Transport,
   { calls, callSeconds }: Counters,

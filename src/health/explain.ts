@@ -30,8 +30,8 @@ export interface ReportingBranch {
   name: string;
   seenAt: string | null;
   /**
-   * The branch's last report. `mark` is the newest number of its feed in its mirror; `waiting` is how many changes and
-   * acknowledgements wait at the branch for the hub.
+   * The branch's last report. `mark`: number of the newest feed entry that the branch's mirror has. `waiting`: number
+   * of changes and acknowledgements that wait at the branch for the hub.
    */
   report: { mark: number; waiting: number } | null;
 }
@@ -95,7 +95,7 @@ function eventEntry({ seq, status, previousStatus, source, observedAt }: OrderEv
   return { at: observedAt, what };
 }
 
-/** Returns one line per event and source for the notifications that brought nothing new. */
+/** Returns one entry per event and source for the payloads whose content was known already. */
 function repeatEntries(db: Database.Database, orderId: string): Entry[] {
   const text = `SELECT source, max(received_at) AS at, count(*) AS times FROM order_payloads
     WHERE order_id = ? AND applied = 0 GROUP BY seq, source`;
@@ -109,7 +109,7 @@ function repeatEntries(db: Database.Database, orderId: string): Entry[] {
   }));
 }
 
-/** Returns lines for callbacks with an earlier status than the known one, and for the polls that resolved them. */
+/** Returns entries for callbacks whose status is earlier than the known one, and for the polls that resolved them. */
 function heldEntries(db: Database.Database, orderId: string): Entry[] {
   const text = `SELECT status, known_status AS known, received_at AS receivedAt, resolved_at AS resolvedAt, resolution
     FROM held_notifications WHERE order_id = ?`;
@@ -294,7 +294,6 @@ function hookLines(db: Database.Database, hooks: readonly HookSettings[], newest
   });
 }
 
-/** Explanation of one stock of a sku. */
 export interface StockExplanation extends Explanation {
   sku: string;
   subsidiaryId: string;
@@ -322,7 +321,7 @@ export function explainStocks(
     });
 }
 
-/** Returns the permanent id of the hub's branch with this subsidiary. */
+/** Returns the permanent id of the hub's branch with this subsidiary; the given id itself if no branch has it. */
 function branchOf(db: Database.Database, subsidiaryId: string): string {
   const text = 'SELECT branch FROM feed_branches WHERE subsidiary_id = ?';
   return sqlOf(db).value<string>(text, subsidiaryId) ?? subsidiaryId;

@@ -39,7 +39,7 @@ export interface Finding {
   message: string;
   /** Sentence that says what to do; empty if the remedy of an earlier finding also ends this one. */
   remedy: string;
-  /** Message of the part of tillsync that found the fault; null if there is none. */
+  /** Message from the part of tillsync that found the fault; null if it gave none. */
   detail: string | null;
   /** Number of affected rows or files; null if the number is irrelevant. */
   count: number | null;
@@ -67,7 +67,9 @@ export const FAILURE_CAUSES = [
 ] as const;
 export type Cause = (typeof FAILURE_CAUSES)[number];
 
-/** Causes by error code, of the operating system or of tillsync. */
+/**
+ * Cause of a failed call for each error code. The codes come from the operating system, Node.js, undici or tillsync.
+ */
 const CAUSES: Readonly<Record<string, Cause>> = {
   ECONNREFUSED: 'refuses',
   ENOTFOUND: 'no-name',
@@ -90,8 +92,8 @@ const CAUSES: Readonly<Record<string, Cause>> = {
   'platform-failed': 'fault',
 };
 /**
- * Causes that last until somebody acts. Neither maintenance of the platform nor a recovering connection causes them in
- * two tries in a row.
+ * Causes that last until somebody acts. If two tries in a row fail for one of them, neither maintenance of the platform
+ * nor a recovering connection explains it.
  */
 const LASTING: ReadonlySet<Cause> = new Set<Cause>([
   ...(['refuses', 'no-name', 'certificate-date', 'certificate-trust', 'no-right', 'refused'] as const),
@@ -140,8 +142,8 @@ export interface FindingRow {
   /** Remedies for known causes, used instead of the normal one. */
   remedies?: Partial<Record<Cause, string>>;
   /**
-   * Judges the facts. Returns null if there is no fault, or undefined if the facts cannot tell. If undefined or left
-   * out, the finding exists while a part of tillsync has raised an alarm with its code.
+   * Judges the facts: null means that there is no fault, undefined that the facts cannot tell. If undefined, or without
+   * this function, the finding exists while an alarm with its code is raised.
    */
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
   /** Findings that hide this one, because they are its cause or more precise. */
@@ -230,8 +232,8 @@ export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | 
 }
 
 /**
- * Judges the present free space rather than the stored alarm, because a full disk may have no room to store an alarm
- * or its end. Returns undefined if the free space is unknown.
+ * Judges the present free space, because a full disk may have no room to store an alarm or its end. A stored alarm only
+ * extends a finding until there is clearly more room. Returns undefined if the free space is unknown.
  */
 export function hasDisk(
   code: 'storage.full' | 'storage.low',
@@ -258,8 +260,8 @@ const CHANGES_LATE_AFTER_MS = 5 * MINUTE_MS;
 const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
 
 /**
- * Returns the level for changes that wait since `since`; null if the wait is normal. A long queue takes time, so the
- * level is red only if no change was accepted for as long either.
+ * Returns the level for changes that wait since `since`; null if the wait is normal. A long queue takes time, so a long
+ * wait is red only if the platform has also accepted no change for `CHANGES_LOST_AFTER_MS`.
  */
 function changesLate({
   since,
@@ -293,8 +295,8 @@ export function neverCalled(facts: Facts): FactsOfFinding | null {
 }
 
 /**
- * Length of an outage from which an unread catalogue is a finding. In a shorter outage, missing orders are the
- * finding, and the catalogue is soon read again.
+ * Minimum length of an outage for an unread catalogue to be a finding. In a shorter one, only the missing orders are a
+ * finding, because the catalogue is soon read again.
  */
 const UNREACHABLE_FOR_MS = 5 * MINUTE_MS;
 
@@ -357,14 +359,14 @@ export function changesWait(facts: Facts): FactsOfFinding | null | undefined {
   const noted = notedAs('outbox.stuck', facts);
   if (noted && push && push.state !== 'ok' && pending > 0) {
     const { detail = null } = noted;
-    // The platform answers other calls, so even a failure without a known cause is a fault of this call.
+    // The alarm is raised only while polls succeed, so an unknown cause counts as a fault of the platform.
     return { level: 'red', detail, count: pending, since, cause: 'fault', ...causeOf(push) };
   }
   const level = changesLate({ ...facts, since });
   return level && { level, count: pending, since, ...(push && causeOf(push)) };
 }
 
-/** Findings about the age of orders. The first one that applies is used. */
+/** Findings about the age of orders, in order of precedence: the first that applies is used. */
 type OrdersCode = 'orders.resuming' | 'orders.starting' | 'orders.stale';
 
 function causeOf({ failure }: Freshness): { cause?: Cause } {
@@ -484,8 +486,8 @@ export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
 const ROOM_TO_HEAL = 0.9;
 
 /**
- * Returns the code of the alarm that stays raised because the free space is not clearly above its limit; null if none
- * does.
+ * Returns the code of the alarm that stays raised because the free space is not clearly above its limit; null if no
+ * alarm stays raised.
  */
 export function healingCode(disk: DiskSpace): DiskVerdict['code'] {
   return diskVerdict({ ...disk, freeBytes: disk.freeBytes * ROOM_TO_HEAL }).code;

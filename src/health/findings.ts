@@ -23,8 +23,8 @@ import {
 export type { FindingCheck, FindingCode, FindingRow };
 
 /**
- * Time after the end of `orders.stale` during which stuck changes are still its consequence. It is longer than the
- * longest pause between two tries to send them.
+ * Time after the end of `orders.stale` in which stuck changes still count as its consequence. All pauses between two
+ * tries to send changes are shorter.
  */
 const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
 const NO_TOKENS = ['auth.locked-out', 'auth.none'] as const;

@@ -10,7 +10,7 @@ import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
 import { PushMonitor } from './push-monitor.ts';
 
 /**
- * Facts about faults that only these checks notice: disk space, the clock, missing tokens, orders of another company.
+ * Facts from which the checks find faults that no other part of tillsync notices, such as a full disk or a wrong clock.
  */
 export interface AlarmFacts {
   alarms: Alarms;
@@ -38,27 +38,25 @@ export interface AlarmFacts {
   missingCodes: () => MissingCodes;
   /** Returns fields that are new in payloads, and fields that are no longer sent. May throw `storage-…`. */
   fieldNews: () => Record<'orders' | 'products', FieldNews>;
-  /** Returns endpoints that the platform does not permit, with its message. May throw `storage-…`. */
+  /** Returns endpoints that the platform does not permit, each with the platform's message. May throw `storage-…`. */
   forbidden: () => readonly { endpoint: string; message: string }[];
-  /**
-   * Returns why callbacks are refused and why they were unreadable; null where they are not. May throw `storage-…`.
-   */
+  /** Returns why callbacks are refused, and why some were unreadable; null if none are. May throw `storage-…`. */
   callbacks: () => { refused: string | null; unreadable: string | null };
   /** Returns the freshness of each flow. May throw `storage-…`. */
   freshness: () => readonly Freshness[];
-  /** Times at which the platform asked to wait, with the endpoint. */
+  /** Answers in which the platform asked tillsync to wait, each with its endpoint. */
   limited: Pick<Recently, 'of'>;
   /** Returns one reason for each failing alarm receiver: why a message still waits to be sent to it. */
   untold: () => readonly string[];
-  /** Requests with a wrong key to the local API, with their sender. */
+  /** Requests with a wrong API key to the local API, each with the address of its sender. */
   wrongKeys: Pick<Recently, 'of'>;
   /** Time that an order may wait for its acknowledgement before people are notified; 0 means for ever. */
   unbookedAfterMs: number;
   /** Returns, for each branch, how many of its shown products have an id of the POS. May throw `storage-…`. */
   branchMappings: () => readonly BranchMapping[];
   /**
-   * Returns ordered items without an id in these branches, of orders first seen at `from` or later. May throw
-   * `storage-…`.
+   * Returns items without an id of the POS, in orders of these branches that were first seen paid at `from` or later.
+   * May throw `storage-…`.
    */
   unmappedItems: (branches: readonly Branch[], from: string) => readonly UnmappedItem[];
   /** Formats a time in the shop's time zone. */
@@ -154,7 +152,10 @@ export class HealthChecks {
   }
 }
 
-/** Clock errors above which `clock.off` and `clock.wrong` are raised. With the latter, polls request wrong days. */
+/**
+ * Clock errors above which `clock.off` and `clock.wrong` are raised. A clock that is half a day off makes polls request
+ * wrong days.
+ */
 const CLOCK_OFF_MS = 5 * 60_000;
 const CLOCK_WRONG_MS = 12 * 3_600_000;
 
@@ -244,7 +245,10 @@ function checkStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
   alarms.note('orders.unassigned', orders.length === 0 ? null : `Order and store: ${names}.`);
 }
 
-/** Time for which the result is cached, because reading a day of orders takes longer than other checks. */
+/**
+ * Time for which the results of `sumsOfOrders` and `missingCodes` are cached, because reading a day of orders takes
+ * longer than other checks.
+ */
 const SUMS_FOR_MS = 5 * 60_000;
 const ODD_SHARE = 0.01;
 /** Factor by which the last day's share must exceed that of the week before to be a finding. */
@@ -263,7 +267,7 @@ function checkCodes({ alarms }: AlarmFacts, { missing, codes, usualShare }: Miss
   alarms.note('orders.code-missing', isOdd ? words : null);
 }
 
-/** Time for which the result is cached, because the check reads whole orders. */
+/** Time for which the result of `fieldNews` is cached, because it reads whole orders. */
 const FIELDS_FOR_MS = 3_600_000;
 
 function checkFields(
@@ -287,8 +291,8 @@ function checkPush({ alarms, freshness, clock }: AlarmFacts, watch: PushMonitor)
 }
 
 /**
- * Number of waits that the platform asked for in an hour, and time from the first to the last, from which another
- * program must be using up the company's limits. tillsync itself stays within them.
+ * Minimum number of waits that the platform asked for in an hour, and minimum time from the first to the last. If both
+ * are reached, another program must be using up the company's limits, because tillsync itself stays within them.
  */
 const LIMITED_MIN = 3;
 const LIMITED_FOR_MS = 3 * 60_000;

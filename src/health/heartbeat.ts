@@ -25,7 +25,7 @@ export function heartbeatAddress(configured: string, red: RedCodes): string {
   return url.href;
 }
 
-/** Result of the last heartbeat, stored for commands whenever it changes. */
+/** Result of the last heartbeat. It is stored whenever it changes, so that commands can show it. */
 export interface HeartbeatMemory {
   ok: boolean;
   /** When the result last changed, ISO 8601 UTC. */
@@ -43,7 +43,9 @@ export interface HeartbeatTarget {
   version: string;
 }
 
-/** Body of the answer, with status 200, of some services to a heartbeat of a monitor that no longer exists. */
+/**
+ * Some services answer 200 to a heartbeat of a monitor that no longer exists. The body of their answer matches this.
+ */
 const NOT_TAKEN = /^OK \(not found\)|"ok":\s*false/;
 
 /** Sends one heartbeat. Throws a TillsyncError if it did not arrive. */

@@ -99,7 +99,7 @@ export function gauge(name: string, help: string, found: number | null | readonl
   return { name, help, type: 'gauge', samples: () => samples };
 }
 
-/** Makes one sample for each value of a label. Unknown values are left out. */
+/** Makes one sample for each known figure, labelled by its name: by('code', { full: 2 }) → {code="full"} 2. */
 export function by(label: string, figures: Readonly<Record<string, number | null | undefined>>): Sample[] {
   return Object.entries(figures).flatMap(([text, value]) =>
     value == null ? [] : [{ labels: { [label]: text }, value }],

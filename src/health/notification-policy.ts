@@ -18,9 +18,9 @@ export interface Notification {
   key: FindingCode | 'alarms.daily-max';
   level: FindingLevel;
   detail: string | null;
-  /** Message and remedy for this cause; if left out, those of the finding's row. */
+  /** Message and remedy that fit the finding's cause; if left out, those of the finding's row apply. */
   words?: Pick<Finding, 'message' | 'remedy' | 'cause' | 'count'>;
-  /** When the alarm was raised; null for `muted`. */
+  /** When the fault began, ISO 8601 UTC; null for `muted`, or if unknown. */
   since: string | null;
 }
 
@@ -66,7 +66,10 @@ interface Seen {
   hasLasted: boolean;
 }
 
-/** Decides what is sent next. A finding that ends within the settling time is never sent. */
+/**
+ * Decides which message is sent next. A finding that ends within the settling time is never sent, unless its fault had
+ * lasted before it was found.
+ */
 export class NotificationPolicy {
   readonly #rules: AlarmRules;
   readonly #seen = new Map<FindingCode, Seen>();
@@ -93,7 +96,8 @@ export class NotificationPolicy {
     const known = [...codesUp, ...hidden, ...this.#hidden, ...this.#seen.keys(), ...toldCodes(memory)];
     for (const code of new Set(known)) {
       const isUp = codesUp.has(code);
-      // A finding that was only a consequence gets time to end by itself after its cause is over.
+      // A hidden finding is forgotten, so that its settling time begins when its cause is over. In that time, a mere
+      // consequence can end by itself.
       if (hidden.has(code) || this.#follows(code, codesUp, at.monotonicMs)) {
         this.#seen.delete(code);
         this.#hidden.add(code);
@@ -175,7 +179,7 @@ export class NotificationPolicy {
 }
 
 /**
- * Returns whether the receiver was notified of the finding at its present level. Amber that became red is sent again.
+ * Returns whether the receiver was notified of the finding; false if it was told of amber and the finding is red now.
  */
 function isTold({ code, level }: Finding, { told }: AlarmMemory): boolean {
   const before = told[code];

@@ -21,8 +21,8 @@ const AWAKE_GAP_MS = 60_000;
 const MADE_GOOD_WITHIN_MS = 4 * 60_000;
 
 /**
- * Reads the findings for alarm messages and heartbeats. If the mirror is unreadable, that is added to the last known
- * findings. Findings that arose while tillsync did not run are hidden until they had time to end.
+ * Reads the findings for alarm messages and heartbeats. If the mirror cannot be read, this fault is added to the last
+ * known findings. Findings that arose while tillsync did not run are hidden until they had time to end.
  */
 export class CurrentAssessment {
   readonly #look: () => Assessment;
@@ -98,7 +98,7 @@ export interface NotifierOptions {
 
 const RETRY_FIRST_MS = 10_000;
 const RETRY_LONGEST_MS = 600_000;
-/** Time that a message being sent may still take after tillsync was told to stop. */
+/** Maximum time that sending a message may still take after tillsync was asked to stop. */
 const STOP_GRACE_MS = 3_000;
 
 /** Number of failed tries after which a receiver counts as failing. They take one to two minutes. */

@@ -4,15 +4,15 @@ import { isPushFailing } from './facts.ts';
 /** Time for which sending must fail before it is a finding. Most faults of a platform are over by then. */
 const PUSH_FAILS_MS = 225_000;
 
-/** Number of successful polls needed in that time. A single poll may succeed even while most calls fail. */
+/** Minimum number of successful polls in that time. A single poll may succeed even while most calls fail. */
 const POLLS_MEANWHILE = 2;
 
-/** Maximum age of the last try. Pauses between tries are shorter, so an older failure says nothing about now. */
+/** Maximum age of the last failed try. Pauses between tries are shorter, so an older failure says nothing about now. */
 const TRIED_WITHIN_MS = 90_000;
 
 /**
- * Decides whether sending fails while polls succeed. A failed poll starts the count again, because the cause is then
- * the connection or the whole platform.
+ * Decides whether sending fails while polls succeed. After a failed poll, time and polls are counted anew, because the
+ * cause is then the connection or the whole platform.
  */
 export class PushMonitor {
   #fromMs: number;

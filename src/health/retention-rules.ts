@@ -11,13 +11,13 @@ export interface RetentionSettings {
   /** Retention of changes that are done or superseded. */
   readonly outboxMs: number;
   readonly quarantineMs: number;
-  /** Retention of customer data, counted from the end of the order. Unreadable input is not kept longer either. */
+  /** Retention of customer data, counted from the end of the order, and longest retention of quarantine entries. */
   readonly personalDataMs: number;
   /** Size of mirror.db's content above which payloads, events and quarantine entries are deleted sooner. */
   readonly maxBytes: number;
 }
 
-/** Times (ISO 8601 UTC) before which rows are deleted; null if none are. */
+/** Times before which rows are deleted, ISO 8601 UTC; null if none are. `now` is the present time. */
 export interface RetentionCuts {
   now: string;
   events: string | null;
@@ -32,9 +32,11 @@ export interface RetentionCuts {
 const DAY_MS = 86_400_000;
 /** Retention of the audit: more than a year, so that the same season can be compared. */
 const AUDIT_MS = 400 * DAY_MS;
-/** Minimum retention times when room is short, so that a POS that was off, and support, still find the rows. */
+/**
+ * Minimum retention times when room is short, so that support, and a POS that was switched off, still find the rows.
+ */
 const FLOOR_MS = { payloads: DAY_MS, events: 7 * DAY_MS, quarantine: 7 * DAY_MS };
-/** How often the retention times may be halved for lack of room. */
+/** Maximum number of times that the retention times are halved for lack of room. */
 export const PRESSURE_MAX = 7;
 
 /**

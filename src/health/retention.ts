@@ -39,10 +39,10 @@ interface KeptRow extends Partial<OrderColumns> {
 /** A kind of rows that are deleted by age, and how a row is deleted. */
 interface Family {
   select: string;
-  /** Column by which rows are ordered by arrival. */
+  /** Column whose values rise in the order in which rows arrive. */
   key: string;
   cut: Exclude<keyof RetentionCuts, 'now' | 'customers'>;
-  /** Rows deleted in one transaction, which then takes a few milliseconds. */
+  /** Maximum number of rows deleted in one transaction, so that it takes only a few milliseconds. */
   dropsAtOnce: number;
   may(row: KeptRow, feed: FeedFacts, cuts: RetentionCuts): boolean;
   remove(db: Database.Database, row: KeptRow): void;
@@ -53,7 +53,7 @@ interface Family {
  * example after a power cut.
  */
 const CLOCKS_RIGHT_FROM = '2020';
-/** Rows examined in one read. */
+/** Maximum number of rows examined in one read. */
 const LOOK_ROWS = 250;
 
 const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
@@ -116,7 +116,7 @@ const FAMILIES = {
     may: (row, _feed, cuts) => mayDropPayload({ receivedAt: row.at }, orderFactsOf(row), cuts),
     remove: removeFrom('order_payloads', 'payload_id'),
   },
-  /** Only held webhooks that a poll has resolved are deleted. */
+  /** Callbacks with an earlier status than the known one. Only those that a poll has resolved are deleted. */
   held: {
     select: `SELECT held_id AS key, resolved_at AS at FROM
       (SELECT * FROM held_notifications WHERE resolved_at IS NOT NULL)`,
@@ -169,8 +169,8 @@ function feedFacts(db: Database.Database): FeedFacts {
 }
 
 /**
- * Examines the next rows after `from`, oldest first, in one short read. Returns the keys to delete, and where the next
- * read begins; undefined if there are no later rows or all of them are too young.
+ * Examines the next rows after `from`, oldest first, in one short read. Returns the keys of the rows to delete, and as
+ * `next` the start of the next read: undefined if no later rows exist or all of them are too young.
  */
 function look(db: Database.Database, { select, key, cut, may }: Family, cuts: RetentionCuts, from: number) {
   const before = cuts[cut];
@@ -208,7 +208,7 @@ function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys
   return dropped.length;
 }
 
-/** Delay after a start. Orders are more urgent then than deleting old rows. */
+/** Delay of the first run after a start, because orders are more urgent then than deleting old rows. */
 const FIRST_AFTER_MS = 300_000;
 const LOOK_EVERY_MS = 3_600_000;
 const RUN_EVERY_MS = 24 * 3_600_000;
@@ -216,7 +216,7 @@ const RUN_EVERY_MS = 24 * 3_600_000;
 const LATE_MS = 24 * 3_600_000;
 /** Pause between two transactions or reads, so that callbacks are stored in between. */
 const PAUSE_MS = 20;
-/** Customers removed in one transaction, which then takes a few milliseconds. */
+/** Maximum number of customers removed in one transaction, so that it takes only a few milliseconds. */
 const FORGET_AT_ONCE = 20;
 const LEASE = 'mirror.retention';
 const LEASE_HOLD_MS = 600_000;
@@ -239,7 +239,7 @@ interface RetentionReport {
   /** Number of orders whose customer was removed. */
   forgotten: number;
   usedBytes: number;
-  /** How often the retention times were halved for lack of room. */
+  /** Number of times that the retention times were halved for lack of room. */
   pressure: number;
   /** False if another process does this work, a reader blocks the write-ahead log, or the run was stopped. */
   isComplete: boolean;
@@ -273,7 +273,7 @@ export async function retentionLoop(options: RetentionOptions, signal: AbortSign
 const CUT_SHORT =
   'A program reads mirror.db and keeps its log, or another tillsync cleans it. See who reads it with: {tillsync} doctor';
 
-/** Raises an alarm if customer data, or bytes of it, is kept a day longer than allowed. */
+/** Raises an alarm if customer data, or its deleted bytes in the file, exist a day longer than allowed. */
 class CustomerMonitor {
   readonly #o: RetentionOptions;
   #sinceMonoMs: number | undefined;

@@ -23,7 +23,7 @@ export interface Assessment {
 const CODES = Object.keys(FINDINGS) as FindingCode[];
 
 /**
- * Returns the present findings, worst first, and the hidden codes, so that nobody is told that a hidden finding is
+ * Returns the present findings, worst first, and the codes of hidden ones, of which nobody must be told that they are
  * over. Both follow from the facts alone.
  */
 export function assess(facts: Facts): Assessment {
@@ -50,7 +50,7 @@ export function verdictOf(facts: Facts): Verdict {
   return { level: found[0]?.level ?? 'green', findings: found };
 }
 
-/** Returns codes of findings that would also explain why no orders are fetched. */
+/** Returns the codes of findings that, if present, explain why no orders are fetched. */
 function causesOf(facts: Facts): readonly FindingCode[] {
   const poll = flowOf('orders.poll', facts);
   if (poll?.state === 'blocked') return ['platform.blocked'];
@@ -59,7 +59,7 @@ function causesOf(facts: Facts): readonly FindingCode[] {
   return ['orders.unreadable'];
 }
 
-/** Gives a known cause of `orders.stale` the level of that finding, and leaves the remedy to the cause. */
+/** If a finding is the cause of `orders.stale`, gives it that level, and empties the remedy of `orders.stale`. */
 function putCauseFirst(found: Map<FindingCode, Finding>, facts: Facts): void {
   const stale = found.get('orders.stale');
   const cause = causesOf(facts)

@@ -103,7 +103,8 @@ export class PlatformClient {
   }
 
   /**
-   * GET /order/all. The document does not show the body, so it is returned as bytes that look like JSON at both ends.
+   * GET /order/all. The document does not show the body, so it is returned as bytes, after a check that it begins and
+   * ends like JSON.
    */
   async orderAll(
     { startDate, endDate, extra }: OrderAllQuery,
@@ -170,7 +171,7 @@ export class PlatformClient {
 
   /**
    * Reads the webhook's settings by a configurable method and path, because the document shows none. Returns null if
-   * the platform has no webhook of the company, and `unsupported` if it does not have the path.
+   * the platform has no webhook of the company, and `unsupported` if it answers 404 or 405.
    */
   async webhookGet(how?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
     const { method, path } = this.#o.webhookRead ?? { method: 'GET', path: '/webhook' };
@@ -191,7 +192,7 @@ export class PlatformClient {
     return (await whenFree(clock, () => ledger.waitOf(endpoint, limits)))?.waitMs ?? 0;
   }
 
-  /** Waits until a running token refresh is saved, then closes all connections. */
+  /** Waits until the tokens of a running refresh are saved, then closes all connections. */
   async close(): Promise<void> {
     await this.tokens.finish();
     await this.#o.transport.close();
@@ -231,7 +232,8 @@ export class PlatformClient {
   }
 
   /**
-   * Gets a valid token first and the endpoint's slot afterwards, because a slot should be taken only during one call.
+   * Gets a valid token first and the endpoint's slot afterwards, because no call may hold a slot while it waits for a
+   * token.
    */
   async #enter(
     endpoint: Endpoint,

@@ -19,7 +19,7 @@ export interface PlatformLimits {
   endpointIntervalMs: number;
   /** Interval of `order.all`. */
   ordersIntervalMs: number;
-  /** Length of the sliding window in which calls are counted against abuse. */
+  /** Length of the sliding window in which the platform counts calls to detect abuse. */
   windowMs: number;
   /** Maximum number of calls in one window, of all endpoints together. */
   requestsPerWindow: number;
@@ -35,7 +35,7 @@ export function intervalMsOf(endpoint: Endpoint, limits: PlatformLimits): number
   return endpoint === 'order.all' ? limits.ordersIntervalMs : limits.endpointIntervalMs;
 }
 
-/** Why a call has to wait. A person reads it as "next order poll allowed in 1m 12s". */
+/** Why a call has to wait. People see it in texts such as "next order poll allowed in 1m 12s". */
 export type WaitReason =
   | 'interval' // the endpoint was called too recently
   | 'in-flight' // another call of this endpoint, perhaps of another process, has no answer yet
@@ -53,7 +53,10 @@ export interface Wait {
 
 /** Options of one call to the platform. */
 export interface CallOptions {
-  /** Aborts a wait or a running call with the error `aborted`. A token refresh that was sent still ends first. */
+  /**
+   * Aborts a wait or a running call with the error `aborted`. A token refresh that was already sent goes on without the
+   * caller.
+   */
   signal?: AbortSignal;
   /** Called before each wait. */
   onWait?: (wait: Wait) => void;

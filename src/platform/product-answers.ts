@@ -21,7 +21,10 @@ const OBJECTS_MAX = 300_000;
 
 const OPENING_BRACE = 0x7b;
 
-/** Reads a page of GET /product/list. Products that are unreadable, even in part, are also returned as JSON text. */
+/**
+ * Reads a page of GET /product/list. The JSON text of products that are unreadable, even in part, is in `unreadable`;
+ * those that cannot be read at all are only there.
+ */
 export function readProductPage(answer: CallAnswer): ProductPage {
   const { docs: entries, ...counts } = readAs(productListData, readBounded(answer), answer);
   const docs: ProductRecord[] = [];

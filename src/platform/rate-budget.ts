@@ -21,15 +21,12 @@ import { type CallAnswer, sentMessage, serverDateMs } from './transport.ts';
  * millisecond, and a call must never be early.
  */
 const MARGIN_MS = 1;
-/**
- * Calls per window that are reserved for `order.all` and `token.refresh`. If the limit is small, a share of it is
- * reserved.
- */
+/** Number of calls per window, at most this share of the limit, reserved for `order.all` and `token.refresh`. */
 const RESERVED_PLACES = 20;
 const RESERVED_SHARE = 0.2;
 /**
- * Time after a block for which the endpoint whose 403 started it lets other endpoints probe first. If those get a 2xx,
- * the 403 may be about a permission for the one endpoint.
+ * Time after a block in which the endpoint whose 403 started the block lets other endpoints probe first. If these get a
+ * 2xx, that 403 may have meant only a missing permission for the one endpoint.
  */
 const PROBE_GRACE_MS = 15_000;
 /** Interval at which a waiting call checks whether the probe of another call has ended the block. */
@@ -54,7 +51,9 @@ interface BlockRecord {
   /** Milliseconds since the block ended; negative while it lasts. */
   endedMsAgo: number;
   message: string;
-  /** Whether another endpoint (`othersAnswered`), or this one, answered 2xx after the block ended. */
+  /**
+   * Whether another endpoint (`othersAnswered`) or `endpoint` itself (`endpointAnswered`) answered 2xx after the block.
+   */
   othersAnswered: boolean;
   endpointAnswered: boolean;
 }
@@ -400,7 +399,8 @@ const AGAIN_MS = 3_600_000;
  *
  * The document has one reason: the anti-abuse limit was exceeded, and the token is blocked for a while. So all calls
  * stop at once. The block lasts one window if tillsync's own calls can explain the 403 (half of a limit is enough,
- * because other programs may use the token), else a minute. A 403 within an hour of its end doubles it, up to an hour.
+ * because other programs may use the token), else a minute. If a 403 follows within an hour after the block, the next
+ * block lasts twice as long, up to an hour.
  *
  * Servers also answer 403 if a token has no permission for one endpoint. A blocked token is refused everywhere. So if
  * another endpoint answered 2xx after the block, and the same endpoint answers 403 again, only that one is blocked.
@@ -436,8 +436,8 @@ export interface RateBudgetOptions {
 }
 
 /**
- * Time after the holder's last heartbeat until its slot is free. It is long enough for a busy event loop. It is short
- * enough that a restart after a crash need not wait for the time limit of a dead process's call.
+ * Time after the holder last extended its slot until the slot is free. It is long enough for a busy event loop, and
+ * short enough that a restart after a crash need not wait for the time limit of a dead process's call.
  */
 const HOLD_MS = 20_000;
 const SIGN_OF_LIFE_MS = 5_000;

@@ -24,7 +24,7 @@ const nullableAmount = z
   .nullable()
   .catch(null);
 
-/** A count that was sent as a number or as text. */
+/** A number such as an index or a total, sent as a number or as text. */
 const nullableCount = z
   .union([
     z.number(),
@@ -90,7 +90,7 @@ export const orderAllQuery = z
   .looseObject({ startDate: z.iso.date(), endDate: z.iso.date() })
   .refine((query) => query.startDate <= query.endDate, { error: 'startDate is after endDate' });
 
-/** Maximum number of errors in an answer, several per item. Reading very many would take minutes. */
+/** Maximum number of errors in an answer: 20 for each item of a full batch. Reading very many would take minutes. */
 const ERRORS_MAX = 20 * BATCH_ITEMS_MAX;
 
 const batchError = z.union([
@@ -122,7 +122,7 @@ export const batchData = z
     errors: z.array(z.unknown()).max(ERRORS_MAX).pipe(z.array(batchError)).nullish(),
   })
   .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
-/** Messages are cut short, put on one line, and stripped of secrets. */
+/** Result of a batch. `readBatchData` has cut its messages short, put each on one line, and removed secrets. */
 export type BatchAnswer = z.output<typeof batchData>;
 
 function asMessage(value: unknown): string {
@@ -189,7 +189,7 @@ export function readProduct(value: unknown): { record: ProductRecord; complete: 
   return { record: { ...read.data, children, raw, ...(!complete && { isPartial: true }) }, complete };
 }
 
-/** Returns the number of entries; undefined if the value is no list. */
+/** Returns the number of entries of a list, 0 if it is missing; undefined if the value is no list. */
 function entriesIn(value: unknown): number | undefined {
   if (value === undefined || value === null) return 0;
   return Array.isArray(value) ? value.length : undefined;
@@ -268,7 +268,7 @@ export const productListData = z.object({
 
 export type ProductPage = Omit<z.output<typeof productListData>, 'docs'> & {
   docs: ProductRecord[];
-  /** JSON text of entries that are not readable as a product. */
+  /** JSON text of entries that are not readable as a product, or only in part. */
   unreadable: string[];
 };
 

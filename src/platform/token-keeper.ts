@@ -59,13 +59,13 @@ export interface AccessToken {
 
 type WaitOptions = Pick<CallOptions, 'signal' | 'onWait'>;
 
-/** Share of a token's life after which it is renewed, with a random addition, so that processes do not coincide. */
+/** Share of a token's life after which it is renewed. The random addition keeps processes from renewing together. */
 const DUE_SHARE = 0.45;
 const DUE_SPREAD = 0.1;
-/** A token that ends within the shorter of this time and this share of its life is no longer sent. */
+/** A token is not sent in the last part of its life: the shorter of this time and this share. */
 const REST_MIN_MS = 2_000;
 const REST_MIN_SHARE = 0.05;
-/** Time from the start of a renewal for which a call waits for the renewal although its token is still valid. */
+/** Maximum time, from the start of a renewal, that a call with a still valid token waits for the renewal. */
 const PATIENCE_MS = 5_000;
 const LONGEST_WAIT_MS = 86_400_000;
 /** A 401 this soon after a renewal causes no further renewal, which would not help. */
@@ -97,8 +97,8 @@ export class TokenKeeper {
   }
 
   /**
-   * Returns when `current` has a token. Renews the token near half of its life. Throws `auth-required` if only a person
-   * can help, or the error of a renewal that is needed now and failed.
+   * Resolves when `current` has a token. Renews the token near half of its life. Throws `auth-required` if only a
+   * person can help, or the error of a renewal that is needed now and failed.
    */
   async ready(options: WaitOptions = {}): Promise<void> {
     const pair = this.#pair();
@@ -116,7 +116,7 @@ export class TokenKeeper {
     }
   }
 
-  /** Returns the token to send if it is valid. Reads only the store. Throws `auth-required`. */
+  /** Returns the access token if it can be sent, otherwise undefined. Starts no renewal. Throws `auth-required`. */
   current(): AccessToken | undefined {
     const pair = this.#pair();
     if (!this.#isUsable(pair) || pair.accessToken === null) return undefined;
@@ -153,7 +153,7 @@ export class TokenKeeper {
 
   /**
    * Offers tokens from the environment or from credentials. The store adopts them if it has none, or if it is locked
-   * out and never had this refresh token. It never adopts tokens of another company.
+   * out and the refresh token is neither stored nor was handed in before. It never adopts another company's tokens.
    */
   seed(tokens: HandedInTokens): Promise<'adopted' | 'kept'> {
     const { store, clock } = this.#o;
@@ -167,7 +167,7 @@ export class TokenKeeper {
     });
   }
 
-  /** Stores tokens that a person gave, whatever the store has. Throws `usage` for tokens of another company. */
+  /** Stores tokens of a person, whatever the store has. Throws `usage` for another company's, unless `otherCompany`. */
   async set({ otherCompany = false, ...tokens }: HandedInTokens & { otherCompany?: boolean }): Promise<void> {
     const { store, clock } = this.#o;
     const { refreshToken, accessToken } = tokens;
@@ -180,8 +180,8 @@ export class TokenKeeper {
   }
 
   /**
-   * Exchanges a refresh token and stores the new pair, if the platform accepts it. Returns `known` if it was handed in
-   * before and the stored pair is not locked out. Throws `auth-required` if refused, and `usage` for another company's.
+   * Exchanges a refresh token for a pair and stores it. Returns `known`, without an exchange, if the token was handed
+   * in before and there is no lock-out. Throws `auth-required` if it is refused, `usage` if it is another company's.
    */
   async tryOut(
     refreshToken: string,
@@ -351,7 +351,7 @@ class TokenRefresh {
   }
 
   /**
-   * Returns when the pair of `generation` is replaced or locked out; true if this call replaced it. Throws
+   * Resolves when the pair of `generation` is replaced or locked out; to true if this call replaced it. Throws
    * `auth-required` if the platform refuses the token, otherwise the reason of the failure.
    */
   async replace(generation: number, onWait: (wait: Wait) => void): Promise<boolean> {
@@ -549,7 +549,7 @@ class TokenRefresh {
     }
   }
 
-  /** Stores the company of the tokens. A rotation does so only if none is stored, a person's token always. */
+  /** Stores the company of the tokens. A rotation never replaces a stored company; a token from a person does. */
   #noteCompany({ accessToken, refreshToken }: NewTokenPair, isOffered: boolean): void {
     const { store, log } = this.#o;
     try {

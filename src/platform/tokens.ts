@@ -12,7 +12,7 @@ export interface TokenPair extends NewTokenPair {
   generation: number;
   /** Time at which the pair was stored, by the wall clock. */
   savedAtMs: number;
-  /** Why no refresh is tried; null if refreshes work. */
+  /** When and why the platform refused the pair, so that no refresh is tried; null if it did not. */
   lockedOut: LockOut | null;
 }
 
@@ -41,8 +41,8 @@ const IMPLAUSIBLE_REST_MS = 5_000;
 const FUTURE_MAX_MS = 10 * 365 * 86_400_000;
 
 /**
- * Dates a pair that the platform issued now. Its life starts at its receipt, because servers of the platform may have
- * different clocks. Its length comes from the JWT's `iat` and `exp`, else from `expiresIn`, else from `exp` alone.
+ * Returns a newly issued pair with its times. The access token's life starts at its receipt, because servers of the
+ * platform may have different clocks. Its length comes from the JWT's `iat` and `exp`, else `expiresIn`, else `exp`.
  */
 export function datedPair(issued: {
   accessToken: string;
@@ -78,7 +78,7 @@ export interface HandedInTokens {
   accessToken?: string | null;
 }
 
-/** Dates a pair that a person handed in. Its age is unknown, so only the times in the access token are used. */
+/** Returns a pair from a person with its times. Its age is unknown, so only the times in the tokens are used. */
 export function handedInPair({ refreshToken, accessToken = null }: HandedInTokens): NewTokenPair {
   const times = jwtTimes(accessToken);
   return {
@@ -256,7 +256,7 @@ export class PlatformClock {
    * monotonic clock.
    */
   #seen: { offsetMs: number; aheadMs: number }[] = [];
-  /** A time in the life of the present pair, by both clocks. The pair's age counts from it. */
+  /** A moment by the present pair's server clock and by the monotonic clock. `isGuess` until an answer confirms it. */
   #pair: { generation: number; serverMs: number; atMonoMs: number; isGuess: boolean } | undefined;
 
   constructor(options: { clock: Clock; store: Pick<TokenStore, 'wasHandedIn'> }) {
@@ -281,16 +281,15 @@ export class PlatformClock {
   }
 
   /**
-   * Returns the smallest error of this machine's clock in the last answers if they agree; undefined if there are too
-   * few. Answers from before the clock was set, or the machine slept, do not count, because the monotonic clock stops
-   * during sleep.
+   * Returns the error of this machine's clock: the smallest that the last answers show; undefined if there are too few.
+   * Answers from before the clock was set, or the machine slept, do not count, as the monotonic clock stops in sleep.
    */
   agreedSkewMs(): number | undefined {
     const skews = this.#skews();
     if (skews.length < AGREEING) return undefined;
     const aheadMs = this.#clock.nowMs() - this.#clock.monotonicMs();
     const isSince = this.#seen.map((each) => Math.abs(each.aheadMs - aheadMs) <= JUMP_MS);
-    // The clock was right before it was set, so two answers are enough.
+    // If the clock was right before it was set, two answers are enough.
     const [, , before] = this.#seen;
     const wasSet = before && !isSince[2] && Math.abs(before.offsetMs - before.aheadMs) <= JUMP_MS;
     const told = wasSet ? skews.slice(0, AGREEING - 1) : skews;
@@ -305,8 +304,8 @@ export class PlatformClock {
   }
 
   /**
-   * Returns the present time of the server that issued `pair`: its time at the receipt plus the time since. Later
-   * answers may come from servers with other clocks. For a pair that a person handed in, the first answer counts.
+   * Returns the present time of the server that issued `pair`: its time at the receipt plus the time since, because
+   * later answers may come from servers with other clocks. For a pair from a person, the first answer gives the time.
    */
   ofPair({ generation, clockSkewMs, refreshToken }: TokenPair): number {
     const atMonoMs = this.#clock.monotonicMs();
@@ -414,7 +413,7 @@ export class TokenRows {
     return storing(() => this.#sql.intent.get()) ?? null;
   }
 
-  /** Deletes the intent of `generation`. Its request was never sent, so the token is unused. */
+  /** Deletes the intent of `generation`, because the token is unused: not sent, or answered with 403 or 429. */
   clearIntent(generation: number): void {
     storing(() => this.#sql.clearIntent.run(generation));
   }

@@ -102,7 +102,7 @@ function codeOf(error: unknown): string | undefined {
   return typeof error.code === 'string' ? error.code : undefined;
 }
 
-/** Sends requests to the platform. Tests and simulations use one without a network. */
+/** Sends requests to the platform. Tests and simulations use a transport without a network. */
 export interface Transport {
   /**
    * Sends a request once and reads the whole answer. Throws `platform-unreachable` if the answer is not complete in
@@ -125,8 +125,8 @@ interface TransportRequest {
   bodyMaxBytes: number;
   signal?: AbortSignal;
   /**
-   * True to use a new connection. If a server is just closing a kept-alive connection, it is unknown whether the
-   * request arrived.
+   * True to use a new connection. If a server is just closing a kept-alive connection when a request is sent on it, it
+   * is unknown whether the request arrived.
    */
   freshConnection?: boolean;
 }
@@ -274,7 +274,7 @@ export function serverDateMs(headers: Record<string, string>): number | undefine
   return Number.isNaN(ms) ? undefined : ms;
 }
 
-/** Returns a Retry-After header, given in seconds or as a date, in milliseconds; undefined if it is unreadable. */
+/** Returns a Retry-After header, in seconds or as a date, as milliseconds to wait; undefined if it is unreadable. */
 export function parseRetryAfter(header: string | undefined, serverNowMs: number): number | undefined {
   const text = header?.trim() ?? '';
   if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000;
@@ -373,7 +373,7 @@ export function sentMessage(answer: CallAnswer): string | undefined {
   return undefined;
 }
 
-/** Parses the beginning of an answer. Returns undefined if it is no JSON object. */
+/** Parses an answer of up to 64 KiB. Returns undefined if it is longer or no JSON object. */
 function jsonObject({ bytes }: CallAnswer): object | undefined {
   try {
     const body: unknown = JSON.parse(new TextDecoder().decode(bytes.subarray(0, 65_536)));

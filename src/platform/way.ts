@@ -3,7 +3,6 @@ import { createSecureContext, getCACertificates, type SecureContext } from 'node
 import { getProxyForUrl } from 'proxy-from-env';
 import { TillsyncError } from '../core/errors.ts';
 
-/** Host and port of a server. */
 export interface Address {
   host: string;
   port: number;
@@ -14,7 +13,7 @@ export interface PlatformWay {
   baseUrl: string;
   /** Address of a proxy. If left out or empty, HTTPS_PROXY and NO_PROXY of the environment apply. */
   proxy?: string | undefined;
-  /** PEM file with further trusted authorities; left out or empty if there are none. */
+  /** PEM file with further trusted certificate authorities; left out or empty if there are none. */
   caFile?: string | undefined;
 }
 
@@ -42,8 +41,8 @@ export function proxyAddress(proxy: string): Address {
 }
 
 /**
- * Returns the authorities that a connection trusts; undefined for those that the process trusts. Throws
- * `config-invalid` if the file is unusable.
+ * Returns the certificate authorities that a connection trusts: the process's own and those of `caFile`; undefined
+ * without `caFile`. Throws `config-invalid` if the file is unusable.
  */
 export function trustOf({ caFile = '' }: PlatformWay): SecureContext | undefined {
   if (caFile === '') return undefined;

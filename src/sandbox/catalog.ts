@@ -43,7 +43,7 @@ interface Integration {
   extId: string | null;
 }
 
-/** Target of an integration id. */
+/** The SKU and the branch for which an integration id stands. */
 interface Mapping {
   product: CatalogProduct;
   sku: CatalogSku;
@@ -165,7 +165,7 @@ function mapping(style: MappingStyle | undefined, sku: number, branch: Branch, a
   return [];
 }
 
-/** Number of SKUs that are drawn, until one is in stock, before the branch counts as sold out. */
+/** Maximum number of SKUs drawn to find one in stock. If none is found, the branch counts as sold out. */
 const SELLABLE_TRIES = 20;
 
 /** The company's branches, products and stock. */

@@ -73,7 +73,7 @@ export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Sh
     deadRefreshUses: () => tokens.deadUses(),
     expireAccessTokens: () => tokens.expireAccessTokens(),
     revokeRefreshTokens: () => tokens.revokeRefreshTokens(),
-    /** Ends every block of a token. */
+    /** Ends the blocks of all tokens. */
     unblock: () => limits.unblockAll(),
   };
 }

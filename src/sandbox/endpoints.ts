@@ -16,7 +16,7 @@ import type { OrderRecordStyle, SandboxSettings } from './settings.ts';
 import type { Shop } from './shop.ts';
 import type { TokenOffice } from './tokens.ts';
 
-/** Returns one page of a list, counted from 1. A page past the end is empty. */
+/** Returns one page of a list. The first page is 1; a page past the end is empty. */
 function paged<T>(list: readonly T[], page: number, limit: number, show: (entry: T) => unknown) {
   const totalPages = Math.max(1, Math.ceil(list.length / limit));
   return {

@@ -132,7 +132,7 @@ export class Engine {
     return failure(429, 'Too Many Requests', headers);
   }
 
-  /** Returns a reply without faults. */
+  /** Turns a reply into an answer, without a fault. */
   #plain(reply: Reply): Extract<SandboxAnswer, { kind: 'answer' }> {
     return {
       kind: 'answer',

@@ -23,7 +23,7 @@ export type SandboxAnswer =
       status: number;
       headers: Record<string, string>;
       body: string;
-      /** The body is sent slowly over this time. */
+      /** Time over which the body is sent in pieces; 0 sends it at once. */
       slowMs: number;
     }
   /** The connection ends; `partial` is the part of the answer that was sent before. */
@@ -53,7 +53,7 @@ export function failure(status: number, message: string, headers: Record<string,
   return { status, body: { success: false, statusCode: status, message }, headers };
 }
 
-/** Returns the answer to an invalid request, which names its first fault. */
+/** Returns the reply to an invalid request. It names the first fault of the request. */
 export function invalid(status: number, error: z.ZodError): Reply {
   return failure(status, firstFault(error));
 }
@@ -63,7 +63,6 @@ export function firstFault(error: z.ZodError): string {
   return issue ? `${issue.path.join('.')} ${issue.message}`.trim() : 'Invalid';
 }
 
-/** The limit that a call broke. */
 type BrokenLimit = 'interval' | 'window' | 'orders-window' | 'blocked';
 
 type Admission =
@@ -144,9 +143,9 @@ export interface CallRecord {
   at: string;
   /** HTTP status; `dropped` if the connection ended before a whole answer, null before the answer. */
   status: number | 'dropped' | null;
-  /** Items of a batch call. */
+  /** Number of items of a batch call; null for other calls. */
   items: number | null;
-  /** Fault that was applied to the call. */
+  /** Fault that was applied to the call; null if none. */
   fault: FaultKind | null;
   /** Limit that the call broke; null if none. */
   broken: BrokenLimit | null;

@@ -14,10 +14,10 @@ export const FAULT_KINDS = [
   'hang', // no answer until the caller stops waiting
   'cut-body', // the connection ends in the middle of the body
   'slow-body', // the body trickles over `delayMs`
-  'html', // 200 with a page
+  'html', // 200 with an HTML page
   'truncated-json', // 200 with half of the JSON
   'not-success', // success: false
-  'wrong-content-type', // right JSON, called text/plain
+  'wrong-content-type', // correct JSON with the content type text/plain
   'miscount', // batches: one good item is neither applied nor listed
   'batch-refused', // batches: the whole batch is refused because of one bad or poisoned item
 ] as const;
@@ -35,9 +35,9 @@ export const faultSpec = z.strictObject({
   kind: z.enum(FAULT_KINDS),
   /** The endpoint that fails; if left out, every endpoint does. */
   endpoint: z.enum(ENDPOINTS).exactOptional(),
-  /** Number of calls to which it applies; if left out, it applies until cleared. */
+  /** Number of calls to which the fault applies; if left out, it applies until cleared. */
   times: z.int().min(1).exactOptional(),
-  /** Number of calls that pass before it applies. */
+  /** Number of calls that pass before the fault applies. */
   skip: z.int().min(0).exactOptional(),
   /** Probability at each call; 1 if left out. */
   probability: z.number().min(0).max(1).exactOptional(),
@@ -47,7 +47,7 @@ export const faultSpec = z.strictObject({
   status: z.int().min(400).max(599).exactOptional(),
   /** Duration of `slow-body` or of `block`. */
   delayMs: z.number().min(0).exactOptional(),
-  /** Retry-After of `rate-limit` as sent; null for none. If left out, one second in the form of the settings. */
+  /** Retry-After header of `rate-limit`; null sends none. If left out, it is one second in the form of the settings. */
   retryAfter: z.string().nullable().exactOptional(),
   /** `batch-refused`: SKUs or externalIds that make a batch be refused although they are valid. */
   poison: z.array(z.union([z.string(), z.number()])).exactOptional(),
@@ -76,7 +76,7 @@ export class Faults {
     return fault.id;
   }
 
-  /** Switches a fault off, or all faults without `id`. */
+  /** Switches a fault off; all faults if `id` is left out. */
   clear(id?: number): void {
     this.#active = id === undefined ? [] : this.#active.filter((entry) => entry.fault.id !== id);
   }

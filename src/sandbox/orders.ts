@@ -10,7 +10,7 @@ function localDate(timeZone: string, epochMs: number): string {
   return new Date(zoneCalendar(timeZone).wallMs(epochMs)).toISOString().slice(0, 10);
 }
 
-/** The whole order notification of the document. */
+/** An order notification with all fields of the document. */
 export interface OrderSnapshot {
   store: { externalId: string };
   internalOrderId: string;
@@ -74,7 +74,7 @@ export const newOrderBody = z.strictObject({
     .exactOptional(),
 });
 
-/** Wanted fields of a new order that a program creates, with fields that the control routes do not offer. */
+/** Wanted fields of a new order that a program creates. The control routes do not offer all of them. */
 export interface NewOrder extends z.infer<typeof newOrderBody> {
   /** Time of creation by the platform's wall clock, in epoch milliseconds; now if left out. */
   createdAtMs?: number;

@@ -29,7 +29,7 @@ export type OrderShape = z.infer<typeof orderShape>;
  */
 export const sandboxSettings = z.strictObject({
   shape: orderShape,
-  /** Calendar of startDate and endDate (IANA zone). */
+  /** IANA time zone of the calendar of startDate and endDate. */
   timeZone: z.string(),
   /** HTTP status of an invalid request. */
   validationStatus: status,
@@ -37,7 +37,7 @@ export const sandboxSettings = z.strictObject({
   refusalStatus: status,
   /** Form of Retry-After in a 429. */
   retryAfter: z.enum(['seconds', 'date', 'absent']),
-  /** Time by which a call may arrive earlier than the interval. */
+  /** Time by which a call may arrive before the end of the interval. */
   slackMs: ms,
   /** Time that a token stays blocked after a 403. */
   blockMs: ms,

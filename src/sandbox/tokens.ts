@@ -73,7 +73,7 @@ export class TokenOffice {
     };
   }
 
-  /** Returns the session of a bearer token; undefined if it is expired, revoked or not ours. */
+  /** Returns the session of a bearer token; undefined if the token is expired, revoked or was not issued here. */
   session(accessToken: string | undefined): Session | undefined {
     const record = this.#access.get(accessToken ?? '');
     return record && this.#deadCause(record) === null ? record : undefined;

@@ -56,7 +56,7 @@ export interface TrafficEvent {
 /** Number of events of each kind in a run. */
 export type TrafficSummary = Record<TrafficEvent['kind'], number>;
 
-/** Simulates a busy shop until the signal: creates and changes orders, hides some, and repeats notifications. */
+/** Simulates a busy shop until the signal aborts: creates and changes orders, hides some, and repeats notifications. */
 export async function runTraffic(options: TrafficOptions): Promise<TrafficSummary> {
   const { clock, random, control, signal } = options;
   const plan = { ...BUSY, ...options.plan };
@@ -113,7 +113,7 @@ function stepOrder(
   return control.advanceOrder(orderId, unknown) ? 'advanced' : undefined;
 }
 
-/** Repeats an action at intervals drawn around their mean, until the signal. */
+/** Repeats an action at random intervals around the mean, until the signal aborts. */
 async function repeat(
   clock: Clock,
   random: Random,

@@ -71,7 +71,7 @@ const HONEST: WebhookBehaviour = {
 interface Delivery {
   orderId: string;
   status: string;
-  /** The platform's wall clock when it was due, ISO 8601. */
+  /** The platform's wall clock when the notification was due, ISO 8601. */
   at: string;
   /** HTTP status of each try; `failed` for a try without an answer. */
   tries: (number | 'failed')[];
@@ -98,7 +98,7 @@ export class WebhookSender {
     this.#transport = transport;
   }
 
-  /** PUT /webhook. Unknown fields, such as a wrong name of the enable flag, are ignored. */
+  /** Answers PUT /webhook. Unknown fields, such as a wrong name of the enable flag, are ignored. */
   put(call: Call): Reply {
     const { webhookFlagName: flag, validationStatus } = this.#environment.settings;
     const known = Object.entries(call.body ?? {}).filter(([key]) =>
@@ -118,7 +118,7 @@ export class WebhookSender {
     return this.read();
   }
 
-  /** The webhook read; data is null when none is configured. */
+  /** Answers the webhook read; `data` is null if no webhook is configured. */
   read(): Reply {
     if (!this.config) return envelope(null);
     const { callbackUrl, active, secret } = this.config;
@@ -159,7 +159,10 @@ export class WebhookSender {
     }
   }
 
-  /** Delayed and held notifications leave the order's queue, so that later ones overtake them. */
+  /**
+   * Sends a notification after the earlier ones of its order. Delayed and held-back ones leave this queue, so that
+   * later ones overtake them.
+   */
   #queue(delivery: Delivery, send: () => Promise<void>): void {
     const { random } = this.#environment;
     const strays = drawChance(random, this.behaviour.reorder)

@@ -307,7 +307,7 @@ describe('sending that fails while orders come', () => {
   const polls = [60, 180, 300, 420, 540, 660, 780];
   /** Times in seconds of tries to send: every 20 seconds once a poll has succeeded. */
   const tries = [0, 5, 15, 35, ...Array.from({ length: 40 }, (_, i) => 70 + i * 20)];
-  /** Times in seconds of tries to send, with the longer pauses of a platform that refuses the calls. */
+  /** Times in seconds of tries to send, with the longer pauses after a refusal by the platform. */
   const seldom = [0, 5, 15, 35, 75, 155, 215, 275, 335];
 
   const stories: [what: string, story: Story, seconds: number | undefined][] = [

@@ -23,7 +23,7 @@ const WELL = {
   ordersStaleAfterMs: 600_000,
 };
 
-/** Makes a receiver whose messages a test reads second by second. */
+/** Makes a receiver of alarms. `pass` lets time go by for it, and returns its messages. */
 function receiver(
   rules: Partial<ConstructorParameters<typeof NotificationPolicy>[0]> = {},
   told = NOTHING_SENT,

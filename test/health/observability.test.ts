@@ -38,7 +38,8 @@ const look = async () => {
 };
 
 /**
- * Starts one daemon in this process that has polled, swept, received callbacks, sent a change and refused a change.
+ * Starts a daemon in this process, and waits until it has polled, swept, received callbacks, sent one change and had
+ * another rejected.
  */
 beforeAll(async () => {
   place = await openWorkplace(5);

@@ -21,7 +21,9 @@ const SETTINGS = {
   personalDataMs: 0,
   maxBytes: 1024 ** 3,
 };
-/** Number of reads within an hour that shows a run: it reads each kind of rows, and a check of the size only once. */
+/**
+ * Minimum number of reads in an hour that shows a run. A run reads each kind of rows; a check of the size is one read.
+ */
 const LOOKS = 5;
 
 function begin(settings: Partial<typeof SETTINGS> = {}) {

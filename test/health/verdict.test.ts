@@ -196,7 +196,8 @@ it('does not stumble over an alarm of another version', () => {
 it('tells a block once, whatever it holds up', () => {
   const freshness = well.freshness.map((each) => ({ ...each, state: 'blocked' as const }));
   expect(told({ ...well, freshness })).toEqual(['amber', 'platform.blocked']);
-  // Any later answer proves that the block is over, also for a flow that an earlier version recorded.
+  // Any later answer proves that the block is over, even for flows that have not tried again; and an alarm about a
+  // block, which only earlier versions raised, is ignored.
   const answered = { ...well.freshness[0], lastOkAt: ago(0) } as Freshness;
   expect(told({ ...well, freshness: [answered, ...freshness.slice(1)] })).toEqual(['green']);
   expect(told({ ...well, alarms: [alarm('platform.blocked')] })).toEqual(['green']);

@@ -10,7 +10,7 @@ it('tells of a forbidden endpoint until that one answers, whatever others do', a
   const order = { startDate: '2026-01-14', endDate: '2026-01-16' };
   const fault = r.sandbox.control.setFault({ kind: 'forbid', endpoint: 'order.all' });
   expect((await r.fault(platform.orderAll(order))).code).toBe('blocked');
-  // A block of all endpoints is reported by each flow that it stops.
+  // A block of all endpoints is not listed here, because each flow that it stops reports it.
   expect(ledger.forbidden()).toEqual([]);
   await r.run(platform.productGet({ sku: '1' }));
   expect((await r.fault(platform.orderAll(order))).code).toBe('forbidden');

@@ -17,7 +17,7 @@ it('takes two answers for enough where the clock was right before it was set', a
   clock.jumpWall(HOUR_MS);
   expect(await answer(-HOUR_MS)).toBeUndefined();
   expect(await answer(-HOUR_MS)).toBe(-HOUR_MS);
-  // One server of several is wrong; no clock was set here.
+  // From here on, two servers differ and the clock is not set, so the smallest error of three answers counts.
   expect(await answer(0)).toBe(0);
   expect(await answer(-HOUR_MS)).toBe(0);
 });

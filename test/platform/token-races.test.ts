@@ -159,7 +159,7 @@ test('while a process that renews is frozen, no other one uses the same token up
   const r = await rig();
   let thaw: (() => void) | undefined;
   const frozen = r.client({
-    // A frozen process sends no heartbeat.
+    // A frozen process does not extend its slot.
     ledger: new Proxy(r.state.ledger, {
       get(target, name) {
         if (name === 'extend') return () => undefined;
