@@ -29,7 +29,7 @@ noticed, 3 fewer.
 const LEFT_OUT = /^src\/(page|db\/\w+\/migrations)\//;
 const NOTICED_MIN = 0.9;
 const LONGEST_MS = 600_000;
-/** Total duration of the quick tests of a fault. They run first, because they already notice most faults. */
+/** Longest total duration of a fault's quick tests, which run first because they already notice most faults. */
 const QUICK_MS = 10_000;
 
 const { values } = parseArgs({
@@ -165,7 +165,7 @@ async function findTests(
     const { file } = mutants[at] ?? { file: '' };
     const tests = seen.filter(({ test, lines, started }) => {
       if (lines.includes(at)) return true;
-      // Lines that another process runs are not recorded, so a test counts if a program that it started uses the file.
+      // Lines that run in another process are not recorded, so each test that started a program with this file is run.
       if (started.some((program) => reachedBy(program || test).has(file))) return true;
       return outer.has(at) && reachedBy(test).has(file);
     });

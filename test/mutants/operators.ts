@@ -2,7 +2,7 @@
 export interface Mutant {
   /** Path from the root of the checkout. */
   file: string;
-  /** Counted from 1. */
+  /** Line number; the first line is 1. */
   line: number;
   operator: string;
   before: string;
@@ -17,7 +17,7 @@ const replacing =
   (line) =>
     from.test(line) ? line.replace(from, to) : undefined;
 
-/** Each returns the line with a fault in it; undefined if the line has no place for one. */
+/** Each operator returns the line with a fault in it; undefined if the operator does not apply to the line. */
 const OPERATORS: Readonly<Record<string, Change>> = {
   'equal or not': (line) => {
     if (line.includes(' === ')) return line.replace(' === ', ' !== ');
@@ -50,7 +50,7 @@ const OPERATORS: Readonly<Record<string, Change>> = {
   'guard gone': (line) => (/^\s*if \(.+\) (?:return|throw|continue)\b.*;$/.test(line) ? '' : undefined),
 };
 
-/** Returns every fault that one line may get. */
+/** Returns all faults that can be put into the file, each of which changes a single line. */
 export function mutantsOf(file: string, text: string): Mutant[] {
   const found: Mutant[] = [];
   let isComment = false;

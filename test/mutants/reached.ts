@@ -81,7 +81,7 @@ class Watch {
   note(): void {
     if (this.test === '') return;
     this.#take();
-    // A child process that was run synchronously is not announced, but its CPU time is counted.
+    // The channel does not report a synchronous child process, so the children's CPU time shows whether one ran.
     const ticks = childrenTicks();
     if (ticks !== this.#childrenTicks && this.#started.size === 0) this.#started.add('');
     this.#childrenTicks = ticks;

@@ -7,8 +7,8 @@ export interface Done {
 }
 
 /**
- * Returns the next tier: of those whose expected duration fits into the time left, the one with the fewest turns. The
- * expected duration is that of the last turn. If no tier fits before the first turn, the shortest tier is returned.
+ * Returns the tier with the fewest turns among those that fit into the time left. A tier is expected to take as long as
+ * its last turn, or `seconds` times `slowness` at first. If no tier fits before the first turn, returns the shortest.
  */
 export function nextTier(
   tiers: readonly Tier[],

@@ -24,11 +24,11 @@ export interface Tier {
   seconds: number;
   /** A program that the tier needs. */
   program?: string;
-  /** Turns until a repetition at the same commit shows nothing new; left out if each seed is a new test. */
+  /** Maximum number of turns, because more of them would show nothing new; left out if each seed is a new test. */
   most?: number;
   /** Returns the command of a turn. `turn` is the number of turns of this tier that have ended. */
   command: (seed: number, turn: number) => Command;
-  /** Reads the figures in the runner's own report. */
+  /** Reads the figures from Vitest's report of a turn. */
   read: (report: string) => Figures;
 }
 
@@ -52,7 +52,7 @@ const CUT = /^power: (\d+) crashes \(seed \d+\)/gm;
 /** Returns the number of passed tests, for tiers whose figure depends on it. */
 const passedTests = (report: string) => testsOf(report)?.passed ?? 0;
 
-/** Returns all tiers. `worlds` are the names in test/slow/stock/small-worlds.ts; each turn runs the next one. */
+/** Returns all tiers. `worlds` are the names in test/slow/stock/small-worlds.ts; one tier runs one world per turn. */
 export function tiersOf(worlds: readonly string[]): readonly Tier[] {
   const seeded = (seed: number, env: Record<string, string | number>, words: string[]): Command => ({
     env: {

@@ -18,12 +18,12 @@ import { type DaemonProcess, openWorkplace, until, type Workplace } from '../sup
 const TOKEN = '5f0c2b7a9d3e4c61';
 const PERIOD_MS = 2_000;
 
-/** State of an outside watcher, which knows only the requests that it gets. */
+/** A stand-in for an outside monitoring service, which knows only the requests that it gets. */
 interface Watcher {
-  /** The path and query that its operator gets. */
+  /** Path and query of the address that the service gives its user for the heartbeats. */
   address: string;
   answer(request: IncomingMessage, response: ServerResponse): void;
-  /** Whether the watcher would notify its operator now. */
+  /** Whether the service would tell its user now that the store is down. */
   isDown(): boolean;
   said: string[];
 }
@@ -142,8 +142,8 @@ describe.each([
   }
 
   /**
-   * Checks that the secret is neither in the output nor in stored files, and not in a bundle either, even if the
-   * address is in the configuration file.
+   * Checks that the token of the heartbeat address is in no output and in no stored file, and not in a bundle either,
+   * even if the address is in the configuration file.
    */
   async function noneLeaks(daemon: DaemonProcess, said: string): Promise<void> {
     expect(daemon.log() + said).not.toContain(TOKEN);

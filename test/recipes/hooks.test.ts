@@ -22,7 +22,7 @@ function runs(program: string): boolean {
   }
 }
 
-/** Makes a customer's order with characters that are difficult for code pages. */
+/** Makes the event of a customer's order (not of a test) with characters that are difficult for code pages. */
 function realEvent(): HookEvent {
   const { test: _test, ...event } = madeUpEvent('2026-03-01T18:30:00.000Z');
   const [item] = event.order?.items ?? [];
@@ -230,7 +230,7 @@ it.skipIf(!hasPython || !hasMsmtp)(
       /^Content-Transfer-Encoding: (\S+)[\s\S]*?\n\n([\s\S]*?)\n\.$/m.exec(mail) ?? [];
     const text = encoding === 'base64' ? Buffer.from(body, 'base64').toString() : body;
     expect(text).toContain('2 x Té ¿negro? ¡sí!');
-    // The server has no room now, so the hook tries again.
+    // The server has no room now, so the recipe must fail; then the hook runs it again later.
     server.isFull = true;
     const failed = await run('mail-order', words, realEvent(), { HOME: home });
     expect(failed.code).not.toBe(0);

@@ -11,7 +11,7 @@ const POS = 61_013;
 const SHARED_GROUP = 61_012;
 const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED_GROUP}`];
 
-/** npm packages that contain an older source of SQLite, such as a Delphi, a FoxPro or an old Debian uses. */
+/** npm packages with the source of an older SQLite, such as programs in Delphi or FoxPro or an old Debian use. */
 const LIBRARIES = [
   { version: '3.22.0', from: 'cordova-sqlite-storage-dependencies@1.2.0' },
   { version: '3.24.0', from: 'sqlite3@4.0.2' },

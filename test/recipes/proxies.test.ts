@@ -14,11 +14,11 @@ const APACHE_MODULES = ['mpm_event', 'authz_core', 'socache_shmcb', 'ssl', 'prox
 interface Proxy {
   name: string;
   program: string;
-  /** The file that the operator's guide links. */
+  /** Name of the example configuration to which the operator's guide links. */
   shown: string;
   /**
-   * `around` completes the shown part to a whole configuration. `words` returns the arguments with which the program
-   * reads the configuration in `file`.
+   * `around` makes a complete configuration from the example in `shown`. `words` returns the arguments with which the
+   * program reads the configuration in `file`.
    */
   around: (shown: string, directory: string, port: number) => string;
   words: (file: string) => string[];
@@ -70,7 +70,7 @@ afterEach(async () => {
   await place?.close();
 });
 
-/** Starts the proxy with its own certificate in front of the store's receiver; returns its address. */
+/** Starts the proxy with its own certificate in front of the store's receiver; returns the proxy's callback address. */
 async function startProxy({ program, shown, around, words }: Proxy): Promise<string> {
   const directory = path.join(place.directory, 'proxy');
   mkdirSync(directory);
@@ -114,7 +114,7 @@ describe.each(PROXIES)('the callback address behind $name', (one) => {
     place = await openWorkplace(31);
     const url = await startProxy(one);
     place.env.TILLSYNC_WEBHOOK_CALLBACK_URL = url;
-    // Polls once a year, so a new order comes as a callback.
+    // Polls only once a year, so that a new order arrives by a callback.
     place.env.TILLSYNC_ORDERS_POLL = '0 0 1 1 *';
     const daemon = await place.run();
     const { control } = place.sandbox;

@@ -11,7 +11,7 @@ const DAEMON = 61_011;
 const POS = 61_013;
 const SHARED_GROUP = 61_012;
 const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED_GROUP}`];
-/** Pieces of the till's article at the start. */
+/** Stock of the till's only article at the start. */
 const SHELF = 1_000;
 const canChangeUser = process.getuid?.() === 0 && existsSync('/usr/bin/setpriv');
 
@@ -92,7 +92,7 @@ interface Ended {
   stderr: string;
 }
 
-/** Runs a recipe as the POS. */
+/** Starts a recipe as the POS's Unix user. */
 function start(
   [program = '', ...words]: string[],
   ...more: string[]

@@ -97,7 +97,7 @@ describe.concurrent('a till of the docs', () => {
         const certificate = path.join(directory, 'till.html');
         const [compiler, ...sources] = till.compile ?? [];
         if (compiler !== undefined) execFileSync(compiler, sources, { cwd: directory, stdio: 'pipe' });
-        // The command is started in the working directory of the test, so the compiled till needs its whole path.
+        // The command is started in the working directory of the test, so the compiled till needs its absolute path.
         const command = till.command.map((word) =>
           /(^|\/)till$/.test(word) ? path.join(directory, 'till') : word,
         );

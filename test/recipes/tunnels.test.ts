@@ -97,7 +97,7 @@ function awaitCallbacks(known: number): number {
   return Number(text);
 }
 
-/** Checks that requests to the public address pass the tunnel and that the secret decides about them. */
+/** Checks that requests to the public address reach tillsync, which accepts only callbacks with the right secret. */
 function expectSecretToDecide(): void {
   const status = (secret: string, place = '/webhook') =>
     machine.run(
@@ -151,7 +151,7 @@ describe('a tunnel by SSH', () => {
 
 describe('a tunnel by WireGuard', () => {
   it.skipIf(WITHOUT_WIREGUARD)('brings callbacks to a shop that only calls out itself', () => {
-    // The server is a separate network that the shop reaches over a link.
+    // A network namespace of its own stands for the public server; the shop reaches it over a virtual cable.
     machine.run(`mkdir -p /dev/net; [ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200
       setsid unshare --net sleep infinity < /dev/null > /dev/null 2>&1 & echo $! > /run/server.pid`);
     const onServer = 'nsenter --net -t $(cat /run/server.pid)';

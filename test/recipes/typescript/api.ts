@@ -1,4 +1,4 @@
-// Calls of the local API. The tills that get orders over HTTP, by a stream or by a hook all hand over counts with it.
+// Calls of the local API. Three tills hand over counts with this file: till.ts, till-stream.ts and till-hook.ts.
 import { all, type Event, run } from './ledger.ts';
 
 const { TILL_URL, TILL_KEY, TILL_STORE } = process.env;
@@ -20,7 +20,7 @@ export async function ask(path: string, options: RequestInit = {}): Promise<Resp
 
 const post = (path: string, items: object[]) => ask(path, { method: 'POST', body: JSON.stringify(items) });
 
-/** Counts first; an order is acknowledged only after every count was answered: accepted, held or rejected. */
+/** Counts first; an order is acknowledged only after tillsync has accepted, held or rejected every count. */
 export async function handOver() {
   const owed = all<Pick<Event, 'seq' | 'orderId'>>('SELECT order_id AS orderId, seq FROM owed LIMIT 1000');
   const counts = all<{ externalId: string; qty: number }>('SELECT externalId, qty FROM counts');
@@ -42,7 +42,7 @@ export async function handOver() {
   for (const { orderId, seq } of owed) run('DELETE FROM owed WHERE order_id = ? AND seq = ?', orderId, seq);
 }
 
-/** Repeats the work. After an error it tries again a second later; the ledger still has what is owed to tillsync. */
+/** Repeats the work. After an error, the work is repeated a second later; the ledger still has what is owed. */
 export async function forever(restMs: number, work: () => Promise<void>) {
   for (;;) {
     let ms = restMs;

@@ -1,5 +1,5 @@
-// The till's own ledger, which the tills of every way share: the stock at the start, the pieces that orders and sales
-// took, and the orders whose acknowledgement is owed.
+// The till's own ledger, for till.ts, till-stream.ts and till-hook.ts: the stock at the start, the pieces that orders
+// and sales took, and the orders whose acknowledgement is owed.
 import { appendFileSync, readFileSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 
@@ -78,7 +78,7 @@ function bookOne({ seq, orderId, order }: Event) {
   run('UPDATE place SET seq = ?', seq);
 }
 
-/** Notes new sales over the counter, and reports the orders whose time has come. */
+/** Records new sales over the counter, and reports the orders that must be prepared now. */
 export function sellAndPrepare() {
   for (const [number = '', sku = '', qty] of rowsOf(TILL_SALES))
     run('INSERT OR IGNORE INTO taken VALUES (?, 0, ?, ?)', `sale ${number}`, sku, Number(qty));

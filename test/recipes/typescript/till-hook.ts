@@ -1,4 +1,4 @@
-// node till-hook.ts: tillsync posts each event to it. Node 24 with `npm install standardwebhooks`, ledger.ts, api.ts.
+// node till-hook.ts: tillsync posts each event to it. Needs Node 24, ledger.ts, api.ts, `npm install standardwebhooks`.
 import { createServer } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { Webhook } from 'standardwebhooks';

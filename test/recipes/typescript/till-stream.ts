@@ -1,4 +1,4 @@
-// node till-stream.ts: keeps a stream of events open and books each on arrival. Node 24, with ledger.ts and api.ts.
+// node till-stream.ts: keeps a stream of events open, books each on arrival. Needs Node 24, ledger.ts and api.ts.
 import { ask, forever, handOver } from './api.ts';
 import { book, type Event, place, sellAndPrepare } from './ledger.ts';
 

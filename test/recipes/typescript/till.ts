@@ -1,4 +1,4 @@
-// node till.ts: gets orders by HTTP, books them, hands over counts, acknowledges. Node 24, with ledger.ts and api.ts.
+// node till.ts: gets orders by HTTP, books them, hands over counts, acknowledges. Needs Node 24, ledger.ts and api.ts.
 import { ask, forever, handOver } from './api.ts';
 import { book, type Event, place, run, sellAndPrepare } from './ledger.ts';
 

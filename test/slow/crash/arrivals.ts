@@ -5,7 +5,7 @@ import type { SandboxControl } from '../../../src/sandbox/control.ts';
 import type { Workplace } from '../../support/workplace.ts';
 import type { Expectations } from './soundness.ts';
 
-/** Returns the orders and values that have not arrived; empty once all have. */
+/** Returns a sentence for each order, change and acknowledgement that has not yet arrived where it belongs. */
 export function notArrived(
   { sandbox: { control }, storage, mirrorRows }: Workplace,
   { oldOrders, handedOver }: Pick<Expectations, 'oldOrders' | 'handedOver'>,

@@ -27,7 +27,7 @@ export interface Tally {
 export const ROUNDS = Number(process.env.TILLSYNC_ROUNDS ?? 40);
 
 const ROUNDS_OF_A_STORE = 10;
-/** A store that is not upgraded after this many rounds is crashed at the other points. */
+/** Number of rounds in which a store that is not upgraded yet is crashed during the upgrade; then at other points. */
 const SPECIAL_ROUNDS = 3;
 const READ_EVERY = 4;
 const WANTED = process.env.TILLSYNC_POINTS;
@@ -61,7 +61,7 @@ export async function runCampaign({ program, rounds, seed, power }: CampaignOpti
         tally.rounds += 1;
         count(tally, crash);
         check(point.name, crash.faults);
-        // After a power cut -shm is missing until the daemon has started again, and another user cannot make one.
+        // After a power cut, mirror.db-shm is missing until the next start, and another user cannot create the file.
         if (!power && store.hasRun && round % READ_EVERY === READ_EVERY - 1)
           check('read by another user', otherUserFaults(store.place));
       }

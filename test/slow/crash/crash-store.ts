@@ -24,7 +24,7 @@ import { StoreLoad } from './store-load.ts';
 export interface CrashStoreOptions {
   seed: number;
   program: Program;
-  /** Number of migrations that the mirror of the first life has; with 0 the first life finds no files. */
+  /** Number of migrations in the mirror that the daemon finds at its first start; with 0 it finds no files. */
   oldSteps: number;
   /** Set if a kill also loses unsynced data; `lies` is that of `openPowerLoss`. */
   power?: { lies?: string } | undefined;
@@ -33,19 +33,20 @@ export interface CrashStoreOptions {
 /** Result of one crash. */
 export interface Crash {
   point: string;
-  /** True if the point did not come in time and the daemon was killed anyway. */
+  /** True if the daemon was killed without reaching the point, because that took too long. */
   missed: boolean;
-  /** The process was killed between the rotation of the tokens and their save. */
+  /** True if the stored refresh token is dead. That is no fault if the kill came between the rotation and the save. */
   lockedOut: boolean;
   faults: string[];
 }
 
 /**
- * Limits whose intervals are longer than a kill and a start, so that a daemon that forgets earlier calls breaks them.
+ * Limits of the platform whose intervals are longer than a kill and a restart take, so that a daemon that forgets its
+ * earlier calls breaks them.
  */
 const LIMITS = { ...QUICK_LIMITS, endpointIntervalMs: 300, ordersIntervalMs: 1_500 };
 const START_DEADLINE_MS = limitMs(15_000);
-/** Time in a running daemon after which a kill point that was not reached is given up. */
+/** Time after the daemon's complete start, when it is killed even if it has not reached the kill point. */
 const POINT_DEADLINE_MS = 2_500;
 
 /**
@@ -64,13 +65,13 @@ export class CrashStore {
   readonly #power: PowerLoss | undefined;
   readonly #expected: Expectations;
   readonly #closeTransport: () => Promise<void>;
-  /** Time of the kill, by life. */
+  /** Time of each kill, by the number of the daemon's run (`gate.life`). */
   readonly #killedMs = new Map<number, number>();
   #pos: PosProcess | undefined;
   #lockOuts = 0;
   #life: DaemonLife | undefined;
   isUpgraded: boolean;
-  /** Whether a life has started completely, so that all files exist. */
+  /** True once the daemon has started completely at least once, so that all files exist. */
   hasRun = false;
 
   private constructor(

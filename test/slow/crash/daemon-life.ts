@@ -8,14 +8,14 @@ import { type CommandResult, NODE, ROOT, until } from '../../support/workplace.t
 
 /** The packaged program, which starts several times faster than the checkout. */
 export interface Program {
-  /** Starts the program with no other environment than `env`. */
+  /** Starts the program. Its environment is `env`, a `PATH` and a cache directory, and nothing of this process's. */
   start(words: readonly string[], env: Record<string, string>): ChildProcess;
   remove(): void;
 }
 
 /**
- * Bundles the sources in `TILLSYNC_CRASH_ROOT`, else those of this checkout. With `laterSteps`, which has SQL by
- * database, the program is a later version with one more migration for each of these databases.
+ * Bundles the sources in `TILLSYNC_CRASH_ROOT`, else those of this checkout. `laterSteps` maps databases to SQL; the
+ * program is then a later version, with this SQL as one more migration of each of these databases.
  */
 export async function buildProgram(
   laterSteps: Partial<Record<'mirror' | 'state', string>> = {},
@@ -94,7 +94,7 @@ export class DaemonLife {
   }
 }
 
-/** Runs one command to its end. */
+/** Writes `input` to a started command and waits for its end; returns its exit code and output. */
 export async function runCommand(child: ChildProcess, input = ''): Promise<CommandResult> {
   let [stdout, stderr] = ['', ''];
   child.stdout?.setEncoding('utf8').on('data', (text: string) => {

@@ -15,7 +15,7 @@ export class SubmittedChange {
   submitted = 0;
   accepted = 0;
 
-  /** Returns a new value for a target, higher than all before and above `from`. */
+  /** Records and returns a new value for a target, above `from` and higher than the target's earlier values. */
   submit(target: string, from = 0): number {
     const value = from + this.#next++;
     const word = this.#words.get(target) ?? { accepted: 0, submitted: new Set() };

@@ -28,13 +28,11 @@ export interface CallbackWatch {
 
 export interface KillPoint {
   name: string;
-  /**
-   * Arranges a kill when the process reaches the point; the returned function undoes what is left of the arrangement.
-   */
+  /** Arranges that the process is killed when it reaches the point; the returned function cancels what is left. */
   aim(scene: Scene): (() => void) | Promise<() => void>;
 }
 
-/** About the duration of a start. */
+/** Approximate duration of a start of the daemon. */
 const START_MS = 350;
 const RUN_MS = 1_200;
 
@@ -45,7 +43,7 @@ const CALLS: Record<string, readonly Endpoint[]> = {
 };
 const CALL_POINTS: readonly CallPoint[] = ['arrived', 'done', 'half', 'answered'];
 
-/** Points of any life. */
+/** Kill points of any run of the daemon. */
 export const KILL_POINTS: readonly KillPoint[] = [
   { name: 'any moment of the start', aim: (scene) => later(scene, START_MS) },
   { name: 'any moment of the run', aim: whileRunning },
@@ -63,13 +61,13 @@ export const KILL_POINTS: readonly KillPoint[] = [
   { name: 'mirror written', aim: atMirrorWrite },
 ];
 
-/** Kill points of a life that starts with no files. */
+/** Kill points of a run of the daemon that starts with no files. */
 export const FIRST_POINTS: readonly KillPoint[] = [
   { name: 'first: any moment of the start', aim: (scene) => later(scene, START_MS) },
   { name: 'first: sweep half', aim: (scene) => atCall(scene, ['product.list'], 'half') },
 ];
 
-/** Kill points of a life that upgrades the files. */
+/** Kill points of a run of the daemon that upgrades the files. */
 export const UPGRADE_POINTS: readonly KillPoint[] = [
   { name: 'upgrade: any moment', aim: (scene) => later(scene, START_MS) },
   { name: 'upgrade: copy of state.db kept', aim: (scene) => atFile(scene, 'state.db.before-upgrade', 1) },
@@ -89,7 +87,7 @@ async function whileRunning(scene: Scene): Promise<() => void> {
   return later(scene, RUN_MS);
 }
 
-/** Kills at a point of a call. After a whole answer, up to 4 ms are left for storing it. */
+/** Kills the daemon at a point of a call; after a complete answer up to 4 ms later, so that it may be stored. */
 function atCall({ life, gate, random }: Scene, endpoints: readonly Endpoint[], point: CallPoint): () => void {
   const waitMs = point === 'answered' ? random.next() * 4 : 0;
   gate.ambush = { endpoints, point, act: () => killIn(life, waitMs) };
@@ -122,7 +120,7 @@ async function atInbox(
   await load.inboxAtRest();
   await load.insertSome();
   await load.insertSome();
-  // Waits, because earlier events of the directory come from the POS's own inserts.
+  // Waits, so that the watcher does not see the file events of the POS's own inserts.
   await systemClock.sleep(5);
   const journal = path.join(storage, 'inbox', 'inbox.db-journal');
   const watcher = watching(path.dirname(journal), (name) => {

@@ -18,7 +18,7 @@ export interface LockedOutStore {
   /** A daemon that was started with a dead refresh token. */
   life: DaemonLife;
   command: (words: string[], input?: string) => Promise<CommandResult>;
-  /** Makes the platform issue a pair; returns its refresh token. */
+  /** Makes the platform issue a new pair of tokens; returns the refresh token. */
   newToken: () => string;
 }
 

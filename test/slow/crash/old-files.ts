@@ -8,7 +8,7 @@ import { ROOT } from '../../support/workplace.ts';
 
 const ORDERS = 400;
 
-/** Writes files of an earlier version, with the mirror's first `steps` migrations and orders; returns their ids. */
+/** Writes files of an earlier version: a mirror with its first `steps` migrations and orders. Returns the order ids. */
 export function writeOldFiles(storage: string, steps: number): string[] {
   mkdirSync(storage, { recursive: true });
   chmodSync(storage, 0o2750);

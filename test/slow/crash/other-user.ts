@@ -3,7 +3,7 @@ import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { ROOT, type Workplace } from '../../support/workplace.ts';
 
-/** A user with no right but the storage directory's group. */
+/** Unix user that may read the mirror only because its process has the group of the storage directory. */
 const POS_UID = 61_003;
 
 const READ = `
@@ -11,7 +11,7 @@ const READ = `
   const db = new Database(process.argv[1], { fileMustExist: true, readonly: true });
   db.prepare('SELECT count(*) FROM order_events').get();`;
 
-/** Reads the mirror as a POS of another Unix user; returns the faults. Only root can try it. */
+/** Reads the mirror as a POS with another Unix user; returns the faults. Without root it checks nothing. */
 export function otherUserFaults({ storage }: Pick<Workplace, 'storage'>): string[] {
   const mirror = path.join(storage, 'mirror.db');
   if (process.getuid?.() !== 0 || !existsSync(mirror)) return [];

@@ -6,7 +6,7 @@ export interface PlatformView {
   control: SandboxControl;
   /** Calls in the order in which the platform processed them. */
   calls: readonly GateCall[];
-  /** Time of the kill of each process, by its number. */
+  /** Time of each kill, by the number of the killed process (`GateCall.life`). */
   killedMs: ReadonlyMap<number, number>;
   /**
    * Number of token losses by a kill between the rotation of the tokens and their storage, which nobody can prevent.

@@ -5,8 +5,8 @@ import type { SandboxCore } from '../../../src/sandbox/sandbox.ts';
 import { endpointOf } from '../../../src/sandbox/settings.ts';
 
 /**
- * Progress of a call: it arrived, the platform has applied it without an answer, half of the answer is sent, or all of
- * it is.
+ * Progress of a call: it has arrived; the platform has applied it and answered nothing yet; half of the answer is sent;
+ * the whole answer is sent.
  */
 export type CallPoint = 'arrived' | 'done' | 'half' | 'answered';
 
@@ -18,7 +18,7 @@ export interface AppliedValue {
 
 export interface GateCall {
   endpoint: Endpoint;
-  /** Number of the daemon's life in which the call was made. */
+  /** Number of the daemon's run in which the call was made. */
   life: number;
   applied: AppliedValue[];
   /** Monotonic milliseconds when the whole answer was passed to the network; null if never. */

@@ -18,7 +18,7 @@ export interface InboxRows {
  */
 export type InsertRows = (rows: InboxRows) => Promise<boolean | undefined>;
 
-/** Inserts like a POS that knows only SQL: open, insert, close. */
+/** Opens the inbox, inserts the rows and closes it, like a POS that knows only SQL. Returns false if it cannot. */
 export function insertRows(file: string, { stocks, prices, acks }: InboxRows): boolean {
   if (!existsSync(file)) return false;
   let db: Database.Database | undefined;

@@ -40,7 +40,7 @@ const SYNC_ALL = `
   for (const name of readdirSync(root, { recursive: true })) sync(root + '/' + name);
   sync(root);`;
 
-/** Compiles the library that records what is synced; needs gcc (`apt-get install -y gcc`). */
+/** Returns a model of a power cut. Compiles a library that records what is synced; needs `apt-get install -y gcc`. */
 export function openPowerLoss({ directory, root, lies }: PowerLossOptions): PowerLoss {
   const library = path.join(directory, 'synced-images.so');
   const images = path.join(directory, 'images');

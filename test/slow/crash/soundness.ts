@@ -5,13 +5,13 @@ import type { WebhookSender } from '../../../src/sandbox/webhook.ts';
 import type { SubmittedChange } from './handed-over.ts';
 import { appliedValue } from './platform-gate.ts';
 
-/** Facts against which the crashed files are checked; they stay from one crash to the next. */
+/** Facts against which the files are checked after each crash; they accumulate over all crashes of a store. */
 export interface Expectations {
   deliveries: ReturnType<WebhookSender['deliveries']>;
   handedOver: SubmittedChange;
   /** Orders that were in the mirror before the upgrade. */
   oldOrders: readonly string[];
-  /** Events that were seen, by number. */
+  /** Order id and status of each event that an earlier check found in the mirror, by seq. */
   events: Map<number, string>;
 }
 

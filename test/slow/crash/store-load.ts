@@ -13,9 +13,9 @@ export interface StoreLoadOptions {
   random: Random;
 }
 
-/** Prices lie above this value and counts below it, because one counter gives the rising values of both. */
+/** Added to prices only. Counts and prices take their values from one rising counter; this keeps the two apart. */
 const PRICE_BASE = 10_000;
-/** SKUs that customers order and nobody counts. */
+/** SKUs that customers order, and of which the POS hands over no counts. */
 const ORDERED_SKUS = [1002, 1004, 1005];
 
 interface Targets {

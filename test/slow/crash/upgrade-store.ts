@@ -15,7 +15,7 @@ const HANDED_OUT = path.join(ROOT, 'test/db/handed-out');
 /** Fifty callbacks a second. */
 const CALLBACK_EVERY_MS = 20;
 const OPEN_ORDERS_MAX = 20;
-/** Callbacks that a life acknowledges before it ends: from 5 to 44. */
+/** Number of further callbacks that the daemon acknowledges before it is killed or stopped: from 5 to 44. */
 const [CONFIRMED_MIN, CONFIRMED_MORE] = [5, 40];
 const START_MS = 600;
 const RESTORE_MS = 500;
@@ -231,7 +231,7 @@ function mirrorFaults(mirror: string, old: readonly string[], acked: readonly st
   return [
     ...old.filter((id) => !orders.has(id)).map((id) => `order ${id} of the older version is gone`),
     ...acked.filter((id) => !acks.has(id)).map((id) => `the acknowledgement of ${id} is lost`),
-    // Orders of the older version are left out: some were edited, and an edit's event has the status of the one before.
+    // Leaves out orders of the older version, because some were edited and the event of an edit repeats the status.
     ...doubled.filter(({ id }) => !old.includes(id)).map(({ id, status }) => `${status} of ${id} is doubled`),
     ...rowsOf<{ integrity_check: string }>(mirror, 'PRAGMA integrity_check')
       .map((row) => row.integrity_check)

@@ -32,7 +32,7 @@ export function liarOf(dice: Dice, products: () => readonly unknown[]): Liar {
       status: answer.status,
       text: Buffer.from(answer.bytes).toString(),
     });
-    // If the made-up answer clearly says "applied", the call really reaches the platform; otherwise it may not.
+    // If the made-up answer clearly says "applied", the call is sent to the platform too; otherwise only half the time.
     if (said.includes('applied') || dice.chance(0.5)) await forward();
     return answer;
   };
@@ -96,7 +96,7 @@ function madeUp(items: readonly Json[], token: string, dice: Dice): JsonNode {
   return dice.chance(0.2) ? mutateJson(envelope, dice) : envelope;
 }
 
-/** Returns an entry of `errors`, perhaps with another item's index, or another's or nobody's ids. */
+/** Returns an entry of `errors` for item `at`, whose index and ids may be missing, wrong or those of another item. */
 function errorOf(items: readonly Json[], at: number, token: string, dice: Dice): JsonNode {
   if (dice.chance(0.05)) return hostileValue(dice);
   const other = items[dice.below(items.length)] ?? {};

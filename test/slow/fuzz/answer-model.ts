@@ -1,8 +1,8 @@
 import type { Delivered } from './lying-transport.ts';
 
 /**
- * Meaning of the answer to a PUT for one item, according to the platform's document alone. The model shares no code
- * with the reader under test, so that the two can disagree.
+ * What the answer to a PUT says about one item, by the platform's document alone; `open` if it says nothing certain.
+ * The model shares no code with the reader under test, so that the two can disagree.
  */
 export type Said = 'applied' | 'refused' | 'open';
 
@@ -60,8 +60,8 @@ function wholeRefused(call: Delivered): Said[] {
 }
 
 /**
- * Returns the index of the item that an entry of `errors` is about: its own index, or if its ids contradict that or it
- * has none, the only item with its ids.
+ * Returns the index of the item that an entry of `errors` is about: the entry's index if its ids agree with that item,
+ * else the index of the only item with these ids; undefined if there is not exactly one.
  */
 function placeOf(error: unknown, items: readonly Json[]): number | undefined {
   if (!isObject(error)) return undefined;

@@ -15,7 +15,7 @@ import { sendRaw } from './raw-http.ts';
 
 const AT_ONCE = 20;
 const BODY_LIMIT = 1024 * 1024;
-/** The promise is one second. A shared machine gets one more. */
+/** The promise is that a callback is answered within one second; a shared machine gets one more second. */
 const ARRIVES_WITHIN_MS = limitMs(2_000);
 const GROWTH_MIB_MAX = 64;
 const STATUSES = [200, 400, 401, 404, 405, 408, 413, 417, 501, 505];

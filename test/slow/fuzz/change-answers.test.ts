@@ -18,7 +18,7 @@ afterEach(async () => {
   await rig?.close();
 });
 
-/** Last values of the POS, and values that the mirror has because of a false answer. */
+/** Newest values of the POS, and fields that tillsync believes to be applied because of a false answer. */
 class Words {
   readonly #last = new Map<string, { body: ChangeBody; field: string; value: unknown }>();
   readonly #believed = new Set<string>();
@@ -121,7 +121,7 @@ function expectNoSecret(where: string): void {
 const open = () => rig.services.outbox.counts().pending;
 const sending = () => rig.services.outbox.counts().sending;
 
-/** Submits given-up changes again, as a person would, until only what the platform really refuses is left. */
+/** Retries rejected changes, as a person would, until only those are left that the platform really refuses. */
 async function settleHonestly(where: string): Promise<void> {
   for (let again = 0; again < 3; again++) {
     await until(`all is settled: ${where}`, () => open() + sending() === 0, 60_000);
@@ -206,7 +206,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
     }
     stopped.abort();
     await sender;
-    // Believed lies are not compared, so with many of them this test would check little.
+    // Fields of which a false answer was believed are not compared, so with many of them this test would check little.
     expect(words.lies).toBeLessThan(rounds(60));
   });
 

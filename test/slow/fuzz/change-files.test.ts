@@ -12,7 +12,7 @@ type Reading = { items: Item[] } | { refused: string };
 
 const FORMATS: readonly FileFormat[] = ['csv', 'json', 'ndjson'];
 
-/** Reads the bytes in the chunks in which they come. */
+/** Reads a file that arrives in these pieces. Returns its items, or the message with which the reader refuses it. */
 async function read(kind: Kind, format: FileFormat | undefined, pieces: readonly Buffer[]): Promise<Reading> {
   const options = format === undefined ? {} : { format };
   const items: Item[] = [];
@@ -158,7 +158,7 @@ function judge(item: Item, bytes: Buffer, where: string): void {
     expect(typeof id === 'string' && id.trim() !== '' && id.length <= 200 && id.isWellFormed(), where).toBe(
       true,
     );
-    // An id contains no letters that were not in the file, except for escapes.
+    // The file contains the id letter by letter, unless it has escapes.
     if (!bytes.includes('\\')) expect(bytes.includes(String(id).replaceAll('"', '""')), where).toBe(true);
   }
   for (const value of [taken.qty, taken.price]) {

@@ -40,7 +40,7 @@ export interface ChangeRig {
   services: Services;
   transport: LyingTransport;
   log(): string;
-  /** Runs the daemon's sender of both kinds, and the reads of products that changes name. */
+  /** Runs the daemon's senders of both kinds, and the maintenance, which reads the products that changes name. */
   everything(signal: AbortSignal): Promise<unknown>;
   /** Runs a sender of one kind until the signal; it sends only while `may` returns true. */
   sender(kind: ChangeKind, how: SenderWishes): Promise<void>;

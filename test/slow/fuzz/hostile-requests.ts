@@ -1,6 +1,6 @@
 import type { Dice } from './dice.ts';
 
-/** A request that no decent sender makes. */
+/** A request such as a faulty or hostile sender makes. */
 export interface HostileRequest {
   bytes: Buffer;
   /** Whether the order may be stored, because the request has the secret and its body may be complete. */

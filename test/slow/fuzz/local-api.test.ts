@@ -55,7 +55,7 @@ async function call(
     dispatcher: agent,
     headers: {
       ...(body && { 'content-type': 'application/json' }),
-      // Everybody needs the API key. A request with a made-up origin, host or authorization does not get it.
+      // Every request needs the API key. It is left out of those with a made-up origin, host or authorization.
       ...(STRANGE.every((name) => headers[name] === undefined) && { 'x-api-key': KEY }),
       ...headers,
     },
@@ -128,7 +128,7 @@ it(`every good item is taken beside bad ones (TILLSYNC_SEED=${SEED})`, async () 
       results.map(({ index }) => index),
       where,
     ).toEqual(texts.map((_, i) => i));
-    /** The last value for each change. */
+    /** For each change id, the last value that the request contains. */
     const wanted = new Map<number, number>();
     texts.forEach((json, i) => {
       const result = results[i] as Result;
@@ -190,7 +190,7 @@ it(`every route answers whatever it is asked with JSON and no secret (TILLSYNC_S
     'constructor',
     'toString',
   ];
-  // A stream does not end, so a test of its own covers it.
+  // A stream does not end, so it has its own test below.
   const ended = Object.entries(paths).filter(([at]) => !at.endsWith('/stream'));
   const operations = ended.flatMap(([at, methods]) =>
     Object.keys(methods).map((method) => [at, method] as const),

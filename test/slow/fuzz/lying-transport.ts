@@ -22,7 +22,7 @@ export type Liar = (
   forward: () => Promise<TransportAnswer>,
 ) => Promise<TransportAnswer>;
 
-/** A transport to the platform that records all answers. While `liar` is set, it answers the calls of products. */
+/** A transport to the platform that records all answers. `liar`, if set, answers the calls of product endpoints. */
 export class LyingTransport implements Transport {
   readonly calls: Delivered[] = [];
   liar: Liar | undefined;

@@ -1,6 +1,6 @@
 import type { Dice } from './dice.ts';
 
-/** JSON as it is written, so that a key may occur twice and a number may have any digits. */
+/** A tree of JSON text. Unlike in a JavaScript value, a key may occur twice and a number may have any digits. */
 export type JsonNode =
   | { text: string }
   | { items: JsonNode[] }
@@ -100,7 +100,7 @@ function change(root: JsonNode, dice: Dice): void {
       inner.entries.push([dice.pick(HOSTILE_KEYS), hostileValue(dice)]);
       return;
     case 3:
-      // A name that is written twice; the last value counts.
+      // Writes the name twice; a reader uses the last value.
       if (entry)
         inner.entries.splice(dice.below(inner.entries.length + 1), 0, [entry[0], hostileValue(dice)]);
       return;

@@ -22,7 +22,7 @@ const text: Read = (value) => {
   if (!isNumber(value)) return null;
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? null : `${value}`;
 };
-/** An id without outer blanks. */
+/** Reads an id, without blanks at its start and end. */
 const key: Read = (value) => {
   const sent = text(value);
   return typeof sent === 'string' && sent.trim() !== '' ? sent.trim() : null;
@@ -36,7 +36,7 @@ const STATUSES = [
   ...['pending', 'payment-pending', 'payment-approved', 'payment-canceled', 'picker-pending', 'inProcess'],
   ...['ready', 'routed', 'dispatched', 'cancel', 'refund', 'shippingError'],
 ];
-/** Reads a status. A status of the document in another letter case, or with outer blanks, is read as that status. */
+/** Reads a status. The document's statuses are recognised in any letter case, and with blanks around them. */
 const status: Read = (value) => {
   const sent = text(value);
   if (typeof sent !== 'string' || sent.trim() === '') return null;
@@ -109,7 +109,7 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
     typeof id === 'number' ? String(id) : typeof id === 'string' ? id.trim().toWellFormed() : '';
   if (orderId === '' || orderId.includes('\0') || orderId.length > 512) return 'unreadable';
   const items = own(value, 'items');
-  // A pickup has no address.
+  // Of a pickup, the mirror has no address, even if the notification has one.
   const isPickup = delivery(own(value, 'deliveryType')) === 'pickup';
   const address = isPickup ? undefined : own(value, 'address');
   return {
@@ -126,7 +126,7 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
   };
 }
 
-/** Returns the lines; a map of lines is read as its values. */
+/** Returns the lines of an order. An object that holds the lines is read as the list of its values. */
 function listOf(items: unknown): unknown[] | undefined {
   if (Array.isArray(items)) return items;
   const values = isObject(items) ? Object.values(items) : [];
@@ -135,7 +135,7 @@ function listOf(items: unknown): unknown[] | undefined {
     : undefined;
 }
 
-/** An unreadable line keeps its place, as a row without values. */
+/** Returns the expected row of a line; for an unreadable line, a row without values. */
 function itemOf(line: unknown): Json {
   const item = isObject(line) ? line : {};
   const product = own(item, 'product');

@@ -44,7 +44,7 @@ afterAll(async () => {
   await place?.close();
 });
 
-/** Returns the error's code. No answer of a platform may cause an internal error. */
+/** Returns the code of the promise's error, if any. No answer of a platform may cause an internal error. */
 async function codeOf(promise: Promise<unknown>, where: string): Promise<string | undefined> {
   try {
     await promise;
@@ -56,7 +56,7 @@ async function codeOf(promise: Promise<unknown>, where: string): Promise<string 
   }
 }
 
-/** Damages the shape of the JSON, its bytes, or the text around it. */
+/** Damages an answer: its status, its bytes or the shape of its JSON, or replaces the body by a web page. */
 function garbler(dice: Dice): Garble {
   return (answer) => {
     const bytes = Buffer.from(answer.bytes);

@@ -14,11 +14,11 @@ export interface RawOptions {
   reset?: boolean;
   /** Bytes per write, each of which is a packet of its own. */
   pieceBytes?: number;
-  /** Time to wait for an answer. */
+  /** Time after the last sent byte at which the connection is closed in any case. */
   waitMs?: number;
 }
 
-/** Sends raw bytes, and reads until the other side ends or nothing more can come. */
+/** Sends raw bytes, and reads until the server closes the connection or `waitMs` are over. */
 export async function sendRaw(
   port: number,
   bytes: string | Buffer,
@@ -30,7 +30,7 @@ export async function sendRaw(
   socket.on('data', (chunk) => {
     text += chunk.toString('latin1');
   });
-  // If the connection is cut off during a write, the answer that arrived before counts.
+  // If the connection is cut off during a write, the answer that arrived before is still returned.
   socket.on('error', () => {});
   const ended = new Promise<void>((resolve) => socket.once('end', resolve).once('close', () => resolve()));
   await Promise.race([once(socket, 'connect'), ended]);

@@ -57,7 +57,7 @@ export class BusyStore {
         }),
       )
       .slice(0, HAND_OVER_ITEMS);
-    // Ordered products are never counted, because orders would be held back from their counts.
+    // Orders only products that the POS never counts, because tillsync would hold back ordered pieces from the counts.
     this.#ordered = skus.filter(({ integrations }) => integrations.length === 0).map(({ sku }) => sku);
     if (this.#shelves.length < HAND_OVER_ITEMS || this.#ordered.length < 20) {
       throw new Error(`The sandbox has ${this.#shelves.length} shelves and ${this.#ordered.length} others.`);
@@ -103,7 +103,7 @@ export class BusyStore {
     else this.#open.delete(orderId);
   }
 
-  /** Submits the whole stock, half by HTTP and half by SQL. */
+  /** Submits a count of every shelf, half of them by HTTP and half by SQL. */
   async #handOver(): Promise<void> {
     this.handOvers += 1;
     const counts = this.#shelves.map((shelf) => {
@@ -138,7 +138,7 @@ export class BusyStore {
   }
 }
 
-/** Repeats `act` at a constant rate even if a turn comes late. */
+/** Repeats `act` at a constant rate: after a late repetition, the next one comes sooner. */
 async function repeat(
   everyMs: number,
   signal: AbortSignal,

@@ -45,7 +45,7 @@ process.stdin.resume().once('close', () => {
   isOver = true;
 });
 
-// The last read begins after the end was announced, so it sees everything that was there then.
+// The last read begins after standard input has closed, so it sees everything that was in the mirror then.
 for (let isLast = false; !isLast; ) {
   isLast = isOver;
   try {

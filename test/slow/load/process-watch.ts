@@ -21,7 +21,7 @@ export interface WatchReport {
 const MIB = 1024 * 1024;
 const SCRAPE_EVERY = 5;
 
-/** Measures a daemon each second: memory, open files, the size of its mirror's log, its metrics. */
+/** Measures a daemon's memory, open files and mirror log each second, and reads its metrics every five seconds. */
 export class ProcessWatch {
   readonly #pid: number;
   readonly #wal: string;
@@ -82,7 +82,7 @@ export class ProcessWatch {
   }
 }
 
-/** Resident memory of a process. */
+/** Returns the resident memory of a process. */
 export function residentMib(pid: number): number {
   return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
 }

@@ -34,12 +34,12 @@ export function startSqlReader(mirror: string, everyMs: number, holdMs: number):
 export class StreamReader {
   events = 0;
   newest = 0;
-  /** Events whose seq is not higher than the one before. */
+  /** Number of events whose seq is not higher than that of the event before. */
   disorder = 0;
   readonly #closing = new AbortController();
   #over: Promise<void> = Promise.resolve();
 
-  /** Resolves once the stream is open. */
+  /** Opens the stream; resolves once it is open. */
   async start(localUrl: string): Promise<void> {
     const { statusCode, body } = await request(`${localUrl}/v1/orders`, {
       headers: { accept: 'text/event-stream' },

@@ -55,7 +55,7 @@ export function cleanDebian(
   return root;
 }
 
-/** Returns the file of a package from Debian's mirror, fetched once and kept; undefined if that is impossible. */
+/** Returns the path of a package from Debian's mirror, which is downloaded only once; undefined if that fails. */
 export function debianPackage(suite: Suite, name: string): string | undefined {
   const place = path.join(KEPT_IN, 'packages', suite);
   const find = () => readdirSync(place).find((file) => file.startsWith(`${name}_`));
@@ -63,7 +63,7 @@ export function debianPackage(suite: Suite, name: string): string | undefined {
   const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg';
   writeFileSync(path.join(place, 'sources'), `deb [signed-by=${keyring}] ${MIRROR} ${suite} main\n`);
   writeFileSync(path.join(place, 'status'), '');
-  // Of the settings of this machine's apt, only the keys are used.
+  // apt uses nothing of this machine's configuration but the keys with which Debian signs.
   const settings = [
     `Dir::Etc::SourceList=${place}/sources`,
     'Dir::Etc::SourceParts=/dev/null',
@@ -97,7 +97,7 @@ export function usualMachine(): string {
   return root;
 }
 
-/** Whether arm64 programs run here; makes the kernel start them with qemu (`qemu-user-static`) if possible. */
+/** Returns true if arm64 programs run here. If needed, makes the kernel start them with qemu (`qemu-user-static`). */
 export function runsArm64(): boolean {
   if (process.arch === 'arm64') return true;
   const settings = '/usr/lib/binfmt.d/qemu-aarch64.conf';

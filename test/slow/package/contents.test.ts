@@ -85,10 +85,10 @@ it('is the same to the byte when it is built elsewhere, at another time, by anot
   cpSync(path.join(ROOT, 'node_modules'), path.join(clone, 'node_modules'), {
     recursive: true,
     verbatimSymlinks: true,
-    // Other tests write there meanwhile.
+    // Leaves out caches, to which other tests write at the same time.
     filter: (source) => !/node_modules\/\.(cache|vite)/.test(source),
   });
-  // The build reads its version from git's commit, and the copy has no .git of its own.
+  // The build reads the version from git's commit. The copy has no .git, so the build gets that of this checkout.
   const GIT_DIR = execFileSync('git', ['rev-parse', '--absolute-git-dir'], {
     cwd: ROOT,
     encoding: 'utf8',

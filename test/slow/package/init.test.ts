@@ -9,8 +9,8 @@ describe('a machine on which the package was just installed', () => {
   beforeAll(async () => {
     machine = await Machine.start('systemd');
     machine.run(`dpkg -i ${builtPackage()}`);
-    // Deletes the files of the service, so that `init` runs as root before the service has made them, as with an
-    // impatient person.
+    // Deletes the files of the service, so that `init` runs as root before the service has made them, as when a person
+    // runs `init` right after the installation.
     machine.run('systemctl stop tillsync.service; rm -f /var/lib/tillsync/*.db* /var/lib/tillsync/inbox/*');
     machine.run(
       'setsid tillsync sandbox --port 9393 --orders-interval 1s < /dev/null > /root/platform.log 2>&1 &',

@@ -25,7 +25,7 @@ const COMMAND_LIMIT_MS = limitMs(120_000);
 const BOOT_LIMIT_MS = 60_000;
 const LOOK_EVERY_MS = 200;
 
-/** A throwaway Debian with this machine's files, where packages can be installed and services run. Needs root. */
+/** A throwaway Debian on this machine, in which packages can be installed and services run. Needs root. */
 export class Machine {
   readonly #process: ChildProcess;
   readonly #place: string;
@@ -89,7 +89,7 @@ export class Machine {
     throw new Error([`${command}\nended with ${code}:\n${text}`, journal].join('\n').trim());
   }
 
-  /** Waits until a shell command ends with 0, checking often. */
+  /** Repeats a shell command until it ends with 0; throws after `quietMs`, or later on a slow machine. */
   until(condition: string, quietMs = 20_000): void {
     const looks = Math.ceil(limitMs(quietMs) / LOOK_EVERY_MS);
     this.run(
@@ -196,7 +196,7 @@ function built(name: string, architecture: string): string {
   return path.join(ROOT, 'dist', `${name}_${version}_${architecture}.deb`);
 }
 
-/** Copies the package with another version, after `change` has edited its unpacked files. */
+/** Makes a copy of the package with another version and with files that `change` has edited; returns its path. */
 export function laterPackage(deb: string, version: string, change: (tree: string) => void): string {
   const place = mkdtempSync(path.join(tmpdir(), 'tillsync-later-'));
   const tree = path.join(place, 'tree');

@@ -7,7 +7,7 @@ export default defineConfig({
     ...shared,
     include: ['test/slow/package/*.test.ts'],
     pool: 'forks',
-    // Each test has its own machine, which mostly waits for its services.
+    // Runs two test files at once, because each has its own machine, which mostly waits for its services.
     maxWorkers: 2,
     testTimeout: limitMs(180_000),
     hookTimeout: limitMs(180_000),

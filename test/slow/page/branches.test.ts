@@ -35,7 +35,7 @@ async function open(names: readonly string[], fares: Record<string, Fares | null
 
 const rows = () => page.locator('.branches tbody tr');
 const row = (name: string) => rows().filter({ has: page.getByRole('rowheader', { name }) });
-/** Returns the visible text, word by word in reading order. */
+/** Returns the texts in an element, in the order of the document and with blanks between them. */
 const textOf = (place: Locator) =>
   place.evaluate((element) => {
     const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);

@@ -129,16 +129,16 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
 
 export interface OpenedPage {
   page: Page;
-  /** Errors that the browser reported: of scripts, refused content, failed requests. */
+  /** Errors and warnings that the browser reported, such as of scripts, refused content and failed requests. */
   complaints: string[];
-  /** Addresses that were asked for. */
+  /** Addresses that the page requested. */
   asked: string[];
   /** Bytes transferred before the page had painted its verdict. */
   firstPaintBytes: number;
   close(): Promise<void>;
 }
 
-/** Opens the page in its own profile and waits for its verdict, unless `isShown` is false. */
+/** Opens an address in a new browser profile. Waits for the page's verdict, unless `isShown` is false. */
 export async function openPage(
   browser: Browser,
   url: string,

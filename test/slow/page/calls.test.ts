@@ -19,14 +19,14 @@ let store: PageStore;
 let opened: OpenedPage;
 let page: Page;
 
-/** Requests of the page to the browser's sound and notifications. */
+/** Sounds and notifications that the page requested from the browser. */
 interface Heard {
   tones: number;
   soundIsOn: boolean;
   notices: { title: string; body: string; isOpen: boolean; click(): void }[];
 }
 
-/** Runs in the page. Records tones and notifications on their way to the browser, and pretends to have no focus. */
+/** Runs in the page. Records the tones and notifications that the page requests, and pretends that it has no focus. */
 function listen(): void {
   const heard: Heard = { tones: 0, soundIsOn: false, notices: [] };
   Object.assign(globalThis, { heard });

@@ -14,7 +14,7 @@ import { letFare } from './branch-board.ts';
 import { hasChromium, launchBrowser, openPage, openStore, type PageStore } from './browser-rig.ts';
 
 /**
- * `TILLSYNC_PICTURES` is a directory for a picture of each look. Without it, only a few looks are checked, so that each
+ * `TILLSYNC_PICTURES` is a directory for a picture of each look. Without it, only a few looks are checked, but each
  * pair of choices, such as dark and Spanish, occurs in one of them.
  */
 const PICTURES = process.env.TILLSYNC_PICTURES;
@@ -57,7 +57,7 @@ const FOUR: readonly Finding[] = (
   return { ...told, code, level: 'amber', since: since(minutes), count: null, detail, flow };
 });
 
-/** A look of the page, and the condition that must hold before the look is checked. */
+/** A state of a store whose page is checked. `until` waits until the page shows this state. */
 interface State {
   name: string;
   open(): Promise<PageStore>;
@@ -148,7 +148,7 @@ async function trade({ place: { sandbox } }: PageStore): Promise<void> {
   }
 }
 
-/** Makes orders that a POS acknowledged after a change, and stocks that it counted. */
+/** Makes an order that the POS acknowledges after it has changed, and a stock that the POS counts. */
 async function explained(store: PageStore): Promise<void> {
   const { control } = store.place.sandbox;
   await trade(store);

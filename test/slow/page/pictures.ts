@@ -9,7 +9,7 @@ import { ROOT, until } from '../../support/workplace.ts';
 import { letFare } from './branch-board.ts';
 import { launchBrowser, openPage, openStore, type PageStore } from './browser-rig.ts';
 
-/** `npm run pictures` takes the README's pictures of the page, of a busy store with a sandbox. */
+/** `npm run pictures` takes the README's pictures of the page of a busy store and of a hub, each with a sandbox. */
 const PLACE = path.join(ROOT, 'src/page/pictures');
 const PNGQUANT = '/usr/bin/pngquant';
 const HOUR_MS = 3_600_000;

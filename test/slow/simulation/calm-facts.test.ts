@@ -128,8 +128,8 @@ function monthOf(seed: number, cutMinutes = 6): string[] {
     };
   };
   /**
-   * Returns when the sender tries next. Its pause is 5 seconds, then 10, 20 and so on up to 5 minutes. Once a poll has
-   * worked since the first failure, it is at most 20 seconds or a tenth of the time since then, whichever is longer.
+   * Returns when the sender tries next. The pause doubles from 5 seconds up to 5 minutes. Once a poll has worked since
+   * the first failure, the pause is at most 20 seconds or a tenth of the time since that failure, whichever is longer.
    */
   const pushDueMs = (): number => {
     if (oldestPendingAt === null) return Number.POSITIVE_INFINITY;

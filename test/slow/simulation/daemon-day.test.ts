@@ -13,8 +13,8 @@ const SEED = 3;
 const FIGURES = ['orders', 'sold', 'atsale', 'outside', 'conflict', 'lost'] as const;
 
 /**
- * Orders that may end otherwise than in the model. About 0.05 orders a day come within the two seconds in which a count
- * of the same product is on its way, and each may change what is offered to the next one.
+ * Allowed difference of a figure from the model. About 0.05 orders a day arrive in the two seconds in which a count
+ * of the same product is on its way; each may end otherwise, and so change what is offered to the next customer.
  */
 const DIFFERENCE_MAX = Math.ceil(0.2 * DAYS);
 
@@ -25,7 +25,7 @@ describe(`the real daemon on ${DAYS} shop days`, () => {
   ] as const)('oversell: sells as the bench says, hearing by %s', async (hears, name) => {
     const total = { push: zero(), model: zero(), daemon: zero() };
     for (let n = 0; n < DAYS; n++) {
-      // The days are a real test: already on the first one, a plain push sells pieces that are not free.
+      // A plain push shows that the days are hard enough: already on the first one it sells pieces that are not free.
       const day = shopDay({ ...SETTINGS, hears }, SEED, 1 + n);
       add(total.push, await playModelDay(day, 'push each change'));
       add(total.model, await playModelDay(day, name));

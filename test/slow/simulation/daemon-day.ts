@@ -12,8 +12,8 @@ const BEFORE_OPENING_MS = 10 * 60_000;
 /** Longest round trip of a call. */
 const LATENCY_MS_MAX = 400;
 /**
- * Longest time in which the daemon's word may be on its way: the pause since the answer of the last call (1 s), that
- * call and this one (0.4 s each), and the wait of a change for company (0.25 s).
+ * Longest time until a change is at the platform: 0.25 s in which it waits for others to share its call, 1 s of pause
+ * after the answer of the call before, and 0.4 s for each of these two calls.
  */
 export const DAEMON_WORD_TAKES_S = 2.05;
 
@@ -80,7 +80,7 @@ export async function playDaemonDay(day: ShopDay, hears: 'callback' | 'poll'): P
           });
           return order.internalOrderId;
         },
-        // The daemon hears by itself.
+        // Nothing to do, because the daemon hears of the order by a callback or a poll.
         heard() {},
         posChanged: (product) =>
           post('/v1/stock', [

@@ -9,8 +9,8 @@ const BRANCH = 'sub-2';
 const NEW_SKUS_FROM = 900_000;
 
 /**
- * Plays the person who maintains the platform's catalogue, who renames, hides, adds and removes products, and
- * sets prices that the POS does not.
+ * Plays the person who maintains the platform's catalogue, who renames, hides, adds and removes products, and sets the
+ * prices of SKUs that the POS does not price.
  */
 export class Merchant {
   readonly #options: { clock: Clock; random: Random; control: SandboxControl };

@@ -149,7 +149,7 @@ export class Mishaps {
     return drawn();
   }
 
-  /** Makes many counts and corrections, while the platform applies about half of the changes without an answer. */
+  /** Makes the POS submit many counts and corrections, while the platform applies about half of them without answer. */
   #rush(lengthMs: number): Mishap {
     const { control } = this.#store.sandbox;
     const over = new AbortController();
@@ -169,7 +169,7 @@ export class Mishaps {
     };
   }
 
-  /** A program of the POS that begins a transaction and does not end it. */
+  /** Locks the inbox, like a program of the POS that begins a transaction and does not end it. */
   #lockedInbox(lengthMs: number): Mishap {
     let db: Database.Database | undefined;
     return {
@@ -188,12 +188,12 @@ export class Mishaps {
   }
 
   #down(name: string, begin: () => Promise<void> | void): Mishap {
-    // The service manager waits five seconds; a machine or a person may take longer.
+    // The service manager restarts the daemon after five seconds; a machine or a person may take longer.
     const lengthMs = 5_000 + this.#random.next() ** 3 * 30 * MINUTE_MS;
     return { name, lengthMs, begin, end: () => this.#store.open() };
   }
 
-  /** Nobody switches the machine on for days; the platform continues. */
+  /** Stops the daemon for days, in which nobody switches the machine on, while the platform continues. */
   #holiday(): Mishap {
     this.#maySeeHoliday = false;
     const lengthMs = (1.5 + 1.5 * this.#random.next()) * 24 * HOUR_MS;
@@ -205,8 +205,8 @@ export class Mishaps {
   }
 
   /**
-   * Crashes after a call is answered and before the store has recorded it. The POS then corrects its values, by SQL at
-   * once, else as soon as the daemon listens again.
+   * Crashes the store after a call was answered and before the store has recorded the answer. The POS then corrects its
+   * values: by SQL at once, or by HTTP as soon as the daemon listens again.
    */
   #crashWithin(family: string): Mishap {
     const { network } = this.#store;

@@ -22,7 +22,7 @@ export class Network {
     this.#clock = clock;
   }
 
-  /** Makes a process's connection, which ends with the process. */
+  /** Returns the connection of one process to the platform, which fails once the process is dead (`isCut`). */
   transport(life: { isCut: boolean }): Transport {
     return {
       send: async (request) => {

@@ -5,7 +5,7 @@ const LOOK_EVERY_MS = 1_800_000;
 
 /** The person who maintains the store and follows tillsync's remedies, some time later. */
 export class Operator {
-  /** Token pairs handed in after the first. */
+  /** Number of token pairs that were handed in after the first one. */
   handOvers = 0;
   readonly #store: SimulatedStore;
 

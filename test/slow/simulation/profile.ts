@@ -38,7 +38,7 @@ export interface Profile {
    * two have no defined order.
    */
   bySql: boolean;
-  /** Probability of a fault, per hour. */
+  /** Probability that a fault follows each pause; a pause is at most an hour long. */
   mishapShare: number;
   /** Whether mishaps include stops, crashes and reboots of the daemon; otherwise it runs all the time. */
   goesDown: boolean;
@@ -48,7 +48,7 @@ export interface Profile {
   keptDays: number | null;
   /** Zone in which the platform reads dates; the store does not know it. */
   calendar: string;
-  /** Products per page; one that is added or removed during a sweep moves the others to another page. */
+  /** Products per page. A product that is added or removed during a sweep moves others to another page. */
   pageSize: number;
   platform: Pick<
     SandboxOptions,

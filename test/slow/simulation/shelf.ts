@@ -18,11 +18,11 @@ export interface Shelf {
   /** The POS's last submitted count, and the one before. */
   said: number;
   saidBefore: number;
-  /** Time of that count, on the world's clock. */
+  /** Time of the last submitted count, on the world's clock. */
   saidAtMs: number;
 }
 
-/** Whether the POS keeps the price of this SKU too. */
+/** Whether the POS also sets the price of this SKU. */
 export function isPricedByPos(sku: number): boolean {
   return sku % 3 === 0;
 }

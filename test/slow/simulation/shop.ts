@@ -33,7 +33,7 @@ export class Shop {
         stocks.map(({ subsidiaryId }) => ({
           sku,
           subsidiaryId,
-          // A line with modifiers has only its product's name, so a POS knows the sku only if the product has one.
+          // A line with modifiers names only its product, so a POS knows the sku only if the product has a single sku.
           mayHaveModifier: product.children.length === 1,
         })),
       ),

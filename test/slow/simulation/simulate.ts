@@ -16,9 +16,9 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const GROWN_DAYS_MIN = 2;
-/** Probability that the last value is corrected at a moment when nobody knows whether it arrived. */
+/** Probability that the POS takes its last counts back when it is unknown whether a change has arrived. */
 const RETURNED_SHARE = 0.5;
-/** The night's check is at most this long before opening, so that the last sales are booked. */
+/** The nightly check runs only in the last 7 hours before opening, when the last sales of the day are booked. */
 const NIGHT_MS = 7 * HOUR_MS;
 
 export interface SimulationReport {
@@ -189,7 +189,7 @@ async function calmHours(
   return unread;
 }
 
-/** Stops the daemon and starts another. Memory that the first one frees and the second does not use was leaked. */
+/** Returns the leaked bytes: memory that the daemon's stop frees, less what a new daemon uses after an hour. */
 async function grownBytes(store: SimulatedStore): Promise<number> {
   const old = await usedBytes();
   await store.stop();
@@ -199,7 +199,7 @@ async function grownBytes(store: SimulatedStore): Promise<number> {
   return old - none - ((await usedBytes()) - none);
 }
 
-/** Returns the memory in use; a buffer's memory is freed some turns after its owner. */
+/** Returns the memory in use. Collects garbage repeatedly, as a buffer's memory is freed some turns after its owner. */
 async function usedBytes(): Promise<number> {
   setFlagsFromString('--expose-gc');
   const collect: () => void = runInNewContext('gc');

@@ -22,7 +22,7 @@ interface FeedEvent {
 export class SimulatedPos {
   /** Events that the POS has read, by number. */
   readonly events = new Map<number, string>();
-  /** A sentence for each event that must never happen. */
+  /** A sentence for each thing that must never happen, such as an event that arrives twice. */
   readonly faults: string[] = [];
   readonly #store: SimulatedStore;
   readonly #random: Random;
@@ -61,7 +61,7 @@ export class SimulatedPos {
     }
   }
 
-  /** Sells to customers without a pause, until the signal. */
+  /** Sells to customers in quick succession, and corrects prices, until the signal. */
   async rush(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await this.#queue(signal);
@@ -70,7 +70,7 @@ export class SimulatedPos {
     }
   }
 
-  /** Several customers buy or return the same product while its first count is on its way. */
+  /** Lets several customers buy or return the same product while its first count is on its way. */
   async #queue(signal: AbortSignal): Promise<void> {
     const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
     let sold = 0;
@@ -85,7 +85,7 @@ export class SimulatedPos {
     }
   }
 
-  /** Submits a wrong price, and corrects it as soon as it is noticed. */
+  /** Submits a wrong price and, some seconds later, the right one. */
   async #mistype(signal: AbortSignal): Promise<void> {
     if (this.#random.next() > 0.2) return;
     const skus = [...this.#prices.keys()];
@@ -100,7 +100,7 @@ export class SimulatedPos {
     }
   }
 
-  /** Undoes the sales of the last submission: sets its shelves to their counts before it, and submits these. */
+  /** Undoes the last submission of counts: sets these stocks back to their counts before it, and submits those. */
   takeBack(): Promise<void> {
     for (const shelf of this.#saidLast) {
       shelf.qty = shelf.saidBefore;
@@ -164,7 +164,7 @@ export class SimulatedPos {
     for (let times = 1 + Math.floor(this.#random.next() * 4); times > 0; times--) {
       const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
       if (!shelf) return;
-      // Now and then a product sells out, so that its zero is sent first; new pieces are delivered later.
+      // Now and then a product sells out, because tillsync sends zeros before other changes; new pieces follow later.
       const chance = this.#random.next();
       shelf.qty = chance < 0.03 ? 0 : shelf.qty < 4 ? shelf.qty + 40 : shelf.qty - (chance < 0.8 ? 1 : 0);
       this.#unsaid.add(shelf);
@@ -248,7 +248,7 @@ export class SimulatedPos {
       );
       const price = db.prepare('INSERT INTO product_changes (sku, price, inserted_at) VALUES (?, ?, ?)');
       const ack = db.prepare('INSERT INTO order_acks (order_id, inserted_at) VALUES (?, ?)');
-      // The POS's own time, because SQLite's clock is the real one.
+      // The simulated time, because SQLite would insert the real time.
       const at = isoUtc(this.#store.clock.nowMs());
       db.transaction(() => {
         for (const { externalId, sku, bySku, qty, subsidiaryId } of shelves) {

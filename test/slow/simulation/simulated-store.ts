@@ -81,7 +81,7 @@ export class SimulatedStore {
     this.#holders = this.#lives.begin();
     const options = this.#process(this.#holders);
     const starting = this.stillness.begin(() => startDaemon(options));
-    // Listening takes turns of the event loop but no time; a file that another program has locked takes time.
+    // Listening takes turns of the event loop but no simulated time; waiting for a locked file takes simulated time.
     await this.#ended(starting, STARTING_TURNS);
     this.#daemon = await starting;
   }
@@ -150,7 +150,7 @@ export class SimulatedStore {
     this.#ghosts.add(ghost);
   }
 
-  /** Cuts the power of the machine; its next start is another boot. */
+  /** Cuts the machine's power, so that its next start has a new boot number, not only a new process. */
   reboot(): void {
     this.crash();
     this.#boots += 1;
@@ -188,7 +188,7 @@ export class SimulatedStore {
       },
     );
     while (!over) {
-      // Closing a listener takes turns of the event loop but no time.
+      // Closing a listener takes turns of the event loop but no simulated time.
       for (let turn = 0; turn < turns && !over; turn++) await new Promise((resolve) => setImmediate(resolve));
       if (!over) await this.world.advance(250);
     }

@@ -13,7 +13,7 @@ const DAY_MS = 86_400_000;
 const ON_THE_WAY_MS = 4_000;
 /** Duration of the platform's block after a 403. */
 const BLOCK_MS = 300_000;
-/** At night, all orders count as known if the last poll is not older than this. */
+/** At night, tillsync is taken to know all orders if its last successful poll is not older than this. */
 const POLLED_WITHIN_MS = 900_000;
 /** Maximum number of further calls in a block; tillsync tries again one and three minutes after the block began. */
 const PROBES_MAX = 3;
@@ -22,7 +22,7 @@ const PROBES_MAX = 3;
 export interface Excuses {
   revocations: number;
   lostRefreshes: number;
-  /** Holidays longer than a refresh token may live. */
+  /** Number of holidays, each of which may be longer than a refresh token lives. */
   holidays: number;
 }
 

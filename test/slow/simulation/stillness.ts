@@ -12,17 +12,17 @@ const PATIENCE_MS = 2_000;
 const SERVERS = channel('fastify.initialization');
 
 /**
- * Makes requests within the simulated time, one after the other, while time stands still until each is answered. They
- * go directly into the daemon's servers; sockets are tested elsewhere.
+ * Makes requests to the daemon, one after the other; simulated time stands still until each is answered. The requests
+ * go directly into the daemon's servers, without sockets, which other tests cover.
  */
 export class Stillness {
   #servers: FastifyInstance[] = [];
   #underWay = 0;
   #turn: Promise<unknown> = Promise.resolve();
-  /** Calls for which time had to advance; each makes the run hard to repeat. */
+  /** How often simulated time advanced before a call was answered, which makes the run hard to repeat. */
   overruns = 0;
 
-  /** Lets everything that is ready run to its end. */
+  /** Waits until all ready work is done and, at most `PATIENCE_MS` long, until all calls are answered. */
   readonly settle = async (): Promise<void> => {
     await untilIdle();
     if (this.#underWay === 0) return;
@@ -35,7 +35,7 @@ export class Stillness {
     }
   };
 
-  /** Runs `start`; from then on, calls reach only the servers made within it. Listening takes no simulated time. */
+  /** Runs `start`, which starts a daemon. From then on, calls reach only the servers that `start` has made. */
   async begin<T>(start: () => Promise<T>): Promise<T> {
     const servers: FastifyInstance[] = [];
     const onMade = (message: unknown) => servers.push((message as { fastify: FastifyInstance }).fastify);

@@ -13,8 +13,8 @@ interface Sleeper {
 
 /**
  * The world's time, in whole milliseconds like timers. With fractions, a pause could be shorter than a wall clock can
- * show, and while time stands still it would never end. Sleepers with the same time wake together, the longest
- * sleeper first, as with timers; then everything that is ready runs before time advances.
+ * show, and while time stands still it would never end. Sleepers with the same wake-up time wake together, in the order
+ * in which they went to sleep, as with timers; then everything that is ready runs before time advances.
  */
 export class WorldClock implements Clock {
   readonly bootId = 'world';

@@ -11,12 +11,12 @@ import { branchOf, type Count, type Order, type Pos, skuOf, takesOf, type World 
 const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: Number.MAX_SAFE_INTEGER };
 const SHELF = 20;
 const LONG_MS = 91 * 24 * 3_600_000;
-/** Safety stocks, one after the other. */
+/** Safety stock at the start, and those that a person configures later, one after the other. */
 const SAFETY = [0, 3, 1];
 
 export interface Explored {
   states: number;
-  /** The first path that ends wrong; null if none does. */
+  /** The first sequence of steps that leads to a fault, and the fault; null if none does. */
   fault: string | null;
 }
 
@@ -30,8 +30,8 @@ type Step = [name: string, act: () => void];
 
 /**
  * Tries every sequence of events in a small world, on the mirror's real SQL, with a shop that reads the feed, books,
- * counts and acknowledges. In each state nothing above the shop's free stock is wanted, and the platform has what it is
- * believed to have. At rest the platform has what is wanted, after at most one more call.
+ * counts and acknowledges. Checks in each state that no more than the shop's free stock is wanted, and that the
+ * platform has the expected quantity. At rest, it must have the wanted quantity after at most one more call.
  */
 export class Exploration {
   readonly #of: SmallWorld;
@@ -142,7 +142,7 @@ export class Exploration {
     const steps: Step[] = [];
     for (const change of changes) {
       const known = orders[change.id];
-      // An order changes again only after its last change is known. Two changes at once would show only in a sweep.
+      // An order changes again only once tillsync knows its last change. Only a sweep would show two changes at once.
       const isOpen = change.branch && change.lines ? !known : known && !known.isNews && known.isLive;
       if (isOpen && left(change.name, 1)) steps.push([change.name, () => this.#change(change)]);
     }
@@ -257,7 +257,7 @@ export class Exploration {
     return this.#world.events.find(({ seq }) => seq > read);
   }
 
-  /** The POS reads the next event, and books it if it concerns its branch. */
+  /** Lets the branch's POS read the next event, and book it if it concerns the branch. */
   #read(branch: string): void {
     // Finds the POS only now, because `#try` may have replaced the world since the step was listed.
     const pos = this.#world.pos[branch];
@@ -316,7 +316,7 @@ export class Exploration {
     this.#world.counts[this.#version()] = count;
   }
 
-  /** Counts with an id that no product has; refused when the platform does not know it either. */
+  /** Submits a count with an id that no product has, and lets it be refused as unknown to the platform too. */
   #misname(stock: Stock): void {
     const { qty } = this.#counted(stock);
     this.#out.accept('stock', [{ externalId: 'nobody', subsidiaryId: branchOf(stock), qty }]);
@@ -329,7 +329,7 @@ export class Exploration {
     this.#world.inbox.push({ ...this.#counted(stock), handedAt: isoUtc(this.#world.nowMs) });
   }
 
-  /** Reads the inbox: copies its rows, or records that it is empty. */
+  /** Reads the inbox: copies its rows, if any, and then records that it is empty. */
   #look(): void {
     const { inbox, nowMs } = this.#world;
     if (inbox.length > 0) {
@@ -367,7 +367,7 @@ export class Exploration {
     });
   }
 
-  /** Checks that no event of the catalogue or the configuration raises the wanted quantity. */
+  /** Runs `act`, which changes the catalogue or the configuration, and checks that it raises no wanted quantity. */
   #raisesNothing(what: string, act: () => void): void {
     const before = new Map(this.#ledger().map(({ stock, wanted }) => [stock, wanted]));
     act();
@@ -389,7 +389,7 @@ export class Exploration {
     if (numbers() !== before) this.#wrong(`what is forgotten makes ${numbers()} of ${before}`);
   }
 
-  /** A person configures another safety stock; only a smaller one may raise the wanted quantity. */
+  /** Configures another safety stock, as a person does; only a smaller one may raise the wanted quantity. */
   #keepBack(): void {
     const qty = SAFETY[this.#world.done.filter((name) => name === 'safety').length] ?? 0;
     const change = () => {
@@ -500,7 +500,7 @@ export class Exploration {
     }
   }
 
-  /** Receives and answers everything; then the shop reads, counts and acknowledges. Checks each such rest once. */
+  /** Delivers all news and answers; then the shop reads, counts and acknowledges. Checks each resulting state once. */
   readonly #rest = (): void => {
     for (const id of ['A', 'B'] as const) if (this.#world.orders[id]?.isNews) this.#hear(id);
     if (this.#world.call) this.#answer('done');

@@ -14,7 +14,7 @@ interface SmallOrder {
   createdAt: string;
   isHeard: boolean;
   isNews: boolean;
-  /** Pieces that each event took or gave back; `booked` is the version of the newest count when it was acknowledged. */
+  /** Pieces that each event took or gave back; `booked` is the newest count's version at its acknowledgement. */
   moves: { qty: number; seq: number; booked: number | null }[];
   isBookedEarly: boolean;
 }
@@ -34,11 +34,11 @@ interface World {
 
 export interface Exploration {
   states: number;
-  /** The first path that ends wrong; null if none does. */
+  /** The first sequence of steps that leads to a fault, and the fault; null if none does. */
   fault: string | null;
 }
 
-/** Events that each part leaves out, because a search with all of them takes too long; together the parts have all. */
+/** Events that each part of the search leaves out, because all at once take too long; each event is in some part. */
 export const PARTS: readonly (readonly string[])[] = [
   ['begin to sweep', 'edit A', 'lose the answer', 'cancel B', 'keep 19'],
   ['place B', 'cancel B', 'crash', 'count 15', 'book A', 'keep 19'],
@@ -178,8 +178,8 @@ export class Interleavings {
   }
 
   /**
-   * Edits order A. The platform subtracts the state in which tillsync first knows the order. Whether it follows a later
-   * edit is unknown, so here it does not.
+   * Edits order A. The platform subtracts the order as it is when tillsync first hears of it. Whether the real platform
+   * follows a later edit is unknown, so this one does not.
    */
   #edit(): void {
     const edited = this.#world.orders.find(({ id }) => id === 'A');
@@ -269,8 +269,8 @@ export class Interleavings {
   }
 
   /**
-   * Checks the state after all events have arrived. Many states end in the same one, because pending events and a
-   * running sweep do not change it.
+   * Lets all events arrive, ends the call, and checks the state at rest. Many states lead to the same one, so each
+   * state at rest is checked only once.
    */
   readonly #rest = (): void => {
     for (const { id, isNews } of this.#world.orders) if (isNews) this.#hear(id);
@@ -322,9 +322,7 @@ export class Interleavings {
     return known.all();
   }
 
-  /**
-   * Returns a hash of the facts on which the further course depends. Times and feed numbers count only by their order.
-   */
+  /** Returns a hash of what decides the further course. Of times and feed numbers, only the order is hashed. */
   #key(isOpen = true): string {
     const seqs = new Set<number>();
     const seq = (value: unknown) => {

@@ -10,7 +10,7 @@ const HABITS = [
 
 /**
  * With `TILLSYNC_WORLDS=half` only the first kind of platform is tried, with which the seeded faults are found, and the
- * largest world in two parts.
+ * largest world is tried in two parts.
  */
 const isHalf = process.env.TILLSYNC_WORLDS === 'half';
 const PARTS = WORLDS.flatMap((world): SmallWorld[] =>

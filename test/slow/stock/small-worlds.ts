@@ -12,7 +12,7 @@ export interface Change {
   isLive?: boolean;
 }
 
-/** Further events and how often each may happen, beside orders, reads, counts and acknowledgements. */
+/** How often each event may happen. The changes of orders, the reads and the acknowledgements are not listed here. */
 export interface Budget {
   /** Number of counts of each stock. */
   count: number;
@@ -32,11 +32,11 @@ export interface Budget {
   /** Number of sweeps that are followed by the deletion of unneeded rows, at once or after 91 days. */
   collect?: number;
   wait?: number;
-  /** Another configured safety stock of the branch. */
+  /** Number of times that a person configures another safety stock of the branch. */
   safety?: number;
   /** The branch gets another external id, on the platform and in the configuration. */
   correct?: number;
-  /** A call is sent, arrives and is answered in separate steps; its answer may be lost. */
+  /** Number of lost answers. If set, a call is sent, arrives and is answered in separate steps. */
   lose?: number;
 }
 
@@ -50,15 +50,15 @@ export interface SmallWorld {
   byName?: readonly ('A' | 'B')[];
   /** Each branch's POS acknowledges for itself. */
   areApart?: boolean;
-  /** True if only a platform that follows edits and gives back is tried; other worlds try the other kinds. */
+  /** True if only a platform that gives back and follows edits is tried, and not also one that does neither. */
   isOfOneKind?: boolean;
-  /** The stocks that are counted in between; all if left out. */
+  /** The stocks of which a count is one of the events; all if left out. */
   counted?: readonly Stock[];
-  /** True if `TILLSYNC_WORLDS=half` counts one stock at a time, because the whole has 43,000 states. */
+  /** True if `TILLSYNC_WORLDS=half` counts only one stock per run, because to count all of them makes 43,000 states. */
   isCountedInTurn?: boolean;
 }
 
-/** Title of the test of a world; `npm run prove` finds a world by it. */
+/** Returns the title of a world's test, by which `npm run prove` selects the world. */
 export const titleOf = (name: string, { gives, follows }: { gives: boolean; follows: boolean }): string =>
   `a small world in which ${name} ends as counted, where the platform gives back (${gives}) and follows edits (${follows})`;
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { SmallWorld } from './small-worlds.ts';
 import type { World } from './world.ts';
 
-/** Returns a hash of the facts that decide the further course; times, versions and feed numbers only by their order. */
+/** Returns a hash of what decides the further course. Of times, versions and feed numbers, only the order is hashed. */
 export function stateKey(
   world: World,
   of: SmallWorld,
@@ -20,7 +20,7 @@ export function stateKey(
     ranks.time.add(String(value));
     return { time: String(value) };
   };
-  // Selects rows. The first columns are feed numbers, then versions, then plain values.
+  // Returns the rows of a query. Its first `seqs` columns are feed numbers, and the next `versions` ones are versions.
   const rows = (sql: string, seqs: number, versions: number) =>
     look(sql).map((row) =>
       row.map((value, n) =>

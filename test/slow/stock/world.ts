@@ -13,12 +13,12 @@ export interface Order {
   named: { word: string; id: string } | null;
   /** Pieces that the platform has subtracted, by stock. */
   took: Quantities;
-  /** Last quantity that tillsync knew, by stock. */
+  /** Pieces that the order took when tillsync last heard of it, by stock. */
   heard: Quantities;
 }
 
 export interface Pos {
-  /** Newest event that the POS has read. */
+  /** Seq of the newest event that the POS has read. */
   read: number;
   /** Quantities that the POS has booked of each order, by stock. */
   booked: Record<string, Quantities>;

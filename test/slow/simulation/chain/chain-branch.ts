@@ -62,8 +62,8 @@ export class SimulatedBranch extends ChainStore {
   }
 
   /**
-   * The POS submits through any interface, first counts, then acknowledgements of the orders that they
-   * include.
+   * Takes what the POS submits, through whatever interface: first counts, then acknowledgements of the orders that the
+   * counts include.
    */
   async take(items: readonly SubmittedChange[], orderIds: readonly string[]): Promise<void> {
     const { guard: guards } = this.config;

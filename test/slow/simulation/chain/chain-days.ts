@@ -51,12 +51,12 @@ export class ChainDays {
   readonly steps: string[] = [];
   readonly faults: string[] = [];
   readonly forgotten = new Set<string>();
-  /** Orders whose customer was removed, and which a restored hub may know again. */
+  /** Orders whose customer was forgotten, but whom the hub may know again from a restored backup. */
   readonly known = new Set<string>();
   readonly #random: Random;
   #hasBackup = false;
   #copies = 0;
-  /** Directories and backups of older copies of branches. */
+  /** Older copies of branches, by name: a directory with all files, and a backup of the mirror alone. */
   readonly #copied = new Map<string, { directory: string; backup: string }>();
 
   constructor(world: ChainWorld) {
@@ -321,14 +321,14 @@ export class ChainDays {
     if (!this.#hasBackup) return;
     if (!hub.isOpen) await hub.open();
     this.#hasBackup = false;
-    // An older backup still has the customer's data; a branch may have it or not.
+    // The backup may still have the data of customers who were forgotten since; a branch may have it or not.
     for (const id of this.forgotten) this.known.add(id);
     this.forgotten.clear();
     await hub.restore(hub.backupFile);
     rmSync(hub.backupFile);
   }
 
-  /** Another machine starts with a copy of the branch's files, works for a while and is switched off. */
+  /** Starts another machine with a copy of the branch's files, which works for a while and is then switched off. */
   async #twoMachines(branch: SimulatedBranch): Promise<void> {
     const pos = this.world.posOf(branch.name);
     this.#copies += 1;

@@ -14,7 +14,7 @@ interface SeenEvent {
 export class ChainPos {
   readonly #random: Random;
   branch: SimulatedBranch;
-  /** Stock by the product's id in the branch and its orders. */
+  /** Quantity of each product, by the id that the branch and its orders use for the product. */
   readonly shelf: Map<string, number>;
   /** Known orders with their last seen status. */
   readonly orders = new Map<string, string | null>();
@@ -64,7 +64,7 @@ export class ChainPos {
     await this.#handOver(changed, acks);
   }
 
-  /** Somebody buys, returns or counts something in the store. */
+  /** Changes the stock of one product, as a sale, a return or a recount in the store does, and submits the count. */
   async trade(): Promise<void> {
     const ids = [...this.shelf.keys()];
     const id = ids[drawInt(this.#random, 0, ids.length - 1)] as string;

@@ -4,12 +4,12 @@ import type { SimulatedBranch } from './chain-branch.ts';
 import type { ChainDays } from './chain-days.ts';
 import type { ChainWorld } from './chain-world.ts';
 
-/** Selects the part of a branch's orders that its POS sees. The hub has the same part as the platform sent it. */
+/** Selects what a branch's POS sees of its orders. The same query at the hub shows what the branch must have. */
 const SHOWN = `SELECT order_id, code, status, store_external_id, amount, delivery_fee, customer_email,
     (SELECT group_concat(product_external_id || ':' || quantity, ' ') FROM order_items i WHERE i.order_id = o.order_id) AS items
   FROM orders o WHERE store_external_id = ? ORDER BY order_id`;
 
-/** Returns a sentence for each fault, once all work is done. */
+/** Returns a sentence for each fault; called when all work is done. */
 export function chainFaults(world: ChainWorld, days: ChainDays): string[] {
   const { hub, branches, sandbox } = world;
   const violations = sandbox.control.violations();
@@ -62,7 +62,7 @@ function orderFaults({ hub, states }: ChainWorld, branch: SimulatedBranch, { kno
   return faults;
 }
 
-/** Checks that the files have no order of another branch. In this simulation no order moves to another branch. */
+/** Checks that the branch's files have no order of another branch. In this simulation, no order changes its branch. */
 function foreignFaults({ sandbox, hub }: ChainWorld, branch: SimulatedBranch): string[] {
   const bytes = readdirSync(branch.directory)
     .filter((name) => !name.endsWith('-shm') && name !== 'inbox')

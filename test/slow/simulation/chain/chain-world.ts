@@ -122,7 +122,7 @@ export class ChainWorld {
     rmSync(this.directory, { recursive: true, force: true });
   }
 
-  /** Makes the connection to the platform, on which calls arrive and are answered, or fail. */
+  /** Returns the hub's connection to the sandbox, on which calls fail while the platform is down. */
   #transport(): Transport {
     return {
       send: async ({ method, path: url, headers, body, signal }) => {
