@@ -202,8 +202,9 @@ export function readBoard(
     ...waiting.flatMap(({ orderId }) => rows('WHERE order_id = ?', orderId)),
   ];
   const ended = rows(
-    `WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN} ORDER BY seq DESC LIMIT ?`,
-    ...[EVENTS_BACK, limits.ended],
+    `WHERE seq >= coalesce((SELECT seq FROM order_events WHERE seq > 0 ORDER BY seq DESC LIMIT 1 OFFSET ?), 0)
+       AND NOT ${IS_OPEN} ORDER BY seq DESC LIMIT ?`,
+    ...[EVENTS_BACK - 1, limits.ended],
   );
   const once = new Map([...open, ...ended].map((row) => [row.orderId, row]));
   return boardOrders([...once.values()], waiting);

@@ -26,6 +26,17 @@ it('shows the newest open orders, then those that ended last', async () => {
   });
 });
 
+it('shows the orders that ended before the numbers of events jumped', async () => {
+  const { mirror } = openTestMirror();
+  await receive(mirror, order(1, 'dispatched'));
+  await mirror.write((db) =>
+    db.exec("UPDATE sqlite_sequence SET seq = seq + 1000000 WHERE name = 'order_events'"),
+  );
+  await receive(mirror, order(2, 'dispatched'));
+  const ended = mirror.read((db) => readBoard(db, { open: 1, ended: 10 }, NOW_MS));
+  expect(ended.map(({ code }) => code)).toEqual([2, 1]);
+});
+
 it('counts orders in the hour of their creation, the present one last', async () => {
   const { mirror } = openTestMirror();
   const at = ['11:59:59.999', '12:00:00.000', '12:34:56.000', '13:00:00.000', '09:00:00.000'];
