@@ -373,10 +373,10 @@ export function sentMessage(answer: CallAnswer): string | undefined {
   return undefined;
 }
 
-/** Parses an answer of up to 64 KiB. Returns undefined if it is longer or no JSON object. */
+/** Parses an answer. A refused batch may repeat its items and be long. Returns undefined if it is no JSON object. */
 function jsonObject({ bytes }: CallAnswer): object | undefined {
   try {
-    const body: unknown = JSON.parse(new TextDecoder().decode(bytes.subarray(0, 65_536)));
+    const body: unknown = JSON.parse(new TextDecoder().decode(bytes));
     return typeof body === 'object' && body !== null ? body : undefined;
   } catch {
     return undefined;

@@ -160,6 +160,10 @@ test('a refusal is told in the platform’s words, short and without what was se
   expect(told('{"message":["a","b"]}')).toBe('a; b');
   expect(told('<html>')).toContain('could not be read: no JSON (HTTP 400');
   expect(told(JSON.stringify({ error: 'x'.repeat(5000) }))).toHaveLength(300);
+  // A refused batch may repeat all its items.
+  expect(told(JSON.stringify({ items: Array(100).fill('y'.repeat(1_000)), message: 'bad item' }))).toBe(
+    'bad item',
+  );
 });
 
 test('what a batch answer says of an item is short, on one line and without what was secret', () => {
