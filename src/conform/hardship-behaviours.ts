@@ -183,7 +183,8 @@ export const HARDSHIP_BEHAVIOURS: readonly Behaviour[] = [
     chapter: 'what-a-reader-does-and-does-not',
     async play(stage) {
       await stage.fence();
-      const { longestMs, longest } = stage.readers;
+      const { looks, fault, longestMs, longest } = stage.readers;
+      if (looks === 0) throw new Unjudged(`The programs that read the mirror could not be listed: ${fault}`);
       const alarms = stage.place.daemon.services.mirror.health.raised();
       const alarm = alarms.find(({ key }) => key === 'mirror.locked' || key === 'mirror.reader-holds-wal');
       if (alarm) throw new Failing(`tillsync tells: ${alarm.message}`);

@@ -219,8 +219,8 @@ export class Stage {
       try {
         this.readers.look(findWalReaders(this.place.mirrorFile), READERS_EVERY_MS);
       } catch (error) {
-        // All errors are ignored, because a process may end while it is being checked.
-        if (asTillsyncError(error).code === 'internal' && this.signal.aborted) return;
+        // A process may end while it is being checked; if every check fails, behaviour 23 is not judged.
+        this.readers.fault = asTillsyncError(error).message;
       }
       await this.clock.sleep(READERS_EVERY_MS, this.signal);
     }
