@@ -126,7 +126,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     ['fetches the copies of another', 'up.B1.copy', '{"do":"list"}'],
     ['asks another branch', 'ctl.B1.status', '{}'],
     ['answers another', '_INBOX.B1.x', '{}'],
-    ['answers the hub', '_INBOX.hub.x', '{}'],
+    ['answers the hub', '_INBOX.@hub.x', '{}'],
     ['asks the server', '$SYS.REQ.SERVER.PING', ''],
     ['has the server reload', '$SYS.REQ.SERVER.X.RELOAD', ''],
   ])('%s: refused', async (_what, subject, body) => {
@@ -140,7 +140,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     '*.>',
     '_INBOX.>',
     '_INBOX.B1.>',
-    '_INBOX.hub.>',
+    '_INBOX.@hub.>',
     'up.>',
     'up.B1.>',
     'ctl.>',
