@@ -30,7 +30,7 @@ const BESIDE: Record<string, string[]> = {
   sandbox: ['core', 'platform'],
   page: ['core', 'platform', 'catalog', 'orders', 'outbox', 'health', 'api'],
 };
-/** Files of rules: without database, network, clock, and Node modules that do I/O. */
+/** Files of rules, which use no database, no network, no clock and no Node module that does I/O. */
 const RULES = [
   'core/alarm.ts',
   'core/errors.ts',
@@ -67,7 +67,7 @@ const RULES = [
  */
 const SENT_TO_BROWSERS = ['health/speech.ts'];
 /**
- * The doors of each room, which is a folder of src/: files that other rooms may import. `core`, `db` and `config` are
+ * A room is a folder of src/, and its doors are the files that other rooms may import. `core`, `db` and `config` are
  * libraries, whose files may all be imported.
  */
 const DOORS: Record<string, readonly string[]> = {
@@ -185,7 +185,7 @@ const BESIDE_THE_DOOR = [
  */
 const TESTED_ALONE_MAX = 20;
 const LINES_MAX = 600;
-/** Maximum number of source files. Eleven of them are the kit that judges a till, and its command. */
+/** Maximum number of source files. Eleven of them are the conformance kit for tills and its command. */
 const FILES_MAX = 330;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })

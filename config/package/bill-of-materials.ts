@@ -10,12 +10,12 @@ export interface BillOptions {
   date: Date;
 }
 
-/** Entries of `process.versions` that are versions of interfaces and not of programs. */
+/** Entries of `process.versions` that are not parts of Node: Node itself, and the versions of its interfaces. */
 const NO_PARTS = ['node', 'modules', 'napi'];
 
 /**
- * Returns what the package contains, as CycloneDX 1.5 for scanners of known vulnerabilities: the npm packages, and what
- * Node and the native SQLite were compiled with, which no list of npm names.
+ * Returns the contents of the package as CycloneDX 1.5, for scanners of known vulnerabilities: the npm packages, and
+ * the libraries compiled into Node and the native SQLite, which npm does not list.
  */
 export function billOfMaterials({ facts, architecture, packages, date }: BillOptions): string {
   const { name, version, description, maintainer } = facts;

@@ -41,7 +41,8 @@ async function build(deb: Deb, stageIn: (stage: string) => Promise<string> | str
   const output = path.join(root, 'dist', `${name}_${version}_${deb.architecture}.deb`);
   debs.push(output);
   writeFileSync(output.replace(/\.deb$/, '.cdx.json'), await stageIn(stage));
-  // Not awaited here: packing takes nearly all of the time and has its own process, so packages are packed in parallel.
+  // Not awaited here, so that packages are packed in parallel. Packing takes nearly all of the time, and has its own
+  // process.
   packed.push(buildDeb({ ...deb, stage, output, epoch, compression: values.compression }));
 }
 

@@ -14,7 +14,7 @@ export interface BundleOptions {
   directory: string;
   /** Kind of machine on which the program will run; the kind of this machine if left out. */
   target?: Target;
-  /** What the program says its version is; without it, that of the package. */
+  /** Version that the program reports; the version of the package if left out. */
   version?: string;
 }
 
@@ -83,8 +83,8 @@ function packageJson({ root, version }: BundleOptions): string {
 }
 
 /**
- * Returns a plugin that lets better-sqlite3 load its binary from beside the bundles. Its entry file for one platform is
- * used, because its own search covers only places that a checkout has.
+ * Returns a plugin that lets better-sqlite3 load its binary from beside the bundles. It uses the entry file for the
+ * target platform, because the usual one searches for the binary only in places that a checkout has.
  */
 function nativeSqlite(root: string, { platform }: Target): Plugin {
   const entry = path.join(root, `node_modules/better-sqlite3/lib/${platform}.js`);

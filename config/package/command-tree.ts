@@ -14,7 +14,7 @@ export interface CommandFacts {
   runs: boolean;
 }
 
-/** Returns the commands of the program itself, so that their documentation is never outdated. */
+/** Returns the commands as the program itself defines them, so that their documentation is never outdated. */
 export function commandTree(): CommandFacts {
   const silent = { write: () => true };
   const program = createProgram({

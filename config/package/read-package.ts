@@ -42,8 +42,8 @@ export function readPackage(root: string): PackageFacts {
 }
 
 /**
- * Returns the version of the present commit: `0.1.0` if it has the tag v0.1.0 or git knows no commit, else such as
- * `0.1.0+812.g5d62668e1`, which for apt too comes after 0.1.0 and after every build of fewer commits.
+ * Returns the version of the present commit: `0.1.0` if the commit has the tag v0.1.0 or git knows no commit. Otherwise
+ * it is like `0.1.0+812.g5d62668e1`, which apt sorts after 0.1.0 and after builds with fewer commits.
  */
 export function buildVersion(root: string, version: string): string {
   const git = (...words: string[]) => {
@@ -66,7 +66,8 @@ interface ChangelogEntry {
 }
 
 /**
- * Returns the entries of CHANGELOG.md, newest first. An entry is `## 0.1.0, 2026-11-22` with a list of `-` below it.
+ * Returns the entries of CHANGELOG.md, newest first. An entry has the heading `## 0.1.0, 2026-11-22` and a list of
+ * changes, each of which begins with `-`.
  */
 function readChangelog(text: string): ChangelogEntry[] {
   return text

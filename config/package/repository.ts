@@ -14,7 +14,9 @@ import { gzipSync } from 'node:zlib';
 import { TARGETS } from './target.ts';
 
 export interface RepositoryOptions {
-  /** Directory that a web server serves. It is created if it is missing. Versions that are in it stay. */
+  /**
+   * Directory that a web server serves. It is created if it is missing. Versions that were published before stay in it.
+   */
   directory: string;
   /** Packages to add, each with its bill of materials beside it. */
   debs: readonly string[];
@@ -33,7 +35,7 @@ const SUITE = 'dists/stable';
 
 /**
  * Adds packages to a repository for apt, signs it, and returns the key's fingerprint. Throws before any change if a
- * version is there with other content, or if another key signed until now, because machines would reject both.
+ * version was published with other content or another key signed the repository, because machines would reject both.
  */
 export function publish({ directory, debs, key, date }: RepositoryOptions): string {
   const pool = path.join(directory, POOL);
@@ -120,8 +122,8 @@ function writePackages(directory: string, architecture: string): string[] {
       const hash = sha256(content);
       const folder = path.join(directory, SUITE, place);
       mkdirSync(path.join(folder, 'by-hash/SHA256'), { recursive: true });
-      // This copy stays, so that a machine that has just read the Release file before this one finds the list that it
-      // names.
+      // The list is also stored under its hash and is never deleted, because a machine that has just read an earlier
+      // Release file asks for the list that is named there.
       replace(path.join(folder, 'by-hash/SHA256', hash), content);
       replace(path.join(folder, name), content);
       return ` ${hash} ${content.length} ${place}/${name}`;

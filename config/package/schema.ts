@@ -27,7 +27,7 @@ export function schemaText(kind: 'mirror' | 'state'): string {
   }
 }
 
-/** Returns the rows of a table, one INSERT for each. */
+/** Returns an INSERT statement for each row of a table. */
 function insertsOf(db: Database.Database, table: string): string[] {
   const columns = db.prepare<[], string>(`SELECT name FROM pragma_table_info('${table}')`).pluck().all();
   const values = columns.map((column) => `quote("${column}")`).join(" || ', ' || ");

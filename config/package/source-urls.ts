@@ -22,8 +22,8 @@ const URL_OF_SOURCE = /new URL\(\s*'(\.[^']*)',\s*import\.meta\.url\s*\)/g;
 const LOADED_BY_NAME = /createRequire\(import\.meta\.url\)\('([^']+)'\)/g;
 
 /**
- * Returns a plugin that changes each address relative to a source file into the place of that file in the package,
- * because a bundle is elsewhere. A use of `import.meta` that it does not understand ends the build.
+ * Returns a plugin that replaces each address that is relative to a source file by the place of the addressed file in
+ * the package, because a bundle is elsewhere. A use of `import.meta` that is not understood ends the build.
  */
 export function sourceUrls({ root, findings }: SourceUrlsOptions): Plugin {
   return {

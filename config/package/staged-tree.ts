@@ -85,7 +85,10 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
   return billOfMaterials({ facts, architecture: target.debian, packages, date });
 }
 
-/** Does the same for the package `tillsync-hub`, which has the unit of the nats-server beside a hub. */
+/**
+ * Writes every file of the package `tillsync-hub`, which has the unit of the nats-server beside a hub, into `stage`.
+ * Returns the bill of materials.
+ */
 export function stageHubTree(options: StagedTreeOptions): string {
   const { root, facts, date } = options;
   const { put, copy } = tools(options);
@@ -108,8 +111,8 @@ function tools({ root, stage }: StagedTreeOptions) {
 }
 
 /**
- * Changes the links of a document, because recipes and sample are in other places in the package than in the
- * repository.
+ * Changes the links in a file of docs/, because the recipes and the sample configuration have other places in the
+ * package than in the repository.
  */
 function packagedLinks(text: string): string {
   return text

@@ -31,7 +31,7 @@ export function thisTarget(): Target {
   return targetOf(({ platform }) => platform === `linux-${process.arch}`, process.arch);
 }
 
-/** Returns the target with this name of the architecture in Debian. */
+/** Returns the target whose architecture has this name in Debian. */
 export function targetFor(architecture: string): Target {
   return targetOf(({ debian }) => debian === architecture, architecture);
 }
@@ -44,8 +44,8 @@ function targetOf(fits: (target: Target) => boolean, asked: string): Target {
 }
 
 /**
- * Returns the directory of the npm package with Node and its licence. npm installs only the package of its own machine;
- * that of another target is fetched, and accepted only if package-lock.json locks it.
+ * Returns the directory of the npm package with Node and its licence. npm installs only the package for its own
+ * machine. A package for another target is fetched, and is accepted only if package-lock.json locks it.
  */
 export function nodeDirectory(root: string, { platform }: Target): string {
   const name = `node-${platform}`;

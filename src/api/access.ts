@@ -85,9 +85,9 @@ function isAnswered(path: string): Promise<boolean> {
 export type WrongKeyListener = (from: string) => void;
 
 export interface AccessOptions {
-  /** Key that every request needs. If left out, only programs on this machine have access. */
+  /** Main API key. If it is left out, only programs on this machine have access, and they need no key. */
   apiKey?: string | undefined;
-  /** Further keys, each with a name and rights. They are valid only if `apiKey` is set too. */
+  /** Further API keys, each with a name and rights. They are valid only if `apiKey` is set too. */
   namedKeys?: Pick<ApiKeyRows, 'find'> | undefined;
   onWrongKey?: WrongKeyListener | undefined;
 }
@@ -101,10 +101,11 @@ export function addressOf(request: FastifyRequest): string {
 const keyInUse = new WeakMap<FastifyRequest, { name: string; may: readonly Right[] } | null>();
 
 /**
- * Decides who may use the API. If a key is configured, every request must have it, as `Authorization: Bearer KEY` or
- * `x-api-key: KEY`, because every user of this machine, and everybody behind a proxy on it, reaches its ports. Without
- * a key, only programs on this machine have access. The Unix socket needs no key, because its group decides. A wrong
- * key is refused even where none is needed, so that the mistake is noticed.
+ * Decides who may use the API. If an API key is configured, every request must have a valid key, either as
+ * `Authorization: Bearer KEY` or as `x-api-key: KEY`, because every user of this machine, and everybody behind a proxy
+ * on it, reaches its ports. Without a key, only programs on this machine have access. Requests through the Unix socket
+ * need no key, because only members of its group can open it; but a wrong key is refused there too, so that the mistake
+ * is noticed.
  */
 export class AccessGate {
   readonly #digest: Buffer | undefined;

@@ -60,13 +60,13 @@ interface RouteOf<P, Q, B, A> {
   answer: A;
   /** True if the answer may have status 207, which means that some items were rejected. */
   mayBePartial?: boolean;
-  /** Statuses of refusals that only some routes have. */
+  /** Statuses with which this route may refuse a request, besides those of all routes. */
   refusals?: readonly (404 | 409 | 429)[];
   /** Statuses of refusals whose body has more than the error, and the schema of that body. */
   refused?: { statuses: readonly number[]; answer: z.ZodType };
-  /** `always` if the answer is an event stream, `on-request` if it is one when the client asks for it. */
+  /** `always` if the answer is an event stream, `on-request` if the client may ask for one instead of JSON. */
   streams?: 'always' | 'on-request';
-  /** Handles the request. Returns JSON text, or the reply if it was sent already. */
+  /** Handles the request. Returns the answer as an object or as JSON text, or the reply if it was sent already. */
   handle(asked: Asked<P, Q, B>): Answer<A> | Promise<Answer<A>>;
 }
 
@@ -98,7 +98,7 @@ export interface ApiFamily {
   /** Heading of the routes in the OpenAPI document. */
   tag: keyof typeof TAGS;
   routes: readonly ApiRoute[];
-  /** Prepares the Fastify instance, which serves only these routes. */
+  /** Prepares the Fastify instance that serves these routes and no others. */
   prepare?(app: FastifyInstance): void;
 }
 
@@ -216,7 +216,7 @@ export function apiPlugin(
   };
 }
 
-/** Accepts only JSON, which web forms of other sites cannot send. An action may have no body at all. */
+/** Accepts only JSON, which web forms of other sites cannot send. A request for an action may have no body. */
 function acceptJsonOnly(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(

@@ -54,8 +54,8 @@ interface BodyLimits {
 }
 
 /**
- * Reads the items of a body as they arrive, without storing the whole body. Throws `usage` if it is not a list of
- * items, is too large, or is cut off; then no item is accepted.
+ * Reads the items of a body as they arrive. Accepts no item and throws `usage` if the body is no list or empty, an
+ * error with status 413 if it is too large, and the stream's error if the sender breaks off.
  */
 async function readItems(kind: ChangeKind, request: FastifyRequest, limits: BodyLimits): Promise<Item[]> {
   const { maxBytes, maxItems, hint } = limits;
@@ -125,7 +125,7 @@ const PART = 500;
 interface Submission {
   /** Number of items in the body. */
   total: number;
-  /** Items to accept, and unreadable items, which also get an answer. */
+  /** Items to accept, and unreadable items, which also get a result. */
   items: readonly Item[];
   origin: string;
   /** Reason why a guard holds all items; undefined if no guard does. */
@@ -173,8 +173,8 @@ class AnswerText {
 }
 
 /**
- * Accepts the readable items in several transactions. If the disk fails in between, accepted items stay accepted, and
- * the answer has their results and the error.
+ * Accepts the readable items in several transactions. If one after the first fails, the items before it stay accepted,
+ * and the answer has their results and the error.
  */
 async function takeItems(outbox: OutboxService, submission: Submission): Promise<Answered> {
   const { items, origin, hold: all } = submission;
@@ -201,7 +201,7 @@ async function takeItems(outbox: OutboxService, submission: Submission): Promise
   return answer.end();
 }
 
-/** Answers a dry run: what would happen to each item. */
+/** Returns the answer to a dry run, which says what would happen to each item. */
 async function previewItems(
   services: LocalApiOptions['services'],
   submission: Submission,
@@ -313,8 +313,8 @@ function untilClosed({ raw }: FastifyReply): AbortSignal {
 }
 
 /**
- * Returns a function that prepares a submission, which may be a whole inventory. It returns a function that is called
- * when it is the turn of the submission, and that compares the inventory with the mirror only then.
+ * Returns a function that prepares a submission, perhaps a whole inventory, and returns a second function. That one is
+ * called in the submission's turn, and only then compares the inventory with the mirror.
  */
 function inventories({ services }: LocalApiOptions) {
   return async (items: readonly Item[], asked: Asked, origin: string, reply: FastifyReply) => {
@@ -369,15 +369,15 @@ function handOvers(options: LocalApiOptions) {
       return takeItems(services.outbox, submission);
     };
     const planned = () => prepare(items, asked, origin, reply);
-    // A whole inventory may wait here until the catalogue is read. This is before its turn, so that other submissions
-    // do not wait too.
+    // A whole inventory may wait here until the catalogue is read. It waits before its turn, so that other submissions
+    // need not wait for it.
     const submit = await (isPlanned ? planning.within(planned) : planned());
     if (asked.dryRun) {
       const { text, status } = await planning.within(async () => previewItems(services, await submit()));
       reply.code(status);
       return { text, isOver: true };
     }
-    // The submission is counted only from here, so that a slow sender does not use up the limit.
+    // The submission takes one of the limited places only from here on, so that slow senders do not occupy them.
     const { text, status, error } = await taking.within(() => {
       // Submissions run one after another, so that of two values for the same target the later one stays.
       const mine = turn.then(act);

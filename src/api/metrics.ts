@@ -262,8 +262,8 @@ interface MetricsOptions {
 const READ_WITHIN_MS = 2_000;
 
 /**
- * Collects all metrics for `/metrics`. If a source cannot be read, its name is reported and the others are still
- * collected.
+ * Collects all metrics for `/metrics`. If mirror.db or state.db cannot be read, `tillsync_source_readable` reports it,
+ * and the other metrics are still collected.
  */
 export class Metrics {
   readonly #options: MetricsOptions;

@@ -14,7 +14,9 @@ import { type ApiFamily, type ApiRoute, TAGS } from './api.ts';
 import examples from './examples.json' with { type: 'json' };
 import * as api from './schemas.ts';
 
-/** Schemas of requests, by name in the document. They are closed: a request with an unknown property is refused. */
+/**
+ * Schemas of requests, by name in the OpenAPI document. They are closed: a request with an unknown property is refused.
+ */
 const REQUESTS = {
   StockItem: stockItem,
   StockItems: api.stockItems,
@@ -74,7 +76,7 @@ const ANSWERS = {
   RejectedChangeEvent: api.rejectedChangeEvent,
 };
 
-/** Refusals by status: name in the document and description. */
+/** Refusals by status, each with its name in the OpenAPI document and its description. */
 const REFUSALS: Readonly<Record<number, readonly [string, string]>> = {
   400: ['Unusable', 'The request as a whole cannot be used; nothing was taken'],
   401: ['KeyNeeded', 'A key is needed, or the one that was sent is wrong'],

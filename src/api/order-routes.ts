@@ -92,8 +92,8 @@ function feedText(mirror: Feed, seq: number, limit: number): { events: string; n
 }
 
 /**
- * Returns the newest seq. Throws `feed-restarted` if a reader is ahead of the feed, because the mirror is then new,
- * and the reader would miss all events until the feed reaches its number.
+ * Returns the newest seq. Throws `feed-restarted` if a reader is ahead of the feed, because then the mirror is new, and
+ * the reader would miss all events until the feed reaches `after`.
  */
 function refuseAheadOf(mirror: Feed, after: number): number {
   const newest = mirror.orders.newestSeq();

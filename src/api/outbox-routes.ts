@@ -87,7 +87,7 @@ function isAhead(after: number, newest: number): TillsyncError {
   });
 }
 
-/** Returns a function that returns a page of settled changes, in the order in which they settled. */
+/** Makes the function that returns a page of settled changes, in the order in which they settled. */
 function settledFeed({ services: { outbox }, clock }: LocalApiOptions, polls: LongPolls) {
   return async (
     { wait, before, ...filter }: z.output<typeof outboxQuery>,

@@ -141,8 +141,8 @@ export async function bundlePage(): Promise<{ files: Map<string, Uint8Array>; in
 }
 
 /**
- * Converts a document to HTML. Each finding's text has an anchor: `help.html#orders.stale`. Links to documents without
- * a page become plain text.
+ * Returns a Markdown file of docs/ as an HTML page. Each finding's text has an anchor: `help.html#orders.stale`. Links
+ * to files without such a page become plain text.
  */
 async function helpPage(document: string, language: string): Promise<string> {
   const { Marked } = await tool<typeof import('marked')>('mar', 'ked');

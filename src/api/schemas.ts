@@ -267,7 +267,7 @@ export const candidate = z.object({
   field: z.enum(['extId', 'productIdPosA', 'productCodePosB']).nullable(),
 });
 
-/** Outcome of one submitted item, after it was waited for. */
+/** Outcome of one submitted item, for a request that waited for it. */
 export const outcome = z.object({
   changeId: whole.describe('The change itself, or the one that took its place'),
   state: z.enum(['pending', 'sending', 'done', 'rejected', 'superseded']),
@@ -275,7 +275,7 @@ export const outcome = z.object({
   settledAt: isoTime.nullable().describe('null: it is not settled'),
 });
 
-/** What would happen to an item, for a `dryRun`. */
+/** What would happen to an item, in the answer to a `dryRun`. */
 export const preview = z.object({
   target: z.string().describe('What it is for'),
   values: z.record(z.string(), z.unknown()).describe('What would be sent'),

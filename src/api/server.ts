@@ -14,7 +14,7 @@ import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type GroupSocket, isByGroupSocket, letInto, listenForGroup } from './access.ts';
 import type { errorAnswer } from './schemas.ts';
 
-/** HTTP status for each error code. Any other code is answered with 500. */
+/** HTTP statuses by error code. A code that is not listed is answered with 500. */
 const STATUS: Partial<Record<ErrorCode, number>> = {
   usage: 400,
   'feed-restarted': 400,
@@ -129,7 +129,7 @@ interface LocalServerOptions {
   others?: readonly { host: string; port: number }[];
   /** Unix socket on which the server listens too. */
   groupSocket?: GroupSocket | undefined;
-  /** True if a key is required. Any Host name is then accepted. */
+  /** True if an API key is required. Any name in the Host header is then accepted. */
   hasKey?: boolean;
   clock: Clock;
   log: Log;

@@ -123,7 +123,7 @@ export function stalledLoops({ clock, loopsAlive }: Pick<HealthOptions, 'clock' 
 
 /**
  * Serves `GET /metrics` for Prometheus, as text format or OpenMetrics. Access is the same as for the API, so a scrape
- * from another machine must send the key (`authorization: credentials_file`). `collect` leaves out what cannot be
+ * from another machine must send an API key (`authorization: credentials_file`). `collect` leaves out what cannot be
  * read.
  */
 export function metricsRoutes(

@@ -26,7 +26,10 @@ async function sealed(result: unknown, { key }: DaemonRequest<unknown>): Promise
   return new CompactEncrypt(bytes).setProtectedHeader(SEAL).encrypt(await importJWK(key, SEAL.alg));
 }
 
-/** Handles a command's request inside the daemon, so as the service's user and in its sandbox. Throws `storage-…`. */
+/**
+ * Handles a command's request inside the daemon, which means as the service's user and in its sandbox. Throws
+ * `storage-…`.
+ */
 export async function answerRequest<Asked, Result>(
   rows: RequestRows,
   name: string,
@@ -56,8 +59,8 @@ export interface AskOptions<Asked> {
 
 /**
  * Asks the running daemon to do the work, as its user and inside its sandbox, so that the result is the same as when
- * the daemon works by itself. Returns undefined if no daemon runs. Throws `internal` if it does not answer,
- * `storage-…` if this user may not ask.
+ * the daemon works by itself. Returns undefined if no daemon runs. Throws `internal` if the daemon does not answer or
+ * the work fails, `storage-…` if this user may not ask.
  */
 export async function askRunning<Asked, Result>(options: AskOptions<Asked>): Promise<Result | undefined> {
   const { config, clock, signal, name, asked, timeoutMs } = options;

@@ -190,19 +190,20 @@ function allows(path: string, mode: number, named: string, wanted: 'read' | 'wri
 }
 
 /**
- * Options of the functions by which root becomes the owner of the storage directory. Root must not write there itself,
- * because the service's user owns the directory and may put links in it.
+ * Options of the functions that change the process's user from root to the owner of the storage directory. Root must
+ * not write there, because the service's user owns the directory and may put links in it.
  */
 interface StorageUserOptions {
   directory: string;
   /** Path of the configuration file, whose systemd unit names the service's user. */
   configFile: string;
-  /** True if the command creates files there. The directory is then created for the service's user. */
+  /** True if the command creates files there. A missing directory is then created for the service's user. */
   writes: boolean;
 }
 
 /**
- * Changes the process's user to the directory's owner for good. Does nothing if this is not root, or if root owns it.
+ * Changes the process's user to the directory's owner for good. Does nothing if the process is not root, or if the
+ * directory stays root's.
  */
 export function becomeStorageUser(options: StorageUserOptions): void {
   const owner = ownerFor(options);

@@ -32,7 +32,8 @@ export function chosenBranch(
   // A branch of a hub has only its own stocks, so the branch need not be named.
   if (branch === undefined || isBranch(config)) {
     const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
-    // If one branch's id is unknown, its stocks cannot be told apart from those of other branches.
+    // If the id of one branch is unknown, its stocks cannot be told apart, so the inventory counts those of all
+    // branches.
     return {
       named: (change) => change,
       subsidiaryIds: ids.length === branches.length ? new Set(ids) : undefined,
@@ -120,7 +121,10 @@ export async function wholeInventory(
   return { plan: () => planned(true), catalogFault: null };
 }
 
-/** Returns a function that makes lines for missing stocks, numbered after the file's items. */
+/**
+ * Returns a function that makes the lines that set missing stocks to zero. Their indexes follow those of the submitted
+ * items.
+ */
 function zeroAfter(items: number) {
   return (change: StockChange, n: number): InventoryLine => {
     const unnamed = `sku ${change.sku} in ${change.subsidiaryId}`;

@@ -70,7 +70,7 @@ export class OutboxSender {
     return this.#maintenance;
   }
 
-  /** Sends changes of one kind until the signal. Wakes up when a change is queued. */
+  /** Sends changes of one kind until the signal aborts. Wakes up when a change is queued. */
   async push(kind: ChangeKind, signal: AbortSignal, beat: () => void): Promise<void> {
     const { services, config } = this.#options;
     const { platform, stores, branches, mirror, outbox } = services;
@@ -124,7 +124,7 @@ export interface WaitRequest extends Pick<SweepNowRequest, 'onWait'> {
   /** Ends the wait. Unsettled changes stay queued. */
   signal: AbortSignal;
   onProgress: (settled: number, total: number) => void;
-  /** Called once if no daemon sends, so that this process does. */
+  /** Called once if no daemon sends changes, so that this process sends them. */
   onAlone: () => void;
   /** Called with a message if sending fails. Sending then continues. */
   onTrouble: (message: string) => void;
@@ -205,7 +205,7 @@ async function settled(watch: SettlementMonitor, waiting: SettlementWait): Promi
   request.onProgress(watch.settled, watch.total);
 }
 
-/** Returns whether changes of unknown products wait for the first sweep. */
+/** Returns whether the mirror lacks its first complete sweep, for which changes of unknown products wait. */
 function needsCatalog({ stores, branches }: Services): boolean {
   return branches.length > 0 && stores.read(({ lookup }) => !lookup.isComplete);
 }

@@ -41,8 +41,8 @@ export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'orders'>) {
 
 const STALE_AFTER_MS = 600_000;
 /**
- * Time by which the patience is shorter when it is counted from the moment at which a poll was due, because most short
- * outages end by themselves even in that time.
+ * Time by which the patience is shorter if it starts when a poll is due, and not at the last good poll. Most short
+ * outages end even within the shorter time.
  */
 const CUT_MS = 120_000;
 
@@ -52,8 +52,8 @@ function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
 }
 
 /**
- * Returns the time after the last good poll at which orders count as stale: until the next poll is due, and a margin.
- * At a branch, the hub's value is used.
+ * Returns the time after the last good poll from which on orders are stale: the time until the next poll is due, plus a
+ * margin. At a branch, the hub's value is used.
  */
 export function ordersStaleAfterMs(
   config: Pick<Config, 'orders' | 'limits' | 'link'>,
@@ -82,8 +82,8 @@ export function readStores(
 }
 
 /**
- * Returns the configured branches. At a branch of a hub, it returns only this branch: by its id at the hub and, if
- * `mirror` has its catalogue, by the subsidiary of its stocks.
+ * Returns the configured branches. At a branch of a hub, returns only this branch, with its id at the hub and, if
+ * `mirror` has its catalogue, the subsidiary id of its stocks.
  */
 export function configuredBranches(
   { branches, link }: Pick<Config, 'branches' | 'link'>,
@@ -257,8 +257,8 @@ export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict
 }
 
 /**
- * Reads from state.db. A fault of the file is returned in `stateFault`, so that it does not hide findings of the
- * mirror. Returns null at a branch, which has no tokens, and after a fault. Throws `storage-busy`.
+ * Calls `look`, which reads state.db. A fault of the file is returned in `stateFault`, so that findings of the mirror
+ * are still found. `found` is null after a fault, and at a branch, which has no tokens. Throws `storage-busy`.
  */
 export function fromState<T>(config: Config, look: () => T): { found: T | null; stateFault: string | null } {
   if (isBranch(config)) return { found: null, stateFault: null };
@@ -309,7 +309,7 @@ export function lineOf(heartbeat: () => HeartbeatMemory | undefined): boolean | 
   }
 }
 
-/** Returns whether orders are stale, even if another finding hides that one. */
+/** Returns whether orders are stale, even if another finding hides the finding `orders.stale`. */
 export function areOrdersStale(mirror: Mirror, options: Pick<ReadOnlyOptions, 'config' | 'clock'>): boolean {
   const beside = { alarms: mirror.health.raised(), tokens: null, outbox: null };
   const { findings, hidden } = assess(factsOn(mirror, options, beside));

@@ -73,7 +73,7 @@ export interface ServicesOptions {
   lookEveryMs?: number | undefined;
   /** Opens the inbox. If left out, the inbox is opened in a process of its own. */
   openInbox?: ((options: InboxProcessOptions) => InboxAsker) | undefined;
-  /** Names for holders of rate slots and leases, for a simulation in which one process plays several. */
+  /** Names of the holders of rate slots and leases, for a simulation in which one process acts as several. */
   holders?: Holders;
   /** Counters for calls to the platform. */
   counters?: Counters;

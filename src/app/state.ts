@@ -21,7 +21,7 @@ interface StateOptions {
    * retry.
    */
   busyTimeoutMs?: number;
-  /** Names for holders of rate slots and leases. By default these are the machine's processes. */
+  /** Names of the holders of rate slots and leases. By default, the holders are the processes of this machine. */
   holders?: Holders;
   /** Called with every token and webhook secret before it is used or stored, so that the log can hide it. */
   onSecret?: ((value: string) => void) | undefined;

@@ -8,8 +8,8 @@ import { type ConfigKey, KEYS } from './schema.ts';
 import { type Secrets, secretsByName } from './secrets.ts';
 
 /**
- * Digests of all values, by key, as of the last start. They are stored in state.db, which other users cannot read,
- * because secrets have digests too.
+ * Digests of all configuration values and secrets, by name, as of the last start. Because of the secrets, they are
+ * stored in state.db, which other users cannot read.
  */
 export class ConfigSeenRows {
   readonly #db: Database.Database;
@@ -41,8 +41,8 @@ interface ConfigChangesOptions {
 }
 
 /**
- * Records in the audit log which keys and secrets changed since the last start, without their values. A failure is
- * logged, and the changes are recorded at the next start.
+ * Records in the audit log which configuration keys and secrets changed since the last start, without their values. A
+ * failure is logged, and the changes are recorded at the next start.
  */
 export async function noteConfigChanges(
   options: ConfigChangesOptions,

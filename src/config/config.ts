@@ -52,7 +52,7 @@ export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions
   const read: Record<string, Record<string, unknown>> = {};
   for (const key of KEYS) {
     const result = readKey(raw, env, key);
-    // A branch of a hub does not call the platform, so it needs no address of it.
+    // A branch of a hub does not call the platform, so the platform's address may be missing.
     if (key.path === 'platform.base_url' && isLinked(raw, env) && !isGiven(raw, env, key)) {
       read.platform = { ...read.platform, baseUrl: '' };
     } else if ('faults' in result) faults.push(...result.faults);
@@ -104,8 +104,8 @@ function asBranch(config: Config): Config {
 export const OWN_STORE = 'store';
 
 /**
- * Returns the configuration of the shop on the hub's machine, as one of its branches; undefined if there is no such
- * shop.
+ * Returns the configuration of the shop on the hub's machine, which is a branch of that hub; undefined if there is no
+ * such shop.
  */
 export function ownStoreConfig(config: Config): Config | undefined {
   const { hub, storage, platform, alarms, hooks } = config;
@@ -191,7 +191,7 @@ function jsonValue(text: unknown): unknown[] {
   }
 }
 
-/** Keys that the tables in these lists may have. */
+/** Keys that a table may have, by the list of tables to which it belongs. */
 const KEYS_WITHIN: Readonly<Record<string, readonly string[]>> = {
   branches: ['subsidiary_id', 'external_id', 'safety', 'may_price', 'watched'],
   hooks: HOOK_KEYS,

@@ -70,7 +70,7 @@ function surely(text: string, wanted: object, what: string): string {
 
 /**
  * Sets one key of a section in a TOML text and leaves everything else unchanged, such as comments. Throws
- * `config-invalid` if the text is written in a form that this cannot edit safely.
+ * `config-invalid` if the text is written in a form that this function cannot edit safely.
  */
 export function setKey(text: string, section: string, key: string, value: ScalarValue): string {
   const before = parse(text);
@@ -96,7 +96,7 @@ type BranchTable = Partial<Record<(typeof IDS)[number], string>> & { may_price?:
 
 /**
  * Replaces `[[branches]]` in a TOML text by `wanted`. A branch that stays keeps its lines and comments. Throws
- * `config-invalid` if the text is written in a form that this cannot edit safely.
+ * `config-invalid` if the text is written in a form that this function cannot edit safely.
  */
 export function setBranches(text: string, wanted: readonly BranchConfig[]): string {
   const { branches, ...rest } = parse(text);
@@ -282,7 +282,10 @@ export class ConfigDraft {
     return loadConfig({ file: this.file, env: {}, text: this.text });
   }
 
-  /** Writes the draft to the disk, reads it back, and then replaces the file by it. Throws `config-invalid`. */
+  /**
+   * Writes the draft to a temporary file, reads it back, and then replaces the configuration file by it. Throws
+   * `config-invalid`.
+   */
   write(nowMs: number): Replaced {
     return replaceFile(this.file, this.text, (file) => void loadConfig({ file, env: {} }), nowMs);
   }

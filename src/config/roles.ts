@@ -11,7 +11,10 @@ export function isHub({ hub }: Pick<Config, 'hub'>): boolean {
   return hub.nats !== '';
 }
 
-/** Whether this is a branch that keeps its newest backups at its hub too. They are encrypted for a recipient. */
+/**
+ * Whether this is a branch that also stores its newest backups at its hub. This needs a recipient, because only
+ * encrypted backups are sent.
+ */
 export function sendsCopies({ link, backup }: Pick<Config, 'link' | 'backup'>): boolean {
   return isBranch({ link }) && backup.toHub && backup.recipient !== '' && backup.everyMs > 0;
 }
@@ -23,7 +26,7 @@ export function roleOf(config: Pick<Config, 'link' | 'hub'>): (typeof ROLES)[num
   return isHub(config) ? 'hub' : isBranch(config) ? 'branch' : 'store';
 }
 
-/** Returns the host that identifies the company: that of the platform, or at a branch that of the hub. */
+/** Returns the host that identifies the company: the platform's host, or at a branch the hub's host. */
 export function companyHost({ platform, link }: Pick<Config, 'platform' | 'link'>): string {
   return new URL(platform.baseUrl || link.hub).host;
 }

@@ -16,7 +16,7 @@ const SEARCH_MS = 40 * 366 * DAY_MS;
 /**
  * Returns the due times of a cron expression in a time zone; node-cron reads its fields. When clocks change, an hourly
  * expression follows real time. An expression for certain hours runs once on each of its days: at the end of a skipped
- * hour, and only the first time in a repeated hour. Throws `config-invalid` for an expression that is never due.
+ * hour, and only the first time in a repeated hour. `nextAfter` throws `config-invalid` if none is ever due.
  */
 export function cronSchedule(expression: string, timezone: string): Schedule {
   const name = `${expression} ${timezone}`;

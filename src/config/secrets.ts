@@ -62,7 +62,7 @@ export interface Secrets {
   readonly hookUrls?: Readonly<Record<string, string>>;
   /** Address that replaces `alarms.heartbeat_url`. */
   readonly heartbeatUrl?: string;
-  /** Key with which this branch identifies itself to the hub. */
+  /** Private key with which this branch identifies itself to the hub. */
   readonly linkSeed?: string;
   /** Passphrase that encrypts backups if `backup.recipient` is empty. */
   readonly backupPassphrase?: string;
@@ -182,7 +182,8 @@ export function readSecrets(
     if (handed) {
       hookSecrets[hook] = signing(handed);
     }
-    // If another hook is named `NAME-url`, the secret of this name is that hook's signing secret.
+    // The secret `hook-NAME-url` is the address of the hook NAME, unless another hook is named `NAME-url`. Then it is
+    // that hook's signing secret.
     const address = hooks.includes(hook + HOOK_URL) ? undefined : handedIn(name + HOOK_URL);
     if (address) {
       judge(address.origin, address.text);

@@ -131,7 +131,8 @@ const RESERVED_ENV = new Set(
   [
     ...['CONFIG', 'BOOT_ID', 'REFRESH_TOKEN', 'ACCESS_TOKEN', 'WEBHOOK_SECRET', 'LOCAL_API_KEY'],
     ...['ALARM_URL', 'ALARM_TOKEN', 'HEARTBEAT_URL', 'LINK_SEED', 'BACKUP_PASSPHRASE'],
-    // Variables that tillsync sets for an alarm command. That command may run tillsync.
+    // Variables that tillsync sets for an alarm command. They are accepted, because that command may run tillsync
+    // itself.
     ...['ALARM_STATE', 'ALARM_KEY', 'ALARM_LEVEL', 'ALARM_MESSAGE', 'ALARM_DETAIL', 'ALARM_REMEDY'],
     ...['ALARM_SINCE', 'ALARM_AT', 'ALARM_SHOP', 'ALARM_TEXT'],
   ].map((name) => `TILLSYNC_${name}`),

@@ -249,7 +249,7 @@ export const natsUrls = textList(
   isNatsUrl,
 );
 
-/** New addresses of the hub that it announces to its branches, besides the present ones. */
+/** Addresses that the hub announces to its branches in addition to its present ones. */
 export const announcedUrls = textList(
   `a list of up to ${WAYS_MAX - 1} addresses such as ["tls://hub2.example.com:4222"]`,
   WAYS_MAX - 1,

@@ -65,11 +65,11 @@ export interface AlarmUp {
   raisedAt: string;
 }
 
-/** The parts of tillsync report here what is wrong. The words that people read are in the table of findings. */
+/** Receives reports of what is wrong from the parts of tillsync. The texts for people are in the table of findings. */
 export interface Alarms {
   /**
-   * Raises the alarm with this text, or clears it if the text is null. `level` is left out for a key with only one
-   * level.
+   * Raises the alarm with the text `trouble`, or clears it if `trouble` is null. `level` is left out for a key with
+   * only one level.
    */
   note(key: AlarmKey, trouble: string | null, level?: FindingLevel): void;
 }
@@ -143,8 +143,8 @@ export interface FreshnessBoard {
   /** Reports a successful try: sets `lastOkAt` and `lastTryAt` to now. */
   ok(subject: FreshnessSubject, message?: string): void;
   /**
-   * Reports a failed try with its error code `failure`, or without a code a state that no failed try caused. `lastOkAt`
-   * stays.
+   * Reports a state. `failure` is the error code of the failed try that caused it, and is left out if no failed try
+   * did. `lastOkAt` is not changed.
    */
   report(subject: FreshnessSubject, state: FreshnessState, message: string, failure?: string): void;
 }

@@ -4,13 +4,15 @@ import type { Clock } from './time.ts';
 export interface Installation {
   /** Beginning of every command: `tillsync`, or `npm run -s tillsync --` in a checkout. */
   program: string;
-  /** Whether commands need sudo, because the stored files belong to another user or to a system user. */
+  /** Whether commands need sudo. They do if the stored files belong to another user or to a system user. */
   needsSudo: boolean;
   /** Storage directory. */
   storage: string;
   /** Path of the configuration file; null for the file that is read without `--config`. */
   configFile: string | null;
-  /** systemd unit of the package for this file, such as `tillsync@north.service`; null if there is none. */
+  /**
+   * systemd unit of the package for this configuration file, such as `tillsync@north.service`; null if there is none.
+   */
   unit: string | null;
 }
 
@@ -43,8 +45,8 @@ let words: TypedWords | undefined;
 let command = '';
 
 /**
- * Sets how messages write commands; must be called once, when the program starts. `find` is called for the first such
- * message. `typed` are the words of the running command, such as `order`, `list`, `--day`, `today`.
+ * Sets how messages write commands; must be called once, when the program starts. `find` is called for the first
+ * message with a command. `typed` are the words of the running command, such as `order`, `list`, `--day`, `today`.
  */
 export function setInstallation(
   find: () => Installation = () => PACKAGED,
@@ -146,8 +148,8 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * Error of tillsync. Its message says what happened and what was kept; its hint says what to do. Both may have
- * placeholders of `formatCommands`.
+ * Error of tillsync. `message` says what happened and what is still stored; `hint` says what to do. Both may have the
+ * placeholders that `formatCommands` replaces.
  */
 export class TillsyncError extends Error {
   override readonly name = 'TillsyncError';
@@ -176,7 +178,9 @@ export function hasCode(error: unknown, ...codes: ErrorCode[]): error is Tillsyn
 export const TRIED_AGAIN =
   'It is tried again by itself; if it stays, look for a program that holds the file open.';
 
-/** Returns any thrown value as a TillsyncError. An unexpected one gets the code `internal` and is its cause. */
+/**
+ * Returns any thrown value as a TillsyncError. An unexpected value gets the code `internal`, and becomes the `cause`.
+ */
 export function asTillsyncError(error: unknown): TillsyncError {
   if (error instanceof TillsyncError) return error;
   const message = error instanceof Error ? error.message : String(error);
@@ -185,7 +189,7 @@ export function asTillsyncError(error: unknown): TillsyncError {
 
 /**
  * Runs a short database action, and retries it while another process holds the lock. The event loop is not blocked
- * between tries. Throws `storage-busy` after `deadlineMs`, and `aborted` at the signal.
+ * between tries. Throws `storage-busy` after `deadlineMs`, and `aborted` when the signal aborts.
  */
 export async function whenFree<T>(
   clock: Clock,
@@ -206,8 +210,8 @@ export async function whenFree<T>(
 }
 
 /**
- * Returns a code by which failures can be compared. If the platform or the hub was not reached, it is the code of the
- * cause, such as ECONNREFUSED, if there is one; otherwise it is the code of the error.
+ * Returns a code by which failures can be compared. If the platform or the hub was not reached, this is the system's
+ * code of the cause, such as ECONNREFUSED, if there is one; otherwise the code of the error.
  */
 export function failureCode({ code, cause }: TillsyncError): string {
   if (code !== 'platform-unreachable' && code !== 'link-down') return code;
@@ -233,7 +237,7 @@ const NAMED_MAX = 5;
 
 /**
  * Returns the first five names and the number of the others: `1001`, `1002`, … `+7`. `count` is the number of all
- * items.
+ * items, if `items` has only some of them.
  */
 export function firstNames<Item>(
   items: readonly Item[],
@@ -244,7 +248,9 @@ export function firstNames<Item>(
   return count > names.length ? [...names, `+${count - names.length}`] : names;
 }
 
-/** Returns text from elsewhere without control characters, cut to a length. */
+/**
+ * Returns text from outside tillsync, cut to a length, with blanks for control characters other than tab and line feed.
+ */
 export function cleaned(value: string, lengthMax: number): string {
   const text = Array.from(value.slice(0, lengthMax), (char) => (isControl(char) ? ' ' : char)).join('');
   return value.length > lengthMax ? `${text}…` : text;
@@ -258,8 +264,8 @@ function isControl(char: string): boolean {
 const TOLD_MAX = 2_000;
 
 /**
- * Returns a reason in the form for messages and storage: with commands as they are typed, without control characters,
- * and cut.
+ * Returns a reason in the form in which it is shown and stored: with commands as they are typed, as `cleaned` returns
+ * it, and at most `TOLD_MAX` characters long.
  */
 export function toldText(text: string): string {
   return cleaned(formatCommands(text), TOLD_MAX);

@@ -117,7 +117,9 @@ interface Replacement {
   nowMs: number;
   /** Owner and mode of a new file. If left out: the owner of the directory, and mode 0644. */
   owner?: Owner;
-  /** Checks the new file before it gets its final name. It throws to refuse the file. */
+  /**
+   * Checks the new file before it replaces the old one, or the file that stays unchanged. Throws to refuse the file.
+   */
   judge?: (file: string) => void;
 }
 
@@ -130,7 +132,7 @@ export interface Replaced {
 
 /**
  * Replaces the text of a file as a whole or not at all: the old file stays until the new one is on the disk and `judge`
- * has accepted it. Mode and owner stay. The old text is kept in `….bak-TIME`. Throws the system's error, or the error
+ * has accepted it. Mode and owner stay. The old text is stored in `….bak-TIME`. Throws the system's error, or the error
  * of `judge`.
  */
 export function replaceText({ path, text, nowMs, owner, judge }: Replacement): Replaced {
@@ -162,8 +164,8 @@ export function replaceText({ path, text, nowMs, owner, judge }: Replacement): R
 }
 
 /**
- * Writes a secret as a whole or not at all. Only this user can read it. The old content is not kept. Throws the
- * system's error.
+ * Writes a secret to a file as a whole or not at all. Only this process's user can read the file. The old content is
+ * lost. Throws the system's error.
  */
 export function replaceSecret(path: string, secret: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });

@@ -9,7 +9,7 @@ const CLOSE_ARRAY = 93;
 const OPEN_OBJECT = 123;
 const CLOSE_OBJECT = 125;
 
-/** An array in the answer, with the positions of its elements. */
+/** An array in an answer of the platform, with the positions of its elements. */
 export interface RecordList {
   /**
    * Names of the properties from the root to the array, joined by dots, such as `data.docs`; '' if the root is the
@@ -17,8 +17,8 @@ export interface RecordList {
    */
   path: string;
   /**
-   * `starts` has the position of the first byte of each element, `ends` that of the byte after its last. Only the first
-   * `length` entries are used.
+   * `starts[i]` is the position of the first byte of element i, and `ends[i]` the position after its last byte. Only
+   * the first `length` entries are used.
    */
   starts: Uint32Array;
   ends: Uint32Array;
@@ -85,8 +85,8 @@ export function speaksOfMorePages(hints: EnvelopeHints, records: number): boolea
 const decoder = new TextDecoder();
 
 /**
- * Scans the bytes. Each method takes the position of the first byte of a value, and returns the position after the
- * last.
+ * Scans the bytes of an answer. A method that scans a value takes the position of its first byte, and returns the
+ * position after its last byte.
  */
 class Scan {
   readonly lists: RecordList[] = [];

@@ -39,8 +39,8 @@ export function secretForms(secret: string): string[] {
 }
 
 /**
- * Returns those parts of the secret's base64 text that do not depend on the bytes around it: one for each of the three
- * positions at which it may begin, because base64 turns three bytes into four characters.
+ * Returns the parts of the secret's base64 text that stay the same inside a longer text. There are up to three, because
+ * base64 encodes groups of three bytes, and the secret may begin at each byte of a group.
  */
 function base64Forms(secret: string): string[] {
   const bytes = Buffer.from(secret);

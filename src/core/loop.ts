@@ -13,8 +13,8 @@ export function chunkMs(clock: Clock): number {
 }
 
 /**
- * Returns the length of the next part of a longer wait: at least a millisecond, because a smaller rest, left by
- * rounding, may not advance the clock, and the wait would never end.
+ * Returns the length of the next part of a longer wait. It is at least a millisecond, because a sleep of a smaller rest
+ * may not advance the clock, and the wait would never end.
  */
 export function pieceMs(clock: Clock, restMs: number): number {
   return Math.max(1, Math.min(restMs, chunkMs(clock)));
@@ -130,7 +130,7 @@ const PATIENCE_MS = 7_000;
 
 /**
  * Returns a signal for one call. Until the call is sent, it aborts together with `signal`; after that it aborts
- * `PATIENCE_MS` later, because the answer is useful and an aborted call has an unknown outcome.
+ * `PATIENCE_MS` after `signal`, because the answer is useful and an aborted call has an unknown outcome.
  */
 export function gracefulSignal(
   signal: AbortSignal,

@@ -49,7 +49,7 @@ export class Poster {
     what: { method: 'GET' | 'POST'; headers: Readonly<Record<string, string>>; body?: string },
     signal: AbortSignal,
   ): Promise<PostEnd> {
-    // undici is loaded on first use. It needs memory, and few shops send anything.
+    // undici is loaded on first use, because it needs memory, and few shops have a hook or an alarm with an address.
     const { Agent, request } = await import('undici');
     this.#agent ??= new Agent({ connections: 1 });
     // Timeout and signal share a controller that is released with the call. A signal of AbortSignal.any would live

@@ -6,8 +6,8 @@ const BOOT_ID_FILE = '/proc/sys/kernel/random/boot_id';
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /**
- * Returns the id of the boot in one form for both sources; `unnamed` if neither has it. `fromEnvironment` is
- * `TILLSYNC_BOOT_ID`, which a unit sets to systemd's `%b` if its sandbox hides the kernel's file.
+ * Returns the normalised id of the boot from the kernel, else from `fromEnvironment`, else `unnamed`. `fromEnvironment`
+ * is `TILLSYNC_BOOT_ID`, which a unit sets to systemd's `%b` if its sandbox hides the kernel's file.
  */
 export function bootIdFrom(readKernelFile: () => string, fromEnvironment = ''): string {
   let fromKernel = '';
@@ -16,8 +16,8 @@ export function bootIdFrom(readKernelFile: () => string, fromEnvironment = ''): 
   } catch {
     // A sandbox hides the file, or the kernel is not Linux.
   }
-  // With `unnamed`, all boots count as one, and a stored time in the future counts as now, so limits wait long enough.
-  // An id made from the wall clock would change when that clock is set, and all limits would be lost.
+  // With `unnamed`, all boots are treated as one, and stored times in the future are set to now, so limits wait long
+  // enough. An id made from the wall clock would change when that clock is set, and all limits would be lost.
   return normalised(fromKernel) || normalised(fromEnvironment) || 'unnamed';
 }
 

@@ -85,7 +85,7 @@ const HOUR_MS = 3_600_000;
 const REACH_MS = 26 * HOUR_MS;
 const OFFSETS_MAX = 100;
 
-/** Canonical names by the names of zones. A process uses few zones, and Intl resolves a name slowly. */
+/** Canonical names of time zones, by the given names. A process uses few zones, and Intl resolves a name slowly. */
 const zones = new Map<string, string>();
 
 /** Returns the canonical name of the zone's rules. Throws a RangeError for an unknown zone. */
@@ -139,8 +139,8 @@ export function localTimes(text: string, timeZone: string, nowMs: number): strin
 class ZoneCalendar {
   readonly #format: Intl.DateTimeFormat;
   /**
-   * Offsets from UTC, by the start of an hour in which the clock does not change. Asking Intl is much slower than this
-   * map.
+   * Offsets from UTC by the start of the hour, only of hours in which the clock does not change. This map is much
+   * faster than Intl.
    */
   readonly #offsets = new Map<number, number>();
 
@@ -165,7 +165,7 @@ class ZoneCalendar {
     if (known !== undefined) return Math.trunc(instantMs) + known;
     const offsetMs = this.#asked(hourMs) - hourMs;
     if (this.#asked(hourMs + HOUR_MS) - (hourMs + HOUR_MS) !== offsetMs) return this.#asked(instantMs);
-    // Cleared when full. Calls ask for a few days around now, so few hours are needed at a time.
+    // The map is cleared when it is full. Calls ask for a few days around now, so few hours are needed at a time.
     if (this.#offsets.size >= OFFSETS_MAX) this.#offsets.clear();
     this.#offsets.set(hourMs, offsetMs);
     return Math.trunc(instantMs) + offsetMs;

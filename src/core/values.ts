@@ -75,7 +75,7 @@ export type EventName = (typeof HOOK_EVENTS)[number];
 
 /** Maximum number of addresses that one hub may have. */
 export const WAYS_MAX = 8;
-/** Value that is used instead of a PEM text and means the authorities that the machine trusts. */
+/** Value that replaces the PEM text of a certificate authority. It means the authorities that the machine trusts. */
 export const KNOWN_AUTHORITIES = 'known';
 
 /**
@@ -118,8 +118,8 @@ export function countsOf(all: readonly ReadonlySet<string>[]): Map<string, numbe
 }
 
 /**
- * Depth to which fields are read, and pattern of their names. A key that is long or has three digits in a row is taken
- * for a value, such as an id.
+ * Depth to which fields are read, and pattern of their names. A property whose name does not match, such as one with
+ * three digits in a row, is skipped, because the name may be an id.
  */
 const DEPTH_MAX = 6;
 const IS_NAME = /^(?!.*\d{3})[A-Za-z_][\w-]{0,39}$/;

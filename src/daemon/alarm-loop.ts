@@ -163,8 +163,8 @@ const NO_NEWS = { added: [], gone: [] };
 type OddOrderFacts = Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders' | 'missingCodes' | 'fieldNews'>;
 
 /**
- * Returns the facts about orders that look wrong. Only a store that is neither hub nor branch searches for orders of no
- * branch: a hub reports them with its feed, and a branch gets none.
+ * Returns the facts about orders that look wrong. Only a store that is neither hub nor branch searches for orders that
+ * belong to no branch, because a hub reports them with its feed, and a branch gets none.
  */
 function oddOrders(
   config: ServicesOptions['config'],
@@ -185,8 +185,8 @@ function oddOrders(
 }
 
 /**
- * Returns the ids of stores that orders may name. Returns null if a branch's external id is not configured, or if
- * there is only one branch, because the company may have others.
+ * Returns all ids by which orders may name a branch. Returns null if they are not all known: if an external id is not
+ * configured, or if there is only one branch, because the company may have others.
  */
 function storesOf(branches: AlarmServices['branches']): string[] | null {
   if (branches.length === 1) return null;
@@ -222,7 +222,7 @@ function mirrorFacts(
   };
 }
 
-/** Deletes the stored result of the last heartbeat, which says nothing about today's connection. */
+/** Deletes the stored result of the last heartbeat, because it becomes outdated when no heartbeats are sent. */
 function forgetHeartbeat({ alarms }: AlarmServices['state'], log: ServicesOptions['log']): undefined {
   try {
     alarms.forgetHeartbeat();

@@ -34,7 +34,7 @@ interface BackupLoopOptions {
   storage: string;
   /** Label of this shop in the files' names, because several shops may share a directory. Letters, digits and `-`. */
   label: string;
-  /** Returns the time of the last begun backup, as recorded in the mirror; undefined if there was none. */
+  /** Returns the time at which the last backup began, as recorded in the mirror; undefined if there was none. */
   notedMs: () => number | undefined;
   /** Records in the mirror that a backup of this time has begun. */
   note: (atMs: number) => Promise<void>;
@@ -52,8 +52,9 @@ interface BackupLoopOptions {
 const REPORT = z.object({ file: z.string(), bytes: z.number(), warnings: z.array(z.string()) });
 
 /**
- * Makes a backup every `backup.every` and keeps the newest `backup.keep`. The files' names say when the next is due: a
- * deleted backup is made again, and a machine that is off at night makes its backup after the next start.
+ * Makes a backup every `backup.every` and keeps the newest `backup.keep`. When the next one is due follows from the
+ * files' names. So a deleted backup is made again, and a machine that is off at night makes its backup after the next
+ * start.
  *
  * States: idle until a backup is due; making it; running `backup.after` until it succeeds. After a restart,
  * `backup.after` runs only for the next backup.
@@ -276,8 +277,8 @@ export function backupLoops(
 }
 
 /**
- * Returns the label of a shop: its branch or machine, after the service's name if there are several: `b1`,
- * `second-till-7`.
+ * Returns the label of a shop: the name of its branch, else of its machine. The name of the instance is put before it
+ * if the service has one: `b1`, `second-till-7`.
  */
 function labelOf({ link }: Pick<Config, 'link'>, configFile: string): string {
   const [, instance = ''] = (serviceOf(resolve(configFile)) ?? '').split('@');

@@ -11,7 +11,7 @@ const OVER_AFTER_MS = 86_400_000;
 
 const isOfCallbacks = ({ subject }: Freshness) => subject === 'orders.webhook';
 
-/** Maintains alarms and freshness of callbacks as a whole. The merge handles each single callback. */
+/** Maintains the alarms and the freshness of the flow of callbacks. The merge into the mirror handles each callback. */
 export class CallbackHealth {
   readonly #mirror: Pick<Mirror, 'health' | 'read'>;
   readonly #clock: Clock;
@@ -19,7 +19,7 @@ export class CallbackHealth {
   /** Last unreadable callback of this process. Earlier ones are in quarantine. */
   #unreadable: { reason: string; atMonoMs: number } | undefined;
   #isStoring: boolean | undefined;
-  /** True if senders were asked to send callbacks again, after the last poll. */
+  /** True if, since the last poll, senders were asked to send callbacks again. */
   #wasPutOff = false;
 
   constructor({ mirror, clock, log }: Pick<Services, 'mirror'> & Pick<ServicesOptions, 'clock' | 'log'>) {

@@ -109,7 +109,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   if (!isBranch(config)) orders.callbackHealth.begin({ enabled, hasSecret });
   await settleRole(config, services);
 
-  // The loops start after the listeners are ready, so that no callback waits for their first turn.
+  // The loops start after the listeners are ready, so that no callback waits for the first run of a loop.
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
   const supervisor = { clock, log, signal: stopping.signal, begin };
   // Without a configured platform, no loop runs.
@@ -324,7 +324,7 @@ function groupSocketOf({
   return { path: socket, gid: group === '' ? statSync(directory).gid : groupId(group) };
 }
 
-/** Stores alarms that could not be written into the mirror in state.db, so that commands can show them. */
+/** Stores in state.db the alarms that could not be written into the mirror, so that commands can show them. */
 function keepUnwrittenAlarms({ mirror, state }: Services, log: Log): void {
   const keep = (alarms: Parameters<typeof state.alarms.setAside>[0]) => {
     try {

@@ -49,9 +49,9 @@ interface DifferentialLoopOptions {
  * Makes a differential backup whenever something changed, at most every `backup.differential_every`, so that a machine
  * that fails loses only the newest acknowledgements.
  *
- * The file's name has the time of the last whole backup in the mirror's record, and its content reaches back to the
- * whole backup before that. So it exists before the new whole backup does, and is useful even if that one cannot be
- * used.
+ * The file is named after the newest whole backup that the mirror records, which may not be finished, and its content
+ * reaches back to the previous whole backup. So it can exist before the newest whole backup does, and is useful even if
+ * that backup cannot be used.
  */
 export class DifferentialLoop {
   readonly #o: DifferentialLoopOptions;

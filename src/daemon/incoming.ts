@@ -14,7 +14,7 @@ import { readSentOrder } from '../orders/order-reader.ts';
 import { CallbackHealth } from './callback-health.ts';
 
 interface CallbackListenersOptions {
-  /** Makes a receiver on this open socket, or on the configured address if undefined. */
+  /** Makes a receiver on the open socket `listenFd`, or on the configured address if `listenFd` is undefined. */
   receiver: (listenFd: number | undefined) => Receiver;
   /** File descriptor of the socket that systemd keeps open across restarts. */
   inheritedFd: number | undefined;
@@ -142,7 +142,7 @@ export function incomingOrders(
           callbackHealth.kept();
           for (const { entry, outcome } of kept) {
             if (entry.kind === 'order') watch.announced(entry.observation.reading.orderId);
-            // A poll decides whether the held callback is right.
+            // Wakes the polls, because a poll decides whether the held callback is right.
             if (outcome === 'held') loop?.wake(true);
           }
         },

@@ -32,9 +32,9 @@ const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
 /** Interval at which the nats-server is asked which silent branches it refused because of their link key. */
 const REFUSED_EVERY_MS = 30_000;
-/** Interval at which backups are sent to the hub where no differential ones are made. */
+/** Interval at which backups are sent to the hub if no differential backups are made. */
 const COPY_EVERY_MS = 60_000;
-/** Interval at which the mirror notes that the hub still has the newest backups of this branch. */
+/** Interval at which it is recorded in the mirror that the hub still has the newest backups of this branch. */
 const COPY_NOTED_EVERY_MS = 300_000;
 /** Failures in a row after which an alarm is raised. */
 const COPY_TRIES = 4;
@@ -77,7 +77,7 @@ async function settleBranch(mirror: Mirror): Promise<void> {
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'auth'"));
 }
 
-/** Returns the hub's loops, none elsewhere. The hub's code is loaded only at a hub. */
+/** Returns the hub's loops; returns none if this is no hub. The hub's code is loaded only at a hub. */
 export function hubLoops(options: Options, services: Services, own?: OwnStoreLink): NamedLoop[] {
   const { config, clock, log } = options;
   const { mirror, stores, state, outbox } = services;
@@ -210,8 +210,8 @@ export function branchLoops(options: Options, services: Services, onOrders: () =
   };
   let making: ReturnType<typeof make> | undefined;
   /**
-   * Makes one link that all loops share. If that failed, the next start of a loop tries again, with the key and the
-   * certificate files as they are then.
+   * Makes one link that all loops share. If that failed, the next start of a loop tries again, with the link key and
+   * the certificate files as they are then.
    */
   const made = () => {
     making ??= reportingLinkDown(services, make()).catch((error: unknown) => {
@@ -276,7 +276,7 @@ interface SendCopiesOptions extends Pick<ServicesOptions, 'config' | 'clock' | '
   beat: () => void;
 }
 
-/** Keeps the newest backups of a branch at its hub, until the signal. */
+/** Keeps the newest backups of a branch stored at its hub, until the signal aborts. */
 async function sendCopies(
   { config, configFile, services: { mirror }, follower, clock, log, beat }: SendCopiesOptions,
   signal: AbortSignal,

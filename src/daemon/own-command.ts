@@ -6,7 +6,7 @@ import { TillsyncError } from '../core/errors.ts';
 const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
 /** Environment variables from systemd that are meant only for the daemon. */
 const OF_THE_DAEMON = /^(NOTIFY_SOCKET|WATCHDOG_\w+|LISTEN_\w+)$/;
-/** Niceness of a command that the daemon runs. A command may take longer, so that callbacks do not. */
+/** Niceness of a command that the daemon runs. It is above 0, because callbacks are more urgent than commands. */
 const NICENESS = 10;
 
 interface OwnCommandOptions {

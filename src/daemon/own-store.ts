@@ -160,8 +160,8 @@ async function takeDirectory(
 }
 
 /**
- * Returns the branch that owns the files in `directory`: from the state.db there, else from what the hub recorded at
- * its last start.
+ * Returns the branch that owns the files in `directory`: the branch that the state.db there names, else the one that
+ * the hub recorded when it last started.
  */
 async function shopOf(directory: string, hub: HubRows, clock: Clock): Promise<string | undefined> {
   const { state: path } = storagePaths(directory);

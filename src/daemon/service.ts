@@ -13,7 +13,7 @@ export function inheritedSocket(
   env: Readonly<Record<string, string | undefined>>,
   pid: number,
 ): number | undefined {
-  // Child processes inherit the variables, although they are meant only for this process.
+  // A process that inherited the variables of its parent must not use them, because they are meant for the parent.
   if (env.LISTEN_PID !== String(pid)) return undefined;
   const count = Number(env.LISTEN_FDS);
   return Number.isInteger(count) && count > 0 ? FIRST_FD : undefined;
@@ -155,8 +155,8 @@ export function supervise(
           log.error({ loop: name, err: error }, 'a loop failed; starting it again');
       }
       toldFault = fault;
-      // A run that ended at once counts as silence, so that the watchdog restarts the process. After `config-invalid`
-      // it does not, because a new process would meet the same fault, which is logged only once.
+      // The heartbeat of a run that ended at once is not accepted, so that the watchdog restarts the process. After
+      // `config-invalid` it is accepted, because a new process would meet and log the same fault again.
       if (fault !== undefined) beat();
       else if (clock.monotonicMs() - before.monoMs < RESTART_AFTER_MS) lastBeatMs = before.beatMs;
       if (!signal.aborted) await clock.sleep(RESTART_AFTER_MS, signal);

@@ -19,8 +19,8 @@ export interface SupportOptions {
 }
 
 /**
- * Answers a hub's question with the output of the same command on this machine, which runs in its own process so that
- * it delays neither orders nor stock counts. A question is refused while another one is answered.
+ * Runs the command that a hub's question names, in a process of its own so that it delays neither orders nor stock
+ * counts, and answers with its output. A question is refused while another one is answered.
  */
 export function supportAnswers(options: SupportOptions): SupportHandler {
   let isBusy = false;

@@ -15,8 +15,8 @@ export interface ApiKey {
 }
 
 /**
- * Returns the digest of a key, which is stored instead of the key. All digests have the same length, so comparing two
- * of them reveals nothing about a key.
+ * Returns the digest of an API key, which is stored instead of the key. All digests have the same length, so comparing
+ * two of them reveals nothing about the keys.
  */
 export function keyDigest(key: string, encoding: 'utf8' | 'latin1'): Buffer {
   return hash('sha256', Buffer.from(key, encoding), 'buffer');
@@ -42,7 +42,7 @@ export class ApiKeyRows {
     return row && read(row);
   }
 
-  /** Returns all keys: first the valid ones, then by name. */
+  /** Returns all keys by name, the valid ones before the withdrawn ones. */
   list(): ApiKey[] {
     const sql = `SELECT ${COLUMNS} FROM api_keys ORDER BY withdrawn_at IS NOT NULL, name, made_at`;
     return storing(() => sqlOf(this.#db).rows<ApiKeyRow>(sql)).map(read);

@@ -78,7 +78,7 @@ export class Audit {
     );
   }
 
-  /** Copies the later records of the mirror that this restored mirror replaces. */
+  /** Copies into this restored mirror the newer records of the mirror that it replaces. */
   takeOver(entries: readonly AuditEntry[]): void {
     for (const { at, who, action, subject, detail } of entries) {
       this.#sql.run(

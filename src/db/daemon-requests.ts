@@ -19,7 +19,7 @@ export interface DaemonRequest<Asked> {
 }
 
 /**
- * Requests of commands to the daemon in state.db. Only the newest request of each name is stored. Methods throw
+ * Requests of commands to the daemon, stored in state.db. Only the newest request of each name is stored. Methods throw
  * `storage-…`.
  */
 export class RequestRows {

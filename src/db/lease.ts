@@ -6,7 +6,7 @@ import { sqlOf, storing } from './sqlite.ts';
 
 export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
 
-/** Names this process as holder of slots and leases, and checks whether other holders still run. */
+/** Names this process as holder of rate slots and leases, and checks whether other holders still run. */
 export interface Holders {
   readonly self: string;
   /**
@@ -20,8 +20,8 @@ export interface Holders {
 const NAMESPACE = pidNamespace();
 
 /**
- * Names a process by its id, start time and PID namespace, so that a process with a reused id is a different holder.
- * Holders of older versions have no namespace and count as this one's.
+ * Names a process by its id, start time and PID namespace, so that a process with a reused id is a different holder. A
+ * holder that an older version stored has no namespace, and is treated as a process of this namespace.
  */
 export const systemHolders: Holders = {
   self: `${process.pid}.${startTimeOf(process.pid) ?? ''}.${NAMESPACE}`,
@@ -39,7 +39,7 @@ export const systemHolders: Holders = {
   },
 };
 
-/** Returns the process id of a holder; undefined if it is of another PID namespace or invalid. */
+/** Returns the process id of a holder; undefined if the holder is invalid or of another PID namespace. */
 export function pidOf(holder: string): number | undefined {
   const [, pid, namespace = NAMESPACE] = /^([1-9]\d*)\.\d*(?:\.(\d*))?$/.exec(holder) ?? [];
   return pid === undefined || namespace !== NAMESPACE ? undefined : Number(pid);
@@ -68,9 +68,9 @@ function startTimeOf(pid: number): string | undefined {
 /**
  * Makes stored monotonic times comparable with the present one. Every transaction that reads such times calls `now`.
  *
- * After a reboot, a stored time counts as the start of this boot. So an interval, a window entry or a block ends when
- * the machine has been up for its full length. This may wait too long, but needs no wall clock, which may be wrong
- * after a start. A lease ends at once, because its holder died with its boot, and so did the holder's calls.
+ * After a reboot, each stored time is set to the start of this boot. So an interval, a window entry or a block ends
+ * when the machine has been up for its full length. The wait may be too long, but it needs no wall clock, which may be
+ * wrong after a start. A lease ends at once, because its holder and the holder's calls ended with the earlier boot.
  */
 export class BootTime {
   readonly #db: Database.Database;
@@ -132,7 +132,7 @@ export class LeaseRows {
   readonly #db: Database.Database;
   readonly #time: BootTime;
   readonly #holders: Holders;
-  /** Fences of leases by name whose release could not be written to the disk. The release is written later. */
+  /** Fences of the leases, by name, whose release could not be written to the disk. The release is written later. */
   readonly #owed = new Map<string, number>();
 
   constructor({ db, time, holders }: { db: Database.Database; time: BootTime; holders: Holders }) {

@@ -22,7 +22,7 @@ const AUTOCHECKPOINT_PAGES = 1_900;
 export interface ConnectionOptions {
   path: string;
   readonly: boolean;
-  /** Unix group that may read, by name or number. If undefined, it is the group of the directory. */
+  /** Unix group that may read the mirror, by name or number. If undefined, it is the group of the directory. */
   group: string | undefined;
 }
 
@@ -66,7 +66,7 @@ export function closeLeavingFiles(db: Database.Database, { path, readonly }: Con
   try {
     if (!readonly) keeper = openKeeper(path);
   } catch {
-    // An unreadable file has no readers, so its side files may be deleted.
+    // An unreadable file has no readers, so its -wal and -shm may be deleted.
   }
   db.close();
   keeper?.close();
@@ -106,10 +106,11 @@ function create(path: string, gid: number | undefined): void {
 }
 
 /**
- * Decides which thread may take the mirror's write lock: the main thread or the worker of the import. Both use shared
- * memory. The main thread waits for at most one transaction: it announces that it wants the lock, and the worker ends
- * its transaction early and waits until nobody wants the lock. After `PASSED_MAX` such turns the worker goes first, so
- * that callbacks without end cannot stop the import.
+ * Decides which thread may take the mirror's write lock: the main thread or the worker of the import. Both use the same
+ * cells of shared memory. The main thread waits for at most one transaction: it announces that it wants the lock, and
+ * the worker ends its transaction early and waits until nobody wants the lock. When the main thread has gone first
+ * `PASSED_MAX` times while the worker waited, the worker goes first, so that callbacks without end cannot stop the
+ * import.
  *
  * Each side first announces itself and then checks the other side, so that they never both start.
  */

@@ -32,8 +32,8 @@ interface DatabaseOptions {
 const BUSY_TIMEOUT_MAX_MS = 100;
 
 /**
- * Opens a SQLite database whose commits are durable. Throws `storage-…`: `storage-corrupt` also for an empty file
- * beside a write-ahead log with content, because such a file has lost its content and is no new database.
+ * Opens a SQLite database whose commits are durable. Throws `storage-…`: `storage-corrupt` also for an empty or missing
+ * file beside a write-ahead log with content, because such a database has lost its content and is not new.
  */
 export function openDatabase(options: DatabaseOptions): Database.Database {
   if (options.busyTimeoutMs > BUSY_TIMEOUT_MAX_MS) {
@@ -173,8 +173,8 @@ function codeOf(error: unknown): string | undefined {
 }
 
 /**
- * Throws `storage-corrupt` for an empty file with a log beside it. SQLite would take it for a new database and delete
- * the log.
+ * Throws `storage-corrupt` for an empty or missing file with a log beside it, because SQLite would make a new database
+ * and delete the log.
  */
 function refuseEmptied(path: string): void {
   // The log is checked first. A new database gets its first page before its log, so a log proves that the file had
@@ -408,9 +408,9 @@ export class Sql {
   }
 
   /**
-   * Runs `action` in a transaction. Inside another transaction, `action` becomes part of it, and an error must undo the
-   * whole. A savepoint could undo `action` alone, but it copies each page before its first change, which doubles the
-   * time of an insert.
+   * Runs `action` in a transaction. Inside another transaction, `action` becomes part of that one, so after an error
+   * the caller must undo all of it. A savepoint could undo `action` alone, but it copies each page before its first
+   * change, which doubles the time of an insert.
    */
   transaction<T>(action: () => T): T {
     return this.#db.inTransaction ? action() : this.#db.transaction(action).immediate();
@@ -444,7 +444,7 @@ export function preparedOnUse<T extends Record<string, () => unknown>>(
   return statements as { [Name in keyof T]: ReturnType<T[Name]> };
 }
 
-/** Returns the bytes in use, so without free pages, which are reused before the file grows. */
+/** Returns the bytes in use, without free pages, which are reused before the file grows. */
 export function usedBytes(db: Database.Database): number {
   const sql = `SELECT (page_count - freelist_count) * page_size AS used
     FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()`;

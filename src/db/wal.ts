@@ -99,10 +99,7 @@ interface LockWatchOptions extends WalMaintenanceOptions {
  */
 export class LockMonitor {
   readonly #options: LockWatchOptions;
-  /**
-   * Whether the last check raised the alarm; undefined before the first check, because an earlier process may have
-   * raised it.
-   */
+  /** Whether the alarm is raised; undefined at first, because an earlier process may have raised it. */
   #isUp: boolean | undefined;
   readonly #closed = new AbortController();
 

@@ -135,7 +135,7 @@ function keyActions({ api, store, watch }: Around) {
   return {
     needKey,
     askKey: () => needKey(store.state.link === 'locked' ? watch : undefined),
-    /** Tries an API key. With `forGood`, the browser keeps the key after it is closed. */
+    /** Tries an API key. With `forGood`, the key stays stored after the browser is closed. */
     useKey: (key: string, forGood: boolean) => void use(key, forGood),
     forgetKey() {
       forget();

@@ -109,8 +109,8 @@ export class Api {
 }
 
 /**
- * Returns the shop's name from the header in which tillsync asks for the key. Returns null for another scheme, such as
- * a proxy's, or an unreadable name.
+ * Returns the shop's name from the header in which tillsync asks for the API key. Returns null for another scheme, such
+ * as a proxy's, or an unreadable name.
  */
 function realmOf({ headers }: Response): string | null {
   const realm = /^Bearer realm="([^"]+)"/.exec(headers.get('www-authenticate') ?? '')?.[1] ?? null;

@@ -9,7 +9,7 @@ const WAITS_AT_MOST_MS = 200;
 /** Names of the values in the browser's storage, which all tabs of this address share. */
 const KEYS = { isOn: 'tillsync.calls', seen: 'tillsync.seen', rangAt: 'tillsync.rang' } as const;
 
-/** Returns the stored switch and the seen orders, when the page opens. */
+/** Returns the state of the announcement for a page that opens, with the stored switch and the stored seen orders. */
 export function rememberedCalls(): PageState['calls'] {
   const isOn = localStorage.getItem(KEYS.isOn) === 'on';
   return { isOn, seen: rememberedSeen(), isSilent: isOn, canNotify: mayNotify() };

@@ -75,7 +75,9 @@ const live = new Live({
   onBoard: () => caller.call(),
 });
 
-/** Returns this tab's key, or the key that the browser keeps after it is closed. */
+/**
+ * Returns the API key that is stored for this tab, else the one that is stored for this browser; null if there is none.
+ */
 function keptKey(): string | null {
   return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 }

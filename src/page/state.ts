@@ -82,7 +82,7 @@ function nextFirst(a: BoardOrder, b: BoardOrder): number {
   return (dueAt(a) ?? NEVER).localeCompare(dueAt(b) ?? NEVER) || unbookedFirst(a, b);
 }
 
-/** Orders of the board by id. `fresh` has the ids of those that changed since the read before. */
+/** Orders of the board by id. `fresh` has the ids of the orders that changed since the previous read. */
 interface Board {
   orders: ReadonlyMap<string, BoardOrder>;
   fresh: ReadonlySet<string>;

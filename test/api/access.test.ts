@@ -152,7 +152,7 @@ describe('named keys', () => {
     return { ...opened, rows, from };
   }
 
-  /** Checks what each route requires, and how it answers a key of each right. */
+  /** Checks which rights each route requires, and how it answers a key that has only one right, for each right. */
   it('may do what they were made for, and are told by name of the right that they lack', async () => {
     const all = Object.fromEntries(RIGHTS.map((right) => [right, [right]]));
     const { call, from } = await openWith(all);

@@ -39,7 +39,7 @@ export interface ApiRigOptions {
   others?: { host: string; port: number }[];
 }
 
-/** Opens mirror and outbox in memory, with the real API on a free port. */
+/** Serves the real API on a free port. The mirror and the outbox behind it exist only in memory. */
 export async function openApi(options: ApiRigOptions = {}) {
   const clock = new FakeClock();
   const signal = new ChangeSignal();

@@ -89,7 +89,7 @@ it('a hub measures its branches', async () => {
   ]) {
     expect(metrics).toContain(`\n${line}\n`);
   }
-  // The alert rules and the dashboard must use metrics of branches that exist.
+  // Each metric of branches that the alert rules and the dashboard use must exist.
   const files = ['config/prometheus/alerts.yml', 'config/grafana/tillsync.json'];
   const text = files.map((file) => readFileSync(path.join(ROOT, file), 'utf8')).join('\n');
   const names = new Set(text.match(/\btillsync_branch\w*/g));

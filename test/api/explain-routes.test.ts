@@ -16,7 +16,7 @@ import { product } from '../outbox/outbox-fixture.ts';
 
 const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { 'sub-1': ['A', 5], 'sub-2': ['A', 7] } }]);
 
-/** Serves the local API of one store. Each key of the tests is named after its right. */
+/** Serves the local API of one store. In these tests, each API key is named after its right. */
 async function serve(services: Services, clock: Clock, access: AccessOptions = {}) {
   const plugin = localApi({
     ...access,

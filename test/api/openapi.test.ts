@@ -24,7 +24,7 @@ afterAll(() => rig.close());
 
 const operations = () => Object.values(document.paths).flatMap((methods) => Object.values(methods));
 
-/** Calls `look` with each schema inside the value. */
+/** Calls `look` with each object inside the value, such as a schema. */
 function walk(value: unknown, look: (schema: Json) => void): void {
   if (typeof value !== 'object' || value === null) return;
   if (!Array.isArray(value)) look(value as Json);

@@ -44,7 +44,7 @@ async function start(plugins: FastifyPluginAsync[] = [], host = '127.0.0.1') {
 }
 
 it.each(['0.0.0.0', '::', 'localhost'])('listens on %s where nobody may list the addresses', async (host) => {
-  // The systemd units forbid netlink sockets, so this call fails with such an error.
+  // The systemd units forbid netlink sockets, so in a service this call fails with such an error.
   vi.spyOn(os, 'networkInterfaces').mockImplementation(() => {
     throw new Error('uv_interface_addresses returned Unknown system error 97');
   });

@@ -17,7 +17,7 @@ const DAY_MS = 24 * HOUR_MS;
 const MADE: OwnCommandEnd = { exit: 0, stdout: 'its report', stderr: '' };
 const ENDED_WELL: ProgramEnd = { ok: true, what: 'ended with 0', said: '', printed: '' };
 
-/** Makes a loop whose backup command writes an empty file. `back` and `after` set how the next runs end. */
+/** Makes a loop whose backup command writes an empty file. `told.back` and `told.after` set how the next runs end. */
 function rig(settings: { keep?: number; everyMs?: number; after?: string[] } = {}) {
   const clock = new FakeClock();
   const storage = mkdtempSync(path.join(tmpdir(), 'tillsync-backups-'));

@@ -333,7 +333,10 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     server.close();
   });
 
-  /** The watcher expects a heartbeat every minute and tolerates two minutes more, as in docs/operator.md. */
+  /**
+   * Whether the watcher tells of a failure. It expects a heartbeat every minute and tolerates two minutes more, as in
+   * docs/operator.md.
+   */
   const isDown = () => {
     const last = heard.at(-1);
     return !last?.isWell || store.clock.monotonicMs() - last.atMs > 3 * MINUTE_MS;

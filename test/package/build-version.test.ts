@@ -7,7 +7,7 @@ import { buildVersion } from '../../config/package/read-package.ts';
 
 it('names each commit, after the release before it, and the release by its tag', () => {
   const root = mkdtempSync(path.join(tmpdir(), 'tillsync-version-'));
-  // Without git, as without a commit, only package.json has a version.
+  // Without git, the version can only be that of package.json.
   if (spawnSync('git', ['--version']).error !== undefined) {
     expect(buildVersion(root, '0.1.0')).toBe('0.1.0');
     return;
@@ -18,7 +18,7 @@ it('names each commit, after the release before it, and the release by its tag',
     expect(status, stderr).toBe(0);
   };
   git('init', '-q');
-  // Without a commit, as in an archive of the source, only package.json has a version.
+  // Without a commit, as in an archive of the source, the version can only be that of package.json.
   expect(buildVersion(root, '0.1.0')).toBe('0.1.0');
   git('commit', '-q', '--allow-empty', '-m', 'One');
   expect(buildVersion(root, '0.1.0')).toMatch(/^0\.1\.0\+1\.g[0-9a-f]{9}$/);

@@ -19,8 +19,8 @@ export function sentencesOf(file: string): string[] {
 }
 
 /**
- * Returns every text of two words or more in a source file, also one that becomes a sentence only when it is filled
- * in. Whole inserted sentences at its ends are left out.
+ * Returns every text of two or more words in a source file, also texts that become sentences only when values are
+ * inserted. Placeholders for whole sentences at the ends of a text are left out.
  */
 export function phrasesOf(file: string): string[] {
   const phrases = literalsOf(withoutComments(readFileSync(file, 'utf8')))

@@ -26,7 +26,7 @@ const TOLD_ON_THE_PAGE = [
   'src/support/restored-mirror.ts',
 ];
 
-/** Texts of these files that are shown only in a terminal, a log or to a receiver of alarms. */
+/** Texts of the files above that are shown only in a terminal, in a log, or to a receiver of alarms. */
 const NOT_ON_THE_PAGE = new Set([
   'To make them one: systemctl daemon-reload, then restart the socket unit and the service.',
   'The certificate or its key cannot be read.',

@@ -3,7 +3,10 @@ import type { TrendHour } from '../../orders/mirrored-order.ts';
 /** Least number of hours that are drawn, so that a single bar is not as wide as the drawing. */
 const HOURS_MIN = 6;
 
-/** Leaves out the hours before the first order or change, which would fill most of the drawing on the first day. */
+/**
+ * Returns the hours without those before the first order or change, which would fill most of the drawing on the first
+ * day.
+ */
 export function sinceFirst(hours: readonly TrendHour[]): readonly TrendHour[] {
   const first = hours.findIndex(({ orders, pushed }) => orders > 0 || pushed > 0);
   if (first === -1) return hours;

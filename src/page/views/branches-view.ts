@@ -79,8 +79,8 @@ export function branchesView(state: PageState, actions: Actions): TemplateResult
 const COLUMNS = ['name', 'told', 'behind', 'waiting', 'rejected', 'held', 'quarantined', 'seen'] as const;
 
 /**
- * Shows the table. Its roles are written out, because on a phone the rows are drawn as cards, and browsers then drop
- * the roles.
+ * Shows the table. Its ARIA roles are written out, because on a phone the rows are drawn as cards, and browsers then
+ * drop the roles.
  */
 function tableOf(shown: readonly Branch[], state: PageState): TemplateResult {
   const { speech } = state;

@@ -98,7 +98,10 @@ export function dialogView(state: PageState, actions: Actions): TemplateResult {
   `;
 }
 
-/** Opens or closes the browser's dialog element, which keeps the focus inside and gives it back at the end. */
+/**
+ * Opens or closes the browser's dialog element, which keeps the focus inside while it is open and gives it back when it
+ * closes.
+ */
 export function syncDialog({ dialog }: PageState): void {
   const element = document.querySelector('dialog');
   if (element === null) return;

@@ -70,8 +70,8 @@ export function formatFor(language: string) {
     exact: (iso: string | null) => within(iso, (ms) => seconds.format(ms)),
     moment: (iso: string | null) => within(iso, (ms) => moments.format(ms)),
     /**
-     * Formats a time less than 12 hours away as hour and minute, any other as date and time. It is no age, because an
-     * age would change all the time, and a screen reader would read out each change.
+     * Formats a time less than 12 hours away as hour and minute, any other as date and time. It does not return an age,
+     * because an age changes all the time, and a screen reader would read out each change.
      */
     near: (iso: string | null, nowMs: number) =>
       within(iso, (ms) => (Math.abs(nowMs - ms) < NEAR_MS ? hours : moments).format(ms)),

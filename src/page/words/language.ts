@@ -33,7 +33,8 @@ export interface Speech {
   /** Returns a finding's message and remedy in this language. */
   finding(finding: Finding, commands: TypedWords): { message: string; remedy: string };
   /**
-   * Returns the fault of a branch as a text. `reason` is a finding's code; without a code, the hub's message is used.
+   * Returns the fault of a branch as a text. `reason` may be a finding's code, for which there is a Spanish text; in
+   * all other cases, `message` is returned as `reason()` does.
    */
   branch(reason: string | null, message: string): { text: string; language: Language };
   /**
