@@ -45,6 +45,7 @@ const RULES = [
   'orders/mirrored-order.ts',
   'orders/merge.ts',
   'orders/field-aliases.ts',
+  'orders/field-values.ts',
   'orders/order-reader.ts',
   'orders/poll-window.ts',
   'outbox/change.ts',

@@ -1,11 +1,11 @@
 import {
   type ITEM_SPELLINGS,
-  isRecord,
   ORDER_SPELLINGS,
   type OrderSpellings,
   type SpellingNode,
   type SpellingTrees,
 } from './field-aliases.ts';
+import { isRecord } from './field-values.ts';
 import type { OrderFields, OrderObservation, OrderReading } from './order.ts';
 import { keepLongNumbers, unwrap } from './order-reader.ts';
 

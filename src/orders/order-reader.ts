@@ -1,16 +1,13 @@
 import { type RecordList, recordText, type ScannedAnswer } from '../core/json-records.ts';
 import {
-  BROKEN_ID,
   hasValueOf,
-  INEXACT_ID,
-  isRecord,
   ORDER_SPELLINGS,
   type OrderSpellings,
-  readNumber,
   type SpellingNode,
   type SpellingTree,
   WRAPPER_NAMES,
 } from './field-aliases.ts';
+import { BROKEN_ID, INEXACT_ID, isRecord, readNumber } from './field-values.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import type { OrderFields, OrderReading, OrderSource } from './order.ts';
 
